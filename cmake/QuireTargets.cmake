@@ -1,0 +1,68 @@
+# Helpers that turn a folder into targets. Sources are found by name, so a new file or test is built
+# as soon as it exists and none can be forgotten:
+#   *_test.cc    one test binary for the folder
+#   *_avx2.cc, *_avx512.cc    compiled for that instruction set; everything else for plain x86-64
+#   main.cc      left to the executable
+
+find_program(QUIRE_CCACHE ccache)
+if(QUIRE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+endif()
+
+# What every target is compiled with.
+add_library(quire_options INTERFACE)
+target_compile_features(quire_options INTERFACE cxx_std_20)
+target_compile_options(quire_options INTERFACE -Wall -Wextra -Wpedantic
+                       $<$<BOOL:${QUIRE_WERROR}>:-Werror>)
+target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR}/include
+                           ${PROJECT_SOURCE_DIR}/src)
+if(QUIRE_SANITIZE)
+  target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
+endif()
+if(QUIRE_BUILD_FUZZERS)
+  target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# quire_library(<folder> DEPS <target>...): the library quire_<folder> from src/<folder>/*.cc, and
+# <folder>_test from its *_test.cc files.
+function(quire_library folder)
+  cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
+  set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
+  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(tests ${sources})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cc$")
+  set(target quire_${folder})
+  if(sources)
+    add_library(${target} STATIC ${sources})
+    target_link_libraries(${target} PUBLIC quire_options ${ARG_DEPS})
+  else()
+    add_library(${target} INTERFACE)
+    target_link_libraries(${target} INTERFACE quire_options ${ARG_DEPS})
+  endif()
+  foreach(source ${sources})
+    if(source MATCHES "_avx2\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+    elseif(source MATCHES "_avx512\\.cc$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+        "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mavx512vnni;-mfma;-mf16c")
+    endif()
+  endforeach()
+  if(tests AND QUIRE_BUILD_TESTS)
+    quire_test(${folder}_test SOURCES ${tests} DEPS ${target})
+  endif()
+endfunction()
+
+# quire_test(<name> SOURCES ... DEPS ...): a GoogleTest binary, each of its tests known to ctest.
+# Tests find data through QUIRE_SOURCE_DIR.
+function(quire_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE ${ARG_DEPS} quire_options GTest::gtest GTest::gmock GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+endfunction()
