@@ -1,9 +1,9 @@
 #pragma once
 // Text to token ids and back, as a model folder's tokenizer.json says.
 //
-// Ids and text are those of Hugging Face's `tokenizers` library: byte-level BPE (Qwen, Llama 3, GPT-2)
-// and the SentencePiece-style BPE of Llama 2 and Mistral. A part of tokenizer.json that is not
-// supported is refused when the file is read, never ignored.
+// Ids and text are those of Hugging Face's `tokenizers` library: byte-level BPE (Qwen, Llama 3,
+// GPT-2) and the SentencePiece-style BPE of Llama 2 and Mistral. A part of tokenizer.json that is
+// not supported is refused when the file is read, never ignored.
 //
 // Threads: a Tokenizer is immutable once made; every method is const and may be called from several
 // threads at once. Copies share one state and cost a reference count. An IncrementalDetokenizer
@@ -46,8 +46,8 @@ class Tokenizer {
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
   // The text of `ids`. Bytes that make no valid UTF-8 become U+FFFD; `skip_special_tokens` leaves
-  // out the tokens for which is_special() holds. An id below vocab_size() that has no token gives no
-  // text. Throws Error when an id is negative or not below vocab_size().
+  // out the tokens for which is_special() holds. An id below vocab_size() that has no token gives
+  // no text. Throws Error when an id is negative or not below vocab_size().
   std::string decode(std::span<const std::int32_t> ids, bool skip_special_tokens = false) const;
 
   // One more than the largest id, added tokens included. A model's own vocab_size may be larger
@@ -76,8 +76,8 @@ class Tokenizer {
   std::shared_ptr<const tokenizer_internal::TokenizerState> state_;
 };
 
-// Turns a stream of ids into a stream of text. The pieces, put together, are decode() of all the ids;
-// each piece is valid UTF-8 on its own, so bytes of an unfinished character wait for the rest.
+// Turns a stream of ids into a stream of text. The pieces, put together, are decode() of all the
+// ids; each piece is valid UTF-8 on its own, so bytes of an unfinished character wait for the rest.
 //
 //   IncrementalDetokenizer detokenizer(tokenizer);
 //   for (std::int32_t id : ids) out << detokenizer.push(id);
@@ -94,8 +94,8 @@ class IncrementalDetokenizer {
   // sampled. Throws Error when `id` is negative.
   std::string push(std::int32_t id);
 
-  // What was held back, with U+FFFD for bytes that never became a character. Then the stream is empty
-  // again and can be used anew.
+  // What was held back, with U+FFFD for bytes that never became a character. Then the stream is
+  // empty again and can be used anew.
   std::string finish();
 
  private:

@@ -1,0 +1,58 @@
+#pragma once
+// Element types, and the two 16-bit floating point formats as storage types.
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace quire {
+
+enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt32, kInt64, kUInt8 };
+
+constexpr size_t size_of(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kInt32:
+      return 4;
+    case DType::kBFloat16:
+    case DType::kFloat16:
+      return 2;
+    case DType::kInt64:
+      return 8;
+    case DType::kUInt8:
+      return 1;
+  }
+  return 0;
+}
+
+// Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8".
+std::string_view name_of(DType dtype);
+std::optional<DType> dtype_from_name(std::string_view name);
+
+// The upper half of a float32. Conversion from float rounds to nearest even and keeps NaN a NaN.
+struct BFloat16 {
+  uint16_t bits = 0;
+
+  BFloat16() = default;
+  explicit BFloat16(float value) {
+    const uint32_t u = std::bit_cast<uint32_t>(value);
+    if ((u & 0x7fffffffu) > 0x7f800000u) {
+      bits = static_cast<uint16_t>((u >> 16) | 0x40u);
+    } else {
+      bits = static_cast<uint16_t>((u + 0x7fffu + ((u >> 16) & 1u)) >> 16);
+    }
+  }
+  explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+};
+
+// IEEE 754 binary16.
+struct Float16 {
+  uint16_t bits = 0;
+
+  Float16() = default;
+  explicit Float16(float value);
+  explicit operator float() const;
+};
+
+}  // namespace quire

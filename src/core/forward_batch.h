@@ -1,0 +1,36 @@
+#pragma once
+// What one forward pass works on: tokens of several sequences side by side, decode tokens and prefill
+// chunks alike. Arrays are on the device of the rank.
+//
+// Example: block_size 16; sequence A decodes its token 20 (19 are cached), sequence B prefills its
+// first 3 tokens; A holds blocks 7, 4 and B holds block 9:
+//   num_tokens 4, num_seqs 2
+//   token_ids     [a20, b0, b1, b2]
+//   positions     [ 19,  0,  1,  2]
+//   slot_mapping  [4*16+3, 9*16, 9*16+1, 9*16+2]     block * block_size + offset; -1: padding
+//   query_start   [0, 1, 4]
+//   context_lens  [20, 3]        tokens in the cache once this step has written its own
+//   block_tables  [[7, 4], [9, -1]]
+//   logits_rows   [0, 3]         rows of the hidden state that logits are wanted for
+// Thread safety: a plain value.
+#include <cstdint>
+
+#include "core/tensor.h"
+
+namespace quire {
+
+struct ForwardBatch {
+  int64_t num_tokens = 0;
+  int64_t num_seqs = 0;
+  int64_t max_query_len = 0;
+  int64_t max_context_len = 0;
+  Tensor token_ids;     // int32[num_tokens]
+  Tensor positions;     // int32[num_tokens]
+  Tensor slot_mapping;  // int64[num_tokens]
+  Tensor query_start;   // int32[num_seqs + 1]
+  Tensor context_lens;  // int32[num_seqs]
+  Tensor block_tables;  // int32[num_seqs, max_blocks_per_seq]
+  Tensor logits_rows;   // int32[num_logits]
+};
+
+}  // namespace quire

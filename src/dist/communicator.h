@@ -1,0 +1,38 @@
+#pragma once
+// How the ranks of a group talk. An argument, never a global.
+//
+// Collectives are called by every rank of the group in the same order with tensors of the same shape.
+// Sums are taken in rank order, so a group of one size repeats itself bit for bit.
+// Thread safety: each rank has its own Communicator and calls it from its own thread.
+#include <memory>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace quire {
+
+class Communicator {
+ public:
+  virtual ~Communicator() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+
+  // tensor[i] = sum over ranks of tensor[i], in place. float32, contiguous.
+  virtual void all_reduce_sum(Stream& stream, const Tensor& tensor) = 0;
+  // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()].
+  virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
+  // Every rank's tensor becomes that of rank `root`.
+  virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
+  virtual void barrier() = 0;
+  // Ends the group: ranks that wait in a collective, now or later, throw Error. For the rank that failed.
+  virtual void abort() = 0;
+};
+
+// A group of one: every collective is a no-op or a copy.
+std::unique_ptr<Communicator> make_single_communicator();
+// A group of `size` ranks that are threads of this process; element i is for rank i.
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);
+
+}  // namespace quire

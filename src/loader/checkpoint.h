@@ -1,0 +1,54 @@
+#pragma once
+// The tensors of a checkpoint folder: one model.safetensors, or shards with model.safetensors.index.json.
+//
+// Files are mapped, never copied: a tensor is a view of the file, valid as long as the Checkpoint.
+// Every header is checked when the folder is opened (size, JSON, dtypes, shapes, offsets inside the
+// file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is wrong is an
+// Error with the file, the tensor and what was expected.
+// Thread safety: const use is free.
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace quire {
+
+struct CheckpointTensor {
+  std::string name;
+  std::string file;    // for error messages
+  std::string dtype;   // as the file spells it: "BF16", "F32", "F16", "I64", ...
+  std::vector<int64_t> shape;
+  const std::byte* data = nullptr;  // read-only, any alignment
+  size_t bytes = 0;
+
+  // "[2, 64] BF16".
+  std::string describe() const;
+};
+
+class Checkpoint {
+ public:
+  static Checkpoint open(const std::filesystem::path& folder);
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  // In the order of the files.
+  const std::vector<CheckpointTensor>& tensors() const;
+  const CheckpointTensor* find(std::string_view name) const;
+  // Of all tensors together.
+  size_t total_bytes() const;
+  // Advises the system that this part of the mapped file was used and may leave memory.
+  void release(const CheckpointTensor& tensor) const;
+
+ private:
+  struct State;
+  explicit Checkpoint(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace quire

@@ -1,0 +1,12 @@
+#pragma once
+// The gate of a gated MLP: out = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
+//
+// gate_up float32[T, 2I]: gate in columns [0, I), up in [I, 2I). out float32[T, I].
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace quire::ops {
+
+void silu_and_mul(Stream& stream, const Tensor& gate_up, const Tensor& out);
+
+}  // namespace quire::ops

@@ -1,0 +1,20 @@
+#pragma once
+// Rows of a table by index.
+#include <cstdint>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "ops/weight.h"
+
+namespace quire::ops {
+
+// out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the other
+// ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same object as a
+// tied output layer's; out float32[T, H].
+void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
+               const Tensor& out);
+
+// out[i] = in[rows[i]]. in float32[T, H]; rows int32[R]; out float32[R, H].
+void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Tensor& out);
+
+}  // namespace quire::ops

@@ -1,0 +1,59 @@
+#pragma once
+// From logits to token ids.
+//
+// A row's result depends on that row alone: its logits, its parameters, its history. Noise comes from
+// a counter-based generator keyed by (seed, index within n, position, token id), so it needs no state.
+//
+// Order of operations, as in vLLM: logit_bias and the min_tokens mask; repetition, presence and
+// frequency penalties; (greedy: arg max, lowest id on a tie); temperature; min_p; top_k; top_p; sample by the
+// Gumbel trick: arg max of log p(i) + noise(i). Log-probabilities that are reported are those of the raw logits.
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+
+namespace quire::ops {
+
+struct SamplingRow {
+  float temperature = 1.0f;  // 0: greedy
+  int top_k = 0;             // 0: all
+  float top_p = 1.0f;
+  float min_p = 0.0f;
+  float repetition_penalty = 1.0f;
+  float presence_penalty = 0.0f;
+  float frequency_penalty = 0.0f;
+  uint64_t seed = 0;
+  uint32_t index = 0;     // within n
+  uint64_t position = 0;  // of the token to be sampled
+  std::span<const int32_t> prompt_ids;  // for repetition_penalty
+  std::span<const int32_t> output_ids;  // for all three penalties
+  std::span<const std::pair<int32_t, float>> logit_bias;
+  std::span<const int32_t> masked_ids;  // never sampled in this step (min_tokens)
+  int num_logprobs = -1;  // -1: none; else the sampled token's and that many of the best
+};
+
+struct TokenLogprob {
+  int32_t token_id = 0;
+  float logprob = 0.0f;  // natural logarithm
+  int rank = 0;          // 1: the most likely token
+};
+
+struct SampledToken {
+  int32_t token_id = 0;
+  // The sampled token first, then the best in order of probability; empty if num_logprobs is -1.
+  std::vector<TokenLogprob> logprobs;
+};
+
+// logits float32[R, V], changed in place; rows.size() == out.size() == R.
+void sample(Stream& stream, const Tensor& logits, std::span<const SamplingRow> rows,
+            std::span<SampledToken> out);
+
+// Log-probabilities of given tokens, for prompt_logprobs: logits float32[R, V], unchanged; out[r] has
+// token_ids[r] first, then the num_logprobs best.
+void token_logprobs(Stream& stream, const Tensor& logits, std::span<const int32_t> token_ids,
+                    int num_logprobs, std::span<std::vector<TokenLogprob>> out);
+
+}  // namespace quire::ops

@@ -1,0 +1,65 @@
+#pragma once
+// What the scheduler tells the runner to do in one step, and what comes back: plain data.
+//
+// The runner keeps a copy of each running sequence's tokens and block table, so a step carries only what
+// is new. Steps run in the order in which they were scheduled. A sequence may be scheduled for
+// step N+1 while its token of step N is not yet known to the scheduler: the runner, which
+// appends the tokens it samples to its own copy, has it by the time step N+1 starts.
+// Thread safety: immutable once submitted.
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "quire/sampling_params.h"
+
+namespace quire {
+
+using SequenceId = uint64_t;
+
+// A sequence that the runner does not know (yet, or any more, after a preemption).
+struct NewSequence {
+  SequenceId id = 0;
+  std::vector<int32_t> token_ids;  // the prompt, then what was generated before a preemption
+  int64_t num_prompt_tokens = 0;
+  std::shared_ptr<const SamplingParams> sampling_params;
+  uint64_t seed = 0;   // resolved: SamplingParams' or drawn
+  uint32_t index = 0;  // within n
+};
+
+struct ScheduledSequence {
+  SequenceId id = 0;
+  int64_t num_computed_tokens = 0;  // tokens already in the KV cache: the chunk starts here
+  int64_t num_tokens = 0;           // the chunk's length, >= 1
+  bool samples = false;             // the chunk reaches the last token: sample the next one
+  std::vector<int32_t> new_block_ids;  // appended to the block table
+};
+
+struct ScheduledBatch {
+  uint64_t step = 0;
+  std::vector<SequenceId> removed;   // finished, aborted or preempted: forget these first
+  std::vector<NewSequence> added;    // then add these, with empty block tables
+  std::vector<ScheduledSequence> sequences;  // decodes first
+  int64_t num_tokens = 0;            // over all sequences
+
+  bool empty() const { return sequences.empty(); }
+};
+
+struct TokenLogprobs {
+  std::vector<int32_t> token_ids;  // the actual token first, then the best in order
+  std::vector<float> logprobs;
+  std::vector<int32_t> ranks;      // 1: the most likely
+};
+
+struct SequenceOutput {
+  SequenceId id = 0;
+  int32_t token_id = -1;                       // -1 if the chunk did not sample
+  TokenLogprobs logprobs;                      // if asked for
+  std::vector<TokenLogprobs> prompt_logprobs;  // of the prompt tokens after each of this chunk's, if asked for
+};
+
+struct StepOutput {
+  uint64_t step = 0;
+  std::vector<SequenceOutput> sequences;  // in the batch's order
+};
+
+}  // namespace quire
