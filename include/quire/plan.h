@@ -1,0 +1,83 @@
+#pragma once
+// Where the memory of an engine would go, computed from the config before anything is loaded, and what
+// a model folder holds.
+//
+// Thread safety: free functions of their arguments, the files and the machine's memory.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/engine_config.h"
+#include "quire/error.h"
+
+namespace quire {
+
+struct PlannedBuffer {
+  std::string name;    // "weights", "kv cache", "activations", ...
+  int64_t bytes = 0;   // over all ranks
+  std::string detail;  // what it is made of: "28 layers x 8 heads x 128 x 4,096 blocks of 16, bfloat16"
+};
+
+struct MemoryPlan {
+  std::string model;         // the folder
+  std::string architecture;
+  std::string device;        // "cpu"
+  std::string dtype;
+  int64_t num_parameters = 0;
+  int tensor_parallel_size = 1;
+  std::vector<PlannedBuffer> buffers;
+  int64_t total_bytes = 0;
+  int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is lower
+  int64_t block_size = 0;
+  int64_t bytes_per_block = 0;  // over all layers and ranks
+  int64_t num_blocks = 0;
+  int64_t num_cache_tokens = 0;  // num_blocks * block_size
+  int64_t max_model_len = 0;
+  int64_t max_num_seqs = 0;
+  int64_t max_num_batched_tokens = 0;
+  // Full-length sequences that fit at once; at least 1 or plan() throws.
+  int64_t max_full_length_seqs = 0;
+};
+
+// Throws Error as LLMEngine's constructor would: no such model, unsupported, not enough memory for even
+// one sequence (naming which setting to change to what).
+MemoryPlan plan(const EngineConfig& config);
+
+struct TensorInfo {
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> shape;
+  std::string file;
+};
+
+struct ModelInfo {
+  std::string folder;
+  std::string architecture;
+  bool supported = false;
+  std::string unsupported_reason;  // empty if supported
+  int64_t num_parameters = 0;
+  int64_t weight_bytes = 0;
+  std::string dtype;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  int64_t num_layers = 0;
+  int64_t num_attention_heads = 0;
+  int64_t num_key_value_heads = 0;
+  int64_t head_dim = 0;
+  int64_t max_model_len = 0;
+  std::string rope;            // "yarn, factor 4, theta 1000000"
+  std::string sliding_window;  // "none", "4096 in 24 of 28 layers"
+  bool tie_word_embeddings = false;
+  std::vector<int32_t> eos_token_ids;
+  bool has_tokenizer = false;
+  int64_t tokenizer_vocab_size = 0;
+  bool has_chat_template = false;
+  std::vector<std::string> files;    // in the folder, with sizes
+  std::vector<TensorInfo> tensors;
+};
+
+// Reads headers only. Throws Error if there is no such model or a file of it is damaged.
+ModelInfo inspect(const std::string& model);
+
+}  // namespace quire
