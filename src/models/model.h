@@ -1,0 +1,74 @@
+#pragma once
+// A language model, or a range of its layers, on one rank.
+//
+// Made by models/registry.h with zero weights, filled through parameters()
+// (loader/weight_loader.h), then run: forward() once a step, compute_logits() on its result where
+// logits are wanted. Thread safety: one thread at a time, the rank's worker. All ranks of the group
+// make the same calls in the same order.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+#include "layers/forward_context.h"
+#include "loader/model_config.h"
+#include "loader/parameter.h"
+
+namespace quire {
+
+// Which part of which model a rank holds, and how.
+struct ModelOptions {
+  ModelConfig config;
+  DType dtype = DType::kFloat32;  // of the weights in memory: float32 or bfloat16
+  int64_t max_model_len = 0;      // positions run up to max_model_len - 1
+  int rank = 0;                   // within the tensor-parallel group
+  int size = 1;
+  // Layers [first_layer, last_layer). The stage with layer 0 embeds, that with the last layer
+  // applies the final norm and computes logits.
+  int64_t first_layer = 0;
+  int64_t last_layer = -1;  // -1: the number of layers
+};
+
+// What one stage hands to the next. Both float32[num_tokens, hidden_size].
+struct IntermediateTensors {
+  Tensor hidden;  // of the last stage: after the final norm
+  Tensor residual;
+};
+
+// What each layer of this rank keeps for a token.
+struct KvCacheShape {
+  int64_t num_layers = 0;  // of this stage
+  int num_kv_heads = 0;    // of this rank
+  int head_dim = 0;
+};
+
+// One line of a memory plan.
+struct MemoryItem {
+  std::string name;
+  size_t bytes = 0;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  // The parameters under their names in a checkpoint. Pointers into the model.
+  virtual ParameterMap parameters() = 0;
+
+  // Runs this stage's layers and writes the batch's keys and values to the cache. `previous` is
+  // given exactly where the stage doesn't start at layer 0; its tensors are then worked on in
+  // place. What is returned is in the context's arena (or in `previous`), so the caller holds an
+  // Arena::Scope around the step.
+  virtual IntermediateTensors forward(ForwardContext& context,
+                                      std::optional<IntermediateTensors> previous) = 0;
+
+  // Logits of the rows batch.logits_rows of `hidden` (the last stage's): float32[num_logits,
+  // vocab_size], on every rank, in the arena. Rows may be strided where the vocabulary isn't a
+  // multiple of the number of ranks.
+  virtual Tensor compute_logits(ForwardContext& context, const Tensor& hidden) = 0;
+};
+
+}  // namespace quire
