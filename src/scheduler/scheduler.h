@@ -1,0 +1,108 @@
+#pragma once
+// Decides which tokens of which sequences run in the next step, and in which KV blocks.
+//
+// One kind of step: under one token budget, first the running sequences in order of arrival (a
+// decode token or the next chunk of a prompt each), then waiting ones while there is budget, a
+// place and enough free blocks for all their tokens. First come, first served: no waiting sequence
+// overtakes another. When a running sequence needs a block and none is free, the last that arrived
+// is preempted: it gives up its blocks and goes back to the head of the queue, to be computed anew
+// (mostly from the prefix cache).
+//
+// Steps may be scheduled ahead of their results: a token that an unfinished step will sample counts
+// as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
+// limit, but may be past a stop token not yet seen: that overshoot is dropped by process().
+//
+// What the runner owes: it runs every batch that schedule() returned, in order, and in each layer
+// writes the keys and values of the whole batch before it reads any, for a sequence may read blocks
+// that another one of the same batch fills.
+//
+// A function of its calls: no clock, no randomness, no tensors.
+// Thread safety: one thread at a time.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "request/scheduled_batch.h"
+#include "request/sequence.h"
+
+namespace quire {
+
+struct SchedulerConfig {
+  int64_t max_num_batched_tokens = 16384;  // in one step, >= 1
+  int64_t max_num_seqs = 512;              // running at a time, >= 1
+  int64_t max_model_len = 0;               // prompt and output of a sequence, >= 2
+  int block_size = 16;                     // tokens in a block, >= 1
+  int64_t num_blocks = 0;                  // num_blocks * block_size >= max_model_len
+  bool enable_prefix_caching = true;
+  std::vector<int32_t> eos_token_ids;  // that end a sequence unless it ignores them
+};
+
+// What a step brought for one sequence.
+struct SequenceUpdate {
+  SequenceId id = 0;
+  std::optional<int32_t> token_id;  // the token that was generated, if one was
+  TokenLogprobs logprobs;           // of that token, if asked for
+  // Of the prompt tokens that follow those delivered before (the first token has none), if asked
+  // for.
+  std::vector<TokenLogprobs> prompt_logprobs;
+  int64_t num_cached_tokens = 0;   // prompt tokens found in the prefix cache when it first ran
+  std::optional<SequenceEnd> end;  // set if the sequence ended with that token
+};
+
+struct SchedulerStats {
+  int64_t num_running = 0;
+  int64_t num_waiting = 0;    // preempted ones included
+  int64_t num_in_flight = 0;  // steps scheduled and not processed
+  int64_t num_blocks = 0;
+  int64_t num_used_blocks = 0;  // held by a sequence; cached ones that nobody holds are free
+  // Since the start:
+  int64_t num_preemptions = 0;
+  int64_t prefix_cache_queried_tokens = 0;  // prompt tokens looked up
+  int64_t prefix_cache_hit_tokens = 0;      // found
+  std::array<int64_t, 3> num_finished{};    // indexed by FinishReason
+};
+
+class Scheduler {
+ public:
+  explicit Scheduler(SchedulerConfig config);
+  ~Scheduler();
+  Scheduler(const Scheduler&) = delete;
+  Scheduler& operator=(const Scheduler&) = delete;
+
+  // Puts a sequence at the end of the queue.
+  void add(SequenceSpec spec);
+
+  // Ends a sequence from outside: a stop string, a cancelled request. Its blocks are free at once,
+  // and what steps in flight still bring for it is dropped. Ids that are unknown or have ended: no
+  // effect.
+  void finish(SequenceId id, FinishReason reason);
+  void abort(SequenceId id) { finish(id, FinishReason::kAbort); }
+
+  // Whether any sequence has not ended.
+  bool has_unfinished() const;
+
+  // The next step. It has no sequences where nothing can run before results of steps in flight are
+  // known; such a batch still has to reach the runner if `removed` is not empty, and needs no
+  // process().
+  ScheduledBatch schedule();
+
+  // Takes the results of the oldest step in flight. One update for each sequence that lives and got
+  // a token or prompt logprobs. A sequence whose update has an `end` is gone already.
+  std::vector<SequenceUpdate> process(const StepOutput& output);
+
+  SchedulerStats stats() const;
+
+  // Aborts, through check(), unless the books balance: every block held exactly as often as
+  // counted, free or in use but never both, cached blocks holding what they are filed under, queues
+  // in order of arrival, placeholders as many as steps in flight will fill. Takes time in
+  // proportion to all of it.
+  void check_integrity() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire
