@@ -28,9 +28,9 @@ struct SamplingParams {
   double frequency_penalty = 0.0;    // [-2, 2]: subtracted for each time it was generated
   std::map<int32_t, float> logit_bias;  // added to a token's logit; [-100, 100]
   std::optional<int64_t> max_tokens = 16;  // tokens to generate, >= 1; none: as many as max_model_len allows
-  int64_t min_tokens = 0;            // no end-of-sequence or stop token before this many
-  std::vector<std::string> stop;     // texts that end the output; not empty strings
-  std::vector<int32_t> stop_token_ids;  // tokens that end the output
+  int64_t min_tokens = 0;            // no end-of-sequence or stop token before this many; at most max_tokens
+  std::vector<std::string> stop;     // texts that end the output: up to 64 of 1 to 4096 bytes
+  std::vector<int32_t> stop_token_ids;  // tokens that end the output: up to 1024
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;           // go on after the model's end-of-sequence tokens
   bool skip_special_tokens = true;   // leave special tokens out of the text

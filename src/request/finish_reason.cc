@@ -1,0 +1,18 @@
+#include "base/check.h"
+#include "quire/request_output.h"
+
+namespace quire {
+
+std::string_view to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStop:
+      return "stop";
+    case FinishReason::kLength:
+      return "length";
+    case FinishReason::kAbort:
+      return "abort";
+  }
+  check_failed("a finish reason has a name", std::source_location::current());
+}
+
+}  // namespace quire
