@@ -1,0 +1,39 @@
+#pragma once
+// What the scheduler keeps beside a sequence: how far it is computed, and in which blocks.
+//
+// Thread safety: none needed; the scheduler's thread owns it.
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "request/sequence.h"
+#include "scheduler/block_pool.h"
+#include "scheduler/prefix_cache.h"
+
+namespace quire::scheduler_internal {
+
+struct ScheduledState {
+  ScheduledState(SequenceSpec spec, uint64_t arrival_order)
+      : sequence(std::move(spec)), arrival(arrival_order) {}
+
+  Sequence sequence;
+  uint64_t arrival;
+  bool running = false;  // and known to the runner; else waiting, at first or after a preemption
+
+  // Steps that are scheduled count as done.
+  int64_t num_computed_tokens = 0;
+  int64_t num_placeholders = 0;  // tokens that steps in flight will sample
+
+  // Prompt tokens found in the prefix cache when it first ran; none before.
+  std::optional<int64_t> num_cached_tokens;
+  int64_t num_prompt_logprobs = 0;  // delivered; a preempted sequence computes them again
+
+  std::vector<BlockRef> blocks;
+  std::vector<BlockHash> block_hashes;  // of full blocks of known tokens, as far as needed
+  int64_t num_filed_blocks = 0;         // of `blocks`, from the first, that are in the prefix cache
+
+  // Placeholders included.
+  int64_t num_tokens() const { return sequence.num_tokens() + num_placeholders; }
+};
+
+}  // namespace quire::scheduler_internal
