@@ -1,0 +1,138 @@
+#include "dist/communicator.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <thread>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+// Runs body(communicator, stream) on one thread a rank.
+void run_ranks(int size, const std::function<void(Communicator&, Stream&)>& body) {
+  auto ranks = make_local_communicators(size);
+  std::vector<std::thread> threads;
+  for (auto& rank : ranks) {
+    threads.emplace_back([&body, &rank] {
+      ThreadPool pool(1);
+      Stream stream(pool);
+      body(*rank, stream);
+    });
+  }
+  for (auto& thread : threads) thread.join();
+}
+
+// Values whose sum depends on the order of addition.
+float value_of(int rank, int64_t i) {
+  return (rank % 2 == 0 ? 1.0f : -1.0f) * static_cast<float>(1 + (i * 7 + rank * 13) % 101) *
+         (rank % 3 == 0 ? 1e6f : 1e-3f);
+}
+
+TEST(SingleCommunicator, LeavesTensorsAlone) {
+  auto comm = make_single_communicator();
+  EXPECT_EQ(comm->rank(), 0);
+  EXPECT_EQ(comm->size(), 1);
+  ThreadPool pool(1);
+  Stream stream(pool);
+  std::vector<float> in{1, 2, 3, 4}, out(4);
+  comm->all_reduce_sum(stream, Tensor(in.data(), DType::kFloat32, {4}));
+  comm->all_gather_columns(stream, Tensor(in.data(), DType::kFloat32, {2, 2}),
+                           Tensor(out.data(), DType::kFloat32, {2, 2}));
+  EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 4}));
+}
+
+class LocalCommunicators : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Sizes, LocalCommunicators, ::testing::Values(1, 2, 3, 5));
+
+TEST_P(LocalCommunicators, AllReduceSumsInRankOrderOnEveryRank) {
+  const int size = GetParam();
+  for (const int64_t n : {1, 2, 3, 1000, 100000}) {
+    std::vector<float> expected(static_cast<size_t>(n));
+    for (int64_t i = 0; i < n; ++i) {
+      float sum = value_of(0, i);
+      for (int r = 1; r < size; ++r) sum += value_of(r, i);
+      expected[static_cast<size_t>(i)] = sum;
+    }
+    run_ranks(size, [&](Communicator& comm, Stream& stream) {
+      std::vector<float> data(static_cast<size_t>(n));
+      for (int64_t i = 0; i < n; ++i) data[static_cast<size_t>(i)] = value_of(comm.rank(), i);
+      comm.all_reduce_sum(stream, Tensor(data.data(), DType::kFloat32, {n}));
+      EXPECT_EQ(data, expected);
+    });
+  }
+}
+
+TEST_P(LocalCommunicators, GathersColumnsOfStridedRows) {
+  run_ranks(GetParam(), [](Communicator& comm, Stream& stream) {
+    std::vector<int32_t> data(3 * 4, -1);
+    const Tensor input = Tensor(data.data(), DType::kInt32, {3, 4}).columns(1, 3);
+    for (int64_t row = 0; row < 3; ++row) {
+      for (int64_t column = 0; column < 2; ++column) {
+        input.row<int32_t>(row)[column] =
+            static_cast<int32_t>(100 * row + 2 * comm.rank() + column);
+      }
+    }
+    std::vector<int32_t> gathered(static_cast<size_t>(3 * 2 * comm.size()));
+    comm.all_gather_columns(stream, input,
+                            Tensor(gathered.data(), DType::kInt32, {3, 2 * comm.size()}));
+    for (int row = 0; row < 3; ++row) {
+      for (int column = 0; column < 2 * comm.size(); ++column) {
+        EXPECT_EQ(gathered[static_cast<size_t>(row * 2 * comm.size() + column)],
+                  100 * row + column);
+      }
+    }
+  });
+}
+
+TEST_P(LocalCommunicators, BroadcastsFromAnyRoot) {
+  run_ranks(GetParam(), [](Communicator& comm, Stream& stream) {
+    for (int root = 0; root < comm.size(); ++root) {
+      std::vector<float> data(5, static_cast<float>(comm.rank()));
+      comm.broadcast(stream, Tensor(data.data(), DType::kFloat32, {5}), root);
+      EXPECT_EQ(data, std::vector<float>(5, static_cast<float>(root)));
+    }
+  });
+}
+
+TEST_P(LocalCommunicators, ManyCollectivesInARowStayInStep) {
+  run_ranks(GetParam(), [](Communicator& comm, Stream& stream) {
+    for (int i = 0; i < 300; ++i) {
+      float value = static_cast<float>(i + comm.rank());
+      comm.all_reduce_sum(stream, Tensor(&value, DType::kFloat32, {1}));
+      const int n = comm.size();
+      ASSERT_EQ(value, static_cast<float>(i * n + n * (n - 1) / 2));
+      if (i % 7 == 0) comm.barrier();
+    }
+  });
+}
+
+TEST(LocalCommunicatorsAbort, WakesWaitingRanksWithAnError) {
+  run_ranks(3, [](Communicator& comm, Stream& stream) {
+    float value = 1.0f;
+    const Tensor tensor(&value, DType::kFloat32, {1});
+    comm.all_reduce_sum(stream, tensor);
+    if (comm.rank() == 1) {
+      comm.abort();
+      return;
+    }
+    EXPECT_THROW(comm.all_reduce_sum(stream, tensor), Error);
+    EXPECT_THROW(comm.barrier(), Error);
+  });
+}
+
+TEST(LocalCommunicatorsAbort, WakesRanksThatHaveGoneToSleep) {
+  run_ranks(2, [](Communicator& comm, Stream&) {
+    if (comm.rank() == 0) {
+      EXPECT_THROW(comm.barrier(), Error);
+    } else {
+      // Long enough for rank 0 to have stopped spinning; right either way.
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      comm.abort();
+    }
+  });
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,199 @@
+// Ranks that are threads of one process: they show each other their tensors between two barriers.
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include <fmt/format.h>
+
+#include "dist/communicator.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+// Collectives of one forward pass follow each other within microseconds where every rank has a CPU;
+// spinning that long saves a sleep and a wake-up in each. After it the rank sleeps.
+constexpr int kSpins = 4000;
+
+void pause_cpu() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#else
+  std::this_thread::yield();
+#endif
+}
+
+// Whether abort() ends a wait. A rank that waits for a collective to open may leave; one that waits
+// for it to close stays until the others have finished with its memory, which they do without
+// waiting for anybody.
+enum class OnAbort { kThrow, kStay };
+
+class Group {
+ public:
+  explicit Group(int n) : size(n), tensors(static_cast<size_t>(n)) {}
+
+  const int size;
+  // Element r is written by rank r before the barrier that opens a collective, and read by all
+  // until the one that closes it.
+  std::vector<Tensor> tensors;
+
+  void barrier(int rank, OnAbort on_abort) {
+    uint64_t seen = state_.load(std::memory_order_acquire);
+    uint64_t next = 0;
+    do {
+      if (on_abort == OnAbort::kThrow && (seen & kAborted) != 0) throw_aborted(rank);
+      const bool last = (seen & kArrivedMask) + 1 == static_cast<uint64_t>(size);
+      next = last ? (seen & ~kArrivedMask) + kGeneration : seen + 1;
+    } while (!state_.compare_exchange_weak(seen, next, std::memory_order_acq_rel,
+                                           std::memory_order_acquire));
+    const uint64_t mine = seen / kGeneration;
+    if (next / kGeneration != mine) {
+      wake_all();
+      return;
+    }
+    const auto over = [&] {
+      seen = state_.load(std::memory_order_acquire);
+      return seen / kGeneration != mine || (on_abort == OnAbort::kThrow && (seen & kAborted) != 0);
+    };
+    for (int i = 0; i < kSpins && !over(); ++i) pause_cpu();
+    if (!over()) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, over);
+    }
+    if (seen / kGeneration == mine) throw_aborted(rank);
+  }
+
+  void abort() {
+    state_.fetch_or(kAborted, std::memory_order_acq_rel);
+    wake_all();
+  }
+
+ private:
+  // One word, so that a rank either arrives or sees the abort: the barrier's number, whether the
+  // group has ended, and how many ranks have arrived.
+  static constexpr uint64_t kGeneration = uint64_t{1} << 32;
+  static constexpr uint64_t kAborted = uint64_t{1} << 31;
+  static constexpr uint64_t kArrivedMask = kAborted - 1;
+
+  void wake_all() {
+    // The lock, though nothing is written under it, keeps this from falling between a sleeper's
+    // last look at the state and its sleep.
+    { std::lock_guard lock(mutex_); }
+    changed_.notify_all();
+  }
+
+  [[noreturn]] void throw_aborted(int rank) const {
+    throw Error(
+        fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank, size));
+  }
+
+  std::atomic<uint64_t> state_ = 0;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+};
+
+// The part of n elements that rank r of `size` works on.
+std::pair<int64_t, int64_t> slice_of(int64_t n, int64_t r, int64_t size) {
+  return {n * r / size, n * (r + 1) / size};
+}
+
+class LocalCommunicator final : public Communicator {
+ public:
+  LocalCommunicator(std::shared_ptr<Group> group, int rank)
+      : group_(std::move(group)), rank_(rank) {}
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size; }
+
+  void all_reduce_sum(Stream& stream, const Tensor& tensor) override {
+    check(tensor.dtype() == DType::kFloat32 && tensor.contiguous(),
+          "all_reduce_sum takes a contiguous float32 tensor");
+    if (size() == 1) return;
+    open(tensor);
+    // Each rank sums one slice of everybody's tensor, in rank order, and writes it back to
+    // everybody.
+    const auto [begin, end] = slice_of(tensor.num_elements(), rank_, size());
+    const int64_t first = begin;
+    const int64_t length = end - begin;
+    constexpr int64_t kTask = 16384;  // elements: 64 KiB a rank, a few stay in the L2 cache
+    stream.pool().parallel_for((length + kTask - 1) / kTask, [&](int64_t task, int) {
+      sum_slice(first + task * kTask, first + std::min(length, (task + 1) * kTask));
+    });
+    close();
+  }
+
+  void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
+              output.dim(0) == input.dim(0) && output.dim(1) == input.dim(1) * size(),
+          "all_gather_columns takes [rows, cols] to [rows, cols * size]");
+    open(input);
+    const int64_t element = static_cast<int64_t>(size_of(input.dtype()));
+    const int64_t columns = input.dim(1);
+    auto* out = static_cast<std::byte*>(output.raw());
+    stream.pool().parallel_for(input.dim(0), [&](int64_t row, int) {
+      for (int r = 0; r < size(); ++r) {
+        const Tensor& from = group_->tensors[static_cast<size_t>(r)];
+        const auto* source =
+            static_cast<const std::byte*>(from.raw()) + row * from.row_stride() * element;
+        std::memcpy(out + (row * output.row_stride() + r * columns) * element, source,
+                    static_cast<size_t>(columns * element));
+      }
+    });
+    close();
+  }
+
+  void broadcast(Stream&, const Tensor& tensor, int root) override {
+    check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
+    check(tensor.contiguous(), "broadcast takes a contiguous tensor");
+    open(tensor);
+    if (rank_ != root) {
+      std::memcpy(tensor.raw(), group_->tensors[static_cast<size_t>(root)].raw(),
+                  static_cast<size_t>(tensor.num_elements()) * size_of(tensor.dtype()));
+    }
+    close();
+  }
+
+  void barrier() override { group_->barrier(rank_, OnAbort::kThrow); }
+  void abort() override { group_->abort(); }
+
+ private:
+  // Shows `tensor` to the group and waits until all have shown theirs.
+  void open(const Tensor& tensor) {
+    group_->tensors[static_cast<size_t>(rank_)] = tensor;
+    group_->barrier(rank_, OnAbort::kThrow);
+    const Tensor& first = group_->tensors[0];
+    check(first.num_elements() == tensor.num_elements() && first.dtype() == tensor.dtype(),
+          "ranks called one collective with different tensors");
+  }
+
+  void close() { group_->barrier(rank_, OnAbort::kStay); }
+
+  void sum_slice(int64_t begin, int64_t end) const {
+    for (int64_t i = begin; i < end; ++i) {
+      float sum = group_->tensors[0].data<float>()[i];
+      for (size_t r = 1; r < group_->tensors.size(); ++r)
+        sum += group_->tensors[r].data<float>()[i];
+      for (const Tensor& tensor : group_->tensors) tensor.data<float>()[i] = sum;
+    }
+  }
+
+  std::shared_ptr<Group> group_;
+  int rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size) {
+  check(size >= 1, "a group has at least one rank");
+  auto group = std::make_shared<Group>(size);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
+  }
+  return ranks;
+}
+
+}  // namespace quire
