@@ -38,7 +38,9 @@ struct ScheduledBatch {
   uint64_t step = 0;
   std::vector<SequenceId> removed;   // finished, aborted or preempted: forget these first
   std::vector<NewSequence> added;    // then add these, with empty block tables
-  std::vector<ScheduledSequence> sequences;  // decodes first
+  // Chunks of one token first. In each layer, the keys and values of all must be written before any are
+  // read: a sequence may share blocks that another one fills in this step.
+  std::vector<ScheduledSequence> sequences;
   int64_t num_tokens = 0;            // over all sequences
 
   bool empty() const { return sequences.empty(); }
