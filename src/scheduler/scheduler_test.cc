@@ -1,0 +1,394 @@
+#include "scheduler/scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+namespace quire {
+namespace {
+
+constexpr int32_t kEos = 1000;
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  static SchedulerConfig config() {
+    SchedulerConfig config;
+    config.max_num_batched_tokens = 100;
+    config.max_num_seqs = 8;
+    config.max_model_len = 64;
+    config.block_size = 4;
+    config.num_blocks = 64;
+    config.eos_token_ids = {kEos};
+    return config;
+  }
+
+  static SequenceSpec spec(SequenceId id, int64_t prompt_length, SamplingParams params = {}) {
+    SequenceSpec spec;
+    spec.id = id;
+    spec.prompt_token_ids.resize(static_cast<size_t>(prompt_length));
+    std::iota(spec.prompt_token_ids.begin(), spec.prompt_token_ids.end(), 0);
+    spec.params = std::make_shared<const SamplingParams>(std::move(params));
+    return spec;
+  }
+
+  // A prompt that shares nothing with any other.
+  static SequenceSpec unique_spec(SequenceId id, int64_t prompt_length,
+                                  SamplingParams params = {}) {
+    SequenceSpec result = spec(id, prompt_length, std::move(params));
+    result.prompt_token_ids[0] = static_cast<int32_t>(2000 + id);
+    return result;
+  }
+
+  // What the runner would return if every token were `token_id`.
+  static StepOutput output_of(const ScheduledBatch& batch, int32_t token_id = 500) {
+    StepOutput output;
+    output.step = batch.step;
+    for (const ScheduledSequence& chunk : batch.sequences) {
+      SequenceOutput& sequence = output.sequences.emplace_back();
+      sequence.id = chunk.id;
+      if (chunk.samples) sequence.token_id = token_id;
+    }
+    return output;
+  }
+
+  static std::vector<SequenceId> ids_of(const ScheduledBatch& batch) {
+    std::vector<SequenceId> ids;
+    for (const ScheduledSequence& chunk : batch.sequences) ids.push_back(chunk.id);
+    return ids;
+  }
+};
+
+using Ids = std::vector<SequenceId>;
+
+TEST_F(SchedulerTest, APromptRunsAndThenDecodesUntilItsLimit) {
+  Scheduler scheduler(config());
+  SamplingParams params;
+  params.max_tokens = 2;
+  SequenceSpec request = spec(7, 6, params);
+  request.seed = 99;
+  request.index = 3;
+  scheduler.add(request);
+  const ScheduledBatch first = scheduler.schedule();
+  ASSERT_EQ(first.added.size(), 1u);
+  EXPECT_EQ(first.added[0].id, 7u);
+  EXPECT_EQ(first.added[0].token_ids, request.prompt_token_ids);
+  EXPECT_EQ(first.added[0].num_prompt_tokens, 6);
+  EXPECT_EQ(first.added[0].seed, 99u);
+  EXPECT_EQ(first.added[0].index, 3u);
+  ASSERT_EQ(first.sequences.size(), 1u);
+  EXPECT_EQ(first.sequences[0].num_computed_tokens, 0);
+  EXPECT_EQ(first.sequences[0].num_tokens, 6);
+  EXPECT_TRUE(first.sequences[0].samples);
+  EXPECT_EQ(first.sequences[0].new_block_ids.size(), 2u);
+  EXPECT_EQ(first.num_tokens, 6);
+
+  auto updates = scheduler.process(output_of(first, 500));
+  ASSERT_EQ(updates.size(), 1u);
+  EXPECT_EQ(updates[0].token_id, 500);
+  EXPECT_FALSE(updates[0].end);
+
+  const ScheduledBatch second = scheduler.schedule();
+  EXPECT_TRUE(second.added.empty());
+  ASSERT_EQ(second.sequences.size(), 1u);
+  EXPECT_EQ(second.sequences[0].num_computed_tokens, 6);
+  EXPECT_EQ(second.sequences[0].num_tokens, 1);
+  EXPECT_TRUE(second.sequences[0].new_block_ids.empty());
+  updates = scheduler.process(output_of(second, 501));
+  ASSERT_TRUE(updates.at(0).end);
+  EXPECT_EQ(updates[0].end->reason, FinishReason::kLength);
+  EXPECT_FALSE(scheduler.has_unfinished());
+
+  const ScheduledBatch last = scheduler.schedule();
+  EXPECT_TRUE(last.empty());
+  EXPECT_EQ(last.removed, Ids{7});
+  EXPECT_TRUE(scheduler.schedule().removed.empty());
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
+  EXPECT_EQ(scheduler.stats().num_finished[static_cast<size_t>(FinishReason::kLength)], 1);
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, LongPromptsAreCutByTheBudgetAndDecodesComeFirst) {
+  SchedulerConfig small = config();
+  small.max_num_batched_tokens = 10;
+  Scheduler scheduler(small);
+  scheduler.add(unique_spec(1, 8));
+  scheduler.add(unique_spec(2, 20));
+  const ScheduledBatch first = scheduler.schedule();
+  EXPECT_EQ(ids_of(first), (Ids{1, 2}));
+  EXPECT_EQ(first.sequences[1].num_tokens, 2);
+  EXPECT_FALSE(first.sequences[1].samples);
+  EXPECT_EQ(first.sequences[1].new_block_ids.size(), 5u);  // for the whole prompt
+  const auto updates = scheduler.process(output_of(first));
+  EXPECT_EQ(updates.size(), 1u);  // nothing to tell of the unfinished prompt
+
+  const ScheduledBatch second = scheduler.schedule();
+  EXPECT_EQ(ids_of(second), (Ids{1, 2}));
+  EXPECT_EQ(second.sequences[0].num_tokens, 1);
+  EXPECT_EQ(second.sequences[1].num_computed_tokens, 2);
+  EXPECT_EQ(second.sequences[1].num_tokens, 9);
+  EXPECT_TRUE(second.sequences[1].new_block_ids.empty());
+  scheduler.process(output_of(second));
+
+  scheduler.add(unique_spec(3, 1));
+  const ScheduledBatch third = scheduler.schedule();
+  EXPECT_EQ(third.num_tokens, 10);
+  EXPECT_EQ(ids_of(third), (Ids{1, 2}));
+  scheduler.process(output_of(third));
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{1, 2, 3}));
+}
+
+TEST_F(SchedulerTest, NoMoreRunThanMay) {
+  SchedulerConfig small = config();
+  small.max_num_seqs = 2;
+  Scheduler scheduler(small);
+  for (SequenceId id = 0; id < 3; ++id) scheduler.add(unique_spec(id, 4));
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{0, 1}));
+  EXPECT_EQ(scheduler.stats().num_running, 2);
+  EXPECT_EQ(scheduler.stats().num_waiting, 1);
+  scheduler.abort(0);
+  EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{1, 2}));
+}
+
+TEST_F(SchedulerTest, ATokenInFlightIsScheduledAsAPlaceholder) {
+  Scheduler scheduler(config());
+  SamplingParams params;
+  params.max_tokens = 2;
+  scheduler.add(spec(1, 4, params));
+  const ScheduledBatch first = scheduler.schedule();
+  const ScheduledBatch second = scheduler.schedule();
+  ASSERT_EQ(second.sequences.size(), 1u);
+  EXPECT_EQ(second.sequences[0].num_computed_tokens, 4);
+  EXPECT_EQ(second.sequences[0].new_block_ids.size(), 1u);
+  EXPECT_TRUE(second.sequences[0].samples);
+  // A third would be past max_tokens.
+  EXPECT_TRUE(scheduler.schedule().empty());
+  EXPECT_FALSE(scheduler.process(output_of(first, 500)).at(0).end);
+  EXPECT_TRUE(scheduler.process(output_of(second, 501)).at(0).end);
+}
+
+TEST_F(SchedulerTest, OvershootBehindAStopIsDropped) {
+  Scheduler scheduler(config());
+  scheduler.add(spec(1, 4));
+  const ScheduledBatch first = scheduler.schedule();
+  const ScheduledBatch second = scheduler.schedule();
+  const auto updates = scheduler.process(output_of(first, kEos));
+  ASSERT_TRUE(updates.at(0).end);
+  EXPECT_EQ(updates[0].end->reason, FinishReason::kStop);
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
+  EXPECT_EQ(scheduler.stats().num_in_flight, 1);
+  EXPECT_TRUE(scheduler.process(output_of(second)).empty());
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, FinishingFromOutsideFreesAtOnceAndIsDoneOnce) {
+  Scheduler scheduler(config());
+  scheduler.add(unique_spec(1, 4));
+  scheduler.add(unique_spec(2, 4));
+  const ScheduledBatch batch = scheduler.schedule();
+  scheduler.add(unique_spec(3, 4));
+  scheduler.finish(1, FinishReason::kStop);
+  scheduler.abort(2);
+  scheduler.abort(3);  // the runner never heard of it
+  scheduler.abort(3);
+  scheduler.abort(77);
+  EXPECT_FALSE(scheduler.has_unfinished());
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
+  EXPECT_TRUE(scheduler.process(output_of(batch)).empty());
+  EXPECT_EQ(scheduler.schedule().removed, (Ids{1, 2}));
+  EXPECT_EQ(scheduler.stats().num_finished[static_cast<size_t>(FinishReason::kStop)], 1);
+  EXPECT_EQ(scheduler.stats().num_finished[static_cast<size_t>(FinishReason::kAbort)], 2);
+}
+
+TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
+  SchedulerConfig small = config();
+  small.max_model_len = 16;
+  small.num_blocks = 4;
+  small.enable_prefix_caching = false;
+  Scheduler scheduler(small);
+  scheduler.add(unique_spec(1, 8));
+  scheduler.add(unique_spec(2, 8));
+  scheduler.add(unique_spec(3, 4));
+  const ScheduledBatch first = scheduler.schedule();
+  EXPECT_EQ(ids_of(first), (Ids{1, 2}));
+  const ScheduledBatch second = scheduler.schedule();  // 1 needs a third block
+  EXPECT_EQ(ids_of(second), Ids{1});
+  EXPECT_EQ(second.removed, Ids{2});
+  EXPECT_EQ(scheduler.stats().num_preemptions, 1);
+  scheduler.check_integrity();
+  // Nor may 3 overtake, though it would fit.
+  const ScheduledBatch third = scheduler.schedule();
+  EXPECT_EQ(ids_of(third), Ids{1});
+
+  // What the preempted one had in flight still counts.
+  const auto updates = scheduler.process(output_of(first, 500));
+  ASSERT_EQ(updates.size(), 2u);
+  EXPECT_EQ(updates[1].id, 2u);
+  EXPECT_EQ(updates[1].token_id, 500);
+  scheduler.abort(1);
+  const ScheduledBatch fourth = scheduler.schedule();
+  EXPECT_EQ(ids_of(fourth), (Ids{2, 3}));
+  EXPECT_EQ(fourth.removed, Ids{1});
+  ASSERT_EQ(fourth.added.size(), 2u);
+  EXPECT_EQ(fourth.added[0].token_ids.size(), 9u);
+  EXPECT_EQ(fourth.added[0].token_ids.back(), 500);
+  EXPECT_EQ(fourth.added[0].num_prompt_tokens, 8);
+  EXPECT_EQ(fourth.sequences[0].num_computed_tokens, 0);
+  EXPECT_EQ(fourth.sequences[0].num_tokens, 9);
+  EXPECT_TRUE(scheduler.process(output_of(second)).empty());
+}
+
+TEST_F(SchedulerTest, APreemptedSequenceWaitsForItsTokensInFlight) {
+  SchedulerConfig small = config();
+  small.max_model_len = 12;
+  small.num_blocks = 4;
+  Scheduler scheduler(small);
+  scheduler.add(unique_spec(1, 8));
+  scheduler.add(unique_spec(2, 8));
+  const ScheduledBatch first = scheduler.schedule();
+  scheduler.schedule();  // preempts 2
+  scheduler.abort(1);
+  EXPECT_TRUE(scheduler.schedule().empty());
+  EXPECT_EQ(scheduler.process(output_of(first, kEos)).size(), 1u);  // the end of 2, by then known
+  EXPECT_FALSE(scheduler.has_unfinished());
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, PrefixesAreSharedEvenWithinAStep) {
+  Scheduler scheduler(config());
+  scheduler.add(spec(1, 12));
+  scheduler.add(spec(2, 12));
+  const ScheduledBatch batch = scheduler.schedule();
+  ASSERT_EQ(batch.sequences.size(), 2u);
+  // The last token is computed even where its block is cached, for its logits.
+  EXPECT_EQ(batch.sequences[1].num_computed_tokens, 8);
+  EXPECT_EQ(batch.sequences[1].num_tokens, 4);
+  const auto& a = batch.sequences[0].new_block_ids;
+  const auto& b = batch.sequences[1].new_block_ids;
+  EXPECT_EQ(std::vector(a.begin(), a.begin() + 2), std::vector(b.begin(), b.begin() + 2));
+  EXPECT_NE(a[2], b[2]);
+  EXPECT_EQ(scheduler.process(output_of(batch)).at(1).num_cached_tokens, 8);
+  EXPECT_EQ(scheduler.stats().prefix_cache_queried_tokens, 24);
+  EXPECT_EQ(scheduler.stats().prefix_cache_hit_tokens, 8);
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 4);
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, FreedBlocksAreHitUntilTheyAreTaken) {
+  SchedulerConfig small = config();
+  small.max_model_len = 20;
+  small.num_blocks = 5;
+  Scheduler scheduler(small);
+  scheduler.add(spec(1, 13));
+  scheduler.process(output_of(scheduler.schedule(), kEos));
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
+  scheduler.add(spec(2, 13));
+  ScheduledBatch batch = scheduler.schedule();
+  EXPECT_EQ(batch.sequences.at(0).num_computed_tokens, 12);
+  scheduler.process(output_of(batch, kEos));
+
+  // Three blocks: two that never had contents, then the end of the prefix.
+  scheduler.add(unique_spec(3, 12));
+  scheduler.process(output_of(scheduler.schedule(), kEos));
+  scheduler.add(spec(4, 13));
+  batch = scheduler.schedule();
+  EXPECT_EQ(batch.sequences.at(0).num_computed_tokens, 8);
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, GeneratedTokensAreCachedOnceKnown) {
+  Scheduler scheduler(config());
+  scheduler.add(spec(1, 3));
+  const ScheduledBatch first = scheduler.schedule();
+  const ScheduledBatch second = scheduler.schedule();  // fills the block with an unknown token
+  SequenceSpec next = spec(2, 6);
+  next.prompt_token_ids[3] = 500;
+  scheduler.add(next);
+  const ScheduledBatch third = scheduler.schedule();
+  EXPECT_EQ(third.sequences.at(1).num_computed_tokens, 0);
+  scheduler.process(output_of(first, 500));
+  next.id = 3;
+  scheduler.add(next);
+  EXPECT_EQ(scheduler.schedule().sequences.at(2).num_computed_tokens, 4);
+  scheduler.check_integrity();
+}
+
+TEST_F(SchedulerTest, SaltAndPromptLogprobsAndTheSettingKeepFromTheCache) {
+  Scheduler scheduler(config());
+  scheduler.add(spec(1, 12));
+  SequenceSpec salted = spec(2, 12);
+  salted.cache_salt = "other";
+  scheduler.add(salted);
+  SamplingParams params;
+  params.prompt_logprobs = 0;
+  scheduler.add(spec(3, 12, params));
+  for (const ScheduledSequence& chunk : scheduler.schedule().sequences) {
+    EXPECT_EQ(chunk.num_computed_tokens, 0) << chunk.id;
+  }
+  EXPECT_EQ(scheduler.stats().prefix_cache_queried_tokens, 24);
+
+  SchedulerConfig off = config();
+  off.enable_prefix_caching = false;
+  Scheduler without(off);
+  without.add(spec(1, 12));
+  without.add(spec(2, 12));
+  EXPECT_EQ(without.schedule().sequences.at(1).num_computed_tokens, 0);
+  without.check_integrity();
+}
+
+TEST_F(SchedulerTest, PromptLogprobsAreDeliveredOnceThoughComputedAgain) {
+  SchedulerConfig small = config();
+  small.max_model_len = 16;
+  small.num_blocks = 4;
+  small.max_num_batched_tokens = 12;
+  Scheduler scheduler(small);
+  SamplingParams params;
+  params.prompt_logprobs = 0;
+  scheduler.add(unique_spec(1, 8));
+  scheduler.add(unique_spec(2, 8, params));
+  const auto with_logprobs = [](const ScheduledBatch& batch) {
+    StepOutput output = output_of(batch);
+    for (size_t i = 0; i < batch.sequences.size(); ++i) {
+      const ScheduledSequence& chunk = batch.sequences[i];
+      if (chunk.id != 2) continue;
+      const int64_t end = std::min<int64_t>(chunk.num_computed_tokens + chunk.num_tokens, 7);
+      for (int64_t t = chunk.num_computed_tokens; t < end; ++t) {
+        output.sequences[i].prompt_logprobs.push_back({{static_cast<int32_t>(t + 1)}, {}, {}});
+      }
+    }
+    return output;
+  };
+  const ScheduledBatch first = scheduler.schedule();  // four tokens of 2
+  EXPECT_EQ(first.sequences.at(1).num_tokens, 4);
+  EXPECT_EQ(scheduler.schedule().removed, Ids{2});
+  EXPECT_EQ(scheduler.process(with_logprobs(first)).at(1).prompt_logprobs.size(), 4u);
+  scheduler.abort(1);
+  const ScheduledBatch again = scheduler.schedule();
+  EXPECT_EQ(again.sequences.at(0).num_tokens, 8);
+  StepOutput dropped;
+  dropped.step = again.step - 1;
+  dropped.sequences.emplace_back().id = 1;
+  dropped.sequences[0].token_id = 5;
+  scheduler.process(dropped);
+  const auto updates = scheduler.process(with_logprobs(again));
+  ASSERT_EQ(updates.at(0).prompt_logprobs.size(), 3u);
+  EXPECT_EQ(updates[0].prompt_logprobs[0].token_ids, std::vector<int32_t>{5});
+}
+
+TEST_F(SchedulerTest, MisuseAborts) {
+  Scheduler scheduler(config());
+  EXPECT_DEATH(scheduler.add(spec(1, 64)), "room for a token");
+  scheduler.add(spec(1, 4));
+  EXPECT_DEATH(scheduler.add(spec(1, 4)), "id of a sequence is new");
+  const ScheduledBatch batch = scheduler.schedule();
+  StepOutput output = output_of(batch);
+  output.step = 5;
+  EXPECT_DEATH(scheduler.process(output), "order of steps");
+  output = output_of(batch, -1);
+  EXPECT_DEATH(scheduler.process(output), "samples has a token");
+  SchedulerConfig small = config();
+  small.num_blocks = 15;
+  EXPECT_DEATH(Scheduler{small}, "fits the cache");
+}
+
+}  // namespace
+}  // namespace quire
