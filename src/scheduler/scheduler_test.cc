@@ -312,6 +312,25 @@ TEST_F(SchedulerTest, GeneratedTokensAreCachedOnceKnown) {
   scheduler.check_integrity();
 }
 
+// The next turn of a chat begins with all of this one, the last block of the answer included.
+TEST_F(SchedulerTest, TheBlocksOfAnAnswerServeTheNextTurn) {
+  Scheduler scheduler(config());
+  SamplingParams params;
+  params.max_tokens = 3;
+  scheduler.add(spec(1, 6, params));
+  const ScheduledBatch first = scheduler.schedule();
+  const ScheduledBatch second = scheduler.schedule();
+  scheduler.process(output_of(first, 500));
+  const ScheduledBatch third = scheduler.schedule();  // fills a block with a token not yet known
+  scheduler.process(output_of(second, 500));
+  scheduler.process(output_of(third, 500));
+  EXPECT_FALSE(scheduler.has_unfinished());
+  SequenceSpec next = spec(2, 12);
+  for (size_t i = 6; i < 9; ++i) next.prompt_token_ids[i] = 500;
+  scheduler.add(next);
+  EXPECT_EQ(scheduler.schedule().sequences.at(0).num_computed_tokens, 8);
+}
+
 TEST_F(SchedulerTest, SaltAndPromptLogprobsAndTheSettingKeepFromTheCache) {
   Scheduler scheduler(config());
   scheduler.add(spec(1, 12));
