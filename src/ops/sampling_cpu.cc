@@ -156,7 +156,9 @@ float RowSampler::prepare_maxima(std::span<const float> logits) {
 int32_t RowSampler::choose(std::span<const float> logits, const SamplingRow& row) {
   const float max = prepare_maxima(logits);
   if (max == -kInfinity) return 0;
-  if (max == kInfinity || row.temperature == 0.0f) return first_equal(logits, max);
+  if (max == kInfinity || row.temperature == 0.0f) {
+    return first_of_maximum(logits, maxima_, max);
+  }
   // Bounded so that the best token's 0 stays 0 at temperatures that have no finite reciprocal.
   const Scaled scaled{logits, max, std::min(1.0f / row.temperature, 1e30f)};
   const float threshold =
@@ -232,7 +234,7 @@ void RowSampler::collect_top_p(const Scaled& scaled, float top_p, float threshol
 double RowSampler::weigh_candidates(const Scaled& scaled) {
   double sum = 0;
   for (Candidate& c : candidates_) {
-    c.weight = fast_exp(scaled.log_weight(c.logit));
+    c.weight = fast_exp(clamp_exponent(scaled.log_weight(c.logit)));
     sum += static_cast<double>(c.weight);
   }
   return sum;

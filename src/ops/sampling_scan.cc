@@ -40,35 +40,43 @@ void block_maxima(std::span<const float> row, std::vector<float>& maxima) {
   }
 }
 
-int32_t first_equal(std::span<const float> row, float value) {
-  return static_cast<int32_t>(std::find(row.begin(), row.end(), value) - row.begin());
+int32_t first_of_maximum(std::span<const float> row, std::span<const float> maxima, float max) {
+  const auto block = std::find(maxima.begin(), maxima.end(), max) - maxima.begin();
+  const auto begin = row.begin() + block * static_cast<std::ptrdiff_t>(kScanBlock);
+  return static_cast<int32_t>(std::find(begin, row.end(), max) - row.begin());
 }
 
+// In three loops, because GCC vectorises each but not one loop of all.
 double sum_exp(std::span<const float> row, float max, float scale) {
   double sum = 0;
+  std::array<float, kScanBlock> block;
   for (size_t begin = 0; begin < row.size(); begin += kScanBlock) {
-    const float* values = &row[begin];
-    const size_t count = block_size_at(begin, row.size());
-    float lanes[kLanes] = {};
-    size_t i = 0;
-    for (; i + kLanes <= count; i += kLanes) {
-      for (size_t j = 0; j < kLanes; ++j) lanes[j] += fast_exp((values[i + j] - max) * scale);
+    const size_t size = block_size_at(begin, row.size());
+    block.fill(kLowestExponent);
+    for (size_t i = 0; i < size; ++i) block[i] = clamp_exponent((row[begin + i] - max) * scale);
+    for (float& value : block) value = fast_exp(value);
+    std::array<float, kLanes> lanes{};
+    for (size_t i = 0; i < kScanBlock; i += kLanes) {
+      for (size_t j = 0; j < kLanes; ++j) lanes[j] += block[i + j];
     }
-    for (size_t j = 0; i < count; ++i, ++j) lanes[j] += fast_exp((values[i] - max) * scale);
     for (const float lane : lanes) sum += static_cast<double>(lane);
   }
   return sum;
 }
 
 int64_t count_before(std::span<const float> row, float value, int32_t id) {
+  const auto at = static_cast<size_t>(id);
   int64_t count = 0;
   for (size_t begin = 0; begin < row.size(); begin += kScanBlock) {
     const size_t size = block_size_at(begin, row.size());
-    int32_t in_block = 0;
-    for (size_t i = 0; i < size; ++i) in_block += row[begin + i] > value ? 1 : 0;
-    count += in_block;
+    int32_t above = 0;
+    for (size_t i = 0; i < size; ++i) above += row[begin + i] > value ? 1 : 0;
+    int32_t equal = 0;
+    const size_t before = std::min(size, at - std::min(at, begin));
+    for (size_t i = 0; i < before; ++i) equal += row[begin + i] == value ? 1 : 0;
+    count += above + equal;
   }
-  return count + std::count(row.begin(), row.begin() + id, value);
+  return count;
 }
 
 void collect(std::span<const float> row, std::span<const float> maxima, float threshold,

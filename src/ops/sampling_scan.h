@@ -29,9 +29,17 @@ inline bool is_before(const Candidate& a, const Candidate& b) {
   return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
 }
 
-// e^x for x <= 0, with a relative error below 3e-7; e^-87 for all below -87 and for NaN.
+// The lowest argument of fast_exp: e^-87 is close to the least normal float, and as a weight
+// nothing.
+inline constexpr float kLowestExponent = -87.0f;
+
+// NaN becomes the lowest too.
+inline float clamp_exponent(float x) {
+  return x > kLowestExponent ? x : kLowestExponent;
+}
+
+// e^x for x from kLowestExponent to 0, with a relative error below 3e-7.
 inline float fast_exp(float x) {
-  x = x > -87.0f ? x : -87.0f;
   // x = n log 2 + r with an integer n and |r| <= log(2) / 2; adding 1.5 * 2^23 rounds to an
   // integer.
   const float shifted = x * 1.44269504f + 12582912.0f;
@@ -52,10 +60,10 @@ inline float fast_exp(float x) {
 // The maximum of each block of the row.
 void block_maxima(std::span<const float> row, std::vector<float>& maxima);
 
-// The lowest id whose logit is `value`, which one has.
-int32_t first_equal(std::span<const float> row, float value);
+// The lowest id whose logit is `max`, the greatest of `maxima` and above -infinity.
+int32_t first_of_maximum(std::span<const float> row, std::span<const float> maxima, float max);
 
-// Sum of fast_exp((logit - max) * scale), which must not be positive.
+// Sum of e^((logit - max) * scale), where no exponent is positive.
 double sum_exp(std::span<const float> row, float max, float scale);
 
 // How many logits are above `value`, and how many ids below `id` have a logit equal to it.

@@ -10,7 +10,6 @@
 #include <random>
 
 #include "ops/sampling_noise.h"
-#include "ops/sampling_scan.h"
 
 namespace quire::ops {
 namespace {
@@ -408,16 +407,6 @@ TEST(SamplingNoiseTest, BitsAreEvenAndTokensIndependent) {
   EXPECT_LT(chi_square(pairs, std::vector<double>(8, 0.125)), kChiSquare7);
   EXPECT_LT(gumbel_noise(0xffffffffu), kMaxGumbelNoise);
   EXPECT_TRUE(std::isfinite(gumbel_noise(0)));
-}
-
-TEST(SamplingScanTest, FastExpIsAccurate) {
-  EXPECT_EQ(fast_exp(0.0f), 1.0f);
-  for (float x = 0; x > -87; x -= 0.00317f) {
-    const double exact = std::exp(static_cast<double>(x));
-    ASSERT_NEAR(static_cast<double>(fast_exp(x)) / exact, 1.0, 3e-7) << x;
-  }
-  EXPECT_LT(fast_exp(-kInfinity), 2e-38f);
-  EXPECT_LT(fast_exp(kNan), 2e-38f);
 }
 
 std::vector<double> reference_logprobs(const Logits& logits) {
