@@ -1,0 +1,24 @@
+#include "tokenizer/merge_table.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace quire::tokenizer_internal {
+
+void MergeTable::grow() {
+  std::vector<Slot> old(std::max<std::size_t>(1024, slots_.size() * 2));
+  old.swap(slots_);
+  shift_ = 64 - std::countr_zero(slots_.size());
+  for (const Slot& slot : old) {
+    if (slot.left != -1) slots_[slot_of(slot.left, slot.right)] = slot;
+  }
+}
+
+void MergeTable::set(std::int32_t left, std::int32_t right, Merge merge) {
+  if ((count_ + 1) * 2 > slots_.size()) grow();
+  Slot& slot = slots_[slot_of(left, right)];
+  if (slot.left == -1) ++count_;
+  slot = {left, right, merge};
+}
+
+}  // namespace quire::tokenizer_internal

@@ -1,0 +1,63 @@
+#pragma once
+// What a Tokenizer shares between its copies. Immutable but for the pool of scratch memory.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tokenizer/added_tokens.h"
+#include "tokenizer/bpe.h"
+#include "tokenizer/char_classes.h"
+#include "tokenizer/decoder.h"
+#include "tokenizer/normalizer.h"
+#include "tokenizer/post_processor.h"
+#include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/tokenizer_file.h"
+
+namespace quire::tokenizer_internal {
+
+// Scratch memory with warm word caches, lent to one encode() at a time: no lock is held while
+// encoding, and there are never more of them than there were encodes at once.
+class ScratchPool {
+ public:
+  std::unique_ptr<BpeScratch> acquire();
+  void release(std::unique_ptr<BpeScratch> scratch);
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<BpeScratch>> idle_;
+};
+
+struct TokenizerState {
+  TokenizerState(TokenizerFile file, const TokenizerConfig& config);
+
+  // The ids of a text, without those that the post-processor adds. Requires valid UTF-8.
+  std::vector<std::int32_t> encode(std::string_view text) const;
+
+  // The text that the decoder gets for an id; nullopt where it gets none: the id has no token, or
+  // the token is special and `skip_special_tokens` holds.
+  std::optional<std::string_view> decoded_token(std::int32_t id, bool skip_special_tokens) const;
+
+  std::int32_t end_id() const;
+  std::int32_t find(std::string_view token) const;
+
+  CharClasses classes;
+  Normalizer normalizer;
+  AddedTokens added_tokens;
+  Bpe bpe;
+  PreTokenizer pre_tokenizer;
+  PostProcessor post_processor;
+  Decoder decoder;
+  std::string bos_token;
+  std::string eos_token;
+
+ private:
+  class Encoder;
+
+  mutable ScratchPool scratch_pool_;
+};
+
+}  // namespace quire::tokenizer_internal
