@@ -5,7 +5,6 @@
 // loaded. Errors: an architecture, activation or parallel size that isn't supported throws Error
 // naming the field, its value and what is supported. Thread safety: free functions without state.
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
@@ -21,7 +20,7 @@ struct ModelFamily {
   KvCacheShape (*kv_cache_shape)(const ModelOptions&);
 };
 
-std::span<const ModelFamily> model_families();
+std::vector<ModelFamily> model_families();
 
 // With zero weights.
 std::unique_ptr<Model> create_model(const ModelOptions& options);

@@ -1,0 +1,16 @@
+#pragma once
+// What an activation takes from the arena: for the plan of memory, which mirrors each layer's
+// forward().
+#include <cstddef>
+#include <cstdint>
+
+#include "core/buffer.h"
+
+namespace quire {
+
+// float32[rows, columns].
+constexpr size_t activation_bytes(int64_t rows, int64_t columns) {
+  return align_up(static_cast<size_t>(rows) * static_cast<size_t>(columns) * sizeof(float));
+}
+
+}  // namespace quire

@@ -1,0 +1,73 @@
+#include "layers/attention.h"
+
+#include <cmath>
+
+#include "layers/activations.h"
+#include "ops/attention.h"
+
+namespace quire {
+namespace {
+
+LinearShard qkv_shard(const AttentionConfig& c, ParallelRank at) {
+  return qkv_linear(c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.qkv_bias, at);
+}
+
+LinearShard o_shard(const AttentionConfig& c, ParallelRank at) {
+  return row_parallel_linear(c.hidden_size, c.num_heads * c.head_dim, c.o_bias, at);
+}
+
+}  // namespace
+
+Attention::Attention(const AttentionConfig& config, DType dtype, ParallelRank at)
+    : num_heads_(static_cast<int>(config.num_heads / at.size)),
+      head_dim_(config.head_dim),
+      qkv_features_(qkv_shard(config, at).n),
+      sliding_window_(config.sliding_window),
+      scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))),
+      norm_eps_(static_cast<float>(config.norm_eps)),
+      qkv_proj_(qkv_shard(config, at), dtype, at),
+      o_proj_(o_shard(config, at), dtype, at) {
+  if (config.qk_norm) {
+    q_norm_.emplace(config.head_dim, config.norm_eps);
+    k_norm_.emplace(config.head_dim, config.norm_eps);
+  }
+}
+
+size_t Attention::weight_bytes(const AttentionConfig& config, DType dtype, ParallelRank at) {
+  return Linear::weight_bytes(qkv_shard(config, at), dtype) +
+         Linear::weight_bytes(o_shard(config, at), dtype) +
+         (config.qk_norm ? 2 * RmsNorm::weight_bytes(config.head_dim) : 0);
+}
+
+size_t Attention::arena_bytes(const AttentionConfig& config, int size, int64_t num_tokens) {
+  const ParallelRank at{0, size};
+  return activation_bytes(num_tokens, qkv_shard(config, at).n) +
+         activation_bytes(num_tokens, o_shard(config, at).k);
+}
+
+void Attention::add_parameters(const std::string& name, ParameterMap& parameters) {
+  qkv_proj_.add_parameters(name + ".qkv_proj", parameters);
+  o_proj_.add_parameters(name + ".o_proj", parameters);
+  if (q_norm_) q_norm_->add_parameters(name + ".q_norm", parameters);
+  if (k_norm_) k_norm_->add_parameters(name + ".k_norm", parameters);
+}
+
+void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
+                        const Tensor& in, const Tensor& out) const {
+  Arena::Scope scope(context.arena);
+  const int64_t num_tokens = in.dim(0);
+  const int64_t q_features = num_heads_ * head_dim_;
+  const Tensor qkv = context.arena.allocate(DType::kFloat32, {num_tokens, qkv_features_});
+  const Tensor attended = context.arena.allocate(DType::kFloat32, {num_tokens, q_features});
+  qkv_proj_.forward(context, in, qkv);
+  const ops::QkNormRope norm_rope{.q_norm = q_norm_ ? q_norm_->weight() : Tensor(),
+                                  .k_norm = k_norm_ ? k_norm_->weight() : Tensor(),
+                                  .eps = norm_eps_,
+                                  .cos_sin = cos_sin};
+  ops::qk_norm_rope_cache(context.stream, qkv, num_heads_, norm_rope, context.batch, cache);
+  ops::paged_attention(context.stream, qkv.columns(0, q_features), num_heads_, scale_,
+                       sliding_window_, context.batch, cache, attended);
+  o_proj_.forward(context, attended, out);
+}
+
+}  // namespace quire

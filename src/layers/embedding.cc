@@ -1,0 +1,57 @@
+#include "layers/embedding.h"
+
+#include "layers/activations.h"
+#include "ops/embedding.h"
+#include "ops/linear.h"
+
+namespace quire {
+
+VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at)
+    : VocabTable(vocab_shard(vocab_size, hidden_size, at), hidden_size, dtype) {}
+
+VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, DType dtype)
+    : vocab_size_(shard.vocab_size),
+      first_id_(shard.first_id),
+      weight_(dtype, shard.rows, hidden_size, std::move(shard.parts)) {}
+
+size_t VocabTable::weight_bytes(int64_t vocab_size, int64_t hidden_size, DType dtype,
+                                ParallelRank at) {
+  return ops::Weight::bytes(dtype, vocab_shard(vocab_size, hidden_size, at).rows, hidden_size);
+}
+
+void VocabTable::add_parameters(const std::string& name, ParameterMap& parameters) {
+  parameters.add(name + ".weight", weight_);
+}
+
+void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out) {
+  ops::embedding(context.stream, context.batch.token_ids, table.weight(), table.first_id(), out);
+  // All but one rank have zeros for a token.
+  context.comm.all_reduce_sum(context.stream, out);
+}
+
+Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
+                            const Tensor& hidden) {
+  const int64_t num_logits = context.batch.logits_rows.dim(0);
+  const int64_t rows = table.weight().n();
+  const int size = context.comm.size();
+  const Tensor logits = context.arena.allocate(DType::kFloat32, {num_logits, rows * size});
+  Arena::Scope scope(context.arena);
+  const Tensor wanted = context.arena.allocate(DType::kFloat32, {num_logits, hidden.dim(1)});
+  ops::gather_rows(context.stream, hidden, context.batch.logits_rows, wanted);
+  if (size == 1) {
+    ops::linear(context.stream, wanted, table.weight(), Tensor(), logits);
+    return logits;
+  }
+  const Tensor shard = context.arena.allocate(DType::kFloat32, {num_logits, rows});
+  ops::linear(context.stream, wanted, table.weight(), Tensor(), shard);
+  context.comm.all_gather_columns(context.stream, shard, logits);
+  return logits.columns(0, table.vocab_size());
+}
+
+size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, int size, int64_t num_logits) {
+  const int64_t rows = vocab_shard(vocab_size, hidden_size, {0, size}).rows;
+  return activation_bytes(num_logits, rows * size) + activation_bytes(num_logits, hidden_size) +
+         (size > 1 ? activation_bytes(num_logits, rows) : 0);
+}
+
+}  // namespace quire

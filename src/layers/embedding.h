@@ -1,0 +1,49 @@
+#pragma once
+// The token embedding and the output layer, both split over the ranks by vocabulary.
+//
+// Thread safety: forward is called by the rank's worker.
+#include <cstddef>
+#include <string>
+
+#include "layers/forward_context.h"
+#include "layers/parameters.h"
+#include "layers/sharding.h"
+
+namespace quire {
+
+// A rank's rows of a table [vocab_size, hidden_size]: an embedding, an output layer, or both at
+// once (tied).
+class VocabTable {
+ public:
+  VocabTable(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at);
+
+  static size_t weight_bytes(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at);
+
+  // Adds "<name>.weight".
+  void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  int64_t vocab_size() const { return vocab_size_; }
+  int64_t first_id() const { return first_id_; }
+  const ops::Weight& weight() const { return weight_.weight(); }
+
+ private:
+  VocabTable(VocabShard shard, int64_t hidden_size, DType dtype);
+
+  int64_t vocab_size_;
+  int64_t first_id_;
+  MatrixParameter weight_;
+};
+
+// out[t] = the table's row for the batch's token t, on every rank. out float32[num_tokens,
+// hidden_size].
+void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out);
+
+// The output layer: rows batch.logits_rows of hidden [num_tokens, hidden_size] times the table,
+// gathered over the ranks: float32[num_logits, vocab_size] in the arena, on every rank. Where
+// shards are padded it is a view that leaves the padding out, so its rows are strided.
+Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table, const Tensor& hidden);
+
+// What compute_vocab_logits takes from the arena at its peak.
+size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, int size, int64_t num_logits);
+
+}  // namespace quire

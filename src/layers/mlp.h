@@ -1,0 +1,41 @@
+#pragma once
+// The gated MLP of a decoder layer: down(silu(gate(x)) * up(x)). Its inner features are split over
+// the ranks.
+//
+// Parameters: gate_up_proj, down_proj.
+// Thread safety: forward is called by the rank's worker.
+#include <cstddef>
+#include <string>
+
+#include "layers/forward_context.h"
+#include "layers/linear.h"
+
+namespace quire {
+
+struct MlpConfig {
+  int64_t hidden_size = 0;
+  int64_t intermediate_size = 0;
+  bool bias = false;
+};
+
+class Mlp {
+ public:
+  Mlp(const MlpConfig& config, DType dtype, ParallelRank at);
+
+  static size_t weight_bytes(const MlpConfig& config, DType dtype, ParallelRank at);
+  // What forward takes from the arena at its peak.
+  static size_t arena_bytes(const MlpConfig& config, int size, int64_t num_tokens);
+
+  // "<name>.gate_up_proj.weight" and so on.
+  void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  // in, out float32[T, hidden_size]; out may be in.
+  void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+
+ private:
+  int64_t inner_features_;  // of this rank
+  Linear gate_up_proj_;
+  Linear down_proj_;
+};
+
+}  // namespace quire

@@ -1,0 +1,24 @@
+#include "layers/norm.h"
+
+#include "ops/norm.h"
+
+namespace quire {
+
+RmsNorm::RmsNorm(int64_t size, double eps)
+    : weight_(size, DummyInit::kOnes, {{{size}, {0, size}, {0, 1}, 0}}),
+      eps_(static_cast<float>(eps)) {}
+
+void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) {
+  parameters.add(name + ".weight", weight_);
+}
+
+void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+  ops::rms_norm(context.stream, in, weight_.tensor(), eps_, out);
+}
+
+void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
+                          const Tensor& out) const {
+  ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out);
+}
+
+}  // namespace quire

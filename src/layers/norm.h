@@ -1,0 +1,33 @@
+#pragma once
+// RMSNorm with its weight, whole on every rank.
+//
+// Thread safety: forward is called by the rank's worker.
+#include "layers/forward_context.h"
+#include "layers/parameters.h"
+
+namespace quire {
+
+class RmsNorm {
+ public:
+  RmsNorm(int64_t size, double eps);
+
+  static size_t weight_bytes(int64_t size) { return VectorParameter::bytes(size); }
+
+  // Adds "<name>.weight".
+  void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  // in, out float32[T, size]; out may be in.
+  void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  // residual += x, then out = norm(residual); out may be x.
+  void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
+                   const Tensor& out) const;
+
+  // float32[size].
+  const Tensor& weight() const { return weight_.tensor(); }
+
+ private:
+  VectorParameter weight_;
+  float eps_;
+};
+
+}  // namespace quire

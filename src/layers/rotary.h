@@ -1,0 +1,46 @@
+#pragma once
+// Rotary position embedding (Su et al. 2021): the table of cosines and sines that ops/attention.h
+// reads.
+//
+// Frequencies follow transformers' modeling_rope_utils.py (5.x), which computes them in float32: so
+// do we, as an angle at position 100,000 shows the last bit of its frequency. Thread safety: const
+// use is free.
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/tensor.h"
+#include "loader/model_config.h"
+
+namespace quire {
+
+struct RotaryFrequencies {
+  std::vector<float> inv_freq;    // radians a position; rotary_dim / 2 of them
+  double attention_factor = 1.0;  // multiplies cosines and sines
+};
+
+// The leading elements of a head that are rotated: int(head_dim * partial_rotary_factor).
+int64_t rotary_dim(const RopeConfig& rope, int64_t head_dim);
+
+// Dynamic NTK takes its base for sequences of max_model_len: keys that are cached once stay right
+// as the sequence grows. Where max_model_len is at most max_position_embeddings that is the plain
+// base, as in transformers.
+RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
+                                     int64_t max_position_embeddings, int64_t max_model_len);
+
+class RotaryTable {
+ public:
+  RotaryTable(const ModelConfig& config, int64_t max_model_len);
+
+  static size_t bytes(const ModelConfig& config, int64_t max_model_len);
+
+  // float32[max_model_len, rotary_dim]: cosines, then sines.
+  const Tensor& cos_sin() const { return cos_sin_; }
+
+ private:
+  Buffer buffer_;
+  Tensor cos_sin_;
+};
+
+}  // namespace quire

@@ -1,0 +1,283 @@
+#include "models/decoder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "base/check.h"
+#include "layers/activations.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kEmbedding = "model.embed_tokens";
+constexpr std::string_view kOutput = "lm_head";
+constexpr std::string_view kFinalNorm = "model.norm";
+constexpr std::string_view kLayers = "model.layers.";
+
+PackedModules packed_modules() {
+  return {{"q_proj", {"qkv_proj", 0}},
+          {"k_proj", {"qkv_proj", 1}},
+          {"v_proj", {"qkv_proj", 2}},
+          {"gate_proj", {"gate_up_proj", 0}},
+          {"up_proj", {"gate_up_proj", 1}}};
+}
+
+// The part of the model that a stage holds.
+struct Stage {
+  int64_t first_layer = 0;
+  int64_t last_layer = 0;
+  bool embeds = false;
+  bool computes_logits = false;
+  // The output layer needs a table of its own: it isn't tied, or the embedding is in another stage.
+  bool has_output_table = false;
+};
+
+Stage stage_of(const ModelOptions& options) {
+  const int64_t num_layers = options.config.num_hidden_layers;
+  const int64_t last = options.last_layer < 0 ? num_layers : options.last_layer;
+  check(options.first_layer >= 0 && options.first_layer < last && last <= num_layers,
+        "a stage is a range of the model's layers");
+  const bool embeds = options.first_layer == 0;
+  const bool computes_logits = last == num_layers;
+  return {options.first_layer, last, embeds, computes_logits,
+          computes_logits && !(options.config.tie_word_embeddings && embeds)};
+}
+
+ParallelRank place_of(const ModelOptions& options) {
+  return {options.rank, options.size};
+}
+
+AttentionConfig attention_config(const ModelConfig& config, const DecoderOptions& decoder,
+                                 int64_t layer) {
+  return {.hidden_size = config.hidden_size,
+          .num_heads = config.num_attention_heads,
+          .num_kv_heads = config.num_key_value_heads,
+          .head_dim = config.head_dim,
+          .sliding_window = config.layer_sliding_window.at(static_cast<size_t>(layer)),
+          .norm_eps = config.rms_norm_eps,
+          .qkv_bias = decoder.qkv_bias,
+          .o_bias = decoder.o_bias,
+          .qk_norm = decoder.qk_norm};
+}
+
+MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder) {
+  return {.hidden_size = config.hidden_size,
+          .intermediate_size = config.intermediate_size,
+          .bias = decoder.mlp_bias};
+}
+
+void check_divides(std::string_view field, int64_t value, int size) {
+  if (value % size == 0) return;
+  throw Error(
+      fmt::format("tensor_parallel_size is {}, but the model's {} is {}; choose a size that "
+                  "divides it.",
+                  size, field, value));
+}
+
+void check_supported(const ModelOptions& options) {
+  const ModelConfig& config = options.config;
+  if (config.hidden_act != "silu") {
+    throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
+                            config.hidden_act, config.architecture));
+  }
+  check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16,
+        "weights are float32 or bfloat16 in memory");
+  check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
+        "a rank is a place in its group");
+  check(options.max_model_len >= 1, "a model has positions");
+  check_divides("num_attention_heads", config.num_attention_heads, options.size);
+  check_divides("intermediate_size", config.intermediate_size, options.size);
+  if (config.num_key_value_heads % options.size != 0 &&
+      options.size % config.num_key_value_heads != 0) {
+    throw Error(
+        fmt::format("tensor_parallel_size is {}, but the model's num_key_value_heads is {}; "
+                    "choose a size that divides it or is a multiple of it.",
+                    options.size, config.num_key_value_heads));
+  }
+  const int64_t rotated = rotary_dim(config.rope, config.head_dim);
+  const int64_t least = config.rope.type == RopeType::kDynamicNtk ? 4 : 2;
+  if (rotated < least || rotated % 2 != 0) {
+    throw Error(
+        fmt::format("config.json: head_dim {} times partial_rotary_factor {} makes {} "
+                    "rotary elements; expected an even number, at least {}.",
+                    config.head_dim, config.rope.partial_rotary_factor, rotated, least));
+  }
+}
+
+// Checkpoint tensors of the whole model that this stage has no use for.
+bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t num_layers) {
+  if (name.starts_with(kLayers)) {
+    const std::string_view rest = name.substr(kLayers.size());
+    int64_t layer = -1;
+    const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+    return error == std::errc() && end != rest.data() + rest.size() && *end == '.' && layer >= 0 &&
+           layer < num_layers && (layer < stage.first_layer || layer >= stage.last_layer);
+  }
+  const auto is = [name](std::string_view module) {
+    return name.size() == module.size() + 7 && name.starts_with(module) &&
+           name.ends_with(".weight");
+  };
+  return (is(kEmbedding) && !stage.embeds) ||
+         ((is(kOutput) || is(kFinalNorm)) && !stage.computes_logits);
+}
+
+}  // namespace
+
+DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, DType dtype,
+                           ParallelRank at)
+    : input_norm_(attention.hidden_size, attention.norm_eps),
+      attention_(attention, dtype, at),
+      post_attention_norm_(attention.hidden_size, attention.norm_eps),
+      mlp_(mlp, dtype, at) {}
+
+size_t DecoderLayer::norm_bytes(const AttentionConfig& attention) {
+  return 2 * RmsNorm::weight_bytes(attention.hidden_size);
+}
+
+void DecoderLayer::add_parameters(const std::string& name, ParameterMap& parameters) {
+  input_norm_.add_parameters(name + ".input_layernorm", parameters);
+  attention_.add_parameters(name + ".self_attn", parameters);
+  post_attention_norm_.add_parameters(name + ".post_attention_layernorm", parameters);
+  mlp_.add_parameters(name + ".mlp", parameters);
+}
+
+void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
+                           bool is_first, const IntermediateTensors& state) const {
+  const auto& [hidden, residual] = state;
+  if (is_first) {
+    input_norm_.forward(context, residual, hidden);
+  } else {
+    input_norm_.forward_add(context, hidden, residual, hidden);
+  }
+  attention_.forward(context, cos_sin, cache, hidden, hidden);
+  post_attention_norm_.forward_add(context, hidden, residual, hidden);
+  mlp_.forward(context, hidden, hidden);
+}
+
+Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
+    : config_((check_supported(options), options.config)),
+      first_layer_(stage_of(options).first_layer),
+      last_layer_(stage_of(options).last_layer),
+      rotary_(config_, options.max_model_len) {
+  const Stage stage = stage_of(options);
+  const ParallelRank at = place_of(options);
+  if (stage.embeds) {
+    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, options.dtype, at);
+  }
+  for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
+    layers_.push_back(std::make_unique<DecoderLayer>(attention_config(config_, decoder, layer),
+                                                     mlp_config(config_, decoder), options.dtype,
+                                                     at));
+  }
+  if (stage.computes_logits) final_norm_.emplace(config_.hidden_size, config_.rms_norm_eps);
+  if (stage.has_output_table) {
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, options.dtype, at);
+  }
+}
+
+ParameterMap Decoder::parameters() {
+  ParameterMap parameters(packed_modules());
+  if (embed_tokens_) embed_tokens_->add_parameters(std::string(kEmbedding), parameters);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i]->add_parameters(fmt::format("{}{}", kLayers, first_layer_ + static_cast<int64_t>(i)),
+                               parameters);
+  }
+  if (final_norm_) final_norm_->add_parameters(std::string(kFinalNorm), parameters);
+  const bool tied = config_.tie_word_embeddings;
+  if (lm_head_) lm_head_->add_parameters(std::string(tied ? kEmbedding : kOutput), parameters);
+
+  const Stage stage{first_layer_, last_layer_, embed_tokens_.has_value() || (lm_head_ && tied),
+                    final_norm_.has_value(), lm_head_.has_value()};
+  parameters.ignore([stage, num_layers = config_.num_hidden_layers](std::string_view name) {
+    return belongs_to_another_stage(name, stage, num_layers);
+  });
+  parameters.ignore([tied](std::string_view name) {
+    // Buffers that old versions of transformers saved, and a copy of a tied output layer.
+    return name.ends_with(".rotary_emb.inv_freq") || (tied && name == "lm_head.weight");
+  });
+  return parameters;
+}
+
+IntermediateTensors Decoder::forward(ForwardContext& context,
+                                     std::optional<IntermediateTensors> previous) {
+  check(previous.has_value() != embed_tokens_.has_value(),
+        "the first stage embeds, every other one is given the hidden state");
+  check(context.kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
+  IntermediateTensors state;
+  if (previous) {
+    state = *previous;
+  } else {
+    const auto shape = {context.batch.num_tokens, config_.hidden_size};
+    state.hidden = context.arena.allocate(DType::kFloat32, shape);
+    state.residual = context.arena.allocate(DType::kFloat32, shape);
+    embed_tokens(context, *embed_tokens_, state.residual);
+  }
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    const bool is_first = first_layer_ == 0 && i == 0;
+    layers_[i]->forward(context, rotary_.cos_sin(), context.kv_caches[i], is_first, state);
+  }
+  if (final_norm_) {
+    final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
+  }
+  return state;
+}
+
+Tensor Decoder::compute_logits(ForwardContext& context, const Tensor& hidden) {
+  check(final_norm_.has_value(), "the last stage computes the logits");
+  return compute_vocab_logits(context, lm_head_ ? *lm_head_ : *embed_tokens_, hidden);
+}
+
+std::vector<MemoryItem> Decoder::weight_memory(const ModelOptions& options,
+                                               const DecoderOptions& decoder) {
+  check_supported(options);
+  const ModelConfig& config = options.config;
+  const Stage stage = stage_of(options);
+  const ParallelRank at = place_of(options);
+  const size_t table =
+      VocabTable::weight_bytes(config.vocab_size, config.hidden_size, options.dtype, at);
+  size_t attention = 0;
+  size_t mlp = 0;
+  size_t norms = stage.computes_logits ? RmsNorm::weight_bytes(config.hidden_size) : 0;
+  for (int64_t layer = stage.first_layer; layer < stage.last_layer; ++layer) {
+    const AttentionConfig attention_of_layer = attention_config(config, decoder, layer);
+    attention += Attention::weight_bytes(attention_of_layer, options.dtype, at);
+    mlp += Mlp::weight_bytes(mlp_config(config, decoder), options.dtype, at);
+    norms += DecoderLayer::norm_bytes(attention_of_layer);
+  }
+  return {{"embedding", stage.embeds ? table : 0},
+          {"attention weights", attention},
+          {"MLP weights", mlp},
+          {"norm weights", norms},
+          {"output layer", stage.has_output_table ? table : 0},
+          {"rotary table", RotaryTable::bytes(config, options.max_model_len)}};
+}
+
+size_t Decoder::arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,
+                            int64_t max_tokens, int64_t max_logits) {
+  check_supported(options);
+  const ModelConfig& config = options.config;
+  const Stage stage = stage_of(options);
+  // All layers are alike but for their sliding windows.
+  const AttentionConfig attention = attention_config(config, decoder, stage.first_layer);
+  size_t most = std::max(Attention::arena_bytes(attention, options.size, max_tokens),
+                         Mlp::arena_bytes(mlp_config(config, decoder), options.size, max_tokens));
+  if (stage.computes_logits) {
+    most = std::max(
+        most, vocab_logits_bytes(config.vocab_size, config.hidden_size, options.size, max_logits));
+  }
+  return 2 * activation_bytes(max_tokens, config.hidden_size) + most;
+}
+
+KvCacheShape Decoder::kv_cache_shape(const ModelOptions& options) {
+  check_supported(options);
+  const Stage stage = stage_of(options);
+  return {.num_layers = stage.last_layer - stage.first_layer,
+          .num_kv_heads =
+              static_cast<int>(kv_heads_of_rank(options.config.num_key_value_heads, options.size)),
+          .head_dim = static_cast<int>(options.config.head_dim)};
+}
+
+}  // namespace quire

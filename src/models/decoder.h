@@ -1,0 +1,80 @@
+#pragma once
+// The decoder that most open language models share: embedding, layers of (norm, attention, norm,
+// gated MLP) with residuals, final norm, output layer. A family's file says with DecoderOptions
+// what is particular to it.
+//
+// Parameter names are Hugging Face's: model.embed_tokens, model.layers.N.self_attn.q_proj, ...,
+// model.norm, lm_head. Thread safety: as Model says; the static functions have no state.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "layers/attention.h"
+#include "layers/embedding.h"
+#include "layers/mlp.h"
+#include "layers/norm.h"
+#include "layers/rotary.h"
+#include "models/model.h"
+
+namespace quire {
+
+// What a family adds to ModelConfig.
+struct DecoderOptions {
+  bool qkv_bias = false;
+  bool o_bias = false;
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMSNorm of each query and key head, before the rotary embedding
+};
+
+class DecoderLayer {
+ public:
+  DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, DType dtype,
+               ParallelRank at);
+
+  static size_t norm_bytes(const AttentionConfig& attention);
+
+  void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  // Works in place. In the model's first layer `hidden` doesn't hold anything yet: the embedding is
+  // in `residual`.
+  void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
+               bool is_first, const IntermediateTensors& state) const;
+
+ private:
+  RmsNorm input_norm_;
+  Attention attention_;
+  RmsNorm post_attention_norm_;
+  Mlp mlp_;
+};
+
+class Decoder final : public Model {
+ public:
+  // Throws Error where the options' config can't be run: an activation other than silu, a
+  // tensor_parallel_size that doesn't divide the model.
+  Decoder(const ModelOptions& options, const DecoderOptions& decoder);
+
+  ParameterMap parameters() override;
+  IntermediateTensors forward(ForwardContext& context,
+                              std::optional<IntermediateTensors> previous) override;
+  Tensor compute_logits(ForwardContext& context, const Tensor& hidden) override;
+
+  static std::vector<MemoryItem> weight_memory(const ModelOptions& options,
+                                               const DecoderOptions& decoder);
+  static size_t arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,
+                            int64_t max_tokens, int64_t max_logits);
+  static KvCacheShape kv_cache_shape(const ModelOptions& options);
+
+ private:
+  ModelConfig config_;
+  int64_t first_layer_;
+  int64_t last_layer_;
+  RotaryTable rotary_;
+  // Also the output layer where the two are tied.
+  std::optional<VocabTable> embed_tokens_;
+  std::vector<std::unique_ptr<DecoderLayer>> layers_;
+  std::optional<RmsNorm> final_norm_;
+  std::optional<VocabTable> lm_head_;
+};
+
+}  // namespace quire
