@@ -18,8 +18,8 @@ std::string_view to_string(FinishReason reason);
 
 struct Logprob {
   int32_t token_id = 0;
-  float logprob = 0.0f;  // natural logarithm
-  int rank = 0;          // 1: the most likely
+  float logprob = 0.0f;       // natural logarithm
+  int rank = 0;               // 1: the most likely
   std::string decoded_token;  // the token's text; empty without a tokenizer
 };
 // For one position: the actual token first, then the most likely in order.
@@ -29,15 +29,15 @@ struct CompletionOutput {
   int index = 0;  // within n
   std::string text;
   std::vector<int32_t> token_ids;  // includes the end-of-sequence or stop token that ended it
-  std::vector<PositionLogprobs> logprobs;  // one for each token, if asked for
+  std::vector<PositionLogprobs> logprobs;     // one for each token, if asked for
   std::optional<FinishReason> finish_reason;  // none while it runs
   std::string stop_reason;  // the stop string, or the stop token's id in decimal; empty otherwise
 };
 
 struct RequestMetrics {
-  double queue_s = 0;        // from arrival to the first time it was scheduled
-  double ttft_s = 0;         // from arrival to the first token
-  double total_s = 0;        // from arrival to the last token so far
+  double queue_s = 0;  // from arrival to the first time it was scheduled
+  double ttft_s = 0;   // from arrival to the first token
+  double total_s = 0;  // from arrival to the last token so far
 };
 
 struct RequestOutput {
@@ -47,8 +47,8 @@ struct RequestOutput {
   // For each prompt token, the first one's empty; if asked for.
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<CompletionOutput> outputs;  // n of them, in order of index
-  int64_t num_cached_tokens = 0;  // prompt tokens found in the prefix cache
-  bool finished = false;          // all n have ended
+  int64_t num_cached_tokens = 0;          // prompt tokens found in the prefix cache
+  bool finished = false;                  // all n have ended
   RequestMetrics metrics;
 };
 
