@@ -24,13 +24,13 @@ struct SamplingParams {
   int top_k = 0;             // the k most likely; 0 or -1: all
   double top_p = 1.0;        // (0, 1]: the fewest tokens whose probability reaches p
   double min_p = 0.0;        // [0, 1]: at least this share of the best token's probability
-  double repetition_penalty =
-      1.0;  // (0, 10]: divides positive and multiplies negative logits of seen tokens
+  // (0, 10]: divides positive and multiplies negative logits of tokens in the prompt or the output.
+  double repetition_penalty = 1.0;
   double presence_penalty = 0.0;        // [-2, 2]: subtracted once for a generated token
   double frequency_penalty = 0.0;       // [-2, 2]: subtracted for each time it was generated
   std::map<int32_t, float> logit_bias;  // added to a token's logit; [-100, 100]
-  std::optional<int64_t> max_tokens =
-      16;                  // tokens to generate, >= 1; none: as many as max_model_len allows
+  // Tokens to generate, >= 1; none: as many as max_model_len allows.
+  std::optional<int64_t> max_tokens = 16;
   int64_t min_tokens = 0;  // no end-of-sequence or stop token before this many; at most max_tokens
   std::vector<std::string> stop;        // texts that end the output: up to 64 of 1 to 4096 bytes
   std::vector<int32_t> stop_token_ids;  // tokens that end the output: up to 1024
