@@ -4,8 +4,8 @@
     python3 scripts/make_model_goldens.py [--out tests/golden/models] [CASE ...]
 
 Needs torch, transformers 5.17 and safetensors; runs on a CPU in a minute or two. Weights and prompts come from
-fixed seeds, so the same versions repeat themselves but for rounding. Each case is a folder as Hugging Face publishes a model (config.json, generation_config.json and
-model.safetensors, or shards with an index) with two more files:
+fixed seeds, so the same versions repeat themselves but for rounding. Each case is a folder as Hugging Face publishes
+a model (config.json, generation_config.json and model.safetensors, or shards with an index) with two more files:
 
 golden.json
     case            the folder's name

@@ -1,11 +1,11 @@
 #pragma once
-// The tensors of a checkpoint folder: one model.safetensors, or shards with model.safetensors.index.json.
+// The tensors of a checkpoint folder: one model.safetensors, or shards with
+// model.safetensors.index.json.
 //
 // Files are mapped, never copied: a tensor is a view of the file, valid as long as the Checkpoint.
 // Every header is checked when the folder is opened (size, JSON, dtypes, shapes, offsets inside the
-// file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is wrong is an
-// Error with the file, the tensor and what was expected.
-// Thread safety: const use is free.
+// file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is wrong is
+// an Error with the file, the tensor and what was expected. Thread safety: const use is free.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -20,8 +20,8 @@ namespace quire {
 
 struct CheckpointTensor {
   std::string name;
-  std::string file;    // for error messages
-  std::string dtype;   // as the file spells it: "BF16", "F32", "F16", "I64", ...
+  std::string file;   // for error messages
+  std::string dtype;  // as the file spells it: "BF16", "F32", "F16", "I64", ...
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // read-only, any alignment
   size_t bytes = 0;

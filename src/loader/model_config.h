@@ -4,6 +4,7 @@
 // Both spellings found on the hub are read: rope_theta + rope_scaling + torch_dtype, and
 // rope_parameters + dtype. What is missing, of the wrong type or out of range is an Error naming
 // the file, the field, its value and what is expected; so is a feature that quire does not have.
+// Whether the architecture and the activation are known is for models/registry.h to say.
 // Thread safety: a plain value.
 #include <cstdint>
 #include <filesystem>
@@ -34,6 +35,8 @@ struct RopeConfig {
   // llama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 struct ModelConfig {
@@ -50,7 +53,8 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
-  bool attention_bias = false;  // the family's file decides what it means (Qwen2 has q, k, v bias always)
+  bool attention_bias =
+      false;  // the family's file decides what it means (Qwen2 has q, k, v bias always)
   bool mlp_bias = false;
   // For each layer: tokens a query sees, 0 for all; from sliding_window, use_sliding_window,
   // max_window_layers, layer_types.
@@ -58,8 +62,9 @@ struct ModelConfig {
   DType dtype = DType::kFloat32;  // of the checkpoint's weights, as the config says
   RopeConfig rope;
 
-  // What the model can do without further options: max_position_embeddings, times YaRN's factor where
-  // the config gives the original length apart.
+  // What the model can do without further options, as vLLM counts it: max_position_embeddings,
+  // times the factor of linear scaling; for YaRN the original length times its factor. Dynamic NTK
+  // counts its original length, at which it changes nothing; more may be asked for.
   int64_t max_model_len() const;
 };
 

@@ -1,0 +1,182 @@
+#include "loader/json_fields.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <set>
+
+#include "quire/error.h"
+
+namespace quire::loader_internal {
+namespace {
+
+using nlohmann::json;
+
+// Told of every event while a document is parsed; throws as soon as a limit is passed, so that a
+// hostile file costs no more than what was read of it.
+class JsonGuard {
+ public:
+  JsonGuard(const std::string& name, int max_depth) : name_(name), max_depth_(max_depth) {}
+
+  void see(json::parse_event_t event, const json& parsed) {
+    switch (event) {
+      case json::parse_event_t::object_start:
+      case json::parse_event_t::array_start:
+        keys_.emplace_back();
+        if (static_cast<int>(keys_.size()) > max_depth_) {
+          throw Error(
+              fmt::format("{}: the JSON is nested more than {} levels deep.", name_, max_depth_));
+        }
+        break;
+      case json::parse_event_t::object_end:
+      case json::parse_event_t::array_end:
+        keys_.pop_back();
+        break;
+      case json::parse_event_t::key:
+        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second) {
+          throw Error(
+              fmt::format("{}: the key {} is given twice in one object.", name_, shown(parsed)));
+        }
+        break;
+      case json::parse_event_t::value:
+        break;
+    }
+  }
+
+ private:
+  const std::string& name_;
+  int max_depth_;
+  std::vector<std::set<std::string>> keys_;  // of each open object; empty for an array
+};
+
+std::string range_text(double min, double max) {
+  return fmt::format("a number from {:g} to {:g}", min, max);
+}
+
+}  // namespace
+
+std::string shown(const json& value) {
+  constexpr size_t kMaxLength = 60;
+  if (value.is_object() || value.is_array()) {
+    if (value.size() > 8) {
+      return fmt::format("{} of {} items", value.is_object() ? "an object" : "a list",
+                         value.size());
+    }
+  }
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  if (text.size() > kMaxLength) text = text.substr(0, kMaxLength) + "...";
+  return text;
+}
+
+json parse_json_object(std::string_view text, const std::string& name, int max_depth) {
+  JsonGuard guard(name, max_depth);
+  const auto callback = [&guard](int, json::parse_event_t event, const json& parsed) {
+    guard.see(event, parsed);
+    return true;
+  };
+  json document;
+  try {
+    document = json::parse(text.begin(), text.end(), callback);
+  } catch (const json::exception& error) {
+    std::string what = error.what();
+    // The library's own number of the error, "[json.exception.parse_error.101] ", helps nobody.
+    if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
+    throw Error(fmt::format("{}: the file is not valid JSON: {}.", name, what));
+  }
+  if (!document.is_object()) {
+    throw Error(fmt::format("{}: expected a JSON object, but the file holds {}.", name,
+                            document.type_name()));
+  }
+  return document;
+}
+
+const json* JsonFields::find(const char* field) const {
+  const auto it = object_.find(field);
+  return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+void JsonFields::fail(const char* field, std::string_view what) const {
+  throw Error(fmt::format("{}: the field {} {}.", file_, name_of(field), what));
+}
+
+void JsonFields::fail_value(const char* field, std::string_view expected) const {
+  fail(field, fmt::format("is {}; expected {}", shown(object_.at(field)), expected));
+}
+
+int64_t JsonFields::checked_integer(const json& value, const char* field, int64_t min,
+                                    int64_t max) const {
+  const bool fits = value.is_number_integer() &&
+                    (!value.is_number_unsigned() || value.get<uint64_t>() <= INT64_MAX);
+  if (!fits || value.get<int64_t>() < min || value.get<int64_t>() > max) {
+    fail(field, fmt::format("is {}; expected an integer from {} to {}", shown(value), min, max));
+  }
+  return value.get<int64_t>();
+}
+
+std::optional<int64_t> JsonFields::integer(const char* field, int64_t min, int64_t max) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  return checked_integer(*value, field, min, max);
+}
+
+std::optional<double> JsonFields::number(const char* field, double min, double max) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_number()) fail_value(field, range_text(min, max));
+  const double x = value->get<double>();
+  if (!(x >= min && x <= max)) fail_value(field, range_text(min, max));
+  return x;
+}
+
+std::optional<bool> JsonFields::boolean(const char* field) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_boolean()) fail_value(field, "true or false");
+  return value->get<bool>();
+}
+
+std::optional<std::string> JsonFields::string(const char* field) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_string()) fail_value(field, "a string");
+  return value->get<std::string>();
+}
+
+std::optional<std::vector<std::string>> JsonFields::strings(const char* field) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) fail_value(field, "a list of strings");
+  std::vector<std::string> result;
+  for (const json& item : *value) {
+    if (!item.is_string()) fail_value(field, "a list of strings");
+    result.push_back(item.get<std::string>());
+  }
+  return result;
+}
+
+std::optional<std::vector<int64_t>> JsonFields::integers(const char* field, int64_t min,
+                                                         int64_t max) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) return std::vector{checked_integer(*value, field, min, max)};
+  std::vector<int64_t> result;
+  for (const json& item : *value) result.push_back(checked_integer(item, field, min, max));
+  return result;
+}
+
+std::optional<JsonFields> JsonFields::object(const char* field) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_object()) fail_value(field, "an object");
+  return JsonFields(*value, file_, name_of(field) + ".");
+}
+
+int64_t JsonFields::required_integer(const char* field, int64_t min, int64_t max) const {
+  const std::optional<int64_t> value = integer(field, min, max);
+  if (!value) {
+    fail(field, fmt::format("is missing; expected an integer from {} to {}", min, max));
+  }
+  return *value;
+}
+
+}  // namespace quire::loader_internal

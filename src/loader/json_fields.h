@@ -1,0 +1,65 @@
+#pragma once
+// Reading JSON files that nobody has checked: parsing with limits, and fields with their types.
+//
+// Every message names the file and the field, shows the value found and says what was expected.
+// Thread safety: plain values and free functions; a JsonFields refers to its JSON and outlives it
+// not.
+#include <cstdint>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::loader_internal {
+
+// The JSON object in `text`. Throws Error for what is no valid JSON, no object, has a key twice in
+// one object, or is nested deeper than `max_depth`. `name` stands for the file in messages.
+nlohmann::json parse_json_object(std::string_view text, const std::string& name, int max_depth);
+
+// A value as a message shows it: on one line and cut to a readable length.
+std::string shown(const nlohmann::json& value);
+
+// The fields of one object. A field that is null counts as missing; a getter returns nothing for a
+// missing field and throws Error for one of another type or outside the range given.
+class JsonFields {
+ public:
+  // `prefix` stands before the fields' names in messages: "rope_scaling.".
+  JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "")
+      : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
+
+  bool has(const char* field) const { return find(field) != nullptr; }
+  // The key is there, if only as null.
+  bool mentions(const char* field) const { return object_.contains(field); }
+  // Nothing where it is missing or null.
+  const nlohmann::json* find(const char* field) const;
+
+  std::optional<int64_t> integer(const char* field, int64_t min, int64_t max) const;
+  std::optional<double> number(const char* field, double min, double max) const;
+  std::optional<bool> boolean(const char* field) const;
+  std::optional<std::string> string(const char* field) const;
+  std::optional<std::vector<std::string>> strings(const char* field) const;
+  // An integer or a list of them.
+  std::optional<std::vector<int64_t>> integers(const char* field, int64_t min, int64_t max) const;
+  std::optional<JsonFields> object(const char* field) const;
+
+  int64_t required_integer(const char* field, int64_t min, int64_t max) const;
+
+  const nlohmann::json& raw() const { return object_; }
+  const std::string& file() const { return file_; }
+  std::string name_of(const char* field) const { return prefix_ + field; }
+  // "config.json: the field X <what>."
+  [[noreturn]] void fail(const char* field, std::string_view what) const;
+  // "config.json: the field X is <value>; expected <expected>."
+  [[noreturn]] void fail_value(const char* field, std::string_view expected) const;
+
+ private:
+  int64_t checked_integer(const nlohmann::json& value, const char* field, int64_t min,
+                          int64_t max) const;
+
+  const nlohmann::json& object_;
+  std::string file_;
+  std::string prefix_;
+};
+
+}  // namespace quire::loader_internal
