@@ -36,7 +36,7 @@ Value Interpreter::evaluate_kind(const Expr& expr) {
       const Value object = evaluate(*expr.children[0]);
       const Value key = evaluate(*expr.children[1]);
       runtime_.line = expr.line;
-      return get_item(object, key);
+      return key.is(Kind::kSlice) ? get_slice(object, key) : get_item(object, key);
     }
     case ExprKind::kCall:
       return evaluate_call(expr);
@@ -271,6 +271,14 @@ Value Interpreter::get_attribute(const Value& value, std::string_view name) {
   }
   return make_undefined(&runtime_,
                         object_name(value) + " has no attribute '" + std::string(name) + "'");
+}
+
+// Unlike an item, a slice that a value does not have is an error.
+Value Interpreter::get_slice(const Value& value, const Value& slice) {
+  if (value.is_undefined()) runtime_.fail(value.undefined_reason() + ".");
+  if (auto part = quire::chat_internal::get_item(runtime_, value, slice)) return *part;
+  runtime_.fail("a " + std::string(type_name(value)) +
+                " cannot be sliced like this; slices are of strings and lists, by ints.");
 }
 
 Value Interpreter::get_item(const Value& value, const Value& key) {

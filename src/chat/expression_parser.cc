@@ -90,12 +90,17 @@ void ExpressionParser::adopt_call(Expr& parent, CallExprs call) const {
 
 ExprPtr ExpressionParser::parse_expression(bool with_conditional) {
   const Nesting nesting(*this);
-  return with_conditional ? parse_conditional() : parse_or();
+  ++open_expressions_;
+  ExprPtr expr = with_conditional ? parse_conditional() : parse_or();
+  --open_expressions_;
+  reject_unknown();
+  return expr;
 }
 
 ExprPtr ExpressionParser::parse_conditional() {
   const Nesting nesting(*this);
   const int line = stream_.current().line;
+  const std::size_t known = unknown_.size();
   ExprPtr value = parse_or();
   while (stream_.skip_name("if")) {
     auto node = make(ExprKind::kConditional, line);
@@ -103,8 +108,16 @@ ExprPtr ExpressionParser::parse_conditional() {
     adopt(*node, std::move(value));
     adopt(*node, stream_.skip_name("else") ? parse_conditional() : nullptr);
     value = std::move(node);
+    unknown_.resize(known);
   }
   return value;
+}
+
+void ExpressionParser::reject_unknown() {
+  if (open_ifs == 0 && open_expressions_ == 0 && !unknown_.empty()) {
+    fail_at(unknown_[0].first, unknown_[0].second);
+  }
+  if (open_expressions_ == 0) unknown_.clear();
 }
 
 ExprPtr ExpressionParser::parse_or() {
@@ -436,15 +449,15 @@ std::string ExpressionParser::parse_dotted_name(std::string_view what) {
 ExprPtr ExpressionParser::parse_filters(ExprPtr subject, bool starts_inline) {
   if (starts_inline) subject = parse_filter(std::move(subject));
   while (stream_.skip_op("|")) subject = parse_filter(std::move(subject));
+  reject_unknown();
   return subject;
 }
 
 ExprPtr ExpressionParser::parse_filter(ExprPtr subject) {
   const int line = stream_.current().line;
   auto filter = make(ExprKind::kFilter, line, parse_dotted_name("the name of a filter"));
-  if (open_ifs == 0 && find_filter(filter->name) == nullptr) {
-    fail_at(line, unknown_filter(filter->name));
-  }
+  if (find_filter(filter->name) == nullptr)
+    unknown_.emplace_back(line, unknown_filter(filter->name));
   adopt(*filter, std::move(subject));
   if (stream_.at_op("(")) adopt_call(*filter, parse_arguments());
   return filter;
@@ -468,7 +481,7 @@ ExprPtr ExpressionParser::parse_test(ExprPtr subject) {
   const int line = stream_.next().line;
   const bool negated = stream_.skip_name("not");
   auto test = make(ExprKind::kTest, line, parse_dotted_name("the name of a test"));
-  if (open_ifs == 0 && find_test(test->name) == nullptr) fail_at(line, unknown_test(test->name));
+  if (find_test(test->name) == nullptr) unknown_.emplace_back(line, unknown_test(test->name));
   adopt(*test, std::move(subject));
   if (stream_.at_op("(")) {
     adopt_call(*test, parse_arguments());

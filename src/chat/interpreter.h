@@ -44,6 +44,7 @@ class Interpreter {
   Value get_attribute(const Value& value, std::string_view name);
   // value[key]; undefined where there is none.
   Value get_item(const Value& value, const Value& key);
+  Value get_slice(const Value& value, const Value& slice);
   Value apply_filter(const std::string& name, const Value& subject, CallArgs& args);
   bool apply_test(const std::string& name, const Value& subject, CallArgs& args);
 

@@ -160,13 +160,15 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const Value& items, co
   const auto loop = std::make_shared<LoopObject>(*this, stmt, items, outer, depth);
   const LoopEnd end(*loop);
   const Value loop_value(Kind::kObject, loop);
+  // As in Jinja, {% else %} also follows where no round came to its end without break or continue.
   bool ran = false;
   while (loop->advance()) {
-    ran = true;
     const ScopeGuard scope(*this, make_scope(outer));
     scope_->set("loop", loop_value);
     assign(stmt.targets[0], loop->current());
-    if (run(stmt.body) == Flow::kBreak) break;
+    const Flow flow = run(stmt.body);
+    if (flow == Flow::kBreak) break;
+    if (flow == Flow::kNormal) ran = true;
   }
   if (ran) return Flow::kNormal;
   const ScopeGuard scope(*this, make_scope(outer));

@@ -141,6 +141,7 @@ class TemplateParser {
   std::unique_ptr<Stmt> parse_for(int line) {
     auto stmt = make(StmtKind::kFor, line);
     stmt->targets.push_back(parse_target("in", false));
+    check_loop_target(stmt->targets[0]);
     if (!stream_.skip_name("in")) stream_.fail_expected("'in'");
     stmt->expr = expressions_.parse_tuple(false, "recursive");
     if (stream_.skip_name("if")) stmt->condition = expressions_.parse_expression();
@@ -150,6 +151,11 @@ class TemplateParser {
     --open_loops_;
     if (stream_.next().text == "else") stmt->else_body = parse_body({"endfor"}, true);
     return stmt;
+  }
+
+  static void check_loop_target(const Target& target) {
+    if (target.name == "loop") fail_at(target.line, "a 'for' cannot assign to 'loop'.");
+    for (const Target& part : target.parts) check_loop_target(part);
   }
 
   std::unique_ptr<Stmt> parse_set(int line) {
@@ -214,6 +220,8 @@ class TemplateParser {
       macro.parameters.push_back(parse_plain_name());
       if (stream_.skip_op("=")) {
         macro.defaults.push_back(expressions_.parse_expression());
+      } else if (macro.parameters.back() == "caller") {
+        stream_.fail("the parameter 'caller' needs a default.");
       } else if (!macro.defaults.empty()) {
         stream_.fail("a parameter without a default follows one with a default.");
       }

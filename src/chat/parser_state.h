@@ -83,7 +83,7 @@ class ExpressionParser {
 
   // The macros being parsed, innermost last; names their bodies read are noted there.
   std::vector<MacroNode*> open_macros;
-  // How many {% if %} are open: inside one, unknown filters wait until they are reached.
+  // How many {% if %} are open: inside one, unknown filters are errors only where they are reached.
   int open_ifs = 0;
 
  private:
@@ -114,6 +114,8 @@ class ExpressionParser {
   void parse_argument(CallExprs& call);
   std::string parse_dotted_name(std::string_view what);
 
+  void reject_unknown();
+
   ExprPtr make(ExprKind kind, int line, std::string name = {}) const;
   ExprPtr make_constant(int line, Value value) const;
   // Appends a child and keeps the depth right.
@@ -124,6 +126,9 @@ class ExpressionParser {
   TokenStream& stream_;
   int max_nesting_;
   int nesting_ = 0;
+  int open_expressions_ = 0;
+  // Lines and messages of unknown filters and tests outside of every inline if.
+  std::vector<std::pair<int, std::string>> unknown_;
 };
 
 }  // namespace quire::chat_internal

@@ -46,7 +46,7 @@ std::vector<std::string_view> split_space(std::string_view text, std::int64_t li
       if (is_space(next_code_point(text, next))) break;
       end = next;
     }
-    if (limit == 0) end = strip(text, nullptr, false, true).size();
+    if (limit == 0) end = text.size();
     parts.push_back(text.substr(0, end));
     text = strip(text.substr(end), nullptr, true, false);
     --limit;
@@ -66,7 +66,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, std::int64_t l
       if (is_space(next_code_point(text, at))) break;
       start = before;
     }
-    if (limit == 0) start = text.size() - strip(text, nullptr, true, false).size();
+    if (limit == 0) start = 0;
     parts.push_back(text.substr(start));
     text = strip(text.substr(0, start), nullptr, false, true);
     --limit;
