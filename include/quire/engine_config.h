@@ -19,14 +19,14 @@ enum class LoadFormat {
 using ProgressCallback = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
 struct EngineConfig {
-  std::string model;  // a folder as Hugging Face publishes it, or "org/name" in the local cache
+  std::string model{};  // a folder as Hugging Face publishes it, or "org/name" in the local cache
 
   int64_t max_num_batched_tokens = 16384;  // tokens in one step, >= 1
   int64_t max_num_seqs = 512;              // sequences in one step, >= 1
-  std::optional<int64_t> max_model_len;    // prompt and output together; none: from the config
+  std::optional<int64_t> max_model_len{};    // prompt and output together; none: from the config
   int block_size = 16;                     // tokens in a KV block: a multiple of 16 up to 256
-  std::optional<int64_t> num_gpu_blocks_override;  // KV blocks, instead of what memory allows
-  std::optional<int64_t> kv_cache_memory_bytes;    // over all ranks; CPU default: half of free memory
+  std::optional<int64_t> num_gpu_blocks_override{};  // KV blocks, instead of what memory allows
+  std::optional<int64_t> kv_cache_memory_bytes{};    // over all ranks; CPU default: half of free memory
   double gpu_memory_utilization = 0.9;     // (0, 1]; GPU only
   bool enable_prefix_caching = true;
   int tensor_parallel_size = 1;
@@ -38,7 +38,7 @@ struct EngineConfig {
   LoadFormat load_format = LoadFormat::kAuto;
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
   int threads = 0;  // CPU threads in all, over all ranks; 0: the physical cores
-  ProgressCallback on_progress;
+  ProgressCallback on_progress{};
 };
 
 }  // namespace quire

@@ -36,7 +36,7 @@ enum class OutputKind {
 struct RequestOptions {
   OutputKind output_kind = OutputKind::kCumulative;
   // Requests share cached prefixes only with those of the same salt.
-  std::string cache_salt;
+  std::string cache_salt{};
   // Leave the special tokens of the tokenizer out when the prompt is text (a rendered chat has its own).
   bool add_special_tokens = true;
 };

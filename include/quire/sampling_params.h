@@ -28,19 +28,19 @@ struct SamplingParams {
   double repetition_penalty = 1.0;
   double presence_penalty = 0.0;        // [-2, 2]: subtracted once for a generated token
   double frequency_penalty = 0.0;       // [-2, 2]: subtracted for each time it was generated
-  std::map<int32_t, float> logit_bias;  // added to a token's logit; [-100, 100]
+  std::map<int32_t, float> logit_bias{};  // added to a token's logit; [-100, 100]
   // Tokens to generate, >= 1; none: as many as max_model_len allows.
   std::optional<int64_t> max_tokens = 16;
   int64_t min_tokens = 0;  // no end-of-sequence or stop token before this many; at most max_tokens
-  std::vector<std::string> stop;        // texts that end the output: up to 64 of 1 to 4096 bytes
-  std::vector<int32_t> stop_token_ids;  // tokens that end the output: up to 1024
+  std::vector<std::string> stop{};        // texts that end the output: up to 64 of 1 to 4096 bytes
+  std::vector<int32_t> stop_token_ids{};  // tokens that end the output: up to 1024
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;          // go on after the model's end-of-sequence tokens
   bool skip_special_tokens = true;  // leave special tokens out of the text
-  std::optional<uint64_t> seed;     // none: drawn from the engine's seed and the request's number
-  std::optional<int> logprobs;      // 0 to 20: the sampled token's and so many of the best
-  std::optional<int> prompt_logprobs;  // the same for each prompt token after the first
-  std::vector<LogitsProcessor> logits_processors;
+  std::optional<uint64_t> seed{};     // none: drawn from the engine's seed and the request's number
+  std::optional<int> logprobs{};      // 0 to 20: the sampled token's and so many of the best
+  std::optional<int> prompt_logprobs{};  // the same for each prompt token after the first
+  std::vector<LogitsProcessor> logits_processors{};
 
   // Throws Error naming the first field that is out of range, its value and what is expected.
   void validate() const;

@@ -1,0 +1,240 @@
+#include "quire/async_llm.h"
+
+#include <condition_variable>
+#include <exception>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "engine/engine_core.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+template <typename T>
+void append_to(std::vector<T>& target, std::vector<T>& source) {
+  target.insert(target.end(), std::make_move_iterator(source.begin()),
+                std::make_move_iterator(source.end()));
+}
+
+// Makes `newer`, of kind kDelta, continue `older`.
+void merge_delta(RequestOutput& older, RequestOutput newer) {
+  for (size_t i = 0; i < newer.outputs.size(); ++i) {
+    CompletionOutput& into = older.outputs[i];
+    CompletionOutput& from = newer.outputs[i];
+    into.text += from.text;
+    append_to(into.token_ids, from.token_ids);
+    append_to(into.logprobs, from.logprobs);
+    into.finish_reason = from.finish_reason;
+    into.stop_reason = std::move(from.stop_reason);
+  }
+  if (older.prompt_logprobs.empty()) older.prompt_logprobs = std::move(newer.prompt_logprobs);
+  older.num_cached_tokens = newer.num_cached_tokens;
+  older.finished = newer.finished;
+  older.metrics = newer.metrics;
+}
+
+}  // namespace
+
+// What the engine's thread and the reader share. Locks: `mutex` here is never held together with the engine's.
+struct RequestStream::State {
+  std::string request_id;
+  bool delta = true;
+  std::mutex mutex;
+  std::condition_variable ready;
+  std::optional<RequestOutput> pending;
+  bool ended = false;  // nothing comes after `pending`
+  std::exception_ptr error;
+  std::function<void()> cancel;  // outlives nothing of the engine: it holds the engine's queue weakly
+
+  void deliver(RequestOutput output) {
+    {
+      const std::lock_guard lock(mutex);
+      ended = output.finished;
+      if (pending && delta) {
+        merge_delta(*pending, std::move(output));
+      } else {
+        pending = std::move(output);
+      }
+    }
+    ready.notify_all();
+  }
+
+  void fail(std::exception_ptr reason) {
+    {
+      const std::lock_guard lock(mutex);
+      error = std::move(reason);
+      ended = true;
+    }
+    ready.notify_all();
+  }
+};
+
+RequestStream::RequestStream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+RequestStream::RequestStream(RequestStream&&) noexcept = default;
+RequestStream& RequestStream::operator=(RequestStream&& other) noexcept {
+  std::swap(state_, other.state_);
+  return *this;
+}
+RequestStream::~RequestStream() {
+  if (state_) cancel();
+}
+
+std::optional<RequestOutput> RequestStream::next() {
+  std::unique_lock lock(state_->mutex);
+  state_->ready.wait(lock, [this] { return state_->pending || state_->ended; });
+  if (state_->pending) return std::exchange(state_->pending, std::nullopt);
+  if (state_->error) std::rethrow_exception(state_->error);
+  return std::nullopt;
+}
+
+void RequestStream::cancel() { state_->cancel(); }
+const std::string& RequestStream::request_id() const { return state_->request_id; }
+
+class AsyncLLM::Impl {
+ public:
+  explicit Impl(const EngineConfig& config) : core(config), mailbox(std::make_shared<Mailbox>()) {
+    thread = std::thread([this] { run(); });
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mailbox->mutex);
+      mailbox->closed = true;
+    }
+    mailbox->wake.notify_all();
+    thread.join();
+  }
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  RequestStream submit(const Prompt& prompt, const SamplingParams& params,
+                       const RequestOptions& options);
+
+  // What other threads leave for the engine's. Outlives the engine while a stream holds it.
+  struct Mailbox {
+    std::mutex mutex;
+    std::condition_variable wake;
+    std::vector<std::pair<PreparedRequest, std::shared_ptr<RequestStream::State>>> added;
+    std::vector<std::string> cancelled;
+    EngineStats stats;
+    uint64_t next_id = 0;
+    bool closed = false;
+    std::exception_ptr error;  // the engine failed; nothing is taken any more
+  };
+
+  EngineCore core;
+  std::shared_ptr<Mailbox> mailbox;
+
+ private:
+  void run();
+  // Waits until there is something to do; false when the engine is to end.
+  bool take_mail();
+  void end_streams(const std::exception_ptr& error);
+
+  std::unordered_map<std::string, std::shared_ptr<RequestStream::State>> streams_;
+  std::thread thread;
+};
+
+RequestStream AsyncLLM::Impl::submit(const Prompt& prompt, const SamplingParams& params,
+                                     const RequestOptions& options) {
+  auto state = std::make_shared<RequestStream::State>();
+  state->delta = options.output_kind == OutputKind::kDelta;
+  PreparedRequest request = core.prepare({}, prompt, params, options);
+  {
+    const std::lock_guard lock(mailbox->mutex);
+    if (mailbox->error) std::rethrow_exception(mailbox->error);
+    request.request_id = std::to_string(mailbox->next_id++);
+    state->request_id = request.request_id;
+    state->cancel = [weak = std::weak_ptr(mailbox), id = request.request_id] {
+      const auto box = weak.lock();
+      if (!box) return;
+      {
+        const std::lock_guard inner(box->mutex);
+        box->cancelled.push_back(id);
+      }
+      box->wake.notify_all();
+    };
+    mailbox->added.emplace_back(std::move(request), state);
+  }
+  mailbox->wake.notify_all();
+  return RequestStream(std::move(state));
+}
+
+bool AsyncLLM::Impl::take_mail() {
+  std::unique_lock lock(mailbox->mutex);
+  mailbox->stats = core.stats();
+  mailbox->wake.wait(lock, [this] {
+    return mailbox->closed || !mailbox->added.empty() || !mailbox->cancelled.empty() ||
+           !core.is_finished();
+  });
+  if (mailbox->closed) return false;
+  auto added = std::exchange(mailbox->added, {});
+  auto cancelled = std::exchange(mailbox->cancelled, {});
+  lock.unlock();
+  for (auto& [request, stream] : added) {
+    streams_.emplace(request.request_id, stream);
+    core.add(std::move(request));
+  }
+  for (const std::string& id : cancelled) core.abort(id);
+  return true;
+}
+
+void AsyncLLM::Impl::end_streams(const std::exception_ptr& error) {
+  std::vector<std::shared_ptr<RequestStream::State>> waiting;
+  {
+    const std::lock_guard lock(mailbox->mutex);
+    mailbox->error = error;
+    for (auto& [request, stream] : mailbox->added) waiting.push_back(stream);
+    mailbox->added.clear();
+  }
+  for (auto& [id, stream] : streams_) waiting.push_back(stream);
+  for (const auto& stream : waiting) stream->fail(error);
+}
+
+void AsyncLLM::Impl::run() {
+  try {
+    while (take_mail()) {
+      for (RequestOutput& output : core.step()) {
+        const auto it = streams_.find(output.request_id);
+        const std::shared_ptr<RequestStream::State> stream = it->second;
+        if (output.finished) streams_.erase(it);
+        stream->deliver(std::move(output));
+      }
+    }
+    end_streams(std::make_exception_ptr(Error("The engine was shut down.")));
+  } catch (...) {
+    end_streams(std::current_exception());
+  }
+}
+
+AsyncLLM::AsyncLLM(EngineConfig config) : impl_(std::make_unique<Impl>(config)) {}
+AsyncLLM::~AsyncLLM() = default;
+
+RequestStream AsyncLLM::generate(const Prompt& prompt, const SamplingParams& params,
+                                 RequestOptions options) {
+  return impl_->submit(prompt, params, options);
+}
+
+RequestStream AsyncLLM::chat(const ChatInput& conversation, const SamplingParams& params,
+                             RequestOptions options) {
+  options.add_special_tokens = false;
+  return impl_->submit(chat_template().render(conversation), params, options);
+}
+
+EngineStats AsyncLLM::stats() const {
+  const std::lock_guard lock(impl_->mailbox->mutex);
+  return impl_->mailbox->stats;
+}
+
+int64_t AsyncLLM::max_model_len() const { return *impl_->core.config().max_model_len; }
+SamplingParams AsyncLLM::default_sampling_params() const {
+  return impl_->core.default_sampling_params();
+}
+const Tokenizer& AsyncLLM::tokenizer() const { return impl_->core.tokenizer(); }
+const ChatTemplate& AsyncLLM::chat_template() const { return impl_->core.chat_template(); }
+
+}  // namespace quire

@@ -1,0 +1,246 @@
+#include "engine/engine_core.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "loader/checkpoint.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+std::optional<Tokenizer> load_tokenizer(const EngineSetup& setup) {
+  if (setup.config.skip_tokenizer_init) return std::nullopt;
+  if (!std::filesystem::exists(setup.folder / "tokenizer.json")) return std::nullopt;
+  return Tokenizer::from_folder(setup.folder);
+}
+
+std::optional<ChatTemplate> load_chat_template(const EngineSetup& setup) {
+  if (setup.config.skip_tokenizer_init || !ChatTemplate::exists_in(setup.folder)) return std::nullopt;
+  return ChatTemplate::from_folder(setup.folder);
+}
+
+std::unique_ptr<Executor> start_executor(const EngineSetup& setup) {
+  if (setup.config.load_format == LoadFormat::kDummy) {
+    return std::make_unique<Executor>(setup.executor, nullptr);
+  }
+  const Checkpoint checkpoint = Checkpoint::open(setup.folder);
+  return std::make_unique<Executor>(setup.executor, &checkpoint);
+}
+
+// Mixes the bits of x (splitmix64's finaliser, Steele et al. 2014).
+uint64_t mix(uint64_t x) {
+  x += 0x9e3779b97f4a7c15u;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+
+}  // namespace
+
+EngineCore::EngineCore(const EngineConfig& config)
+    : setup_(set_up_engine(config)),
+      tokenizer_(load_tokenizer(setup_)),
+      chat_template_(load_chat_template(setup_)),
+      scheduler_(setup_.scheduler),
+      executor_(start_executor(setup_)),
+      last_result_(Clock::now()) {}
+
+void EngineCore::check_params(const SamplingParams& params) const {
+  params.validate();
+  const auto in_vocabulary = [this](const char* field, int32_t id) {
+    if (id < 0 || id >= vocab_size()) {
+      throw Error(fmt::format("{} has token id {}; expected 0 to {} (the model's vocabulary).", field,
+                              id, vocab_size() - 1));
+    }
+  };
+  for (int32_t id : params.stop_token_ids) in_vocabulary("stop_token_ids", id);
+  for (const auto& [id, bias] : params.logit_bias) in_vocabulary("logit_bias", id);
+  if (!params.stop.empty() && !tokenizer_) {
+    throw Error("stop strings need a tokenizer, and this model has none; use stop_token_ids.");
+  }
+}
+
+PreparedRequest EngineCore::prepare(std::string request_id, const Prompt& prompt,
+                                    const SamplingParams& params,
+                                    const RequestOptions& options) const {
+  check_params(params);
+  PreparedRequest request;
+  request.request_id = std::move(request_id);
+  request.params = std::make_shared<const SamplingParams>(params);
+  request.options = options;
+  request.arrival = Clock::now();
+  if (const auto* text = std::get_if<std::string>(&prompt)) {
+    request.prompt = *text;
+    request.prompt_token_ids = tokenizer().encode(*text, options.add_special_tokens);
+  } else {
+    request.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
+  }
+  const auto num_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+  const int64_t max_model_len = *setup_.config.max_model_len;
+  if (num_tokens == 0) throw Error("The prompt is empty; expected at least one token.");
+  if (num_tokens >= max_model_len) {
+    throw Error(fmt::format("The prompt has {} tokens; expected fewer than max_model_len, which is {}.",
+                            num_tokens, max_model_len));
+  }
+  for (size_t i = 0; i < request.prompt_token_ids.size(); ++i) {
+    const int32_t id = request.prompt_token_ids[i];
+    if (id < 0 || id >= vocab_size()) {
+      throw Error(fmt::format("Prompt token {} has id {}; expected 0 to {} (the model's vocabulary).", i,
+                              id, vocab_size() - 1));
+    }
+  }
+  return request;
+}
+
+uint64_t EngineCore::resolve_seed(const SamplingParams& params) {
+  const uint64_t number = num_requests_++;
+  return params.seed ? *params.seed : mix(mix(setup_.config.seed) ^ number);
+}
+
+void EngineCore::add(PreparedRequest request) {
+  if (by_id_.contains(request.request_id)) {
+    throw Error(fmt::format("Request id \"{}\" is in use by a request that has not finished.",
+                            request.request_id));
+  }
+  const uint64_t seed = resolve_seed(*request.params);
+  std::vector<SequenceId> ids;
+  for (int i = 0; i < request.params->n; ++i) {
+    SequenceSpec spec;
+    spec.id = next_sequence_id_++;
+    spec.prompt_token_ids = request.prompt_token_ids;
+    spec.params = request.params;
+    spec.seed = seed;
+    spec.index = static_cast<uint32_t>(i);
+    spec.cache_salt = request.options.cache_salt;
+    ids.push_back(spec.id);
+    scheduler_.add(std::move(spec));
+  }
+  requests_.push_back(std::make_unique<RequestState>(std::move(request), ids,
+                                                     tokenizer_ ? &*tokenizer_ : nullptr));
+  RequestState* state = requests_.back().get();
+  by_id_.emplace(state->request_id(), state);
+  for (size_t i = 0; i < ids.size(); ++i) owners_.emplace(ids[i], SequenceOwner{state, i});
+}
+
+void EngineCore::abort(const std::string& request_id) {
+  const auto it = by_id_.find(request_id);
+  if (it == by_id_.end()) return;
+  for (SequenceId id : it->second->sequence_ids()) scheduler_.abort(id);
+  it->second->abort();
+}
+
+std::vector<RequestOutput> EngineCore::step() {
+  const bool scheduled = schedule();
+  const size_t ahead = scheduled && setup_.config.async_scheduling ? 1 : 0;
+  if (in_flight_.size() > ahead) process(executor_->wait());
+  return collect_outputs();
+}
+
+bool EngineCore::schedule() {
+  auto batch = std::make_shared<const ScheduledBatch>(scheduler_.schedule());
+  if (batch->empty() && batch->removed.empty()) return false;
+  InFlight step;
+  for (const ScheduledSequence& sequence : batch->sequences) {
+    const auto owner = owners_.find(sequence.id);
+    if (owner != owners_.end()) owner->second.request->mark_scheduled(Clock::now());
+    if (sequence.num_tokens > 1 || !sequence.samples) {
+      step.has_prefill = true;
+      step.num_prompt_tokens += sequence.num_tokens;
+    }
+  }
+  if (in_flight_.empty()) last_result_ = Clock::now();
+  in_flight_.push_back(step);
+  executor_->submit(std::move(batch));
+  return true;
+}
+
+void EngineCore::account(const InFlight& step, const StepOutput& output) {
+  const Clock::time_point now = Clock::now();
+  const double elapsed = std::chrono::duration<double>(now - last_result_).count();
+  last_result_ = now;
+  (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
+  counters_.prompt_tokens += step.num_prompt_tokens;
+  counters_.num_steps += output.sequences.empty() ? 0 : 1;
+}
+
+void EngineCore::process(const StepOutput& output) {
+  account(in_flight_.front(), output);
+  in_flight_.pop_front();
+  if (output.sequences.empty()) return;  // it only removed sequences
+  const Clock::time_point now = Clock::now();
+  for (const SequenceUpdate& update : scheduler_.process(output)) {
+    const SequenceOwner owner = owners_.at(update.id);
+    counters_.generation_tokens += update.token_id ? 1 : 0;
+    if (owner.request->append(owner.index, update, now)) {
+      scheduler_.finish(update.id, FinishReason::kStop);
+    }
+  }
+}
+
+std::vector<RequestOutput> EngineCore::collect_outputs() {
+  std::vector<RequestOutput> outputs;
+  for (auto& request : requests_) {
+    if (request->wants_output()) outputs.push_back(request->take_output());
+    if (!request->finished()) continue;
+    for (SequenceId id : request->sequence_ids()) owners_.erase(id);
+    by_id_.erase(request->request_id());
+    request.reset();
+  }
+  std::erase(requests_, nullptr);
+  return outputs;
+}
+
+bool EngineCore::is_finished() const { return requests_.empty(); }
+
+EngineStats EngineCore::stats() const {
+  const SchedulerStats scheduler = scheduler_.stats();
+  EngineStats stats = counters_;
+  stats.num_running = scheduler.num_running;
+  stats.num_waiting = scheduler.num_waiting;
+  stats.num_preemptions = scheduler.num_preemptions;
+  stats.kv_cache_usage =
+      static_cast<double>(scheduler.num_used_blocks) / static_cast<double>(scheduler.num_blocks);
+  stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;
+  stats.prefix_cache_hits = scheduler.prefix_cache_hit_tokens;
+  return stats;
+}
+
+SamplingParams EngineCore::default_sampling_params() const {
+  const GenerationConfig& given = setup_.generation;
+  SamplingParams params;
+  if (given.temperature) params.temperature = *given.temperature;
+  if (given.do_sample && !*given.do_sample) params.temperature = 0;
+  if (given.top_k) params.top_k = *given.top_k;
+  if (given.top_p) params.top_p = *given.top_p;
+  if (given.min_p) params.min_p = *given.min_p;
+  if (given.repetition_penalty) params.repetition_penalty = *given.repetition_penalty;
+  if (given.max_new_tokens) params.max_tokens = *given.max_new_tokens;
+  return params;
+}
+
+const Tokenizer& EngineCore::tokenizer() const {
+  if (!tokenizer_) {
+    throw Error(setup_.config.skip_tokenizer_init
+                    ? std::string("The tokenizer was not loaded (--skip-tokenizer-init); give prompts as "
+                                  "token ids.")
+                    : fmt::format("{} has no tokenizer.json; give prompts as token ids.",
+                                  setup_.folder.string()));
+  }
+  return *tokenizer_;
+}
+
+const ChatTemplate& EngineCore::chat_template() const {
+  if (!chat_template_) {
+    throw Error(fmt::format(
+        "{} has no chat template (chat_template.jinja, or chat_template in tokenizer_config.json); "
+        "it may be a base model: give prompts as text.",
+        setup_.folder.string()));
+  }
+  return *chat_template_;
+}
+
+}  // namespace quire

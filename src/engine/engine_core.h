@@ -1,0 +1,79 @@
+#pragma once
+// The engine itself: requests in, one step at a time, outputs back. LLMEngine is its public face, AsyncLLM
+// drives it from a thread.
+//
+// A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the next
+// is scheduled and handed to the workers before the results of the one that runs are waited for.
+// Thread safety: prepare() and the accessors of what never changes from any thread; all else from one
+// thread at a time.
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/engine_setup.h"
+#include "engine/output_processor.h"
+#include "quire/llm_engine.h"
+#include "runner/executor.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+class EngineCore {
+ public:
+  explicit EngineCore(const EngineConfig& config);
+
+  // Checks a request and encodes its prompt. Throws Error if it cannot be served.
+  PreparedRequest prepare(std::string request_id, const Prompt& prompt, const SamplingParams& params,
+                          const RequestOptions& options) const;
+  // Throws Error if the id is in use.
+  void add(PreparedRequest request);
+  // Unknown ids are ignored.
+  void abort(const std::string& request_id);
+  std::vector<RequestOutput> step();
+  bool is_finished() const;
+  EngineStats stats() const;
+
+  const EngineConfig& config() const { return setup_.config; }
+  int64_t vocab_size() const { return setup_.model.vocab_size; }
+  SamplingParams default_sampling_params() const;
+  const Tokenizer& tokenizer() const;
+  const ChatTemplate& chat_template() const;
+
+ private:
+  // A step that the workers have and that was not waited for.
+  struct InFlight {
+    bool has_prefill = false;
+    int64_t num_prompt_tokens = 0;
+  };
+  // Where a sequence belongs.
+  struct SequenceOwner {
+    RequestState* request = nullptr;
+    size_t index = 0;  // within n
+  };
+
+  bool schedule();
+  void process(const StepOutput& output);
+  void account(const InFlight& step, const StepOutput& output);
+  std::vector<RequestOutput> collect_outputs();
+  void check_params(const SamplingParams& params) const;
+  uint64_t resolve_seed(const SamplingParams& params);
+
+  EngineSetup setup_;
+  std::optional<Tokenizer> tokenizer_;
+  std::optional<ChatTemplate> chat_template_;
+  Scheduler scheduler_;
+  std::unique_ptr<Executor> executor_;
+  std::deque<InFlight> in_flight_;
+  Clock::time_point last_result_;  // when the last step's result came
+  std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
+  std::unordered_map<std::string, RequestState*> by_id_;
+  std::unordered_map<SequenceId, SequenceOwner> owners_;
+  SequenceId next_sequence_id_ = 1;
+  uint64_t num_requests_ = 0;
+  EngineStats counters_;
+};
+
+}  // namespace quire

@@ -1,0 +1,144 @@
+#include "engine/engine_setup.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/thread_pool.h"
+#include "hub/model_path.h"
+#include "quire/error.h"
+#include "runner/memory_plan.h"
+
+namespace quire {
+namespace {
+
+void require(bool ok, const std::string& message) {
+  if (!ok) throw Error(message);
+}
+
+void check_settings(const EngineConfig& config) {
+  const auto positive = [](const char* name, int64_t value) {
+    require(value >= 1, fmt::format("--{} is {}; expected 1 or more.", name, value));
+  };
+  positive("max-num-batched-tokens", config.max_num_batched_tokens);
+  positive("max-num-seqs", config.max_num_seqs);
+  positive("tensor-parallel-size", config.tensor_parallel_size);
+  if (config.max_model_len) positive("max-model-len", *config.max_model_len);
+  if (config.num_gpu_blocks_override) {
+    positive("num-gpu-blocks-override", *config.num_gpu_blocks_override);
+  }
+  if (config.kv_cache_memory_bytes) positive("kv-cache-memory-bytes", *config.kv_cache_memory_bytes);
+  require(config.block_size >= 16 && config.block_size <= 256 && config.block_size % 16 == 0,
+          fmt::format("--block-size is {}; expected a multiple of 16 from 16 to 256.",
+                      config.block_size));
+  require(config.gpu_memory_utilization > 0 && config.gpu_memory_utilization <= 1,
+          fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1.",
+                      config.gpu_memory_utilization));
+  require(config.device == "auto" || config.device == "cpu",
+          fmt::format("--device is \"{}\"; this build has: auto, cpu.", config.device));
+  require(config.threads >= 0,
+          fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
+  // Bounds that keep later sums far from overflow.
+  require(config.max_num_batched_tokens <= (1 << 22),
+          fmt::format("--max-num-batched-tokens is {}; expected at most 4194304.",
+                      config.max_num_batched_tokens));
+  require(config.max_num_seqs <= (1 << 16),
+          fmt::format("--max-num-seqs is {}; expected at most 65536.", config.max_num_seqs));
+  require(config.tensor_parallel_size <= 256,
+          fmt::format("--tensor-parallel-size is {}; expected at most 256.",
+                      config.tensor_parallel_size));
+  require(config.threads <= 1024, fmt::format("--threads is {}; expected at most 1024.", config.threads));
+}
+
+// float16 checkpoints are held as float32: every float16 is one, while bfloat16 would round them.
+DType choose_dtype(const EngineConfig& config, const ModelConfig& model) {
+  if (config.dtype == "auto") {
+    return model.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
+  }
+  if (config.dtype == "float32") return DType::kFloat32;
+  if (config.dtype == "bfloat16") return DType::kBFloat16;
+  throw Error(fmt::format("--dtype is \"{}\"; expected auto, float32 or bfloat16.", config.dtype));
+}
+
+int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
+  const int64_t supported = model.max_model_len();
+  if (!config.max_model_len) return supported;
+  require(*config.max_model_len >= 2,
+          "--max-model-len is 1; expected room for a prompt token and a generated one: 2 or more.");
+  require(*config.max_model_len <= supported || model.rope.type == RopeType::kDynamicNtk,
+          fmt::format("--max-model-len is {}, but this model's config.json supports at most {} "
+                      "(only rope type \"dynamic\" may go further).",
+                      *config.max_model_len, supported));
+  require(*config.max_model_len <= (1 << 24),
+          fmt::format("--max-model-len is {}; expected at most 16777216.", *config.max_model_len));
+  return *config.max_model_len;
+}
+
+// Threads of each rank.
+int choose_threads(EngineConfig& config) {
+  const int ranks = config.tensor_parallel_size;
+  if (config.threads == 0) {
+    config.threads = std::max(cpu_topology().num_physical_cores, ranks);
+  }
+  require(config.threads >= ranks,
+          fmt::format("--threads is {}, but --tensor-parallel-size {} needs a thread for each rank.",
+                      config.threads, ranks));
+  return config.threads / ranks;
+}
+
+}  // namespace
+
+EngineSetup set_up_engine(const EngineConfig& requested) {
+  check_settings(requested);
+  EngineSetup setup;
+  EngineConfig& config = setup.config;
+  config = requested;
+  setup.folder = resolve_model(config.model);
+  config.model = setup.folder.string();
+  config.device = "cpu";
+  setup.model = load_model_config(setup.folder);
+  setup.generation = load_generation_config(setup.folder);
+
+  PlanRequest request;
+  request.model.config = setup.model;
+  request.model.dtype = choose_dtype(config, setup.model);
+  request.model.max_model_len = choose_max_model_len(config, setup.model);
+  request.model.size = config.tensor_parallel_size;
+  request.kv_cache_dtype = request.model.dtype;
+  request.block_size = config.block_size;
+  request.max_num_batched_tokens = config.max_num_batched_tokens;
+  request.max_num_seqs = config.max_num_seqs;
+  request.num_blocks_override = config.num_gpu_blocks_override;
+  request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
+  request.available_bytes = available_memory();
+  setup.plan = make_memory_plan(request);
+  setup.plan.model = config.model;
+  config.dtype = name_of(request.model.dtype);
+  config.max_model_len = request.model.max_model_len;
+
+  RunnerOptions& runner = setup.executor.runner;
+  runner.model = request.model;
+  runner.kv_cache_dtype = request.kv_cache_dtype;
+  runner.block_size = config.block_size;
+  runner.num_blocks = setup.plan.num_blocks;
+  runner.max_tokens = max_step_tokens(request);
+  runner.max_logits_rows = max_logits_rows(request);
+  runner.eos_token_ids = setup.generation.eos_token_ids;
+  runner.load_format = config.load_format;
+  runner.seed = config.seed;
+  setup.executor.tensor_parallel_size = config.tensor_parallel_size;
+  setup.executor.threads_per_rank = choose_threads(config);
+  setup.executor.on_progress = config.on_progress;
+
+  SchedulerConfig& scheduler = setup.scheduler;
+  scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  scheduler.max_num_seqs = config.max_num_seqs;
+  scheduler.max_model_len = request.model.max_model_len;
+  scheduler.block_size = config.block_size;
+  scheduler.num_blocks = setup.plan.num_blocks;
+  scheduler.enable_prefix_caching = config.enable_prefix_caching;
+  scheduler.eos_token_ids = setup.generation.eos_token_ids;
+  return setup;
+}
+
+}  // namespace quire

@@ -1,0 +1,28 @@
+#pragma once
+// From an EngineConfig to everything that an engine is built of, before anything is loaded.
+//
+// Thread safety: free functions of their arguments, the files and the machine's free memory.
+#include <filesystem>
+
+#include "loader/model_config.h"
+#include "quire/engine_config.h"
+#include "quire/plan.h"
+#include "runner/executor.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+struct EngineSetup {
+  EngineConfig config;  // every default filled in
+  std::filesystem::path folder;
+  ModelConfig model;
+  GenerationConfig generation;
+  ExecutorOptions executor;
+  SchedulerConfig scheduler;
+  MemoryPlan plan;
+};
+
+// Throws Error naming the setting, file or field that is wrong and what is expected.
+EngineSetup set_up_engine(const EngineConfig& config);
+
+}  // namespace quire

@@ -1,0 +1,98 @@
+#include "quire/llm.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "quire/error.h"
+
+namespace quire {
+
+class LLM::Impl {
+ public:
+  explicit Impl(EngineConfig config) : engine(std::move(config)) {}
+
+  std::vector<RequestOutput> run(const std::vector<Prompt>& prompts,
+                                 const std::vector<SamplingParams>& params, RequestOptions options);
+
+  LLMEngine engine;
+  StepCallback on_step;
+
+ private:
+  void add_all(const std::vector<Prompt>& prompts, const std::vector<SamplingParams>& params,
+               const RequestOptions& options);
+};
+
+void LLM::Impl::add_all(const std::vector<Prompt>& prompts, const std::vector<SamplingParams>& params,
+                        const RequestOptions& options) {
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    try {
+      engine.add_request(std::to_string(i), prompts[i], params[i], options);
+    } catch (const Error& error) {
+      for (size_t added = 0; added < i; ++added) engine.abort(std::to_string(added));
+      while (!engine.is_finished()) engine.step();
+      throw Error(prompts.size() == 1 ? std::string(error.what())
+                                      : fmt::format("Prompt {}: {}", i, error.what()));
+    }
+  }
+}
+
+std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
+                                          const std::vector<SamplingParams>& params,
+                                          RequestOptions options) {
+  if (params.size() != prompts.size()) {
+    throw Error(fmt::format("There are {} prompts and {} SamplingParams; expected one for each prompt.",
+                            prompts.size(), params.size()));
+  }
+  options.output_kind = OutputKind::kFinalOnly;
+  add_all(prompts, params, options);
+  std::vector<RequestOutput> outputs(prompts.size());
+  size_t num_finished = 0;
+  bool aborted = false;
+  while (!engine.is_finished()) {
+    for (RequestOutput& output : engine.step()) {
+      const auto index = static_cast<size_t>(std::stoull(output.request_id));
+      outputs[index] = std::move(output);
+      ++num_finished;
+    }
+    if (on_step && !aborted && !on_step(num_finished, prompts.size(), engine.stats())) {
+      aborted = true;
+      for (size_t i = 0; i < prompts.size(); ++i) engine.abort(std::to_string(i));
+    }
+  }
+  return outputs;
+}
+
+LLM::LLM(EngineConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+LLM::~LLM() = default;
+LLM::LLM(LLM&&) noexcept = default;
+LLM& LLM::operator=(LLM&&) noexcept = default;
+
+std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
+                                         const SamplingParams& params) {
+  return generate(prompts, std::vector<SamplingParams>(prompts.size(), params));
+}
+
+std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
+                                         const std::vector<SamplingParams>& params) {
+  return impl_->run(prompts, params, {});
+}
+
+std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
+                                     const SamplingParams& params) {
+  return chat(conversations, std::vector<SamplingParams>(conversations.size(), params));
+}
+
+std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
+                                     const std::vector<SamplingParams>& params) {
+  std::vector<Prompt> prompts;
+  for (const ChatInput& conversation : conversations) {
+    prompts.emplace_back(impl_->engine.chat_template().render(conversation));
+  }
+  return impl_->run(prompts, params, {.add_special_tokens = false});
+}
+
+void LLM::set_step_callback(StepCallback callback) { impl_->on_step = std::move(callback); }
+LLMEngine& LLM::engine() { return impl_->engine; }
+
+}  // namespace quire

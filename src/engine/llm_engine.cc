@@ -1,0 +1,35 @@
+#include "quire/llm_engine.h"
+
+#include <utility>
+
+#include "engine/engine_core.h"
+
+namespace quire {
+
+class LLMEngine::Impl : public EngineCore {
+ public:
+  using EngineCore::EngineCore;
+};
+
+LLMEngine::LLMEngine(EngineConfig config) : impl_(std::make_unique<Impl>(std::move(config))) {}
+LLMEngine::~LLMEngine() = default;
+LLMEngine::LLMEngine(LLMEngine&&) noexcept = default;
+LLMEngine& LLMEngine::operator=(LLMEngine&&) noexcept = default;
+
+void LLMEngine::add_request(const std::string& request_id, const Prompt& prompt,
+                            const SamplingParams& params, const RequestOptions& options) {
+  impl_->add(impl_->prepare(request_id, prompt, params, options));
+}
+
+void LLMEngine::abort(const std::string& request_id) { impl_->abort(request_id); }
+std::vector<RequestOutput> LLMEngine::step() { return impl_->step(); }
+bool LLMEngine::is_finished() const { return impl_->is_finished(); }
+EngineStats LLMEngine::stats() const { return impl_->stats(); }
+const EngineConfig& LLMEngine::config() const { return impl_->config(); }
+int64_t LLMEngine::max_model_len() const { return *impl_->config().max_model_len; }
+int64_t LLMEngine::vocab_size() const { return impl_->vocab_size(); }
+SamplingParams LLMEngine::default_sampling_params() const { return impl_->default_sampling_params(); }
+const Tokenizer& LLMEngine::tokenizer() const { return impl_->tokenizer(); }
+const ChatTemplate& LLMEngine::chat_template() const { return impl_->chat_template(); }
+
+}  // namespace quire

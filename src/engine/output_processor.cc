@@ -1,0 +1,162 @@
+#include "engine/output_processor.h"
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace quire {
+namespace {
+
+double seconds_between(Clock::time_point from, Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+}  // namespace
+
+PositionLogprobs to_position_logprobs(const TokenLogprobs& logprobs, const Tokenizer* tokenizer) {
+  PositionLogprobs result;
+  result.reserve(logprobs.token_ids.size());
+  for (size_t i = 0; i < logprobs.token_ids.size(); ++i) {
+    Logprob entry{logprobs.token_ids[i], logprobs.logprobs[i], logprobs.ranks[i], {}};
+    // Models pad their vocabulary past the tokenizer's.
+    if (tokenizer != nullptr && entry.token_id < tokenizer->vocab_size()) {
+      entry.decoded_token = tokenizer->decode(std::span(&entry.token_id, 1));
+    }
+    result.push_back(std::move(entry));
+  }
+  return result;
+}
+
+CompletionState::CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer)
+    : params_(params), tokenizer_(tokenizer), stops_(params.stop) {
+  output_.index = index;
+  if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
+}
+
+bool CompletionState::append(const SequenceUpdate& update) {
+  if (!update.token_id) return false;
+  output_.token_ids.push_back(*update.token_id);
+  if (params_.logprobs) {
+    output_.logprobs.push_back(to_position_logprobs(update.logprobs, tokenizer_));
+  }
+  const bool stopped = update.end && update.end->reason == FinishReason::kStop;
+  if (stopped && update.end->stop_token_id) {
+    output_.stop_reason = std::to_string(*update.end->stop_token_id);
+  }
+  if (detokenizer_ && (!stopped || params_.include_stop_str_in_output)) {
+    output_.text += detokenizer_->push(*update.token_id);
+  }
+  if (update.end) {
+    finish(update.end->reason);
+    return false;
+  }
+  if (check_stop_strings()) {
+    output_.finish_reason = FinishReason::kStop;
+    return true;
+  }
+  return false;
+}
+
+bool CompletionState::check_stop_strings() {
+  if (static_cast<int64_t>(output_.token_ids.size()) < params_.min_tokens) {
+    stops_.skip(output_.text);
+    return false;
+  }
+  const std::optional<StopMatcher::Match> match = stops_.find(output_.text);
+  if (!match) return false;
+  output_.text.resize(params_.include_stop_str_in_output ? match->end : match->begin);
+  output_.stop_reason = *match->stop;
+  return true;
+}
+
+void CompletionState::finish(FinishReason reason) {
+  if (detokenizer_) output_.text += detokenizer_->finish();
+  // The last token may complete a stop string as well as reach a limit.
+  const bool stopped = reason != FinishReason::kAbort && check_stop_strings();
+  output_.finish_reason = stopped ? FinishReason::kStop : reason;
+}
+
+void CompletionState::abort() {
+  if (!finished()) finish(FinishReason::kAbort);
+}
+
+CompletionOutput CompletionState::take(bool delta) {
+  const size_t text_end = finished() ? output_.text.size() : stops_.safe_length(output_.text);
+  CompletionOutput result;
+  result.index = output_.index;
+  result.finish_reason = output_.finish_reason;
+  result.stop_reason = output_.stop_reason;
+  const size_t text_begin = delta ? std::min(text_given_, text_end) : 0;
+  const auto token_begin = static_cast<std::ptrdiff_t>(delta ? tokens_given_ : 0);
+  result.text = output_.text.substr(text_begin, text_end - text_begin);
+  result.token_ids.assign(output_.token_ids.begin() + token_begin, output_.token_ids.end());
+  if (params_.logprobs) {
+    result.logprobs.assign(output_.logprobs.begin() + token_begin, output_.logprobs.end());
+  }
+  text_given_ = std::max(text_given_, text_end);
+  tokens_given_ = output_.token_ids.size();
+  return result;
+}
+
+RequestState::RequestState(PreparedRequest request, std::vector<SequenceId> sequence_ids,
+                           const Tokenizer* tokenizer)
+    : request_(std::move(request)), sequence_ids_(std::move(sequence_ids)), tokenizer_(tokenizer) {
+  for (size_t i = 0; i < sequence_ids_.size(); ++i) {
+    completions_.emplace_back(static_cast<int>(i), *request_.params, tokenizer);
+  }
+  if (request_.params->prompt_logprobs) prompt_logprobs_.emplace_back();
+}
+
+void RequestState::mark_scheduled(Clock::time_point now) {
+  if (scheduled_) return;
+  scheduled_ = true;
+  metrics_.queue_s = seconds_between(request_.arrival, now);
+}
+
+bool RequestState::append(size_t index, const SequenceUpdate& update, Clock::time_point now) {
+  if (index == 0) {
+    num_cached_tokens_ = update.num_cached_tokens;
+    for (const TokenLogprobs& position : update.prompt_logprobs) {
+      prompt_logprobs_.push_back(to_position_logprobs(position, tokenizer_));
+    }
+  }
+  if (!update.token_id) return false;
+  changed_ = true;
+  metrics_.total_s = seconds_between(request_.arrival, now);
+  if (!has_token_) metrics_.ttft_s = metrics_.total_s;
+  has_token_ = true;
+  return completions_[index].append(update);
+}
+
+void RequestState::abort() {
+  for (CompletionState& completion : completions_) completion.abort();
+  changed_ = true;
+}
+
+bool RequestState::finished() const {
+  return std::all_of(completions_.begin(), completions_.end(),
+                     [](const CompletionState& completion) { return completion.finished(); });
+}
+
+bool RequestState::wants_output() {
+  const bool wanted = changed_ && (finished() || request_.options.output_kind != OutputKind::kFinalOnly);
+  changed_ = false;
+  return wanted;
+}
+
+RequestOutput RequestState::take_output() {
+  const bool delta = request_.options.output_kind == OutputKind::kDelta;
+  RequestOutput output;
+  output.request_id = request_.request_id;
+  output.prompt = request_.prompt;
+  output.prompt_token_ids = request_.prompt_token_ids;
+  if (!delta || !prompt_logprobs_given_) output.prompt_logprobs = prompt_logprobs_;
+  prompt_logprobs_given_ = true;
+  for (CompletionState& completion : completions_) output.outputs.push_back(completion.take(delta));
+  output.num_cached_tokens = num_cached_tokens_;
+  output.finished = finished();
+  output.metrics = metrics_;
+  return output;
+}
+
+}  // namespace quire

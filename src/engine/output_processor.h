@@ -1,0 +1,97 @@
+#pragma once
+// From token ids back to requests: text, stop strings, log-probabilities, and what the caller gets of them.
+//
+// One RequestState a request; it holds its n outputs in full and gives out what OutputKind asks for.
+// Thread safety: one thread at a time, the engine's.
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/stop_matcher.h"
+#include "quire/llm_engine.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+using Clock = std::chrono::steady_clock;
+
+// A request that passed every check.
+struct PreparedRequest {
+  std::string request_id;
+  std::string prompt;  // empty for token ids
+  std::vector<int32_t> prompt_token_ids;
+  std::shared_ptr<const SamplingParams> params;
+  RequestOptions options;
+  Clock::time_point arrival;
+};
+
+// One of a request's n outputs.
+class CompletionState {
+ public:
+  // `tokenizer` is null where there is none: then there is no text. It and `params` outlive this.
+  CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer);
+
+  // Takes a token. True if the output ends with it because of a stop string, which the scheduler doesn't know of.
+  bool append(const SequenceUpdate& update);
+  // Ends it from outside.
+  void abort();
+  bool finished() const { return output_.finish_reason.has_value(); }
+
+  // What is to be given out: everything, or what is new since the last call with `delta`.
+  CompletionOutput take(bool delta);
+
+ private:
+  void finish(FinishReason reason);
+  // True if a stop string was found; then the text is cut there.
+  bool check_stop_strings();
+
+  const SamplingParams& params_;
+  const Tokenizer* tokenizer_;
+  std::optional<IncrementalDetokenizer> detokenizer_;
+  StopMatcher stops_;
+  CompletionOutput output_;
+  size_t text_given_ = 0;
+  size_t tokens_given_ = 0;
+};
+
+// A request while it runs.
+class RequestState {
+ public:
+  // sequence_ids: of its n sequences, in order of index.
+  RequestState(PreparedRequest request, std::vector<SequenceId> sequence_ids,
+               const Tokenizer* tokenizer);
+
+  const std::string& request_id() const { return request_.request_id; }
+  const std::vector<SequenceId>& sequence_ids() const { return sequence_ids_; }
+
+  void mark_scheduled(Clock::time_point now);
+  // See CompletionState::append.
+  bool append(size_t index, const SequenceUpdate& update, Clock::time_point now);
+  void abort();
+  bool finished() const;
+
+  // Whether the caller is to get an output now. Sets off the next one.
+  bool wants_output();
+  RequestOutput take_output();
+
+ private:
+  PreparedRequest request_;
+  std::vector<SequenceId> sequence_ids_;
+  const Tokenizer* tokenizer_;
+  std::vector<CompletionState> completions_;
+  std::vector<PositionLogprobs> prompt_logprobs_;
+  bool prompt_logprobs_given_ = false;
+  int64_t num_cached_tokens_ = 0;
+  bool changed_ = false;
+  bool scheduled_ = false;
+  bool has_token_ = false;
+  RequestMetrics metrics_;
+};
+
+// Adds each token's text. `tokenizer` may be null.
+PositionLogprobs to_position_logprobs(const TokenLogprobs& logprobs, const Tokenizer* tokenizer);
+
+}  // namespace quire

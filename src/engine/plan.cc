@@ -1,0 +1,110 @@
+#include "quire/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/engine_setup.h"
+#include "hub/model_path.h"
+#include "loader/checkpoint.h"
+#include "quire/chat_template.h"
+#include "quire/tokenizer.h"
+#include "runner/model_support.h"
+
+namespace quire {
+namespace {
+
+std::string describe_rope(const RopeConfig& rope) {
+  std::string text;
+  switch (rope.type) {
+    case RopeType::kDefault:
+      text = "default";
+      break;
+    case RopeType::kLinear:
+      text = fmt::format("linear, factor {}", rope.factor);
+      break;
+    case RopeType::kDynamicNtk:
+      text = fmt::format("dynamic, factor {}", rope.factor);
+      break;
+    case RopeType::kYarn:
+      text = fmt::format("yarn, factor {}", rope.factor);
+      break;
+    case RopeType::kLlama3:
+      text = fmt::format("llama3, factor {}", rope.factor);
+      break;
+  }
+  text += fmt::format(", theta {}", rope.theta);
+  if (rope.partial_rotary_factor != 1.0) {
+    text += fmt::format(", of {} of each head", rope.partial_rotary_factor);
+  }
+  return text;
+}
+
+std::string describe_sliding_window(const ModelConfig& model) {
+  const auto& windows = model.layer_sliding_window;
+  const auto limited = std::count_if(windows.begin(), windows.end(), [](int64_t w) { return w > 0; });
+  if (limited == 0) return "none";
+  return fmt::format("{} in {} of {} layers", *std::max_element(windows.begin(), windows.end()),
+                     limited, windows.size());
+}
+
+std::vector<std::string> list_files(const std::filesystem::path& folder) {
+  std::vector<std::string> files;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    files.push_back(
+        fmt::format("{} ({} bytes)", entry.path().filename().string(), entry.file_size()));
+  }
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    int64_t elements = 1;
+    for (int64_t extent : tensor.shape) elements *= extent;
+    info.num_parameters += elements;
+    info.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.file});
+  }
+  info.weight_bytes = static_cast<int64_t>(checkpoint.total_bytes());
+}
+
+}  // namespace
+
+MemoryPlan plan(const EngineConfig& config) {
+  EngineSetup setup = set_up_engine(config);
+  setup.plan.num_parameters = count_parameters(setup.executor.runner.model);
+  return setup.plan;
+}
+
+ModelInfo inspect(const std::string& name) {
+  const std::filesystem::path folder = resolve_model(name);
+  const ModelConfig model = load_model_config(folder);
+  ModelInfo info;
+  info.folder = folder.string();
+  info.architecture = model.architecture;
+  info.unsupported_reason = why_unsupported(model).value_or("");
+  info.supported = info.unsupported_reason.empty();
+  info.dtype = name_of(model.dtype);
+  info.vocab_size = model.vocab_size;
+  info.hidden_size = model.hidden_size;
+  info.intermediate_size = model.intermediate_size;
+  info.num_layers = model.num_hidden_layers;
+  info.num_attention_heads = model.num_attention_heads;
+  info.num_key_value_heads = model.num_key_value_heads;
+  info.head_dim = model.head_dim;
+  info.max_model_len = model.max_model_len();
+  info.rope = describe_rope(model.rope);
+  info.sliding_window = describe_sliding_window(model);
+  info.tie_word_embeddings = model.tie_word_embeddings;
+  info.eos_token_ids = load_generation_config(folder).eos_token_ids;
+  info.has_tokenizer = std::filesystem::exists(folder / "tokenizer.json");
+  if (info.has_tokenizer) info.tokenizer_vocab_size = Tokenizer::from_folder(folder).vocab_size();
+  info.has_chat_template = ChatTemplate::exists_in(folder);
+  info.files = list_files(folder);
+  add_tensors(Checkpoint::open(folder), info);
+  return info;
+}
+
+}  // namespace quire

@@ -1,0 +1,183 @@
+#include "hub/model_path.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr size_t kMaxNameLength = 200;
+constexpr size_t kMaxRefBytes = 1024;
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
+}
+
+fs::path home_folder() {
+  return environment("HOME").value_or("/");
+}
+
+// As Python's expanduser, for the only form that makes sense in these variables.
+fs::path expand_home(const std::string& path) {
+  if (path == "~") return home_folder();
+  if (path.starts_with("~/")) return home_folder() / path.substr(2);
+  return path;
+}
+
+std::string shown(const std::string& model) {
+  return model.size() > kMaxNameLength ? model.substr(0, kMaxNameLength) + "..." : model;
+}
+
+bool is_plain_name(std::string_view name) {
+  const auto allowed = [](unsigned char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.';
+  };
+  return !name.empty() && name.size() <= kMaxNameLength && name != "." && name != ".." &&
+         std::all_of(name.begin(), name.end(), allowed);
+}
+
+// "org/name" or "name", as a repository on the hub is called.
+bool is_repository_name(std::string_view model) {
+  const size_t slash = model.find('/');
+  if (slash == std::string_view::npos) return is_plain_name(model);
+  return is_plain_name(model.substr(0, slash)) && is_plain_name(model.substr(slash + 1));
+}
+
+bool holds_model(const fs::path& folder) {
+  std::error_code error;
+  return fs::exists(folder / "config.json", error) || fs::exists(folder / "tokenizer.json", error);
+}
+
+void check_holds_model(const fs::path& folder) {
+  if (!holds_model(folder)) {
+    throw Error(
+        fmt::format("{}: this folder is no model's: it holds neither config.json nor "
+                    "tokenizer.json.",
+                    folder.string()));
+  }
+}
+
+std::vector<std::string> snapshots_in(const fs::path& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  constexpr size_t kMaxShown = 5;
+  if (names.size() > kMaxShown) names.resize(kMaxShown);
+  return names;
+}
+
+// The snapshot of `repository`, a folder models--org--name of the cache.
+fs::path current_snapshot(const fs::path& repository) {
+  const fs::path ref = repository / "refs" / "main";
+  const fs::path snapshots = repository / "snapshots";
+  std::error_code error;
+  if (!fs::exists(ref, error)) {
+    const std::vector<std::string> names = snapshots_in(snapshots);
+    throw Error(fmt::format("{}: expected a file with the revision to use.{}", ref.string(),
+                            names.empty()
+                                ? ""
+                                : fmt::format(" {} holds {}: give one of these folders.",
+                                              snapshots.string(), fmt::join(names, ", "))));
+  }
+  std::string revision = read_text_file(ref, kMaxRefBytes);
+  while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r')) {
+    revision.pop_back();
+  }
+  // It becomes a part of a path, so it must not lead elsewhere.
+  if (!is_plain_name(revision)) {
+    throw Error(fmt::format("{}: expected a revision, such as a commit's hash.", ref.string()));
+  }
+  const fs::path snapshot = snapshots / revision;
+  if (!fs::is_directory(snapshot, error)) {
+    throw Error(
+        fmt::format("{}: the revision {} that {} names is not in the cache; the download is "
+                    "incomplete.",
+                    snapshot.string(), revision, ref.string()));
+  }
+  check_holds_model(snapshot);
+  return snapshot;
+}
+
+fs::path repository_folder(const std::string& model) {
+  std::string name = "models--" + model;
+  if (const size_t slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
+  return hub_cache_folder() / name;
+}
+
+}  // namespace
+
+fs::path hub_cache_folder() {
+  if (const auto cache = environment("HF_HUB_CACHE")) return expand_home(*cache);
+  if (const auto cache = environment("HUGGINGFACE_HUB_CACHE")) return expand_home(*cache);
+  if (const auto home = environment("HF_HOME")) return expand_home(*home) / "hub";
+  if (const auto cache = environment("XDG_CACHE_HOME")) {
+    return expand_home(*cache) / "huggingface" / "hub";
+  }
+  return home_folder() / ".cache" / "huggingface" / "hub";
+}
+
+fs::path resolve_model(const std::string& model) {
+  if (model.empty())
+    throw Error("The model's name is empty; expected a folder or a repository's name.");
+  if (model.find('\0') != std::string::npos) {
+    throw Error(
+        "The model's name has a zero byte in it; expected a folder or a repository's name.");
+  }
+  std::error_code error;
+  if (fs::is_directory(model, error)) {
+    check_holds_model(model);
+    return model;
+  }
+  if (fs::exists(model, error)) {
+    throw Error(fmt::format("{}: this is a file; expected the folder of a model.", shown(model)));
+  }
+  if (!is_repository_name(model)) {
+    throw Error(fmt::format("{}: there is no such folder.", shown(model)));
+  }
+  const fs::path repository = repository_folder(model);
+  if (fs::is_directory(repository, error)) return current_snapshot(repository);
+  throw Error(
+      fmt::format("{}: there is no such folder in {}, and no {} in the Hugging Face cache. Give "
+                  "a model's folder, or the name of a model that was downloaded.",
+                  model, fs::current_path(error).string(), repository.string()));
+}
+
+fs::path hub_internal::find_bundled_model(const fs::path& program_folder,
+                                          const fs::path& source_folder) {
+  const fs::path installed =
+      (program_folder / ".." / "share" / "quire" / "models" / "lexicon").lexically_normal();
+  const fs::path source = source_folder / "models" / "lexicon";
+  for (const fs::path& folder : {installed, source}) {
+    if (holds_model(folder)) return folder;
+  }
+  throw Error(fmt::format("The bundled model is neither in {} nor in {}; name a model's folder.",
+                          installed.string(), source.string()));
+}
+
+fs::path bundled_model() {
+  std::error_code error;
+  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  if (error) {
+    throw Error(
+        fmt::format("The bundled model can't be found: /proc/self/exe: {}; name a model's folder.",
+                    error.message()));
+  }
+  return hub_internal::find_bundled_model(program.parent_path(), QUIRE_SOURCE_DIR);
+}
+
+}  // namespace quire

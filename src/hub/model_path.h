@@ -1,0 +1,35 @@
+#pragma once
+// Where a model named on the command line or in a config lies: a folder, the local Hugging Face
+// cache, or the model that comes with quire. Nothing is downloaded.
+//
+// Thread safety: free functions; they read the environment.
+#include <filesystem>
+#include <string>
+
+namespace quire {
+
+// The folder of `model`: a folder that exists, else the snapshot that refs/main names of a
+// repository
+// ("org/name" or "name") in the local Hugging Face cache. Throws Error saying what was looked for
+// and where, for a file given instead of a folder, and for a folder that holds neither a
+// config.json nor a tokenizer.json.
+std::filesystem::path resolve_model(const std::string& model);
+
+// The root of the local Hugging Face cache, as huggingface_hub chooses it: $HF_HUB_CACHE, else
+// $HUGGINGFACE_HUB_CACHE, else $HF_HOME/hub, else $XDG_CACHE_HOME/huggingface/hub, else
+// ~/.cache/huggingface/hub. A variable that is empty counts as unset. It need not exist.
+std::filesystem::path hub_cache_folder();
+
+// The small model that comes with quire: share/quire/models/lexicon in the prefix that this program
+// is installed in, else models/lexicon in the source tree that it was built from. Throws Error
+// naming both places where neither has it.
+std::filesystem::path bundled_model();
+
+namespace hub_internal {
+
+// bundled_model() for a program in `program_folder` built from `source_folder`.
+std::filesystem::path find_bundled_model(const std::filesystem::path& program_folder,
+                                         const std::filesystem::path& source_folder);
+
+}  // namespace hub_internal
+}  // namespace quire

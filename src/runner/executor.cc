@@ -1,0 +1,145 @@
+#include "runner/executor.h"
+
+#include <exception>
+#include <latch>
+#include <mutex>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "base/blocking_queue.h"
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "dist/communicator.h"
+#include "quire/error.h"
+
+namespace quire {
+
+struct Executor::Group {
+  using Batch = std::shared_ptr<const ScheduledBatch>;
+
+  struct Rank {
+    std::unique_ptr<Communicator> comm;
+    BlockingQueue<Batch> batches;
+    std::thread thread;
+  };
+
+  explicit Group(const ExecutorOptions& options)
+      : options(options), loaded(options.tensor_parallel_size) {}
+  ~Group() {
+    for (auto& rank : ranks) rank->batches.close();
+    for (auto& rank : ranks) rank->thread.join();
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+
+  // The body of a rank's thread.
+  void run_rank(Rank& rank, const Checkpoint* checkpoint);
+  void serve(Rank& rank, ModelRunner& runner);
+  // Keeps the first error and wakes everybody who waits for this rank.
+  void fail(Rank& rank);
+
+  ExecutorOptions options;
+  std::latch loaded;  // every rank has loaded its weights, or failed
+  std::vector<std::unique_ptr<Rank>> ranks;
+  BlockingQueue<StepOutput> results;
+  std::mutex error_mutex;
+  std::exception_ptr error;
+
+  void rethrow_error() {
+    const std::lock_guard lock(error_mutex);
+    if (error) std::rethrow_exception(error);
+  }
+};
+
+namespace {
+
+// The CPUs of one rank: its share of the machine's, physical cores first. Empty (no pinning) where
+// the ranks ask for more threads than there are CPUs.
+std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
+  const std::vector<int> cpus = cpu_topology().cpus;
+  if (static_cast<size_t>(threads_per_rank) * static_cast<size_t>(num_ranks) > cpus.size()) return {};
+  const auto begin = cpus.begin() + static_cast<std::ptrdiff_t>(rank) * threads_per_rank;
+  return {begin, begin + threads_per_rank};
+}
+
+}  // namespace
+
+void Executor::Group::fail(Rank& rank) {
+  {
+    const std::lock_guard lock(error_mutex);
+    if (!error) error = std::current_exception();
+  }
+  rank.comm->abort();
+  results.close();
+}
+
+void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
+  std::optional<ThreadPool> pool;
+  std::optional<Stream> stream;
+  std::optional<ModelRunner> runner;
+  try {
+    const int index = rank.comm->rank();
+    pool.emplace(options.threads_per_rank,
+                 cpus_of_rank(index, options.threads_per_rank, options.tensor_parallel_size));
+    stream.emplace(*pool);
+    runner.emplace(options.runner, *rank.comm, *stream);
+    runner->load(checkpoint, index == 0 ? options.on_progress : ProgressCallback());
+  } catch (...) {
+    fail(rank);
+    runner.reset();
+  }
+  loaded.count_down();
+  if (!runner) return;
+  try {
+    serve(rank, *runner);
+  } catch (...) {
+    fail(rank);
+  }
+}
+
+void Executor::Group::serve(Rank& rank, ModelRunner& runner) {
+  while (std::optional<Batch> batch = rank.batches.pop()) {
+    StepOutput output = runner.execute(**batch);
+    if (rank.comm->rank() == 0) results.push(std::move(output));
+  }
+}
+
+Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
+    : group_(std::make_unique<Group>(options)) {
+  const int size = options.tensor_parallel_size;
+  std::vector<std::unique_ptr<Communicator>> comms;
+  if (size == 1) {
+    comms.push_back(make_single_communicator());
+  } else {
+    comms = make_local_communicators(size);
+  }
+  for (auto& comm : comms) {
+    group_->ranks.push_back(std::make_unique<Group::Rank>());
+    group_->ranks.back()->comm = std::move(comm);
+  }
+  for (auto& rank : group_->ranks) {
+    rank->thread = std::thread([group = group_.get(), &rank = *rank, checkpoint] {
+      group->run_rank(rank, checkpoint);
+    });
+  }
+  group_->loaded.wait();
+  group_->rethrow_error();
+}
+
+Executor::~Executor() = default;
+
+void Executor::submit(std::shared_ptr<const ScheduledBatch> batch) {
+  for (auto& rank : group_->ranks) rank->batches.push(batch);
+}
+
+StepOutput Executor::wait() {
+  std::optional<StepOutput> output = group_->results.pop();
+  if (!output) {
+    group_->rethrow_error();
+    check(false, "the executor was waited for after it was closed");
+  }
+  return std::move(*output);
+}
+
+}  // namespace quire

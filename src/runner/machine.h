@@ -1,0 +1,10 @@
+#pragma once
+// The machine's own limits with an engine's threads. Thread safety: one caller at a time.
+#include "core/dtype.h"
+#include "quire/benchmark.h"
+
+namespace quire {
+
+MachineLimits measure_machine(int threads, DType dtype);
+
+}  // namespace quire

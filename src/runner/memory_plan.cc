@@ -1,0 +1,185 @@
+#include "runner/memory_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
+
+#include "models/registry.h"
+#include "quire/error.h"
+#include "runner/kv_cache.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kMaxLogitsRows = 64;
+
+int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::string gib(int64_t bytes) {
+  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+}
+
+ModelOptions for_rank(const ModelOptions& model, int rank) {
+  ModelOptions options = model;
+  options.rank = rank;
+  return options;
+}
+
+int64_t blocks_per_full_sequence(const PlanRequest& request) {
+  return div_up(request.model.max_model_len, request.block_size);
+}
+
+int64_t bytes_per_block(const PlanRequest& request) {
+  int64_t bytes = 0;
+  for (int rank = 0; rank < request.model.size; ++rank) {
+    bytes += KvCache::bytes_per_block(model_kv_cache_shape(for_rank(request.model, rank)),
+                                      request.kv_cache_dtype, request.block_size);
+  }
+  return bytes;
+}
+
+// The longest sequence that `blocks` hold, as advice for a message.
+std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
+  const int64_t tokens = blocks * request.block_size;
+  if (tokens < 2) return "Free some memory";
+  return fmt::format("Set --max-model-len to {} or less", tokens);
+}
+
+int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
+  const int64_t needed = blocks_per_full_sequence(request);
+  if (request.num_blocks_override) {
+    const int64_t blocks = *request.num_blocks_override;
+    if (blocks < needed) {
+      throw Error(fmt::format(
+          "--num-gpu-blocks-override is {}, but one sequence of {} tokens needs {} blocks of {} "
+          "tokens. {}, or raise the number of blocks.",
+          blocks, request.model.max_model_len, needed, request.block_size,
+          shorter_length_advice(request, blocks)));
+    }
+    return blocks;
+  }
+  const bool given = request.kv_cache_memory_bytes.has_value();
+  const int64_t left = request.available_bytes - other_bytes;
+  const int64_t budget = given ? *request.kv_cache_memory_bytes
+                               : std::max<int64_t>(0, std::min(request.available_bytes / 2, left));
+  const int64_t blocks = budget / block_bytes;
+  if (blocks < needed) {
+    throw Error(fmt::format(
+        "One sequence of {} tokens needs {} of KV cache, but {} {}. {}, or {}.",
+        request.model.max_model_len, gib(needed * block_bytes), gib(budget),
+        given ? "was given with --kv-cache-memory-bytes"
+              : fmt::format("is what is planned for it ({} of memory is free; weights and "
+                            "activations take {})",
+                            gib(request.available_bytes), gib(other_bytes)),
+        shorter_length_advice(request, blocks),
+        given ? "raise --kv-cache-memory-bytes" : "set --kv-cache-memory-bytes yourself"));
+  }
+  // More than all sequences at full length is of no use.
+  const int64_t most = needed * request.max_num_seqs;
+  return given ? blocks : std::min(blocks, most);
+}
+
+}  // namespace
+
+int64_t max_step_tokens(const PlanRequest& request) {
+  if (request.max_num_batched_tokens / request.max_num_seqs >= request.model.max_model_len) {
+    return request.max_num_seqs * request.model.max_model_len;
+  }
+  return request.max_num_batched_tokens;
+}
+
+int64_t max_logits_rows(const PlanRequest& request) {
+  return std::min({kMaxLogitsRows, request.max_num_seqs, max_step_tokens(request)});
+}
+
+MemoryPlan make_memory_plan(const PlanRequest& request) {
+  MemoryPlan plan;
+  plan.architecture = request.model.config.architecture;
+  plan.device = "cpu";
+  plan.dtype = name_of(request.model.dtype);
+  plan.tensor_parallel_size = request.model.size;
+  plan.available_bytes = request.available_bytes;
+  plan.block_size = request.block_size;
+  plan.max_model_len = request.model.max_model_len;
+  plan.max_num_seqs = request.max_num_seqs;
+  plan.max_num_batched_tokens = request.max_num_batched_tokens;
+
+  const std::string ranks =
+      request.model.size > 1 ? fmt::format(", {} ranks", request.model.size) : std::string();
+  for (int rank = 0; rank < request.model.size; ++rank) {
+    const auto items = model_weight_memory(for_rank(request.model, rank));
+    for (size_t i = 0; i < items.size(); ++i) {
+      if (rank == 0) {
+        plan.buffers.push_back({"weights: " + items[i].name, 0, plan.dtype + ranks});
+      }
+      plan.buffers[i].bytes += static_cast<int64_t>(items[i].bytes);
+    }
+  }
+  const int64_t tokens = max_step_tokens(request);
+  const int64_t logits = max_logits_rows(request);
+  int64_t arena = 0;
+  for (int rank = 0; rank < request.model.size; ++rank) {
+    arena += static_cast<int64_t>(model_arena_bytes(for_rank(request.model, rank), tokens, logits));
+  }
+  plan.buffers.push_back({"activations", arena,
+                          fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens,
+                                      logits, ranks)});
+  int64_t other = 0;
+  for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
+  if (other > request.available_bytes) {
+    throw Error(fmt::format(
+        "The weights and activations of this model take {}, but {} of memory is free. Free some "
+        "memory, take a smaller model, or lower --max-num-batched-tokens.",
+        gib(other), gib(request.available_bytes)));
+  }
+
+  plan.bytes_per_block = bytes_per_block(request);
+  plan.num_blocks = choose_num_blocks(request, other, plan.bytes_per_block);
+  plan.num_cache_tokens = plan.num_blocks * request.block_size;
+  plan.max_full_length_seqs = plan.num_blocks / blocks_per_full_sequence(request);
+  const KvCacheShape shape = model_kv_cache_shape(for_rank(request.model, 0));
+  const int64_t kv_bytes = plan.num_blocks * plan.bytes_per_block;
+  plan.buffers.push_back(
+      {"kv cache", kv_bytes,
+       fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}", shape.num_layers,
+                   shape.num_kv_heads, shape.head_dim, plan.num_blocks, request.block_size,
+                   name_of(request.kv_cache_dtype), ranks)});
+  plan.total_bytes = other + kv_bytes;
+  if (plan.total_bytes > request.available_bytes) {
+    throw Error(fmt::format(
+        "The model would take {} ({} of it KV cache), but {} of memory is free. Lower "
+        "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
+        gib(plan.total_bytes), gib(kv_bytes), gib(request.available_bytes)));
+  }
+  return plan;
+}
+
+int64_t available_memory() {
+  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
+  int64_t available = kUnknown;
+  std::ifstream meminfo("/proc/meminfo");
+  std::string key;
+  int64_t value = 0;
+  std::string unit;
+  while (meminfo >> key >> value) {
+    std::getline(meminfo, unit);
+    if (key == "MemAvailable:") available = value * 1024;
+  }
+  // A container's limit (cgroup v2); "max" where there is none.
+  int64_t limit = 0;
+  int64_t used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
+      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
+    available = std::min(available, std::max<int64_t>(0, limit - used));
+  }
+  if (available == kUnknown) {
+    throw Error("/proc/meminfo has no line MemAvailable, so free memory is not known; set "
+                "--num-gpu-blocks-override and mount /proc.");
+  }
+  return available;
+}
+
+}  // namespace quire

@@ -1,0 +1,41 @@
+#pragma once
+// Where an engine's memory goes, from sizes alone: nothing is loaded or allocated.
+//
+// The runner allocates exactly what is planned here.
+// Thread safety: free functions of their arguments.
+#include <cstdint>
+#include <optional>
+
+#include "models/model.h"
+#include "quire/plan.h"
+#include "runner/model_runner.h"
+
+namespace quire {
+
+// What a plan is made from. Settings are checked already.
+struct PlanRequest {
+  ModelOptions model;  // rank is ignored: every rank is planned for
+  DType kv_cache_dtype = DType::kFloat32;
+  int block_size = 16;
+  int64_t max_num_batched_tokens = 0;
+  int64_t max_num_seqs = 0;
+  std::optional<int64_t> num_blocks_override;
+  std::optional<int64_t> kv_cache_memory_bytes;
+  int64_t available_bytes = 0;  // free memory
+};
+
+// Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit, naming
+// the settings that would make it fit.
+MemoryPlan make_memory_plan(const PlanRequest& request);
+
+// The most tokens that one step can hold: the budget, or all sequences at full length where that is less.
+int64_t max_step_tokens(const PlanRequest& request);
+// Rows of logits computed at a time: few enough to keep the logits of a large vocabulary small,
+// enough to read the output layer's weights seldom.
+int64_t max_logits_rows(const PlanRequest& request);
+
+// Memory that can be taken without swapping: the system's estimate, or what a container's limit
+// leaves where that is lower. Bytes.
+int64_t available_memory();
+
+}  // namespace quire

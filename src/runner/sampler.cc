@@ -1,0 +1,59 @@
+#include "runner/sampler.h"
+
+namespace quire {
+namespace {
+
+ops::SamplingRow to_row(const SequenceState& state) {
+  const SamplingParams& params = *state.params;
+  ops::SamplingRow row;
+  row.temperature = static_cast<float>(params.temperature);
+  row.top_k = params.top_k > 0 ? params.top_k : 0;
+  row.top_p = static_cast<float>(params.top_p);
+  row.min_p = static_cast<float>(params.min_p);
+  row.repetition_penalty = static_cast<float>(params.repetition_penalty);
+  row.presence_penalty = static_cast<float>(params.presence_penalty);
+  row.frequency_penalty = static_cast<float>(params.frequency_penalty);
+  row.seed = state.seed;
+  row.index = state.index;
+  row.position = state.token_ids.size();
+  row.prompt_ids = state.prompt_ids();
+  row.output_ids = state.output_ids();
+  row.logit_bias = state.logit_bias;
+  if (static_cast<int64_t>(state.output_ids().size()) < params.min_tokens) {
+    row.masked_ids = state.stop_ids;
+  }
+  row.num_logprobs = params.logprobs.value_or(-1);
+  return row;
+}
+
+}  // namespace
+
+std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
+                                                  std::span<const SequenceState* const> states) {
+  std::vector<ops::SamplingRow> rows;
+  rows.reserve(states.size());
+  for (size_t i = 0; i < states.size(); ++i) {
+    const SequenceState& state = *states[i];
+    const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
+                               static_cast<size_t>(logits.dim(1)));
+    for (const LogitsProcessor& processor : state.params->logits_processors) {
+      processor(state.token_ids, row);
+    }
+    rows.push_back(to_row(state));
+  }
+  std::vector<ops::SampledToken> tokens(states.size());
+  ops::sample(stream, logits, rows, tokens);
+  return tokens;
+}
+
+TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs) {
+  TokenLogprobs result;
+  for (const ops::TokenLogprob& entry : logprobs) {
+    result.token_ids.push_back(entry.token_id);
+    result.logprobs.push_back(entry.logprob);
+    result.ranks.push_back(entry.rank);
+  }
+  return result;
+}
+
+}  // namespace quire

@@ -1,0 +1,22 @@
+#pragma once
+// Applies each sequence's sampling parameters and history to its row of logits.
+//
+// Thread safety: free functions; one thread at a time on a stream.
+#include <span>
+#include <vector>
+
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "ops/sampling.h"
+#include "request/scheduled_batch.h"
+#include "runner/sequence_table.h"
+
+namespace quire {
+
+// logits float32[R, vocab], changed in place; states.size() == R.
+std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
+                                                  std::span<const SequenceState* const> states);
+
+TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
+
+}  // namespace quire

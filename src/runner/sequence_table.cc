@@ -1,0 +1,53 @@
+#include "runner/sequence_table.h"
+
+#include "base/check.h"
+
+namespace quire {
+
+SequenceState SequenceTable::make_state(const NewSequence& added) const {
+  SequenceState state;
+  state.token_ids = added.token_ids;
+  state.num_prompt_tokens = added.num_prompt_tokens;
+  state.params = added.sampling_params;
+  state.seed = added.seed;
+  state.index = added.index;
+  const SamplingParams& params = *added.sampling_params;
+  state.logit_bias.assign(params.logit_bias.begin(), params.logit_bias.end());
+  if (params.min_tokens > 0) {
+    state.stop_ids = params.stop_token_ids;
+    if (!params.ignore_eos) {
+      state.stop_ids.insert(state.stop_ids.end(), eos_token_ids_.begin(), eos_token_ids_.end());
+    }
+  }
+  return state;
+}
+
+void SequenceTable::apply(const ScheduledBatch& batch) {
+  for (SequenceId id : batch.removed) {
+    check(sequences_.erase(id) == 1, "the batch removes a sequence that the runner doesn't know");
+  }
+  for (const NewSequence& added : batch.added) {
+    check(sequences_.emplace(added.id, make_state(added)).second,
+          "the batch adds a sequence that the runner knows already");
+  }
+  for (const ScheduledSequence& scheduled : batch.sequences) {
+    const auto it = sequences_.find(scheduled.id);
+    check(it != sequences_.end(), "the batch schedules a sequence that the runner doesn't know");
+    std::vector<int32_t>& table = it->second.block_table;
+    table.insert(table.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+  }
+}
+
+const SequenceState& SequenceTable::at(SequenceId id) const {
+  const auto it = sequences_.find(id);
+  check(it != sequences_.end(), "the runner doesn't know this sequence");
+  return it->second;
+}
+
+void SequenceTable::append_token(SequenceId id, int32_t token_id) {
+  const auto it = sequences_.find(id);
+  check(it != sequences_.end(), "the runner doesn't know this sequence");
+  it->second.token_ids.push_back(token_id);
+}
+
+}  // namespace quire

@@ -1,0 +1,56 @@
+#pragma once
+// The runner's own copy of every sequence it was told of: tokens, block table, sampling parameters.
+//
+// Kept up to date from the batches, which carry only what is new, and from the tokens that the
+// runner samples. So a step may start before the scheduler knows the tokens of the one before.
+// Thread safety: one thread at a time, the rank's worker.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "request/scheduled_batch.h"
+
+namespace quire {
+
+struct SequenceState {
+  std::vector<int32_t> token_ids;  // the prompt, then what was generated
+  int64_t num_prompt_tokens = 0;
+  std::shared_ptr<const SamplingParams> params;
+  uint64_t seed = 0;
+  uint32_t index = 0;
+  std::vector<int32_t> block_table;
+  std::vector<std::pair<int32_t, float>> logit_bias;
+  std::vector<int32_t> stop_ids;  // that min_tokens masks
+
+  std::span<const int32_t> prompt_ids() const {
+    return std::span(token_ids).first(static_cast<size_t>(num_prompt_tokens));
+  }
+  std::span<const int32_t> output_ids() const {
+    return std::span(token_ids).subspan(static_cast<size_t>(num_prompt_tokens));
+  }
+};
+
+class SequenceTable {
+ public:
+  // `eos_token_ids`: the model's.
+  explicit SequenceTable(std::vector<int32_t> eos_token_ids)
+      : eos_token_ids_(std::move(eos_token_ids)) {}
+
+  // Takes in a batch's removed, added and scheduled sequences.
+  void apply(const ScheduledBatch& batch);
+  // The sequence must be known.
+  const SequenceState& at(SequenceId id) const;
+  void append_token(SequenceId id, int32_t token_id);
+  size_t size() const { return sequences_.size(); }
+
+ private:
+  SequenceState make_state(const NewSequence& added) const;
+
+  std::vector<int32_t> eos_token_ids_;
+  std::unordered_map<SequenceId, SequenceState> sequences_;
+};
+
+}  // namespace quire
