@@ -149,9 +149,5 @@ TEST_F(ModelPathTest, TheInstalledModelComesBeforeTheSourceTrees) {
   }
 }
 
-TEST_F(ModelPathTest, FindsTheModelOfThisSourceTree) {
-  EXPECT_EQ(bundled_model(), fs::path(QUIRE_SOURCE_DIR) / "models" / "lexicon");
-}
-
 }  // namespace
 }  // namespace quire
