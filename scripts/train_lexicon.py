@@ -140,7 +140,7 @@ def main() -> None:
     parser.add_argument("--data", type=pathlib.Path, default=ROOT / "build" / "lexicon-data")
     parser.add_argument("--model", type=pathlib.Path, default=ROOT / "models" / "lexicon")
     parser.add_argument("--output", type=pathlib.Path, help="where the weights go, if not to --model")
-    parser.add_argument("--steps", type=int, default=16000)
+    parser.add_argument("--steps", type=int, default=15000)
     parser.add_argument("--rows", type=int, default=128, help="rows of a batch")
     parser.add_argument("--length", type=int, default=512, help="tokens of a row")
     parser.add_argument("--learning-rate", type=float, default=4e-3)
