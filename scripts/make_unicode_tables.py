@@ -80,6 +80,7 @@ def normalization_sets():
                 unsafe.add(ord(pair[1]))
     unsafe.update(range(0x1161, 0x1176))  # Hangul vowels and final consonants join what precedes
     unsafe.update(range(0x11A8, 0x11C3))
+    unknown.add(0x11A7)  # utf8proc takes it for a final consonant, which it is not
     return unsafe, unknown
 
 
@@ -95,6 +96,38 @@ def gaps_and_lengths(code_points):
             previous_end = run[1]
         run = [c, c + 1] if c is not None else None
     return out
+
+
+def lower_runs():
+    """Runs of letters at equal distances whose lower case is equally far away: first, count, step,
+    distance. U+0130, whose lower case is two characters, is left out."""
+    lower = normalizers.Lowercase().normalize_str
+    runs = []
+    for code_point in CODE_POINTS:
+        to = lower(chr(code_point))
+        if len(to) != 1 or ord(to) == code_point:
+            continue
+        distance = ord(to) - code_point
+        if runs and runs[-1][3] == distance:
+            first, count, step, _ = runs[-1]
+            gap = code_point - (first + (count - 1) * step)
+            if gap == step or (count == 1 and gap <= 2):
+                runs[-1][1:3] = [count + 1, gap]
+                continue
+        runs.append([code_point, 1, 1, distance])
+    return runs
+
+
+def print_lower_runs():
+    print("\n// Rust's char::to_lowercase.\nconst LowerRun kLowerRuns[] = {")
+    line = "   "
+    for run in lower_runs():
+        entry = " {%d, %d, %d, %d}," % tuple(run)
+        if len(line) + len(entry) > 100:
+            print(line)
+            line = "   "
+        line += entry
+    print(f"{line}\n}};")
 
 
 def print_table(name, comment, code_points):
@@ -129,10 +162,12 @@ def main():
     print('#include "tokenizer/unicode_tables.h"\n\n// clang-format off\nnamespace quire::tokenizer_internal {\nnamespace {')
     for table in tables:
         print_table(*table)
+    print_lower_runs()
     print("\n}  // namespace\n")
     for name, function in [(t[0], t[0][1:2].lower() + t[0][2:]) for t in tables]:
         snake = "".join("_" + c.lower() if c.isupper() else c for c in function)
         print(f"std::span<const std::uint32_t> {snake}() {{ return {name}; }}")
+    print("std::span<const LowerRun> lower_runs() { return kLowerRuns; }")
     print("\n}  // namespace quire::tokenizer_internal")
 
 

@@ -31,4 +31,7 @@ class CharClasses {
   std::vector<std::uint8_t> classes_;
 };
 
+// The lower case of a code point where that is one code point, else `c` itself (U+0130).
+char32_t to_lower(char32_t c);
+
 }  // namespace quire::tokenizer_internal

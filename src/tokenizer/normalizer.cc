@@ -188,8 +188,7 @@ class Lowercase final : public NormalizerStep {
       if (c.value == kCapitalIWithDot) {
         out.append("i\u0307");
       } else {
-        append_utf8(
-            out, static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
+        append_utf8(out, to_lower(c.value));
       }
     }
     return true;

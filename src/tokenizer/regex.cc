@@ -57,6 +57,10 @@ class Translator {
       refuse(fmt::format("\\{}", c));
     }
     out_.append({'\\', c});
+    if (at_ < pattern_.size() && pattern_[at_] == '{' && (c == 'p' || c == 'P' || c == 'x')) {
+      copy_until("}");
+    }
+    first_in_class_ = false;
   }
 
   void translate_plain(char c) {
@@ -86,7 +90,7 @@ class Translator {
 
   void copy_until(std::string_view end) {
     const std::size_t found = pattern_.find(end, at_);
-    if (found == std::string_view::npos) refuse("a [: without :]");
+    if (found == std::string_view::npos) refuse(fmt::format("an opening without its {}", end));
     out_.append(pattern_.substr(at_, found + end.size() - at_));
     at_ = found + end.size();
     first_in_class_ = false;
@@ -116,7 +120,7 @@ Regex::Regex(std::string_view pattern, std::string field) : field_(std::move(fie
     throw Error(fmt::format("{} is a regular expression of {} bytes; at most {} are supported.",
                             field_, pattern.size(), kMaxPatternBytes));
   }
-  compile(Translator(pattern, field_).run(), PCRE2_UCP | PCRE2_MULTILINE);
+  compile(Translator(pattern, field_).run(), PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C);
 }
 
 Regex::Regex(std::string_view literal, std::string field, Literal) : field_(std::move(field)) {
@@ -134,8 +138,7 @@ void Regex::compile(const std::string& pattern, std::uint32_t extra_options) {
       pcre2_compile_context_create(nullptr), &pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                   PCRE2_UTF | PCRE2_NEVER_BACKSLASH_C | extra_options, &error,
-                                   &offset, context.get());
+                                   PCRE2_UTF | extra_options, &error, &offset, context.get());
   if (code == nullptr) {
     throw Error(fmt::format("{} is no valid regular expression: {} (at byte offset {} of \"{}\").",
                             field_, message_of(error), offset, pattern));
