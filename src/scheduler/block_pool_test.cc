@@ -27,7 +27,8 @@ TEST_F(BlockPoolTest, ACopySharesAndAMoveDoesNot) {
   BlockRef a = pool_.take();
   std::vector<int32_t> held(4);
   {
-    const BlockRef copy = a;
+    const std::vector<BlockRef> copies(1, a);
+    const BlockRef& copy = copies[0];
     EXPECT_EQ(copy.id(), a.id());
     EXPECT_EQ(pool_.ref_count(a.id()), 2);
     EXPECT_EQ(pool_.num_free(), 3);
@@ -46,6 +47,7 @@ TEST_F(BlockPoolTest, ACopySharesAndAMoveDoesNot) {
 
 TEST_F(BlockPoolTest, BlocksWithoutContentsAreTakenFirstThenTheLeastRecentlyFreed) {
   std::vector<BlockRef> all;
+  all.reserve(4);
   for (int i = 0; i < 4; ++i) all.push_back(pool_.take());
   pool_.mark_cached(2);
   pool_.mark_cached(0);

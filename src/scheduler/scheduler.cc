@@ -277,8 +277,8 @@ ScheduledBatch Scheduler::schedule() {
   // Where blocks ran out, admitting another would only have it preempted next.
   if (impl.schedule_running(batch)) impl.schedule_waiting(batch);
   batch.removed = std::exchange(impl.removed, {});
-  std::ranges::stable_partition(batch.sequences,
-                                [](const ScheduledSequence& s) { return s.num_tokens == 1; });
+  std::stable_partition(batch.sequences.begin(), batch.sequences.end(),
+                        [](const ScheduledSequence& s) { return s.num_tokens == 1; });
   if (!batch.empty()) {
     Impl::InFlightStep step{batch.step, {}};
     for (const ScheduledSequence& s : batch.sequences) {
