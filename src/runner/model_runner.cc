@@ -117,14 +117,15 @@ void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Ten
     const int32_t first_row = forward.query_start.data<int32_t>()[i];
     for (int64_t begin = first; begin < last;) {
       const int64_t end = std::min(last, begin + options_.max_logits_rows);
-      std::vector<int32_t> rows(static_cast<size_t>(end - begin));
+      const auto num_rows = static_cast<size_t>(end - begin);
+      std::vector<int32_t> rows(num_rows);
       std::iota(rows.begin(), rows.end(), first_row + static_cast<int32_t>(begin - first));
       const Arena::Scope scope(arena_);
       const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
       if (comm_.rank() == 0) {
         const auto targets = std::span(state.token_ids)
-                                 .subspan(static_cast<size_t>(begin + 1), rows.size());
-        std::vector<std::vector<ops::TokenLogprob>> found(rows.size());
+                                 .subspan(static_cast<size_t>(begin + 1), num_rows);
+        std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
         ops::token_logprobs(stream_, logits, targets, *state.params->prompt_logprobs, found);
         for (const auto& position : found) {
           output.sequences[i].prompt_logprobs.push_back(to_token_logprobs(position));
