@@ -5,10 +5,9 @@
 
 namespace quire {
 
-void check_failed(std::string_view what, const std::source_location& where) {
-  std::fprintf(stderr, "quire: check failed: %.*s (%s:%u in %s)\n", static_cast<int>(what.size()),
-               what.data(), where.file_name(), static_cast<unsigned>(where.line()),
-               where.function_name());
+void check_failed(std::string_view what, const CodePlace& where) {
+  std::fprintf(stderr, "quire: check failed: %.*s (%s:%d in %s)\n", static_cast<int>(what.size()),
+               what.data(), where.file, where.line, where.function);
   std::abort();
 }
 
