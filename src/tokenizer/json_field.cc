@@ -50,9 +50,11 @@ bool JsonField::as_bool() const {
 }
 
 std::size_t JsonField::as_size(std::size_t max) const {
-  if (!value_->is_number_unsigned() || value_->get<std::uint64_t>() > max) {
-    fail(fmt::format("must be an integer from 0 to {}", max));
-  }
+  const bool fits = value_->is_number_unsigned()
+                        ? value_->get<std::uint64_t>() <= max
+                        : value_->is_number_integer() && value_->get<std::int64_t>() >= 0 &&
+                              value_->get<std::uint64_t>() <= max;
+  if (!fits) fail(fmt::format("must be an integer from 0 to {}", max));
   return value_->get<std::size_t>();
 }
 
