@@ -1,0 +1,71 @@
+#include "base/cpu_features.h"
+
+#include <cpuid.h>
+
+namespace quire {
+namespace {
+
+// F16C: bit 29 of ECX in leaf 1. Not every compiler's __builtin_cpu_supports knows it.
+bool has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
+}
+
+bool has_avx2() {
+  return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+}
+
+bool has_avx512() {
+  return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+         __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
+         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+}
+
+}  // namespace
+
+std::string_view name_of(Isa isa) {
+  switch (isa) {
+    case Isa::kScalar:
+      return "scalar";
+    case Isa::kAvx2:
+      return "avx2";
+    case Isa::kAvx512:
+      return "avx512";
+  }
+  return "unknown";
+}
+
+std::optional<Isa> isa_from_name(std::string_view name) {
+  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (name == name_of(isa)) return isa;
+  }
+  return std::nullopt;
+}
+
+bool supports(Isa isa) {
+  __builtin_cpu_init();
+  switch (isa) {
+    case Isa::kScalar:
+      return true;
+    case Isa::kAvx2:
+      return has_avx2();
+    case Isa::kAvx512:
+      return has_avx512();
+  }
+  return false;
+}
+
+std::vector<Isa> supported_isas() {
+  std::vector<Isa> isas;
+  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+    if (supports(isa)) isas.push_back(isa);
+  }
+  return isas;
+}
+
+Isa best_isa() {
+  if (supports(Isa::kAvx512)) return Isa::kAvx512;
+  return supports(Isa::kAvx2) ? Isa::kAvx2 : Isa::kScalar;
+}
+
+}  // namespace quire

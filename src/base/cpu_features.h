@@ -1,0 +1,28 @@
+#pragma once
+// Which SIMD instruction sets the ops have kernels for, and which of them this CPU runs.
+//
+// Thread safety: free functions without state.
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+enum class Isa {
+  kScalar,  // plain x86-64
+  kAvx2,    // AVX2, FMA, F16C
+  kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take kAvx2
+};
+
+// "scalar", "avx2", "avx512".
+std::string_view name_of(Isa isa);
+std::optional<Isa> isa_from_name(std::string_view name);
+
+// Whether the CPU has the instructions and the system saves their registers.
+bool supports(Isa isa);
+// The supported ones, the slowest first; kScalar is always among them.
+std::vector<Isa> supported_isas();
+// The last of supported_isas().
+Isa best_isa();
+
+}  // namespace quire

@@ -1,0 +1,22 @@
+#include "ops/activation.h"
+
+#include "ops/dispatch.h"
+#include "ops/shape_check.h"
+#include "ops/tasks.h"
+
+namespace quire::ops {
+
+void silu_and_mul(Stream& stream, const Tensor& gate_up, const Tensor& out) {
+  Dim t{"T"}, i{"I"};
+  ShapeCheck shapes("silu_and_mul");
+  shapes.expect("out", out, DType::kFloat32, {&t, &i});
+  Dim both{"2I", 2 * i.value};
+  shapes.expect("gate_up", gate_up, DType::kFloat32, {&t, &both});
+  const Kernels& kernels = kernels_for(stream.isa());
+  for_each_row(stream, t.value, 2 * i.value, [&](int64_t row) {
+    const float* gate = gate_up.row<float>(row);
+    kernels.silu_and_mul(gate, gate + i.value, i.value, out.row<float>(row));
+  });
+}
+
+}  // namespace quire::ops

@@ -1,0 +1,112 @@
+#pragma once
+// The inner loops of the CPU ops, once for each instruction set.
+//
+// x.cc checks an op's arguments, cuts it into tasks, and calls these; x_cpu.cc, x_avx2.cc and
+// x_avx512.cc hold them. This header is all that the last two may include besides the compiler's
+// intrinsics: an inline function of a shared header compiled there with AVX-512 could be the copy
+// that the linker keeps for everybody, and would crash on a CPU without it. So: plain structs and
+// pointers.
+//
+// "Steps": packed weights, keys and values share one idea. A step is 4 bytes for each of 16 or 64
+// lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
+// that belong to neighbouring indices of the summed dimension. A sum over K is a chain of steps in
+// order, one chain a lane, so a result does not depend on how many rows are computed at once.
+// Thread safety: all functions work on their arguments alone.
+#include <cstdint>
+
+namespace quire::ops {
+
+// Lanes of a panel of a packed weight: four AVX-512 registers, which one row keeps busy (4
+// independent chains cover a multiply-add's latency of 4 cycles at one a cycle) and which arrive as
+// one stream.
+inline constexpr int kPanelLanes = 64;
+// Rows that one pass of the inner loop computes: 6 x 4 accumulators, 4 weights and a broadcast row
+// are 29 of AVX-512's 32 registers.
+inline constexpr int kTileRows = 6;
+// Tokens of a key tile, and of one step of the online softmax.
+inline constexpr int kKeyLanes = 16;
+inline constexpr int kAttentionTile = 64;
+
+// A block of a matrix product: `rows` rows by the 64 lanes of one panel by `steps` steps.
+struct LinearTile {
+  const void* weights;      // the panel's first step; 64 lanes a step
+  const void* activations;  // packed by pack_f32 or pack_bf16, from the same step on
+  int64_t steps;
+  int rows;  // 1 to kTileRows
+  int cols;  // lanes that exist in `out`, 1 to 64
+  float* out;
+  int64_t out_stride;
+  bool accumulate;    // start from `out` instead of zero
+  const float* bias;  // `cols` values added last, or null
+};
+
+// One query tile of one KV head of one sequence.
+struct AttentionTask {
+  // Row (token, head) is at q + token * q_stride + head * head_dim; `out` likewise.
+  const float* q;
+  int64_t q_stride;
+  float* out;
+  int64_t out_stride;
+  int tokens;
+  int heads;               // query heads that share the KV head
+  int64_t first_position;  // of token 0; token t is at first_position + t
+  int64_t window;          // sliding window, 0: none
+  float scale;
+  int head_dim;
+  const int32_t* block_table;
+  int block_size;
+  // The KV head's part of block 0, and the bytes from a block to the next.
+  const void* keys;
+  const void* values;
+  int64_t block_bytes;
+  void* scratch;  // attention_scratch_bytes(rows, head_dim), aligned to 64
+};
+
+// The per-head part of qk_norm_rope_cache, in place.
+struct HeadTask {
+  float* x;  // [head_dim]
+  int head_dim;
+  const float* norm;  // [head_dim] or null
+  float eps;
+  const float* cos_sin;  // [rotary_dim], the row of the token's position
+  int rotary_dim;
+};
+
+struct Kernels {
+  // Whether bfloat16 weights want activations from pack_bf16.
+  bool multiplies_bf16;
+  // rows x k values at in + row * stride, to [k][rows]; k is padded with a zero to an even number.
+  void (*pack_f32)(const float* in, int64_t stride, int rows, int64_t k, float* out);
+  // The same rounded to bfloat16, as pairs: [k / 2][rows][2].
+  void (*pack_bf16)(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);
+  void (*linear_f32)(const LinearTile& tile);
+  void (*linear_bf16)(const LinearTile& tile);
+  // residual null: out = norm(x); else residual += x, out = norm(residual).
+  void (*rms_norm)(const float* x, float* residual, const float* weight, float eps, int64_t n,
+                   float* out);
+  void (*silu_and_mul)(const float* gate, const float* up, int64_t n, float* out);
+  void (*norm_rope)(const HeadTask& head);
+  void (*attention_f32)(const AttentionTask& task);
+  void (*attention_bf16)(const AttentionTask& task);
+};
+
+// Each namespace is one instruction set.
+#define QUIRE_DECLARE_KERNELS(isa)                                                          \
+  namespace isa {                                                                           \
+  void pack_f32(const float* in, int64_t stride, int rows, int64_t k, float* out);          \
+  void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);      \
+  void linear_f32(const LinearTile& tile);                                                  \
+  void linear_bf16(const LinearTile& tile);                                                 \
+  void rms_norm(const float* x, float* residual, const float* weight, float eps, int64_t n, \
+                float* out);                                                                \
+  void silu_and_mul(const float* gate, const float* up, int64_t n, float* out);             \
+  void norm_rope(const HeadTask& head);                                                     \
+  void attention_f32(const AttentionTask& task);                                            \
+  void attention_bf16(const AttentionTask& task);                                           \
+  }
+QUIRE_DECLARE_KERNELS(scalar)
+QUIRE_DECLARE_KERNELS(avx2)
+QUIRE_DECLARE_KERNELS(avx512)
+#undef QUIRE_DECLARE_KERNELS
+
+}  // namespace quire::ops

@@ -1,0 +1,19 @@
+#pragma once
+// What this machine can do at most, measured: the figures that achieved speed is quoted against.
+//
+// Thread safety: as the stream's.
+#include "core/dtype.h"
+#include "core/stream.h"
+
+namespace quire::ops {
+
+struct MachineCeilings {
+  double read_gb_s = 0;    // 1e9 bytes a second read from memory by all threads of the stream
+  double peak_gflops = 0;  // multiply-adds (two operations each) from registers, all threads
+};
+
+// dtype: of the weights, float32 or bfloat16; peak_gflops is for the instructions that a linear op
+// uses for them. Takes under a second and 256 MiB; the machine should be idle.
+MachineCeilings measure_ceilings(Stream& stream, DType dtype);
+
+}  // namespace quire::ops

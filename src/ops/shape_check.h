@@ -1,0 +1,43 @@
+#pragma once
+// Says what shapes an op takes, where the op is entered.
+//
+//   Dim t{"T"}, h{"H"};
+//   ShapeCheck("rms_norm").expect("in", in, DType::kFloat32, {&t, &h})
+//                         .expect("weight", weight, DType::kFloat32, {&h});
+//
+// A Dim without a value takes the first tensor's; from then on every tensor must agree. A mismatch
+// is a programmer error: it aborts, naming the op, the argument, what was expected and what came.
+// Thread safety: plain values.
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "core/tensor.h"
+
+namespace quire::ops {
+
+struct Dim {
+  std::string_view name;
+  int64_t value = -1;  // -1: not known yet
+};
+
+class ShapeCheck {
+ public:
+  explicit ShapeCheck(std::string_view op,
+                      const CodePlace& where = CodePlace::current())
+      : op_(op), where_(where) {}
+
+  ShapeCheck& expect(std::string_view argument, const Tensor& tensor, DType dtype,
+                     std::initializer_list<Dim*> dims);
+  // As expect, or undefined.
+  ShapeCheck& expect_optional(std::string_view argument, const Tensor& tensor, DType dtype,
+                              std::initializer_list<Dim*> dims);
+  // A condition on values rather than on one tensor's shape.
+  ShapeCheck& require(bool ok, std::string_view what);
+
+ private:
+  std::string_view op_;
+  CodePlace where_;
+};
+
+}  // namespace quire::ops
