@@ -38,12 +38,14 @@ struct FamilyDefaults {
   int64_t head_dim = 0;            // 0: hidden_size / num_attention_heads
   bool use_sliding_window = true;  // whether sliding_window counts without use_sliding_window
   int64_t sliding_window = 0;      // 0: none
+  bool has_sliding_window = true;  // whether transformers heeds sliding_window at all
 };
 
 constexpr FamilyDefaults kFamilies[] = {
     {"Qwen3ForCausalLM", true, 128, false, 0},
     {"Qwen2ForCausalLM", true, 0, false, 0},
     {"MistralForCausalLM", true, 0, true, 4096},
+    {"LlamaForCausalLM", false, 0, true, 0, false},
 };
 
 FamilyDefaults defaults_of(std::string_view architecture) {
@@ -130,6 +132,10 @@ int64_t parse_window(const JsonFields& config, const FamilyDefaults& family) {
   const std::optional<bool> used = config.boolean("use_sliding_window");
   const std::optional<int64_t> window = config.integer("sliding_window", 1, kMaxPositions);
   if (!used.value_or(family.use_sliding_window)) return 0;
+  if (window && !family.has_sliding_window && !config.has("layer_types")) {
+    config.fail_value("sliding_window",
+                      fmt::format("null: {} has no sliding window", family.architecture));
+  }
   if (window) return *window;
   if (used && !config.mentions("sliding_window")) {
     config.fail("sliding_window",

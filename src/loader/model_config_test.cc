@@ -267,6 +267,13 @@ TEST(ModelConfigTest, SlidingWindowOfMistral) {
   EXPECT_THAT(windows(json::object()), ElementsAre(4096, 4096, 4096, 4096));
 }
 
+TEST(ModelConfigTest, LlamaHasNoSlidingWindow) {
+  EXPECT_THAT(parse(family("LlamaForCausalLM", {{"sliding_window", nullptr}})).layer_sliding_window,
+              ElementsAre(0, 0, 0, 0));
+  EXPECT_THAT(error_of(family("LlamaForCausalLM", {{"sliding_window", 64}})),
+              AllOf(HasSubstr("sliding_window is 64"), HasSubstr("LlamaForCausalLM has no")));
+}
+
 TEST(ModelConfigTest, RefusesWhatIsMissingOrAbsurd) {
   for (const char* field : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
                             "num_attention_heads", "max_position_embeddings"}) {
