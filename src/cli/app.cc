@@ -1,0 +1,148 @@
+#include "cli/app.h"
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <exception>
+#include <memory>
+#include <new>
+#include <ostream>
+
+#include "cli/command.h"
+#include "cli/suggest.h"
+#include "cli/usage_error.h"
+#include "quire/version.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  quire chat                                     talk to the bundled model
+  quire generate --chat -p "define apple"        ask it once
+  quire generate ~/models/Qwen3-0.6B -p "Once"   another model, from its folder
+  quire plan Qwen/Qwen3-0.6B                     what it would take of memory
+
+'quire COMMAND --help' explains a command.)";
+
+void print_error(Terminal& terminal, const std::string& message) {
+  // One line, whatever a file's name or a parser's message holds.
+  std::string line = message;
+  std::replace(line.begin(), line.end(), '\n', ' ');
+  terminal.out.flush();
+  terminal.err << "quire: " << styled("error:", Style::kRed, terminal.err_colours) << ' ' << line
+               << '\n';
+  terminal.err.flush();
+}
+
+// The deepest subcommand that was chosen.
+const CLI::App* chosen(const CLI::App* app) {
+  while (!app->get_subcommands().empty()) app = app->get_subcommands().front();
+  return app;
+}
+
+std::string full_name(const CLI::App* app) {
+  return app->get_parent() == nullptr ? app->get_name()
+                                      : full_name(app->get_parent()) + " " + app->get_name();
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  return names;
+}
+
+// What was wrong with the command line, in one sentence that says where help is.
+std::string usage_message(const CLI::App& root, const CLI::ParseError& error) {
+  const CLI::App* app = chosen(&root);
+  std::string message = error.what();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+    const std::vector<std::string> extras = app->remaining();
+    const std::string& extra = extras.empty() ? message : extras.front();
+    if (extra.starts_with('-')) {
+      message = fmt::format("there is no option {}{}", extra,
+                            did_you_mean(extra.substr(0, extra.find('=')), option_names(*app)));
+    } else if (app == &root) {
+      std::vector<std::string> commands;
+      for (const CLI::App* command : root.get_subcommands({})) {
+        commands.push_back(command->get_name());
+      }
+      message = fmt::format("there is no command {}{}", extra, did_you_mean(extra, commands));
+    } else {
+      message = fmt::format("unexpected argument '{}'", extra);
+    }
+  }
+  return fmt::format("{} (see '{} --help')", message, full_name(app));
+}
+
+CLI::App* add_bench(CLI::App& root) {
+  CLI::App* bench = root.add_subcommand("bench", "Measure how fast a model runs on this machine");
+  bench->require_subcommand(1);
+  return bench;
+}
+
+int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal) {
+  CLI::App root("quire serves large language models from one binary.", "quire");
+  root.require_subcommand(1);
+  root.footer(kExamples);
+  root.set_version_flag("--version", "quire " + std::string(version()), "Print the version");
+  root.get_formatter()->column_width(34);
+  std::vector<std::unique_ptr<Command>> commands;
+  commands.push_back(make_generate_command(root));
+  commands.push_back(make_chat_command(root));
+  commands.push_back(make_tokenize_command(root));
+  CLI::App* bench = add_bench(root);
+  commands.push_back(make_bench_throughput_command(*bench));
+  commands.push_back(make_bench_latency_command(*bench));
+  commands.push_back(make_plan_command(root));
+  commands.push_back(make_inspect_command(root));
+  commands.push_back(make_completion_command(root));
+
+  if (arguments.empty()) {
+    terminal.err << root.help();
+    return kExitUsage;
+  }
+  try {
+    root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
+  } catch (const CLI::CallForHelp&) {
+    terminal.out << chosen(&root)->help("", CLI::AppFormatMode::Normal);
+    flush(terminal);
+    return kExitOk;
+  } catch (const CLI::CallForVersion& call) {
+    terminal.out << call.what() << '\n';
+    flush(terminal);
+    return kExitOk;
+  } catch (const CLI::ParseError& error) {
+    throw UsageError(usage_message(root, error));
+  }
+  for (const auto& command : commands) {
+    if (!command->app().parsed()) continue;
+    const int code = command->run(terminal);
+    flush(terminal);
+    return code;
+  }
+  throw UsageError("no command was given (see 'quire --help')");
+}
+
+}  // namespace
+
+int run(const std::vector<std::string>& arguments, Terminal& terminal) {
+  try {
+    return parse_and_run(arguments, terminal);
+  } catch (const UsageError& error) {
+    print_error(terminal, error.what());
+    return kExitUsage;
+  } catch (const std::bad_alloc&) {
+    print_error(terminal, "out of memory");
+    return kExitFailure;
+  } catch (const std::exception& error) {
+    print_error(terminal, error.what());
+    return kExitFailure;
+  }
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,34 @@
+#pragma once
+// What a benchmark runs: prompts of random tokens, and how many tokens to generate for each.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire::cli {
+
+// Inclusive bounds of a length.
+struct LengthRange {
+  int64_t low = 0;
+  int64_t high = 0;
+};
+
+// "100:1024", or "512" for both. Throws UsageError naming `option` unless 1 <= low <= high <= 2^20.
+LengthRange parse_length_range(const std::string& text, const std::string& option);
+
+struct BenchWorkload {
+  std::vector<std::vector<int32_t>> prompts;
+  std::vector<int64_t> output_lengths;
+
+  int64_t num_prompt_tokens() const;
+  int64_t num_output_tokens() const;
+  // The longest prompt and output together.
+  int64_t max_sequence_length() const;
+};
+
+// The workload that nano-vllm's bench.py makes: with seed 0, 256 sequences and lengths of 100 to
+// 1,024 it is that, token for token: ids in [0, 10000] as Python's random.randint draws them, here
+// taken modulo `vocab_size` so that any model can run it.
+BenchWorkload make_bench_workload(int64_t num_seqs, LengthRange input, LengthRange output,
+                                  uint64_t seed, int64_t vocab_size);
+
+}  // namespace quire::cli

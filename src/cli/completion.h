@@ -1,0 +1,12 @@
+#pragma once
+// Scripts that complete quire's commands and options in a shell, made from the commands themselves.
+#include <CLI/App.hpp>
+#include <string>
+
+namespace quire::cli {
+
+std::string bash_completion(const CLI::App& root);
+std::string zsh_completion(const CLI::App& root);
+std::string fish_completion(const CLI::App& root);
+
+}  // namespace quire::cli

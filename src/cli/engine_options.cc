@@ -1,0 +1,188 @@
+#include "cli/engine_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+
+#include "cli/usage_error.h"
+#include "hub/model_path.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kGroup = "Engine";
+
+// Each of k, m, g, t is a thousand times the one before, each of K, M, G, T 1,024 times.
+int64_t unit_of(char suffix) {
+  const std::string_view decimal = "kmgt";
+  const std::string_view binary = "KMGT";
+  const size_t in_decimal = decimal.find(suffix);
+  const size_t power = in_decimal != std::string_view::npos ? in_decimal : binary.find(suffix);
+  if (power == std::string_view::npos) return 0;
+  int64_t unit = 1;
+  for (size_t i = 0; i <= power; ++i) unit *= in_decimal != std::string_view::npos ? 1000 : 1024;
+  return unit;
+}
+
+int64_t at_least(int64_t least, int64_t value, const std::string& option) {
+  if (value < least) {
+    throw UsageError(fmt::format("{}: expected at least {}, got {}", option, least, value));
+  }
+  return value;
+}
+
+template <typename Store>
+CLI::Option* add_count(CLI::App& app, const std::string& option, int64_t least, Store store,
+                       const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          option,
+          [option, least, store](const std::string& text) {
+            store(at_least(least, parse_count(text, option), option));
+          },
+          help)
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+void add_memory_options(CLI::App& app, EngineConfig& config) {
+  add_count(
+      app, "--block-size", 16,
+      [&config](int64_t value) {
+        if (value > 256 || value % 16 != 0) {
+          throw UsageError(
+              fmt::format("--block-size: expected a multiple of 16 up to 256, got {}", value));
+        }
+        config.block_size = static_cast<int>(value);
+      },
+      fmt::format("Tokens in a KV block, a multiple of 16 up to 256 [{}]", config.block_size));
+  add_count(
+      app, "--num-gpu-blocks-override", 1,
+      [&config](int64_t value) { config.num_gpu_blocks_override = value; },
+      "KV blocks, instead of as many as memory allows");
+  add_count(
+      app, "--kv-cache-memory-bytes", 1,
+      [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
+      "Memory for the KV cache, e.g. 4G [CPU: half of what is free]");
+  app.add_option("--gpu-memory-utilization", config.gpu_memory_utilization,
+                 fmt::format("Share of a GPU's memory to use [{}]", config.gpu_memory_utilization))
+      ->check([](const std::string& text) -> std::string {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value > 0 && value <= 1 ? "" : "expected a number above 0 and up to 1, got " + text;
+      })
+      ->type_name("SHARE")
+      ->group(kGroup);
+}
+
+void add_batching_options(CLI::App& app, EngineConfig& config) {
+  add_count(
+      app, "--max-num-batched-tokens", 1,
+      [&config](int64_t value) { config.max_num_batched_tokens = value; },
+      fmt::format("Tokens in one step [{}]", config.max_num_batched_tokens));
+  add_count(
+      app, "--max-num-seqs", 1, [&config](int64_t value) { config.max_num_seqs = value; },
+      fmt::format("Sequences in one step [{}]", config.max_num_seqs));
+  add_count(
+      app, "--max-model-len", 1, [&config](int64_t value) { config.max_model_len = value; },
+      "Tokens of a prompt and its output together, e.g. 8K [the model's]");
+  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", config.enable_prefix_caching,
+               "Reuse the KV cache of prompts that begin alike [on]")
+      ->group(kGroup);
+  app.add_flag("--async-scheduling,!--no-async-scheduling", config.async_scheduling,
+               "Schedule the next step while one runs; the tokens are the same [on]")
+      ->group(kGroup);
+}
+
+void add_device_options(CLI::App& app, EngineConfig& config) {
+  app.add_option("--dtype", config.dtype, "Weights and KV cache [auto: the config's]")
+      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
+      ->type_name("auto|float32|bfloat16")
+      ->group(kGroup);
+  app.add_option("--device", config.device, "Where to run [auto]")
+      ->check(CLI::IsMember({"auto", "cpu"}))
+      ->type_name("auto|cpu")
+      ->group(kGroup);
+  const auto as_int = [](int64_t value, const char* option) {
+    if (value > std::numeric_limits<int>::max()) {
+      throw UsageError(fmt::format("{}: {} is far too many", option, value));
+    }
+    return static_cast<int>(value);
+  };
+  add_count(
+      app, "--tensor-parallel-size", 1,
+      [&config, as_int](int64_t value) {
+        config.tensor_parallel_size = as_int(value, "--tensor-parallel-size");
+      },
+      fmt::format("Ranks to split each layer over [{}]", config.tensor_parallel_size));
+  add_count(
+      app, "--threads", 0,
+      [&config, as_int](int64_t value) { config.threads = as_int(value, "--threads"); },
+      "CPU threads in all, over all ranks [the physical cores]");
+  app.add_flag("--enforce-eager", config.enforce_eager,
+               "Use no CUDA graphs; no effect on the CPU [off]")
+      ->group(kGroup);
+}
+
+void add_loading_options(CLI::App& app, EngineConfig& config) {
+  app.add_option_function<std::string>(
+         "--load-format",
+         [&config](const std::string& text) {
+           config.load_format = text == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
+         },
+         "auto: the model's safetensors files; dummy: random weights, needing only config.json "
+         "[auto]")
+      ->check(CLI::IsMember({"auto", "dummy"}))
+      ->type_name("auto|dummy")
+      ->group(kGroup);
+  app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
+               "Load no tokenizer: prompts and outputs are token ids [off]")
+      ->group(kGroup);
+}
+
+}  // namespace
+
+void add_model_argument(CLI::App& app, std::string& model) {
+  app.add_option(
+         "MODEL", model,
+         "A model folder as Hugging Face publishes it, or a name in the local Hugging Face cache "
+         "(org/name) [the bundled model]")
+      ->type_name("");
+}
+
+void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken) {
+  add_model_argument(app, config.model);
+  add_batching_options(app, config);
+  add_memory_options(app, config);
+  add_device_options(app, config);
+  add_loading_options(app, config);
+  if (!seed_is_taken) {
+    app.add_option("--seed", config.seed,
+                   fmt::format("Seed of random weights and of sampling [{}]", config.seed))
+        ->type_name("N")
+        ->group(kGroup);
+  }
+}
+
+int64_t parse_count(const std::string& text, const std::string& option) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const int64_t unit = rest + 1 == end ? unit_of(*rest) : 1;
+  if (error != std::errc() || (rest != end && (rest + 1 != end || unit == 0))) {
+    throw UsageError(fmt::format(
+        "{}: expected an integer, or one with a unit like 4k (4,000) or 4K (4,096), got '{}'",
+        option, text));
+  }
+  int64_t product = 0;
+  if (__builtin_mul_overflow(value, unit, &product)) {
+    throw UsageError(fmt::format("{}: {} is too large", option, text));
+  }
+  return product;
+}
+
+std::string model_folder(const std::string& model) {
+  return (model.empty() ? bundled_model() : resolve_model(model)).string();
+}
+
+}  // namespace quire::cli

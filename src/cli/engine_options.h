@@ -1,0 +1,26 @@
+#pragma once
+// The options that set up an engine, the same for every command that loads a model.
+#include <CLI/App.hpp>
+#include <cstdint>
+#include <string>
+
+#include "quire/engine_config.h"
+
+namespace quire::cli {
+
+// Adds the MODEL argument; `model` stays empty where none is given.
+void add_model_argument(CLI::App& app, std::string& model);
+
+// Adds MODEL and the engine's options, named as in vLLM. `config` must outlive the app.
+// `seed_is_taken`: the command has a --seed of its own.
+void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken);
+
+// "4096", "4k" (4,000), "4K" (4,096) and so on with m, M, g, G, t and T: a count as vLLM reads it.
+// Throws UsageError naming `option` where it is none.
+int64_t parse_count(const std::string& text, const std::string& option);
+
+// The folder of the model that was asked for: `model` itself, its name in the local cache, or the
+// bundled model where it is empty. Throws Error where there is none.
+std::string model_folder(const std::string& model);
+
+}  // namespace quire::cli

@@ -1,0 +1,12 @@
+#pragma once
+// Loading a model under a progress bar.
+#include "cli/terminal.h"
+#include "quire/engine_config.h"
+
+namespace quire::cli {
+
+// The config as the engine takes it: the model's folder found, progress shown on standard error if
+// that is a terminal.
+EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal);
+
+}  // namespace quire::cli

@@ -1,0 +1,18 @@
+#pragma once
+// Finds what a mistyped name was meant to be.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::cli {
+
+// The candidate fewest edits (insertions, deletions, changes, swaps of neighbours) away from
+// `name`, if it takes at most a third of its length.
+std::optional<std::string> closest_name(std::string_view name,
+                                        const std::vector<std::string>& candidates);
+
+// "; did you mean top_p?", or "" where nothing is close.
+std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
+
+}  // namespace quire::cli
