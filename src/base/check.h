@@ -5,7 +5,7 @@
 
 namespace quire {
 
-// The caller's place in the code, as a default argument. (std::source_location needs clang 15.)
+// The caller's place in the code, as a default argument. (CodePlace needs clang 15.)
 struct CodePlace {
   const char* file;
   int line;
