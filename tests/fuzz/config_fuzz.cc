@@ -1,0 +1,22 @@
+// The bytes are a config.json. What is accepted must have sizes that the rest can compute with.
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "loader/model_config.h"
+#include "quire/error.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  try {
+    const quire::ModelConfig config = quire::parse_model_config(
+        std::string_view(reinterpret_cast<const char*>(data), size), "fuzz");
+    const bool sound =
+        config.num_attention_heads % config.num_key_value_heads == 0 && config.head_dim % 2 == 0 &&
+        config.max_model_len() > 0 &&
+        config.layer_sliding_window.size() == static_cast<size_t>(config.num_hidden_layers);
+    if (!sound) std::abort();
+  } catch (const quire::Error&) {
+  }
+  return 0;
+}
