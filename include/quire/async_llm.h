@@ -1,11 +1,13 @@
 #pragma once
-// The engine with its loop on a thread of its own: requests come from any thread, outputs stream back.
+// The engine with its loop on a thread of its own: requests come from any thread, outputs stream
+// back.
 //
 //   quire::AsyncLLM llm({.model = "models/lexicon"});
 //   quire::RequestStream stream = llm.generate("define apple", {.max_tokens = 64});
 //   while (auto output = stream.next()) std::cout << output->outputs[0].text << std::flush;
 //
-// Thread safety: AsyncLLM from any thread; a RequestStream from one at a time, but cancel() from any.
+// Thread safety: AsyncLLM from any thread; a RequestStream from one at a time, but cancel() from
+// any.
 #include <functional>
 #include <memory>
 #include <optional>

@@ -7,7 +7,8 @@
 
 namespace quire {
 
-// What the threads of an engine with this config can reach on this machine, measured in about a second.
+// What the threads of an engine with this config can reach on this machine, measured in about a
+// second.
 struct MachineLimits {
   double read_gb_s = 0;    // reading memory, 10^9 bytes a second
   double peak_gflops = 0;  // multiply-adds in the engine's dtype, counted as two, 10^9 a second
@@ -16,11 +17,11 @@ MachineLimits measure_machine(const EngineConfig& config);
 
 // What the model costs, to turn tokens a second into bytes and operations a second.
 struct ModelCost {
-  double weight_bytes = 0;         // read once a decode step: every matrix, and the output layer
-  double flops_per_token = 0;      // matrix products of one token, without the output layer
-  double output_layer_flops = 0;   // of one row of logits
+  double weight_bytes = 0;        // read once a decode step: every matrix, and the output layer
+  double flops_per_token = 0;     // matrix products of one token, without the output layer
+  double output_layer_flops = 0;  // of one row of logits
   double attention_flops_per_context_token = 0;  // of one token, for each token that it sees
-  double kv_bytes_per_token = 0;   // read by a decode step for each token of context
+  double kv_bytes_per_token = 0;                 // read by a decode step for each token of context
 };
 ModelCost model_cost(const EngineConfig& config);
 

@@ -15,7 +15,8 @@ enum class LoadFormat {
   kDummy,  // random weights from `seed`: only config.json is read
 };
 
-// Called while weights load, from one thread at a time: a phase, how much of it is done, and the whole, in bytes.
+// Called while weights load, from one thread at a time: a phase, how much of it is done, and the
+// whole, in bytes.
 using ProgressCallback = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
 struct EngineConfig {
@@ -23,21 +24,22 @@ struct EngineConfig {
 
   int64_t max_num_batched_tokens = 16384;  // tokens in one step, >= 1
   int64_t max_num_seqs = 512;              // sequences in one step, >= 1
-  std::optional<int64_t> max_model_len{};    // prompt and output together; none: from the config
+  std::optional<int64_t> max_model_len{};  // prompt and output together; none: from the config
   int block_size = 16;                     // tokens in a KV block: a multiple of 16 up to 256
   std::optional<int64_t> num_gpu_blocks_override{};  // KV blocks, instead of what memory allows
-  std::optional<int64_t> kv_cache_memory_bytes{};    // over all ranks; CPU default: half of free memory
-  double gpu_memory_utilization = 0.9;     // (0, 1]; GPU only
+  std::optional<int64_t>
+      kv_cache_memory_bytes{};          // over all ranks; CPU default: half of free memory
+  double gpu_memory_utilization = 0.9;  // (0, 1]; GPU only
   bool enable_prefix_caching = true;
   int tensor_parallel_size = 1;
-  bool enforce_eager = false;  // GPU only: no CUDA graphs
+  bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16"
-  std::string device = "auto"; // "auto", "cpu"
+  std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16"
+  std::string device = "auto";   // "auto", "cpu"
   uint64_t seed = 0;
   LoadFormat load_format = LoadFormat::kAuto;
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
-  int threads = 0;  // CPU threads in all, over all ranks; 0: the physical cores
+  int threads = 0;                   // CPU threads in all, over all ranks; 0: the physical cores
   ProgressCallback on_progress{};
 };
 

@@ -3,7 +3,8 @@
 //
 // Thrown when an operation cannot go on because of something outside the program: a file, a
 // configuration, a request, the machine. what() is one sentence that a user can act on: what is
-// wrong, where, and what was expected. Programmer errors are not exceptions: they abort (base/check.h).
+// wrong, where, and what was expected. Programmer errors are not exceptions: they abort
+// (base/check.h).
 #include <stdexcept>
 
 namespace quire {

@@ -23,9 +23,10 @@ class LLM {
   LLM(LLM&&) noexcept;
   LLM& operator=(LLM&&) noexcept;
 
-  // One SamplingParams for all prompts. Throws Error, before anything runs, if one of them cannot be
-  // served; the message names the prompt by its index.
-  std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts, const SamplingParams& params);
+  // One SamplingParams for all prompts. Throws Error, before anything runs, if one of them cannot
+  // be served; the message names the prompt by its index.
+  std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
+                                      const SamplingParams& params);
   // One SamplingParams for each prompt.
   std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
                                       const std::vector<SamplingParams>& params);
@@ -36,9 +37,11 @@ class LLM {
   std::vector<RequestOutput> chat(const std::vector<ChatInput>& conversations,
                                   const std::vector<SamplingParams>& params);
 
-  // Called after each step of generate() and chat(), for progress bars: prompts finished so far, the number
-  // of prompts, and the engine's counters. Returning false aborts what still runs: those outputs end with kAbort.
-  using StepCallback = std::function<bool(size_t num_finished, size_t num_prompts, const EngineStats&)>;
+  // Called after each step of generate() and chat(), for progress bars: prompts finished so far,
+  // the number of prompts, and the engine's counters. Returning false aborts what still runs: those
+  // outputs end with kAbort.
+  using StepCallback =
+      std::function<bool(size_t num_finished, size_t num_prompts, const EngineStats&)>;
   void set_step_callback(StepCallback callback);
 
   LLMEngine& engine();

@@ -6,8 +6,9 @@
 //   while (!engine.is_finished())
 //     for (const quire::RequestOutput& output : engine.step()) ...
 //
-// Thread safety: one thread at a time. Work runs on threads of the engine's own; results do not depend
-// on how many. AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM (quire/llm.h) the one for a batch.
+// Thread safety: one thread at a time. Work runs on threads of the engine's own; results do not
+// depend on how many. AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM
+// (quire/llm.h) the one for a batch.
 #include <memory>
 #include <string>
 #include <variant>
@@ -22,8 +23,8 @@
 
 namespace quire {
 
-// Text in UTF-8, or token ids. Text is encoded with the tokenizer's special tokens added (a BOS, where
-// the model has one).
+// Text in UTF-8, or token ids. Text is encoded with the tokenizer's special tokens added (a BOS,
+// where the model has one).
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
 // What the outputs of a request hold.
@@ -37,7 +38,8 @@ struct RequestOptions {
   OutputKind output_kind = OutputKind::kCumulative;
   // Requests share cached prefixes only with those of the same salt.
   std::string cache_salt{};
-  // Leave the special tokens of the tokenizer out when the prompt is text (a rendered chat has its own).
+  // Leave the special tokens of the tokenizer out when the prompt is text (a rendered chat has its
+  // own).
   bool add_special_tokens = true;
 };
 
@@ -46,10 +48,10 @@ struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
   int64_t num_preemptions = 0;
-  double kv_cache_usage = 0;  // share of KV blocks held by sequences, 0 to 1
+  double kv_cache_usage = 0;         // share of KV blocks held by sequences, 0 to 1
   int64_t prefix_cache_queries = 0;  // prompt tokens looked up
   int64_t prefix_cache_hits = 0;     // of these, found
-  int64_t prompt_tokens = 0;      // computed in prefill; cached ones are not counted
+  int64_t prompt_tokens = 0;         // computed in prefill; cached ones are not counted
   int64_t generation_tokens = 0;
   int64_t num_steps = 0;
   double prefill_s = 0;  // time of steps that held prompt tokens
@@ -58,25 +60,26 @@ struct EngineStats {
 
 class LLMEngine {
  public:
-  // Loads the model. Throws Error: no such model, unsupported or damaged files, not enough memory, a
-  // setting out of range.
+  // Loads the model. Throws Error: no such model, unsupported or damaged files, not enough memory,
+  // a setting out of range.
   explicit LLMEngine(EngineConfig config);
   ~LLMEngine();
   LLMEngine(LLMEngine&&) noexcept;
   LLMEngine& operator=(LLMEngine&&) noexcept;
 
-  // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token id
-  // outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in use. The engine and
-  // its other requests are not affected.
-  void add_request(const std::string& request_id, const Prompt& prompt, const SamplingParams& params,
-                   const RequestOptions& options = {});
+  // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token
+  // id outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in
+  // use. The engine and its other requests are not affected.
+  void add_request(const std::string& request_id, const Prompt& prompt,
+                   const SamplingParams& params, const RequestOptions& options = {});
 
   // Ends a request; unknown ids are ignored. Its last output, with finish_reason kAbort, comes from
   // the next step().
   void abort(const std::string& request_id);
 
-  // One step: schedule, run, process. Returns the outputs of the requests that have something new, in the
-  // order in which they were added. With async_scheduling a step's outputs may come one call later.
+  // One step: schedule, run, process. Returns the outputs of the requests that have something new,
+  // in the order in which they were added. With async_scheduling a step's outputs may come one call
+  // later.
   std::vector<RequestOutput> step();
 
   // No request is unfinished and no output is pending.
@@ -87,7 +90,8 @@ class LLMEngine {
   int64_t max_model_len() const;
   int64_t vocab_size() const;
 
-  // From generation_config.json, as vLLM takes them; fields that it does not give have SamplingParams' defaults.
+  // From generation_config.json, as vLLM takes them; fields that it does not give have
+  // SamplingParams' defaults.
   SamplingParams default_sampling_params() const;
   // Throws Error if the folder has no tokenizer or skip_tokenizer_init is set.
   const Tokenizer& tokenizer() const;

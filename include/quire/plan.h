@@ -1,6 +1,6 @@
 #pragma once
-// Where the memory of an engine would go, computed from the config before anything is loaded, and what
-// a model folder holds.
+// Where the memory of an engine would go, computed from the config before anything is loaded, and
+// what a model folder holds.
 //
 // Thread safety: free functions of their arguments, the files and the machine's memory.
 #include <cstdint>
@@ -13,15 +13,16 @@
 namespace quire {
 
 struct PlannedBuffer {
-  std::string name;    // "weights", "kv cache", "activations", ...
-  int64_t bytes = 0;   // over all ranks
-  std::string detail;  // what it is made of: "28 layers x 8 heads x 128 x 4,096 blocks of 16, bfloat16"
+  std::string name;   // "weights", "kv cache", "activations", ...
+  int64_t bytes = 0;  // over all ranks
+  std::string
+      detail;  // what it is made of: "28 layers x 8 heads x 128 x 4,096 blocks of 16, bfloat16"
 };
 
 struct MemoryPlan {
-  std::string model;         // the folder
+  std::string model;  // the folder
   std::string architecture;
-  std::string device;        // "cpu"
+  std::string device;  // "cpu"
   std::string dtype;
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;
@@ -39,8 +40,8 @@ struct MemoryPlan {
   int64_t max_full_length_seqs = 0;
 };
 
-// Throws Error as LLMEngine's constructor would: no such model, unsupported, not enough memory for even
-// one sequence (naming which setting to change to what).
+// Throws Error as LLMEngine's constructor would: no such model, unsupported, not enough memory for
+// even one sequence (naming which setting to change to what).
 MemoryPlan plan(const EngineConfig& config);
 
 struct TensorInfo {
@@ -73,7 +74,7 @@ struct ModelInfo {
   bool has_tokenizer = false;
   int64_t tokenizer_vocab_size = 0;
   bool has_chat_template = false;
-  std::vector<std::string> files;    // in the folder, with sizes
+  std::vector<std::string> files;  // in the folder, with sizes
   std::vector<TensorInfo> tensors;
 };
 

@@ -26,8 +26,8 @@ struct SamplingParams {
   double min_p = 0.0;        // [0, 1]: at least this share of the best token's probability
   // (0, 10]: divides positive and multiplies negative logits of tokens in the prompt or the output.
   double repetition_penalty = 1.0;
-  double presence_penalty = 0.0;        // [-2, 2]: subtracted once for a generated token
-  double frequency_penalty = 0.0;       // [-2, 2]: subtracted for each time it was generated
+  double presence_penalty = 0.0;          // [-2, 2]: subtracted once for a generated token
+  double frequency_penalty = 0.0;         // [-2, 2]: subtracted for each time it was generated
   std::map<int32_t, float> logit_bias{};  // added to a token's logit; [-100, 100]
   // Tokens to generate, >= 1; none: as many as max_model_len allows.
   std::optional<int64_t> max_tokens = 16;
@@ -37,8 +37,8 @@ struct SamplingParams {
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;          // go on after the model's end-of-sequence tokens
   bool skip_special_tokens = true;  // leave special tokens out of the text
-  std::optional<uint64_t> seed{};     // none: drawn from the engine's seed and the request's number
-  std::optional<int> logprobs{};      // 0 to 20: the sampled token's and so many of the best
+  std::optional<uint64_t> seed{};   // none: drawn from the engine's seed and the request's number
+  std::optional<int> logprobs{};    // 0 to 20: the sampled token's and so many of the best
   std::optional<int> prompt_logprobs{};  // the same for each prompt token after the first
   std::vector<LogitsProcessor> logits_processors{};
 

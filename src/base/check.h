@@ -5,13 +5,14 @@
 
 namespace quire {
 
-// The caller's place in the code, as a default argument. (CodePlace needs clang 15.)
+// The caller's place in the code, as a default argument. (std::source_location needs clang 15.)
 struct CodePlace {
   const char* file;
   int line;
   const char* function;
 
-  static constexpr CodePlace current(const char* file = __builtin_FILE(), int line = __builtin_LINE(),
+  static constexpr CodePlace current(const char* file = __builtin_FILE(),
+                                     int line = __builtin_LINE(),
                                      const char* function = __builtin_FUNCTION()) {
     return {file, line, function};
   }

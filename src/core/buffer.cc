@@ -15,9 +15,10 @@ Buffer::Buffer(size_t bytes, Device device) : size_(bytes) {
   if (bytes == 0) return;
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    throw Error(fmt::format("The system refused {:.1f} MiB of memory; close other programs or ask for "
-                            "less (see `quire plan`).",
-                            static_cast<double>(bytes) / (1 << 20)));
+    throw Error(
+        fmt::format("The system refused {:.1f} MiB of memory; close other programs or ask for "
+                    "less (see `quire plan`).",
+                    static_cast<double>(bytes) / (1 << 20)));
   }
   // Fewer TLB misses when weights are streamed; only advice, so its failure changes nothing.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);

@@ -20,7 +20,8 @@ constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
 }
 
 // Memory that is freed with the object. Throws Error when the machine has not that much. On the CPU
-// it is zero, taken from the system a page at a time on first use, in huge pages where the system has them.
+// it is zero, taken from the system a page at a time on first use, in huge pages where the system
+// has them.
 class Buffer {
  public:
   Buffer() = default;
@@ -39,9 +40,9 @@ class Buffer {
   size_t size_ = 0;
 };
 
-// Hands out tensors from one buffer, last taken first returned: a Scope gives back at its end what was
-// allocated since its start. The plan (runner/memory_plan.h) says how large the buffer must be, so
-// running out is a programmer error.
+// Hands out tensors from one buffer, last taken first returned: a Scope gives back at its end what
+// was allocated since its start. The plan (runner/memory_plan.h) says how large the buffer must be,
+// so running out is a programmer error.
 class Arena {
  public:
   explicit Arena(Buffer buffer) : buffer_(static_cast<Buffer&&>(buffer)) {}

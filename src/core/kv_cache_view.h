@@ -1,10 +1,10 @@
 #pragma once
 // One layer's part of the paged KV cache on one rank.
 //
-// Memory is [num_blocks] blocks of `block_size` tokens of `num_kv_heads` heads of `head_dim` elements,
-// once for keys and once for values. How the elements of a block are ordered is the business of the
-// ops of the device (ops/attention.h): every block takes block_bytes() for keys and as much for values.
-// Thread safety: a plain value.
+// Memory is [num_blocks] blocks of `block_size` tokens of `num_kv_heads` heads of `head_dim`
+// elements, once for keys and once for values. How the elements of a block are ordered is the
+// business of the ops of the device (ops/attention.h): every block takes block_bytes() for keys and
+// as much for values. Thread safety: a plain value.
 #include <cstddef>
 #include <cstdint>
 
@@ -17,7 +17,7 @@ struct KvCacheView {
   void* values = nullptr;
   DType dtype = DType::kFloat32;
   int64_t num_blocks = 0;
-  int block_size = 16;  // tokens; a multiple of 16 up to 256
+  int block_size = 16;   // tokens; a multiple of 16 up to 256
   int num_kv_heads = 0;  // of this rank
   int head_dim = 0;
 

@@ -26,18 +26,22 @@ int64_t Tensor::num_elements() const {
   return n;
 }
 
-bool Tensor::contiguous() const { return dim(0) <= 1 || row_stride_ * dim(0) == num_elements(); }
+bool Tensor::contiguous() const {
+  return dim(0) <= 1 || row_stride_ * dim(0) == num_elements();
+}
 
 Tensor Tensor::rows(int64_t begin, int64_t end) const {
   check(rank_ >= 1 && 0 <= begin && begin <= end && end <= dim(0), "row range outside the tensor");
   Tensor view = *this;
-  view.data_ = static_cast<std::byte*>(data_) + static_cast<size_t>(begin * row_stride_) * size_of(dtype_);
+  view.data_ =
+      static_cast<std::byte*>(data_) + static_cast<size_t>(begin * row_stride_) * size_of(dtype_);
   view.shape_[0] = end - begin;
   return view;
 }
 
 Tensor Tensor::columns(int64_t begin, int64_t end) const {
-  check(rank_ == 2 && 0 <= begin && begin <= end && end <= dim(1), "column range outside the matrix");
+  check(rank_ == 2 && 0 <= begin && begin <= end && end <= dim(1),
+        "column range outside the matrix");
   Tensor view = *this;
   view.data_ = static_cast<std::byte*>(data_) + static_cast<size_t>(begin) * size_of(dtype_);
   view.shape_[1] = end - begin;

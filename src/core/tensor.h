@@ -1,9 +1,10 @@
 #pragma once
-// A view of device memory with an element type and a shape. It owns nothing: a Buffer or an Arena does.
+// A view of device memory with an element type and a shape. It owns nothing: a Buffer or an Arena
+// does.
 //
-// Dimensions after the first are contiguous; the first has a stride, so that a view of some columns of
-// a matrix (the q, k and v parts of a fused projection, say) needs no copy.
-// Thread safety: a plain value.
+// Dimensions after the first are contiguous; the first has a stride, so that a view of some columns
+// of a matrix (the q, k and v parts of a fused projection, say) needs no copy. Thread safety: a
+// plain value.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -55,7 +56,8 @@ class Tensor {
   int rank() const { return rank_; }
   int64_t dim(int i) const { return shape_[static_cast<size_t>(i)]; }
   int64_t num_elements() const;
-  // Elements from one index of dimension 0 to the next; at least the product of the other dimensions.
+  // Elements from one index of dimension 0 to the next; at least the product of the other
+  // dimensions.
   int64_t row_stride() const { return row_stride_; }
   bool contiguous() const;
 

@@ -39,7 +39,8 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
 
 }  // namespace
 
-// What the engine's thread and the reader share. Locks: `mutex` here is never held together with the engine's.
+// What the engine's thread and the reader share. Locks: `mutex` here is never held together with
+// the engine's.
 struct RequestStream::State {
   std::string request_id;
   bool delta = true;
@@ -48,7 +49,8 @@ struct RequestStream::State {
   std::optional<RequestOutput> pending;
   bool ended = false;  // nothing comes after `pending`
   std::exception_ptr error;
-  std::function<void()> cancel;  // outlives nothing of the engine: it holds the engine's queue weakly
+  std::function<void()>
+      cancel;  // outlives nothing of the engine: it holds the engine's queue weakly
 
   void deliver(RequestOutput output) {
     {
@@ -91,8 +93,12 @@ std::optional<RequestOutput> RequestStream::next() {
   return std::nullopt;
 }
 
-void RequestStream::cancel() { state_->cancel(); }
-const std::string& RequestStream::request_id() const { return state_->request_id; }
+void RequestStream::cancel() {
+  state_->cancel();
+}
+const std::string& RequestStream::request_id() const {
+  return state_->request_id;
+}
 
 class AsyncLLM::Impl {
  public:
@@ -230,11 +236,17 @@ EngineStats AsyncLLM::stats() const {
   return impl_->mailbox->stats;
 }
 
-int64_t AsyncLLM::max_model_len() const { return *impl_->core.config().max_model_len; }
+int64_t AsyncLLM::max_model_len() const {
+  return *impl_->core.config().max_model_len;
+}
 SamplingParams AsyncLLM::default_sampling_params() const {
   return impl_->core.default_sampling_params();
 }
-const Tokenizer& AsyncLLM::tokenizer() const { return impl_->core.tokenizer(); }
-const ChatTemplate& AsyncLLM::chat_template() const { return impl_->core.chat_template(); }
+const Tokenizer& AsyncLLM::tokenizer() const {
+  return impl_->core.tokenizer();
+}
+const ChatTemplate& AsyncLLM::chat_template() const {
+  return impl_->core.chat_template();
+}
 
 }  // namespace quire

@@ -19,7 +19,8 @@ std::optional<Tokenizer> load_tokenizer(const EngineSetup& setup) {
 }
 
 std::optional<ChatTemplate> load_chat_template(const EngineSetup& setup) {
-  if (setup.config.skip_tokenizer_init || !ChatTemplate::exists_in(setup.folder)) return std::nullopt;
+  if (setup.config.skip_tokenizer_init || !ChatTemplate::exists_in(setup.folder))
+    return std::nullopt;
   return ChatTemplate::from_folder(setup.folder);
 }
 
@@ -53,8 +54,8 @@ void EngineCore::check_params(const SamplingParams& params) const {
   params.validate();
   const auto in_vocabulary = [this](const char* field, int32_t id) {
     if (id < 0 || id >= vocab_size()) {
-      throw Error(fmt::format("{} has token id {}; expected 0 to {} (the model's vocabulary).", field,
-                              id, vocab_size() - 1));
+      throw Error(fmt::format("{} has token id {}; expected 0 to {} (the model's vocabulary).",
+                              field, id, vocab_size() - 1));
     }
   };
   for (int32_t id : params.stop_token_ids) in_vocabulary("stop_token_ids", id);
@@ -83,14 +84,16 @@ PreparedRequest EngineCore::prepare(std::string request_id, const Prompt& prompt
   const int64_t max_model_len = *setup_.config.max_model_len;
   if (num_tokens == 0) throw Error("The prompt is empty; expected at least one token.");
   if (num_tokens >= max_model_len) {
-    throw Error(fmt::format("The prompt has {} tokens; expected fewer than max_model_len, which is {}.",
-                            num_tokens, max_model_len));
+    throw Error(
+        fmt::format("The prompt has {} tokens; expected fewer than max_model_len, which is {}.",
+                    num_tokens, max_model_len));
   }
   for (size_t i = 0; i < request.prompt_token_ids.size(); ++i) {
     const int32_t id = request.prompt_token_ids[i];
     if (id < 0 || id >= vocab_size()) {
-      throw Error(fmt::format("Prompt token {} has id {}; expected 0 to {} (the model's vocabulary).", i,
-                              id, vocab_size() - 1));
+      throw Error(
+          fmt::format("Prompt token {} has id {}; expected 0 to {} (the model's vocabulary).", i,
+                      id, vocab_size() - 1));
     }
   }
   return request;
@@ -119,8 +122,8 @@ void EngineCore::add(PreparedRequest request) {
     ids.push_back(spec.id);
     scheduler_.add(std::move(spec));
   }
-  requests_.push_back(std::make_unique<RequestState>(std::move(request), ids,
-                                                     tokenizer_ ? &*tokenizer_ : nullptr));
+  requests_.push_back(
+      std::make_unique<RequestState>(std::move(request), ids, tokenizer_ ? &*tokenizer_ : nullptr));
   RequestState* state = requests_.back().get();
   by_id_.emplace(state->request_id(), state);
   for (size_t i = 0; i < ids.size(); ++i) owners_.emplace(ids[i], SequenceOwner{state, i});
@@ -194,7 +197,9 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
   return outputs;
 }
 
-bool EngineCore::is_finished() const { return requests_.empty(); }
+bool EngineCore::is_finished() const {
+  return requests_.empty();
+}
 
 EngineStats EngineCore::stats() const {
   const SchedulerStats scheduler = scheduler_.stats();
@@ -224,11 +229,12 @@ SamplingParams EngineCore::default_sampling_params() const {
 
 const Tokenizer& EngineCore::tokenizer() const {
   if (!tokenizer_) {
-    throw Error(setup_.config.skip_tokenizer_init
-                    ? std::string("The tokenizer was not loaded (--skip-tokenizer-init); give prompts as "
-                                  "token ids.")
-                    : fmt::format("{} has no tokenizer.json; give prompts as token ids.",
-                                  setup_.folder.string()));
+    throw Error(
+        setup_.config.skip_tokenizer_init
+            ? std::string("The tokenizer was not loaded (--skip-tokenizer-init); give prompts as "
+                          "token ids.")
+            : fmt::format("{} has no tokenizer.json; give prompts as token ids.",
+                          setup_.folder.string()));
   }
   return *tokenizer_;
 }

@@ -1,11 +1,11 @@
 #pragma once
-// The engine itself: requests in, one step at a time, outputs back. LLMEngine is its public face, AsyncLLM
-// drives it from a thread.
+// The engine itself: requests in, one step at a time, outputs back. LLMEngine is its public face,
+// AsyncLLM drives it from a thread.
 //
-// A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the next
-// is scheduled and handed to the workers before the results of the one that runs are waited for.
-// Thread safety: prepare() and the accessors of what never changes from any thread; all else from one
-// thread at a time.
+// A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the
+// next is scheduled and handed to the workers before the results of the one that runs are waited
+// for. Thread safety: prepare() and the accessors of what never changes from any thread; all else
+// from one thread at a time.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -26,8 +26,8 @@ class EngineCore {
   explicit EngineCore(const EngineConfig& config);
 
   // Checks a request and encodes its prompt. Throws Error if it cannot be served.
-  PreparedRequest prepare(std::string request_id, const Prompt& prompt, const SamplingParams& params,
-                          const RequestOptions& options) const;
+  PreparedRequest prepare(std::string request_id, const Prompt& prompt,
+                          const SamplingParams& params, const RequestOptions& options) const;
   // Throws Error if the id is in use.
   void add(PreparedRequest request);
   // Unknown ids are ignored.
@@ -67,7 +67,7 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  Clock::time_point last_result_;  // when the last step's result came
+  Clock::time_point last_result_;                        // when the last step's result came
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;

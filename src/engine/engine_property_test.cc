@@ -34,7 +34,8 @@ std::vector<Request> random_requests(std::mt19937& random, int64_t vocab_size) {
   for (int i = 0; i < 12; ++i) {
     Request request;
     if (draw(0, 1) == 0) {
-      request.prompt.assign(shared.begin(), shared.begin() + draw(1, static_cast<int64_t>(shared.size())));
+      request.prompt.assign(shared.begin(),
+                            shared.begin() + draw(1, static_cast<int64_t>(shared.size())));
     }
     for (int64_t n = draw(1, 40); n > 0; --n) {
       request.prompt.push_back(static_cast<int32_t>(draw(0, vocab_size - 1)));
@@ -65,7 +66,8 @@ bool equal(const std::vector<PositionLogprobs>& a, const std::vector<PositionLog
   return true;
 }
 
-void expect_equal(const RequestOutput& actual, const RequestOutput& expected, const std::string& where) {
+void expect_equal(const RequestOutput& actual, const RequestOutput& expected,
+                  const std::string& where) {
   EXPECT_TRUE(equal(actual.prompt_logprobs, expected.prompt_logprobs)) << where;
   ASSERT_EQ(actual.outputs.size(), expected.outputs.size()) << where;
   for (size_t i = 0; i < actual.outputs.size(); ++i) {

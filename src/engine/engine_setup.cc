@@ -27,7 +27,8 @@ void check_settings(const EngineConfig& config) {
   if (config.num_gpu_blocks_override) {
     positive("num-gpu-blocks-override", *config.num_gpu_blocks_override);
   }
-  if (config.kv_cache_memory_bytes) positive("kv-cache-memory-bytes", *config.kv_cache_memory_bytes);
+  if (config.kv_cache_memory_bytes)
+    positive("kv-cache-memory-bytes", *config.kv_cache_memory_bytes);
   require(config.block_size >= 16 && config.block_size <= 256 && config.block_size % 16 == 0,
           fmt::format("--block-size is {}; expected a multiple of 16 from 16 to 256.",
                       config.block_size));
@@ -47,7 +48,8 @@ void check_settings(const EngineConfig& config) {
   require(config.tensor_parallel_size <= 256,
           fmt::format("--tensor-parallel-size is {}; expected at most 256.",
                       config.tensor_parallel_size));
-  require(config.threads <= 1024, fmt::format("--threads is {}; expected at most 1024.", config.threads));
+  require(config.threads <= 1024,
+          fmt::format("--threads is {}; expected at most 1024.", config.threads));
 }
 
 // float16 checkpoints are held as float32: every float16 is one, while bfloat16 would round them.
@@ -80,9 +82,10 @@ int choose_threads(EngineConfig& config) {
   if (config.threads == 0) {
     config.threads = std::max(cpu_topology().num_physical_cores, ranks);
   }
-  require(config.threads >= ranks,
-          fmt::format("--threads is {}, but --tensor-parallel-size {} needs a thread for each rank.",
-                      config.threads, ranks));
+  require(
+      config.threads >= ranks,
+      fmt::format("--threads is {}, but --tensor-parallel-size {} needs a thread for each rank.",
+                  config.threads, ranks));
   return config.threads / ranks;
 }
 

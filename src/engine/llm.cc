@@ -23,8 +23,8 @@ class LLM::Impl {
                const RequestOptions& options);
 };
 
-void LLM::Impl::add_all(const std::vector<Prompt>& prompts, const std::vector<SamplingParams>& params,
-                        const RequestOptions& options) {
+void LLM::Impl::add_all(const std::vector<Prompt>& prompts,
+                        const std::vector<SamplingParams>& params, const RequestOptions& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     try {
       engine.add_request(std::to_string(i), prompts[i], params[i], options);
@@ -41,8 +41,9 @@ std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
                                           const std::vector<SamplingParams>& params,
                                           RequestOptions options) {
   if (params.size() != prompts.size()) {
-    throw Error(fmt::format("There are {} prompts and {} SamplingParams; expected one for each prompt.",
-                            prompts.size(), params.size()));
+    throw Error(
+        fmt::format("There are {} prompts and {} SamplingParams; expected one for each prompt.",
+                    prompts.size(), params.size()));
   }
   options.output_kind = OutputKind::kFinalOnly;
   add_all(prompts, params, options);
@@ -92,7 +93,11 @@ std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations
   return impl_->run(prompts, params, {.add_special_tokens = false});
 }
 
-void LLM::set_step_callback(StepCallback callback) { impl_->on_step = std::move(callback); }
-LLMEngine& LLM::engine() { return impl_->engine; }
+void LLM::set_step_callback(StepCallback callback) {
+  impl_->on_step = std::move(callback);
+}
+LLMEngine& LLM::engine() {
+  return impl_->engine;
+}
 
 }  // namespace quire

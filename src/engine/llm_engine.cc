@@ -21,15 +21,35 @@ void LLMEngine::add_request(const std::string& request_id, const Prompt& prompt,
   impl_->add(impl_->prepare(request_id, prompt, params, options));
 }
 
-void LLMEngine::abort(const std::string& request_id) { impl_->abort(request_id); }
-std::vector<RequestOutput> LLMEngine::step() { return impl_->step(); }
-bool LLMEngine::is_finished() const { return impl_->is_finished(); }
-EngineStats LLMEngine::stats() const { return impl_->stats(); }
-const EngineConfig& LLMEngine::config() const { return impl_->config(); }
-int64_t LLMEngine::max_model_len() const { return *impl_->config().max_model_len; }
-int64_t LLMEngine::vocab_size() const { return impl_->vocab_size(); }
-SamplingParams LLMEngine::default_sampling_params() const { return impl_->default_sampling_params(); }
-const Tokenizer& LLMEngine::tokenizer() const { return impl_->tokenizer(); }
-const ChatTemplate& LLMEngine::chat_template() const { return impl_->chat_template(); }
+void LLMEngine::abort(const std::string& request_id) {
+  impl_->abort(request_id);
+}
+std::vector<RequestOutput> LLMEngine::step() {
+  return impl_->step();
+}
+bool LLMEngine::is_finished() const {
+  return impl_->is_finished();
+}
+EngineStats LLMEngine::stats() const {
+  return impl_->stats();
+}
+const EngineConfig& LLMEngine::config() const {
+  return impl_->config();
+}
+int64_t LLMEngine::max_model_len() const {
+  return *impl_->config().max_model_len;
+}
+int64_t LLMEngine::vocab_size() const {
+  return impl_->vocab_size();
+}
+SamplingParams LLMEngine::default_sampling_params() const {
+  return impl_->default_sampling_params();
+}
+const Tokenizer& LLMEngine::tokenizer() const {
+  return impl_->tokenizer();
+}
+const ChatTemplate& LLMEngine::chat_template() const {
+  return impl_->chat_template();
+}
 
 }  // namespace quire

@@ -27,7 +27,8 @@ PositionLogprobs to_position_logprobs(const TokenLogprobs& logprobs, const Token
   return result;
 }
 
-CompletionState::CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer)
+CompletionState::CompletionState(int index, const SamplingParams& params,
+                                 const Tokenizer* tokenizer)
     : params_(params), tokenizer_(tokenizer), stops_(params.stop) {
   output_.index = index;
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
@@ -139,7 +140,8 @@ bool RequestState::finished() const {
 }
 
 bool RequestState::wants_output() {
-  const bool wanted = changed_ && (finished() || request_.options.output_kind != OutputKind::kFinalOnly);
+  const bool wanted =
+      changed_ && (finished() || request_.options.output_kind != OutputKind::kFinalOnly);
   changed_ = false;
   return wanted;
 }

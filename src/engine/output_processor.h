@@ -1,8 +1,9 @@
 #pragma once
-// From token ids back to requests: text, stop strings, log-probabilities, and what the caller gets of them.
+// From token ids back to requests: text, stop strings, log-probabilities, and what the caller gets
+// of them.
 //
-// One RequestState a request; it holds its n outputs in full and gives out what OutputKind asks for.
-// Thread safety: one thread at a time, the engine's.
+// One RequestState a request; it holds its n outputs in full and gives out what OutputKind asks
+// for. Thread safety: one thread at a time, the engine's.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -34,7 +35,8 @@ class CompletionState {
   // `tokenizer` is null where there is none: then there is no text. It and `params` outlive this.
   CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer);
 
-  // Takes a token. True if the output ends with it because of a stop string, which the scheduler doesn't know of.
+  // Takes a token. True if the output ends with it because of a stop string, which the scheduler
+  // doesn't know of.
   bool append(const SequenceUpdate& update);
   // Ends it from outside.
   void abort();

@@ -43,7 +43,8 @@ std::string describe_rope(const RopeConfig& rope) {
 
 std::string describe_sliding_window(const ModelConfig& model) {
   const auto& windows = model.layer_sliding_window;
-  const auto limited = std::count_if(windows.begin(), windows.end(), [](int64_t w) { return w > 0; });
+  const auto limited =
+      std::count_if(windows.begin(), windows.end(), [](int64_t w) { return w > 0; });
   if (limited == 0) return "none";
   return fmt::format("{} in {} of {} layers", *std::max_element(windows.begin(), windows.end()),
                      limited, windows.size());

@@ -27,7 +27,8 @@ class StopMatcher {
   // Takes what `text` holds now as seen: no match ends in it.
   void skip(std::string_view text) { searched_ = text.size(); }
 
-  // How many bytes of `text` no later match can begin in: its longest end that begins a stop string has to wait.
+  // How many bytes of `text` no later match can begin in: its longest end that begins a stop string
+  // has to wait.
   size_t safe_length(std::string_view text) const;
 
  private:

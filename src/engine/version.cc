@@ -2,6 +2,8 @@
 
 namespace quire {
 
-std::string_view version() { return QUIRE_VERSION; }
+std::string_view version() {
+  return QUIRE_VERSION;
+}
 
 }  // namespace quire

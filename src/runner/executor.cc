@@ -58,7 +58,8 @@ namespace {
 // the ranks ask for more threads than there are CPUs.
 std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
   const std::vector<int> cpus = cpu_topology().cpus;
-  if (static_cast<size_t>(threads_per_rank) * static_cast<size_t>(num_ranks) > cpus.size()) return {};
+  if (static_cast<size_t>(threads_per_rank) * static_cast<size_t>(num_ranks) > cpus.size())
+    return {};
   const auto begin = cpus.begin() + static_cast<std::ptrdiff_t>(rank) * threads_per_rank;
   return {begin, begin + threads_per_rank};
 }
@@ -119,9 +120,8 @@ Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
     group_->ranks.back()->comm = std::move(comm);
   }
   for (auto& rank : group_->ranks) {
-    rank->thread = std::thread([group = group_.get(), &rank = *rank, checkpoint] {
-      group->run_rank(rank, checkpoint);
-    });
+    rank->thread = std::thread(
+        [group = group_.get(), &rank = *rank, checkpoint] { group->run_rank(rank, checkpoint); });
   }
   group_->loaded.wait();
   group_->rethrow_error();

@@ -1,9 +1,9 @@
 #pragma once
 // The ranks of this process, one worker thread each, fed with batches from a queue.
 //
-// submit() returns at once, so the next step can be scheduled while one runs; wait() gives the steps'
-// results in the order in which they were submitted.
-// Thread safety: one thread at a time (the engine's).
+// submit() returns at once, so the next step can be scheduled while one runs; wait() gives the
+// steps' results in the order in which they were submitted. Thread safety: one thread at a time
+// (the engine's).
 #include <memory>
 #include <string>
 #include <vector>

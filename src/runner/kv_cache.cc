@@ -22,7 +22,8 @@ int64_t KvCache::bytes_per_block(const KvCacheShape& shape, DType dtype, int blo
 
 KvCache::KvCache(const KvCacheShape& shape, DType dtype, int block_size, int64_t num_blocks) {
   const KvCacheView prototype = make_view(shape, dtype, block_size, num_blocks);
-  check(prototype.block_bytes() % kAlignment == 0, "a KV block is not a whole number of cache lines");
+  check(prototype.block_bytes() % kAlignment == 0,
+        "a KV block is not a whole number of cache lines");
   const size_t part = prototype.block_bytes() * static_cast<size_t>(num_blocks);
   buffer_ = Buffer(part * 2 * static_cast<size_t>(shape.num_layers));
   for (int64_t layer = 0; layer < shape.num_layers; ++layer) {

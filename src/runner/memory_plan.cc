@@ -16,7 +16,9 @@ namespace {
 
 constexpr int64_t kMaxLogitsRows = 64;
 
-int64_t div_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t div_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
 
 std::string gib(int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
@@ -124,9 +126,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   for (int rank = 0; rank < request.model.size; ++rank) {
     arena += static_cast<int64_t>(model_arena_bytes(for_rank(request.model, rank), tokens, logits));
   }
-  plan.buffers.push_back({"activations", arena,
-                          fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens,
-                                      logits, ranks)});
+  plan.buffers.push_back(
+      {"activations", arena,
+       fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
   int64_t other = 0;
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {
@@ -149,10 +151,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                    name_of(request.kv_cache_dtype), ranks)});
   plan.total_bytes = other + kv_bytes;
   if (plan.total_bytes > request.available_bytes) {
-    throw Error(fmt::format(
-        "The model would take {} ({} of it KV cache), but {} of memory is free. Lower "
-        "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
-        gib(plan.total_bytes), gib(kv_bytes), gib(request.available_bytes)));
+    throw Error(
+        fmt::format("The model would take {} ({} of it KV cache), but {} of memory is free. Lower "
+                    "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
+                    gib(plan.total_bytes), gib(kv_bytes), gib(request.available_bytes)));
   }
   return plan;
 }
@@ -176,8 +178,9 @@ int64_t available_memory() {
     available = std::min(available, std::max<int64_t>(0, limit - used));
   }
   if (available == kUnknown) {
-    throw Error("/proc/meminfo has no line MemAvailable, so free memory is not known; set "
-                "--num-gpu-blocks-override and mount /proc.");
+    throw Error(
+        "/proc/meminfo has no line MemAvailable, so free memory is not known; set "
+        "--num-gpu-blocks-override and mount /proc.");
   }
   return available;
 }

@@ -24,11 +24,12 @@ struct PlanRequest {
   int64_t available_bytes = 0;  // free memory
 };
 
-// Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit, naming
-// the settings that would make it fit.
+// Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit,
+// naming the settings that would make it fit.
 MemoryPlan make_memory_plan(const PlanRequest& request);
 
-// The most tokens that one step can hold: the budget, or all sequences at full length where that is less.
+// The most tokens that one step can hold: the budget, or all sequences at full length where that is
+// less.
 int64_t max_step_tokens(const PlanRequest& request);
 // Rows of logits computed at a time: few enough to keep the logits of a large vocabulary small,
 // enough to read the output layer's weights seldom.

@@ -54,13 +54,15 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   const Tensor hidden = model_->forward(context, std::nullopt).hidden;
 
   output.sequences.resize(batch.sequences.size());
-  for (size_t i = 0; i < batch.sequences.size(); ++i) output.sequences[i].id = batch.sequences[i].id;
+  for (size_t i = 0; i < batch.sequences.size(); ++i)
+    output.sequences[i].id = batch.sequences[i].id;
   compute_prompt_logprobs(forward, hidden, batch, output);
   sample_tokens(forward, hidden, batch, output);
   return output;
 }
 
-Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden, const Tensor& rows) {
+Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
+                              const Tensor& rows) {
   ForwardBatch part = forward;
   part.logits_rows = rows;
   ForwardContext context{stream_, arena_, comm_, part, kv_cache_.layers()};
@@ -80,9 +82,9 @@ void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidde
     const size_t end =
         std::min(sampling.size(), begin + static_cast<size_t>(options_.max_logits_rows));
     const Arena::Scope scope(arena_);
-    const Tensor logits = logits_of(forward, hidden,
-                                    forward.logits_rows.rows(static_cast<int64_t>(begin),
-                                                             static_cast<int64_t>(end)));
+    const Tensor logits =
+        logits_of(forward, hidden,
+                  forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
     if (comm_.rank() == 0) {
       std::vector<const SequenceState*> states;
       for (size_t i = begin; i < end; ++i) {
@@ -123,8 +125,8 @@ void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Ten
       const Arena::Scope scope(arena_);
       const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
       if (comm_.rank() == 0) {
-        const auto targets = std::span(state.token_ids)
-                                 .subspan(static_cast<size_t>(begin + 1), num_rows);
+        const auto targets =
+            std::span(state.token_ids).subspan(static_cast<size_t>(begin + 1), num_rows);
         std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
         ops::token_logprobs(stream_, logits, targets, *state.params->prompt_logprobs, found);
         for (const auto& position : found) {

@@ -1,5 +1,6 @@
 #pragma once
-// One rank: its shard of the model, its KV cache, its copy of the sequences. Runs one step at a time.
+// One rank: its shard of the model, its KV cache, its copy of the sequences. Runs one step at a
+// time.
 //
 // All ranks of a group run the same batches in the same order. Rank 0 samples; the others learn the
 // tokens from it.
