@@ -38,6 +38,25 @@ Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, const BpeOptions& options)
   has_all_bytes_ = std::ranges::find(byte_ids_, Vocabulary::kNone) == byte_ids_.end();
 }
 
+void Bpe::encode_marked(std::string_view text, const char* readable_end, BpeScratch& scratch,
+                        IdBuffer& out) const {
+  std::size_t start = 0;
+  std::size_t at = 0;  // behind the last marker looked at
+  while (true) {
+    const std::size_t marker = text.find(kMarker, at);
+    const std::size_t end = std::min(marker, text.size());
+    // A run of markers stays together: merges may join them.
+    const bool in_run = marker == at && at > 0;
+    if (end > start && !in_run) {
+      encode_part(text.substr(start, end - start), readable_end, scratch, out);
+      start = end;
+    }
+    if (marker == std::string_view::npos) break;
+    at = marker + kMarker.size();
+  }
+  if (start < text.size()) encode_part(text.substr(start), readable_end, scratch, out);
+}
+
 void Bpe::encode_uncached(std::string_view word, BpeScratch& scratch, IdBuffer& out) const {
   if (options_.ignore_merges) {
     const std::int32_t id = find_whole(word, scratch);

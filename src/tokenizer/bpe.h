@@ -20,11 +20,17 @@
 
 namespace quire::tokenizer_internal {
 
+// What stands for a space in SentencePiece's vocabularies.
+inline constexpr std::string_view kMarker = "\u2581";
+
 struct BpeOptions {
   std::int32_t unk_id = Vocabulary::kNone;  // kNone: unknown characters vanish
   bool fuse_unk = false;
   bool byte_fallback = false;
   bool ignore_merges = false;  // a word that is a token as a whole is that token
+  // No merge makes a token with a marker (U+2581) after another character, so that a long text can
+  // be cut there and its words remembered.
+  bool splits_before_marker = false;
 };
 
 class BpeScratch {
@@ -50,19 +56,30 @@ class Bpe {
   bool has_all_bytes() const { return has_all_bytes_; }
 
   // From now on words are bytes. Requires has_all_bytes().
-  void use_bytes() { bytes_ = true; }
+  void use_bytes() {
+    bytes_ = true;
+    options_.splits_before_marker = false;
+  }
 
   // Appends the ids of `word`, which must not be empty. Bytes up to `readable_end` may be read.
   void encode(std::string_view word, const char* readable_end, BpeScratch& scratch,
               IdBuffer& out) const {
+    if (options_.splits_before_marker) {
+      encode_marked(word, readable_end, scratch, out);
+    } else {
+      encode_part(word, readable_end, scratch, out);
+    }
+  }
+
+ private:
+  void encode_part(std::string_view word, const char* readable_end, BpeScratch& scratch,
+                   IdBuffer& out) const {
     if (word.size() <= WordCache::kMaxBytes) {
       encode_cached(word, readable_end, scratch, out);
     } else {
       encode_uncached(word, scratch, out);
     }
   }
-
- private:
   void encode_cached(std::string_view word, const char* readable_end, BpeScratch& scratch,
                      IdBuffer& out) const {
     const WordCache::Key key = WordCache::make_key(word, readable_end);
@@ -76,6 +93,8 @@ class Bpe {
     scratch.cache_.put(key, out.since(start));
   }
 
+  void encode_marked(std::string_view text, const char* readable_end, BpeScratch& scratch,
+                     IdBuffer& out) const;
   void encode_uncached(std::string_view word, BpeScratch& scratch, IdBuffer& out) const;
   std::int32_t find_whole(std::string_view word, BpeScratch& scratch) const;
   void split_to_symbols(std::string_view word, std::vector<std::int32_t>& symbols) const;

@@ -112,6 +112,13 @@ class ModelReader {
                       left, right, missing));
     }
     file_.merges.set(left_id, right_id, {rank, id});
+    merges_across_marker_ = merges_across_marker_ || has_inner_marker(joined_);
+  }
+
+  // Whether a marker follows some other character.
+  static bool has_inner_marker(std::string_view token) {
+    while (token.starts_with(kMarker)) token.remove_prefix(kMarker.size());
+    return token.find(kMarker) != std::string_view::npos;
   }
 
   void read_options(const JsonField& model) {
@@ -129,6 +136,8 @@ class ModelReader {
     options.fuse_unk = model.bool_or("fuse_unk", false);
     options.byte_fallback = model.bool_or("byte_fallback", false);
     options.ignore_merges = model.bool_or("ignore_merges", false);
+    options.splits_before_marker = !merges_across_marker_ && !options.ignore_merges &&
+                                   file_.vocabulary.find(kMarker) != Vocabulary::kNone;
     if (const auto unk = model.find("unk_token")) {
       options.unk_id = file_.vocabulary.find(unk->as_string());
       if (options.unk_id == Vocabulary::kNone) {
@@ -144,6 +153,7 @@ class ModelReader {
   std::string joined_;
   bool has_vocabulary_ = false;
   bool has_merges_ = false;
+  bool merges_across_marker_ = false;
 };
 
 AddedToken read_added_token(const JsonField& field) {

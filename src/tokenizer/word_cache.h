@@ -5,10 +5,12 @@
 // own.
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <memory>
+#include <new>
 #include <span>
 #include <string_view>
-#include <vector>
 
 namespace quire::tokenizer_internal {
 
@@ -31,7 +33,15 @@ class WordCache {
     std::uint32_t index;
   };
 
-  WordCache() : entries_(kEntries) {}
+  // Zeroed memory from the system becomes real page by page, so a cache that sees one short prompt
+  // stays small.
+  WordCache() : memory_(std::calloc(kEntries + 1, sizeof(Entry)), &std::free) {
+    std::size_t space = (kEntries + 1) * sizeof(Entry);
+    void* start = memory_.get();
+    if (start == nullptr) throw std::bad_alloc();
+    entries_ =
+        static_cast<Entry*>(std::align(alignof(Entry), kEntries * sizeof(Entry), start, space));
+  }
 
   // Requires 0 < word.size() <= kMaxBytes. Bytes up to `readable_end` may be read, which saves a
   // copy of the word wherever it is not at the very end of a text.
@@ -67,8 +77,9 @@ class WordCache {
   }
 
  private:
-  // 2 MB: within the second-level cache of current servers, and room for the words of most texts.
-  static constexpr int kLogEntries = 15;
+  // 8 MB. Measured on the 9 MB of WordNet's glosses, a text with unusually many words: 2 MB gives
+  // 52 MB/s, 4 MB 65, 8 MB 88.
+  static constexpr int kLogEntries = 17;
   static constexpr std::size_t kEntries = std::size_t{1} << kLogEntries;
 
   static std::uint32_t index_of(const Key& key) {
@@ -82,7 +93,8 @@ class WordCache {
                                       (64 - kLogEntries));
   }
 
-  std::vector<Entry> entries_;
+  std::unique_ptr<void, decltype(&std::free)> memory_;
+  Entry* entries_;
 };
 
 }  // namespace quire::tokenizer_internal
