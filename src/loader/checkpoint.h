@@ -1,6 +1,7 @@
 #pragma once
 // The tensors of a checkpoint folder: one model.safetensors, or shards with
-// model.safetensors.index.json.
+// model.safetensors.index.json. Where a folder has both, model.safetensors is read, as transformers
+// does.
 //
 // Files are mapped, never copied: a tensor is a view of the file, valid as long as the Checkpoint.
 // Every header is checked when the folder is opened (size, JSON, dtypes, shapes, offsets inside the
