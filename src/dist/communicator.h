@@ -1,9 +1,9 @@
 #pragma once
 // How the ranks of a group talk. An argument, never a global.
 //
-// Collectives are called by every rank of the group in the same order with tensors of the same shape.
-// Sums are taken in rank order, so a group of one size repeats itself bit for bit.
-// Thread safety: each rank has its own Communicator and calls it from its own thread.
+// Collectives are called by every rank of the group in the same order with tensors of the same
+// shape. Sums are taken in rank order, so a group of one size repeats itself bit for bit. Thread
+// safety: each rank has its own Communicator and calls it from its own thread.
 #include <memory>
 #include <vector>
 
@@ -26,7 +26,8 @@ class Communicator {
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
   virtual void barrier() = 0;
-  // Ends the group: ranks that wait in a collective, now or later, throw Error. For the rank that failed.
+  // Ends the group: ranks that wait in a collective, now or later, throw Error. For the rank that
+  // failed.
   virtual void abort() = 0;
 };
 

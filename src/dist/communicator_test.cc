@@ -14,6 +14,7 @@ namespace {
 void run_ranks(int size, const std::function<void(Communicator&, Stream&)>& body) {
   auto ranks = make_local_communicators(size);
   std::vector<std::thread> threads;
+  threads.reserve(ranks.size());
   for (auto& rank : ranks) {
     threads.emplace_back([&body, &rank] {
       ThreadPool pool(1);
@@ -102,7 +103,8 @@ TEST_P(LocalCommunicators, ManyCollectivesInARowStayInStep) {
       float value = static_cast<float>(i + comm.rank());
       comm.all_reduce_sum(stream, Tensor(&value, DType::kFloat32, {1}));
       const int n = comm.size();
-      ASSERT_EQ(value, static_cast<float>(i * n + n * (n - 1) / 2));
+      const int ranks_before = n * (n - 1) / 2;
+      ASSERT_EQ(value, static_cast<float>(i * n + ranks_before));
       if (i % 7 == 0) comm.barrier();
     }
   });

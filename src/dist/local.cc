@@ -190,6 +190,7 @@ std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size) {
   check(size >= 1, "a group has at least one rank");
   auto group = std::make_shared<Group>(size);
   std::vector<std::unique_ptr<Communicator>> ranks;
+  ranks.reserve(static_cast<size_t>(size));
   for (int rank = 0; rank < size; ++rank) {
     ranks.push_back(std::make_unique<LocalCommunicator>(group, rank));
   }

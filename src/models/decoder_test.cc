@@ -45,6 +45,7 @@ FillParameters dummy(uint64_t seed = 1) {
 
 std::vector<int32_t> some_tokens(int n) {
   std::vector<int32_t> tokens;
+  tokens.reserve(static_cast<size_t>(n));
   for (int i = 0; i < n; ++i) tokens.push_back((i * 37 + i * i * 11 + 5) % 101);
   return tokens;
 }

@@ -69,6 +69,7 @@ class TestRank {
     for (int64_t b = 0; b < num_blocks_; ++b)
       blocks.push_back(static_cast<int32_t>(num_blocks_ - 1 - b));
     std::vector<int64_t> slots;
+    slots.reserve(tokens.size());
     for (const int32_t p : positions) {
       slots.push_back(int64_t{blocks[static_cast<size_t>(p / kBlockSize)]} * kBlockSize +
                       p % kBlockSize);
