@@ -181,6 +181,16 @@ TEST(ChatTemplateLimits, StopHostileTemplates) {
       {"{{ (['x' * 100000] * 100000) | join }}", "max_string_bytes"},
       {"{{ '%999999999d' % 1 }}", "width"},
       {"{{ '{:999999999}'.format(1) }}", "width"},
+      {"{% set ns = namespace(t=()) %}{% for i in range(99) %}{% set ns.t = (ns.t, ns.t) %}{% "
+       "endfor %}"
+       "{{ {ns.t: 1} }}",
+       "max_steps"},
+      {"{% set s = 'x' * 9000000 %}{% for i in range(99999) %}{{ {s: 1, 'y': 2}[s] }}{% endfor %}",
+       "max_steps"},
+      {"{% set s = 'x' * 9000000 %}{{ s.startswith((s[1:] ~ 'y',) * 99999) }}", "max_steps"},
+      {"{{ ('a,' * 2000000).split(',') }}", "max_list_items"},
+      {"{{ ('a ' * 2000000).rsplit() }}", "max_list_items"},
+      {"{{ ('\\n' * 2000000).splitlines() }}", "max_list_items"},
       {"{{ range(999999999) | list }}", "100000"},
       {"{{ 9 ** 9999999 }}", "64-bit"},
       {"{{ 9223372036854775807 + 1 }}", "64-bit"},
@@ -191,6 +201,25 @@ TEST(ChatTemplateLimits, StopHostileTemplates) {
   for (const auto& [source, limit] : cases) {
     EXPECT_THAT(render_error(source), HasSubstr(limit)) << source.substr(0, 100);
   }
+}
+
+// Searches that are quadratic where they are written without care.
+TEST(ChatTemplateLimits, SearchingLongTextsIsLinear) {
+  const std::string set = "{% set text = 'a' * 4000000 %}{% set wanted = 'a' * 2000000 ~ 'b' %}";
+  EXPECT_EQ(
+      render(set +
+             "{{ wanted in text }}{{ text.find(wanted) }}{{ text.rfind('b' ~ wanted) }}"
+             "{{ text.count(wanted) }}{{ text.split(wanted) | length }}"
+             "{{ text.rsplit('b' ~ wanted) | length }}{{ text.replace(wanted, '') == text }}"),
+      "False-1-1011True");
+}
+
+TEST(ChatTemplateLimits, ExtremeCountsAreFine) {
+  EXPECT_EQ(render("{% set low = -9223372036854775807 - 1 %}{{ 'aba'.replace('a', 'c', low) }}"
+                   "{{ 'a,b'.split(',', low) }}{{ 'a b'.rsplit(none, low) }}{{ 'abc'[low:] }}"
+                   "{{ 'abc'[::low] }}{{ 'a'.center(low) }}{{ 'abc'.find('c', low, low) }}{{ 5 | "
+                   "round(low) }}"),
+            "cbc['a', 'b']['a', 'b']abcca-10");
 }
 
 TEST(ChatTemplateLimits, ValuesThatHoldThemselvesAreFreed) {

@@ -84,7 +84,7 @@ Items Interpreter::evaluate_children(const Expr& expr) {
 }
 
 Value Interpreter::evaluate_dict(const Expr& expr) {
-  DictBuilder dict(&runtime_);
+  DictBuilder dict(runtime_);
   for (std::size_t i = 0; i + 1 < expr.children.size(); i += 2) {
     const Value key = evaluate(*expr.children[i]);
     Value value = evaluate(*expr.children[i + 1]);

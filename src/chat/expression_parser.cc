@@ -15,32 +15,7 @@ bool is_compare(const Token& token) {
           token.text == ">" || token.text == ">=");
 }
 
-std::string describe(const Token& token) {
-  switch (token.kind) {
-    case TokenKind::kData:
-      return "text";
-    case TokenKind::kVariableBegin:
-      return "'{{'";
-    case TokenKind::kVariableEnd:
-      return "'}}'";
-    case TokenKind::kBlockBegin:
-      return "'{%'";
-    case TokenKind::kBlockEnd:
-      return "'%}'";
-    case TokenKind::kString:
-      return "a string";
-    case TokenKind::kEnd:
-      return "the end of the template";
-    default:
-      return "'" + token.text + "'";
-  }
-}
-
 }  // namespace
-
-void TokenStream::fail_expected(std::string_view what) const {
-  fail("expected " + std::string(what) + " but found " + describe(current()) + ".");
-}
 
 ExpressionParser::Nesting::Nesting(ExpressionParser& parser) : parser_(parser) {
   if (parser.nesting_ >= parser.max_nesting_) {
@@ -407,6 +382,9 @@ CallExprs ExpressionParser::parse_arguments() {
   CallExprs call;
   stream_.expect_op("(");
   while (!stream_.at_op(")")) {
+    if (call.positional.size() + call.keywords.size() >= kMaxArguments) {
+      stream_.fail("a call has more than " + std::to_string(kMaxArguments) + " arguments.");
+    }
     parse_argument(call);
     if (!stream_.skip_op(",")) break;
   }

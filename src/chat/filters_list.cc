@@ -92,13 +92,14 @@ Value filter_join(Interpreter& interpreter, const Value& subject, CallArgs& args
 Value filter_reverse(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader(runtime, "the filter 'reverse'", args).done();
+  if (subject.is_string()) {
+    auto back = std::make_shared<SliceObject>();
+    back->start = back->stop = Value::none();
+    back->step = Value::integer(-1);
+    return interpreter.get_slice(subject, Value(Kind::kSlice, std::move(back)));
+  }
   Items items = to_items(runtime, subject);
   std::reverse(items.begin(), items.end());
-  if (subject.is_string()) {
-    std::string text;
-    for (const Value& item : items) text += item.text();
-    return make_string(&runtime, std::move(text));
-  }
   if (subject.is(Kind::kIterator)) return make_list(&runtime, std::move(items));
   return make_iterator(&runtime, std::move(items));
 }
@@ -161,10 +162,10 @@ Value filter_unique(Interpreter& interpreter, const Value& subject, CallArgs& ar
   Items out;
   for_each(runtime, subject, [&](const Value& item) {
     Value key = sort_key(interpreter, item, attribute, case_sensitive);
-    if (!is_hashable(key)) {
+    if (!is_hashable(runtime, key)) {
       runtime.fail("the filter 'unique' cannot compare a " + std::string(type_name(key)) + ".");
     }
-    runtime.check_items(seen.size());
+    runtime.check_items(seen.size() + 1);
     if (seen.insert(std::move(key)).second) out.push_back(item);
     return true;
   });

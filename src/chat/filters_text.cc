@@ -104,7 +104,7 @@ Value filter_indent(Interpreter& interpreter, const Value& subject, CallArgs& ar
   TextBuilder out(runtime);
   if (first) out.append(indent);
   bool is_first = true;
-  for (std::string_view line : split_lines(text, false)) {
+  for (std::string_view line : split_lines(text, false, text.size())) {
     if (!is_first) {
       out.append("\n");
       if (blank || !line.empty()) out.append(indent);
@@ -169,7 +169,7 @@ Value filter_format(Interpreter& interpreter, const Value& subject, CallArgs& ar
   }
   Value values = make_tuple(&runtime, args.positional);
   if (!args.keywords.empty()) {
-    DictBuilder named(&runtime);
+    DictBuilder named(runtime);
     for (auto& [name, value] : args.keywords)
       named.set(make_string(&runtime, name), std::move(value));
     values = named.take();
@@ -292,6 +292,7 @@ std::string escape_html(std::string_view text) {
 std::string replace_all(Runtime& runtime, std::string_view text, std::string_view from,
                         std::string_view to, std::int64_t count) {
   TextBuilder out(runtime);
+  count = std::max<std::int64_t>(count, -1);
   std::size_t pos = 0;
   if (from.empty()) {
     // Before every character and at the end.
@@ -305,7 +306,7 @@ std::string replace_all(Runtime& runtime, std::string_view text, std::string_vie
   } else {
     runtime.work(text.size());
     for (; count != 0; --count) {
-      const std::size_t found = text.find(from, pos);
+      const std::size_t found = find_first(text, from, pos);
       if (found == std::string_view::npos) break;
       out.append(text.substr(pos, found - pos));
       out.append(to);

@@ -51,7 +51,7 @@ Value pair_part(Runtime& runtime, const Items& pair, std::size_t at) {
 Value make_dict(Interpreter& interpreter, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   if (args.positional.size() > 1) runtime.fail("dict() takes at most one positional argument.");
-  DictBuilder dict(&runtime);
+  DictBuilder dict(runtime);
   if (!args.positional.empty()) {
     const Value& source = args.positional[0];
     if (source.is(Kind::kDict)) {

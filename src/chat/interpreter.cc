@@ -16,6 +16,7 @@ constexpr std::size_t kScopeBytes = 96;
 
 const Value* Scope::find(std::string_view name) const {
   for (const Scope* scope = this; scope != nullptr; scope = scope->parent.get()) {
+    runtime->step(scope->variables.size() / 8);
     for (const auto& variable : scope->variables) {
       if (variable.first == name) return &variable.second;
     }
@@ -24,6 +25,7 @@ const Value* Scope::find(std::string_view name) const {
 }
 
 void Scope::set(std::string_view name, Value value) {
+  runtime->step(variables.size() / 8);
   for (auto& variable : variables) {
     if (variable.first == name) {
       variable.second = std::move(value);

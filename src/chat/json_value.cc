@@ -77,7 +77,7 @@ class Converter {
   }
 
   Value convert_object(const nlohmann::ordered_json& json, int depth) {
-    DictBuilder dict(&runtime_);
+    DictBuilder dict(runtime_);
     const std::size_t length = path_.size();
     for (const auto& [key, value] : json.items()) {
       // Keys may be long or broken: the path in messages stays short and valid.

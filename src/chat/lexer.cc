@@ -13,6 +13,9 @@
 namespace quire::chat_internal {
 namespace {
 
+// Longer than any name in use; bounds what a look-up compares.
+constexpr std::size_t kMaxNameBytes = 1000;
+
 // Newlines as "\n" only, and without the one at the end.
 std::string normalize_source(std::string_view source) {
   std::string out;
@@ -221,6 +224,9 @@ class Lexer {
       const char32_t c = next_code_point(source_, next);
       if (!is_name_start(c) && !is_decimal(c)) break;
       end = next;
+    }
+    if (end - pos_ > kMaxNameBytes) {
+      fail_at(line_, "a name is longer than " + std::to_string(kMaxNameBytes) + " bytes.");
     }
     add(TokenKind::kName, source_.substr(pos_, end - pos_));
     pos_ = end;

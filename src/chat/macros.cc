@@ -69,7 +69,7 @@ void Interpreter::bind_extra(const MacroNode& macro, CallArgs& args, std::size_t
     }
   }
   if (macro.uses_kwargs) {
-    DictBuilder rest(&runtime_);
+    DictBuilder rest(runtime_);
     for (auto& [name, value] : args.keywords)
       rest.set(make_string(&runtime_, name), std::move(value));
     scope_->set("kwargs", rest.take());

@@ -47,7 +47,7 @@ Value dict_get(Interpreter& interpreter, const Value& self, CallArgs& args) {
   const Value key = reader.required("key");
   const Value fallback = reader.next("default").value_or(Value::none());
   reader.done();
-  if (!is_hashable(key)) reader.fail_type("key", "hashable", key);
+  if (!is_hashable(runtime, key)) reader.fail_type("key", "hashable", key);
   runtime.step(1 + self.dict().entries.size() / 16);
   const Value* found = self.dict().find(key);
   return found == nullptr ? fallback : *found;

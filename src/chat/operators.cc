@@ -314,9 +314,9 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
                      ".");
       }
       runtime.work(container.text().size());
-      return container.text().find(item.text()) != std::string::npos;
+      return find_first(container.text(), item.text()) != std::string::npos;
     case Kind::kDict:
-      if (!is_hashable(item)) {
+      if (!is_hashable(runtime, item)) {
         runtime.fail("a " + std::string(type_name(item)) + " cannot be a dictionary's key.");
       }
       runtime.step(1 + container.dict().entries.size() / 16);
@@ -334,7 +334,7 @@ bool contains(Runtime& runtime, const Value& container, const Value& item) {
 
 std::optional<Value> get_item(Runtime& runtime, const Value& object, const Value& key) {
   if (object.is(Kind::kDict)) {
-    if (!is_hashable(key)) return std::nullopt;
+    if (!is_hashable(runtime, key)) return std::nullopt;
     runtime.step(1 + object.dict().entries.size() / 16);
     const Value* found = object.dict().find(key);
     return found == nullptr ? std::nullopt : std::optional(*found);

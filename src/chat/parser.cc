@@ -217,6 +217,9 @@ class TemplateParser {
     stream_.expect_op("(");
     while (!stream_.at_op(")")) {
       if (!macro.parameters.empty()) stream_.expect_op(",");
+      if (macro.parameters.size() >= kMaxArguments) {
+        stream_.fail("a macro has more than " + std::to_string(kMaxArguments) + " parameters.");
+      }
       macro.parameters.push_back(parse_plain_name());
       if (stream_.skip_op("=")) {
         macro.defaults.push_back(expressions_.parse_expression());

@@ -11,6 +11,9 @@
 
 namespace quire::chat_internal {
 
+// The most arguments of a call and parameters of a macro.
+inline constexpr std::size_t kMaxArguments = 255;
+
 // The tokens and where the parser stands in them.
 class TokenStream {
  public:

@@ -35,30 +35,41 @@ Value strip_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   return text_value(interpreter, std::string(strip(self.text(), &wanted, left, right)));
 }
 
-// Parts between runs of whitespace, at most `limit` + 1 of them (any number where negative).
-std::vector<std::string_view> split_space(std::string_view text, std::int64_t limit) {
-  std::vector<std::string_view> parts;
+// How a text is split. At most `limit` cuts, or any number where it is negative; more than
+// `max_parts` parts end it early, as they are too many anyway.
+struct SplitBounds {
+  std::int64_t limit = -1;
+  std::size_t max_parts = 0;
+
+  bool more(std::size_t parts) const {
+    return (limit < 0 || parts < static_cast<std::size_t>(limit)) && parts <= max_parts;
+  }
+};
+
+using Parts = std::vector<std::string_view>;
+
+// Between runs of whitespace.
+Parts split_space(std::string_view text, SplitBounds bounds) {
+  Parts parts;
   text = strip(text, nullptr, true, false);
   while (!text.empty()) {
-    std::size_t end = 0;
+    std::size_t end = bounds.more(parts.size()) ? 0 : text.size();
     while (end < text.size()) {
       std::size_t next = end;
       if (is_space(next_code_point(text, next))) break;
       end = next;
     }
-    if (limit == 0) end = text.size();
     parts.push_back(text.substr(0, end));
     text = strip(text.substr(end), nullptr, true, false);
-    --limit;
   }
   return parts;
 }
 
-std::vector<std::string_view> rsplit_space(std::string_view text, std::int64_t limit) {
-  std::vector<std::string_view> parts;
+Parts rsplit_space(std::string_view text, SplitBounds bounds) {
+  Parts parts;
   text = strip(text, nullptr, false, true);
   while (!text.empty()) {
-    std::size_t start = text.size();
+    std::size_t start = bounds.more(parts.size()) ? text.size() : 0;
     while (start > 0) {
       std::size_t before = start - 1;
       while ((static_cast<unsigned char>(text[before]) & 0xc0) == 0x80) --before;
@@ -66,20 +77,17 @@ std::vector<std::string_view> rsplit_space(std::string_view text, std::int64_t l
       if (is_space(next_code_point(text, at))) break;
       start = before;
     }
-    if (limit == 0) start = 0;
     parts.push_back(text.substr(start));
     text = strip(text.substr(0, start), nullptr, false, true);
-    --limit;
   }
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-std::vector<std::string_view> split_on(std::string_view text, std::string_view separator,
-                                       std::int64_t limit) {
-  std::vector<std::string_view> parts;
-  while (limit-- != 0) {
-    const std::size_t found = text.find(separator);
+Parts split_on(std::string_view text, std::string_view separator, SplitBounds bounds) {
+  Parts parts;
+  while (bounds.more(parts.size())) {
+    const std::size_t found = find_first(text, separator);
     if (found == std::string_view::npos) break;
     parts.push_back(text.substr(0, found));
     text.remove_prefix(found + separator.size());
@@ -88,21 +96,20 @@ std::vector<std::string_view> split_on(std::string_view text, std::string_view s
   return parts;
 }
 
-std::vector<std::string_view> rsplit_on(std::string_view text, std::string_view separator,
-                                        std::int64_t limit) {
-  std::vector<std::string_view> parts;
-  while (limit-- != 0) {
-    const std::size_t found = text.rfind(separator);
-    if (found == std::string_view::npos) break;
-    parts.push_back(text.substr(found + separator.size()));
-    text = text.substr(0, found);
+// Splits the reversed text, so that the search stays linear from the right too.
+Parts rsplit_on(std::string_view text, std::string_view separator, SplitBounds bounds) {
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_separator(separator.rbegin(), separator.rend());
+  Parts parts = split_on(reversed_text, reversed_separator, bounds);
+  for (std::string_view& part : parts) {
+    const auto offset = static_cast<std::size_t>(part.data() - reversed_text.data());
+    part = text.substr(text.size() - offset - part.size(), part.size());
   }
-  parts.push_back(text);
   std::reverse(parts.begin(), parts.end());
   return parts;
 }
 
-Value to_list(Interpreter& interpreter, const std::vector<std::string_view>& parts) {
+Value to_list(Interpreter& interpreter, const Parts& parts) {
   interpreter.runtime().check_items(parts.size());
   Items items;
   items.reserve(parts.size());
@@ -115,24 +122,25 @@ Value split_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "split()", args);
   const auto separator = reader.next("sep");
-  const std::int64_t limit = reader.integer("maxsplit", -1);
+  const SplitBounds bounds{reader.integer("maxsplit", -1), runtime.limits().max_list_items};
   reader.done();
   runtime.work(self.text().size());
   if (!separator || separator->is_none()) {
-    return to_list(interpreter,
-                   from_right ? rsplit_space(self.text(), limit) : split_space(self.text(), limit));
+    return to_list(interpreter, from_right ? rsplit_space(self.text(), bounds)
+                                           : split_space(self.text(), bounds));
   }
   if (!separator->is_string()) reader.fail_type("sep", "a string", *separator);
   if (separator->text().empty()) runtime.fail("the separator of split() must not be empty.");
-  return to_list(interpreter, from_right ? rsplit_on(self.text(), separator->text(), limit)
-                                         : split_on(self.text(), separator->text(), limit));
+  return to_list(interpreter, from_right ? rsplit_on(self.text(), separator->text(), bounds)
+                                         : split_on(self.text(), separator->text(), bounds));
 }
 
 Value text_splitlines(Interpreter& interpreter, const Value& self, CallArgs& args) {
   ArgReader reader(interpreter.runtime(), "splitlines()", args);
   const bool keep = reader.boolean("keepends", false);
   reader.done();
-  return to_list(interpreter, split_lines(self.text(), keep));
+  return to_list(interpreter,
+                 split_lines(self.text(), keep, interpreter.runtime().limits().max_list_items));
 }
 
 template <bool from_right>
@@ -143,7 +151,7 @@ Value partition_text(Interpreter& interpreter, const Value& self, CallArgs& args
   reader.done();
   if (separator.empty()) runtime.fail("the separator of partition() must not be empty.");
   const std::string& text = self.text();
-  const std::size_t at = from_right ? text.rfind(separator) : text.find(separator);
+  const std::size_t at = from_right ? find_last(text, separator) : find_first(text, separator);
   const Value empty = text_value(interpreter, "");
   if (at == std::string::npos) {
     return make_tuple(&runtime, from_right ? Items{empty, empty, self} : Items{self, empty, empty});
@@ -187,6 +195,7 @@ Value has_affix(Interpreter& interpreter, const Value& self, CallArgs& args) {
   reader.done();
   const auto matches = [&](const Value& part) {
     if (!part.is_string()) reader.fail_type("prefix", "a string or a tuple of strings", part);
+    runtime.work(std::min(part.text().size(), text.size()));
     return is_valid && (at_end ? text.ends_with(part.text()) : text.starts_with(part.text()));
   };
   if (!affix.is(Kind::kTuple)) return Value::boolean(matches(affix));
@@ -203,8 +212,8 @@ Value find_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   runtime.work(self.text().size());
   const std::string_view text = take_range(reader, self.text(), is_valid);
   const std::size_t at = !is_valid    ? std::string_view::npos
-                         : from_right ? text.rfind(wanted)
-                                      : text.find(wanted);
+                         : from_right ? find_last(text, wanted)
+                                      : find_first(text, wanted);
   if (at == std::string_view::npos) {
     if (must_exist) runtime.fail("index() does not find the text in the string.");
     return Value::integer(-1);
@@ -224,8 +233,8 @@ Value text_count(Interpreter& interpreter, const Value& self, CallArgs& args) {
   if (!is_valid) return Value::integer(0);
   if (wanted.empty()) return Value::integer(static_cast<std::int64_t>(count_code_points(text)) + 1);
   std::int64_t count = 0;
-  for (std::size_t at = text.find(wanted); at != std::string_view::npos;
-       at = text.find(wanted, at + wanted.size())) {
+  for (std::size_t at = find_first(text, wanted); at != std::string_view::npos;
+       at = find_first(text, wanted, at + wanted.size())) {
     ++count;
   }
   return Value::integer(count);

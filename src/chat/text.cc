@@ -6,6 +6,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <cstring>
 
 namespace quire::chat_internal {
 namespace {
@@ -223,6 +224,23 @@ bool is_lower(char32_t c) {
   return category(c) == UTF8PROC_CATEGORY_LL;
 }
 
+std::size_t find_first(std::string_view text, std::string_view wanted, std::size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  const std::string_view rest = text.substr(from);
+  if (wanted.empty()) return from;
+  const void* found = memmem(rest.data(), rest.size(), wanted.data(), wanted.size());
+  if (found == nullptr) return std::string_view::npos;
+  return static_cast<std::size_t>(static_cast<const char*>(found) - text.data());
+}
+
+std::size_t find_last(std::string_view text, std::string_view wanted) {
+  if (wanted.size() <= 16) return text.rfind(wanted);  // short enough to be linear
+  const std::string reversed_text(text.rbegin(), text.rend());
+  const std::string reversed_wanted(wanted.rbegin(), wanted.rend());
+  const std::size_t found = find_first(reversed_text, reversed_wanted);
+  return found == std::string_view::npos ? found : text.size() - found - wanted.size();
+}
+
 std::string_view strip(std::string_view text, const std::string_view* chars, bool left,
                        bool right) {
   std::vector<char32_t> wanted;
@@ -402,10 +420,11 @@ std::string json_quote(std::string_view text, bool ensure_ascii) {
   return out;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends,
+                                          std::size_t max_parts) {
   std::vector<std::string_view> lines;
   std::size_t line_start = 0;
-  for (std::size_t pos = 0; pos < text.size();) {
+  for (std::size_t pos = 0; pos < text.size() && lines.size() <= max_parts;) {
     const std::size_t end = pos;
     const char32_t c = next_code_point(text, pos);
     const bool ends_line = (c >= 0x0a && c <= 0x0d) || (c >= 0x1c && c <= 0x1e) || c == 0x85 ||

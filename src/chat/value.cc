@@ -4,7 +4,6 @@
 #include <cmath>
 #include <compare>
 
-#include "chat/lexer.h"
 #include "chat/text.h"
 
 namespace quire::chat_internal {
@@ -155,6 +154,7 @@ void DictObject::set(const Value& key, Value value) {
 }
 
 Value* NamespaceObject::find(std::string_view name) {
+  if (runtime != nullptr) runtime->step(attributes.size() / 8);
   const auto found = std::find_if(attributes.begin(), attributes.end(),
                                   [&](const auto& entry) { return entry.first == name; });
   return found == attributes.end() ? nullptr : &found->second;
@@ -215,23 +215,17 @@ Value make_function(Runtime* runtime, std::string name,
 }
 
 void DictBuilder::set(const Value& key, Value value) {
-  if (!is_hashable(key)) {
-    const std::string message =
-        "a " + std::string(type_name(key)) + " cannot be a dictionary's key.";
-    if (runtime_ == nullptr) fail_at(1, message);
-    runtime_->fail(message);
+  if (!is_hashable(runtime_, key)) {
+    runtime_.fail("a " + std::string(type_name(key)) + " cannot be a dictionary's key.");
   }
   dict_->depth = std::max({dict_->depth, key.depth() + 1, value.depth() + 1});
-  if (runtime_ != nullptr) {
-    runtime_->step();
-    runtime_->check_items(dict_->entries.size() + 1);
-    runtime_->check_depth(dict_->depth);
-  }
+  runtime_.check_items(dict_->entries.size() + 1);
+  runtime_.check_depth(dict_->depth);
   dict_->set(key, std::move(value));
 }
 
 Value DictBuilder::take() {
-  dict_->charge(runtime_,
+  dict_->charge(&runtime_,
                 kObjectBytes + dict_->entries.size() * (2 * sizeof(Value) + kIndexEntryBytes));
   return Value(Kind::kDict, std::move(dict_));
 }
@@ -282,15 +276,20 @@ std::string_view type_name(const Value& value) {
   return "object";
 }
 
-bool is_hashable(const Value& value) {
+bool is_hashable(Runtime& runtime, const Value& value) {
+  runtime.step();
   switch (value.kind()) {
     case Kind::kList:
     case Kind::kDict:
     case Kind::kView:
     case Kind::kSlice:
       return false;
+    case Kind::kString:
+      runtime.work(value.text().size());
+      return true;
     case Kind::kTuple:
-      return std::all_of(value.items().begin(), value.items().end(), is_hashable);
+      return std::all_of(value.items().begin(), value.items().end(),
+                         [&](const Value& item) { return is_hashable(runtime, item); });
     default:
       return true;
   }
@@ -306,6 +305,8 @@ bool truthy(const Value& value) {
       return value.as_int() != 0;
     case Kind::kFloat:
       return value.as_double() != 0;
+    case Kind::kString:
+      return !value.text().empty();
     default:
       return length(value).value_or(1) != 0;
   }

@@ -227,14 +227,14 @@ Value make_view(Runtime* runtime, ViewKind kind, Items items);
 // Builds a dictionary, which is immutable once taken.
 class DictBuilder {
  public:
-  explicit DictBuilder(Runtime* runtime)
+  explicit DictBuilder(Runtime& runtime)
       : runtime_(runtime), dict_(std::make_shared<DictObject>()) {}
   // Throws where the key is not hashable.
   void set(const Value& key, Value value);
   Value take();
 
  private:
-  Runtime* runtime_;
+  Runtime& runtime_;
   std::shared_ptr<DictObject> dict_;
 };
 
@@ -242,7 +242,8 @@ class DictBuilder {
 
 // Python's name of the type, e.g. "dict".
 std::string_view type_name(const Value& value);
-bool is_hashable(const Value& value);
+// Whether `value` may be a dictionary's key. Counts its size as work, since look-ups compare it.
+bool is_hashable(Runtime& runtime, const Value& value);
 bool truthy(const Value& value);
 // Exact order of an int and a float, either way round; unordered where one is NaN.
 std::partial_ordering compare_numbers(const Value& a, const Value& b);

@@ -206,7 +206,10 @@ class JsonWriter {
 }  // namespace
 
 std::string to_text(Runtime& runtime, const Value& value) {
-  if (value.is_string()) return value.text();
+  if (value.is_string()) {
+    runtime.work(value.text().size());
+    return value.text();
+  }
   if (value.is_undefined()) return "";
   return repr(runtime, value);
 }
