@@ -139,15 +139,15 @@ TEST(Tokenizer, RefusesIdsOutOfRange) {
 }
 
 TEST(Tokenizer, LongRunsTakeNoQuadraticTime) {
-  // Quadratic time would take hours here, not milliseconds.
+  // Quadratic time would take minutes here, not milliseconds.
   json file = small_file();
   json& vocabulary = file["model"]["vocab"];
   file["model"]["merges"] = json::array();
   vocabulary = {{"a", 0}, {"b", 1}, {"Ġ", 2}, {"aa", 3}, {"aaaa", 4}};
   file["model"]["merges"] = {"a a", "aa aa"};
   const Tokenizer t = make(file);
-  EXPECT_EQ(t.encode(std::string(4'000'000, 'a')).size(), 1'000'000u);
-  EXPECT_EQ(t.encode(std::string(4'000'000, 'b')).size(), 4'000'000u);
+  EXPECT_EQ(t.encode(std::string(1'000'000, 'a')).size(), 250'000u);
+  EXPECT_EQ(t.encode(std::string(1'000'000, 'b')).size(), 1'000'000u);
 }
 
 TEST(Tokenizer, EncodesFromManyThreads) {
