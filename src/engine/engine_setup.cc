@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdlib>
 
+#include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "hub/model_path.h"
 #include "quire/error.h"
@@ -76,6 +78,19 @@ int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& mode
   return *config.max_model_len;
 }
 
+// The CPU's best instruction set, or a lesser one for tests and comparisons.
+Isa choose_isa() {
+  const char* name = std::getenv("QUIRE_CPU_ISA");
+  if (name == nullptr || *name == '\0') return best_isa();
+  const std::optional<Isa> isa = isa_from_name(name);
+  require(
+      isa && supports(*isa),
+      fmt::format("QUIRE_CPU_ISA is \"{}\"; expected scalar, avx2 or avx512, and this CPU supports "
+                  "none better than {}.",
+                  name, name_of(best_isa())));
+  return *isa;
+}
+
 // Threads of each rank.
 int choose_threads(EngineConfig& config) {
   const int ranks = config.tensor_parallel_size;
@@ -114,6 +129,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
   request.available_bytes = available_memory();
+  request.threads_per_rank = choose_threads(config);
   setup.plan = make_memory_plan(request);
   setup.plan.model = config.model;
   config.dtype = name_of(request.model.dtype);
@@ -130,7 +146,8 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   runner.load_format = config.load_format;
   runner.seed = config.seed;
   setup.executor.tensor_parallel_size = config.tensor_parallel_size;
-  setup.executor.threads_per_rank = choose_threads(config);
+  setup.executor.threads_per_rank = request.threads_per_rank;
+  setup.executor.isa = choose_isa();
   setup.executor.on_progress = config.on_progress;
 
   SchedulerConfig& scheduler = setup.scheduler;

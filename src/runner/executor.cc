@@ -83,7 +83,7 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
     const int index = rank.comm->rank();
     pool.emplace(options.threads_per_rank,
                  cpus_of_rank(index, options.threads_per_rank, options.tensor_parallel_size));
-    stream.emplace(*pool);
+    stream.emplace(*pool, options.isa);
     runner.emplace(options.runner, *rank.comm, *stream);
     runner->load(checkpoint, index == 0 ? options.on_progress : ProgressCallback());
   } catch (...) {

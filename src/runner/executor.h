@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu_features.h"
 #include "loader/checkpoint.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
@@ -19,6 +20,7 @@ struct ExecutorOptions {
   RunnerOptions runner;
   int tensor_parallel_size = 1;
   int threads_per_rank = 1;
+  Isa isa = Isa::kScalar;  // one that the CPU supports
   ProgressCallback on_progress;
 };
 

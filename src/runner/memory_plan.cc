@@ -8,6 +8,7 @@
 #include <string>
 
 #include "models/registry.h"
+#include "ops/scratch.h"
 #include "quire/error.h"
 #include "runner/kv_cache.h"
 
@@ -41,6 +42,20 @@ int64_t bytes_per_block(const PlanRequest& request) {
                                       request.kv_cache_dtype, request.block_size);
   }
   return bytes;
+}
+
+// What the ops of one rank use for themselves.
+int64_t scratch_bytes(const PlanRequest& request) {
+  const ModelConfig& config = request.model.config;
+  ops::ScratchNeeds needs;
+  needs.max_num_tokens = max_step_tokens(request);
+  needs.max_in_features = std::max(
+      {config.hidden_size, config.intermediate_size, config.num_attention_heads * config.head_dim});
+  needs.heads_per_kv_head =
+      static_cast<int>(config.num_attention_heads / config.num_key_value_heads);
+  needs.head_dim = static_cast<int>(config.head_dim);
+  needs.num_threads = request.threads_per_rank;
+  return static_cast<int64_t>(ops::max_scratch_bytes(needs));
 }
 
 // The longest sequence that `blocks` hold, as advice for a message.
@@ -82,6 +97,23 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
   return given ? blocks : std::min(blocks, most);
+}
+
+// What a container's limit (cgroup v2) leaves; nothing where there is none. File pages that were
+// not used lately are given up when memory is needed, so they count as free.
+std::optional<int64_t> left_in_container() {
+  int64_t limit = 0;
+  int64_t used = 0;
+  std::ifstream limit_file("/sys/fs/cgroup/memory.max");  // a number, or "max"
+  std::ifstream used_file("/sys/fs/cgroup/memory.current");
+  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
+  std::ifstream stat("/sys/fs/cgroup/memory.stat");
+  std::string key;
+  int64_t value = 0;
+  while (stat >> key >> value) {
+    if (key == "inactive_file") used -= value;
+  }
+  return std::max<int64_t>(0, limit - used);
 }
 
 }  // namespace
@@ -129,6 +161,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.buffers.push_back(
       {"activations", arena,
        fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
+  plan.buffers.push_back({"scratch", scratch_bytes(request) * request.model.size,
+                          fmt::format("packed inputs and attention tiles of {} threads{}",
+                                      request.threads_per_rank * request.model.size, ranks)});
   int64_t other = 0;
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {
@@ -170,12 +205,8 @@ int64_t available_memory() {
     std::getline(meminfo, unit);
     if (key == "MemAvailable:") available = value * 1024;
   }
-  // A container's limit (cgroup v2); "max" where there is none.
-  int64_t limit = 0;
-  int64_t used = 0;
-  if (std::ifstream("/sys/fs/cgroup/memory.max") >> limit &&
-      std::ifstream("/sys/fs/cgroup/memory.current") >> used) {
-    available = std::min(available, std::max<int64_t>(0, limit - used));
+  if (const std::optional<int64_t> left = left_in_container()) {
+    available = std::min(available, *left);
   }
   if (available == kUnknown) {
     throw Error(

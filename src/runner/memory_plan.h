@@ -22,6 +22,7 @@ struct PlanRequest {
   std::optional<int64_t> num_blocks_override;
   std::optional<int64_t> kv_cache_memory_bytes;
   int64_t available_bytes = 0;  // free memory
+  int threads_per_rank = 1;
 };
 
 // Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit,

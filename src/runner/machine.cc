@@ -1,0 +1,16 @@
+#include "runner/machine.h"
+
+#include "base/thread_pool.h"
+#include "core/stream.h"
+#include "ops/machine_ceilings.h"
+
+namespace quire {
+
+MachineLimits measure_machine(int threads, DType dtype) {
+  ThreadPool pool(threads, {});
+  Stream stream(pool);
+  const ops::MachineCeilings ceilings = ops::measure_ceilings(stream, dtype);
+  return {ceilings.read_gb_s, ceilings.peak_gflops};
+}
+
+}  // namespace quire
