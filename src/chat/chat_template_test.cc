@@ -234,6 +234,7 @@ TEST(ChatTemplate, RendersFromManyThreads) {
       "{% for m in messages %}{{ m.role ~ 'x' * 3 }}{% endfor %}{{ 'a' 'b' }}");
   std::vector<std::thread> threads;
   std::vector<std::string> texts(4);
+  threads.reserve(texts.size());
   for (std::string& text : texts) {
     threads.emplace_back([&shared, &text] {
       for (int i = 0; i < 200; ++i) text = shared.render(chat());

@@ -1,4 +1,6 @@
 // Expressions.
+#include <compare>
+
 #include "chat/builtins.h"
 #include "chat/interpreter.h"
 #include "chat/operators.h"
@@ -116,10 +118,8 @@ Value Interpreter::call(const Value& callee, CallArgs& args) {
   const Runtime::Level level(runtime_);
   runtime_.step();
   switch (callee.kind()) {
-    case Kind::kFunction: {
-      const auto keep_alive = callee.object();
+    case Kind::kFunction:
       return callee.function().call(*this, args);
-    }
     case Kind::kObject:
       return callee.attributes().call(*this, args);
     case Kind::kUndefined:
@@ -199,7 +199,9 @@ bool Interpreter::compare(const std::string& op, const Value& left, const Value&
   if (op == "not in") return !contains(runtime_, right, left);
   if (left.is_number() && right.is_number()) {
     const auto order = compare_numbers(left, right);
-    return op == "<" ? order < 0 : op == "<=" ? order <= 0 : op == ">" ? order > 0 : order >= 0;
+    if (op == "<") return std::is_lt(order);
+    if (op == "<=") return std::is_lteq(order);
+    return op == ">" ? std::is_gt(order) : std::is_gteq(order);
   }
   if (op == "<") return less(runtime_, left, right);
   if (op == ">") return less(runtime_, right, left);

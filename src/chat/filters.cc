@@ -56,7 +56,7 @@ Value filter_abs(Interpreter& interpreter, const Value& subject, CallArgs& args)
 Value filter_int(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "the filter 'int'", args);
-  const Value fallback = reader.next("default").value_or(Value::integer(0));
+  Value fallback = reader.next("default").value_or(Value::integer(0));
   const std::int64_t base = reader.integer("base", 10);
   reader.done();
   if (base != 0 && (base < 2 || base > 36))
@@ -80,7 +80,7 @@ Value filter_int(Interpreter& interpreter, const Value& subject, CallArgs& args)
 Value filter_float(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "the filter 'float'", args);
-  const Value fallback = reader.next("default").value_or(Value::number(0));
+  Value fallback = reader.next("default").value_or(Value::number(0));
   reader.done();
   if (subject.is_number()) return Value::number(subject.as_double());
   if (subject.is_undefined()) runtime.fail(subject.undefined_reason() + ".");

@@ -20,7 +20,7 @@ int depth_of(const Items& items) {
 }
 
 template <typename T>
-Value make_items(Runtime* runtime, Kind kind, Items items) {
+Value make_items(Runtime* runtime, Kind kind, Items&& items) {
   auto object = std::make_shared<T>();
   object->depth = depth_of(items);
   if (runtime != nullptr) {
@@ -100,7 +100,7 @@ bool KeyLess::operator()(const Value& a, const Value& b) const {
   switch (rank) {
     case 1: {
       const auto order = compare_numbers(a, b);
-      if (order != std::partial_ordering::unordered) return order < 0;
+      if (order != std::partial_ordering::unordered) return std::is_lt(order);
       return std::isnan(a.as_double()) && !std::isnan(b.as_double());
     }
     case 2:
@@ -312,10 +312,19 @@ bool truthy(const Value& value) {
   }
 }
 
+namespace {
+
+std::partial_ordering reversed(std::partial_ordering order) {
+  if (std::is_lt(order)) return std::partial_ordering::greater;
+  return std::is_gt(order) ? std::partial_ordering::less : order;
+}
+
+}  // namespace
+
 std::partial_ordering compare_numbers(const Value& a, const Value& b) {
   if (a.is_integer() && b.is_integer()) return a.as_int() <=> b.as_int();
   if (!a.is_integer() && !b.is_integer()) return a.as_double() <=> b.as_double();
-  if (b.is_integer()) return 0 <=> compare_numbers(b, a);
+  if (b.is_integer()) return reversed(compare_numbers(b, a));
   const double number = b.as_double();
   if (std::isnan(number)) return std::partial_ordering::unordered;
   // 2^63: beyond it every float is beyond every int.
@@ -324,7 +333,7 @@ std::partial_ordering compare_numbers(const Value& a, const Value& b) {
   if (number < -kEdge) return std::partial_ordering::greater;
   const double whole = std::floor(number);
   const auto order = a.as_int() <=> static_cast<std::int64_t>(whole);
-  if (order != 0) return order;
+  if (std::is_neq(order)) return order;
   return whole < number ? std::partial_ordering::less : std::partial_ordering::equivalent;
 }
 
@@ -348,7 +357,7 @@ bool equal_dicts(Runtime& runtime, const DictObject& a, const DictObject& b) {
 
 bool equal(Runtime& runtime, const Value& a, const Value& b) {
   runtime.step();
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) == 0;
+  if (a.is_number() && b.is_number()) return std::is_eq(compare_numbers(a, b));
   if (a.kind() != b.kind()) return false;
   const Runtime::Level level(runtime);
   switch (a.kind()) {
@@ -372,7 +381,7 @@ bool equal(Runtime& runtime, const Value& a, const Value& b) {
 
 bool less(Runtime& runtime, const Value& a, const Value& b) {
   runtime.step();
-  if (a.is_number() && b.is_number()) return compare_numbers(a, b) < 0;
+  if (a.is_number() && b.is_number()) return std::is_lt(compare_numbers(a, b));
   if (a.is_undefined()) runtime.fail(a.undefined_reason() + ".");
   if (b.is_undefined()) runtime.fail(b.undefined_reason() + ".");
   if (a.kind() == b.kind() && a.is_string()) {

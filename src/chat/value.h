@@ -4,6 +4,7 @@
 // Values are immutable but for namespaces, iterators and loop state, as in Hugging Face's sandbox,
 // so copies share. Heap objects made with a Runtime are charged to it and must die before it;
 // constants of the template are made without one and may be shared by threads.
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <map>
