@@ -52,6 +52,11 @@ function(quire_library folder)
     elseif(source MATCHES "_avx512\\.cc$")
       set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
         "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx512bf16;-mavx512vnni;-mfma;-mf16c")
+      # GCC 12 warns of its own intrinsics (GCC bug 105593).
+      if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS
+          -Wno-uninitialized -Wno-maybe-uninitialized)
+      endif()
     endif()
   endforeach()
   if(tests AND QUIRE_BUILD_TESTS)
