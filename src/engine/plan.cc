@@ -61,6 +61,11 @@ std::vector<std::string> list_files(const std::filesystem::path& folder) {
   return files;
 }
 
+bool has_weights(const std::filesystem::path& folder) {
+  return std::filesystem::exists(folder / "model.safetensors") ||
+         std::filesystem::exists(folder / "model.safetensors.index.json");
+}
+
 void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     int64_t elements = 1;
@@ -104,7 +109,8 @@ ModelInfo inspect(const std::string& name) {
   if (info.has_tokenizer) info.tokenizer_vocab_size = Tokenizer::from_folder(folder).vocab_size();
   info.has_chat_template = ChatTemplate::exists_in(folder);
   info.files = list_files(folder);
-  add_tensors(Checkpoint::open(folder), info);
+  // A config alone can be planned, and run with random weights.
+  if (has_weights(folder)) add_tensors(Checkpoint::open(folder), info);
   return info;
 }
 
