@@ -5,7 +5,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <exception>
 #include <memory>
 #include <new>
@@ -26,16 +25,6 @@ constexpr const char* kExamples = R"(Examples:
   quire plan Qwen/Qwen3-0.6B                     what it would take of memory
 
 'quire COMMAND --help' explains a command.)";
-
-void print_error(Terminal& terminal, const std::string& message) {
-  // One line, whatever a file's name or a parser's message holds.
-  std::string line = message;
-  std::replace(line.begin(), line.end(), '\n', ' ');
-  terminal.out.flush();
-  terminal.err << "quire: " << styled("error:", Style::kRed, terminal.err_colours) << ' ' << line
-               << '\n';
-  terminal.err.flush();
-}
 
 // The deepest subcommand that was chosen.
 const CLI::App* chosen(const CLI::App* app) {
@@ -60,15 +49,17 @@ std::vector<std::string> option_names(const CLI::App& app) {
 std::string usage_message(const CLI::App& root, const CLI::ParseError& error) {
   const CLI::App* app = chosen(&root);
   std::string message = error.what();
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
-    const std::vector<std::string> extras = app->remaining();
-    const std::string& extra = extras.empty() ? message : extras.front();
+  // A mistyped command is also a missing one, and only the first is worth saying.
+  const bool unexpected = dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr ||
+                          dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+  if (const std::vector<std::string> extras = app->remaining(); unexpected && !extras.empty()) {
+    const std::string& extra = extras.front();
     if (extra.starts_with('-')) {
       message = fmt::format("there is no option {}{}", extra,
                             did_you_mean(extra.substr(0, extra.find('=')), option_names(*app)));
-    } else if (app == &root) {
+    } else if (!app->get_subcommands({}).empty()) {
       std::vector<std::string> commands;
-      for (const CLI::App* command : root.get_subcommands({})) {
+      for (const CLI::App* command : app->get_subcommands({})) {
         commands.push_back(command->get_name());
       }
       message = fmt::format("there is no command {}{}", extra, did_you_mean(extra, commands));
@@ -109,7 +100,8 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   try {
     root.parse(std::vector<std::string>(arguments.rbegin(), arguments.rend()));
   } catch (const CLI::CallForHelp&) {
-    terminal.out << chosen(&root)->help("", CLI::AppFormatMode::Normal);
+    const CLI::App* app = chosen(&root);
+    terminal.out << app->help(app == &root ? "" : full_name(app->get_parent()));
     flush(terminal);
     return kExitOk;
   } catch (const CLI::CallForVersion& call) {

@@ -82,9 +82,7 @@ int Repl::run() {
     try {
       if (!handle(entry.line)) break;
     } catch (const Error& error) {
-      flush(terminal_);
-      terminal_.err << "quire: " << styled("error:", Style::kRed, terminal_.err_colours) << ' '
-                    << error.what() << '\n';
+      print_error(terminal_, error.what());
       failed_ = true;
     }
     if (interrupted_ && !interactive_) return kExitInterrupted;

@@ -49,8 +49,7 @@ OptionInfo describe(const CLI::Option& option) {
   info.takes_value = option.get_type_size_max() > 0 && option.get_items_expected_max() > 0;
   const std::string type = option.get_type_name();
   if (info.takes_value && type.find('|') != std::string::npos) {
-    // CLI11 adds the list it checks against to the name: "auto|cpu:{auto,cpu}".
-    info.values = split(type.substr(0, type.find(':')), '|');
+    info.values = split(type, '|');
   }
   info.takes_file = type == "FILE";
   return info;
@@ -63,7 +62,7 @@ void collect(const CLI::App& app, const std::string& path, std::vector<CommandIn
   for (const CLI::Option* option : app.get_options()) {
     if (option->get_positional()) {
       command.takes_folder = command.takes_folder || option->get_name() == "MODEL";
-    } else {
+    } else if (!option->get_group().empty()) {  // help hides those without
       command.options.push_back(describe(*option));
     }
   }

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <limits>
 
+#include "cli/option_helpers.h"
 #include "cli/usage_error.h"
 #include "hub/model_path.h"
 
@@ -86,23 +87,23 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
   add_count(
       app, "--max-model-len", 1, [&config](int64_t value) { config.max_model_len = value; },
       "Tokens of a prompt and its output together, e.g. 8K [the model's]");
-  app.add_flag("--enable-prefix-caching,!--no-enable-prefix-caching", config.enable_prefix_caching,
-               "Reuse the KV cache of prompts that begin alike [on]")
-      ->group(kGroup);
-  app.add_flag("--async-scheduling,!--no-async-scheduling", config.async_scheduling,
-               "Schedule the next step while one runs; the tokens are the same [on]")
-      ->group(kGroup);
+  add_switch(
+      app, "enable-prefix-caching", true,
+      [&config](bool value) { config.enable_prefix_caching = value; },
+      "Do not reuse the KV cache of prompts that begin alike [off]", kGroup);
+  add_switch(
+      app, "async-scheduling", true, [&config](bool value) { config.async_scheduling = value; },
+      "Schedule a step only when the one before has ended; the tokens are the same [off]", kGroup);
 }
 
 void add_device_options(CLI::App& app, EngineConfig& config) {
-  app.add_option("--dtype", config.dtype, "Weights and KV cache [auto: the config's]")
-      ->check(CLI::IsMember({"auto", "float32", "bfloat16"}))
-      ->type_name("auto|float32|bfloat16")
-      ->group(kGroup);
-  app.add_option("--device", config.device, "Where to run [auto]")
-      ->check(CLI::IsMember({"auto", "cpu"}))
-      ->type_name("auto|cpu")
-      ->group(kGroup);
+  add_choice(
+      app, "--dtype", {"auto", "float32", "bfloat16"},
+      [&config](const std::string& text) { config.dtype = text; },
+      "Type of weights and KV cache [auto: the config's]", kGroup);
+  add_choice(
+      app, "--device", {"auto", "cpu"},
+      [&config](const std::string& text) { config.device = text; }, "Where to run [auto]", kGroup);
   const auto as_int = [](int64_t value, const char* option) {
     if (value > std::numeric_limits<int>::max()) {
       throw UsageError(fmt::format("{}: {} is far too many", option, value));
@@ -125,16 +126,13 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
 }
 
 void add_loading_options(CLI::App& app, EngineConfig& config) {
-  app.add_option_function<std::string>(
-         "--load-format",
-         [&config](const std::string& text) {
-           config.load_format = text == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
-         },
-         "auto: the model's safetensors files; dummy: random weights, needing only config.json "
-         "[auto]")
-      ->check(CLI::IsMember({"auto", "dummy"}))
-      ->type_name("auto|dummy")
-      ->group(kGroup);
+  add_choice(
+      app, "--load-format", {"auto", "dummy"},
+      [&config](const std::string& text) {
+        config.load_format = text == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
+      },
+      "The model's safetensors files, or random weights, for which config.json is enough [auto]",
+      kGroup);
   app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
                "Load no tokenizer: prompts and outputs are token ids [off]")
       ->group(kGroup);

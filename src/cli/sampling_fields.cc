@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cli/option_helpers.h"
 #include "cli/suggest.h"
 #include "cli/usage_error.h"
 
@@ -24,6 +25,7 @@ struct Field {
   std::string_view help;
   // Stores a value that has been checked to be of this kind.
   void (*store)(SamplingParams& params, const Json& value);
+  bool default_on = false;  // of a kBoolean
 };
 
 template <auto Member>
@@ -80,8 +82,8 @@ constexpr std::array kFields = {
           "Keep the stop text at the output's end", store_plain<&P::include_stop_str_in_output>},
     Field{"ignore_eos", Kind::kBoolean, false, "", "Go on after the model's end-of-sequence token",
           store_plain<&P::ignore_eos>},
-    Field{"skip_special_tokens", Kind::kBoolean, false, "", "Leave special tokens out of the text",
-          store_plain<&P::skip_special_tokens>},
+    Field{"skip_special_tokens", Kind::kBoolean, false, "", "Keep special tokens in the text",
+          store_plain<&P::skip_special_tokens>, /*default_on=*/true},
     Field{"seed", Kind::kInteger, true, "N", "Make sampling repeat itself",
           store_optional<&P::seed>},
     Field{"logprobs", Kind::kInteger, true, "N",
@@ -188,12 +190,12 @@ Json value_from_option(const Field& field, const std::string& text, const std::s
   return value;
 }
 
-// What a field is if neither the option nor the model says.
+// What a field is, or a switch as help shows it, if neither the option nor the model says.
 std::string shown_default(const Field& field) {
   const SamplingParams defaults;
   switch (field.kind) {
     case Kind::kBoolean:
-      return field.name == "skip_special_tokens" ? "on" : "off";
+      return "off";
     case Kind::kInteger:
       if (field.name == "max_tokens") return std::to_string(*defaults.max_tokens);
       if (field.name == "n") return std::to_string(defaults.n);
@@ -277,14 +279,10 @@ void add_sampling_options(CLI::App& app, SamplingFields& fields) {
     const std::string option = dashed(field.name);
     const std::string help = fmt::format("{} [{}]", field.help, shown_default(field));
     if (field.kind == Kind::kBoolean) {
-      const std::string names = fmt::format("{0},!--no-{1}", option, option.substr(2));
-      app.add_flag_function(
-             names,
-             [&fields, &field, option](int64_t count) {
-               fields.set(field.name, count > 0, option);
-             },
-             help)
-          ->group(group);
+      add_switch(
+          app, option.substr(2), field.default_on,
+          [&fields, &field, option](bool value) { fields.set(field.name, value, option); }, help,
+          group);
       continue;
     }
     app.add_option_function<std::string>(

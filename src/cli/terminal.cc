@@ -1,5 +1,6 @@
 #include "cli/terminal.h"
 
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdlib>
@@ -32,6 +33,36 @@ std::string_view escape_code(Style style) {
   return "";
 }
 
+// The bytes of the UTF-8 character that `text` opens with, 0 if it opens with none.
+size_t utf8_length(std::string_view text) {
+  const auto byte = [&](size_t i) -> unsigned {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0U;
+  };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  size_t length = 2;
+  unsigned low = 0x80;   // the range of the second byte rules out
+  unsigned high = 0xbf;  // overlong forms, surrogates and what is beyond U+10FFFF
+  if (first >= 0xc2 && first <= 0xdf) {
+    length = 2;
+  } else if (first >= 0xe0 && first <= 0xef) {
+    length = 3;
+    if (first == 0xe0) low = 0xa0;
+    if (first == 0xed) high = 0x9f;
+  } else if (first >= 0xf0 && first <= 0xf4) {
+    length = 4;
+    if (first == 0xf0) low = 0x90;
+    if (first == 0xf4) high = 0x8f;
+  } else {
+    return 0;
+  }
+  if (byte(1) < low || byte(1) > high) return 0;
+  for (size_t i = 2; i < length; ++i) {
+    if ((byte(i) & 0xc0U) != 0x80) return 0;
+  }
+  return length;
+}
+
 }  // namespace
 
 Terminal Terminal::of_process() {
@@ -51,6 +82,29 @@ Terminal Terminal::of_process() {
 std::string styled(std::string_view text, Style style, bool colours) {
   if (!colours) return std::string(text);
   return std::string(escape_code(style)).append(text).append("\033[0m");
+}
+
+std::string printable_line(std::string_view text) {
+  std::string line;
+  while (!text.empty()) {
+    const auto byte = static_cast<unsigned char>(text.front());
+    const size_t length = utf8_length(text);
+    if (byte == '\n') {
+      line += ' ';
+    } else if (length == 0 || byte < 0x20 || byte == 0x7f) {
+      line += fmt::format("\\x{:02x}", byte);
+    } else {
+      line += text.substr(0, length);
+    }
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return line;
+}
+
+void print_error(Terminal& terminal, std::string_view message) {
+  terminal.out.flush();
+  terminal.err << "quire: " << styled("error:", Style::kRed, terminal.err_colours) << ' '
+               << printable_line(message) << std::endl;
 }
 
 void flush(Terminal& terminal) {

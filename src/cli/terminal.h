@@ -27,6 +27,14 @@ enum class Style { kBold, kDim, kRed, kGreen };
 // `text` in that style, or as it is without colours.
 std::string styled(std::string_view text, Style style, bool colours);
 
+// `text` in one line of valid UTF-8 that does nothing to a terminal: line feeds become spaces;
+// other control characters and bytes that are no UTF-8 become \xNN. Messages quote files, and these
+// hold anything.
+std::string printable_line(std::string_view text);
+
+// "quire: error: <message>" on standard error, in one line.
+void print_error(Terminal& terminal, std::string_view message);
+
 // Writes what is buffered. Throws Error if standard output takes no more (a full disk).
 void flush(Terminal& terminal);
 
