@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+"""Checks which way the sources look: each folder of src/ may include only the folders that the
+table in docs/architecture.md allows.
+
+    scripts/check_includes.py [ROOT]
+
+Prints each include that points the wrong way and exits with 1 if there is one. The table's rows are
+`| folder | may include |`; anything may include its own folder and the plain types of include/quire.
+"""
+
+import pathlib
+import re
+import sys
+
+TABLE_HEAD = re.compile(r"^\|\s*folder\s*\|\s*may include\s*\|")
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+# Of the public headers these hold plain data and may be included anywhere; the others are the API.
+PLAIN_HEADERS = {
+    "quire/benchmark.h",
+    "quire/engine_config.h",
+    "quire/error.h",
+    "quire/plan.h",
+    "quire/request_output.h",
+    "quire/sampling_params.h",
+    "quire/version.h",
+}
+# Public headers that a lower folder implements, and that those above it include.
+IMPLEMENTED_IN = {
+    "quire/tokenizer.h": "tokenizer",
+    "quire/chat_template.h": "chat",
+}
+CUDA_FILE = re.compile(r"(_cuda\.(cu|h)|\.cuh)$")
+CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|nccl)[\w./]*\.h$")
+
+
+def read_table(path):
+    """The allowed folders of each folder, from the page's table."""
+    allowed = {}
+    in_table = False
+    for line in path.read_text(encoding="utf-8").splitlines():
+        if TABLE_HEAD.match(line):
+            in_table = True
+        elif in_table and not line.startswith("|"):
+            break
+        elif in_table and not set(line) <= set("|- "):
+            cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
+            names = lambda cell: re.findall(r"`([^`]+)`", cell)
+            for folder in names(cells[0]):
+                allowed[folder] = set(names(cells[1]))
+    if not allowed:
+        sys.exit(f"check_includes: {path} has no table that opens with '| folder | may include |'")
+    return allowed
+
+
+def includes(path):
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        match = INCLUDE.match(line)
+        if match:
+            yield number, match.group(1) == '"', match.group(2)
+
+
+def check_project_include(folder, target, allowed, root):
+    """What is wrong with `folder` including `target`, or None."""
+    first = target.split("/")[0]
+    if first == "quire":
+        if not (root / "include" / target).is_file():
+            return "there is no such public header"
+        owner = IMPLEMENTED_IN.get(target)
+        if target in PLAIN_HEADERS or "include/quire" in allowed[folder] or owner == folder:
+            return None
+        if owner is not None and owner in allowed[folder]:
+            return None
+        return f"{folder} may not include the API"
+    if not (root / "src" / target).is_file():
+        return "includes are written from src/ or include/, and there is no such file there"
+    if first != folder and first not in allowed[folder]:
+        return f"{folder} may not include {first}"
+    return None
+
+
+def check_file(path, folder, allowed, root):
+    for number, quoted, target in includes(path):
+        problem = None
+        if quoted:
+            problem = check_project_include(folder, target, allowed, root)
+        elif CUDA_HEADER.match(target) and not CUDA_FILE.search(path.name):
+            problem = "CUDA headers belong in *_cuda.cu and *_cuda.h files"
+        if problem:
+            yield f"{path.relative_to(root)}:{number}: {target}: {problem}"
+
+
+def main():
+    root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1]).resolve()
+    allowed = read_table(root / "docs" / "architecture.md")
+    problems = []
+    count = 0
+    for path in sorted((root / "src").rglob("*")):
+        if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
+            continue
+        folder = path.relative_to(root / "src").parts[0]
+        count += 1
+        if folder not in allowed:
+            problems.append(f"{path.relative_to(root)}: docs/architecture.md's table has no row for {folder}")
+            continue
+        problems.extend(check_file(path, folder, allowed, root))
+    for path in sorted((root / "include").rglob("*.h")):
+        count += 1
+        for number, quoted, target in includes(path):
+            if quoted and not (target.startswith("quire/") and (root / "include" / target).is_file()):
+                problems.append(f"{path.relative_to(root)}:{number}: {target}: a public header includes public headers only")
+    print("\n".join(problems) if problems else f"{count} files include only what they may")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
