@@ -1,0 +1,57 @@
+"""quire bench."""
+
+import json
+import tempfile
+import pathlib
+import unittest
+
+from support import CliTest, lexicon_config, run
+
+KEYS = {"prompt_tokens", "output_tokens", "elapsed_s", "output_tokens_per_s", "prefill_tokens_per_s", "ttft_ms",
+        "tpot_ms", "achieved_gb_s", "read_gb_s", "achieved_gflops", "peak_gflops"}
+
+
+class Bench(CliTest):
+    def test_throughput(self):
+        result = run("bench", "throughput", "--num-seqs", "4", "--input-len", "8:32", "--output-len", "4:16", "--json")
+        self.assert_ok(result)
+        figures = json.loads(result.stdout)
+        self.assertLessEqual(KEYS, set(figures))
+        for key in KEYS:
+            self.assertGreater(figures[key], 0, key)
+        # What Python's random module draws with seed 0 for these lengths.
+        self.assertEqual((figures["prompt_tokens"], figures["output_tokens"]), EXPECTED_TOTALS)
+
+    def test_latency_with_random_weights_of_a_config_alone(self):
+        with tempfile.TemporaryDirectory() as folder:
+            (pathlib.Path(folder) / "config.json").write_text(lexicon_config(num_hidden_layers=2))
+            result = run("bench", "latency", folder, "--load-format", "dummy", "--batch", "2", "--input-len", "16",
+                         "--output-len", "8", "--num-iters", "2", "--json")
+        self.assert_ok(result)
+        figures = json.loads(result.stdout)
+        self.assertEqual((figures["prompt_tokens"], figures["output_tokens"]), (64, 32))
+        self.assertGreater(figures["achieved_gb_s"], 0)
+
+    def test_prints_a_table(self):
+        result = run("bench", "latency", "--input-len", "8", "--output-len", "4", "--num-iters", "1")
+        self.assert_ok(result)
+        for label in ("time to first token", "time per token", "GB/s", "GFLOP/s"):
+            self.assertIn(label, result.stdout)
+
+    def test_a_workload_that_does_not_fit(self):
+        self.assert_error(run("bench", "latency", "--input-len", "4096"), 1, "--input-len")
+
+
+def expected_totals():
+    from random import Random
+
+    random = Random(0)
+    prompts = [[random.randint(0, 10000) for _ in range(random.randint(8, 32))] for _ in range(4)]
+    outputs = [random.randint(4, 16) for _ in range(4)]
+    return sum(map(len, prompts)), sum(outputs)
+
+
+EXPECTED_TOTALS = expected_totals()
+
+if __name__ == "__main__":
+    unittest.main()

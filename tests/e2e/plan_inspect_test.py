@@ -1,0 +1,66 @@
+"""quire plan and quire inspect."""
+
+import json
+import unittest
+
+from support import LEXICON, CliTest, lexicon_config, model_copy, run
+
+
+class Plan(CliTest):
+    def test_table_and_json_agree(self):
+        options = ["--kv-cache-memory-bytes", "64M", "--max-model-len", "1K"]
+        table = run("plan", *options)
+        self.assert_ok(table)
+        plan = json.loads(run("plan", *options, "--json").stdout)
+        for buffer in plan["buffers"]:
+            self.assertIn(buffer["name"], table.stdout)
+            self.assertIn(f"{buffer['bytes']:,}", table.stdout)
+        self.assertEqual(plan["total_bytes"], sum(buffer["bytes"] for buffer in plan["buffers"]))
+        self.assertEqual(plan["max_model_len"], 1024)
+        self.assertEqual(plan["num_cache_tokens"], plan["num_blocks"] * plan["block_size"])
+        # 8 layers, keys and values, 2 heads of 64, 16 tokens, 2 bytes
+        self.assertEqual(plan["bytes_per_block"], 8 * 2 * 2 * 64 * 16 * 2)
+        self.assertEqual(plan["num_blocks"], (64 << 20) // plan["bytes_per_block"])
+        self.assertEqual(plan["max_full_length_seqs"], plan["num_cache_tokens"] // 1024)
+        self.assertIn({"length": 1024, "sequences": plan["max_full_length_seqs"]}, plan["sequences_that_fit"])
+
+    def test_needs_no_weights(self):
+        with model_copy(without=("model.safetensors",)) as folder:
+            self.assert_ok(run("plan", folder, "--load-format", "dummy"))
+
+    def test_no_memory_for_one_sequence(self):
+        self.assert_error(run("plan", "--kv-cache-memory-bytes", "100K"), 1, "--kv-cache-memory-bytes")
+
+    def test_longer_than_the_model_allows(self):
+        self.assert_error(run("plan", "--max-model-len", "1M"), 1, "--max-model-len")
+
+
+class Inspect(CliTest):
+    def test_bundled_model(self):
+        info = json.loads(run("inspect", "--json").stdout)
+        self.assertEqual(info["architecture"], "Qwen3ForCausalLM")
+        self.assertTrue(info["supported"])
+        self.assertEqual((info["num_layers"], info["vocab_size"], info["head_dim"]), (8, 8192, 64))
+        self.assertTrue(info["has_tokenizer"] and info["has_chat_template"] and info["tie_word_embeddings"])
+        self.assertEqual(info["eos_token_ids"], [8191, 8189])
+        self.assertIn("model.embed_tokens.weight", {tensor["name"] for tensor in info["tensors"]})
+        table = run("inspect", LEXICON, "--tensors")
+        self.assert_ok(table)
+        self.assertIn("model.embed_tokens.weight", table.stdout)
+        self.assertIn("Qwen3ForCausalLM", table.stdout)
+
+    def test_an_unsupported_model_is_described(self):
+        with model_copy(config__json=lexicon_config(architectures=["MambaForCausalLM"])) as folder:
+            result = run("inspect", folder)
+            self.assert_ok(result)
+            self.assertRegex(result.stdout, r"supported +no: .*MambaForCausalLM")
+            self.assert_error(run("generate", folder, "-p", "x"), 1, "MambaForCausalLM")
+
+    def test_no_such_model(self):
+        for command in ("inspect", "plan"):
+            self.assert_error(run(command, "/nowhere"), 1, "/nowhere")
+            self.assert_error(run(command, "nobody/nothing", env={"HF_HUB_CACHE": "/nowhere"}), 1, "nobody/nothing")
+
+
+if __name__ == "__main__":
+    unittest.main()
