@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Runs clang-tidy on the sources that changed since QUIRE_TIDY_BASE, the newest first. Without that
+# variable: since the branch left its upstream, or all where it has not. Stops starting
+# new files after QUIRE_TIDY_SECONDS (240) and says how many it did not reach.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+
+if ! command -v clang-tidy >/dev/null; then
+  echo "tidy: clang-tidy is missing: run scripts/setup.sh --test" >&2
+  exit 1
+fi
+if [ ! -f build/release/compile_commands.json ]; then
+  echo "tidy: build/release is missing: run scripts/build.sh release" >&2
+  exit 1
+fi
+# Each version knows other checks.
+version=$(clang-tidy --version | grep -oE 'version [0-9]+' | cut -d' ' -f2)
+if [ "$version" != 14 ]; then
+  echo "tidy: not run: the sources are held to clang-tidy 14, and this is $version"
+  exit 0
+fi
+
+base=${QUIRE_TIDY_BASE:-}
+if [ -z "$base" ]; then
+  base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
+  [ "$base" != "$(git rev-parse HEAD)" ] || base=
+fi
+# The files in the order of their last change: not committed yet, then commit by commit.
+changed() {
+  git diff --name-only HEAD
+  git log --format= --name-only ${base:+"$base..HEAD"}
+}
+mapfile -t files < <(changed | grep -E '^(src|tests|examples|bench)/.*\.cc$' | awk '!seen[$0]++' |
+  while read -r file; do if grep -q "/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done)
+
+deadline=$(($(date +%s) + ${QUIRE_TIDY_SECONDS:-240}))
+export deadline
+check_one() {
+  if [ "$(date +%s)" -ge "$deadline" ]; then
+    echo "not reached: $1"
+    return 0
+  fi
+  local findings
+  if ! findings=$(clang-tidy --quiet -p build/release "$1" 2>/dev/null); then
+    printf '%s\n' "$findings"
+    return 1
+  fi
+}
+export -f check_one
+
+output=$(printf '%s\n' "${files[@]}" | xargs -r -P "$(nproc)" -I{} bash -c 'check_one "$1"' _ {})
+status=$?
+printf '%s\n' "$output" | grep -v '^not reached: ' | grep . || true
+echo "tidy: ${#files[@]} changed files, $(printf '%s\n' "$output" | grep -c '^not reached: ') of them not reached in time"
+exit "$status"
