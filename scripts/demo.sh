@@ -7,16 +7,15 @@ scripts/setup.sh
 scripts/build.sh release quire
 
 questions=(
-  "What does serendipity mean?"
+  "What does candid mean?"
   "define apple"
   "run as a verb?"
   "give me a synonym for happy"
-  "use river in a sentence"
   "what is a blorptangle?"
 )
 for question in "${questions[@]}"; do
   printf '> %s\n' "$question"
-  build/release/src/quire generate --chat --temperature 0 --max-tokens 128 -p "$question"
+  build/release/src/quire generate --chat --temperature 0 -p "$question"
   echo
 done
 echo "Ask your own: build/release/src/quire chat"

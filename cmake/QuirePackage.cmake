@@ -1,0 +1,45 @@
+# What `cmake --install` puts where, and the Debian package that CPack makes of it (cpack -G DEB).
+
+set(QUIRE_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/quire/models)
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon DESTINATION ${QUIRE_MODELS_DIR})
+install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/architecture.md
+              ${PROJECT_SOURCE_DIR}/docs/adding-a-model.md ${PROJECT_SOURCE_DIR}/docs/performance.md
+        DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/packaging/quire.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+
+# The binary knows its own commands and options, so it writes the completions.
+if(TARGET quire)
+  set(completions ${PROJECT_BINARY_DIR}/completions)
+  file(MAKE_DIRECTORY ${completions})
+  foreach(shell bash zsh fish)
+    add_custom_command(
+      OUTPUT ${completions}/quire.${shell}
+      COMMAND quire completion ${shell} > ${completions}/quire.${shell}
+      DEPENDS quire VERBATIM)
+    list(APPEND completion_files ${completions}/quire.${shell})
+  endforeach()
+  add_custom_target(quire_completions ALL DEPENDS ${completion_files})
+  install(FILES ${completions}/quire.bash RENAME quire
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${completions}/quire.zsh RENAME _quire
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
+  install(FILES ${completions}/quire.fish
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME quire)
+set(CPACK_PACKAGE_VENDOR "The quire authors")
+set(CPACK_PACKAGE_CONTACT "The quire authors <quire@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "serves large language models from one binary")
+set(CPACK_PACKAGE_DESCRIPTION
+    "quire runs Qwen, Llama and Mistral checkpoints as Hugging Face publishes them, in batches or in a
+chat, on any x86-64 processor and with no Python at run time. It comes with a small model that defines English words.")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+# The libraries' packages and versions are read off the binary.
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+include(CPack)
