@@ -231,7 +231,10 @@ TEST(EngineConfig, RefusesSettingsOutOfRange) {
   EXPECT_THAT(refused([](auto& c) { c.max_model_len = 1; }), HasSubstr("2 or more"));
   EXPECT_THAT(refused([](auto& c) { c.device = "tpu"; }), HasSubstr("--device is \"tpu\""));
   EXPECT_THAT(refused([](auto& c) { c.dtype = "int3"; }), HasSubstr("--dtype is \"int3\""));
-  EXPECT_THAT(refused([](auto& c) { c.tensor_parallel_size = 3; }),
+  EXPECT_THAT(refused([](auto& c) {
+                c.threads = 3;
+                c.tensor_parallel_size = 3;
+              }),
               HasSubstr("tensor_parallel_size"));
   EXPECT_THAT(refused([](auto& c) { c.num_gpu_blocks_override = 2; }),
               HasSubstr("Set --max-model-len to 32 or less"));

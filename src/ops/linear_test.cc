@@ -1,0 +1,136 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "ops/op_test_util.h"
+
+namespace quire::ops {
+namespace {
+
+struct Case {
+  int64_t rows, n, k;
+};
+
+// What a linear op computes, in double, and the sum of the products' magnitudes.
+struct Expected {
+  double value, magnitude;
+};
+
+Expected expected(OwnedTensor<float>& in, int64_t t, const Weight& weight, int64_t n) {
+  std::vector<float> row(static_cast<size_t>(weight.k()));
+  weight.unpack_row(n, row.data());
+  Expected sum = {0, 0};
+  for (int64_t i = 0; i < weight.k(); ++i) {
+    const double product = static_cast<double>(in.at(t, i)) * row[static_cast<size_t>(i)];
+    sum.value += product;
+    sum.magnitude += std::abs(product);
+  }
+  return sum;
+}
+
+Weight random_weight(DType dtype, int64_t n, int64_t k, std::mt19937& random) {
+  OwnedTensor<float> rows = random_tensor({n, k}, random);
+  Weight weight(dtype, n, k);
+  weight.pack_rows(0, rows.tensor());
+  return weight;
+}
+
+class LinearTest : public IsaTest {
+ protected:
+  // Rounding activations to bfloat16 costs 2^-9 a product; sums of float32 hardly count beside.
+  double tolerance(DType dtype) const {
+    return dtype == DType::kBFloat16 && GetParam() == Isa::kAvx512 ? 1.0 / 256 : 2e-6;
+  }
+};
+
+TEST_P(LinearTest, AgreesWithAPlainSum) {
+  std::mt19937 random(1);
+  ThreadPool pool(2);
+  Stream stream(pool, GetParam());
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const Case& c :
+         {Case{1, 1, 1}, Case{1, 64, 32}, Case{2, 63, 33}, Case{3, 65, 7}, Case{5, 200, 130},
+          Case{6, 16, 1500}, Case{13, 129, 2051}, Case{100, 70, 64}}) {
+      OwnedTensor<float> in = random_tensor({c.rows, c.k}, random);
+      OwnedTensor<float> bias = random_tensor({c.n}, random);
+      Weight weight = random_weight(dtype, c.n, c.k, random);
+      OwnedTensor<float> out({c.rows, c.n}, -99.0f);
+      for (bool with_bias : {false, true}) {
+        linear(stream, in.tensor(), weight, with_bias ? bias.tensor() : Tensor(), out.tensor());
+        for (int64_t t = 0; t < c.rows; ++t) {
+          for (int64_t n = 0; n < c.n; ++n) {
+            const Expected sum = expected(in, t, weight, n);
+            const double offset = with_bias ? bias.values()[static_cast<size_t>(n)] : 0.0;
+            ASSERT_NEAR(out.at(t, n), sum.value + offset,
+                        tolerance(dtype) * (sum.magnitude + std::abs(offset)) + 1e-30)
+                << c.rows << "x" << c.n << "x" << c.k << " at " << t << ", " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+// Every row computed alone, among others at any place, on any number of threads: the same bits.
+TEST_P(LinearTest, ARowDoesNotDependOnItsNeighbours) {
+  std::mt19937 random(2);
+  ThreadPool one(1), three(3);
+  Stream alone(one, GetParam()), together(three, GetParam());
+  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+    for (const Case& c : {Case{150, 130, 1300}, Case{37, 64, 2500}, Case{1100, 20, 70}}) {
+      OwnedTensor<float> in = random_tensor({c.rows, c.k}, random);
+      OwnedTensor<float> bias = random_tensor({c.n}, random);
+      Weight weight = random_weight(dtype, c.n, c.k, random);
+      OwnedTensor<float> single({c.rows, c.n}), batched({c.rows, c.n});
+      for (int64_t t = 0; t < c.rows; ++t) {
+        linear(alone, in.tensor().rows(t, t + 1), weight, bias.tensor(),
+               single.tensor().rows(t, t + 1));
+      }
+      linear(together, in.tensor(), weight, bias.tensor(), batched.tensor());
+      EXPECT_TRUE(single.same_bits(batched));
+      for (int64_t t = 0; t < c.rows;) {
+        const int64_t end = std::min(c.rows, t + random_int(1, 40, random));
+        linear(together, in.tensor().rows(t, end), weight, bias.tensor(),
+               batched.tensor().rows(t, end));
+        t = end;
+      }
+      EXPECT_TRUE(single.same_bits(batched));
+    }
+  }
+}
+
+TEST_P(LinearTest, TakesStridedRowsAndWritesOnlyItsColumns) {
+  std::mt19937 random(3);
+  ThreadPool pool(1);
+  Stream stream(pool, GetParam());
+  OwnedTensor<float> wide = random_tensor({7, 100}, random);
+  OwnedTensor<float> narrow({7, 40});
+  for (int64_t t = 0; t < 7; ++t) {
+    for (int64_t i = 0; i < 40; ++i) narrow.at(t, i) = wide.at(t, 30 + i);
+  }
+  Weight weight = random_weight(DType::kBFloat16, 33, 40, random);
+  OwnedTensor<float> out({7, 33}), wide_out({7, 90}, -1.0f);
+  linear(stream, narrow.tensor(), weight, Tensor(), out.tensor());
+  linear(stream, wide.tensor().columns(30, 70), weight, Tensor(),
+         wide_out.tensor().columns(10, 43));
+  for (int64_t t = 0; t < 7; ++t) {
+    for (int64_t n = 0; n < 90; ++n) {
+      EXPECT_EQ(wide_out.at(t, n), n >= 10 && n < 43 ? out.at(t, n - 10) : -1.0f);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Isas, LinearTest, testing::ValuesIn(supported_isas()), isa_test_name);
+
+TEST(LinearDeathTest, NamesTheArgumentOfTheWrongShape) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  Weight weight(DType::kFloat32, 8, 4);
+  OwnedTensor<float> in({2, 5}), out({2, 8});
+  EXPECT_DEATH(linear(stream, in.tensor(), weight, Tensor(), out.tensor()),
+               "linear: argument `in` must be float32\\[T, K=4\\], not float32\\[2, 5\\]");
+}
+
+}  // namespace
+}  // namespace quire::ops
