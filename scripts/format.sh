@@ -20,4 +20,4 @@ if ! command -v clang-format-14 >/dev/null; then
   echo "format: clang-format-14 is missing: run scripts/setup.sh --test" >&2
   exit 1
 fi
-git ls-files -z '*.h' '*.cc' | xargs -0 -r -n 32 -P "$(nproc)" clang-format-14 "${mode[@]}"
+find bench examples include src tests \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 -r -n 32 -P "$(nproc)" clang-format-14 "${mode[@]}"

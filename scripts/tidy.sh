@@ -20,6 +20,10 @@ if [ "$version" != 14 ]; then
   exit 0
 fi
 
+if ! git rev-parse --verify -q HEAD >/dev/null; then
+  echo "tidy: not run: without a git history nothing says which files changed"
+  exit 0
+fi
 base=${QUIRE_TIDY_BASE:-}
 if [ -z "$base" ]; then
   base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
