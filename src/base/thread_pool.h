@@ -1,9 +1,9 @@
 #pragma once
 // A fixed set of threads that run one parallel loop at a time, for the CPU ops.
 //
-// The calling thread takes part as thread 0, so a pool of size 1 starts no thread. Workers are pinned
-// to the CPUs given; between loops they spin for a short while and then sleep, so that the loops of one
-// forward pass follow each other without system calls and an idle engine uses no CPU.
+// The calling thread takes part as thread 0, so a pool of size 1 starts no thread. Workers are
+// pinned to the CPUs given; between loops they spin for a short while and then sleep, so that the
+// loops of one forward pass follow each other without system calls and an idle engine uses no CPU.
 // Results must never depend on size(): a task writes its own part of the output and
 // no task's arithmetic depends on how tasks are grouped.
 // Thread safety: one thread at a time may call parallel_for.
@@ -25,8 +25,9 @@ class ThreadPool {
 
   int size() const;
 
-  // Calls body(task, thread) once for each task in [0, num_tasks), thread in [0, size()), and returns
-  // when all are done. Tasks are handed out in order, as threads become free. body must not throw.
+  // Calls body(task, thread) once for each task in [0, num_tasks), thread in [0, size()), and
+  // returns when all are done. Tasks are handed out in order, as threads become free. body must not
+  // throw.
   void parallel_for(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:

@@ -4,7 +4,8 @@
 // Both know how a block's elements are ordered on this device; nobody else does.
 // Deterministic: KV is read in tiles of a fixed number of tokens starting at position 0, so that a
 // token's result depends on its own query and on the keys and values before it, bit for bit, not
-// on how the prompt was chunked, what else is in the batch, which blocks hold the cache, or the threads.
+// on how the prompt was chunked, what else is in the batch, which blocks hold the cache, or the
+// threads.
 #include "core/forward_batch.h"
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
@@ -14,26 +15,26 @@ namespace quire::ops {
 
 // The norm and rotary parts of the op below. Undefined norms are skipped.
 struct QkNormRope {
-  Tensor q_norm;    // float32[head_dim] or undefined
-  Tensor k_norm;    // float32[head_dim] or undefined
+  Tensor q_norm;  // float32[head_dim] or undefined
+  Tensor k_norm;  // float32[head_dim] or undefined
   float eps = 1e-6f;
-  // float32[max_position, rotary_dim]: cosines in columns [0, rotary_dim/2), sines in the rest, both
-  // times the RoPE type's attention factor. Element i is rotated with element i + rotary_dim/2 (the
-  // "neox" order of Hugging Face); elements from rotary_dim on pass unchanged.
+  // float32[max_position, rotary_dim]: cosines in columns [0, rotary_dim/2), sines in the rest,
+  // both times the RoPE type's attention factor. Element i is rotated with element i + rotary_dim/2
+  // (the "neox" order of Hugging Face); elements from rotary_dim on pass unchanged.
   Tensor cos_sin;
 };
 
 // Per head: norm q and k, rotate both by the token's position, write q back, and store k and v in
 // the cache at the token's slot (none where slot_mapping is -1).
-// qkv float32[T, (num_heads + 2 * num_kv_heads) * head_dim]: q heads, k heads, v heads. num_kv_heads and
-// head_dim are the cache's.
+// qkv float32[T, (num_heads + 2 * num_kv_heads) * head_dim]: q heads, k heads, v heads.
+// num_kv_heads and head_dim are the cache's.
 void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const QkNormRope& params,
                         const ForwardBatch& batch, const KvCacheView& cache);
 
 // Causal grouped-query attention: head h reads KV head h / (num_heads / num_kv_heads).
 // q float32[T, num_heads * head_dim], rows may be strided; out float32[T, num_heads * head_dim].
-// A query at position p sees keys at positions (p - sliding_window, p], or [0, p] if sliding_window is 0.
-// scale multiplies q.k (1 / sqrt(head_dim) unless the model says otherwise).
+// A query at position p sees keys at positions (p - sliding_window, p], or [0, p] if sliding_window
+// is 0. scale multiplies q.k (1 / sqrt(head_dim) unless the model says otherwise).
 void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale,
                      int64_t sliding_window, const ForwardBatch& batch, const KvCacheView& cache,
                      const Tensor& out);

@@ -8,9 +8,9 @@
 
 namespace quire::ops {
 
-// out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the other
-// ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same object as a
-// tied output layer's; out float32[T, H].
+// out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the
+// other ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same
+// object as a tied output layer's; out float32[T, H].
 void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
                const Tensor& out);
 

@@ -2,7 +2,8 @@
 // out = in * W^T + bias.
 //
 // in   float32[T, K] (rows may be strided)
-// W    Weight [N, K]; where it is bfloat16, `in` may be rounded to bfloat16 before the products on CPUs
+// W    Weight [N, K]; where it is bfloat16, `in` may be rounded to bfloat16 before the products on
+// CPUs
 //      that multiply bfloat16 (AVX-512 BF16); sums are float32
 // bias float32[N] or undefined
 // out  float32[T, N] (rows may be strided), overwritten

@@ -23,8 +23,7 @@ struct Dim {
 
 class ShapeCheck {
  public:
-  explicit ShapeCheck(std::string_view op,
-                      const CodePlace& where = CodePlace::current())
+  explicit ShapeCheck(std::string_view op, const CodePlace& where = CodePlace::current())
       : op_(op), where_(where) {}
 
   ShapeCheck& expect(std::string_view argument, const Tensor& tensor, DType dtype,

@@ -1,12 +1,12 @@
 #pragma once
 // The weight of a linear layer, in the layout that this machine's matrix product reads.
 //
-// A Weight is [N, K] (output features, input features). It is made empty and filled row range by row
-// range from a checkpoint's tensors, so that fused layers (q, k and v as one) and shards of a rank
-// are packed straight from the mapped file. One layout serves one input row and many alike: panels
-// of output features with K inside, so each output element is one chain of multiply-adds in order of
-// k, whatever the number of rows or threads.
-// Thread safety: pack_rows may run at once on disjoint row ranges; const use is free.
+// A Weight is [N, K] (output features, input features). It is made empty and filled row range by
+// row range from a checkpoint's tensors, so that fused layers (q, k and v as one) and shards of a
+// rank are packed straight from the mapped file. One layout serves one input row and many alike:
+// panels of output features with K inside, so each output element is one chain of multiply-adds in
+// order of k, whatever the number of rows or threads. Thread safety: pack_rows may run at once on
+// disjoint row ranges; const use is free.
 #include <cstdint>
 
 #include "core/buffer.h"
@@ -28,10 +28,11 @@ class Weight {
   static size_t bytes(DType dtype, int64_t n, int64_t k);
   size_t bytes() const { return buffer_.size(); }
 
-  // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K], float32, bfloat16 or float16
-  // (converted to dtype() by rounding to nearest even). source may have any row stride.
+  // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K], float32, bfloat16 or
+  // float16 (converted to dtype() by rounding to nearest even). source may have any row stride.
   void pack_rows(int64_t first_row, const Tensor& source);
-  // Copies row `row` out as float32 to out[0..K): for embeddings tied to the output layer, and tests.
+  // Copies row `row` out as float32 to out[0..K): for embeddings tied to the output layer, and
+  // tests.
   void unpack_row(int64_t row, float* out) const;
 
   const std::byte* packed() const { return buffer_.data(); }
