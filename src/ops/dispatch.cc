@@ -16,6 +16,19 @@ constexpr Kernels kScalar = {
     .attention_bf16 = scalar::attention_bf16,
 };
 
+constexpr Kernels kAvx2 = {
+    .multiplies_bf16 = false,
+    .pack_f32 = scalar::pack_f32,
+    .pack_bf16 = nullptr,
+    .linear_f32 = avx2::linear_f32,
+    .linear_bf16 = avx2::linear_bf16,
+    .rms_norm = avx2::rms_norm,
+    .silu_and_mul = avx2::silu_and_mul,
+    .norm_rope = avx2::norm_rope,
+    .attention_f32 = avx2::attention_f32,
+    .attention_bf16 = avx2::attention_bf16,
+};
+
 constexpr Kernels kAvx512 = {
     .multiplies_bf16 = true,
     .pack_f32 = avx512::pack_f32,
@@ -32,7 +45,8 @@ constexpr Kernels kAvx512 = {
 }  // namespace
 
 const Kernels& kernels_for(Isa isa) {
-  return isa == Isa::kAvx512 ? kAvx512 : kScalar;
+  if (isa == Isa::kAvx512) return kAvx512;
+  return isa == Isa::kAvx2 ? kAvx2 : kScalar;
 }
 
 }  // namespace quire::ops
