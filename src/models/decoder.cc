@@ -247,12 +247,12 @@ std::vector<MemoryItem> Decoder::weight_memory(const ModelOptions& options,
     mlp += Mlp::weight_bytes(mlp_config(config, decoder), options.dtype, at);
     norms += DecoderLayer::norm_bytes(attention_of_layer);
   }
-  return {{"embedding", stage.embeds ? table : 0},
-          {"attention weights", attention},
-          {"MLP weights", mlp},
-          {"norm weights", norms},
-          {"output layer", stage.has_output_table ? table : 0},
-          {"rotary table", RotaryTable::bytes(config, options.max_model_len)}};
+  return {{"embedding", stage.embeds ? table : 0, options.dtype},
+          {"attention weights", attention, options.dtype},
+          {"MLP weights", mlp, options.dtype},
+          {"norm weights", norms, DType::kFloat32},
+          {"output layer", stage.has_output_table ? table : 0, options.dtype},
+          {"rotary table", RotaryTable::bytes(config, options.max_model_len), DType::kFloat32}};
 }
 
 size_t Decoder::arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,

@@ -49,6 +49,7 @@ struct KvCacheShape {
 struct MemoryItem {
   std::string name;
   size_t bytes = 0;
+  DType dtype = DType::kFloat32;
 };
 
 class Model {

@@ -147,7 +147,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
     const auto items = model_weight_memory(for_rank(request.model, rank));
     for (size_t i = 0; i < items.size(); ++i) {
       if (rank == 0) {
-        plan.buffers.push_back({"weights: " + items[i].name, 0, plan.dtype + ranks});
+        const bool tied = items[i].bytes == 0;
+        plan.buffers.push_back(
+            {items[i].name, 0,
+             tied ? "shared with the embedding" : std::string(name_of(items[i].dtype)) + ranks});
       }
       plan.buffers[i].bytes += static_cast<int64_t>(items[i].bytes);
     }
