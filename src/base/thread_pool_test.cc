@@ -1,0 +1,93 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <set>
+#include <thread>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+class ThreadPoolTest : public testing::TestWithParam<int> {};
+
+TEST_P(ThreadPoolTest, RunsEachTaskOnce) {
+  ThreadPool pool(GetParam());
+  EXPECT_EQ(pool.size(), GetParam());
+  for (int64_t tasks : {0, 1, 2, 3, 7, 1000}) {
+    std::vector<std::atomic<int>> runs(static_cast<size_t>(tasks));
+    pool.parallel_for(tasks, [&](int64_t task, int thread) {
+      EXPECT_TRUE(thread >= 0 && thread < pool.size());
+      runs[static_cast<size_t>(task)].fetch_add(1);
+    });
+    for (const auto& count : runs) EXPECT_EQ(count.load(), 1);
+  }
+}
+
+// What one loop writes, without atomics, the next reads, on whatever thread.
+TEST_P(ThreadPoolTest, LoopsFollowEachOther) {
+  ThreadPool pool(GetParam());
+  constexpr int64_t kTasks = 16;
+  std::vector<int64_t> even(kTasks, 0), odd(kTasks, 0);
+  constexpr int kLoops = 2000;
+  for (int loop = 0; loop < kLoops; ++loop) {
+    const auto& from = loop % 2 == 0 ? even : odd;
+    auto& to = loop % 2 == 0 ? odd : even;
+    pool.parallel_for(kTasks, [&](int64_t task, int) {
+      to[static_cast<size_t>(task)] = from[static_cast<size_t>((task + 1) % kTasks)] + 1;
+    });
+  }
+  for (int64_t value : even) EXPECT_EQ(value, kLoops);
+}
+
+TEST_P(ThreadPoolTest, WakesAfterSleeping) {
+  ThreadPool pool(GetParam());
+  for (int loop = 0; loop < 5; ++loop) {
+    std::atomic<int> sum = 0;
+    pool.parallel_for(100, [&](int64_t task, int) { sum += static_cast<int>(task); });
+    EXPECT_EQ(sum.load(), 4950);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolTest, testing::Values(1, 2, 3, 8, 33));
+
+TEST(ThreadPool, ManyShortLoopsOfDifferentLengths) {
+  ThreadPool pool(4);
+  int64_t expected = 0;
+  std::atomic<int64_t> sum = 0;
+  for (int64_t loop = 0; loop < 5000; ++loop) {
+    const int64_t tasks = loop % 9;
+    expected += tasks;
+    pool.parallel_for(tasks, [&](int64_t, int) { sum.fetch_add(1, std::memory_order_relaxed); });
+  }
+  EXPECT_EQ(sum.load(), expected);
+}
+
+TEST(ThreadPool, PinsToTheCpusGiven) {
+  const CpuTopology topology = cpu_topology();
+  ThreadPool pool(1, topology.cpus);
+  ThreadPool all(static_cast<int>(topology.cpus.size()), topology.cpus);
+  std::atomic<int> runs = 0;
+  all.parallel_for(64, [&](int64_t, int) { ++runs; });
+  EXPECT_EQ(runs.load(), 64);
+}
+
+TEST(ThreadPool, RefusesACpuThatIsNotThere) {
+  EXPECT_THROW(ThreadPool(2, {0, 1 << 20}), Error);
+  EXPECT_THROW(ThreadPool(2, {0, -1}), Error);
+}
+
+TEST(CpuTopology, NamesEachCpuOnce) {
+  const CpuTopology topology = cpu_topology();
+  ASSERT_FALSE(topology.cpus.empty());
+  EXPECT_GE(topology.num_physical_cores, 1);
+  EXPECT_LE(topology.num_physical_cores, static_cast<int>(topology.cpus.size()));
+  EXPECT_EQ(std::set<int>(topology.cpus.begin(), topology.cpus.end()).size(), topology.cpus.size());
+}
+
+}  // namespace
+}  // namespace quire
