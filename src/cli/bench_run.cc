@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <numeric>
 #include <ostream>
 #include <string>
@@ -30,7 +31,8 @@ double mean(const std::vector<double>& values) {
 // The smallest value that `share` of all do not exceed.
 double percentile(std::vector<double> values, double share) {
   if (values.empty()) return 0;
-  const auto index = static_cast<size_t>(share * static_cast<double>(values.size() - 1) + 0.5);
+  const auto index =
+      static_cast<size_t>(std::lround(share * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index),
                    values.end());
   return values[index];

@@ -118,7 +118,7 @@ class BadRequest(CliTest):
             (["-p", "x", "--stop-token-ids", "99999"], "99999"),
             (["-p", "x", "--logit-bias", "99999:1"], "99999"),
             (["-p", "x", "--max-model-len", "100000"], "--max-model-len"),
-            (["-p", "x", "--tensor-parallel-size", "3"], "tensor_parallel_size"),
+            (["-p", "x", "--tensor-parallel-size", "3"], "parallel"),
             (["-p", "x", "--kv-cache-memory-bytes", "1"], "--kv-cache-memory-bytes"),
             (["--skip-tokenizer-init", "-p", "x"], "tokenizer"),
         ]
