@@ -20,7 +20,9 @@ target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_SOURCE_DIR}/src)
 if(QUIRE_SANITIZE)
   target_compile_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE}
-                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all
+                         # GCC cannot follow values through the checks that sanitizers add.
+                         $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
 if(QUIRE_BUILD_FUZZERS)
