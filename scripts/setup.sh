@@ -10,12 +10,12 @@ packages=(
   build-essential cmake ninja-build pkg-config ccache
   nlohmann-json3-dev libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libhwloc-dev libedit-dev liblzma-dev
-  libgtest-dev libgmock-dev libbenchmark-dev
+  libgtest-dev libgmock-dev libbenchmark-dev python3
 )
 # dpkg-dev and file are what CPack makes the Debian package with; clang-format is pinned, because
 # each version lays code out differently.
 test_packages=(
-  git python3 clang clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
+  git clang clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
 )
 
 case "${1:-}" in
