@@ -11,6 +11,7 @@
 #include "ops/scratch.h"
 #include "quire/error.h"
 #include "runner/kv_cache.h"
+#include "runner/model_support.h"
 
 namespace quire {
 namespace {
@@ -29,6 +30,27 @@ ModelOptions for_rank(const ModelOptions& model, int rank) {
   ModelOptions options = model;
   options.rank = rank;
   return options;
+}
+
+// Sizes as floating point, each a lower bound: the exact sums below are integers, which a config of
+// absurd sizes would overflow.
+void check_magnitude(const PlanRequest& request) {
+  const ModelConfig& config = request.model.config;
+  const ModelCost cost = cost_of(config, request.model.dtype);
+  const double heads = static_cast<double>(config.num_attention_heads * config.head_dim);
+  const double width = static_cast<double>(config.hidden_size + config.intermediate_size) + heads;
+  const double activations = static_cast<double>(max_step_tokens(request)) * width * sizeof(float);
+  const double cache = cost.kv_bytes_per_token * static_cast<double>(request.model.max_model_len);
+  const double needed = cost.weight_bytes + std::max(activations, cache);
+  constexpr double kFarTooMuch = 1e17;
+  if (cost.weight_bytes > static_cast<double>(request.available_bytes) || needed > kFarTooMuch) {
+    throw Error(fmt::format(
+        "The weights of this model alone take at least {:.2f} GiB, and a step and one full "
+        "sequence "
+        "{:.2f} GiB more, but {} of memory is free. Free some memory or take a smaller model.",
+        cost.weight_bytes / (1 << 30), std::max(activations, cache) / (1 << 30),
+        gib(request.available_bytes)));
+  }
 }
 
 int64_t blocks_per_full_sequence(const PlanRequest& request) {
@@ -130,6 +152,7 @@ int64_t max_logits_rows(const PlanRequest& request) {
 }
 
 MemoryPlan make_memory_plan(const PlanRequest& request) {
+  check_magnitude(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
   plan.device = "cpu";

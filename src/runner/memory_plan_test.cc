@@ -75,12 +75,27 @@ TEST(MemoryPlan, SaysWhatToChangeWhereNothingFits) {
   request.kv_cache_memory_bytes = int64_t{1} << 30;
   EXPECT_THAT(error_of(request), HasSubstr("raise --kv-cache-memory-bytes"));
   request.available_bytes = 1 << 30;
-  EXPECT_THAT(error_of(request), HasSubstr("The weights and activations of this model take"));
+  EXPECT_THAT(error_of(request),
+              HasSubstr("The weights of this model alone take at least 1.11 GiB"));
   request = qwen3_600m();
   request.num_blocks_override = 10;
   EXPECT_THAT(error_of(request), HasSubstr("Set --max-model-len to 160 or less"));
   request.num_blocks_override = 1 << 20;
   EXPECT_THAT(error_of(request), HasSubstr("Lower --kv-cache-memory-bytes or"));
+}
+
+TEST(MemoryPlan, RefusesSizesThatOverflow) {
+  PlanRequest request = qwen3_600m();
+  ModelConfig& config = request.model.config;
+  config.hidden_size = 1 << 20;
+  config.num_hidden_layers = 4096;
+  config.num_attention_heads = 65536;
+  config.num_key_value_heads = 1;
+  config.head_dim = 4096;
+  config.vocab_size = 1 << 24;
+  config.layer_sliding_window.assign(4096, 0);
+  request.model.max_model_len = 16;
+  EXPECT_THAT(error_of(request), HasSubstr("The weights of this model alone take at least"));
 }
 
 TEST(MemoryPlan, BoundsAStepByWhatAllSequencesHold) {
