@@ -7,7 +7,6 @@ import pty
 import signal
 import subprocess
 import tempfile
-import time
 import unittest
 
 from support import BINARY, LEXICON, CliTest, json_lines, run
@@ -139,17 +138,22 @@ class Generate(CliTest):
         self.assertEqual(first["num_prompt_tokens"], second["num_prompt_tokens"])
 
     def test_an_interrupt_prints_what_is_there(self):
-        process = subprocess.Popen(
-            [BINARY, "generate", "--json", "--ignore-eos", "--temperature", "0", "--max-tokens", "none"]
-            + sum((["-p", f"word {i}"] for i in range(64)), []),
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8")
-        # It waits for the first of many steps; before that, while loading, an interrupt just ends it.
-        time.sleep(3)
-        process.send_signal(signal.SIGINT)
-        stdout, stderr = process.communicate(timeout=120)
+        long = {"ignore_eos": True, "max_tokens": None}
+        requests = [{"prompt": "short", "max_tokens": 1}] + [{"prompt": f"word {i}", **long} for i in range(63)]
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "prompts.jsonl"
+            file.write_text("".join(json.dumps(request) + "\n" for request in requests))
+            process = subprocess.Popen([BINARY, "generate", "--json", "--temperature", "0", "--prompt-file", file],
+                                       stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       encoding="utf-8")
+            # The first output says that the others are on their way.
+            first = process.stdout.readline()
+            process.send_signal(signal.SIGINT)
+            rest, stderr = process.communicate(timeout=300)
         self.assertEqual((process.returncode, stderr), (130, ""))
-        lines = json_lines(stdout)
+        lines = json_lines(first + rest)
         self.assertEqual([line["index"] for line in lines], list(range(64)))
+        self.assertEqual(lines[0]["finish_reason"], "length")
         self.assertIn("abort", {line["finish_reason"] for line in lines})
 
     def test_progress_is_for_terminals(self):
