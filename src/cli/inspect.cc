@@ -59,7 +59,7 @@ std::string yes_no(bool value) {
 
 void print_tables(const ModelInfo& info, bool with_tensors, Terminal& terminal) {
   const auto heading = [&](std::string_view text) {
-    terminal.out << styled(text, Style::kBold, terminal.out_colours) << '\n';
+    terminal.out << styled(printable_line(text), Style::kBold, terminal.out_colours) << '\n';
   };
   heading(info.folder);
   Table facts({Table::Align::kLeft, Table::Align::kLeft});
@@ -85,7 +85,7 @@ void print_tables(const ModelInfo& info, bool with_tensors, Terminal& terminal) 
   facts.add({"chat template", yes_no(info.has_chat_template)});
   terminal.out << facts.str() << '\n';
   heading("Files");
-  for (const std::string& file : info.files) terminal.out << "  " << file << '\n';
+  for (const std::string& file : info.files) terminal.out << "  " << printable_line(file) << '\n';
   if (!with_tensors) return;
   terminal.out << '\n';
   heading("Tensors");

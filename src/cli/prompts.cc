@@ -130,8 +130,9 @@ std::vector<PromptRequest> read_prompts(std::istream& in, std::string_view name,
   std::vector<PromptRequest> requests;
   for (size_t number = 1;; ++number) {
     std::string where = fmt::format("{} line {}", name, number);
-    const std::optional<std::string> line = read_line(in, where);
+    std::optional<std::string> line = read_line(in, where);
     if (!line) break;
+    if (line->ends_with('\r')) line->pop_back();  // a file of another system's lines
     requests.push_back(format == PromptFormat::kJsonl ? prompt_from_json_line(*line, where)
                                                       : text_prompt(*line, std::move(where)));
   }

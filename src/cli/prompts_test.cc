@@ -23,11 +23,11 @@ PromptRequest line(std::string_view text) {
   return prompt_from_json_line(text, "file line 1");
 }
 
-TEST(ReadPrompts, TakesLinesOfTextAsTheyAre) {
+TEST(ReadPrompts, TakesLinesOfTextWithoutTheirEnds) {
   const auto requests = read(" first \nsecond\r\nthird", PromptFormat::kText);
   ASSERT_EQ(requests.size(), 3U);
   EXPECT_EQ(std::get<std::string>(requests[0].prompt), " first ");
-  EXPECT_EQ(std::get<std::string>(requests[1].prompt), "second\r");
+  EXPECT_EQ(std::get<std::string>(requests[1].prompt), "second");
   EXPECT_EQ(std::get<std::string>(requests[2].prompt), "third");
   EXPECT_EQ(requests[2].where, "file line 3");
 }

@@ -6,6 +6,7 @@
 #include <array>
 
 #include "base/check.h"
+#include "cli/terminal.h"
 
 namespace quire::cli {
 
@@ -31,6 +32,8 @@ std::string format_bytes(int64_t bytes) {
 
 void Table::add(std::vector<std::string> cells) {
   check(cells.size() == columns_.size(), "a row has a cell for each column");
+  // Names come from files, and those may hold anything.
+  for (std::string& cell : cells) cell = printable_line(cell);
   rows_.push_back(std::move(cells));
 }
 

@@ -21,6 +21,12 @@ TEST(FormatBytes, KeepsThreeDigits) {
   EXPECT_EQ(format_bytes(int64_t{5000} << 40), "5000 TiB");
 }
 
+TEST(Table, PrintsNothingThatActsOnATerminal) {
+  Table table({Table::Align::kLeft, Table::Align::kLeft});
+  table.add({"name", "a\nb\x1b[31m"});
+  EXPECT_EQ(table.str(), "  name  a b\\x1b[31m\n");
+}
+
 TEST(Table, AlignsColumns) {
   Table table({Table::Align::kLeft, Table::Align::kRight, Table::Align::kLeft});
   table.add({"weights", "1.2 GiB", "bfloat16"});
