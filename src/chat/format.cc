@@ -121,9 +121,10 @@ std::string group_digits(const std::string& digits, char separator, std::size_t 
 }
 
 std::string digits_in_base(std::uint64_t value, unsigned base, bool upper) {
+  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
   do {
-    out += (upper ? "0123456789ABCDEF" : "0123456789abcdef")[value % base];
+    out += digits[value % base];
     value /= base;
   } while (value != 0);
   std::reverse(out.begin(), out.end());
