@@ -34,7 +34,7 @@ changed() {
   git diff --name-only HEAD
   git log --format= --name-only ${base:+"$base..HEAD"}
 }
-mapfile -t files < <(changed | grep -E '^(src|tests|examples|bench)/.*\.cc$' | awk '!seen[$0]++' |
+mapfile -t files < <(changed | grep -E '^(src|examples)/.*\.cc$' | grep -v '_test\.cc$' | awk '!seen[$0]++' |
   while read -r file; do if grep -q "/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done)
 
 deadline=$(($(date +%s) + ${QUIRE_TIDY_SECONDS:-240}))
