@@ -155,7 +155,8 @@ bool EngineCore::schedule() {
       step.num_prompt_tokens += sequence.num_tokens;
     }
   }
-  if (in_flight_.empty()) last_result_ = Clock::now();
+  if (in_flight_.empty() || idle_) last_result_ = Clock::now();
+  idle_ = false;
   in_flight_.push_back(step);
   executor_->submit(std::move(batch));
   return true;
@@ -194,6 +195,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     request.reset();
   }
   std::erase(requests_, nullptr);
+  idle_ = requests_.empty();
   return outputs;
 }
 

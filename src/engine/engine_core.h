@@ -67,7 +67,8 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  Clock::time_point last_result_;                        // when the last step's result came
+  bool idle_ = true;               // no request since the last step: time that passes is nobody's
+  Clock::time_point last_result_;  // when the last step's result came
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;

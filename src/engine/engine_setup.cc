@@ -66,16 +66,17 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model) {
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
   const int64_t supported = model.max_model_len();
-  if (!config.max_model_len) return supported;
-  require(*config.max_model_len >= 2,
-          "--max-model-len is 1; expected room for a prompt token and a generated one: 2 or more.");
-  require(*config.max_model_len <= supported || model.rope.type == RopeType::kDynamicNtk,
+  const int64_t chosen = config.max_model_len.value_or(supported);
+  require(chosen <= supported || model.rope.type == RopeType::kDynamicNtk,
           fmt::format("--max-model-len is {}, but this model's config.json supports at most {} "
                       "(only rope type \"dynamic\" may go further).",
-                      *config.max_model_len, supported));
-  require(*config.max_model_len <= (1 << 24),
-          fmt::format("--max-model-len is {}; expected at most 16777216.", *config.max_model_len));
-  return *config.max_model_len;
+                      chosen, supported));
+  require(
+      chosen >= 2 && chosen <= (1 << 24),
+      fmt::format("The longest sequence (--max-model-len, else what config.json supports) is {}; "
+                  "expected 2 (a prompt token and a generated one) or more, at most 16777216.",
+                  chosen));
+  return chosen;
 }
 
 // The CPU's best instruction set, or a lesser one for tests and comparisons.
@@ -89,6 +90,15 @@ Isa choose_isa() {
                   "none better than {}.",
                   name, name_of(best_isa())));
   return *isa;
+}
+
+void check_eos(const GenerationConfig& generation, const ModelConfig& model,
+               const std::filesystem::path& folder) {
+  for (int32_t id : generation.eos_token_ids) {
+    require(id < model.vocab_size,
+            fmt::format("{}: eos_token_id {} is outside the model's vocabulary of {} tokens.",
+                        folder.string(), id, model.vocab_size));
+  }
 }
 
 // Threads of each rank.
@@ -116,6 +126,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   config.device = "cpu";
   setup.model = load_model_config(setup.folder);
   setup.generation = load_generation_config(setup.folder);
+  check_eos(setup.generation, setup.model, setup.folder);
 
   PlanRequest request;
   request.model.config = setup.model;

@@ -45,6 +45,9 @@ std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
         fmt::format("There are {} prompts and {} SamplingParams; expected one for each prompt.",
                     prompts.size(), params.size()));
   }
+  if (!engine.is_finished()) {
+    throw Error("The engine has requests of its own (LLM::engine()); finish or abort them first.");
+  }
   options.output_kind = OutputKind::kFinalOnly;
   add_all(prompts, params, options);
   std::vector<RequestOutput> outputs(prompts.size());

@@ -228,7 +228,7 @@ TEST(EngineConfig, RefusesSettingsOutOfRange) {
   EXPECT_THAT(refused([](auto& c) { c.block_size = 24; }), HasSubstr("--block-size is 24"));
   EXPECT_THAT(refused([](auto& c) { c.max_num_seqs = 0; }), HasSubstr("--max-num-seqs is 0"));
   EXPECT_THAT(refused([](auto& c) { c.max_model_len = 100000; }), HasSubstr("supports at most"));
-  EXPECT_THAT(refused([](auto& c) { c.max_model_len = 1; }), HasSubstr("2 or more"));
+  EXPECT_THAT(refused([](auto& c) { c.max_model_len = 1; }), HasSubstr("or more"));
   EXPECT_THAT(refused([](auto& c) { c.device = "tpu"; }), HasSubstr("--device is \"tpu\""));
   EXPECT_THAT(refused([](auto& c) { c.dtype = "int3"; }), HasSubstr("--dtype is \"int3\""));
   EXPECT_THAT(refused([](auto& c) {
@@ -238,6 +238,9 @@ TEST(EngineConfig, RefusesSettingsOutOfRange) {
               HasSubstr("tensor_parallel_size"));
   EXPECT_THAT(refused([](auto& c) { c.num_gpu_blocks_override = 2; }),
               HasSubstr("Set --max-model-len to 32 or less"));
+  EXPECT_THAT(refused([](auto& c) { c.num_gpu_blocks_override = int64_t{1} << 62; }),
+              HasSubstr("expected at most"));
+  EXPECT_THAT(refused([](auto& c) { c.kv_cache_memory_bytes = INT64_MAX; }), HasSubstr("is free"));
   EXPECT_THAT(refused([](auto& c) { c.kv_cache_memory_bytes = 1; }), HasSubstr("KV cache"));
   EXPECT_THAT(refused([](auto& c) {
                 c.threads = 1;

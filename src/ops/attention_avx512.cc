@@ -89,6 +89,8 @@ struct Row {
   float denominator;
 };
 
+static_assert(sizeof(Row) <= 32, "attention_scratch_bytes counts 32 bytes of state a row");
+
 // The part of a tile that a row sees, and its probabilities.
 struct Seen {
   int begin;

@@ -28,7 +28,9 @@ struct Executor::Group {
       : options(options), loaded(options.tensor_parallel_size) {}
   ~Group() {
     for (auto& rank : ranks) rank->batches.close();
-    for (auto& rank : ranks) rank->thread.join();
+    for (auto& rank : ranks) {
+      if (rank->thread.joinable()) rank->thread.join();
+    }
   }
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;

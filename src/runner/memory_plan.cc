@@ -87,6 +87,9 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
   return fmt::format("Set --max-model-len to {} or less", tokens);
 }
 
+// Block numbers are 32-bit.
+constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max() - 1;
+
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
   const int64_t needed = blocks_per_full_sequence(request);
   if (request.num_blocks_override) {
@@ -97,6 +100,10 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
           "tokens. {}, or raise the number of blocks.",
           blocks, request.model.max_model_len, needed, request.block_size,
           shorter_length_advice(request, blocks)));
+    }
+    if (blocks > kMaxBlocks) {
+      throw Error(
+          fmt::format("--num-gpu-blocks-override is {}; expected at most {}.", blocks, kMaxBlocks));
     }
     return blocks;
   }
@@ -118,7 +125,7 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   }
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
-  return given ? blocks : std::min(blocks, most);
+  return std::min(given ? blocks : std::min(blocks, most), kMaxBlocks);
 }
 
 // What a container's limit (cgroup v2) leaves; nothing where there is none. File pages that were
@@ -204,14 +211,18 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.num_cache_tokens = plan.num_blocks * request.block_size;
   plan.max_full_length_seqs = plan.num_blocks / blocks_per_full_sequence(request);
   const KvCacheShape shape = model_kv_cache_shape(for_rank(request.model, 0));
-  const int64_t kv_bytes = plan.num_blocks * plan.bytes_per_block;
+  // Saturated: 2^31 blocks of any size must not overflow.
+  const int64_t kv_bytes =
+      plan.bytes_per_block > std::numeric_limits<int64_t>::max() / 4 / plan.num_blocks
+          ? std::numeric_limits<int64_t>::max() / 4
+          : plan.num_blocks * plan.bytes_per_block;
   plan.buffers.push_back(
       {"kv cache", kv_bytes,
        fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}", shape.num_layers,
                    shape.num_kv_heads, shape.head_dim, plan.num_blocks, request.block_size,
                    name_of(request.kv_cache_dtype), ranks)});
   plan.total_bytes = other + kv_bytes;
-  if (plan.total_bytes > request.available_bytes) {
+  if (kv_bytes > request.available_bytes - other) {
     throw Error(
         fmt::format("The model would take {} ({} of it KV cache), but {} of memory is free. Lower "
                     "--kv-cache-memory-bytes or --num-gpu-blocks-override.",

@@ -1,5 +1,8 @@
 #include "runner/sampler.h"
 
+#include <algorithm>
+#include <limits>
+
 namespace quire {
 namespace {
 
@@ -8,7 +11,8 @@ ops::SamplingRow to_row(const SequenceState& state) {
   ops::SamplingRow row;
   row.temperature = static_cast<float>(params.temperature);
   row.top_k = params.top_k > 0 ? params.top_k : 0;
-  row.top_p = static_cast<float>(params.top_p);
+  // A double above 0 may round to 0, which would keep no token at all.
+  row.top_p = std::max(static_cast<float>(params.top_p), std::numeric_limits<float>::min());
   row.min_p = static_cast<float>(params.min_p);
   row.repetition_penalty = static_cast<float>(params.repetition_penalty);
   row.presence_penalty = static_cast<float>(params.presence_penalty);
