@@ -16,7 +16,7 @@ inline constexpr int kAttentionTaskRows = 8 * kTileRows;
 
 // Of one task: queries, running sums, maxima and denominators, and copies of one partial tile.
 constexpr size_t attention_scratch_bytes(int rows, int head_dim) {
-  const size_t padded_rows = static_cast<size_t>(rows + kTileRows);
+  const size_t padded_rows = static_cast<size_t>(rows) + kTileRows;
   const size_t head_bytes = static_cast<size_t>(head_dim) * 4;
   return padded_rows * (2 * head_bytes + 32) + (kKeyLanes + 1) * head_bytes + 256;
 }
