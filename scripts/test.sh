@@ -3,7 +3,7 @@
 #
 #   scripts/test.sh [--quick]     --quick: the release build and its tests alone
 #
-# Environment: QUIRE_FUZZ_SECONDS (20) for each fuzz target, QUIRE_TIDY_SECONDS (240) for clang-tidy in
+# Environment: QUIRE_FUZZ_SECONDS (20) for each fuzz target, QUIRE_TIDY_SECONDS (75) for clang-tidy in
 # all, QUIRE_TIDY_BASE (where the branch left its upstream) the commit whose changes clang-tidy reads.
 set -uo pipefail
 cd "$(dirname "$0")/.."

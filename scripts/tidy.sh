@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Runs clang-tidy on the sources that changed since QUIRE_TIDY_BASE, the newest first. Without that
 # variable: since the branch left its upstream, or all where it has not. Stops starting
-# new files after QUIRE_TIDY_SECONDS (240) and says how many it did not reach.
+# new files after QUIRE_TIDY_SECONDS (75) and says how many it did not reach.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -37,7 +37,7 @@ changed() {
 mapfile -t files < <(changed | grep -E '^(src|examples)/.*\.cc$' | grep -v '_test\.cc$' | awk '!seen[$0]++' |
   while read -r file; do if grep -q "/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done)
 
-deadline=$(($(date +%s) + ${QUIRE_TIDY_SECONDS:-240}))
+deadline=$(($(date +%s) + ${QUIRE_TIDY_SECONDS:-75}))
 export deadline
 check_one() {
   if [ "$(date +%s)" -ge "$deadline" ]; then
