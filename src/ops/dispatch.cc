@@ -31,7 +31,7 @@ constexpr Kernels kAvx2 = {
 
 constexpr Kernels kAvx512 = {
     .multiplies_bf16 = true,
-    .pack_f32 = avx512::pack_f32,
+    .pack_f32 = scalar::pack_f32,
     .pack_bf16 = avx512::pack_bf16,
     .linear_f32 = avx512::linear_f32,
     .linear_bf16 = avx512::linear_bf16,

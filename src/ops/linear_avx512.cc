@@ -129,15 +129,6 @@ void linear_f32(const LinearTile& tile) {
   }
 }
 
-void pack_f32(const float* in, int64_t stride, int rows, int64_t k, float* out) {
-  for (int64_t i = 0; i < k; ++i) {
-    for (int row = 0; row < rows; ++row) out[i * rows + row] = in[row * stride + i];
-  }
-  if (k % 2 != 0) {
-    for (int row = 0; row < rows; ++row) out[k * rows + row] = 0.0f;
-  }
-}
-
 void pack_bf16(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out) {
   auto* pairs = reinterpret_cast<uint32_t*>(out);
   for (int row = 0; row < rows; ++row) {
