@@ -10,12 +10,15 @@ packages=(
   build-essential cmake ninja-build pkg-config ccache
   nlohmann-json3-dev libcli11-dev libfmt-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libhwloc-dev libedit-dev liblzma-dev
+  libboost-dev libssl-dev libcurl4-openssl-dev prometheus-cpp-dev
+  libjs-marked node-dompurify libjs-highlight.js libjs-chart.js
   libgtest-dev libgmock-dev libbenchmark-dev python3
 )
 # dpkg-dev and file are what CPack makes the Debian package with; clang-format is pinned, because
 # each version lays code out differently.
 test_packages=(
   git clang clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
+  python3-venv openssl
 )
 
 case "${1:-}" in
