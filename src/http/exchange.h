@@ -1,0 +1,50 @@
+#pragma once
+// One request and the answer to it. The handler keeps the Exchange for as long as it likes and
+// answers from any thread, whole with respond(), or piece by piece with begin_stream(), write() and
+// finish().
+//
+// Thread safety: every method from any thread. Callbacks run on the connection's I/O thread, one at
+// a time, and never inside a call of the one who set them.
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "http/message.h"
+
+namespace quire::http {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;  // unanswered: the client gets a 500
+
+  virtual const Request& request() const = 0;
+  // Takes the body out of the request, to save a copy.
+  virtual std::string take_body() = 0;
+
+  // The whole answer. After it, or after begin_stream(), a second answer is a programmer's error.
+  virtual void respond(Response response) = 0;
+
+  // Sends the head of a chunked answer; its body follows by write().
+  virtual void begin_stream(Response head) = 0;
+  // Queues a piece of the body. Pieces that wait while a write is under way go out together. After
+  // the client has gone: no effect.
+  virtual void write(std::string piece) = 0;
+  virtual void finish() = 0;
+
+  // Bytes queued and not yet taken by the socket. A writer that finds more than
+  // kStreamHighWater stops and waits for on_drain.
+  virtual std::size_t buffered() const = 0;
+  static constexpr std::size_t kStreamHighWater = 64 << 10;
+
+  // Called each time that what is queued falls below half of kStreamHighWater after it was above
+  // kStreamHighWater.
+  virtual void on_drain(std::function<void()> callback) = 0;
+  // Called once, when the client has gone (closed its side, was reset, or read too slowly) before
+  // the answer was complete; at once (through the I/O thread) if that has happened already. Never
+  // after a complete answer. Both callbacks are dropped when the exchange ends.
+  virtual void on_closed(std::function<void()> callback) = 0;
+  virtual bool closed() const = 0;
+};
+
+}  // namespace quire::http

@@ -1,0 +1,89 @@
+#pragma once
+// An HTTP/1.1 server: keep-alive, pipelining one request at a time, TLS, and limits on everything
+// that a client may take.
+//
+// What a client does wrong (a bad chunk size, too many headers, a body too large, TLS to a plain
+// port, silence) ends that connection alone, with the matching 4xx where HTTP allows an answer.
+// Error bodies are made by Config::error_response, so that they look like the API's own.
+//
+// A client that closes its sending side while it waits for an answer has gone: what it asked for is
+// cancelled (Exchange::on_closed). For this the server always keeps a read under way; what comes
+// in early (pipelined requests) is kept up to Limits::max_pipelined_bytes, and a client that sends
+// more is cut off.
+//
+// Thread safety: start(), stop_accepting(), close() and the accessors from any thread.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "http/exchange.h"
+
+namespace quire::http {
+
+struct Limits {
+  std::size_t max_header_bytes = 32 << 10;     // request line and headers: 431 beyond
+  std::size_t max_body_bytes = 32 << 20;       // 413 beyond
+  std::size_t max_pipelined_bytes = 64 << 10;  // received while an answer is being made
+  std::size_t max_buffered_bytes = 8 << 20;    // queued for a client that reads slowly: cut off
+  int64_t max_connections = 8192;              // beyond, new ones get a 503 and are closed
+  std::chrono::milliseconds header_timeout{10'000};  // from the first byte to the end of the headers
+  std::chrono::milliseconds body_timeout{60'000};    // for the whole body
+  std::chrono::milliseconds idle_timeout{75'000};    // between requests, and before the first
+  std::chrono::milliseconds write_timeout{30'000};   // without any progress of a write
+};
+
+struct Config {
+  std::string host = "127.0.0.1";  // a name or an address, IPv4 or IPv6
+  uint16_t port = 8000;            // 0: any free one
+  std::string tls_certificate_file{};  // PEM, the chain; both or none
+  std::string tls_key_file{};          // PEM
+  int threads = 1;                     // I/O threads, >= 1
+  Limits limits{};
+  // The answer to what never becomes a request: the status and a sentence that says why.
+  std::function<Response(int status, const std::string& message)> error_response{};
+};
+
+// Called on an I/O thread for each request; must not block. Must not throw.
+using Handler = std::function<void(std::shared_ptr<Exchange>)>;
+
+struct Stats {
+  int64_t open_connections = 0;
+  int64_t accepted_connections = 0;   // since the start
+  int64_t rejected_connections = 0;   // over max_connections
+  int64_t malformed_requests = 0;
+  int64_t timed_out_connections = 0;
+  int64_t dropped_slow_readers = 0;
+};
+
+class Server {
+ public:
+  // Binds and listens, but accepts nothing before start(). Throws Error: the port is taken, the
+  // host unknown, a certificate unreadable or not matching its key.
+  Server(Config config, Handler handler);
+  // close(), then waits for the I/O threads.
+  ~Server();
+  Server(const Server&) = delete;
+  Server& operator=(const Server&) = delete;
+
+  void start();
+  // The port that it listens on.
+  uint16_t port() const;
+  // New connections are refused, idle ones closed; answers under way go on, with
+  // "Connection: close". Returns at once.
+  void stop_accepting();
+  // Exchanges that are not answered yet.
+  int64_t num_active() const;
+  // Cuts every connection off. Returns at once.
+  void close();
+  // Runs `task` on an I/O thread, after this call returns.
+  void post(std::function<void()> task);
+  Stats stats() const;
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::http
