@@ -1,0 +1,59 @@
+#pragma once
+// What is known of one HTTP request once it is over: what the access log prints, the metrics count
+// and /v1/requests/{id} explains.
+//
+// It never holds prompts, outputs or API keys.
+//
+// Thread safety: a plain value.
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace quire::server {
+
+struct RequestRecord {
+  std::string request_id{};
+  std::chrono::system_clock::time_point arrived{};
+  std::string method{};  // "POST"
+  std::string path{};    // percent-decoded, without the query
+  std::string model{};   // as the client named it; empty where it did not
+  // Who sent it, for logs: a short hash of the API key, or the address where there are no keys.
+  std::string client{};
+  // Whose it is: all of the hash of the API key; empty without keys. Compared, never shown.
+  std::string owner{};
+
+  int status = 0;  // of the answer; 499 where the client had gone before there was one
+  // Of the request as a whole: "stop", "length", "abort", "timeout", "tool_calls". Empty: it was
+  // never given to the engine (refused, or not a generation).
+  std::string finish_reason{};
+  // Why admission refused it: "queue_full", "queue_timeout", "shutting_down". Empty: it did not.
+  std::string reject_reason{};
+  std::string error{};  // the sentence that the client got; empty where it went well
+  bool stream = false;
+  bool client_disconnected = false;
+
+  // Parameters, as they took effect.
+  int64_t n = 1;
+  std::optional<int64_t> max_tokens{};
+  std::optional<double> temperature{};
+  std::optional<double> top_p{};
+  std::optional<double> timeout_s{};
+
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of these, found in the prefix cache
+  int64_t output_tokens = 0;  // over all n
+
+  // Times in seconds; 0 for what it did not come to.
+  double queue_s = 0;    // from arrival until the engine first scheduled it: admission and engine
+  double prefill_s = 0;  // from then to the first token
+  double decode_s = 0;   // from the first token to the last
+  double ttft_s = 0;     // from arrival to the first token
+  double total_s = 0;    // from arrival to the end of the answer
+
+  // What it found when it came, to explain its wait.
+  int64_t running_at_arrival = 0;
+  int64_t waiting_at_arrival = 0;
+};
+
+}  // namespace quire::server
