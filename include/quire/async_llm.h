@@ -26,8 +26,11 @@ class RequestStream {
 
   // Waits for the next output; nothing after the one with finished set. Outputs that were not
   // fetched in time are merged into one, so a slow reader holds no more than one output.
-  // Throws Error if the engine failed.
+  // Throws EngineFailure if the engine failed.
   std::optional<RequestOutput> next();
+
+  // The same without waiting: nothing where no output is there yet.
+  std::optional<RequestOutput> try_next();
 
   // Ends the request: next() returns its last output, with finish_reason kAbort, soon.
   void cancel();
@@ -52,13 +55,20 @@ class AsyncLLM {
 
   // Outputs hold what is new (OutputKind::kDelta) unless options say otherwise. Throws Error as
   // LLMEngine::add_request does, from the calling thread.
+  // `on_ready` is called each time that try_next() has something again after it had nothing (an
+  // output, or the engine's failure), from the engine's thread, which it must not hold up; it must
+  // not throw. It may be called once more after the stream is destroyed.
   RequestStream generate(const Prompt& prompt, const SamplingParams& params,
-                         RequestOptions options = {.output_kind = OutputKind::kDelta});
+                         RequestOptions options = {.output_kind = OutputKind::kDelta},
+                         std::function<void()> on_ready = {});
   // Renders the conversation with the model's chat template first.
   RequestStream chat(const ChatInput& conversation, const SamplingParams& params,
                      RequestOptions options = {.output_kind = OutputKind::kDelta});
 
+  // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;
+  int64_t vocab_size() const;
+  const EngineConfig& config() const;  // with every default filled in
   int64_t max_model_len() const;
   SamplingParams default_sampling_params() const;
   const Tokenizer& tokenizer() const;

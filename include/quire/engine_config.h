@@ -32,6 +32,10 @@ struct EngineConfig {
   double gpu_memory_utilization = 0.9;  // (0, 1]; GPU only
   bool enable_prefix_caching = true;
   int tensor_parallel_size = 1;
+  // > 0: prompts are computed in chunks such that a step takes about this many seconds while other
+  // sequences wait for their next token, and four times that while none does. 0: no limit but
+  // max_num_batched_tokens. The tokens are the same either way.
+  double target_step_s = 0;
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16"

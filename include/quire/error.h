@@ -14,4 +14,10 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The engine itself failed: what it was asked is not at fault, and it takes nothing any more.
+class EngineFailure : public Error {
+ public:
+  using Error::Error;
+};
+
 }  // namespace quire

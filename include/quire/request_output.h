@@ -42,6 +42,7 @@ struct RequestMetrics {
 
 struct RequestOutput {
   std::string request_id;
+  // Deltas (OutputKind::kDelta) hold the prompt in the first of a request's outputs only.
   std::string prompt;  // empty for prompts given as token ids
   std::vector<int32_t> prompt_token_ids;
   // For each prompt token, the first one's empty; if asked for.

@@ -1,8 +1,11 @@
 #include "quire/async_llm.h"
 
+#include <fmt/format.h>
+
 #include <condition_variable>
 #include <exception>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -31,7 +34,6 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
     into.finish_reason = from.finish_reason;
     into.stop_reason = std::move(from.stop_reason);
   }
-  if (older.prompt_logprobs.empty()) older.prompt_logprobs = std::move(newer.prompt_logprobs);
   older.num_cached_tokens = newer.num_cached_tokens;
   older.finished = newer.finished;
   older.metrics = newer.metrics;
@@ -51,11 +53,14 @@ struct RequestStream::State {
   std::exception_ptr error;
   std::function<void()>
       cancel;  // outlives nothing of the engine: it holds the engine's queue weakly
+  std::function<void()> on_ready;
 
   void deliver(RequestOutput output) {
+    bool news = false;
     {
       const std::lock_guard lock(mutex);
       ended = output.finished;
+      news = !pending;
       if (pending && delta) {
         merge_delta(*pending, std::move(output));
       } else {
@@ -63,6 +68,7 @@ struct RequestStream::State {
       }
     }
     ready.notify_all();
+    if (news && on_ready) on_ready();
   }
 
   void fail(std::exception_ptr reason) {
@@ -72,6 +78,7 @@ struct RequestStream::State {
       ended = true;
     }
     ready.notify_all();
+    if (on_ready) on_ready();
   }
 };
 
@@ -93,6 +100,13 @@ std::optional<RequestOutput> RequestStream::next() {
   return std::nullopt;
 }
 
+std::optional<RequestOutput> RequestStream::try_next() {
+  const std::lock_guard lock(state_->mutex);
+  if (state_->pending) return std::exchange(state_->pending, std::nullopt);
+  if (state_->error) std::rethrow_exception(state_->error);
+  return std::nullopt;
+}
+
 void RequestStream::cancel() {
   state_->cancel();
 }
@@ -103,7 +117,11 @@ const std::string& RequestStream::request_id() const {
 class AsyncLLM::Impl {
  public:
   explicit Impl(const EngineConfig& config) : core(config), mailbox(std::make_shared<Mailbox>()) {
-    thread = std::thread([this] { run(); });
+    try {
+      thread = std::thread([this] { run(); });
+    } catch (const std::system_error& error) {
+      throw Error(fmt::format("The engine's thread cannot be started: {}.", error.what()));
+    }
   }
 
   ~Impl() {
@@ -118,7 +136,7 @@ class AsyncLLM::Impl {
   Impl& operator=(const Impl&) = delete;
 
   RequestStream submit(const Prompt& prompt, const SamplingParams& params,
-                       const RequestOptions& options);
+                       const RequestOptions& options, std::function<void()> on_ready);
 
   // What other threads leave for the engine's. Outlives the engine while a stream holds it.
   struct Mailbox {
@@ -146,8 +164,10 @@ class AsyncLLM::Impl {
 };
 
 RequestStream AsyncLLM::Impl::submit(const Prompt& prompt, const SamplingParams& params,
-                                     const RequestOptions& options) {
+                                     const RequestOptions& options,
+                                     std::function<void()> on_ready) {
   auto state = std::make_shared<RequestStream::State>();
+  state->on_ready = std::move(on_ready);
   state->delta = options.output_kind == OutputKind::kDelta;
   PreparedRequest request = core.prepare({}, prompt, params, options);
   {
@@ -211,9 +231,9 @@ void AsyncLLM::Impl::run() {
         stream->deliver(std::move(output));
       }
     }
-    end_streams(std::make_exception_ptr(Error("The engine was shut down.")));
-  } catch (...) {
-    end_streams(std::current_exception());
+    end_streams(std::make_exception_ptr(EngineFailure("The engine was shut down.")));
+  } catch (const std::exception& error) {
+    end_streams(std::make_exception_ptr(EngineFailure(error.what())));
   }
 }
 
@@ -221,19 +241,29 @@ AsyncLLM::AsyncLLM(EngineConfig config) : impl_(std::make_unique<Impl>(config)) 
 AsyncLLM::~AsyncLLM() = default;
 
 RequestStream AsyncLLM::generate(const Prompt& prompt, const SamplingParams& params,
-                                 RequestOptions options) {
-  return impl_->submit(prompt, params, options);
+                                 RequestOptions options, std::function<void()> on_ready) {
+  return impl_->submit(prompt, params, options, std::move(on_ready));
 }
 
 RequestStream AsyncLLM::chat(const ChatInput& conversation, const SamplingParams& params,
                              RequestOptions options) {
   options.add_special_tokens = false;
-  return impl_->submit(chat_template().render(conversation), params, options);
+  return impl_->submit(chat_template().render(conversation), params, options, {});
 }
 
 EngineStats AsyncLLM::stats() const {
   const std::lock_guard lock(impl_->mailbox->mutex);
-  return impl_->mailbox->stats;
+  EngineStats stats = impl_->mailbox->stats;
+  for (const auto& [request, stream] : impl_->mailbox->added)
+    stats.num_waiting += request.params->n;
+  return stats;
+}
+
+int64_t AsyncLLM::vocab_size() const {
+  return impl_->core.vocab_size();
+}
+const EngineConfig& AsyncLLM::config() const {
+  return impl_->core.config();
 }
 
 int64_t AsyncLLM::max_model_len() const {

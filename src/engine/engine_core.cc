@@ -32,6 +32,14 @@ std::unique_ptr<Executor> start_executor(const EngineSetup& setup) {
   return std::make_unique<Executor>(setup.executor, &checkpoint);
 }
 
+// Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;
+// how much longer a step may take while no sequence waits for its next token; the weight of the
+// newest step in the mean.
+constexpr int64_t kFirstChunk = 128;
+constexpr int64_t kLeastChunk = 32;
+constexpr double kIdleStretch = 4;
+constexpr double kSmoothing = 0.3;
+
 // Mixes the bits of x (splitmix64's finaliser, Steele et al. 2014).
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -143,10 +151,23 @@ std::vector<RequestOutput> EngineCore::step() {
   return collect_outputs();
 }
 
+int64_t EngineCore::max_prefill_tokens() const {
+  const double target_s = setup_.config.target_step_s;
+  if (target_s <= 0) return setup_.config.max_num_batched_tokens;
+  const int64_t num_decoding = scheduler_.stats().num_decoding;
+  if (token_s_ <= 0) return kFirstChunk;
+  const double num_tokens = target_s * (num_decoding > 0 ? 1 : kIdleStretch) / token_s_;
+  if (num_tokens >= static_cast<double>(setup_.config.max_num_batched_tokens)) {
+    return setup_.config.max_num_batched_tokens;
+  }
+  return std::max(static_cast<int64_t>(num_tokens) - num_decoding, kLeastChunk);
+}
+
 bool EngineCore::schedule() {
-  auto batch = std::make_shared<const ScheduledBatch>(scheduler_.schedule());
+  auto batch = std::make_shared<const ScheduledBatch>(scheduler_.schedule(max_prefill_tokens()));
   if (batch->empty() && batch->removed.empty()) return false;
   InFlight step;
+  step.num_tokens = batch->num_tokens;
   for (const ScheduledSequence& sequence : batch->sequences) {
     const auto owner = owners_.find(sequence.id);
     if (owner != owners_.end()) owner->second.request->mark_scheduled(Clock::now());
@@ -167,6 +188,10 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   const double elapsed = std::chrono::duration<double>(now - last_result_).count();
   last_result_ = now;
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
+  if (step.has_prefill) {
+    const double token_s = elapsed / static_cast<double>(step.num_tokens);
+    token_s_ = token_s_ > 0 ? token_s_ + kSmoothing * (token_s - token_s_) : token_s;
+  }
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
 }

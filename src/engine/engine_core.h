@@ -46,6 +46,7 @@ class EngineCore {
   // A step that the workers have and that was not waited for.
   struct InFlight {
     bool has_prefill = false;
+    int64_t num_tokens = 0;
     int64_t num_prompt_tokens = 0;
   };
   // Where a sequence belongs.
@@ -55,6 +56,8 @@ class EngineCore {
   };
 
   bool schedule();
+  // How many tokens of prompts the next step may hold for it to take target_step_s.
+  int64_t max_prefill_tokens() const;
   void process(const StepOutput& output);
   void account(const InFlight& step, const StepOutput& output);
   std::vector<RequestOutput> collect_outputs();
@@ -67,8 +70,9 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  bool idle_ = true;               // no request since the last step: time that passes is nobody's
-  Clock::time_point last_result_;  // when the last step's result came
+  bool idle_ = true;    // no request since the last step: time that passes is nobody's
+  double token_s_ = 0;  // of steps with prompts, lately: seconds for each of their tokens
+  Clock::time_point last_result_;                        // when the last step's result came
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;

@@ -122,6 +122,7 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
     trial_config.max_num_seqs = draw(1, 40);
     trial_config.block_size = draw(0, 1) == 0 ? 16 : 48;
     trial_config.threads = draw(1, 4);
+    trial_config.target_step_s = draw(0, 1) == 0 ? 0 : 1e-5;  // chunks of prompts cut by time
     const int64_t least = (160 + trial_config.block_size - 1) / trial_config.block_size;
     trial_config.num_gpu_blocks_override = least + draw(0, 6);
     std::vector<int> arrival_steps;

@@ -45,6 +45,9 @@ void check_settings(const EngineConfig& config) {
   require(config.max_num_batched_tokens <= (1 << 22),
           fmt::format("--max-num-batched-tokens is {}; expected at most 4194304.",
                       config.max_num_batched_tokens));
+  require(config.target_step_s >= 0 && config.target_step_s <= 3600,
+          fmt::format("--target-step-time is {}; expected 0 to 3600 seconds (0: no limit).",
+                      config.target_step_s));
   require(config.max_num_seqs <= (1 << 16),
           fmt::format("--max-num-seqs is {}; expected at most 65536.", config.max_num_seqs));
   require(config.tensor_parallel_size <= 256,

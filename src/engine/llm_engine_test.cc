@@ -5,7 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <condition_variable>
 #include <functional>
+#include <mutex>
 #include <optional>
 #include <thread>
 
@@ -201,6 +203,37 @@ TEST(AsyncLLM, ServesManyThreadsAndCancels) {
               HasSubstr("empty"));
 }
 
+TEST(AsyncLLM, TellsWhenThereIsSomethingToFetch) {
+  const auto expected =
+      LLM(tiny()).generate({std::vector<int32_t>{4, 2}}, greedy(30))[0].outputs[0].token_ids;
+  std::mutex mutex;
+  std::condition_variable called;
+  bool ready = false;
+  AsyncLLM llm(tiny());  // ends before what its thread's calls use
+  RequestStream stream = llm.generate(std::vector<int32_t>{4, 2}, greedy(30),
+                                      {.output_kind = OutputKind::kDelta}, [&] {
+                                        const std::lock_guard lock(mutex);
+                                        ready = true;
+                                        called.notify_one();
+                                      });
+  std::vector<int32_t> ids;
+  for (bool finished = false; !finished;) {
+    {
+      std::unique_lock lock(mutex);
+      called.wait(lock, [&] { return ready; });
+      ready = false;
+    }
+    while (auto output = stream.try_next()) {
+      if (ids.empty()) EXPECT_EQ(output->prompt_token_ids, (std::vector<int32_t>{4, 2}));
+      const auto& piece = output->outputs[0].token_ids;
+      ids.insert(ids.end(), piece.begin(), piece.end());
+      finished = output->finished;
+    }
+  }
+  EXPECT_EQ(ids, expected);
+  EXPECT_FALSE(stream.try_next());
+}
+
 TEST(AsyncLLM, ShutsDownUnderRunningStreams) {
   std::optional<RequestStream> stream;
   {
@@ -226,6 +259,8 @@ TEST(EngineConfig, RefusesSettingsOutOfRange) {
     return error_of([&] { plan(config); });
   };
   EXPECT_THAT(refused([](auto& c) { c.block_size = 24; }), HasSubstr("--block-size is 24"));
+  EXPECT_THAT(refused([](auto& c) { c.target_step_s = -1; }),
+              HasSubstr("--target-step-time is -1"));
   EXPECT_THAT(refused([](auto& c) { c.max_num_seqs = 0; }), HasSubstr("--max-num-seqs is 0"));
   EXPECT_THAT(refused([](auto& c) { c.max_model_len = 100000; }), HasSubstr("supports at most"));
   EXPECT_THAT(refused([](auto& c) { c.max_model_len = 1; }), HasSubstr("or more"));

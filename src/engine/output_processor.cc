@@ -150,10 +150,11 @@ RequestOutput RequestState::take_output() {
   const bool delta = request_.options.output_kind == OutputKind::kDelta;
   RequestOutput output;
   output.request_id = request_.request_id;
-  output.prompt = request_.prompt;
-  output.prompt_token_ids = request_.prompt_token_ids;
-  if (!delta || !prompt_logprobs_given_) output.prompt_logprobs = prompt_logprobs_;
-  prompt_logprobs_given_ = true;
+  if (!delta || !std::exchange(prompt_given_, true)) {
+    output.prompt = request_.prompt;
+    output.prompt_token_ids = request_.prompt_token_ids;
+    output.prompt_logprobs = prompt_logprobs_;
+  }
   for (CompletionState& completion : completions_) output.outputs.push_back(completion.take(delta));
   output.num_cached_tokens = num_cached_tokens_;
   output.finished = finished();

@@ -85,7 +85,7 @@ class RequestState {
   const Tokenizer* tokenizer_;
   std::vector<CompletionState> completions_;
   std::vector<PositionLogprobs> prompt_logprobs_;
-  bool prompt_logprobs_given_ = false;
+  bool prompt_given_ = false;
   int64_t num_cached_tokens_ = 0;
   bool changed_ = false;
   bool scheduled_ = false;

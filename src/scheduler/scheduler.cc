@@ -38,8 +38,17 @@ struct Scheduler::Impl {
   // Tokens that the next step could compute; 0 where results must come first, or a length limit is
   // known to end the sequence.
   int64_t num_pending_tokens(const ScheduledState& state) const;
-  // Adds a chunk to the batch, as long as the budget allows.
-  void schedule_chunk(ScheduledState& state, int64_t first_new_block, ScheduledBatch& batch);
+  // How many tokens of prompts a step may still take, and how many of them one sequence.
+  struct PrefillBudget {
+    int64_t left;
+    int64_t share;
+  };
+  PrefillBudget share_prefill_tokens(int64_t max_prefill_tokens) const;
+  // The length of the next chunk: 0 where nothing is pending or the step is full.
+  int64_t chunk_length(const ScheduledState& state, const ScheduledBatch& batch) const;
+  // Adds a chunk of `num_tokens` to the batch.
+  void schedule_chunk(ScheduledState& state, int64_t num_tokens, int64_t first_new_block,
+                      ScheduledBatch& batch);
   // False if a sequence had to be preempted.
   bool schedule_running(ScheduledBatch& batch);
   void schedule_waiting(ScheduledBatch& batch);
@@ -72,7 +81,8 @@ struct Scheduler::Impl {
   std::vector<SequenceId> removed;  // since the last batch
   uint64_t next_arrival = 0;
   uint64_t next_step = 0;
-  SchedulerStats totals;  // the fields that count since the start
+  PrefillBudget prefill{0, 0};  // of the step that is being made
+  SchedulerStats totals;        // the fields that count since the start
 };
 
 int64_t Scheduler::Impl::num_pending_tokens(const ScheduledState& state) const {
@@ -80,13 +90,32 @@ int64_t Scheduler::Impl::num_pending_tokens(const ScheduledState& state) const {
   return state.num_tokens() - state.num_computed_tokens;
 }
 
-void Scheduler::Impl::schedule_chunk(ScheduledState& state, int64_t first_new_block,
-                                     ScheduledBatch& batch) {
+Scheduler::Impl::PrefillBudget Scheduler::Impl::share_prefill_tokens(
+    int64_t max_prefill_tokens) const {
+  int64_t num_prompts = std::ssize(waiting);
+  for (const ScheduledState* state : running) {
+    if (num_pending_tokens(*state) > 1) ++num_prompts;
+  }
+  num_prompts = std::clamp<int64_t>(num_prompts, 1, kMaxSharingPrefills);
+  // Rounded up, so that the parts make the whole; a chunk of one token is no prefill.
+  const int64_t share = (max_prefill_tokens - 1) / num_prompts + 1;
+  return {.left = max_prefill_tokens, .share = std::max<int64_t>(share, 2)};
+}
+
+int64_t Scheduler::Impl::chunk_length(const ScheduledState& state,
+                                      const ScheduledBatch& batch) const {
+  const int64_t pending =
+      std::min(num_pending_tokens(state), config.max_num_batched_tokens - batch.num_tokens);
+  return pending <= 1 ? pending : std::min({pending, prefill.left, prefill.share});
+}
+
+void Scheduler::Impl::schedule_chunk(ScheduledState& state, int64_t num_tokens,
+                                     int64_t first_new_block, ScheduledBatch& batch) {
   ScheduledSequence chunk;
   chunk.id = state.sequence.id();
   chunk.num_computed_tokens = state.num_computed_tokens;
-  chunk.num_tokens =
-      std::min(num_pending_tokens(state), config.max_num_batched_tokens - batch.num_tokens);
+  chunk.num_tokens = num_tokens;
+  if (num_pending_tokens(state) > 1) prefill.left -= num_tokens;
   for (size_t i = static_cast<size_t>(first_new_block); i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());
   }
@@ -102,7 +131,8 @@ bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
   bool preempted = false;
   for (size_t i = 0; i < running.size() && batch.num_tokens < config.max_num_batched_tokens; ++i) {
     ScheduledState& state = *running[i];
-    if (num_pending_tokens(state) == 0) continue;
+    const int64_t num_tokens = chunk_length(state, batch);
+    if (num_tokens == 0) continue;
     // A prompt got all its blocks when it was admitted, so what lacks is one block for a token.
     const auto num_blocks = static_cast<int64_t>(state.blocks.size());
     if (num_blocks < blocks_for(state.num_computed_tokens + 1)) {
@@ -113,13 +143,13 @@ bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
       if (i == running.size()) break;
       state.blocks.push_back(pool.take());
     }
-    schedule_chunk(state, num_blocks, batch);
+    schedule_chunk(state, num_tokens, num_blocks, batch);
   }
   return !preempted;
 }
 
 void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
-  while (!waiting.empty() && batch.num_tokens < config.max_num_batched_tokens &&
+  while (!waiting.empty() && batch.num_tokens < config.max_num_batched_tokens && prefill.left > 0 &&
          std::ssize(running) < config.max_num_seqs) {
     ScheduledState& state = *waiting.front();
     // A preempted sequence is handed over anew with all its tokens, so they must be known.
@@ -130,7 +160,7 @@ void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
     const Sequence& sequence = state.sequence;
     batch.added.push_back({sequence.id(), sequence.token_ids(), sequence.num_prompt_tokens(),
                            sequence.shared_params(), sequence.seed(), sequence.index()});
-    schedule_chunk(state, 0, batch);
+    schedule_chunk(state, chunk_length(state, batch), 0, batch);
   }
 }
 
@@ -270,8 +300,10 @@ bool Scheduler::has_unfinished() const {
   return !impl_->states.empty();
 }
 
-ScheduledBatch Scheduler::schedule() {
+ScheduledBatch Scheduler::schedule(int64_t max_prefill_tokens) {
+  check(max_prefill_tokens >= 1, "a step has room for a prompt token");
   Impl& impl = *impl_;
+  impl.prefill = impl.share_prefill_tokens(max_prefill_tokens);
   ScheduledBatch batch;
   batch.step = impl.next_step++;
   // Where blocks ran out, admitting another would only have it preempted next.
@@ -313,6 +345,9 @@ std::vector<SequenceUpdate> Scheduler::process(const StepOutput& output) {
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->totals;
   stats.num_running = std::ssize(impl_->running);
+  stats.num_decoding = std::ranges::count_if(impl_->running, [this](const ScheduledState* state) {
+    return impl_->num_pending_tokens(*state) <= 1;
+  });
   stats.num_waiting = std::ssize(impl_->waiting);
   stats.num_in_flight = std::ssize(impl_->in_flight);
   stats.num_blocks = impl_->pool.num_blocks();

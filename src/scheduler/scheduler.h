@@ -12,6 +12,10 @@
 // as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
 // limit, but may be past a stop token not yet seen: that overshoot is dropped by process().
 //
+// The caller may also limit the prompt tokens of a step, so that no step takes long while others
+// wait for their next token. Then up to kMaxSharingPrefills prompts share what there is in equal
+// parts, so that a short prompt is not held up by long ones.
+//
 // What the runner owes: it runs every batch that schedule() returned, in order, and in each layer
 // writes the keys and values of the whole batch before it reads any, for a sequence may read blocks
 // that another one of the same batch fills.
@@ -20,6 +24,7 @@
 // Thread safety: one thread at a time.
 #include <array>
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -53,6 +58,7 @@ struct SequenceUpdate {
 
 struct SchedulerStats {
   int64_t num_running = 0;
+  int64_t num_decoding = 0;   // of these, those that lack one token at most: no prompts
   int64_t num_waiting = 0;    // preempted ones included
   int64_t num_in_flight = 0;  // steps scheduled and not processed
   int64_t num_blocks = 0;
@@ -86,7 +92,9 @@ class Scheduler {
   // The next step. It has no sequences where nothing can run before results of steps in flight are
   // known; such a batch still has to reach the runner if `removed` is not empty, and needs no
   // process().
-  ScheduledBatch schedule();
+  // `max_prefill_tokens`, >= 1: the most tokens of prompts (of all that lacks more than one token).
+  ScheduledBatch schedule(int64_t max_prefill_tokens = std::numeric_limits<int64_t>::max());
+  static constexpr int64_t kMaxSharingPrefills = 4;
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got
   // a token or prompt logprobs. A sequence whose update has an `end` is gone already.

@@ -149,9 +149,11 @@ SchedulerConfig random_config(Random& random, int64_t max_model_len) {
 // The engine's loop, with `depth` steps in flight while the next is scheduled.
 class Simulation {
  public:
-  Simulation(const Workload& workload, const SchedulerConfig& config, size_t depth)
+  Simulation(const Workload& workload, const SchedulerConfig& config, int64_t max_prefill_tokens,
+             size_t depth)
       : workload_(workload),
         config_(config),
+        max_prefill_tokens_(max_prefill_tokens),
         depth_(depth),
         scheduler_(config),
         runner_(config.num_blocks, config.block_size, kVocabSize, config.max_model_len) {}
@@ -189,7 +191,7 @@ class Simulation {
       }
       if (job.abort_at == iteration_) abort(job.spec.id);
     }
-    const ScheduledBatch batch = scheduler_.schedule();
+    const ScheduledBatch batch = scheduler_.schedule(max_prefill_tokens_);
     scheduler_.check_integrity();
     verify(batch);
     if (!batch.empty() || !batch.removed.empty()) {
@@ -241,14 +243,19 @@ class Simulation {
     EXPECT_LE(batch.num_tokens, config_.max_num_batched_tokens);
     EXPECT_LE(std::ssize(batch.sequences), config_.max_num_seqs);
     int64_t num_tokens = 0;
+    int64_t num_prefill_tokens = 0;
     bool seen_longer = false;
     for (const ScheduledSequence& chunk : batch.sequences) {
       num_tokens += chunk.num_tokens;
-      if (chunk.num_tokens > 1) seen_longer = true;
+      if (chunk.num_tokens > 1) {
+        seen_longer = true;
+        num_prefill_tokens += chunk.num_tokens;
+      }
       EXPECT_FALSE(seen_longer && chunk.num_tokens == 1) << "decodes come first";
       EXPECT_EQ(std::ranges::count(batch.removed, chunk.id), 0);
     }
     EXPECT_EQ(num_tokens, batch.num_tokens);
+    EXPECT_LE(num_prefill_tokens, max_prefill_tokens_);
     for (const NewSequence& added : batch.added) {
       if (num_first_runs_[added.id]++ > 0) continue;
       EXPECT_GE(added.id, last_first_run_) << "overtaken";
@@ -279,6 +286,7 @@ class Simulation {
 
   const Workload& workload_;
   SchedulerConfig config_;
+  int64_t max_prefill_tokens_;
   size_t depth_;
   Scheduler scheduler_;
   MockRunner runner_;
@@ -303,7 +311,10 @@ void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool wit
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Workload workload = random_workload(random, with_aborts);
-    Simulation simulation(workload, random_config(random, workload.max_model_len), depth);
+    const SchedulerConfig config = random_config(random, workload.max_model_len);
+    const int64_t max_prefill_tokens =
+        random.one_in(2) ? std::numeric_limits<int64_t>::max() : random.pick(1, 60);
+    Simulation simulation(workload, config, max_prefill_tokens, depth);
     const auto results = simulation.run();
     ASSERT_EQ(results.size(), workload.jobs.size());
     for (const Job& job : workload.jobs) {
