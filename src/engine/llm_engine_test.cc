@@ -224,7 +224,9 @@ TEST(AsyncLLM, TellsWhenThereIsSomethingToFetch) {
       ready = false;
     }
     while (auto output = stream.try_next()) {
-      if (ids.empty()) EXPECT_EQ(output->prompt_token_ids, (std::vector<int32_t>{4, 2}));
+      if (ids.empty()) {
+        EXPECT_EQ(output->prompt_token_ids, (std::vector<int32_t>{4, 2}));
+      }
       const auto& piece = output->outputs[0].token_ids;
       ids.insert(ids.end(), piece.begin(), piece.end());
       finished = output->finished;
