@@ -7,6 +7,7 @@
 // many once writing goes on.
 //
 // Thread safety: every method from any thread.
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,8 +53,8 @@ class AccessLog {
   void warning(std::string_view message) { log(LogLevel::kWarning, message); }
   void error(std::string_view message) { log(LogLevel::kError, message); }
 
-  // Waits until what was queued before is written or given up.
-  void flush();
+  // Waits until what was queued before is written or given up; false if that takes longer.
+  bool flush(std::chrono::milliseconds at_most = std::chrono::seconds(1));
   // Lines that were never written, since the start.
   int64_t dropped_lines() const;
 
