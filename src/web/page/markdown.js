@@ -1,0 +1,112 @@
+// Markdown to the DOM, safely and again and again while it grows. marked reads it, DOMPurify lets
+// through what is listed here and nothing else, highlight.js colours code.
+
+/* global marked, DOMPurify, hljs */
+import { copyText, flash, h, icon } from "./dom.js";
+
+const PURIFY = {
+  ALLOWED_TAGS: ["p", "br", "hr", "h1", "h2", "h3", "h4", "h5", "h6", "strong", "em", "del", "code", "pre",
+    "blockquote", "ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td", "input"],
+  ALLOWED_ATTR: ["href", "title", "start", "align", "class", "type", "checked", "disabled"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  ALLOW_DATA_ATTR: false,
+  ALLOW_ARIA_ATTR: false,
+  RETURN_DOM_FRAGMENT: true,
+};
+// Colouring takes time in proportion; while code grows, it is done again with each piece.
+const MAX_COLOURED_GROWING = 4000;
+const MAX_COLOURED = 200000;
+
+const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
+const escapeHtml = (text) => text.replace(/[&<>"']/g, (character) => escapes[character]);
+
+const renderer = {
+  // Markup in an answer is shown as the text that it is, but for line breaks, which tables need.
+  html(text) {
+    return /^<br\s*\/?>\s*$/i.test(text) ? "<br>" : escapeHtml(text);
+  },
+  // An image would tell another server that it was looked at: it becomes a link.
+  image(href, title, text) {
+    return `<a href="${escapeHtml(href ?? "")}">${escapeHtml(text || href || "")}</a>`;
+  },
+};
+marked.use({ renderer, gfm: true, breaks: true, headerIds: false, mangle: false });
+
+function renderBlock(token) {
+  const fragment = DOMPurify.sanitize(marked.parser([token]), PURIFY);
+  for (const link of fragment.querySelectorAll("a")) {
+    link.target = "_blank";
+    link.rel = "noopener noreferrer nofollow";
+  }
+  for (const box of fragment.querySelectorAll("input")) {
+    box.type = "checkbox";
+    box.disabled = true;
+  }
+  for (const table of fragment.querySelectorAll("table")) {
+    const frame = h("div", { class: "table-frame", tabindex: 0, role: "region", "aria-label": "Table" });
+    table.replaceWith(frame);
+    frame.append(table);
+  }
+  for (const code of fragment.querySelectorAll("pre > code")) codeBlock(code);
+  return fragment;
+}
+
+// Gives a block of code its head: the language and a button that copies it.
+function codeBlock(code) {
+  const language = /language-([\w+#.-]+)/.exec(code.className)?.[1] ?? "";
+  const pre = code.parentElement;
+  const copy = h("button", { type: "button", class: "copy-code" }, icon("copy"), "Copy");
+  copy.addEventListener("click", async () => {
+    try {
+      await copyText(code.textContent);
+      flash(copy, "check", "Copied");
+    } catch {
+      flash(copy, "close", "Not allowed");
+    }
+  });
+  pre.tabIndex = 0;
+  const block = h("div", { class: "code-block" },
+    h("div", { class: "code-head" }, h("span", {}, language || "text"), copy));
+  pre.replaceWith(block);
+  block.append(pre);
+}
+
+// Colours come from class names alone: highlight.js escapes the code that it is given.
+function colour(block, growing) {
+  for (const code of block.querySelectorAll("pre > code")) {
+    const language = /language-([\w+#.-]+)/.exec(code.className)?.[1]?.toLowerCase();
+    const size = code.textContent.length;
+    if (!language || !hljs.getLanguage(language) || size > (growing ? MAX_COLOURED_GROWING : MAX_COLOURED)) continue;
+    code.className = `language-${language}`;
+    if (hljs.highlightElement) hljs.highlightElement(code);
+    else hljs.highlightBlock(code);
+  }
+}
+
+// Shows a text that grows. Only blocks that changed are rendered again.
+export class MarkdownView {
+  #element;
+  #blocks = [];  // {key, element}
+
+  constructor(element) {
+    this.#element = element;
+  }
+
+  // `complete`: nothing comes after it.
+  update(text, complete) {
+    const tokens = marked.lexer(text).filter(({ type }) => type !== "space" && type !== "def");
+    tokens.forEach((token, index) => {
+      const growing = !complete && index === tokens.length - 1;
+      const key = `${growing ? "growing" : "done"} ${token.type} ${token.raw}`;
+      const old = this.#blocks[index];
+      if (old?.key === key) return;
+      const element = h("div", { class: "block" });
+      element.append(renderBlock(token));
+      colour(element, growing);
+      if (old) old.element.replaceWith(element);
+      else this.#element.append(element);
+      this.#blocks[index] = { key, element };
+    });
+    for (const { element } of this.#blocks.splice(tokens.length)) element.remove();
+  }
+}
