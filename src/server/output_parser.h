@@ -16,12 +16,14 @@
 //     that the model wrote from "{" to the matching "}";
 //   - arguments that are no valid JSON, or end early, are given as written, since their beginning
 //     has been streamed. (vLLM gives such a call as content where it does not stream, and drops the
-//     rest of it where it does.) In the hermes format they end at a line that begins with
-//     </tool_call>, even inside of an unterminated string: no JSON string holds a line break.
+//     rest of it where it does.) In the hermes format </tool_call> ends them where their brackets
+//     do not: outside of strings anywhere, inside of an unterminated string at the beginning of a
+//     line, since no JSON string holds a line break.
 // Text that only begins like a call is content in full, its tags included.
 //
-// Newlines next to what is taken out (<think>, </think>, a call and its tags) are the format's own
-// and dropped with it; every other byte comes out once, and nothing else does.
+// The format's own text is dropped: tags, the object around name and arguments, ";" between calls,
+// white space within all these, and newlines next to them. Every other byte comes out once, and
+// nothing else does.
 //
 // Llama's format has no tag that a call must begin with: an object counts only at the beginning of
 // the answer, after <|python_tag|>, or after another call (";" between them or not).
