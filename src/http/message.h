@@ -13,12 +13,12 @@ namespace quire::http {
 using Headers = std::vector<std::pair<std::string, std::string>>;  // in order; names in any case
 
 struct Request {
-  std::string method;   // "GET", "POST", ...
-  std::string path;     // percent-decoded, without the query
-  std::string query;    // after "?", as it came
+  std::string method;  // "GET", "POST", ...
+  std::string path;    // percent-decoded, without the query
+  std::string query;   // after "?", as it came
   Headers headers;
-  std::string body;     // whole; never longer than Limits::max_body_bytes
-  std::string remote;   // the peer's address, without its port
+  std::string body;    // whole; never longer than Limits::max_body_bytes
+  std::string remote;  // the peer's address, without its port
   bool tls = false;
 
   // The first header of that name, compared without case; nothing where there is none.

@@ -12,31 +12,19 @@
 // more is cut off.
 //
 // Thread safety: start(), stop_accepting(), close() and the accessors from any thread.
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 
 #include "http/exchange.h"
+#include "http/limits.h"
 
 namespace quire::http {
 
-struct Limits {
-  std::size_t max_header_bytes = 32 << 10;     // request line and headers: 431 beyond
-  std::size_t max_body_bytes = 32 << 20;       // 413 beyond
-  std::size_t max_pipelined_bytes = 64 << 10;  // received while an answer is being made
-  std::size_t max_buffered_bytes = 8 << 20;    // queued for a client that reads slowly: cut off
-  int64_t max_connections = 8192;              // beyond, new ones get a 503 and are closed
-  std::chrono::milliseconds header_timeout{10'000};  // from the first byte to the end of the headers
-  std::chrono::milliseconds body_timeout{60'000};    // for the whole body
-  std::chrono::milliseconds idle_timeout{75'000};    // between requests, and before the first
-  std::chrono::milliseconds write_timeout{30'000};   // without any progress of a write
-};
-
 struct Config {
-  std::string host = "127.0.0.1";  // a name or an address, IPv4 or IPv6
-  uint16_t port = 8000;            // 0: any free one
+  std::string host = "127.0.0.1";      // a name or an address, IPv4 or IPv6
+  uint16_t port = 8000;                // 0: any free one
   std::string tls_certificate_file{};  // PEM, the chain; both or none
   std::string tls_key_file{};          // PEM
   int threads = 1;                     // I/O threads, >= 1
@@ -50,8 +38,8 @@ using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct Stats {
   int64_t open_connections = 0;
-  int64_t accepted_connections = 0;   // since the start
-  int64_t rejected_connections = 0;   // over max_connections
+  int64_t accepted_connections = 0;  // since the start
+  int64_t rejected_connections = 0;  // over max_connections
   int64_t malformed_requests = 0;
   int64_t timed_out_connections = 0;
   int64_t dropped_slow_readers = 0;

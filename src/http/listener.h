@@ -1,0 +1,49 @@
+#pragma once
+// A listening socket: takes connections for as long as it is open, whatever goes wrong with one.
+// Where the process has no file descriptors left it pauses, and goes on.
+//
+// Thread safety: its loop's thread alone, besides the constructor and port().
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "http/stream_connection.h"
+
+namespace quire::http {
+
+class Listener : public std::enable_shared_from_this<Listener> {
+ public:
+  using Endpoint = boost::asio::ip::tcp::endpoint;
+  // Where the next connection shall live.
+  using PickLoop = std::function<std::shared_ptr<IoLoop>()>;
+  // On the listener's thread.
+  using Accepted = std::function<void(std::shared_ptr<IoLoop>, Socket, std::string remote)>;
+
+  // Binds and listens. Throws boost::system::system_error. `only_v6`: leaves IPv4 to another one.
+  Listener(boost::asio::io_context& context, const Endpoint& endpoint, bool only_v6);
+
+  uint16_t port() const { return acceptor_.local_endpoint().port(); }
+  void start(PickLoop pick_loop, Accepted accepted);
+  void close();
+
+ private:
+  void accept();
+  void pause();
+
+  boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, boost::asio::io_context::executor_type>
+      acceptor_;
+  boost::asio::steady_timer pause_;
+  PickLoop pick_loop_;
+  Accepted accepted_;
+};
+
+// Listens on every address that `host` stands for, all on one port. Throws Error.
+std::vector<std::shared_ptr<Listener>> listen_on(boost::asio::io_context& context,
+                                                 const std::string& host, uint16_t port);
+
+}  // namespace quire::http

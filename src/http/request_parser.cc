@@ -1,0 +1,290 @@
+#include "http/request_parser.h"
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/beast/core/string.hpp>
+#include <boost/beast/http/basic_parser.hpp>
+#include <boost/beast/http/error.hpp>
+#include <boost/optional.hpp>
+
+#include "base/check.h"
+
+namespace quire::http {
+namespace {
+
+namespace beast = boost::beast;
+using ErrorCode = beast::error_code;
+
+// A chunk's size line, or all trailers: nobody needs more.
+constexpr std::size_t kMaxChunkLine = 4 << 10;
+
+// The first byte of a TLS record that begins a handshake.
+constexpr char kTlsHandshake = 0x16;
+
+std::string_view view(beast::string_view text) {
+  return {text.data(), text.size()};
+}
+
+bool same_token(std::string_view a, std::string_view b) {
+  return beast::iequals(beast::string_view(a.data(), a.size()),
+                        beast::string_view(b.data(), b.size()));
+}
+
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+// The path and query of a request target: "/path?query", "http://host/path?query" or "*".
+std::optional<std::string_view> path_and_query(std::string_view target) {
+  if (target == "*" || target.starts_with('/')) return target;
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (target.size() < scheme.size() || !same_token(target.substr(0, scheme.size()), scheme)) {
+      continue;
+    }
+    const std::size_t path = target.find_first_of("/?", scheme.size());
+    return path == std::string_view::npos ? std::string_view("/") : target.substr(path);
+  }
+  return std::nullopt;
+}
+
+ParseFailure describe(const ErrorCode& error, const Limits& limits) {
+  namespace http = beast::http;
+  if (error == http::error::header_limit) {
+    return {431, "The request line and headers are longer than " +
+                     std::to_string(limits.max_header_bytes) + " bytes."};
+  }
+  if (error == http::error::body_limit) {
+    return {413,
+            "The request body is longer than " + std::to_string(limits.max_body_bytes) + " bytes."};
+  }
+  if (error == http::error::bad_content_length || error == http::error::bad_transfer_encoding) {
+    return {400,
+            "The body's length must be given once, by Content-Length or by Transfer-Encoding."};
+  }
+  return {400, "The bytes are no HTTP/1.1 request: " + error.message() + "."};
+}
+
+}  // namespace
+
+bool percent_decode(std::string_view encoded, std::string& decoded) {
+  decoded.clear();
+  decoded.reserve(encoded.size());
+  for (std::size_t i = 0; i < encoded.size(); ++i) {
+    if (encoded[i] != '%') {
+      decoded.push_back(encoded[i]);
+      continue;
+    }
+    if (encoded.size() - i < 3) return false;
+    const int high = hex_digit(encoded[i + 1]);
+    const int low = hex_digit(encoded[i + 2]);
+    if (high < 0 || low < 0 || (high == 0 && low == 0)) return false;
+    decoded.push_back(static_cast<char>(high * 16 + low));
+    i += 2;
+  }
+  return true;
+}
+
+// Beast reads the syntax and calls back; what is stricter than Beast is decided in the callbacks.
+class RequestParser::Impl : public beast::http::basic_parser<true> {
+ public:
+  explicit Impl(const Limits& limits) : limits_(limits) {
+    // The head is counted in feed(), request line and headers together.
+    header_limit(static_cast<std::uint32_t>(
+        std::min<std::size_t>(limits.max_header_bytes, std::uint32_t{1} << 31)));
+    body_limit(boost::optional<std::uint64_t>(limits.max_body_bytes));
+  }
+
+  std::size_t feed(std::string_view bytes);
+
+  Stage stage_ = Stage::kNothing;
+  ParseFailure failure_;
+  Request request_;
+  int version_ = 11;
+  bool expects_continue_ = false;
+
+ private:
+  std::size_t skip_blank_lines(std::string_view bytes);
+  void check_unused(std::size_t unused);
+  void fail(ParseFailure failure) {
+    failure_ = std::move(failure);
+    stage_ = Stage::kFailed;
+  }
+  // Keeps the more exact sentence, and makes Beast stop.
+  void refuse(ParseFailure failure, ErrorCode& error) {
+    fail(std::move(failure));
+    error = beast::http::error::bad_value;
+  }
+  void read_target(std::string_view target, ErrorCode& error);
+  void read_framing_header(beast::http::field name, std::string_view value, ErrorCode& error);
+
+  void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view target,
+                       int version, ErrorCode& error) override;
+  void on_response_impl(int, beast::string_view, int, ErrorCode&) override {}
+  void on_field_impl(beast::http::field name, beast::string_view name_string,
+                     beast::string_view value, ErrorCode& error) override;
+  void on_header_impl(ErrorCode& error) override;
+  void on_body_init_impl(const boost::optional<std::uint64_t>&, ErrorCode&) override {}
+  std::size_t on_body_impl(beast::string_view body, ErrorCode&) override {
+    request_.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_chunk_header_impl(std::uint64_t, beast::string_view, ErrorCode&) override {}
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view body, ErrorCode&) override {
+    request_.body.append(body.data(), body.size());
+    return body.size();
+  }
+  void on_finish_impl(ErrorCode&) override { stage_ = Stage::kComplete; }
+
+  const Limits limits_;
+  std::size_t head_bytes_ = 0;
+  int num_hosts_ = 0;
+  int num_lengths_ = 0;
+};
+
+std::size_t RequestParser::Impl::feed(std::string_view bytes) {
+  std::size_t used = 0;
+  if (stage_ == Stage::kNothing) {
+    used = skip_blank_lines(bytes);
+    if (bytes.substr(used) == "\r") return used;  // perhaps half of one more
+    if (bytes.substr(used).starts_with(kTlsHandshake)) {
+      fail({400, "This port speaks plain HTTP and was sent a TLS handshake: use http://."});
+    }
+  }
+  while (used < bytes.size() && stage_ != Stage::kComplete && stage_ != Stage::kFailed) {
+    if (stage_ == Stage::kNothing) stage_ = Stage::kHead;
+    const bool in_head = stage_ == Stage::kHead;
+    ErrorCode error;
+    const std::size_t n =
+        put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);
+    used += n;
+    if (in_head) head_bytes_ += n;
+    if (error && error != beast::http::error::need_more) {
+      if (stage_ != Stage::kFailed) fail(describe(error, limits_));
+      break;
+    }
+    if (error || n == 0) break;
+  }
+  if (stage_ == Stage::kHead || stage_ == Stage::kBody) check_unused(bytes.size() - used);
+  return used;
+}
+
+// Some clients end a body with an empty line that belongs to no request (RFC 9112, 2.2).
+std::size_t RequestParser::Impl::skip_blank_lines(std::string_view bytes) {
+  std::size_t used = 0;
+  while (bytes.substr(used).starts_with("\r\n")) used += 2;
+  head_bytes_ += used;
+  if (head_bytes_ > limits_.max_header_bytes) {
+    fail(describe(beast::http::error::header_limit, limits_));
+  }
+  return used;
+}
+
+// Bounds what the caller has to keep for the next call.
+void RequestParser::Impl::check_unused(std::size_t unused) {
+  if (stage_ == Stage::kHead && head_bytes_ + unused > limits_.max_header_bytes) {
+    fail(describe(beast::http::error::header_limit, limits_));
+  } else if (stage_ == Stage::kBody && unused > kMaxChunkLine) {
+    fail({400, "A chunk's size line or the trailers of a chunked body are longer than " +
+                   std::to_string(kMaxChunkLine) + " bytes."});
+  }
+}
+
+void RequestParser::Impl::on_request_impl(beast::http::verb, beast::string_view method,
+                                          beast::string_view target, int version,
+                                          ErrorCode& error) {
+  request_.method = view(method);
+  version_ = version;
+  read_target(view(target), error);
+}
+
+void RequestParser::Impl::read_target(std::string_view target, ErrorCode& error) {
+  if (request_.method == "CONNECT") {  // host:port; there is no path
+    request_.path = target;
+    return;
+  }
+  const auto rest = path_and_query(target);
+  if (!rest) {
+    return refuse({400, "The request target must be a path that starts with '/'."}, error);
+  }
+  const std::size_t question = rest->find('?');
+  if (question != std::string_view::npos) request_.query = rest->substr(question + 1);
+  if (!percent_decode(rest->substr(0, question), request_.path)) {
+    return refuse(
+        {400, "The path has a '%' that two hexadecimal digits other than 00 do not follow."},
+        error);
+  }
+  if (request_.path.empty()) request_.path = "/";
+}
+
+void RequestParser::Impl::on_field_impl(beast::http::field name, beast::string_view name_string,
+                                        beast::string_view value, ErrorCode& error) {
+  if (stage_ == Stage::kBody) return;  // trailers: nothing that we serve has a use for them
+  read_framing_header(name, view(value), error);
+  if (!error) request_.headers.emplace_back(view(name_string), view(value));
+}
+
+// What decides where the body ends, and for whom the request is.
+void RequestParser::Impl::read_framing_header(beast::http::field name, std::string_view value,
+                                              ErrorCode& error) {
+  using beast::http::field;
+  if (name == field::host && ++num_hosts_ > 1) {
+    return refuse({400, "The request has two Host headers."}, error);
+  }
+  if (name == field::content_length) {
+    const bool digits = !value.empty() && std::all_of(value.begin(), value.end(),
+                                                      [](char c) { return c >= '0' && c <= '9'; });
+    if (!digits || ++num_lengths_ > 1) {
+      return refuse({400, "Content-Length must be one number, given once."}, error);
+    }
+  }
+  if (name == field::transfer_encoding) {
+    if (!same_token(value, "chunked") || version_ < 11) {
+      return refuse({400, "The only Transfer-Encoding taken is \"chunked\", of HTTP/1.1."}, error);
+    }
+  }
+  if (name == field::expect && version_ >= 11) {
+    if (!same_token(value, "100-continue")) {
+      return refuse({417, "The only expectation that can be met is \"100-continue\"."}, error);
+    }
+    expects_continue_ = true;
+  }
+}
+
+void RequestParser::Impl::on_header_impl(ErrorCode& error) {
+  if (version_ >= 11 && num_hosts_ == 0) {
+    return refuse({400, "An HTTP/1.1 request needs a Host header."}, error);
+  }
+  stage_ = Stage::kBody;
+}
+
+RequestParser::RequestParser(const Limits& limits) : impl_(std::make_unique<Impl>(limits)) {}
+RequestParser::~RequestParser() = default;
+
+std::size_t RequestParser::feed(std::string_view bytes) {
+  return impl_->feed(bytes);
+}
+RequestParser::Stage RequestParser::stage() const {
+  return impl_->stage_;
+}
+const ParseFailure& RequestParser::failure() const {
+  return impl_->failure_;
+}
+bool RequestParser::expects_continue() const {
+  return impl_->expects_continue_;
+}
+bool RequestParser::keep_alive() const {
+  return impl_->keep_alive();
+}
+bool RequestParser::http_1_0() const {
+  return impl_->version_ < 11;
+}
+
+Request RequestParser::take() {
+  check(impl_->stage_ == Stage::kComplete, "a request is taken before it is complete");
+  return std::move(impl_->request_);
+}
+
+}  // namespace quire::http
