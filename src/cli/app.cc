@@ -10,8 +10,8 @@
 #include <new>
 #include <ostream>
 
+#include "base/suggest.h"
 #include "cli/command.h"
-#include "cli/suggest.h"
 #include "cli/usage_error.h"
 #include "quire/version.h"
 

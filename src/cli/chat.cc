@@ -5,13 +5,13 @@
 #include <array>
 #include <ostream>
 
+#include "base/suggest.h"
 #include "cli/chat_session.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/line_editor.h"
 #include "cli/loading.h"
 #include "cli/sampling_fields.h"
-#include "cli/suggest.h"
 #include "cli/usage_error.h"
 
 namespace quire::cli {

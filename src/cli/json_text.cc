@@ -4,59 +4,16 @@
 
 #include <istream>
 #include <limits>
-#include <set>
 
+#include "base/json_text.h"
 #include "quire/error.h"
 
 namespace quire::cli {
-namespace {
-
-// Watches a parse and stops it where the value goes beyond what is accepted.
-class ParseGuard {
- public:
-  explicit ParseGuard(std::string_view where) : where_(where) {}
-
-  bool operator()(int depth, Json::parse_event_t event, const Json& parsed) {
-    using Event = Json::parse_event_t;
-    if (event == Event::object_start || event == Event::array_start) {
-      if (depth >= kMaxJsonDepth) {
-        throw Error(
-            fmt::format("{}: the JSON is nested deeper than {} levels", where_, kMaxJsonDepth));
-      }
-      keys_.emplace_back();
-    } else if (event == Event::object_end || event == Event::array_end) {
-      keys_.pop_back();
-    } else if (event == Event::key) {
-      const auto& key = parsed.get_ref<const std::string&>();
-      if (!keys_.back().insert(key).second) {
-        throw Error(fmt::format("{}: the field {} is given twice", where_, to_line(key)));
-      }
-    }
-    return true;
-  }
-
- private:
-  std::string where_;
-  std::vector<std::set<std::string>> keys_;
-};
-
-// The parser's own message is "[json.exception.parse_error.101] parse error at line 1, column 5:
-// ...".
-std::string parser_message(const nlohmann::json::exception& error) {
-  std::string message = error.what();
-  const size_t end = message.find("] ");
-  if (end != std::string::npos) message.erase(0, end + 2);
-  return message;
-}
-
-}  // namespace
-
 Json parse_json(std::string_view text, std::string_view where) {
-  ParseGuard guard(where);
   try {
-    return Json::parse(text, std::ref(guard));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(fmt::format("{}: not valid JSON: {}", where, parser_message(error)));
+    return parse_json_text(text, {.max_depth = kMaxJsonDepth});
+  } catch (const JsonError& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()));
   }
 }
 

@@ -8,7 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cli/suggest.h"
+#include "base/suggest.h"
 #include "cli/usage_error.h"
 
 namespace quire::cli {

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
+#include "base/suggest.h"
 #include "cli/option_helpers.h"
-#include "cli/suggest.h"
 #include "cli/usage_error.h"
 
 namespace quire::cli {

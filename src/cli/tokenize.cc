@@ -9,10 +9,10 @@
 #include <optional>
 #include <ostream>
 
+#include "base/suggest.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/prompts.h"
-#include "cli/suggest.h"
 #include "quire/chat_template.h"
 #include "quire/error.h"
 #include "quire/tokenizer.h"

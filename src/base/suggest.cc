@@ -1,8 +1,8 @@
-#include "cli/suggest.h"
+#include "base/suggest.h"
 
 #include <algorithm>
 
-namespace quire::cli {
+namespace quire {
 namespace {
 
 constexpr size_t kMaxLength = 64;
@@ -46,4 +46,4 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
   return closest ? "; did you mean " + *closest + "?" : "";
 }
 
-}  // namespace quire::cli
+}  // namespace quire

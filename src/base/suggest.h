@@ -5,7 +5,7 @@
 #include <string_view>
 #include <vector>
 
-namespace quire::cli {
+namespace quire {
 
 // The candidate fewest edits (insertions, deletions, changes, swaps of neighbours) away from
 // `name`, if it takes at most a third of its length.
@@ -15,4 +15,4 @@ std::optional<std::string> closest_name(std::string_view name,
 // "; did you mean top_p?", or "" where nothing is close.
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& candidates);
 
-}  // namespace quire::cli
+}  // namespace quire

@@ -1,8 +1,8 @@
-#include "cli/suggest.h"
+#include "base/suggest.h"
 
 #include <gtest/gtest.h>
 
-namespace quire::cli {
+namespace quire {
 namespace {
 
 TEST(ClosestName, FindsWhatWasMistyped) {
@@ -22,4 +22,4 @@ TEST(DidYouMean, IsEmptyWhereNothingIsClose) {
 }
 
 }  // namespace
-}  // namespace quire::cli
+}  // namespace quire

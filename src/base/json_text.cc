@@ -1,0 +1,168 @@
+#include "base/json_text.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace quire {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Objects of more members than this find repeated keys by hash.
+constexpr std::size_t kScannedMembers = 16;
+
+// An ordered object is a vector that is looked up by key; here it is used as the vector.
+using Members = Json::object_t::Container;
+
+Members& members_of(Json& object) {
+  return object.get_ref<Json::object_t&>();
+}
+
+// The parser's own message is "[json.exception.parse_error.101] parse error at line 1, column 5:
+// ...".
+std::string parser_message(const nlohmann::json::exception& error) {
+  std::string message = error.what();
+  const std::size_t end = message.find("] ");
+  if (end != std::string::npos) message.erase(0, end + 2);
+  // It quotes what it read last, which may be most of the text.
+  constexpr std::size_t kHead = 160;
+  constexpr std::size_t kTail = 80;
+  if (message.size() > kHead + kTail) {
+    message.replace(kHead, message.size() - kHead - kTail, "[...]");
+  }
+  return message;
+}
+
+// Builds the value as the parser goes. nlohmann's own builder looks every key of an ordered object
+// up by going through those before it, which makes one large object quadratic.
+class Builder : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+
+  Json take() { return std::move(root_); }
+  std::optional<JsonError> take_error() { return std::move(error_); }
+
+  bool null() override { return add(nullptr) != nullptr; }
+  bool boolean(bool value) override { return add(value) != nullptr; }
+  bool number_integer(number_integer_t value) override { return add(value) != nullptr; }
+  bool number_unsigned(number_unsigned_t value) override { return add(value) != nullptr; }
+  bool number_float(number_float_t value, const string_t&) override {
+    return add(value) != nullptr;
+  }
+  bool string(string_t& value) override { return add(std::move(value)) != nullptr; }
+  bool binary(binary_t&) override { return false; }  // JSON text has none
+
+  bool start_object(std::size_t) override { return open(Json::object()); }
+  bool start_array(std::size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& name) override {
+    Level& level = open_.back();
+    Members& members = members_of(*level.value);
+    level.member = find(level, members, name);
+    if (!level.member) {
+      if (members.size() > kScannedMembers) level.index.emplace(name, members.size());
+      level.member = members.size();
+      members.emplace_back(std::move(name), nullptr);
+      if (members.size() == kScannedMembers + 1) {
+        for (std::size_t i = 0; i < members.size(); ++i) level.index.emplace(members[i].first, i);
+      }
+      return true;
+    }
+    if (limits_.allow_repeated_keys) return true;
+    return fail(
+        fmt::format("the field {} is given twice",
+                    Json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  }
+
+  bool parse_error(std::size_t position, const std::string&,
+                   const nlohmann::json::exception& error) override {
+    error_.emplace("not valid JSON: " + parser_message(error), position == 0 ? 0 : position - 1);
+    return false;
+  }
+
+ private:
+  struct Level {
+    Json* value;
+    std::optional<std::size_t> member;  // of an object: the one whose value comes next
+    std::unordered_map<std::string, std::size_t> index;
+  };
+
+  static std::optional<std::size_t> find(const Level& level, const Members& members,
+                                         const std::string& name) {
+    if (members.size() > kScannedMembers) {
+      const auto found = level.index.find(name);
+      return found == level.index.end() ? std::nullopt : std::optional(found->second);
+    }
+    for (std::size_t i = 0; i < members.size(); ++i) {
+      if (members[i].first == name) return i;
+    }
+    return std::nullopt;
+  }
+
+  bool fail(const std::string& message) {
+    error_.emplace(message);
+    return false;
+  }
+
+  template <typename T>
+  Json* add(T&& value) {
+    if (++num_values_ > limits_.max_values) {
+      fail(fmt::format("the JSON holds more than {} values", limits_.max_values));
+      return nullptr;
+    }
+    Json* place = &root_;
+    if (!open_.empty()) {
+      Level& level = open_.back();
+      if (level.value->is_array()) {
+        place = &level.value->get_ref<Json::array_t&>().emplace_back();
+      } else {
+        place = &members_of(*level.value)[*level.member].second;
+      }
+    }
+    *place = Json(std::forward<T>(value));
+    return place;
+  }
+
+  bool open(Json value) {
+    if (open_.size() >= static_cast<std::size_t>(limits_.max_depth)) {
+      return fail(fmt::format("the JSON is nested deeper than {} levels", limits_.max_depth));
+    }
+    Json* place = add(std::move(value));
+    if (place == nullptr) return false;
+    open_.push_back({place, std::nullopt, {}});
+    return true;
+  }
+
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  JsonLimits limits_;
+  Json root_;
+  std::vector<Level> open_;
+  std::size_t num_values_ = 0;
+  std::optional<JsonError> error_;
+};
+
+}  // namespace
+
+Json parse_json_text(std::string_view text, const JsonLimits& limits) {
+  // The parser would take a NUL byte for the end of the text.
+  if (const std::size_t nul = text.find('\0'); nul != std::string_view::npos) {
+    throw JsonError(fmt::format("not valid JSON: there is a NUL byte at offset {}", nul), nul);
+  }
+  Builder builder(limits);
+  Json::sax_parse(text.begin(), text.end(), &builder);
+  if (std::optional<JsonError> error = builder.take_error()) throw JsonError(*error);
+  return builder.take();
+}
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+#pragma once
+// JSON text from outside, read within bounds.
+//
+// Thread safety: free functions.
+#include <cstddef>
+#include <limits>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "quire/error.h"
+
+namespace quire {
+
+struct JsonLimits {
+  int max_depth = 64;                                                // of objects and arrays
+  std::size_t max_values = std::numeric_limits<std::size_t>::max();  // in all, at every level
+  bool allow_repeated_keys = false;                                  // then the last one counts
+};
+
+// what() goes on from the name of a text: "not valid JSON: ...".
+class JsonError : public Error {
+ public:
+  explicit JsonError(const std::string& message, std::optional<std::size_t> offset = {})
+      : Error(message), offset_(offset) {}
+  // The byte, from 0, at which the text stops being JSON; none where a limit was passed.
+  std::optional<std::size_t> offset() const { return offset_; }
+
+ private:
+  std::optional<std::size_t> offset_;
+};
+
+// The one JSON value that `text` is; its keys keep their order. Throws JsonError if it is none, is
+// no valid UTF-8, escapes a lone surrogate, has a number beyond double's range, or goes beyond
+// `limits`. Time is linear in the text.
+nlohmann::ordered_json parse_json_text(std::string_view text, const JsonLimits& limits);
+
+}  // namespace quire
