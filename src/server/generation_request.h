@@ -13,13 +13,13 @@
 #include "quire/sampling_params.h"
 #include "server/json_body.h"
 #include "server/model_info.h"
+#include "server/tool_parser_prompt.h"  // ToolChoice
 
 namespace quire::server {
 
 class ApiDescription;
 
 enum class RequestKind { kChat, kCompletion };
-enum class ToolChoice { kNone, kAuto, kRequired, kNamed };
 
 struct GenerationRequest {
   RequestKind kind = RequestKind::kCompletion;

@@ -13,7 +13,7 @@ using Json = nlohmann::ordered_json;
 // The deepest nesting, and the most values in all, that a body may have. A prompt of token ids is
 // the largest thing that a client has reason to send.
 inline constexpr int kMaxBodyDepth = 64;
-inline constexpr size_t kMaxBodyValues = size_t{4} << 20;
+inline constexpr size_t kMaxBodyValues = size_t{1} << 20;
 
 // Throws ApiError 400, naming the byte offset, if `body` is not one JSON value in valid UTF-8, is
 // beyond the limits above, or holds a lone surrogate or a number that does not fit a double. Of a
