@@ -1,0 +1,83 @@
+#include "base/timer_queue.h"
+
+#include <algorithm>
+#include <string>
+#include <system_error>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+// Later than this is as good as never, and fits every clock.
+constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 365);
+
+}  // namespace
+
+TimerQueue::TimerQueue() {
+  try {
+    thread_ = std::thread([this] { run(); });
+  } catch (const std::system_error& error) {
+    throw Error(std::string("The timers' thread cannot be started: ") + error.what() + ".");
+  }
+}
+
+TimerQueue::~TimerQueue() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+TimerQueue::Id TimerQueue::at(Clock::time_point due, std::function<void()> call) {
+  Id id = 0;
+  bool first = false;
+  {
+    const std::lock_guard lock(mutex_);
+    id = next_id_++;
+    const auto place = calls_.emplace(std::pair(due, id), std::move(call)).first;
+    due_.emplace(id, due);
+    first = place == calls_.begin();
+  }
+  if (first) changed_.notify_all();
+  return id;
+}
+
+TimerQueue::Id TimerQueue::after(std::chrono::duration<double> delay, std::function<void()> call) {
+  const auto bounded = std::clamp(delay, std::chrono::duration<double>::zero(), kLongest);
+  return at(Clock::now() + std::chrono::duration_cast<Clock::duration>(bounded), std::move(call));
+}
+
+void TimerQueue::cancel(Id id) {
+  const std::lock_guard lock(mutex_);
+  const auto it = due_.find(id);
+  if (it == due_.end()) return;
+  calls_.erase({it->second, id});
+  due_.erase(it);
+}
+
+void TimerQueue::run() {
+  std::unique_lock lock(mutex_);
+  while (!closed_) {
+    if (calls_.empty()) {
+      changed_.wait(lock);
+      continue;
+    }
+    const auto next = calls_.begin();
+    const Clock::time_point due = next->first.first;
+    if (Clock::now() < due) {
+      changed_.wait_until(lock, due);
+      continue;
+    }
+    const std::function<void()> call = std::move(next->second);
+    due_.erase(next->first.second);
+    calls_.erase(next);
+    lock.unlock();
+    call();
+    lock.lock();
+  }
+}
+
+}  // namespace quire

@@ -1,0 +1,82 @@
+#pragma once
+// Who may come in, who waits, and who goes next to the engine.
+//
+// The engine itself is first come, first served, and gets only as many requests as it can run soon;
+// the others wait here, where they are picked fairly (fair_queue.h). When too many wait, a request
+// is refused at once, with the time after which a place is likely to be free.
+//
+// Thread safety: one thread at a time, the I/O thread.
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "server/api_error.h"
+#include "server/engine_port.h"
+#include "server/fair_queue.h"
+
+namespace quire::server {
+
+struct AdmissionConfig {
+  int64_t max_num_queued_requests = 2048;  // that wait, >= 0
+  int64_t max_num_seqs = 512;              // as the engine's
+};
+
+class Admission {
+ public:
+  using Clock = std::chrono::steady_clock;
+  using Ticket = uint64_t;
+  struct Waiting {
+    std::string client;
+    int64_t num_sequences = 1;
+    int64_t num_prompt_tokens = 0;  // in all
+    std::function<void()> start;    // its turn has come; must not throw
+  };
+
+  // `engine` must outlive it.
+  Admission(AdmissionConfig config, const EnginePort& engine) : config_(config), engine_(engine) {}
+
+  // A request has come and is being prepared. Throws ApiError 429 where the queue is full, 503
+  // while the server shuts down; `reason` is then what RequestRecord::reject_reason calls it.
+  void arrive(std::string& reason);
+  // It was found to be malformed, or its client has gone.
+  void turn_away() { --num_preparing_; }
+  // It is prepared and waits for its turn, which pump() gives it.
+  Ticket enqueue(Waiting waiting, int64_t priority);
+  // It leaves without having had its turn; false if it had it.
+  bool leave(Ticket ticket);
+  // One that had its turn is over: it holds no place in the engine any more.
+  void finished(const std::string& client, int64_t num_sequences, Clock::time_point now);
+  // Tokens were generated for a client.
+  void charge_output(const std::string& client, int64_t num_tokens);
+
+  // Gives turns while the engine has room. Call it whenever something was enqueued, finished, or
+  // came out of the engine.
+  void pump();
+
+  // From now on arrive() refuses; what has been accepted goes on.
+  void shut_down() { shutting_down_ = true; }
+
+  int64_t num_queued() const { return static_cast<int64_t>(queue_.size()) + num_preparing_; }
+  // Seconds after which one more request is likely to get its turn, 1 to 600.
+  int64_t retry_after_s() const;
+
+ private:
+  bool has_room(int64_t num_sequences) const;
+
+  AdmissionConfig config_;
+  const EnginePort& engine_;
+  FairQueue<Waiting> queue_;
+  std::map<std::string, int64_t> num_running_;  // requests of a client that had their turn
+  int64_t num_preparing_ = 0;
+  int64_t num_in_engine_ = 0;  // sequences
+  bool shutting_down_ = false;
+  bool pumping_ = false;
+  // The measured rate at which requests finish: the mean gap between two ends, newer ones counting
+  // more.
+  double gap_s_ = 0;
+  Clock::time_point last_end_{};
+};
+
+}  // namespace quire::server

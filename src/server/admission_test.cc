@@ -1,0 +1,128 @@
+#include "server/admission.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace quire::server {
+namespace {
+
+using std::chrono::seconds;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class IdleEngine : public EnginePort {
+ public:
+  std::unique_ptr<OutputSource> submit(std::vector<int32_t>, const SamplingParams&,
+                                       const std::string&, std::function<void()>) override {
+    return nullptr;
+  }
+  EngineStats stats() const override {
+    EngineStats stats;
+    stats.num_waiting = num_waiting;
+    return stats;
+  }
+  int64_t num_waiting = 0;
+};
+
+class AdmissionTest : public testing::Test {
+ protected:
+  Admission make(int64_t max_queued, int64_t max_seqs) {
+    return Admission({.max_num_queued_requests = max_queued, .max_num_seqs = max_seqs}, engine_);
+  }
+  Admission::Ticket come(Admission& admission, const std::string& client, int64_t sequences = 1,
+                         int64_t priority = 0) {
+    std::string reason;
+    admission.arrive(reason);
+    return admission.enqueue(
+        {client, sequences, 10, [this, client] { started_.push_back(client); }}, priority);
+  }
+
+  IdleEngine engine_;
+  std::vector<std::string> started_;
+  Admission::Clock::time_point now_ = Admission::Clock::now();
+};
+
+TEST_F(AdmissionTest, GivesTurnsWhileThereIsRoom) {
+  Admission admission = make(10, 3);
+  for (const char* client : {"a", "a", "a", "a", "b"}) come(admission, client);
+  admission.pump();
+  EXPECT_THAT(started_, ElementsAre("a", "b", "a"));
+  EXPECT_EQ(admission.num_queued(), 2);
+  admission.finished("a", 1, now_);
+  admission.pump();
+  EXPECT_THAT(started_, ElementsAre("a", "b", "a", "a"));
+}
+
+TEST_F(AdmissionTest, WaitsWhereTheEngineHasEnoughWaiting) {
+  Admission admission = make(10, 100);
+  come(admission, "a");
+  come(admission, "a");
+  engine_.num_waiting = 32;
+  admission.pump();
+  EXPECT_THAT(started_, ElementsAre("a"));  // an engine without work always gets some
+  engine_.num_waiting = 31;
+  admission.pump();
+  EXPECT_EQ(started_.size(), 2u);
+}
+
+TEST_F(AdmissionTest, RefusesWhenFullWithTheMeasuredWait) {
+  Admission admission = make(2, 1);
+  for (int i = 0; i < 3; ++i) come(admission, "a");
+  admission.pump();
+  std::string reason;
+  try {
+    admission.arrive(reason);
+    FAIL() << "the queue was full";
+  } catch (const ApiError& error) {
+    EXPECT_EQ(error.status, 429);
+    EXPECT_EQ(error.retry_after_s, 1);
+    EXPECT_EQ(reason, "queue_full");
+  }
+  // One ends every 20 seconds: three places ahead of a new request make a minute.
+  admission.finished("a", 1, now_);
+  admission.pump();
+  admission.finished("a", 1, now_ + seconds(20));
+  come(admission, "a");
+  EXPECT_EQ(admission.num_queued(), 2);
+  EXPECT_EQ(admission.retry_after_s(), 60);
+}
+
+TEST_F(AdmissionTest, ARequestLargerThanTheEngineStillGetsItsTurn) {
+  Admission admission = make(10, 4);
+  come(admission, "a");
+  come(admission, "a", 9);
+  come(admission, "a");
+  admission.pump();
+  EXPECT_EQ(started_.size(), 1u);
+  admission.finished("a", 1, now_);
+  admission.pump();
+  EXPECT_EQ(started_.size(), 2u);
+  admission.finished("a", 9, now_);
+  admission.pump();
+  EXPECT_EQ(started_.size(), 3u);
+}
+
+TEST_F(AdmissionTest, WhoLeavesGetsNoTurn) {
+  Admission admission = make(10, 1);
+  const auto ticket = come(admission, "a");
+  EXPECT_TRUE(admission.leave(ticket));
+  EXPECT_FALSE(admission.leave(ticket));
+  admission.pump();
+  EXPECT_THAT(started_, IsEmpty());
+}
+
+TEST_F(AdmissionTest, ShuttingDownRefusesAndFinishes) {
+  Admission admission = make(10, 1);
+  come(admission, "a");
+  admission.shut_down();
+  std::string reason;
+  EXPECT_THROW(admission.arrive(reason), ApiError);
+  EXPECT_EQ(reason, "shutting_down");
+  admission.pump();
+  EXPECT_THAT(started_, ElementsAre("a"));
+}
+
+}  // namespace
+}  // namespace quire::server

@@ -1,0 +1,252 @@
+#include "server/app.h"
+
+#include <fmt/format.h>
+
+#include <condition_variable>
+#include <ctime>
+#include <filesystem>
+#include <mutex>
+#include <utility>
+
+#include "quire/async_llm.h"
+#include "quire/version.h"
+#include "server/service.h"
+
+namespace quire::server {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+// How often a server that stops looks whether everything has ended, and how long after the
+// time-out it waits for the engine to let go of what it ran.
+constexpr std::chrono::milliseconds kDrainInterval{20};
+constexpr std::chrono::seconds kLastWait{5};
+
+// The way to the I/O thread, for as long as there is one.
+class PostGate {
+ public:
+  void open(http::Server* server) {
+    const std::lock_guard lock(mutex_);
+    server_ = server;
+  }
+  void close() { open(nullptr); }
+  void post(std::function<void()> task) {
+    const std::lock_guard lock(mutex_);
+    if (server_ != nullptr) server_->post(std::move(task));
+  }
+
+ private:
+  std::mutex mutex_;
+  http::Server* server_ = nullptr;
+};
+
+const Tokenizer* tokenizer_of(const AsyncLLM& llm) {
+  try {
+    return &llm.tokenizer();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+const ChatTemplate* chat_template_of(const AsyncLLM& llm) {
+  try {
+    return &llm.chat_template();
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+ModelInfo describe_model(const ServeOptions& options, const AsyncLLM& llm) {
+  ModelInfo model;
+  std::filesystem::path folder = std::filesystem::path(options.engine.model).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  model.id = folder.filename().string();
+  if (!options.served_model_names.empty()) {
+    model.id = options.served_model_names.front();
+    model.aliases.assign(options.served_model_names.begin() + 1, options.served_model_names.end());
+  }
+  model.root = options.engine.model;
+  model.max_model_len = llm.max_model_len();
+  model.vocab_size = llm.vocab_size();
+  model.defaults = llm.default_sampling_params();
+  model.has_tokenizer = tokenizer_of(llm) != nullptr;
+  model.has_chat_template = chat_template_of(llm) != nullptr;
+  model.created = std::time(nullptr);
+  return model;
+}
+
+OutputFormats choose_formats(const ServeOptions& options, const ChatTemplate* chat_template) {
+  const OutputFormats detected =
+      chat_template == nullptr ? OutputFormats{} : detect_formats(chat_template->source());
+  return {.reasoning = reasoning_format_of(options.reasoning_parser, detected),
+          .tools = tool_format_of(options.tool_call_parser, detected)};
+}
+
+http::Response error_response(int status, const std::string& message) {
+  http::Response response;
+  response.status = status;
+  response.body = error_body(
+      ApiError(status, status >= 500 ? "server_error" : "invalid_request_error", message));
+  return response;
+}
+
+}  // namespace
+
+class App::Impl {
+ public:
+  explicit Impl(ServeOptions options);
+  ~Impl();
+  Impl(const Impl&) = delete;
+  Impl& operator=(const Impl&) = delete;
+
+  void start();
+  void stop();
+  bool wait();
+  uint16_t port() const { return http_->port(); }
+
+ private:
+  std::unique_ptr<Service> make_service();
+  void drain(Clock::time_point until, bool cut);
+  void engine_failed(const std::string& message);
+  void finish(bool well);
+
+  ServeOptions options_;
+  AccessLog log_;
+  std::shared_ptr<PostGate> gate_ = std::make_shared<PostGate>();
+  std::unique_ptr<AsyncLLM> llm_;
+  std::unique_ptr<EnginePort> engine_;
+  std::unique_ptr<http::Server> http_;
+  std::unique_ptr<Service> service_;
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<bool> ended_well_;
+  bool stopping_ = false;
+  TimerQueue timers_;  // last: its calls use the rest
+};
+
+App::Impl::Impl(ServeOptions options)
+    : options_(std::move(options)), log_({.format = options_.log_format}) {
+  check_metrics_prefix(options_.metrics_prefix);
+  const Clock::time_point begin = Clock::now();
+  http::Config config = options_.http;
+  config.threads = 1;  // the service belongs to one I/O thread
+  config.error_response = error_response;
+  http_ = std::make_unique<http::Server>(
+      std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
+  llm_ = std::make_unique<AsyncLLM>(options_.engine);
+  engine_ = make_engine_port(*llm_);
+  service_ = make_service();
+  gate_->open(http_.get());
+  log_.info(fmt::format("quire {} loaded {} in {:.2f} s", version(), options_.engine.model,
+                        std::chrono::duration<double>(Clock::now() - begin).count()));
+}
+
+std::unique_ptr<Service> App::Impl::make_service() {
+  const EngineConfig& engine = llm_->config();
+  ModelInfo model = describe_model(options_, *llm_);
+  ServiceConfig config;
+  config.admission = {.max_num_queued_requests = options_.max_num_queued_requests,
+                      .max_num_seqs = engine.max_num_seqs};
+  config.max_queue_time_s = options_.max_queue_time_s;
+  config.api_keys = options_.api_keys;
+  config.share_cache_between_keys = options_.share_cache_between_keys;
+  config.allowed_origins = options_.allowed_origins;
+  config.formats = choose_formats(options_, chat_template_of(*llm_));
+  config.access_log = options_.access_log;
+  config.metrics.prefix = options_.metrics_prefix;
+  config.metrics.model_name = model.id;
+  config.metrics.max_model_len = model.max_model_len;
+  config.metrics.block_size = engine.block_size;
+  config.metrics.num_kv_blocks = engine.num_gpu_blocks_override.value_or(0);
+  config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
+  config.metrics.cache_dtype = engine.dtype;
+  return std::make_unique<Service>(
+      std::move(config), std::move(model), tokenizer_of(*llm_), chat_template_of(*llm_), *engine_,
+      log_, [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },
+      [this] { return http_->stats(); },
+      [this](const std::string& message) { engine_failed(message); });
+}
+
+App::Impl::~Impl() {
+  gate_->close();
+  http_.reset();  // no I/O thread from here on
+  service_.reset();
+}
+
+void App::Impl::start() {
+  http_->start();
+  const std::string& host = options_.http.host;
+  log_.info(fmt::format("serving at {}://{}:{}",
+                        options_.http.tls_certificate_file.empty() ? "http" : "https",
+                        host.find(':') == std::string::npos ? host : "[" + host + "]", port()));
+}
+
+void App::Impl::stop() {
+  gate_->post([this] {
+    if (std::exchange(stopping_, true)) return;
+    service_->begin_shutdown();
+    log_.info(fmt::format("stopping: {} requests may finish within {} s (--shutdown-timeout)",
+                          service_->num_generations(), options_.shutdown_timeout_s));
+    drain(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                             std::chrono::duration<double>(options_.shutdown_timeout_s)),
+          false);
+  });
+}
+
+// On the I/O thread. An answer counts as given when the socket has taken it.
+void App::Impl::drain(Clock::time_point until, bool cut) {
+  if (service_->num_generations() == 0 && http_->num_active() == 0) {
+    finish(true);
+    return;
+  }
+  if (Clock::now() >= until) {
+    if (cut) {
+      finish(true);
+      return;
+    }
+    log_.warning(fmt::format("{} requests did not finish in time and end with what they have",
+                             service_->num_generations()));
+    service_->cut_short();
+    cut = true;
+    until = Clock::now() + kLastWait;
+  }
+  timers_.after(kDrainInterval,
+                [this, until, cut] { gate_->post([this, until, cut] { drain(until, cut); }); });
+}
+
+void App::Impl::engine_failed(const std::string& message) {
+  log_.error(fmt::format("the engine has failed, and the server ends: {}", message));
+  // What is being answered with this failure gets a moment to be sent.
+  timers_.after(std::chrono::seconds(1), [this] { finish(false); });
+}
+
+void App::Impl::finish(bool well) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!ended_well_) ended_well_ = well;
+  }
+  ended_.notify_all();
+}
+
+bool App::Impl::wait() {
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return ended_well_.has_value(); });
+  return *ended_well_;
+}
+
+App::App(ServeOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+App::~App() = default;
+void App::start() {
+  impl_->start();
+}
+uint16_t App::port() const {
+  return impl_->port();
+}
+void App::stop() {
+  impl_->stop();
+}
+bool App::wait() {
+  return impl_->wait();
+}
+
+}  // namespace quire::server

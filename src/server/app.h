@@ -1,0 +1,59 @@
+#pragma once
+// The whole server: binds its port, loads the model, serves until it is told to stop.
+//
+// Thread safety: the constructor, start() and wait() from one thread; stop() and port() from any.
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/server.h"
+#include "quire/engine_config.h"
+#include "server/access_log.h"
+
+namespace quire::server {
+
+struct ServeOptions {
+  EngineConfig engine{};  // its model is a folder
+  // Names that clients may use; the first is the one that answers carry. Empty: the folder's name.
+  std::vector<std::string> served_model_names{};
+  http::Config http{};
+  std::vector<std::string> api_keys{};  // empty: none is needed
+  std::vector<std::string> allowed_origins{};
+  int64_t max_num_queued_requests = 2048;
+  double max_queue_time_s = 300;   // 0: no limit
+  double shutdown_timeout_s = 30;  // for what runs when it is told to stop
+  bool share_cache_between_keys = false;
+  std::string reasoning_parser = "auto";
+  std::string tool_call_parser = "auto";
+  std::string metrics_prefix = "quire:";
+  LogFormat log_format = LogFormat::kText;
+  bool access_log = true;
+};
+
+class App {
+ public:
+  // Binds the port first, so that one that is taken is found before a large model is loaded. Throws
+  // Error.
+  explicit App(ServeOptions options);
+  // Cuts off what is still under way.
+  ~App();
+  App(const App&) = delete;
+  App& operator=(const App&) = delete;
+
+  void start();
+  uint16_t port() const;
+
+  // Refuses new requests from now on, lets those that run finish for shutdown_timeout_s, then ends
+  // them with what they have. Returns at once. May be called again, without effect.
+  void stop();
+  // Waits until stop() has done its work (true), or the engine has failed (false).
+  bool wait();
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire::server

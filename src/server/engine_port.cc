@@ -1,0 +1,45 @@
+#include "server/engine_port.h"
+
+#include <utility>
+
+#include "quire/async_llm.h"
+
+namespace quire::server {
+namespace {
+
+class StreamSource : public OutputSource {
+ public:
+  explicit StreamSource(RequestStream stream) : stream_(std::move(stream)) {}
+  std::optional<RequestOutput> try_next() override { return stream_.try_next(); }
+  void cancel() override { stream_.cancel(); }
+
+ private:
+  RequestStream stream_;
+};
+
+class AsyncEnginePort : public EnginePort {
+ public:
+  explicit AsyncEnginePort(AsyncLLM& llm) : llm_(llm) {}
+
+  std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
+                                       const std::string& cache_salt,
+                                       std::function<void()> on_ready) override {
+    RequestOptions options;
+    options.output_kind = OutputKind::kDelta;
+    options.cache_salt = cache_salt;
+    return std::make_unique<StreamSource>(
+        llm_.generate(std::move(prompt), params, options, std::move(on_ready)));
+  }
+  EngineStats stats() const override { return llm_.stats(); }
+
+ private:
+  AsyncLLM& llm_;
+};
+
+}  // namespace
+
+std::unique_ptr<EnginePort> make_engine_port(AsyncLLM& llm) {
+  return std::make_unique<AsyncEnginePort>(llm);
+}
+
+}  // namespace quire::server

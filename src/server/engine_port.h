@@ -1,0 +1,50 @@
+#pragma once
+// The engine as the server sees it: prompts in, outputs that are fetched when there is news.
+//
+// The front end runs on this interface alone, so that it can be tested and measured with an engine
+// that computes nothing.
+//
+// Thread safety: EnginePort from any thread, an OutputSource from one thread at a time.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "quire/llm_engine.h"
+
+namespace quire {
+class AsyncLLM;
+}  // namespace quire
+
+namespace quire::server {
+
+// The outputs of one prompt, of OutputKind::kDelta. Destroying it cancels what still runs.
+class OutputSource {
+ public:
+  virtual ~OutputSource() = default;
+
+  // What is new since the last call; nothing where nothing is. The last output has finished set.
+  // Throws EngineFailure.
+  virtual std::optional<RequestOutput> try_next() = 0;
+  // Ends it: its last output, with kAbort, comes soon.
+  virtual void cancel() = 0;
+};
+
+class EnginePort {
+ public:
+  virtual ~EnginePort() = default;
+
+  // `on_ready` as of AsyncLLM::generate. Throws Error for what the engine refuses, EngineFailure if
+  // it takes nothing any more.
+  virtual std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt,
+                                               const SamplingParams& params,
+                                               const std::string& cache_salt,
+                                               std::function<void()> on_ready) = 0;
+  virtual EngineStats stats() const = 0;
+};
+
+// `llm` must outlive it.
+std::unique_ptr<EnginePort> make_engine_port(AsyncLLM& llm);
+
+}  // namespace quire::server

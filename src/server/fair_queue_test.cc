@@ -1,0 +1,107 @@
+#include "server/fair_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <random>
+#include <vector>
+
+namespace quire::server {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(FairQueue, OneClientIsServedInOrder) {
+  FairQueue<int> queue;
+  for (int i = 0; i < 4; ++i) queue.push("a", 0, i);
+  queue.push("a", -1, 9);
+  std::vector<int> order;
+  while (!queue.empty()) {
+    const int next = *queue.front();
+    order.push_back(queue.pop());
+    EXPECT_EQ(order.back(), next);
+  }
+  EXPECT_THAT(order, ElementsAre(9, 0, 1, 2, 3));
+  EXPECT_EQ(queue.front(), nullptr);
+}
+
+TEST(FairQueue, AFloodDelaysOnlyItself) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 100; ++i) queue.push("flood", 0, "flood");
+  const auto serve = [&queue] {
+    std::string client = queue.pop();
+    queue.charge(client, 10);
+    return client;
+  };
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(serve(), "flood");
+  queue.push("quiet", 0, "quiet");
+  queue.push("quiet", 0, "quiet");
+  EXPECT_EQ(serve(), "flood");  // level, and it came first
+  EXPECT_EQ(serve(), "quiet");
+  EXPECT_EQ(serve(), "flood");
+  EXPECT_EQ(serve(), "quiet");
+}
+
+TEST(FairQueue, AClientThatComesBackHasNothingSavedUp) {
+  FairQueue<std::string> queue;
+  queue.push("old", 0, "old");
+  queue.pop();
+  for (int i = 0; i < 50; ++i) {
+    queue.push("busy", 0, "busy");
+    queue.pop();
+    queue.charge("busy", 100);
+  }
+  queue.push("busy", 0, "busy");
+  for (int i = 0; i < 5; ++i) queue.push("old", 0, "old");
+  std::vector<std::string> order;
+  while (!queue.empty()) {
+    order.push_back(queue.pop());
+    queue.charge(order.back(), 100);
+  }
+  EXPECT_THAT(order, ElementsAre("busy", "old", "old", "old", "old", "old"));
+}
+
+TEST(FairQueue, RemovesFromTheMiddle) {
+  FairQueue<int> queue;
+  queue.push("a", 0, 1);
+  const auto ticket = queue.push("b", 3, 2);
+  queue.push("b", 3, 3);
+  EXPECT_EQ(queue.remove(ticket), 2);
+  EXPECT_EQ(queue.remove(ticket), std::nullopt);
+  EXPECT_EQ(queue.size(), 2u);
+  EXPECT_EQ(queue.pop(), 1);
+  EXPECT_EQ(queue.pop(), 3);
+  queue.forget("a");
+  queue.forget("b");
+  EXPECT_EQ(queue.num_clients(), 0u);
+}
+
+// While two clients always wait, what they got differs by no more than one request's worth.
+TEST(FairQueue, ServiceOfWaitingClientsStaysLevel) {
+  constexpr int64_t kLargest = 1000;
+  for (unsigned seed = 1; seed <= 50; ++seed) {
+    std::mt19937 random(seed);
+    FairQueue<std::string> queue;
+    const int num_clients = 2 + static_cast<int>(random() % 6);
+    std::map<std::string, int64_t> got;
+    for (int i = 0; i < num_clients; ++i) {
+      const std::string name = "client " + std::to_string(i);
+      got[name] = 0;
+      queue.push(name, 0, name);
+    }
+    for (int i = 0; i < 500; ++i) {
+      const std::string name = queue.pop();
+      const auto cost = static_cast<int64_t>(1 + random() % kLargest);
+      got[name] += cost;
+      queue.charge(name, cost);
+      queue.push(name, static_cast<int64_t>(random() % 3), name);
+      const auto [least, most] = std::minmax_element(
+          got.begin(), got.end(), [](auto& a, auto& b) { return a.second < b.second; });
+      ASSERT_LE(most->second - least->second, kLargest) << "seed " << seed;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::server

@@ -1,0 +1,396 @@
+#include "server/generation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+namespace quire::server {
+namespace {
+
+double seconds_between(Generation::Clock::time_point from, Generation::Clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+uint64_t random_seed() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+}  // namespace
+
+Generation::Generation(const ServiceContext& context, std::shared_ptr<http::Exchange> exchange,
+                       RequestKind kind, RequestRecord record, http::Headers headers,
+                       std::function<void(Generation&)> on_end)
+    : context_(context),
+      exchange_(std::move(exchange)),
+      kind_(kind),
+      record_(std::move(record)),
+      headers_(std::move(headers)),
+      on_end_(std::move(on_end)) {}
+
+void Generation::begin() {
+  const EngineStats stats = context_.engine.stats();
+  record_.running_at_arrival = stats.num_running;
+  record_.waiting_at_arrival = stats.num_waiting + context_.admission.num_queued();
+  try {
+    context_.admission.arrive(record_.reject_reason);
+  } catch (const ApiError& error) {
+    state_ = State::kDraining;  // it holds no place
+    refuse(error);
+    end();
+    return;
+  }
+  exchange_->on_closed([weak = weak_from_this()] {
+    if (const auto self = weak.lock()) self->client_gone();
+  });
+  prepare();
+}
+
+void Generation::prepare() {
+  auto body = std::make_shared<std::string>(exchange_->take_body());
+  context_.workers.run([self = shared_from_this(), body]() mutable {
+    // What comes of it is carried to the I/O thread, be it an error.
+    const ServiceContext& context = self->context_;
+    std::shared_ptr<PreparedGeneration> result;
+    std::shared_ptr<ApiError> error;
+    try {
+      result =
+          std::make_shared<PreparedGeneration>(prepare_generation(self->kind_, *body, context));
+    } catch (const ApiError& refused) {
+      error = std::make_shared<ApiError>(refused);
+    } catch (const std::exception& failed) {
+      error = std::make_shared<ApiError>(server_error(failed.what()));
+    }
+    context.post([self = std::move(self), result, error] {
+      if (self->state_ != State::kPreparing) return;
+      if (error) {
+        self->refuse(*error);
+        self->give_up();
+      } else {
+        self->prepared(std::move(*result));
+      }
+    });
+  });
+}
+
+void Generation::prepared(PreparedGeneration prepared) {
+  prepared_ = std::move(prepared);
+  const GenerationRequest& request = prepared_.request;
+  if (!request.request_id.empty()) record_.request_id = request.request_id;
+  record_.model = request.model;
+  record_.stream = request.stream;
+  record_.n = request.sampling.n;
+  record_.max_tokens = request.sampling.max_tokens;
+  record_.temperature = request.sampling.temperature;
+  record_.top_p = request.sampling.top_p;
+  record_.timeout_s = request.timeout_s;
+  record_.prompt_tokens = prepared_.num_prompt_tokens();
+  for (const std::string& warning : request.warnings) {
+    context_.log.log(LogLevel::kWarning, warning, record_.request_id);
+  }
+  enqueue();
+}
+
+void Generation::enqueue() {
+  Admission::Waiting waiting;
+  waiting.client = record_.client;
+  waiting.num_sequences = static_cast<int64_t>(prepared_.request.num_choices());
+  waiting.num_prompt_tokens = record_.prompt_tokens;
+  waiting.start = [self = shared_from_this()] { self->run(); };
+  state_ = State::kQueued;
+  ticket_ = context_.admission.enqueue(std::move(waiting), prepared_.request.priority);
+  set_deadline();
+  context_.admission.pump();
+}
+
+void Generation::set_deadline() {
+  const auto set = [this](Clock::time_point due, void (Generation::*passed)()) {
+    return context_.timers.at(due, [weak = weak_from_this(), post = context_.post, passed] {
+      post([weak, passed] {
+        if (const auto self = weak.lock()) (self.get()->*passed)();
+      });
+    });
+  };
+  const auto after = [this](double seconds) {
+    return arrived_ + std::chrono::duration_cast<Clock::duration>(
+                          std::chrono::duration<double>(std::min(seconds, 1e8)));
+  };
+  if (prepared_.request.timeout_s) {
+    deadline_ = set(after(*prepared_.request.timeout_s), &Generation::deadline_passed);
+  }
+  if (context_.max_queue_time_s > 0) {
+    queue_limit_ = set(after(context_.max_queue_time_s), &Generation::queue_time_passed);
+  }
+}
+
+void Generation::run() {
+  state_ = State::kRunning;
+  in_engine_ = true;
+  if (queue_limit_) context_.timers.cancel(*std::exchange(queue_limit_, std::nullopt));
+  if (submit_prompts()) begin_answer();
+}
+
+bool Generation::submit_prompts() {
+  submitted_ = Clock::now();
+  std::string salt = prepared_.request.cache_salt;
+  if (!context_.share_cache_between_keys) salt = record_.owner + '\0' + salt;
+  try {
+    for (size_t i = 0; i < prepared_.prompts.size(); ++i) {
+      auto on_ready = [ready = context_.ready, weak = weak_from_this(), i] { ready->add(weak, i); };
+      sources_.push_back(context_.engine.submit(
+          std::move(prepared_.prompts[i]), prepared_.request.sampling, salt, std::move(on_ready)));
+      ++num_running_;
+    }
+    return true;
+  } catch (const EngineFailure& failure) {
+    context_.engine_failed(failure.what());
+    refuse(server_error(fmt::format("The engine has failed: {}", failure.what())));
+  } catch (const Error& error) {
+    refuse(invalid_request(error.what()));
+  }
+  give_up();
+  return false;
+}
+
+http::Response Generation::response_head() const {
+  http::Response response;
+  response.headers = headers_;
+  response.headers.emplace_back("X-Request-Id", record_.request_id);
+  return response;
+}
+
+void Generation::begin_answer() {
+  FormatContext format;
+  format.id = (kind_ == RequestKind::kChat ? "chatcmpl-" : "cmpl-") + record_.request_id;
+  format.created =
+      std::chrono::duration_cast<std::chrono::seconds>(record_.arrived.time_since_epoch()).count();
+  format.model = context_.model.id;
+  format.tokenizer = context_.tokenizer;
+  format.make_parser = [config = prepared_.parser] {
+    OutputParserConfig own = config;
+    own.next_tool_call_id = tool_call_ids(random_seed());
+    return make_output_parser(std::move(own));
+  };
+  formatter_ = make_formatter(prepared_.request, std::move(format));
+  std::string head = formatter_->begin();
+  if (!prepared_.request.stream) return;
+  record_.status = 200;
+  http::Response response = response_head();
+  response.content_type = content_type(prepared_.request);
+  response.headers.emplace_back("Cache-Control", "no-cache");
+  exchange_->on_drain([weak = weak_from_this()] {
+    const auto self = weak.lock();
+    if (!self || !std::exchange(self->paused_, false)) return;
+    for (size_t i = 0; i < self->sources_.size(); ++i) self->fetch(i);
+  });
+  exchange_->begin_stream(std::move(response));
+  if (!head.empty()) exchange_->write(std::move(head));
+}
+
+void Generation::fetch(size_t prompt_index) {
+  try {
+    while (prompt_index < sources_.size() && sources_[prompt_index] != nullptr && !paused_) {
+      if (state_ == State::kRunning && prepared_.request.stream &&
+          exchange_->buffered() > http::Exchange::kStreamHighWater) {
+        paused_ = true;  // on_drain goes on
+        return;
+      }
+      std::optional<RequestOutput> output = sources_[prompt_index]->try_next();
+      if (!output) return;
+      take(prompt_index, std::move(*output));
+    }
+  } catch (const EngineFailure& failure) {
+    context_.engine_failed(failure.what());
+    fail(server_error(fmt::format("The engine has failed: {}", failure.what())));
+    for (auto& source : sources_) source.reset();
+    num_running_ = 0;
+    end();
+  }
+}
+
+void Generation::take(size_t prompt_index, RequestOutput output) {
+  const bool last = output.finished;
+  if (last) sources_[prompt_index].reset();
+  if (state_ == State::kRunning) {
+    measure(output);
+    if (expired_) mark_deadline(output);
+    std::string text = formatter_->push(prompt_index, output);
+    if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
+    if (!cut_ && formatter_->done()) {
+      cut_ = true;
+      cancel_sources();
+    }
+  }
+  if (last) source_ended();
+}
+
+void Generation::measure(const RequestOutput& output) {
+  const Clock::time_point now = Clock::now();
+  int64_t num_tokens = 0;
+  for (const CompletionOutput& completion : output.outputs) {
+    num_tokens += static_cast<int64_t>(completion.token_ids.size());
+  }
+  if (num_tokens == 0) return;
+  record_.output_tokens += num_tokens;
+  context_.admission.charge_output(record_.client, num_tokens);
+  if (last_output_) {
+    context_.metrics.observe_inter_token(seconds_between(*last_output_, now), num_tokens);
+  } else {
+    const double before_engine = seconds_between(arrived_, submitted_);
+    record_.queue_s = before_engine + output.metrics.queue_s;
+    record_.ttft_s = before_engine + output.metrics.ttft_s;
+    record_.prefill_s = record_.ttft_s - record_.queue_s;
+  }
+  record_.cached_tokens = formatter_->usage().cached_tokens;
+  last_output_ = now;
+}
+
+// The client asked for no more than this: that it ended here is no failure.
+void Generation::mark_deadline(RequestOutput& output) const {
+  for (CompletionOutput& completion : output.outputs) {
+    if (completion.finish_reason != FinishReason::kAbort) continue;
+    completion.finish_reason = FinishReason::kLength;
+    completion.stop_reason = "timeout";
+  }
+}
+
+void Generation::source_ended() {
+  if (--num_running_ > 0) return;
+  if (state_ == State::kRunning) answer();
+  end();
+}
+
+void Generation::answer() {
+  std::string text = formatter_->end();
+  if (prepared_.request.stream) {
+    if (!text.empty()) exchange_->write(std::move(text));
+    exchange_->finish();
+  } else {
+    http::Response response = response_head();
+    response.content_type = content_type(prepared_.request);
+    response.body = std::move(text);
+    record_.status = 200;
+    exchange_->respond(std::move(response));
+  }
+  write_record();
+}
+
+void Generation::deadline_passed() {
+  deadline_.reset();
+  if (state_ == State::kQueued) {
+    refuse(rate_limited("The request's timeout passed while it waited for its turn.",
+                        context_.admission.retry_after_s()));
+    record_.reject_reason = "queue_timeout";
+    give_up();
+  } else if (state_ == State::kRunning) {
+    expired_ = true;
+    cancel_sources();
+  }
+}
+
+void Generation::queue_time_passed() {
+  queue_limit_.reset();
+  if (state_ != State::kQueued) return;
+  record_.reject_reason = "queue_timeout";
+  refuse(rate_limited(fmt::format("The request waited for {} s without getting its turn "
+                                  "(--max-queue-time); try again later.",
+                                  context_.max_queue_time_s),
+                      context_.admission.retry_after_s()));
+  give_up();
+}
+
+void Generation::client_gone() {
+  if (state_ == State::kDraining || state_ == State::kEnded) return;
+  record_.client_disconnected = true;
+  if (record_.status == 0) record_.status = 499;
+  record_.error = "The client closed the connection.";
+  give_up();
+}
+
+void Generation::cut_short() {
+  if (state_ == State::kRunning) {
+    cancel_sources();
+  } else if (state_ == State::kPreparing || state_ == State::kQueued) {
+    refuse(service_unavailable("The server is shutting down.", 1));
+    give_up();
+  }
+}
+
+void Generation::give_up() {
+  const State before = std::exchange(state_, State::kDraining);
+  if (before == State::kPreparing) context_.admission.turn_away();
+  if (before == State::kQueued) context_.admission.leave(ticket_);
+  write_record();
+  if (num_running_ == 0) {
+    end();
+    return;
+  }
+  paused_ = false;
+  cancel_sources();
+  for (size_t i = 0; i < sources_.size(); ++i) fetch(i);
+}
+
+void Generation::cancel_sources() {
+  for (auto& source : sources_) {
+    if (source != nullptr) source->cancel();
+  }
+}
+
+void Generation::refuse(const ApiError& error) {
+  record_.status = error.status;
+  record_.error = error.what();
+  http::Response response = response_head();
+  response.status = error.status;
+  if (error.retry_after_s) {
+    response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
+  }
+  response.body = error_body(error);
+  exchange_->respond(std::move(response));
+}
+
+void Generation::fail(const ApiError& error) {
+  if (state_ != State::kRunning) return;
+  if (!prepared_.request.stream) {
+    refuse(error);
+  } else {
+    record_.error = error.what();
+    exchange_->write(formatter_->fail(error));
+    exchange_->finish();
+  }
+  write_record();
+}
+
+void Generation::write_record() {
+  if (std::exchange(recorded_, true)) return;
+  record_.total_s = seconds_between(arrived_, Clock::now());
+  if (last_output_) {
+    record_.decode_s = std::max(0.0, seconds_between(arrived_, *last_output_) - record_.ttft_s);
+  }
+  if (record_.client_disconnected) {
+    record_.finish_reason = "abort";
+  } else if (formatter_ != nullptr && record_.error.empty()) {
+    record_.finish_reason = expired_ ? "timeout" : formatter_->finish_reason();
+  }
+  context_.metrics.record(record_);
+  if (context_.access_log) context_.log.request(record_);
+  context_.request_log.add(record_);
+}
+
+void Generation::end() {
+  if (std::exchange(state_, State::kEnded) == State::kEnded) return;
+  const auto self = shared_from_this();  // on_end_ lets go of it
+  write_record();
+  for (auto& timer : {deadline_, queue_limit_}) {
+    if (timer) context_.timers.cancel(*timer);
+  }
+  if (in_engine_) {
+    context_.admission.finished(
+        record_.client, static_cast<int64_t>(prepared_.request.num_choices()), Clock::now());
+  }
+  on_end_(*this);
+  context_.admission.pump();
+}
+
+}  // namespace quire::server

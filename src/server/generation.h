@@ -1,0 +1,103 @@
+#pragma once
+// One call of /v1/chat/completions or /v1/completions, from its first byte to its last.
+//
+//   arrive -> prepare (worker thread) -> wait for its turn -> run -> answered
+//
+// It may end early from any state: refused, its client gone, its deadline passed, the engine
+// failed. However it ends, it ends once: its place in the queue or the engine is given back, its
+// sequences are cancelled, and its record is logged and counted.
+//
+// Thread safety: the I/O thread, but for what prepare does on a worker with its own data.
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "http/exchange.h"
+#include "server/prepare_generation.h"
+#include "server/response_format.h"
+#include "server/service_context.h"
+
+namespace quire::server {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  // `record` has what is known of the request so far; `headers` go with every answer. `on_end` is
+  // called once, when it holds nothing any more.
+  Generation(const ServiceContext& context, std::shared_ptr<http::Exchange> exchange,
+             RequestKind kind, RequestRecord record, http::Headers headers,
+             std::function<void(Generation&)> on_end);
+
+  // Takes it in, or refuses it.
+  void begin();
+  // Fetches what the engine has for a prompt, and sends it.
+  void fetch(size_t prompt_index);
+  // Ends it with what it has: the server stops.
+  void cut_short();
+
+  const RequestRecord& record() const { return record_; }
+
+ private:
+  enum class State {
+    kPreparing,
+    kQueued,
+    kRunning,
+    kDraining,  // answered or given up; the engine has yet to let go of its sequences
+    kEnded,
+  };
+
+  void prepare();
+  void prepared(PreparedGeneration prepared);
+  void enqueue();
+  void set_deadline();
+  void run();
+  bool submit_prompts();
+  void begin_answer();
+  http::Response response_head() const;
+  void take(size_t prompt_index, RequestOutput output);
+  void measure(const RequestOutput& output);
+  void mark_deadline(RequestOutput& output) const;
+  void answer();
+
+  void deadline_passed();
+  void queue_time_passed();
+  void client_gone();
+  // Leaves the queue or cancels the sequences, with the answer given or not to be given.
+  void give_up();
+  void cancel_sources();
+  void refuse(const ApiError& error);
+  void fail(const ApiError& error);
+  void source_ended();
+  void write_record();
+  void end();
+
+  const ServiceContext& context_;
+  std::shared_ptr<http::Exchange> exchange_;
+  RequestKind kind_;
+  RequestRecord record_;
+  http::Headers headers_;
+  std::function<void(Generation&)> on_end_;
+  State state_ = State::kPreparing;
+  Clock::time_point arrived_ = Clock::now();
+  Clock::time_point submitted_{};
+  std::optional<Clock::time_point> last_output_;
+  PreparedGeneration prepared_;
+  std::unique_ptr<ResponseFormatter> formatter_;
+  std::vector<std::unique_ptr<OutputSource>> sources_;  // one a prompt; null once it has ended
+  size_t num_running_ = 0;                              // of sources_
+  Admission::Ticket ticket_ = 0;
+  std::optional<TimerQueue::Id> deadline_;
+  std::optional<TimerQueue::Id> queue_limit_;
+  bool in_engine_ = false;  // it had its turn, and holds a place
+  bool expired_ = false;    // its deadline passed
+  bool cut_ = false;        // sequences were cancelled because nothing more is needed
+  bool paused_ = false;     // the client reads more slowly than the engine writes
+  bool recorded_ = false;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,119 @@
+#include "server/prepare_generation.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "server/render_prompt.h"
+#include "server/tool_parser_prompt.h"
+
+namespace quire::server {
+namespace {
+
+constexpr const char* kTooLong = "context_length_exceeded";
+
+// Where in the body a prompt stands, for messages.
+std::string param_of(const GenerationRequest& request, size_t index) {
+  if (request.kind == RequestKind::kChat) return "messages";
+  return request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);
+}
+
+void check_length(const GenerationRequest& request, size_t index, size_t num_tokens,
+                  const ModelInfo& model) {
+  const auto length = static_cast<int64_t>(num_tokens);
+  const std::string param = param_of(request, index);
+  if (length == 0)
+    throw invalid_request("The prompt is empty; expected at least one token.", param);
+  if (length >= model.max_model_len) {
+    throw invalid_request(
+        fmt::format("The prompt has {} tokens, and the model takes at most {} of prompt and answer "
+                    "together; shorten it.",
+                    length, model.max_model_len),
+        param, kTooLong);
+  }
+  const int64_t room = model.max_model_len - length;
+  if (request.sampling.max_tokens && *request.sampling.max_tokens > room) {
+    throw invalid_request(
+        fmt::format("The prompt has {} tokens and max_tokens is {}, {} in all; the model takes at "
+                    "most {} of prompt and answer together.",
+                    length, *request.sampling.max_tokens, length + *request.sampling.max_tokens,
+                    model.max_model_len),
+        "max_tokens", kTooLong);
+  }
+}
+
+// The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed.
+std::string chat_prompt(const GenerationRequest& request, const ServiceContext& context,
+                        OutputParserConfig& parser) {
+  if (context.chat_template == nullptr) {
+    throw invalid_request(
+        "This model has no chat template; use /v1/completions with a prompt instead.", "messages");
+  }
+  std::string prompt = render_prompt(*context.chat_template, request);
+  parser.reasoning = context.formats.reasoning;
+  parser.thinking = thinking_at_end_of(prompt, parser.reasoning);
+  parser.parallel_tool_calls = request.parallel_tool_calls;
+  if (request.tool_choice == ToolChoice::kNone) return prompt;
+  const bool forced = request.tool_choice != ToolChoice::kAuto;
+  if (context.formats.tools == ToolFormat::kNone && forced) {
+    throw invalid_request(
+        "This model's template knows no tool calls, so none can be forced; expected \"none\" or "
+        "\"auto\".",
+        "tool_choice");
+  }
+  parser.tools = context.formats.tools;
+  parser.forced_prefix = forced_prefix(
+      parser.tools, static_cast<quire::ToolChoice>(request.tool_choice), request.tool_name);
+  if (!parser.forced_prefix.empty()) {
+    prompt += thinking_closer(parser.reasoning, prompt) + parser.forced_prefix;
+  }
+  return prompt;
+}
+
+}  // namespace
+
+int64_t PreparedGeneration::num_prompt_tokens() const {
+  int64_t total = 0;
+  for (const auto& prompt : prompts) total += static_cast<int64_t>(prompt.size());
+  return total;
+}
+
+std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
+                            bool add_special_tokens, const std::string& param) {
+  if (context.tokenizer == nullptr) {
+    throw invalid_request("This model has no tokenizer; give the prompt as token ids.", param);
+  }
+  try {
+    return context.tokenizer->encode(text, add_special_tokens);
+  } catch (const Error& error) {
+    throw invalid_request(error.what(), param);
+  }
+}
+
+PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
+                                      const ServiceContext& context) {
+  PreparedGeneration prepared;
+  GenerationRequest& request = prepared.request;
+  Json json = parse_object_body(body);
+  if (kind == RequestKind::kChat) {
+    request = parse_chat_request(std::move(json), context.model, context.api);
+    const std::string prompt = chat_prompt(request, context, prepared.parser);
+    prepared.prompts.push_back(encode(context, prompt, request.add_special_tokens, "messages"));
+  } else {
+    request = parse_completion_request(std::move(json), context.model, context.api);
+    for (size_t i = 0; i < request.prompts.size(); ++i) {
+      if (auto* text = std::get_if<std::string>(&request.prompts[i])) {
+        prepared.prompts.push_back(
+            encode(context, *text, request.add_special_tokens, param_of(request, i)));
+      } else {
+        prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
+      }
+    }
+  }
+  for (size_t i = 0; i < prepared.prompts.size(); ++i) {
+    check_length(request, i, prepared.prompts[i].size(), context.model);
+  }
+  return prepared;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,32 @@
+#pragma once
+// From the body of a call to prompts of token ids, and how its answer is to be read: the part of a
+// generation's life that takes time and touches nothing that is shared, done on a worker thread.
+//
+// Thread safety: free functions of what is immutable.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "server/generation_request.h"
+#include "server/output_parser.h"
+#include "server/service_context.h"
+
+namespace quire::server {
+
+struct PreparedGeneration {
+  GenerationRequest request;
+  std::vector<std::vector<int32_t>> prompts;  // token ids, each shorter than max_model_len
+  OutputParserConfig parser;                  // chats; its next_tool_call_id is not set
+  int64_t num_prompt_tokens() const;          // over all prompts
+};
+
+// Throws ApiError for whatever is wrong with the body.
+PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
+                                      const ServiceContext& context);
+
+// The ids of `text`. Throws ApiError 400 naming `param` for text that is no valid UTF-8, and where
+// there is no tokenizer.
+std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
+                            bool add_special_tokens, const std::string& param);
+
+}  // namespace quire::server

@@ -1,0 +1,50 @@
+#pragma once
+// Which generations have outputs to fetch: filled by the engine's thread, emptied by the I/O
+// thread. A whole engine step wakes the I/O thread once.
+//
+// Thread safety: add() from any thread, take() from one.
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace quire::server {
+
+class Generation;
+
+class ReadyList {
+ public:
+  struct Entry {
+    std::weak_ptr<Generation> generation;
+    size_t prompt_index = 0;
+  };
+
+  // `wake` is called, from the thread of add(), when the list is no longer empty.
+  explicit ReadyList(std::function<void()> wake) : wake_(std::move(wake)) {}
+
+  void add(const std::weak_ptr<Generation>& generation, size_t prompt_index) {
+    bool first = false;
+    {
+      const std::lock_guard lock(mutex_);
+      first = entries_.empty();
+      entries_.push_back({generation, prompt_index});
+    }
+    if (first) wake_();
+  }
+
+  // Swaps the entries into `entries`, whose memory is used again.
+  void take(std::vector<Entry>& entries) {
+    entries.clear();
+    const std::lock_guard lock(mutex_);
+    entries.swap(entries_);
+  }
+
+ private:
+  std::function<void()> wake_;
+  std::mutex mutex_;
+  std::vector<Entry> entries_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,394 @@
+#include "server/service.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "quire/version.h"
+#include "server/prepare_generation.h"
+#include "server/tokenize_request.h"
+#include "web/assets.h"
+
+namespace quire::server {
+namespace {
+
+constexpr std::string_view kModels = "/v1/models/";
+constexpr std::string_view kRequests = "/v1/requests/";
+constexpr size_t kMaxRequestId = 128;
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
+}
+
+// The client's own id, where it may stand in a header and in a log.
+bool usable_id(std::string_view id) {
+  return !id.empty() && id.size() <= kMaxRequestId && std::ranges::all_of(id, [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
+           c == '_' || c == '.' || c == ':';
+  });
+}
+
+http::Response json_response(std::string body) {
+  http::Response response;
+  response.body = std::move(body);
+  return response;
+}
+
+double seconds_since(std::chrono::system_clock::time_point then) {
+  return std::chrono::duration<double>(std::chrono::system_clock::now() - then).count();
+}
+
+}  // namespace
+
+struct Service::Route {
+  std::string_view method;
+  std::string_view path;  // one that ends in "/" stands for all below it
+  std::string_view documented;
+  bool open;   // needs no key
+  bool quiet;  // polled all the time: no line in the log where it went well
+  Handler handler;
+};
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> table = {
+      {"POST", "/v1/chat/completions", "", false, false, &Service::chat_completions},
+      {"POST", "/v1/completions", "", false, false, &Service::completions},
+      {"GET", "/v1/models", "", false, false, &Service::models},
+      {"GET", kModels, "/v1/models/{model}", false, false, &Service::model},
+      {"GET", kRequests, "/v1/requests/{request_id}", false, false, &Service::explain},
+      {"POST", "/tokenize", "", false, false, &Service::tokenize},
+      {"POST", "/detokenize", "", false, false, &Service::detokenize},
+      {"GET", "/health", "", true, true, &Service::health},
+      {"GET", "/ready", "", true, true, &Service::ready},
+      {"GET", "/version", "", true, false, &Service::version},
+      {"GET", "/metrics", "", false, true, &Service::metrics},
+      {"GET", "/openapi.json", "", false, false, &Service::openapi},
+  };
+  return table;
+}
+
+std::vector<std::string> Service::documented_paths() {
+  std::vector<std::string> paths = {"/"};
+  for (const Route& route : routes()) {
+    paths.emplace_back(route.documented.empty() ? route.path : route.documented);
+  }
+  return paths;
+}
+
+Service::Service(ServiceConfig config, ModelInfo model, const Tokenizer* tokenizer,
+                 const ChatTemplate* chat_template, EnginePort& engine, AccessLog& log, Post post,
+                 std::function<http::Stats()> http_stats,
+                 std::function<void(const std::string&)> engine_failed)
+    : config_(std::move(config)),
+      model_(std::move(model)),
+      keys_(config_.api_keys),
+      api_(model_, keys_.required()),
+      engine_(engine),
+      log_(log),
+      http_stats_(std::move(http_stats)),
+      metrics_([this] {
+        MetricsConfig metrics = config_.metrics;
+        metrics.paths = documented_paths();
+        return metrics;
+      }()),
+      admission_(config_.admission, engine_),
+      workers_(config_.num_workers) {
+  auto wake = [this, post] { post([this] { fetch_ready(); }); };
+  auto failed = [this, engine_failed = std::move(engine_failed)](const std::string& message) {
+    if (!std::exchange(engine_failed_, true)) engine_failed(message);
+  };
+  context_ = std::make_unique<ServiceContext>(ServiceContext{
+      model_, api_, tokenizer, chat_template, config_.formats, config_.share_cache_between_keys,
+      config_.max_queue_time_s, config_.access_log, engine_, admission_, metrics_, log_,
+      request_log_, timers_, workers_, std::make_shared<ReadyList>(std::move(wake)),
+      std::move(post), std::move(failed)});
+}
+
+Service::~Service() = default;
+
+void Service::handle(std::shared_ptr<http::Exchange> exchange) {
+  const http::Request& request = exchange->request();
+  RequestRecord record;
+  const auto given = request.header("X-Request-Id");
+  record.request_id = given && usable_id(*given) ? std::string(*given) : random_id();
+  record.arrived = std::chrono::system_clock::now();
+  record.method = request.method;
+  record.path = request.path;
+  record.client = request.remote;
+  try {
+    dispatch(exchange, record);
+  } catch (const ApiError& error) {
+    refuse(*exchange, std::move(record), error);
+  } catch (const std::exception& error) {
+    refuse(*exchange, std::move(record), server_error(error.what()));
+  }
+}
+
+void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  const http::Request& request = exchange->request();
+  if (answer_preflight(exchange)) return;
+  const std::string_view method =
+      request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  bool known_path = false;
+  for (const Route& route : routes()) {
+    const bool matches = route.path.ends_with('/') ? request.path.size() > route.path.size() &&
+                                                         request.path.starts_with(route.path)
+                                                   : request.path == route.path;
+    if (!matches) continue;
+    known_path = true;
+    if (route.method != method) continue;
+    if (!route.open) authenticate(request, record);
+    (this->*route.handler)(exchange, std::move(record));
+    return;
+  }
+  if (!known_path && web::find_asset(request.path) != nullptr && method == "GET") {
+    page(exchange, std::move(record));
+    return;
+  }
+  if (known_path || web::find_asset(request.path) != nullptr) {
+    throw method_not_allowed(
+        fmt::format("{} does not take {} requests.", request.path, request.method));
+  }
+  throw not_found(fmt::format("There is nothing at {}; see /openapi.json.", request.path));
+}
+
+void Service::authenticate(const http::Request& request, RequestRecord& record) const {
+  const auto owner = keys_.owner_of(request.header("Authorization"));
+  if (!owner) {
+    throw authentication_error(
+        "This server needs an API key; expected the header \"Authorization: Bearer KEY\" with a "
+        "key that it knows.");
+  }
+  record.owner = *owner;
+  if (keys_.required()) record.client = "key-" + owner->substr(0, 8);
+}
+
+void Service::chat_completions(const std::shared_ptr<http::Exchange>& exchange,
+                               RequestRecord record) {
+  generate(exchange, RequestKind::kChat, std::move(record));
+}
+
+void Service::completions(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  generate(exchange, RequestKind::kCompletion, std::move(record));
+}
+
+void Service::generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,
+                       RequestRecord record) {
+  http::Headers headers;
+  add_cors(exchange->request(), headers);
+  const auto generation =
+      std::make_shared<Generation>(*context_, exchange, kind, std::move(record), std::move(headers),
+                                   [this](Generation& ended) { generations_.erase(&ended); });
+  generations_.emplace(generation.get(), generation);
+  generation->begin();
+}
+
+void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer_from_worker(exchange, std::move(record), [context = context_.get()](const auto& body) {
+    const TokenizeRequest request =
+        parse_tokenize_request(parse_object_body(body), context->model, context->api);
+    const bool is_text = std::holds_alternative<std::string>(request.input);
+    const std::string text = text_to_tokenize(request, context->chat_template);
+    const std::vector<int32_t> tokens =
+        encode(*context, text, request.add_special_tokens, is_text ? "prompt" : "messages");
+    return tokenize_body(request, tokens, *context->tokenizer, context->model);
+  });
+}
+
+void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer_from_worker(exchange, std::move(record), [context = context_.get()](const auto& body) {
+    const DetokenizeRequest request =
+        parse_detokenize_request(parse_object_body(body), context->model, context->api);
+    if (context->tokenizer == nullptr) throw invalid_request("This model has no tokenizer.");
+    return detokenize_body(request, *context->tokenizer);
+  });
+}
+
+void Service::models(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer(*exchange, std::move(record), json_response(models_body(model_)));
+}
+
+void Service::model(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  std::string body =
+      model_body(model_, std::string_view(exchange->request().path).substr(kModels.size()));
+  answer(*exchange, std::move(record), json_response(std::move(body)));
+}
+
+// Whether the process is worth keeping: an engine that has failed does not come back.
+void Service::health(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  if (engine_failed_) throw service_unavailable("The engine has failed.");
+  answer(*exchange, std::move(record), json_response(R"({"status":"ok"})"));
+}
+
+// Whether new requests are taken.
+void Service::ready(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  if (engine_failed_) throw service_unavailable("The engine has failed.");
+  if (shutting_down_) throw service_unavailable("The server is shutting down.");
+  answer(*exchange, std::move(record), json_response(R"({"status":"ready"})"));
+}
+
+void Service::version(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer(*exchange, std::move(record),
+         json_response(fmt::format(R"({{"version":"{}"}})", quire::version())));
+}
+
+void Service::metrics(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  metrics_.update(engine_.stats(), server_stats());
+  http::Response response;
+  response.content_type = ServerMetrics::kContentType;
+  response.body = metrics_.render();
+  answer(*exchange, std::move(record), std::move(response));
+}
+
+void Service::openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer(*exchange, std::move(record), json_response(api_.document()));
+}
+
+void Service::explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  std::string_view id = std::string_view(exchange->request().path).substr(kRequests.size());
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
+    if (id.starts_with(prefix)) id.remove_prefix(prefix.size());
+  }
+  const auto found = request_log_.find(id, record.owner);
+  if (!found) {
+    throw not_found(
+        "There is no record of that request: it never came, is not over yet, or is too old.");
+  }
+  answer(*exchange, std::move(record), json_response(explain_request_json(*found)));
+}
+
+void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  const http::Request& request = exchange->request();
+  const web::Asset& asset = *web::find_asset(request.path);
+  http::Response response;
+  response.content_type = std::string(asset.content_type);
+  response.headers = {{"ETag", std::string(asset.etag)},
+                      {"Cache-Control", "no-cache"},
+                      {"Vary", "Accept-Encoding"},
+                      {"Content-Security-Policy", std::string(web::kContentSecurityPolicy)},
+                      {"X-Content-Type-Options", "nosniff"},
+                      {"Referrer-Policy", "no-referrer"}};
+  if (request.header("If-None-Match") == asset.etag) {
+    response.status = 304;
+  } else if (request.header("Accept-Encoding").value_or("").find("gzip") !=
+             std::string_view::npos) {
+    response.headers.emplace_back("Content-Encoding", "gzip");
+    response.body = asset.gzip_body;
+  } else {
+    response.body = asset.body;
+  }
+  answer(*exchange, std::move(record), std::move(response));
+}
+
+void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange,
+                                 RequestRecord record,
+                                 std::function<std::string(const std::string& body)> work) {
+  auto body = std::make_shared<std::string>(exchange->take_body());
+  workers_.run([this, exchange, record = std::move(record), work = std::move(work), body] {
+    std::string text;
+    std::shared_ptr<ApiError> error;
+    try {
+      text = work(*body);
+    } catch (const ApiError& refused) {
+      error = std::make_shared<ApiError>(refused);
+    } catch (const std::exception& failed) {
+      error = std::make_shared<ApiError>(server_error(failed.what()));
+    }
+    context_->post([this, exchange, record, text = std::move(text), error] {
+      if (error) {
+        refuse(*exchange, record, *error);
+      } else {
+        answer(*exchange, record, json_response(text));
+      }
+    });
+  });
+}
+
+void Service::answer(http::Exchange& exchange, RequestRecord record, http::Response response) {
+  record.status = response.status;
+  record.total_s = seconds_since(record.arrived);
+  response.headers.emplace_back("X-Request-Id", record.request_id);
+  add_cors(exchange.request(), response.headers);
+  exchange.respond(std::move(response));
+  metrics_.record(record);
+  const bool quiet = record.status < 400 && std::ranges::any_of(routes(), [&](const Route& route) {
+                       return route.quiet && route.path == record.path;
+                     });
+  if (config_.access_log && !quiet) log_.request(record);
+}
+
+void Service::refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error) {
+  http::Response response = json_response(error_body(error));
+  response.status = error.status;
+  record.error = error.what();
+  if (error.retry_after_s) {
+    response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
+  }
+  if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
+  answer(exchange, std::move(record), std::move(response));
+}
+
+bool Service::answer_preflight(const std::shared_ptr<http::Exchange>& exchange) const {
+  const http::Request& request = exchange->request();
+  if (request.method != "OPTIONS" || !request.header("Access-Control-Request-Method")) return false;
+  http::Response response;
+  response.status = 204;
+  add_cors(request, response.headers);
+  if (response.headers.empty()) return false;
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  response.headers.emplace_back("Access-Control-Allow-Headers",
+                                "Authorization, Content-Type, X-Request-Id");
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  exchange->respond(std::move(response));
+  return true;
+}
+
+void Service::add_cors(const http::Request& request, http::Headers& headers) const {
+  const auto origin = request.header("Origin");
+  if (!origin || config_.allowed_origins.empty()) return;
+  const bool any = std::ranges::count(config_.allowed_origins, "*") > 0;
+  if (!any && std::ranges::count(config_.allowed_origins, *origin) == 0) return;
+  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(*origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  if (!any) headers.emplace_back("Vary", "Origin");
+}
+
+void Service::fetch_ready() {
+  context_->ready->take(ready_entries_);
+  for (const ReadyList::Entry& entry : ready_entries_) {
+    if (const auto generation = entry.generation.lock()) generation->fetch(entry.prompt_index);
+  }
+  metrics_.update(engine_.stats(), server_stats());
+  admission_.pump();
+}
+
+ServerStats Service::server_stats() const {
+  const http::Stats http = http_stats_();
+  ServerStats stats;
+  stats.admission_queue_length = admission_.num_queued();
+  stats.active_requests = static_cast<int64_t>(generations_.size());
+  stats.open_connections = http.open_connections;
+  stats.accepted_connections = http.accepted_connections;
+  stats.rejected_connections = http.rejected_connections;
+  stats.malformed_requests = http.malformed_requests;
+  stats.timed_out_connections = http.timed_out_connections;
+  stats.dropped_slow_readers = http.dropped_slow_readers;
+  stats.dropped_log_lines = log_.dropped_lines();
+  return stats;
+}
+
+void Service::begin_shutdown() {
+  shutting_down_ = true;
+  admission_.shut_down();
+}
+
+void Service::cut_short() {
+  std::vector<std::shared_ptr<Generation>> all;
+  for (const auto& [key, generation] : generations_) all.push_back(generation);
+  for (const auto& generation : all) generation->cut_short();
+}
+
+}  // namespace quire::server

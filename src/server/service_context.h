@@ -1,0 +1,47 @@
+#pragma once
+// What the handlers of requests share: plain references to the parts of the server.
+//
+// Thread safety: immutable; the parts say for themselves.
+#include <functional>
+#include <memory>
+
+#include "base/timer_queue.h"
+#include "quire/chat_template.h"
+#include "quire/tokenizer.h"
+#include "server/access_log.h"
+#include "server/admission.h"
+#include "server/engine_port.h"
+#include "server/metrics.h"
+#include "server/model_info.h"
+#include "server/openapi.h"
+#include "server/parser_formats.h"
+#include "server/ready_list.h"
+#include "server/request_log.h"
+#include "server/worker_pool.h"
+
+namespace quire::server {
+
+struct ServiceContext {
+  const ModelInfo& model;
+  const ApiDescription& api;
+  const Tokenizer* tokenizer;         // null where the model has none
+  const ChatTemplate* chat_template;  // null where the model has none
+  OutputFormats formats;
+  bool share_cache_between_keys;  // --prefix-cache-scope global
+  double max_queue_time_s;        // 0: no limit
+  bool access_log;                // a line for each request
+  EnginePort& engine;
+  Admission& admission;  // I/O thread only
+  ServerMetrics& metrics;
+  AccessLog& log;
+  RequestLog& request_log;
+  TimerQueue& timers;
+  WorkerPool& workers;
+  std::shared_ptr<ReadyList> ready;
+  // Runs a task on the I/O thread, after this call has returned. From any thread.
+  std::function<void(std::function<void()>)> post;
+  // Called on the I/O thread when the engine has failed for good, with its message.
+  std::function<void(const std::string&)> engine_failed;
+};
+
+}  // namespace quire::server
