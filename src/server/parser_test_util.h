@@ -2,6 +2,8 @@
 // What the tests of the output parser share: a whole answer parsed, in pieces or at once.
 #include <gtest/gtest.h>
 
+#include <fstream>
+#include <iterator>
 #include <ostream>
 #include <string>
 #include <string_view>
@@ -87,6 +89,14 @@ inline Parsed parse(const OutputParserConfig& config, std::string_view text,
   parsed.add(parser->finish());
   EXPECT_EQ(parser->has_tool_calls(), !parsed.calls.empty());
   return parsed;
+}
+
+// The chat template kept under that name.
+inline std::string template_source(const std::string& name) {
+  const std::string path = QUIRE_SOURCE_DIR "/tests/golden/chat/templates/" + name + ".jinja";
+  std::ifstream file(path, std::ios::binary);
+  EXPECT_TRUE(file) << path;
+  return {std::istreambuf_iterator<char>(file), {}};
 }
 
 }  // namespace quire::parser_test
