@@ -239,7 +239,7 @@ class Checker {
   bool check_member(const Node& node, const std::string& name, const Json& member) {
     path_.push_back({name, std::nullopt});
     if (node.name_schema != nullptr && !check(*node.name_schema, Json(name))) {
-      failure_.message = "has a name that cannot be: it " + failure_.message;
+      if (!failure_.final) failure_.message = "has a name that cannot be: it " + failure_.message;
       return false;
     }
     const auto found = node.properties.find(name);

@@ -1,0 +1,61 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/generation_request.h"
+#include "server/openapi.h"
+#include "server/request_fields.h"
+
+namespace quire::server {
+namespace {
+
+constexpr const char* kSchema = "CompletionRequest";
+
+std::variant<std::string, std::vector<int32_t>> prompt_from(const Json& value) {
+  if (value.is_string()) return value.get<std::string>();
+  return value.get<std::vector<int32_t>>();
+}
+
+void take_prompts(const Json& prompt, GenerationRequest& request) {
+  // A list of numbers is one prompt, and any other list a list of prompts.
+  if (prompt.is_string() || prompt.front().is_number()) {
+    request.prompts.push_back(prompt_from(prompt));
+    return;
+  }
+  for (const Json& one : prompt) request.prompts.push_back(prompt_from(one));
+}
+
+void take_logprobs(const Json& body, GenerationRequest& request) {
+  const Json* count = given(body, "logprobs");
+  if (count == nullptr) return;
+  SamplingParams& sampling = request.sampling;
+  request.logprobs = true;
+  sampling.logprobs = count->get<int>();
+  // What is echoed has logprobs, too.
+  if (request.echo) {
+    sampling.prompt_logprobs = std::max(sampling.prompt_logprobs.value_or(0), *sampling.logprobs);
+  }
+}
+
+}  // namespace
+
+GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
+                                           const ApiDescription& api) {
+  check_model(body, model);
+  api.check(kSchema, body);
+  GenerationRequest request;
+  request.kind = RequestKind::kCompletion;
+  request.warnings = api.near_misses(kSchema, body);
+  take_common_fields(body, model, request);
+  take_logprobs(body, request);
+  constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
+  request.sampling.max_tokens = kDefaultMaxTokens;
+  if (const Json* limit = given(body, "max_tokens")) {
+    request.sampling.max_tokens = limit->get<int64_t>();
+  }
+  check_sampling(request.sampling);
+  take_prompts(body.at("prompt"), request);
+  return request;
+}
+
+}  // namespace quire::server
