@@ -36,7 +36,10 @@ void IoLoop::run_until_idle() {
 }
 
 void IoLoop::finish() {
-  post([this] { work_.reset(); });
+  post([this] {
+    work_.reset();
+    timer_.cancel();
+  });
 }
 
 bool IoLoop::in_this_thread() const {

@@ -1,0 +1,226 @@
+// What clients do wrong, by mistake or on purpose: each costs its own connection and nothing else.
+#include "http/limits.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "http/server.h"
+#include "http/test_client.h"
+
+namespace quire::http {
+namespace {
+
+using ExchangePtr = std::shared_ptr<Exchange>;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kHead = "POST /echo HTTP/1.1\r\nHost: h\r\n";
+
+// The answer to `bytes`, behind which the server must end the connection.
+TestResponse refused(uint16_t port, const std::string& bytes) {
+  TestClient client(port);
+  client.send(bytes);
+  const TestResponse response = client.response();
+  client.read_to_end();
+  EXPECT_TRUE(client.ended());
+  return response;
+}
+
+TEST(HttpLimits, AnswersWhatItRefusesAndCloses) {
+  Config config = test_config();
+  config.limits.max_header_bytes = 2000;
+  config.limits.max_body_bytes = 1000;
+  TestServer server({}, config);
+  const std::string head(kHead);
+  const std::vector<std::pair<std::string, int>> cases = {
+      {"nonsense\r\n\r\n", 400},
+      {"GET /% HTTP/1.1\r\nHost: h\r\n\r\n", 400},
+      {head + "Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", 400},
+      {head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400},
+      {head + "Content-Length: 1001\r\n\r\n", 413},
+      {head + "Content-Length: 100000000\r\nExpect: 100-continue\r\n\r\n", 413},
+      {head + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n", 413},
+      {head + "X: " + std::string(3000, 'x') + "\r\n\r\n", 431},
+      {head + std::string(3000, 'x'), 431},
+      {head + "Expect: wonders\r\n\r\n", 417},
+      {std::string("\x16\x03\x01\x00\xa5\x01\x00\x00\xa1\x03\x03", 11), 400},
+  };
+  int64_t count = 0;
+  for (const auto& [bytes, status] : cases) {
+    const TestResponse response = refused(server.port(), bytes);
+    EXPECT_EQ(response.status, status) << bytes;
+    EXPECT_EQ(response.headers.at("connection"), "close");
+    EXPECT_TRUE(response.body.starts_with("{\"status\": " + std::to_string(status))) << bytes;
+    EXPECT_EQ(server.stats().malformed_requests, ++count);
+  }
+  EXPECT_EQ(TestClient(server.port()).fetch("/echo").status, 200);
+}
+
+TEST(HttpLimits, RefusesABadRequestBehindAGoodOne) {
+  TestServer server;
+  TestClient client(server.port());
+  ASSERT_TRUE(client.send("GET /echo HTTP/1.1\r\nHost: h\r\n\r\nnonsense\r\n\r\n"));
+  EXPECT_EQ(client.response().status, 200);
+  EXPECT_EQ(client.response().status, 400);
+  client.read_to_end();
+  EXPECT_TRUE(client.ended());
+}
+
+// The client sends on and on before it looks: the answer must not be lost to a reset.
+TEST(HttpLimits, AnswersAClientThatStillSendsItsBody) {
+  TestServer server({}, test_config());
+  TestClient client(server.port());
+  ASSERT_TRUE(client.send(std::string(kHead) + "Content-Length: 100000000\r\n\r\n"));
+  const std::string megabyte(1 << 20, 'x');
+  for (int i = 0; i < 95; ++i) {
+    if (!client.send(megabyte)) break;
+  }
+  EXPECT_EQ(client.response().status, 413);
+}
+
+TEST(HttpLimits, RefusesABadChunkBehindAContinue) {
+  TestServer server;
+  TestClient client(server.port());
+  ASSERT_TRUE(client.send(std::string(kHead) +
+                          "Expect: 100-continue\r\nTransfer-Encoding: chunked\r\n\r\n"));
+  EXPECT_EQ(client.response().status, 100);
+  ASSERT_TRUE(client.send("zz\r\n"));
+  EXPECT_EQ(client.response().status, 400);
+}
+
+TEST(HttpLimits, TimesOutSlowRequests) {
+  Config config = test_config();
+  config.limits.header_timeout = milliseconds(50);
+  config.limits.body_timeout = milliseconds(50);
+  TestServer server({}, config);
+  EXPECT_EQ(refused(server.port(), "GET /ec").status, 408);
+  EXPECT_EQ(refused(server.port(), std::string(kHead) + "Content-Length: 9\r\n\r\nhalf").status,
+            408);
+  EXPECT_EQ(server.stats().timed_out_connections, 2);
+}
+
+// A byte now and then is no progress: the time is for the whole head.
+TEST(HttpLimits, TimesOutAClientThatTrickles) {
+  Config config = test_config();
+  config.limits.header_timeout = milliseconds(100);
+  TestServer server({}, config);
+  TestClient client(server.port());
+  ASSERT_TRUE(client.send("GET /echo HTTP/1.1\r\n"));
+  EXPECT_TRUE(eventually([&] {
+    client.send("X: y\r\n");
+    return server.stats().timed_out_connections == 1;
+  }));
+  EXPECT_EQ(client.response().status, 408);
+}
+
+TEST(HttpLimits, ClosesIdleConnectionsWithoutAWord) {
+  Config config = test_config();
+  config.limits.idle_timeout = milliseconds(50);
+  TestServer server({}, config);
+  TestClient fresh(server.port());
+  EXPECT_EQ(fresh.read_to_end(), "");
+  EXPECT_TRUE(fresh.ended());
+  TestClient used(server.port());
+  EXPECT_EQ(used.fetch("/echo").status, 200);
+  EXPECT_EQ(used.read_to_end(), "");
+  EXPECT_TRUE(used.ended());
+  EXPECT_EQ(server.stats().timed_out_connections, 0);
+}
+
+TEST(HttpLimits, WaitsForAnAnswerWithoutATimeOut) {
+  Config config = test_config();
+  config.limits.idle_timeout = config.limits.header_timeout = config.limits.body_timeout =
+      config.limits.write_timeout = milliseconds(20);
+  std::atomic<bool> closed{false};
+  TestServer server({{"/slow",
+                      [&](ExchangePtr exchange) {
+                        exchange->on_closed([&] { closed = true; });
+                        std::thread([exchange] {
+                          std::this_thread::sleep_for(milliseconds(300));
+                          exchange->respond({});
+                        }).detach();
+                      }}},
+                    config);
+  TestClient client(server.port());
+  EXPECT_EQ(client.fetch("/slow").status, 200);
+  EXPECT_FALSE(closed);
+}
+
+TEST(HttpLimits, CutsOffWhoPipelinesTooMuch) {
+  Config config = test_config();
+  config.limits.max_pipelined_bytes = 1000;
+  std::atomic<bool> closed{false};
+  TestServer server(
+      {{"/wait",
+        [&](ExchangePtr exchange) { exchange->on_closed([&, exchange] { closed = true; }); }}},
+      config);
+  TestClient client(server.port());
+  ASSERT_TRUE(client.get("/wait"));
+  client.send(std::string(1001, 'x'));
+  EXPECT_TRUE(eventually([&] { return closed.load(); }));
+  client.read_to_end();
+  EXPECT_TRUE(client.ended());
+}
+
+TEST(HttpLimits, RejectsConnectionsBeyondTheirNumber) {
+  Config config = test_config();
+  config.limits.max_connections = 2;
+  TestServer server({}, config);
+  auto first = std::make_unique<TestClient>(server.port());
+  TestClient second(server.port());
+  EXPECT_EQ(first->fetch("/echo").status, 200);
+  EXPECT_EQ(second.fetch("/echo").status, 200);
+  {
+    TestClient third(server.port());
+    third.get("/echo");
+    EXPECT_EQ(third.response().status, 503);
+    third.read_to_end();
+    EXPECT_TRUE(third.ended());
+  }
+  EXPECT_EQ(server.stats().rejected_connections, 1);
+  EXPECT_EQ(second.fetch("/echo").status, 200);
+  first.reset();
+  EXPECT_TRUE(eventually([&] { return TestClient(server.port()).fetch("/echo").status == 200; }));
+}
+
+TEST(HttpLimits, SurvivesAFloodOfConnections) {
+  Config config = test_config();
+  config.limits.max_connections = 50;
+  TestServer server({}, config);
+  for (int round = 0; round < 3; ++round) {
+    std::vector<std::unique_ptr<TestClient>> scan;
+    for (int i = 0; i < 200; ++i) scan.push_back(std::make_unique<TestClient>(server.port()));
+  }
+  EXPECT_TRUE(eventually([&] { return TestClient(server.port()).fetch("/echo").status == 200; }));
+}
+
+// The server must neither spin nor die where accept() has no descriptor to give.
+TEST(HttpLimits, SurvivesRunningOutOfDescriptors) {
+  TestServer server({}, test_config());
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  TestClient early(server.port());
+  ASSERT_EQ(early.fetch("/echo").status, 200);
+  rlimit few = before;
+  few.rlim_cur = 128;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  std::vector<int> hoard;
+  for (int fd = 0; (fd = open("/dev/null", O_RDONLY)) >= 0;) hoard.push_back(fd);
+  ASSERT_FALSE(hoard.empty());
+  close(hoard.back());
+  hoard.pop_back();
+  TestClient late(server.port());  // takes the last one; the server has none for its side
+  ASSERT_TRUE(late.get("/echo"));
+  EXPECT_EQ(early.fetch("/echo").status, 200);
+  for (const int fd : hoard) close(fd);
+  EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(late.response().status, 200);
+}
+
+}  // namespace
+}  // namespace quire::http
