@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs the Debian or Ubuntu packages that quire is built from and that are missing.
+# Installs the Debian or Ubuntu packages that quire is built from and that are missing; with --test
+# also the Python packages of tests/requirements, where they can be fetched.
 # Prints nothing, and needs neither network nor root, where there is nothing to install.
 #
 #   scripts/setup.sh          what building takes
@@ -20,10 +21,18 @@ test_packages=(
   git clang clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
   python3-venv openssl
 )
+# The web page is tested in a real browser. Ubuntu has Chromium as a snap alone: there these tests are skipped.
+if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
+  test_packages+=(chromium fonts-dejavu-core)
+fi
 
+for_tests=false
 case "${1:-}" in
   "") ;;
-  --test) packages+=("${test_packages[@]}") ;;
+  --test)
+    packages+=("${test_packages[@]}")
+    for_tests=true
+    ;;
   *)
     echo "usage: scripts/setup.sh [--test]" >&2
     exit 2
@@ -40,7 +49,16 @@ for package in "${packages[@]}"; do
   status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
   [ "$status" = installed ] || missing+=("$package")
 done
-[ ${#missing[@]} -gt 0 ] || exit 0
+
+# Tests that need these packages skip themselves where there are none.
+python_packages() {
+  ! $for_tests || "$(dirname "$0")/python_env.sh" || [ $? -eq 77 ]
+}
+
+if [ ${#missing[@]} -eq 0 ]; then
+  python_packages
+  exit
+fi
 
 as_root=()
 if [ "$(id -u)" -ne 0 ]; then
@@ -63,3 +81,4 @@ if ! { apt update && apt install -y --no-install-recommends "${missing[@]}"; } >
   echo "setup: installing failed; what apt-get said is above" >&2
   exit 1
 fi
+python_packages

@@ -6,16 +6,19 @@ import { preferences } from "./store.js";
 const KEY = "apiKey";
 
 // status 0: the server could not be reached, or the connection broke. retryAfter: in seconds, or null.
+// keyNumber: which of the keys that this page had was sent.
 export class ApiError extends Error {
   constructor(message, status, retryAfter = null) {
     super(message);
     this.status = status;
     this.retryAfter = retryAfter;
+    this.keyNumber = null;
   }
 }
 
 export class Api {
   #key;
+  keyNumber = 0;
 
   constructor() {
     this.#key = sessionKey() ?? preferences.get(KEY);
@@ -29,6 +32,7 @@ export class Api {
   setKey(key, keep) {
     this.forgetKey();
     this.#key = key;
+    this.keyNumber += 1;
     if (keep) preferences.set(KEY, key);
     else keepSessionKey(key);
   }
@@ -41,6 +45,7 @@ export class Api {
 
   async #fetch(path, options = {}) {
     const headers = { ...options.headers };
+    const { keyNumber } = this;
     if (this.#key !== null) headers.Authorization = `Bearer ${this.#key}`;
     let response;
     try {
@@ -49,7 +54,7 @@ export class Api {
       if (error.name === "AbortError") throw error;
       throw new ApiError("The server cannot be reached.", 0);
     }
-    if (!response.ok) throw await errorFrom(response);
+    if (!response.ok) throw Object.assign(await errorFrom(response), { keyNumber });
     return response;
   }
 

@@ -37,14 +37,14 @@ async function openStore() {
   }
 }
 
-// Asks once, whoever needs the key; resolves to whether there is a new one.
-function newKey() {
+// Asks for a key after one was refused, once for all that need it; resolves to whether there is another.
+async function newKey({ keyNumber }) {
+  if (keyNumber !== api.keyNumber) return true;
   asking ??= askForKey(api.hasKey).then((answer) => {
     asking = null;
     if (answer === null) return false;
     api.setKey(answer.key, answer.keep);
     $("forget-key").hidden = false;
-    if (models.length === 0) loadModels();
     return true;
   });
   return asking;
@@ -108,6 +108,7 @@ function show(conversation, what) {
     showFrame();
   }
   if (what !== "text") showList();
+  if (what === "finished" && models.length === 0) loadModels();
 }
 
 function showList() {
@@ -196,7 +197,7 @@ async function loadModels() {
       banner("");
       break;
     } catch (error) {
-      if (error.status === 401 && (await newKey())) continue;
+      if (error.status === 401 && (await newKey(error))) continue;
       if (models.length === 0) banner(`The list of models could not be read: ${error.message}`);
       break;
     }

@@ -128,7 +128,7 @@ export class Chats {
     if (this.busy(conversation.id)) return;
     const settings = this.#settings();
     const body = {
-      model: settings.model, messages: apiMessages(conversation, question, settings.system),
+      ...(settings.model === "" ? {} : { model: settings.model }), messages: apiMessages(conversation, question, settings.system),
       stream: true, stream_options: { include_usage: true }, ...requestFields(settings),
     };
     const node = addNode(conversation, question.id,

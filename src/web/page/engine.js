@@ -7,7 +7,14 @@ import { engineSample, parseMetrics } from "./prometheus.js";
 
 const PERIOD_MS = 2000;
 const KEPT_MS = 5 * 60 * 1000;
+const MIN_SHOWN_MS = 60 * 1000;
 const CHART = "/page/lib/chart.js";
+
+// A tick of the time axis, in minutes up to now.
+function ago(minutes) {
+  if (minutes === 0) return "now";
+  return Number.isInteger(minutes) ? `${-minutes} min ago` : `${Math.round(-minutes * 60)} s ago`;
+}
 
 const count = (value) => (value === null ? "–" : String(Math.round(value)));
 const rate = (value) => (value === null ? "–" : value.toFixed(value < 99.5 ? 1 : 0));
@@ -90,6 +97,9 @@ export class EngineView {
     const end = this.#samples.at(-1).time;
     const minutes = (name) => this.#samples.map((sample) => ({ x: (sample.time - end) / 60000, y: sample[name] ?? 0 }));
     this.#chart.data.datasets[0].data = minutes("generated");
+    const from = Math.max(MIN_SHOWN_MS, end - this.#samples[0].time) / 60000;
+    Object.assign(this.#chart.options.scales.x, { min: -from });
+    this.#chart.options.scales.x.ticks.stepSize = from > 2 ? 1 : 0.25;
     this.#chart.update("none");
   }
 
@@ -108,7 +118,7 @@ export class EngineView {
           callbacks: { title: () => "", label: ({ parsed }) => `${parsed.y.toFixed(1)} tokens/s` } } },
         scales: {
           x: { type: "linear", min: -5, max: 0, grid: { display: false }, border: { color: colour("--rule") },
-            ticks: { color: colour("--muted"), font, stepSize: 1, callback: (value) => (value === 0 ? "now" : `${value} min`) } },
+            ticks: { color: colour("--muted"), font, stepSize: 1, maxRotation: 0, includeBounds: false, callback: ago } },
           y: { min: 0, suggestedMax: 10, grid: { color: colour("--rule") },
             ticks: { color: colour("--muted"), font, maxTicksLimit: 4 } },
         },

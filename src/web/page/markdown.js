@@ -9,6 +9,7 @@ const PURIFY = {
     "blockquote", "ul", "ol", "li", "a", "table", "thead", "tbody", "tr", "th", "td", "input"],
   ALLOWED_ATTR: ["href", "title", "start", "align", "class", "type", "checked", "disabled"],
   ALLOWED_URI_REGEXP: /^(?:https?:|mailto:)/i,
+  ADD_URI_SAFE_ATTR: ["align", "checked", "disabled", "start", "type"],
   ALLOW_DATA_ATTR: false,
   ALLOW_ARIA_ATTR: false,
   RETURN_DOM_FRAGMENT: true,
@@ -16,6 +17,10 @@ const PURIFY = {
 // Colouring takes time in proportion; while code grows, it is done again with each piece.
 const MAX_COLOURED_GROWING = 4000;
 const MAX_COLOURED = 200000;
+
+// Debian 12's DOMPurify 2.4.1 (+deb12u1) reads a variable that it does not declare, before the loop in
+// which it limits the depth of what it sanitises. With this one that first look finds nothing.
+globalThis.shadowNode ??= { __depth: 0 };
 
 const escapes = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#39;" };
 const escapeHtml = (text) => text.replace(/[&<>"']/g, (character) => escapes[character]);
@@ -33,8 +38,13 @@ const renderer = {
 marked.use({ renderer, gfm: true, breaks: true, headerIds: false, mangle: false });
 
 function renderBlock(token) {
+  if (token.type === "html") return h("p", { class: "markup" }, token.raw.trim());
   const fragment = DOMPurify.sanitize(marked.parser([token]), PURIFY);
   for (const link of fragment.querySelectorAll("a")) {
+    if (!link.hasAttribute("href")) {
+      link.replaceWith(...link.childNodes);
+      continue;
+    }
     link.target = "_blank";
     link.rel = "noopener noreferrer nofollow";
   }

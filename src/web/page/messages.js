@@ -77,7 +77,8 @@ export class MessageView {
     this.element.classList.toggle("waiting", node.state === "waiting");
     this.element.setAttribute("aria-busy", String(active));
     const names = { user: "You", tool: "Tool", assistant: node.model || "Answer" };
-    this.#who.textContent = names[node.role];
+    this.#who.textContent = names[node.role].split("/").at(-1);
+    this.#who.title = names[node.role];
     if (node.role === "assistant") {
       this.#updateReasoning(active);
       this.#markdown.update(node.content, !active);

@@ -22,7 +22,7 @@ export class Run {
   #firstAt = null;
   #lastAt = null;
 
-  // `askForKey` resolves to whether there is a new one; `changed` is called after every change.
+  // `askForKey(error)` resolves to whether there is another than the refused one; `changed` is called after every change.
   constructor(api, node, body, askForKey, changed) {
     this.#api = api;
     this.#node = node;
@@ -72,7 +72,7 @@ export class Run {
       return true;
     } catch (error) {
       const nothingCame = this.#firstAt === null;
-      if (error.status === 401 && nothingCame && (await this.#askForKey())) return false;
+      if (error.status === 401 && nothingCame && (await this.#askForKey(error))) return false;
       const full = error.status === 429 || error.status === 503;
       const seconds = error.retryAfter ?? Math.min(2 ** attempt, 30);
       if (!full || !nothingCame || attempt >= MAX_TRIES || seconds > MAX_WAIT_S) throw error;
