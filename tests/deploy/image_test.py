@@ -1,0 +1,61 @@
+"""The Dockerfile: what can be told without building it."""
+
+import re
+import unittest
+
+import support
+
+DOCKERFILE = support.DEPLOY / "Dockerfile"
+
+
+def instructions(text):
+    """(name, arguments) of each instruction, continued lines joined."""
+    text = re.sub(r"(?m)^\s*#.*\n", "", text)
+    text = re.sub(r"\\\n\s*", " ", text)
+    return [tuple(line.split(None, 1)) for line in text.splitlines() if line.strip()]
+
+
+class Image(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.instructions = instructions(DOCKERFILE.read_text(encoding="utf-8"))
+        starts = [i for i, (name, _) in enumerate(cls.instructions) if name == "FROM"]
+        cls.stages = [dict(cls.instructions[start:end])
+                      for start, end in zip(starts, starts[1:] + [len(cls.instructions)])]
+
+    def test_stages(self):
+        self.assertEqual([stage["FROM"] for stage in self.stages],
+                         ["debian:bookworm-slim AS build", "debian:bookworm-slim"])
+
+    def test_runs_as_nobody_special(self):
+        self.assertRegex(self.stages[-1]["USER"], r"^[1-9]\d+:[1-9]\d+$")
+
+    def test_health(self):
+        self.assertIn("/health", self.stages[-1]["HEALTHCHECK"])
+        self.assertIn("http://127.0.0.1:8000/health", self.stages[-1]["HEALTHCHECK"])
+
+    def test_entry_point(self):
+        self.assertEqual(self.stages[-1]["ENTRYPOINT"],
+                         '["quire", "serve", "--host", "0.0.0.0", "--port", "8000"]')
+        self.assertEqual(self.stages[-1]["EXPOSE"], "8000")
+        self.assertEqual(self.stages[-1]["STOPSIGNAL"], "SIGTERM")
+
+    def test_what_it_copies_is_there(self):
+        for name, arguments in self.instructions:
+            if name == "COPY":
+                for source in arguments.split()[:-1]:
+                    self.assertTrue((support.SOURCE_DIR / source).exists(), source)
+
+    def test_cmake_options_are_known(self):
+        known = (support.SOURCE_DIR / "CMakeLists.txt").read_text(encoding="utf-8")
+        for option in re.findall(r"-D(QUIRE_\w+)=", DOCKERFILE.read_text(encoding="utf-8")):
+            self.assertIn(f"option({option} ", known)
+
+    def test_what_is_built_is_not_sent_along(self):
+        ignored = (support.DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
+        self.assertIn("build", ignored)
+        self.assertIn(".git", ignored)
+
+
+if __name__ == "__main__":
+    unittest.main()
