@@ -4,7 +4,12 @@ set(QUIRE_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/quire/models)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon DESTINATION ${QUIRE_MODELS_DIR})
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/architecture.md
               ${PROJECT_SOURCE_DIR}/docs/adding-a-model.md ${PROJECT_SOURCE_DIR}/docs/performance.md
+              ${PROJECT_SOURCE_DIR}/docs/operations.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
+              ${PROJECT_SOURCE_DIR}/deploy/prometheus.yml ${PROJECT_SOURCE_DIR}/deploy/quire.rules.yml
+              ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/deploy)
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/packaging/quire.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 

@@ -46,10 +46,11 @@ std::string_view known_or_other(const std::array<std::string_view, N>& known,
 bool matches(std::string_view pattern, std::string_view path) {
   while (true) {
     const std::string_view wanted = pattern.substr(0, pattern.find('/'));
-    const std::string_view segment = path.substr(0, path.find('/'));
     const bool is_placeholder = wanted.size() >= 2 && wanted.front() == '{' && wanted.back() == '}';
-    if (is_placeholder ? segment.empty() : wanted != segment) return false;
     const bool pattern_ends = wanted.size() == pattern.size();
+    if (is_placeholder && pattern_ends) return !path.empty();  // names of models hold slashes
+    const std::string_view segment = path.substr(0, path.find('/'));
+    if (is_placeholder ? segment.empty() : wanted != segment) return false;
     const bool path_ends = segment.size() == path.size();
     if (pattern_ends || path_ends) return pattern_ends && path_ends;
     pattern.remove_prefix(wanted.size() + 1);
@@ -191,7 +192,6 @@ class ServerMetrics::Impl {
         record.finish_reason == "tool_calls" ? "stop" : std::string_view(record.finish_reason);
     finished(known_or_other(kFinishReasons, reason)).Increment();
     e2e_.Observe(record.total_s);
-    queue_.Observe(record.queue_s);
     prompt_tokens_.Observe(static_cast<double>(record.prompt_tokens));
     computed_tokens_.Observe(static_cast<double>(record.prompt_tokens - record.cached_tokens));
     generation_tokens_.Observe(static_cast<double>(record.output_tokens));
@@ -199,6 +199,7 @@ class ServerMetrics::Impl {
     if (record.max_tokens) params_max_tokens_.Observe(static_cast<double>(*record.max_tokens));
     if (record.output_tokens == 0) return;  // it had no first token: no phase to speak of
     ttft_.Observe(record.ttft_s);
+    queue_.Observe(record.queue_s);
     prefill_.Observe(record.prefill_s);
     decode_.Observe(record.decode_s);
     inference_.Observe(record.prefill_s + record.decode_s);
@@ -229,11 +230,12 @@ class ServerMetrics::Impl {
   // update stands for all of these steps. Count and sum are exact.
   void observe_steps(int64_t steps, int64_t tokens) {
     const double mean = static_cast<double>(tokens) / static_cast<double>(steps);
-    const std::vector<double> boundaries = iteration_token_buckets();
-    std::vector<double> increments(boundaries.size() + 1, 0.0);
-    const auto bucket = std::lower_bound(boundaries.begin(), boundaries.end(), mean);
-    increments[static_cast<size_t>(bucket - boundaries.begin())] = static_cast<double>(steps);
-    iteration_.ObserveMultiple(increments, static_cast<double>(tokens));
+    const auto bucket =
+        std::lower_bound(iteration_boundaries_.begin(), iteration_boundaries_.end(), mean);
+    double& increment = increments_[static_cast<size_t>(bucket - iteration_boundaries_.begin())];
+    increment = static_cast<double>(steps);
+    iteration_.ObserveMultiple(increments_, static_cast<double>(tokens));
+    increment = 0;
   }
 
   void append_gaps(std::vector<prometheus::MetricFamily>& families) const {
@@ -283,6 +285,8 @@ class ServerMetrics::Impl {
   std::mutex update_mutex_;
   int64_t last_steps_ = 0;
   int64_t last_tokens_ = 0;
+  const std::vector<double> iteration_boundaries_ = iteration_token_buckets();
+  std::vector<double> increments_ = std::vector<double>(iteration_boundaries_.size() + 1, 0.0);
 
   // The engine, as update() finds it.
   Gauge& running_ = gauge("num_requests_running", "Requests that the engine is computing.");
@@ -301,7 +305,7 @@ class ServerMetrics::Impl {
   Histogram& iteration_ = histogram("iteration_tokens_total",
                                     "Tokens computed in an engine step; a bucket counts the mean "
                                     "of the steps between two updates.",
-                                    iteration_token_buckets());
+                                    iteration_boundaries_);
 
   // Requests, as record() counts them.
   Family<Counter>& finished_ =

@@ -22,8 +22,8 @@ struct MetricsConfig {
   std::string model_name{};       // the first served name
   int64_t max_model_len = 0;      // the histograms of token counts end there; >= 1
   // The routes that http_requests_total tells apart, as they are documented
-  // ("/v1/requests/{request_id}"). A placeholder in braces stands for one segment. Other paths
-  // count as "other".
+  // ("/v1/requests/{request_id}"). A placeholder in braces stands for one segment, at the end for
+  // all that follows. Other paths count as "other".
   std::vector<std::string> paths{};
   // For cache_config_info.
   int block_size = 0;

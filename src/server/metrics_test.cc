@@ -135,6 +135,7 @@ TEST(Metrics, WhatWasNotGeneratedIsNoGeneration) {
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr(sample("quire:e2e_request_latency_seconds_count", "1")));
   EXPECT_THAT(text, HasSubstr(sample("quire:time_to_first_token_seconds_count", "0")));
+  EXPECT_THAT(text, HasSubstr(sample("quire:request_queue_time_seconds_count", "0")));
   EXPECT_THAT(text, HasSubstr(sample("quire:request_time_per_output_token_seconds_count", "0")));
   EXPECT_THAT(text, HasSubstr(sample("quire:client_disconnects_total", "1")));
   EXPECT_THAT(text, HasSubstr(R"(quire:rejected_requests_total{engine="0",model_name="lexicon",)"
@@ -169,8 +170,8 @@ TEST(Metrics, RoutesAreToldApart) {
     record.path = path;
     metrics.record(record);
   };
-  for (const char* path : {"/", "/v1/requests/a", "/v1/requests/b"}) count(path);
-  for (const char* path : {"", "/v1", "/v1/requests", "/v1/requests/", "/v1/requests/a/b", "x"}) {
+  for (const char* path : {"/", "/v1/requests/a", "/v1/requests/a/b"}) count(path);
+  for (const char* path : {"", "/v1", "/v1/requests", "/v1/requests/", "/v1/completions/a", "x"}) {
     count(path);
   }
   const std::string text = metrics.render();

@@ -103,8 +103,11 @@ std::vector<std::string> explain(const RequestRecord& record) {
                                           record.status, duration(record.total_s)));
     return sentences;
   }
-  sentences.push_back(explain_queue(record));
-  if (record.output_tokens > 0) {
+  if (record.output_tokens == 0) {
+    sentences.push_back(
+        fmt::format("It had no output token yet after {}.", duration(record.total_s)));
+  } else {
+    sentences.push_back(explain_queue(record));
     sentences.push_back(explain_prefill(record));
     if (record.output_tokens > record.n) sentences.push_back(explain_decode(record));
     sentences.push_back(explain_rest(record));

@@ -164,8 +164,11 @@ TEST(ExplainRequest, Disconnected) {
   gone.finish_reason = "abort";
   gone.client_disconnected = true;
   EXPECT_EQ(explanation(gone).back(), "It ended because the client disconnected.");
-  gone.finish_reason = "";
+  gone.output_tokens = 0;
   gone.total_s = 2;
+  EXPECT_THAT(explanation(gone), ElementsAre("It had no output token yet after 2.0 s.",
+                                             "It ended because the client disconnected."));
+  gone.finish_reason = "";
   EXPECT_THAT(explanation(gone),
               ElementsAre("The client disconnected after 2.0 s, before generation."));
 }
