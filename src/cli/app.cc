@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   quire chat                                     talk to the bundled model
   quire generate --chat -p "define apple"        ask it once
   quire generate ~/models/Qwen3-0.6B -p "Once"   another model, from its folder
+  quire pull Qwen/Qwen3-0.6B                     download one from the Hugging Face hub
   quire plan Qwen/Qwen3-0.6B                     what it would take of memory
 
 'quire COMMAND --help' explains a command.)";
@@ -86,6 +87,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_generate_command(root));
   commands.push_back(make_chat_command(root));
   commands.push_back(make_tokenize_command(root));
+  commands.push_back(make_pull_command(root));
   CLI::App* bench = add_bench(root);
   commands.push_back(make_bench_throughput_command(*bench));
   commands.push_back(make_bench_latency_command(*bench));

@@ -4,36 +4,21 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <optional>
 #include <string_view>
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "hub/environment.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace fs = std::filesystem;
+using hub_internal::environment;
+using hub_internal::expand_home;
 namespace {
 
 constexpr size_t kMaxNameLength = 200;
 constexpr size_t kMaxRefBytes = 1024;
-
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? std::nullopt : std::optional<std::string>(value);
-}
-
-fs::path home_folder() {
-  return environment("HOME").value_or("/");
-}
-
-// As Python's expanduser, for the only form that makes sense in these variables.
-fs::path expand_home(const std::string& path) {
-  if (path == "~") return home_folder();
-  if (path.starts_with("~/")) return home_folder() / path.substr(2);
-  return path;
-}
 
 std::string shown(const std::string& model) {
   return model.size() > kMaxNameLength ? model.substr(0, kMaxNameLength) + "..." : model;
@@ -46,13 +31,6 @@ bool is_plain_name(std::string_view name) {
   };
   return !name.empty() && name.size() <= kMaxNameLength && name != "." && name != ".." &&
          std::all_of(name.begin(), name.end(), allowed);
-}
-
-// "org/name" or "name", as a repository on the hub is called.
-bool is_repository_name(std::string_view model) {
-  const size_t slash = model.find('/');
-  if (slash == std::string_view::npos) return is_plain_name(model);
-  return is_plain_name(model.substr(0, slash)) && is_plain_name(model.substr(slash + 1));
 }
 
 bool holds_model(const fs::path& folder) {
@@ -113,22 +91,24 @@ fs::path current_snapshot(const fs::path& repository) {
   return snapshot;
 }
 
-fs::path repository_folder(const std::string& model) {
-  std::string name = "models--" + model;
-  if (const size_t slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
-  return hub_cache_folder() / name;
-}
-
 }  // namespace
 
 fs::path hub_cache_folder() {
   if (const auto cache = environment("HF_HUB_CACHE")) return expand_home(*cache);
   if (const auto cache = environment("HUGGINGFACE_HUB_CACHE")) return expand_home(*cache);
-  if (const auto home = environment("HF_HOME")) return expand_home(*home) / "hub";
-  if (const auto cache = environment("XDG_CACHE_HOME")) {
-    return expand_home(*cache) / "huggingface" / "hub";
-  }
-  return home_folder() / ".cache" / "huggingface" / "hub";
+  return hub_internal::hugging_face_home() / "hub";
+}
+
+bool hub_internal::is_repository_name(std::string_view model) {
+  const size_t slash = model.find('/');
+  if (slash == std::string_view::npos) return is_plain_name(model);
+  return is_plain_name(model.substr(0, slash)) && is_plain_name(model.substr(slash + 1));
+}
+
+std::string hub_internal::repository_folder_name(const std::string& model) {
+  std::string name = "models--" + model;
+  if (const size_t slash = name.find('/'); slash != std::string::npos) name.replace(slash, 1, "--");
+  return name;
 }
 
 fs::path resolve_model(const std::string& model) {
@@ -146,15 +126,15 @@ fs::path resolve_model(const std::string& model) {
   if (fs::exists(model, error)) {
     throw Error(fmt::format("{}: this is a file; expected the folder of a model.", shown(model)));
   }
-  if (!is_repository_name(model)) {
+  if (!hub_internal::is_repository_name(model)) {
     throw Error(fmt::format("{}: there is no such folder.", shown(model)));
   }
-  const fs::path repository = repository_folder(model);
+  const fs::path repository = hub_cache_folder() / hub_internal::repository_folder_name(model);
   if (fs::is_directory(repository, error)) return current_snapshot(repository);
   throw Error(
-      fmt::format("{}: there is no such folder in {}, and no {} in the Hugging Face cache. Give "
-                  "a model's folder, or the name of a model that was downloaded.",
-                  model, fs::current_path(error).string(), repository.string()));
+      fmt::format("{}: there is no such folder in {}, and no {} in the Hugging Face cache. To "
+                  "download the model, run 'quire pull {}'.",
+                  model, fs::current_path(error).string(), repository.string(), model));
 }
 
 fs::path hub_internal::find_bundled_model(const fs::path& program_folder,

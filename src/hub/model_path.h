@@ -5,13 +5,13 @@
 // Thread safety: free functions; they read the environment.
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 namespace quire {
 
 // The folder of `model`: a folder that exists, else the snapshot that refs/main names of a
-// repository
-// ("org/name" or "name") in the local Hugging Face cache. Throws Error saying what was looked for
-// and where, for a file given instead of a folder, and for a folder that holds neither a
+// repository ("org/name" or "name") in the local Hugging Face cache. Throws Error saying what was
+// looked for and where, for a file given instead of a folder, and for a folder that holds neither a
 // config.json nor a tokenizer.json.
 std::filesystem::path resolve_model(const std::string& model);
 
@@ -26,6 +26,12 @@ std::filesystem::path hub_cache_folder();
 std::filesystem::path bundled_model();
 
 namespace hub_internal {
+
+// Whether it is "org/name" or "name", as a repository on the hub is called.
+bool is_repository_name(std::string_view model);
+
+// The repository's folder in the cache: "models--org--name".
+std::string repository_folder_name(const std::string& model);
 
 // bundled_model() for a program in `program_folder` built from `source_folder`.
 std::filesystem::path find_bundled_model(const std::filesystem::path& program_folder,

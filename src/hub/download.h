@@ -1,0 +1,57 @@
+#pragma once
+// Downloads a model from the Hugging Face hub into the local cache, where resolve_model() and
+// Hugging Face's own tools find it.
+//
+// Thread safety: free functions. Any number of threads and processes may pull the same model.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "hub/file_selection.h"
+#include "hub/hub_settings.h"
+
+namespace quire {
+
+struct PulledFile {
+  std::string name;
+  int64_t bytes = 0;
+  bool downloaded = false;  // now, rather than there already
+};
+
+struct PullResult {
+  std::filesystem::path folder;  // of the model: snapshots/<commit>
+  std::string commit;
+  std::vector<PulledFile> files;
+  int64_t bytes = 0;  // of all files
+  bool was_complete = false;
+};
+
+// What a pull tells while it runs. Each is called by one thread at a time, though not always by the
+// same; an exception that it throws ends the pull.
+struct PullCallbacks {
+  // Bytes that are there of all that the model takes; `at_start` of them were before.
+  std::function<void(int64_t done, int64_t at_start, int64_t total)> on_progress;
+  std::function<void(const PulledFile&)> on_file;   // a file is complete
+  std::function<void(const std::string&)> on_note;  // what is waited for or done again, and why
+};
+
+struct PullOptions {
+  std::string repository;         // "org/name"
+  std::string revision = "main";  // a branch, tag or commit
+  FilePatterns patterns;
+  std::filesystem::path cache;  // the root; hub_cache_folder() is the usual one
+  HubSettings hub;
+  int parallel = 4;  // files at once
+};
+
+// Makes the model complete in the cache; nothing if `stop` was requested before it was, and then
+// what has come is gone on with next time. If it is complete already, it takes one request to know.
+// Throws Error where it cannot be had.
+std::optional<PullResult> pull(const PullOptions& options, const PullCallbacks& callbacks,
+                               const std::stop_token& stop);
+
+}  // namespace quire

@@ -1,0 +1,34 @@
+#pragma once
+// Which files of a repository are taken.
+//
+// Thread safety: free functions.
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "hub/repo_listing.h"
+
+namespace quire {
+
+// The index of a model in shards.
+inline constexpr std::string_view kShardIndex = "model.safetensors.index.json";
+
+// Patterns as huggingface_hub's allow_patterns and ignore_patterns: shell wildcards, where * also
+// matches slashes, and "folder/" stands for all that is in it.
+struct FilePatterns {
+  std::vector<std::string> include;  // empty: what quire needs of a model
+  std::vector<std::string> exclude;
+};
+
+// Whether the choice depends on the shards that the repository's index lists, which is then
+// downloaded first.
+bool needs_shard_index(const RepoListing& listing, const FilePatterns& patterns);
+
+// The files to take, those with weights last. `shards` are those of the index where it is needed.
+// Throws Error, naming `repository`, where nothing matches; or, without include patterns, where
+// there is no config.json or there are no weights in safetensors, saying what there is instead.
+std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatterns& patterns,
+                                     const std::set<std::string>& shards,
+                                     std::string_view repository);
+
+}  // namespace quire
