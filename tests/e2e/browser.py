@@ -101,6 +101,16 @@ class Browser:
     def page(self, width=1280, height=800, **media):
         """A fresh page; `media`: prefers_color_scheme="dark" and the like."""
         context = self.call("Target.createBrowserContext")["browserContextId"]
+        try:
+            with self.tab(context) as page:
+                page.resize(width, height)
+                page.emulate(**media)
+                yield page
+        finally:
+            self.call("Target.disposeBrowserContext", browserContextId=context)
+
+    @contextlib.contextmanager
+    def tab(self, context):
         target = self.call("Target.createTarget", url="about:blank", browserContextId=context)["targetId"]
         session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         page = Page(self, session, context)
@@ -108,11 +118,10 @@ class Browser:
         try:
             for domain in ("Page", "Runtime", "Log", "Network"):
                 page.call(f"{domain}.enable")
-            page.resize(width, height)
-            page.emulate(**media)
+            # Each behaves as the one in front.
+            page.call("Emulation.setFocusEmulationEnabled", enabled=True)
             yield page
         finally:
-            self.call("Target.disposeBrowserContext", browserContextId=context)
             del self._listeners[session]
 
     def close(self):
@@ -224,6 +233,14 @@ class Page:
 
     def wheel(self, delta_y):
         self.call("Input.dispatchMouseEvent", type="mouseWheel", x=600, y=300, deltaX=0, deltaY=delta_y)
+
+    @contextlib.contextmanager
+    def another_tab(self, url):
+        """A page with the same storage."""
+        with self._browser.tab(self._context) as page:
+            page.resize(1280, 800)
+            page.open(url)
+            yield page
 
     def download_to(self, folder):
         self._browser.call("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(folder),

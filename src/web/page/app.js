@@ -58,11 +58,15 @@ const chats = new Chats({
 });
 
 const thread = new Thread({
-  scroller: $("scroller"), list: $("thread"), toEnd: $("to-end"),
+  scroller: $("scroller"), list: $("thread"), toEnd: $("to-end"), empty: () => welcome(model(), ask),
   actions: {
     retry: (node) => chats.retry(node),
     retryNow: () => chats.retryNow(),
-    edit: (node, text) => chats.edit(node, text),
+    edit(node, text) {
+      const sent = chats.edit(node, text);
+      if (sent) $("prompt").focus();
+      return sent;
+    },
     sendToolResults: (node, texts) => chats.sendToolResults(node, texts),
     showVersion(node, step) {
       chats.showVersion(node, step);
@@ -121,9 +125,7 @@ function showFrame() {
     $("title").textContent = title || "New conversation";
     document.title = title === "" ? "quire" : `${title} · quire`;
   }
-  const empty = shownPath(chats.current).length === 0;
-  if (empty && !$("thread").querySelector(".welcome")) $("thread").replaceChildren(welcome(model(), ask));
-  document.body.classList.toggle("empty", empty);
+  document.body.classList.toggle("empty", shownPath(chats.current).length === 0);
   const busy = chats.busy();
   $("stop").hidden = !busy;
   $("send").hidden = busy;
@@ -131,7 +133,7 @@ function showFrame() {
 
 function showModel() {
   $("model-name").textContent = model();
-  if (shownPath(chats.current).length === 0) $("thread").replaceChildren(welcome(model(), ask));
+  thread.renewEmpty();
 }
 
 function announce() {
@@ -271,6 +273,8 @@ function wire() {
   for (const id of ["toggle-sidebar", "toggle-engine", "toggle-settings", "close-settings", "close-sidebar"]) {
     $(id).title = $(id).getAttribute("aria-label");
   }
+  $("stop").title = "Stop (Esc)";
+  $("prompt").title = "Ctrl+K or / comes here, Up edits the last message";
   $("composer").addEventListener("submit", (event) => { event.preventDefault(); ask($("prompt").value); });
   $("prompt").addEventListener("input", growPrompt);
   $("prompt").addEventListener("keydown", (event) => {

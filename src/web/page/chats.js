@@ -40,6 +40,17 @@ export class Chats {
       }
       this.#all.set(conversation.id, conversation);
     }
+    this.#store.watch((id) => this.#refresh(id));
+  }
+
+  // Takes what another tab did to a conversation.
+  async #refresh(id) {
+    if (this.busy(id)) return;
+    const fresh = await this.#store.get(id);
+    if (fresh) this.#all.set(id, fresh);
+    else this.#all.delete(id);
+    if (this.current.id === id) this.open(id);
+    else this.#changed(this.current, "list");
   }
 
   // The last changed first.
@@ -83,6 +94,7 @@ export class Chats {
   // Asks at the end of what is shown.
   send(text) {
     const { current } = this;
+    if (this.busy()) return;
     const last = shownPath(current).at(-1);
     const node = addNode(current, last?.id ?? null, { role: "user", content: text });
     if (current.title === "") current.title = titleFrom(text);
@@ -95,13 +107,16 @@ export class Chats {
     this.#answer(this.current, this.current.nodes[node.parent]);
   }
 
-  // Another question in the place of `node`.
+  // Another question in the place of `node`; false, and nothing happens, while an answer is made.
   edit(node, text) {
+    if (this.busy()) return false;
     this.#answer(this.current, addNode(this.current, node.parent, { role: "user", content: text }));
+    return true;
   }
 
   // What the tools answered to the calls of `node`, in their order.
   sendToolResults(node, texts) {
+    if (this.busy()) return;
     let last = node;
     node.toolCalls.forEach((call, index) => {
       last = addNode(this.current, last.id, { role: "tool", content: texts[index], toolCallId: call.id });

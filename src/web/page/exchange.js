@@ -77,6 +77,7 @@ function readConversation(source) {
 
 function readNode(source, parent) {
   expect(ROLES.has(source.role), "a message has an unknown role.");
+  expect(parent !== null || source.role === "user", "its first message is not the user's.");
   expect(typeof source.content === "string", "a message has no text.");
   return {
     id: newId(), parent, role: source.role, content: source.content, reasoning: text(source.reasoning),

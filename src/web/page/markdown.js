@@ -17,6 +17,8 @@ const PURIFY = {
 // Colouring takes time in proportion; while code grows, it is done again with each piece.
 const MAX_COLOURED_GROWING = 4000;
 const MAX_COLOURED = 200000;
+// Of a paragraph or the like: reading emphasis takes more than time in proportion.
+const MAX_INLINE = 5000;
 
 // Debian 12's DOMPurify 2.4.1 (+deb12u1) reads a variable that it does not declare, before the loop in
 // which it limits the depth of what it sanitises. With this one that first look finds nothing.
@@ -37,9 +39,36 @@ const renderer = {
 };
 marked.use({ renderer, gfm: true, breaks: true, headerIds: false, mangle: false });
 
-function renderBlock(token) {
-  if (token.type === "html") return h("p", { class: "markup" }, token.raw.trim());
-  const fragment = DOMPurify.sanitize(marked.parser([token]), PURIFY);
+// A text's blocks, what is in them unread: that is the costly part, and most blocks have it behind them.
+// A text that is nested too deeply for marked is one block.
+function blocks(text) {
+  const lexer = new marked.Lexer();
+  try {
+    lexer.blockTokens(text.replace(/\r\n?/g, "\n"), lexer.tokens);
+    return lexer.tokens;
+  } catch {
+    return Object.assign([{ type: "html", raw: text }], { links: {} });
+  }
+}
+
+// The markup of one block, or null where it is nested too deeply or would take too long to read.
+function markup({ raw }, links) {
+  const lexer = new marked.Lexer();
+  Object.assign(lexer.tokens.links, links);
+  try {
+    lexer.blockTokens(raw, lexer.tokens);
+    if (lexer.inlineQueue.some(({ src }) => src.length > MAX_INLINE)) return null;
+    for (const { src, tokens } of lexer.inlineQueue.splice(0)) lexer.inlineTokens(src, tokens);
+    return marked.parser(lexer.tokens);
+  } catch {
+    return null;
+  }
+}
+
+function renderBlock(token, links) {
+  const html = token.type === "html" ? null : markup(token, links);
+  if (html === null) return h("p", { class: "markup" }, token.raw.trim());
+  const fragment = DOMPurify.sanitize(html, PURIFY);
   for (const link of fragment.querySelectorAll("a")) {
     if (!link.hasAttribute("href")) {
       link.replaceWith(...link.childNodes);
@@ -104,14 +133,16 @@ export class MarkdownView {
 
   // `complete`: nothing comes after it.
   update(text, complete) {
-    const tokens = marked.lexer(text).filter(({ type }) => type !== "space" && type !== "def");
+    const all = blocks(text);
+    const tokens = all.filter(({ type }) => type !== "space" && type !== "def");
+    const numLinks = Object.keys(all.links).length;
     tokens.forEach((token, index) => {
       const growing = !complete && index === tokens.length - 1;
-      const key = `${growing ? "growing" : "done"} ${token.type} ${token.raw}`;
+      const key = `${growing ? "growing" : "done"} ${numLinks} ${token.type} ${token.raw}`;
       const old = this.#blocks[index];
       if (old?.key === key) return;
       const element = h("div", { class: "block" });
-      element.append(renderBlock(token));
+      element.append(renderBlock(token, all.links));
       colour(element, growing);
       if (old) old.element.replaceWith(element);
       else this.#element.append(element);

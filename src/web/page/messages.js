@@ -89,7 +89,8 @@ export class MessageView {
     }
     this.#updateNotice();
     this.#updateVersions(version, busy);
-    this.#bar.hidden = active;
+    this.#bar.hidden = active || this.element.querySelector(".editor") !== null;
+    for (const button of this.#bar.querySelectorAll("[data-act]")) button.disabled = busy;
   }
 
   #updateReasoning(active) {
@@ -139,13 +140,20 @@ export class MessageView {
   #updateNotice() {
     const node = this.#node;
     const wait = node.state === "full" ? Math.max(0, Math.ceil((node.retryAt - Date.now()) / 1000)) : null;
-    const key = `${node.state} ${node.error ?? ""} ${wait}`;
-    if (this.#notice.dataset.key === key) return;
+    const key = `${node.state} ${node.error ?? ""}`;
+    if (this.#notice.dataset.key !== key) this.#renewNotice();
     this.#notice.dataset.key = key;
+    const text = `The server is full. Asking again in ${wait} s.`;
+    const full = this.#notice.querySelector(".full");
+    if (full && full.textContent !== text) full.textContent = text;
+  }
+
+  #renewNotice() {
+    const node = this.#node;
     const again = (label, action) => h("button", { type: "button", class: "button", onclick: action }, label);
     if (node.state === "full") {
       this.#notice.replaceChildren(h("div", { class: "notice" },
-        h("p", {}, `The server is full. Asking again in ${wait} s.`),
+        h("p", { class: "full" }),
         again("Ask now", () => this.#actions.retryNow(node))));
     } else if (node.state === "failed") {
       this.#notice.replaceChildren(h("div", { class: "notice failed", role: "alert" }, h("p", {}, node.error),
@@ -180,18 +188,19 @@ export class MessageView {
     const close = () => {
       editor.remove();
       this.#content.hidden = this.#bar.hidden = false;
-      this.element.querySelector("[data-act=edit]")?.focus();
+    };
+    const cancel = () => {
+      close();
+      this.#bar.querySelector("[data-act=edit]").focus();
     };
     const send = () => {
       const text = field.value;
-      if (text.trim() === "") return;
-      close();
-      this.#actions.edit(this.#node, text);
+      if (text.trim() !== "" && this.#actions.edit(this.#node, text)) close();
     };
     const editor = h("form", { class: "editor", onsubmit: (event) => { event.preventDefault(); send(); } }, field,
       h("div", { class: "editor-buttons" },
         h("button", { type: "submit", class: "button primary" }, "Send"),
-        h("button", { type: "button", class: "button", onclick: close }, "Cancel")));
+        h("button", { type: "button", class: "button", onclick: cancel }, "Cancel")));
     field.addEventListener("input", grow);
     field.addEventListener("keydown", (event) => {
       if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
@@ -199,7 +208,7 @@ export class MessageView {
         send();
       } else if (event.key === "Escape") {
         event.stopPropagation();
-        close();
+        cancel();
       }
     });
     this.#content.hidden = this.#bar.hidden = true;

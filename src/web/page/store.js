@@ -13,6 +13,7 @@ function finished(request) {
 
 export class ConversationStore {
   #database;
+  #others = new BroadcastChannel("quire");  // the same page in other tabs
 
   // Throws where the browser keeps nothing for this page.
   static async open() {
@@ -33,12 +34,23 @@ export class ConversationStore {
     return all.sort((a, b) => b.updated - a.updated);
   }
 
+  async get(id) {
+    return finished(this.#conversations("readonly").get(id));
+  }
+
   async put(conversation) {
     await finished(this.#conversations("readwrite").put(conversation));
+    this.#others.postMessage(conversation.id);
   }
 
   async remove(id) {
     await finished(this.#conversations("readwrite").delete(id));
+    this.#others.postMessage(id);
+  }
+
+  // Calls back with the id of each conversation that another tab changes.
+  watch(changed) {
+    this.#others.onmessage = ({ data }) => changed(data);
   }
 }
 
@@ -57,6 +69,8 @@ export class MemoryStore {
   async remove(id) {
     this.#all.delete(id);
   }
+
+  watch() {}
 }
 
 const unsaved = new Map();

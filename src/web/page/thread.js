@@ -16,6 +16,7 @@ export class Thread {
   #toEnd;
   #views = new Map();  // node id to MessageView
   #actions;
+  #empty;
   #conversation = null;
   #busy = false;
   #following = true;
@@ -23,11 +24,13 @@ export class Thread {
   #scheduled = false;
   #notBefore = 0;
 
-  constructor({ scroller, list, toEnd, actions }) {
+  // `empty()` makes what is shown where there is no message.
+  constructor({ scroller, list, toEnd, actions, empty }) {
     this.#scroller = scroller;
     this.#list = list;
     this.#toEnd = toEnd;
     this.#actions = actions;
+    this.#empty = empty;
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     toEnd.addEventListener("click", () => this.follow());
     new ResizeObserver(() => this.#keepEnd()).observe(list);
@@ -72,11 +75,18 @@ export class Thread {
       view.update(version(this.#conversation, node), this.#busy);
       return view.element;
     });
+    if (elements.length === 0) elements.push(this.#list.querySelector(".welcome") ?? this.#empty());
     const same = elements.length === this.#list.children.length &&
       elements.every((element, index) => element === this.#list.children[index]);
     if (!same) this.#list.replaceChildren(...elements);
     this.#notBefore = performance.now() + REST * (performance.now() - start);
     this.#keepEnd();
+  }
+
+  // Makes what is shown where there is no message anew.
+  renewEmpty() {
+    this.#list.querySelector(".welcome")?.remove();
+    this.draw();
   }
 
   view(node) {
