@@ -48,6 +48,7 @@ struct EngineStats {
   int64_t num_running = 0;
   int64_t num_waiting = 0;
   int64_t num_preemptions = 0;
+  int64_t num_kv_blocks = 0;         // in all: what memory allowed
   double kv_cache_usage = 0;         // share of KV blocks held by sequences, 0 to 1
   int64_t prefix_cache_queries = 0;  // prompt tokens looked up
   int64_t prefix_cache_hits = 0;     // of these, found

@@ -117,6 +117,7 @@ const std::string& RequestStream::request_id() const {
 class AsyncLLM::Impl {
  public:
   explicit Impl(const EngineConfig& config) : core(config), mailbox(std::make_shared<Mailbox>()) {
+    mailbox->stats = core.stats();
     try {
       thread = std::thread([this] { run(); });
     } catch (const std::system_error& error) {

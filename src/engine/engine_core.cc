@@ -234,6 +234,7 @@ EngineStats EngineCore::stats() const {
   stats.num_running = scheduler.num_running;
   stats.num_waiting = scheduler.num_waiting;
   stats.num_preemptions = scheduler.num_preemptions;
+  stats.num_kv_blocks = scheduler.num_blocks;
   stats.kv_cache_usage =
       static_cast<double>(scheduler.num_used_blocks) / static_cast<double>(scheduler.num_blocks);
   stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;

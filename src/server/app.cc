@@ -157,7 +157,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.model_name = model.id;
   config.metrics.max_model_len = model.max_model_len;
   config.metrics.block_size = engine.block_size;
-  config.metrics.num_kv_blocks = engine.num_gpu_blocks_override.value_or(0);
+  config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = engine.dtype;
   return std::make_unique<Service>(

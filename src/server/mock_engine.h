@@ -1,0 +1,188 @@
+#pragma once
+// An engine that computes nothing: each step gives every request one token of the same text. For
+// tests and measurements of the front end.
+//
+// Thread safety: as EnginePort.
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "server/engine_port.h"
+
+namespace quire::server {
+
+class MockEngine : public EnginePort {
+ public:
+  // `token_text` is what every token says. A step takes `step_s` at least.
+  explicit MockEngine(std::string token_text = " word", double step_s = 0);
+  ~MockEngine() override;
+  MockEngine(const MockEngine&) = delete;
+  MockEngine& operator=(const MockEngine&) = delete;
+
+  std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
+                                       const std::string& cache_salt,
+                                       std::function<void()> on_ready) override;
+  EngineStats stats() const override;
+
+  // From now on nothing is served: sources throw EngineFailure.
+  void fail();
+
+ private:
+  struct Stream;
+  class Source;
+  void run();
+  void step();
+
+  const std::string token_text_;
+  const double step_s_;
+  mutable std::mutex mutex_;
+  std::condition_variable wake_;
+  std::vector<std::shared_ptr<Stream>> streams_;
+  EngineStats stats_;
+  bool failed_ = false;
+  bool closed_ = false;
+  std::thread thread_;
+};
+
+// Locks: the engine's mutex is never held together with a stream's.
+struct MockEngine::Stream {
+  std::mutex mutex;
+  RequestOutput pending;
+  bool has_pending = false;
+  bool failed = false;
+  bool cancelled = false;
+  bool finished = false;
+  int64_t tokens_left = 0;
+  size_t n = 1;
+  std::function<void()> on_ready;
+
+  // Adds a token to each output, and says whether the reader had nothing before.
+  bool advance(const std::string& token_text) {
+    const std::lock_guard lock(mutex);
+    if (!has_pending) {
+      pending.outputs.resize(n);
+      for (size_t i = 0; i < n; ++i) pending.outputs[i].index = static_cast<int>(i);
+    }
+    finished = cancelled || --tokens_left <= 0;
+    for (CompletionOutput& output : pending.outputs) {
+      if (!cancelled) {
+        output.text += token_text;
+        output.token_ids.push_back(1);
+      }
+      if (finished) output.finish_reason = cancelled ? FinishReason::kAbort : FinishReason::kLength;
+    }
+    pending.finished = finished;
+    return !std::exchange(has_pending, true);
+  }
+};
+
+class MockEngine::Source : public OutputSource {
+ public:
+  explicit Source(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
+  ~Source() override { stop(); }
+
+  std::optional<RequestOutput> try_next() override {
+    const std::lock_guard lock(stream_->mutex);
+    if (stream_->failed) throw EngineFailure("The mock engine was told to fail.");
+    if (!std::exchange(stream_->has_pending, false)) return std::nullopt;
+    return std::exchange(stream_->pending, {});
+  }
+  void cancel() override { stop(); }
+
+ private:
+  void stop() {
+    const std::lock_guard lock(stream_->mutex);
+    stream_->cancelled = true;
+  }
+  std::shared_ptr<Stream> stream_;
+};
+
+inline MockEngine::MockEngine(std::string token_text, double step_s)
+    : token_text_(std::move(token_text)), step_s_(step_s), thread_([this] { run(); }) {}
+
+inline MockEngine::~MockEngine() {
+  {
+    const std::lock_guard lock(mutex_);
+    closed_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> prompt,
+                                                        const SamplingParams& params,
+                                                        const std::string&,
+                                                        std::function<void()> on_ready) {
+  auto stream = std::make_shared<Stream>();
+  stream->tokens_left = params.max_tokens.value_or(16);
+  stream->n = static_cast<size_t>(params.n);
+  stream->on_ready = std::move(on_ready);
+  stream->pending.prompt_token_ids = std::move(prompt);
+  {
+    const std::lock_guard lock(mutex_);
+    if (failed_) throw EngineFailure("The mock engine was told to fail.");
+    streams_.push_back(stream);
+  }
+  wake_.notify_all();
+  return std::make_unique<Source>(std::move(stream));
+}
+
+inline EngineStats MockEngine::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.num_running = static_cast<int64_t>(streams_.size());
+  return stats;
+}
+
+inline void MockEngine::fail() {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    failed_ = true;
+    streams.swap(streams_);
+  }
+  for (const auto& stream : streams) {
+    {
+      const std::lock_guard lock(stream->mutex);
+      stream->failed = true;
+    }
+    stream->on_ready();
+  }
+}
+
+inline void MockEngine::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    wake_.wait(lock, [this] { return closed_ || !streams_.empty(); });
+    if (closed_) return;
+    lock.unlock();
+    step();
+    if (step_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(step_s_));
+    lock.lock();
+  }
+}
+
+inline void MockEngine::step() {
+  std::vector<std::shared_ptr<Stream>> streams;
+  {
+    const std::lock_guard lock(mutex_);
+    streams = streams_;
+  }
+  int64_t num_tokens = 0;
+  for (const auto& stream : streams) {
+    num_tokens += static_cast<int64_t>(stream->n);
+    if (stream->advance(token_text_)) stream->on_ready();
+  }
+  const std::lock_guard lock(mutex_);
+  std::erase_if(streams_, [](const auto& stream) { return stream->finished; });
+  stats_.generation_tokens += num_tokens;
+  ++stats_.num_steps;
+}
+
+}  // namespace quire::server

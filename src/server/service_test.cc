@@ -1,0 +1,356 @@
+// Generations through every end that they may come to, on an engine that computes nothing, with
+// the test's thread as the I/O thread.
+#include "server/service.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <nlohmann/json.hpp>
+
+#include "server/mock_engine.h"
+
+namespace quire::server {
+namespace {
+
+using testing::EndsWith;
+using testing::HasSubstr;
+using testing::StartsWith;
+
+// What the I/O thread does: runs what is posted, here until something holds.
+class IoLoop {
+ public:
+  void post(std::function<void()> task) {
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    added_.notify_one();
+  }
+  // False if it does not come to hold for very long.
+  template <typename Condition>
+  bool run_until(Condition holds) {
+    const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!holds()) {
+      std::function<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        if (!added_.wait_until(lock, give_up, [this] { return !tasks_.empty(); })) return false;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+    return true;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable added_;
+  std::deque<std::function<void()>> tasks_;
+};
+
+class FakeExchange : public http::Exchange {
+ public:
+  explicit FakeExchange(http::Request request) : request_(std::move(request)) {}
+
+  const http::Request& request() const override { return request_; }
+  std::string take_body() override { return std::move(request_.body); }
+  void respond(http::Response given) override {
+    EXPECT_FALSE(response) << "answered twice";
+    response = std::move(given);
+    complete = true;
+  }
+  void begin_stream(http::Response head) override {
+    EXPECT_FALSE(response) << "answered twice";
+    response = std::move(head);
+  }
+  void write(std::string piece) override {
+    EXPECT_FALSE(complete) << "written after the end";
+    if (!gone) written += piece;
+  }
+  void finish() override { complete = true; }
+  size_t buffered() const override { return buffered_bytes; }
+  void on_drain(std::function<void()> callback) override { drained = std::move(callback); }
+  void on_closed(std::function<void()> callback) override { closed_callback = std::move(callback); }
+  bool closed() const override { return gone; }
+
+  void disconnect() {
+    gone = true;
+    if (closed_callback) std::exchange(closed_callback, {})();
+  }
+
+  std::optional<http::Response> response;
+  std::string written;
+  bool complete = false;
+  bool gone = false;
+  size_t buffered_bytes = 0;
+  std::function<void()> drained;
+  std::function<void()> closed_callback;
+
+ private:
+  http::Request request_;
+};
+
+class ServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    config_.admission = {.max_num_queued_requests = 2, .max_num_seqs = 2};
+    config_.metrics.max_model_len = 1000;
+    config_.num_workers = 1;
+    model_.id = "mock";
+    model_.max_model_len = 1000;
+    model_.vocab_size = 100;
+  }
+  void TearDown() override {
+    if (!service_) return;
+    service_->cut_short();
+    EXPECT_TRUE(loop_.run_until([this] { return service_->num_generations() == 0; }));
+  }
+
+  Service& service() {
+    if (!service_) {
+      service_ = std::make_unique<Service>(
+          config_, model_, nullptr, nullptr, engine_, log_,
+          [this](std::function<void()> task) { loop_.post(std::move(task)); },
+          [] { return http::Stats{}; },
+          [this](const std::string& message) { engine_error_ = message; });
+    }
+    return *service_;
+  }
+  std::shared_ptr<FakeExchange> call(const std::string& method, const std::string& path,
+                                     const std::string& body = "", http::Headers headers = {}) {
+    http::Request request;
+    request.method = method;
+    request.path = path;
+    request.body = body;
+    request.headers = std::move(headers);
+    request.remote = "127.0.0.1";
+    auto exchange = std::make_shared<FakeExchange>(std::move(request));
+    service().handle(exchange);
+    return exchange;
+  }
+  std::shared_ptr<FakeExchange> complete(const std::string& fields) {
+    return call("POST", "/v1/completions", R"({"prompt": [1, 2, 3])" + fields + "}");
+  }
+  void finish(const FakeExchange& exchange) {
+    ASSERT_TRUE(loop_.run_until([&] { return exchange.complete; }));
+  }
+  nlohmann::json body_of(const FakeExchange& exchange) {
+    return nlohmann::json::parse(exchange.response->body);
+  }
+  // How many it has taken so far, as the mock counts them.
+  int64_t engine_tokens() { return engine_.stats().generation_tokens; }
+  void wait_until_engine_idle() {
+    ASSERT_TRUE(loop_.run_until([this] {
+      if (engine_.stats().num_running == 0) return true;
+      loop_.post([] {});
+      std::this_thread::yield();
+      return false;
+    }));
+  }
+
+  IoLoop loop_;
+  MockEngine engine_{"x"};
+  AccessLog log_{{.fd = -1}};
+  ServiceConfig config_;
+  ModelInfo model_;
+  std::unique_ptr<Service> service_;
+  std::string engine_error_;
+};
+
+constexpr const char* kEndless = R"(, "max_tokens": 990, "stream": true)";
+
+TEST_F(ServiceTest, AnswersWhole) {
+  const auto exchange = complete(R"(, "max_tokens": 3, "n": 2)");
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 200);
+  const auto body = body_of(*exchange);
+  EXPECT_EQ(body["choices"].size(), 2u);
+  EXPECT_EQ(body["choices"][1]["finish_reason"], "length");
+  EXPECT_EQ(body["usage"]["completion_tokens"], 6);
+  EXPECT_EQ(service().num_generations(), 0u);
+}
+
+TEST_F(ServiceTest, AnswersAsAStream) {
+  const auto exchange = complete(R"(, "max_tokens": 3, "stream": true)");
+  finish(*exchange);
+  EXPECT_THAT(exchange->response->content_type, StartsWith("text/event-stream"));
+  EXPECT_THAT(exchange->written, StartsWith("data: {"));
+  EXPECT_THAT(exchange->written, EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(ServiceTest, RefusesWithOpenAIsErrors) {
+  const auto expect = [this](const std::shared_ptr<FakeExchange>& exchange, int status,
+                             const std::string& message) {
+    finish(*exchange);
+    EXPECT_EQ(exchange->response->status, status) << exchange->response->body;
+    EXPECT_THAT(body_of(*exchange)["error"]["message"].get<std::string>(), HasSubstr(message));
+  };
+  expect(call("GET", "/nothing"), 404, "/nothing");
+  expect(call("GET", "/v1/completions"), 405, "GET");
+  expect(call("POST", "/v1/completions", "{"), 400, "byte");
+  expect(complete(R"(, "n": 0)"), 400, "n");
+  expect(complete(R"(, "temperature": "hot")"), 400, "temperature");
+  expect(complete(R"(, "max_tokens": 998)"), 400, "998");
+  expect(call("POST", "/v1/completions", R"({"prompt": "text"})"), 400, "tokenizer");
+  expect(
+      call("POST", "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}]})"),
+      400, "chat template");
+  expect(call("GET", "/v1/requests/unknown"), 404, "no record");
+  EXPECT_EQ(service().num_generations(), 0u);
+}
+
+TEST_F(ServiceTest, QueuesAndThenRefuses) {
+  const auto first = complete(kEndless);
+  const auto second = complete(kEndless);
+  ASSERT_TRUE(loop_.run_until([&] { return first->response && second->response; }));
+  first->buffered_bytes = second->buffered_bytes = 1 << 20;  // nobody reads: they stay
+  const auto third = complete(R"(, "max_tokens": 1)");
+  const auto fourth = complete(R"(, "max_tokens": 1)");
+  const auto fifth = complete(R"(, "max_tokens": 1)");
+  finish(*fifth);
+  EXPECT_EQ(fifth->response->status, 429);
+  bool has_retry_after = false;
+  for (const auto& [name, value] : fifth->response->headers)
+    has_retry_after |= name == "Retry-After";
+  EXPECT_TRUE(has_retry_after);
+  EXPECT_FALSE(third->complete);
+  first->disconnect();
+  second->disconnect();
+  finish(*third);
+  finish(*fourth);
+  EXPECT_EQ(third->response->status, 200);
+  EXPECT_EQ(fourth->response->status, 200);
+}
+
+TEST_F(ServiceTest, AClientThatGoesIsForgottenInEveryState) {
+  const auto preparing = complete(kEndless);
+  preparing->disconnect();
+  EXPECT_EQ(service().num_generations(), 0u);
+
+  const auto running = complete(kEndless);
+  const auto also_running = complete(kEndless);
+  ASSERT_TRUE(loop_.run_until([&] { return running->response && also_running->response; }));
+  running->buffered_bytes = also_running->buffered_bytes = 1 << 20;
+  const auto queued = complete(kEndless);
+  ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 3; }));
+  queued->disconnect();
+  running->disconnect();
+  also_running->disconnect();
+  ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 0; }));
+  wait_until_engine_idle();
+  EXPECT_FALSE(queued->response);
+}
+
+TEST_F(ServiceTest, ASlowReaderIsWaitedForAndLosesNothing) {
+  const auto exchange = complete(R"(, "max_tokens": 900, "stream": true)");
+  exchange->buffered_bytes = 1 << 20;
+  wait_until_engine_idle();  // which computed on without it
+  ASSERT_TRUE(loop_.run_until([&] { return exchange->response.has_value(); }));
+  const size_t written = exchange->written.size();
+  loop_.post([] {});
+  EXPECT_FALSE(exchange->complete);
+  EXPECT_EQ(exchange->written.size(), written);
+  exchange->buffered_bytes = 0;
+  exchange->drained();
+  finish(*exchange);
+  std::string text;
+  for (size_t at = 0; (at = exchange->written.find("\"text\":\"", at)) != std::string::npos;) {
+    at += 8;
+    text += exchange->written.substr(at, exchange->written.find('"', at) - at);
+  }
+  EXPECT_EQ(text, std::string(900, 'x'));
+}
+
+TEST_F(ServiceTest, ADeadlineEndsItWithWhatItHas) {
+  const auto exchange = complete(R"(, "max_tokens": 990, "timeout": 0.05)");
+  exchange->buffered_bytes = 1 << 20;
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 200);
+}
+
+TEST_F(ServiceTest, AFailedEngineFailsItsRequestsAndIsReported) {
+  const auto stream = complete(kEndless);
+  ASSERT_TRUE(loop_.run_until([&] { return stream->response.has_value(); }));
+  stream->buffered_bytes = 1 << 20;
+  engine_.fail();
+  stream->buffered_bytes = 0;
+  if (stream->drained) stream->drained();
+  finish(*stream);
+  EXPECT_THAT(stream->written, HasSubstr("\"error\""));
+  EXPECT_FALSE(engine_error_.empty());
+  EXPECT_EQ(call("GET", "/health")->response->status, 503);
+  const auto late = complete("");
+  finish(*late);
+  EXPECT_EQ(late->response->status, 500);
+}
+
+TEST_F(ServiceTest, ShuttingDownFinishesWhatItAccepted) {
+  const auto accepted = complete(R"(, "max_tokens": 500)");
+  service().begin_shutdown();
+  const auto late = complete("");
+  EXPECT_EQ(late->response->status, 503);
+  EXPECT_EQ(call("GET", "/ready")->response->status, 503);
+  EXPECT_EQ(call("GET", "/health")->response->status, 200);
+  finish(*accepted);
+  EXPECT_EQ(accepted->response->status, 200);
+}
+
+TEST_F(ServiceTest, CutShortEndsWithWhatThereIs) {
+  const auto stream = complete(kEndless);
+  ASSERT_TRUE(loop_.run_until([&] { return stream->response.has_value(); }));
+  service().cut_short();
+  finish(*stream);
+  EXPECT_THAT(stream->written, EndsWith("data: [DONE]\n\n"));
+}
+
+TEST_F(ServiceTest, KeysProtectAllButTheProbes) {
+  config_.api_keys = {"secret"};
+  for (const char* path : {"/v1/models", "/metrics", "/openapi.json"}) {
+    EXPECT_EQ(call("GET", path)->response->status, 401) << path;
+    const http::Headers wrong = {{"Authorization", "Bearer guess"}};
+    EXPECT_EQ(call("GET", path, "", wrong)->response->status, 401) << path;
+    const http::Headers right = {{"Authorization", "Bearer secret"}};
+    EXPECT_EQ(call("GET", path, "", right)->response->status, 200) << path;
+  }
+  for (const char* path : {"/health", "/ready", "/version", "/"}) {
+    EXPECT_EQ(call("GET", path)->response->status, 200) << path;
+  }
+}
+
+TEST_F(ServiceTest, ExplainsARecentRequestToItsOwner) {
+  config_.api_keys = {"mine", "yours"};
+  const http::Headers mine = {{"Authorization", "Bearer mine"}, {"X-Request-Id", "abc"}};
+  const auto exchange =
+      call("POST", "/v1/completions", R"({"prompt": [1], "max_tokens": 2})", mine);
+  finish(*exchange);
+  EXPECT_EQ(body_of(*exchange)["id"], "cmpl-abc");
+  const auto explained = call("GET", "/v1/requests/cmpl-abc", "", mine);
+  EXPECT_EQ(explained->response->status, 200);
+  EXPECT_THAT(explained->response->body, HasSubstr("abc"));
+  const http::Headers yours = {{"Authorization", "Bearer yours"}};
+  EXPECT_EQ(call("GET", "/v1/requests/abc", "", yours)->response->status, 404);
+}
+
+TEST_F(ServiceTest, OtherOriginsAreLetInOnlyWhereAllowed) {
+  const http::Headers preflight = {{"Origin", "https://a.example"},
+                                   {"Access-Control-Request-Method", "POST"}};
+  EXPECT_EQ(call("OPTIONS", "/v1/completions", "", preflight)->response->status, 405);
+  service_.reset();
+  config_.allowed_origins = {"https://a.example"};
+  const auto allowed = call("OPTIONS", "/v1/completions", "", preflight);
+  EXPECT_EQ(allowed->response->status, 204);
+  EXPECT_THAT(allowed->response->headers,
+              testing::Contains(testing::Pair("Access-Control-Allow-Origin", "https://a.example")));
+  const http::Headers other = {{"Origin", "https://b.example"}};
+  const auto denied = call("GET", "/version", "", other);
+  EXPECT_THAT(denied->response->headers,
+              testing::Not(testing::Contains(testing::Key("Access-Control-Allow-Origin"))));
+}
+
+}  // namespace
+}  // namespace quire::server

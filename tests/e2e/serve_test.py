@@ -1,0 +1,247 @@
+"""quire serve: its life, and how it treats good and bad clients."""
+
+import concurrent.futures
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import tempfile
+import unittest
+
+from server_support import Server, serving
+from support import CliTest, run
+
+ENDLESS = {"max_tokens": 200, "ignore_eos": True}
+
+
+class StartTest(CliTest):
+    def test_a_taken_port(self):
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            self.assert_error(run("serve", "--port", taken.getsockname()[1]), 1, "in use")
+
+    def test_a_bad_model(self):
+        self.assert_error(run("serve", "/nowhere", "--port", 0), 1, "/nowhere")
+
+    def test_wrong_usage(self):
+        self.assert_error(run("serve", "--port", "70000"), 2, "--port")
+        self.assert_error(run("serve", "--max-queue-time", "-1"), 2, "--max-queue-time")
+        self.assert_error(run("serve", "--ssl-certfile", "cert.pem"), 2, "--ssl-keyfile")
+        self.assert_error(run("serve", "--metrics-prefix", "a b"), 2, "--metrics-prefix")
+        self.assert_error(run("serve", "--api-key-file", "/nowhere"), 1, "/nowhere")
+        self.assert_error(run("serve", "--tool-call-parser", "morse"), 2, "--tool-call-parser")
+
+    def test_a_certificate_that_is_none(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("no certificate")
+            file.flush()
+            self.assert_error(run("serve", "--ssl-certfile", file.name, "--ssl-keyfile", file.name), 1, file.name)
+
+
+class StopTest(CliTest):
+    def test_what_runs_may_finish(self):
+        server = Server("--max-num-seqs", 4)
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS})
+        next(events)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for(lambda: "stopping" in server.log, "stopping")
+        text = list(events)  # raises unless [DONE] comes
+        self.assertEqual(text[-1]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(server.wait(), 0)
+
+    def test_not_ready_and_no_new_work_while_it_stops(self):
+        server = Server()
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS, "max_tokens": 400})
+        next(events)
+        probe = server.connect()
+        probe.request("GET", "/ready")
+        self.assertEqual(probe.getresponse().read() and 200, 200)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for(lambda: "stopping" in server.log, "stopping")
+        probe.request("GET", "/ready")
+        response = probe.getresponse()
+        self.assertEqual(response.status, 503, response.read())
+        response.read()
+        list(events)
+        self.assertEqual(server.wait(), 0)
+
+    def test_after_the_timeout_what_runs_ends_with_what_it_has(self):
+        server = Server("--shutdown-timeout", 0)
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS, "n": 64})
+        next(events)
+        server.process.send_signal(signal.SIGTERM)
+        list(events)
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_second_signal_ends_it_at_once(self):
+        server = Server()
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS, "n": 100})
+        next(events)
+        server.process.send_signal(signal.SIGTERM)
+        server.wait_for(lambda: "stopping" in server.log, "stopping")
+        self.assertEqual(server.stop(), 128 + signal.SIGTERM)
+
+    def test_kill_and_restart(self):
+        first = Server()
+        next(first.stream("/v1/completions", {"prompt": "define apple", **ENDLESS}))
+        first.kill()
+        with serving(port=first.port) as second:
+            status, _, body = second.chat("define apple")
+            self.assertEqual(status, 200)
+            self.assertIn("fruit", body["choices"][0]["message"]["content"])
+
+
+class KeysTest(CliTest):
+    def test_keys_from_options_files_and_the_environment(self):
+        with tempfile.NamedTemporaryFile("w") as file:
+            file.write("# one a line\nfrom-file\n")
+            file.flush()
+            with serving("--api-key", "from-option", "--api-key-file", file.name,
+                         env={"QUIRE_API_KEY": "from-environment"}) as server:
+                for key in ["from-option", "from-file", "from-environment"]:
+                    status, _, _ = server.get("/v1/models", headers={"Authorization": f"Bearer {key}"})
+                    self.assertEqual(status, 200, key)
+                status, headers, body = server.get("/v1/models", headers={"Authorization": "Bearer wrong"})
+                self.assertEqual(status, 401)
+                self.assertEqual(headers["WWW-Authenticate"], "Bearer")
+                self.assertIn("Authorization", body["error"]["message"])
+                self.assertNotIn("from-", server.log)
+
+    def test_cached_prefixes_are_not_shared_between_keys(self):
+        for scope, shared in [("key", 0), ("global", 32)]:
+            with serving("--api-key", "a", "--api-key", "b", "--prefix-cache-scope", scope) as server:
+                cached = []
+                for key in ["a", "a", "b"]:
+                    _, _, body = server.post("/v1/completions", {"prompt": [7] * 40, "max_tokens": 1},
+                                             headers={"Authorization": f"Bearer {key}"})
+                    cached.append(body["usage"]["prompt_tokens_details"]["cached_tokens"])
+                self.assertEqual(cached, [0, 32, shared], scope)
+
+
+class TlsTest(CliTest):
+    def test_tls(self):
+        with tempfile.TemporaryDirectory() as folder:
+            key, cert = pathlib.Path(folder, "key.pem"), pathlib.Path(folder, "cert.pem")
+            subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", key, "-out", cert,
+                            "-days", "2", "-subj", "/CN=localhost"], check=True, capture_output=True)
+            with serving("--ssl-certfile", cert, "--ssl-keyfile", key) as server:
+                self.assertEqual(server.scheme, "https")
+                status, _, body = server.chat("define apple")
+                self.assertEqual(status, 200)
+                self.assertIn("fruit", body["choices"][0]["message"]["content"])
+                with socket.create_connection((server.host, server.port)) as plain:
+                    plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                    plain.settimeout(30)
+                    self.assertNotIn(b"200 OK", plain.recv(4096))
+
+
+class ClientsTest(CliTest):
+    def test_a_client_that_goes_frees_what_it_held(self):
+        with serving() as server:
+            for n in [1, 50]:
+                connection = server.connect()
+                connection.request("POST", "/v1/completions",
+                                   json.dumps({"prompt": "define apple", **ENDLESS, "n": n, "stream": True}),
+                                   {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                response.readline()
+                response.close()
+                connection.close()
+                server.wait_until_idle()
+            self.assertEqual(server.metrics()["quire:client_disconnects_total"], 2)
+            self.assertIn("disconnected", server.log)
+
+    def test_one_that_floods_does_not_starve_another(self):
+        with serving("--max-num-seqs", 2, "--api-key", "flood", "--api-key", "quiet") as server:
+            def ask(key, max_tokens):
+                status, headers, _ = server.post(
+                    "/v1/completions", {"prompt": "define apple", "max_tokens": max_tokens, "ignore_eos": True},
+                    headers={"Authorization": f"Bearer {key}"}, timeout=300)
+                self.assertEqual(status, 200)
+                return headers["X-Request-Id"]
+
+            with concurrent.futures.ThreadPoolExecutor(41) as pool:
+                flood = [pool.submit(ask, "flood", 100) for _ in range(40)]
+                server.wait_for(lambda: sum(future.done() for future in flood) >= 2, "a flood")
+                ask("quiet", 10)
+                still_waiting = sum(not future.done() for future in flood)
+                self.assertGreater(still_waiting, 10, "the quiet client waited for the flood")
+                for future in flood:
+                    future.result()
+
+    def test_full_is_said_at_once(self):
+        with serving("--max-num-seqs", 1, "--max-num-queued-requests", 1) as server:
+            holder = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS, "n": 1})
+            next(holder)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                body = {"prompt": "define apple", "max_tokens": 200, "ignore_eos": True}
+                answers = [pool.submit(server.post, "/v1/completions", body) for _ in range(8)]
+                statuses = [answer.result()[0] for answer in answers]
+                refused = [answer.result() for answer in answers if answer.result()[0] == 429]
+            self.assertTrue(refused, statuses)
+            self.assertEqual(set(statuses) - {200, 429}, set())
+            for _, headers, body in refused:
+                self.assertGreaterEqual(int(headers["Retry-After"]), 1)
+                self.assertEqual(body["error"]["type"], "rate_limit_error")
+            list(holder)
+
+    def test_a_deadline_ends_an_answer_with_what_it_has(self):
+        with serving() as server:
+            status, _, body = server.post("/v1/completions",
+                                          {"prompt": "define apple", "max_tokens": 400, "ignore_eos": True, "n": 60,
+                                           "timeout": 0.3})
+            self.assertEqual(status, 200, body)
+            self.assertEqual({choice["finish_reason"] for choice in body["choices"]}, {"length"})
+            self.assertEqual({choice["stop_reason"] for choice in body["choices"]}, {"timeout"})
+            self.assertLess(body["usage"]["completion_tokens"], 60 * 400)
+
+    def test_the_same_request_gets_the_same_answer_beside_any_others(self):
+        with serving() as server:
+            alone = server.chat("define apple", max_tokens=30)[2]["choices"][0]["message"]["content"]
+            words = ["apple", "pear", "run", "happy", "apple", "candid", "tree", "apple"]
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                answers = list(pool.map(lambda word: server.chat(f"define {word}", max_tokens=30)[2], words))
+            for word, answer in zip(words, answers):
+                if word == "apple":
+                    self.assertEqual(answer["choices"][0]["message"]["content"], alone)
+
+
+class ObservationTest(CliTest):
+    def test_metrics_records_and_logs(self):
+        with serving("--log-format", "json") as server:
+            _, headers, _ = server.chat("define apple")
+            request_id = headers["X-Request-Id"]
+            metrics = server.metrics()
+            self.assertEqual(metrics["quire:request_success_total"], 1)
+            self.assertGreater(metrics["quire:generation_tokens_total"], 5)
+            self.assertEqual(metrics["quire:time_to_first_token_seconds_count"], 1)
+            status, _, explained = server.get(f"/v1/requests/{request_id}")
+            self.assertEqual(status, 200)
+            self.assertIn("prefill", json.dumps(explained))
+            lines = [json.loads(line) for line in server.lines if line.startswith("{")]
+            self.assertTrue(any(line.get("request_id") == request_id for line in lines), server.log)
+
+    def test_names_as_vllms(self):
+        with serving("--metrics-prefix", "vllm:", "--served-model-name", "gpt-4o", "--served-model-name", "other") as s:
+            text = s.get("/metrics")[2].decode()
+            self.assertIn("vllm:num_requests_running", text)
+            self.assertIn('model_name="gpt-4o"', text)
+            self.assertEqual(s.chat("define apple", model="other")[0], 200)
+            self.assertEqual(s.chat("define apple", model="unknown")[0], 404)
+
+    def test_the_page_and_the_description(self):
+        with serving() as server:
+            status, headers, body = server.get("/")
+            self.assertEqual(status, 200)
+            self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
+            self.assertEqual(server.get("/", headers={"If-None-Match": headers["ETag"]})[0], 304)
+            self.assertIn("/v1/chat/completions", server.get("/openapi.json")[2]["paths"])
+
+
+if __name__ == "__main__":
+    unittest.main()
