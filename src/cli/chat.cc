@@ -37,6 +37,19 @@ constexpr const char* kHelp = R"(/help          this list
 A line that ends in \ goes on in the next; """ opens and closes a text of several lines.
 )";
 
+// Options of other commands that a chat has no use for, and what it says to them.
+struct RefusedOption {
+  const char* name;
+  const char* reason;
+};
+constexpr std::array kRefused = {
+    RefusedOption{"--n", "a chat has one answer at a time"},
+    RefusedOption{"--logprobs", "a chat prints text only; use 'quire generate --json'"},
+    RefusedOption{"--prompt-logprobs", "a chat prints text only; use 'quire generate --json'"},
+    RefusedOption{"--skip-tokenizer-init", "a chat needs a tokenizer"},
+};
+constexpr const char* kHidden = "";  // the group of options that help does not list
+
 // A loop over entries; each is a command or a message.
 class Repl {
  public:
@@ -148,6 +161,9 @@ void Repl::report(ChatSession::Outcome outcome) {
   if (interactive_ && outcome == ChatSession::Outcome::kLengthReached) {
     note("(cut at the token limit)");
   }
+  if (interactive_ && outcome == ChatSession::Outcome::kContextFull) {
+    note("(cut: the conversation is full; /reset starts a new one)");
+  }
   flush(terminal_);
 }
 
@@ -158,6 +174,7 @@ class ChatCommand : public Command {
     add_chat_options(*app_, chat_options_);
     add_sampling_options(*app_, sampling_);
     add_engine_options(*app_, config_, /*seed_is_taken=*/true);
+    for (const auto& [option, reason] : kRefused) app_->get_option(option)->group(kHidden);
   }
 
   const CLI::App& app() const override { return *app_; }
@@ -173,27 +190,25 @@ class ChatCommand : public Command {
 };
 
 void ChatCommand::check_options() const {
+  for (const auto& [option, reason] : kRefused) {
+    if (app_->count(option) > 0) throw UsageError(fmt::format("{}: {}", option, reason));
+  }
   try {
     sampling_.validate();
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  if (sampling_.apply({}).n != 1) throw UsageError("--n: a chat has one answer at a time");
-  constexpr std::array kForJson = {"logprobs", "prompt_logprobs"};
-  for (const char* name : kForJson) {
-    if (sampling_.has(name)) {
-      throw UsageError(
-          fmt::format("{}: a chat prints text only; use 'quire generate --json'", name));
-    }
-  }
-  if (config_.skip_tokenizer_init)
-    throw UsageError("--skip-tokenizer-init: a chat needs a tokenizer");
 }
 
 int ChatCommand::run(Terminal& terminal) {
   check_options();
   const Interrupts interrupts;
-  std::optional<InterruptHandler> while_loading(std::in_place, interrupts, exit_interrupted);
+  const std::unique_ptr<LineEditor> editor = make_line_editor(terminal, interrupts);
+  const auto leave_at_once = [&editor] {
+    editor->restore_terminal();
+    exit_interrupted();
+  };
+  std::optional<InterruptHandler> while_loading(std::in_place, interrupts, leave_at_once);
   EngineConfig config = ready_to_load(config_, terminal);
   const SamplingParams given = sampling_.apply({});
   if (given.seed) config.seed = *given.seed;
@@ -204,8 +219,7 @@ int ChatCommand::run(Terminal& terminal) {
   llm.chat_template();  // throws where the model has none, before anything is typed
   while_loading.reset();
 
-  ChatSession session(llm, interrupts, chat_options_, params);
-  const std::unique_ptr<LineEditor> editor = make_line_editor(terminal, interrupts);
+  ChatSession session(llm, interrupts, leave_at_once, chat_options_, params);
   return Repl(session, *editor, terminal).run();
 }
 

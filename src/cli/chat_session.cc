@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 
@@ -10,10 +11,12 @@
 
 namespace quire::cli {
 
-ChatSession::ChatSession(AsyncLLM& llm, const Interrupts& interrupts, ChatOptions options,
+ChatSession::ChatSession(AsyncLLM& llm, const Interrupts& interrupts,
+                         std::function<void()> leave_at_once, ChatOptions options,
                          const SamplingParams& params)
     : llm_(llm),
       interrupts_(interrupts),
+      leave_at_once_(std::move(leave_at_once)),
       options_(std::move(options)),
       params_(params),
       chat_(options_.new_chat()) {}
@@ -44,36 +47,61 @@ ChatSession::Outcome ChatSession::retry(const std::function<void(std::string_vie
   }
 }
 
+RequestStream ChatSession::ask() {
+  try {
+    return llm_.chat(chat_, params_);
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error&) {
+    // A first message that is too long is no shorter after /reset.
+    const auto is_answer = [](const Json& message) { return message["role"] == "assistant"; };
+    if (std::none_of(chat_.messages.begin(), chat_.messages.end(), is_answer)) throw;
+    const std::string prompt = llm_.chat_template().render(chat_);
+    const auto length = static_cast<int64_t>(llm_.tokenizer().encode(prompt, false).size());
+    if (length < llm_.max_model_len()) throw;
+    throw Error(
+        fmt::format("the conversation is full: with this message it has {} tokens and the model "
+                    "takes fewer than {} (max_model_len); /reset starts a new one",
+                    with_commas(length), with_commas(llm_.max_model_len())));
+  }
+}
+
 ChatSession::Outcome ChatSession::answer(const std::function<void(std::string_view)>& on_text) {
-  RequestStream stream = llm_.chat(chat_, params_);
+  RequestStream stream = ask();
   std::atomic<bool> interrupted = false;
   const InterruptHandler handler(interrupts_, [&] {
     // Who presses Ctrl-C again will not wait for the step to end.
-    if (interrupted.exchange(true)) exit_interrupted();
+    if (interrupted.exchange(true)) leave_at_once_();
     stream.cancel();
   });
   std::string text;
   std::optional<FinishReason> reason;
-  last_ = {};
+  LastAnswer last;
   while (std::optional<RequestOutput> output = stream.next()) {
-    last_.prompt_tokens = static_cast<int64_t>(output->prompt_token_ids.size());
-    last_.cached_tokens = output->num_cached_tokens;
-    last_.metrics = output->metrics;
+    // Outputs after the first leave the prompt out.
+    if (!output->prompt_token_ids.empty()) {
+      last.prompt_tokens = static_cast<int64_t>(output->prompt_token_ids.size());
+    }
+    last.cached_tokens = output->num_cached_tokens;
+    last.metrics = output->metrics;
     for (const CompletionOutput& completion : output->outputs) {
-      last_.output_tokens += static_cast<int64_t>(completion.token_ids.size());
+      last.output_tokens += static_cast<int64_t>(completion.token_ids.size());
       text += completion.text;
       if (!completion.text.empty()) on_text(completion.text);
       if (completion.finish_reason) reason = completion.finish_reason;
     }
   }
   chat_.messages.push_back({{"role", "assistant"}, {"content", text}});
+  last_ = last;
   if (interrupted) return Outcome::kInterrupted;
-  return reason == FinishReason::kLength ? Outcome::kLengthReached : Outcome::kFinished;
+  if (reason != FinishReason::kLength) return Outcome::kFinished;
+  const bool full = last.prompt_tokens + last.output_tokens >= llm_.max_model_len();
+  return full ? Outcome::kContextFull : Outcome::kLengthReached;
 }
 
 void ChatSession::reset() {
   chat_ = options_.new_chat();
-  last_ = {};
+  last_.reset();
 }
 
 void ChatSession::set_system(const std::string& text) {
@@ -82,19 +110,24 @@ void ChatSession::set_system(const std::string& text) {
 }
 
 std::string ChatSession::stats() const {
+  std::string answer = "last answer: there is none yet\n";
+  if (last_) {
+    const double decode_s = last_->metrics.total_s - last_->metrics.ttft_s;
+    const double rate = decode_s > 0 ? static_cast<double>(last_->output_tokens - 1) / decode_s : 0;
+    answer = fmt::format(
+        "last answer: {} prompt tokens ({} of them cached), {} output tokens, first token after "
+        "{:.0f} ms, {:.1f} tokens/s\n",
+        with_commas(last_->prompt_tokens), with_commas(last_->cached_tokens),
+        with_commas(last_->output_tokens), 1e3 * last_->metrics.ttft_s, rate);
+  }
   const EngineStats stats = llm_.stats();
-  const double decode_s = last_.metrics.total_s - last_.metrics.ttft_s;
-  const double rate = decode_s > 0 ? static_cast<double>(last_.output_tokens - 1) / decode_s : 0;
-  return fmt::format(
-      "last answer: {} prompt tokens ({} of them cached), {} output tokens, first token after "
-      "{:.0f} ms, "
-      "{:.1f} tokens/s\n"
-      "conversation: {} messages, at most {} tokens\n"
-      "engine: {} prompt and {} output tokens computed, {:.0f} % of the KV cache in use\n",
-      with_commas(last_.prompt_tokens), with_commas(last_.cached_tokens),
-      with_commas(last_.output_tokens), 1e3 * last_.metrics.ttft_s, rate, chat_.messages.size(),
-      with_commas(llm_.max_model_len()), with_commas(stats.prompt_tokens),
-      with_commas(stats.generation_tokens), 100 * stats.kv_cache_usage);
+  return answer +
+         fmt::format(
+             "conversation: {} messages, at most {} tokens\n"
+             "engine: {} prompt and {} output tokens computed, {:.0f} % of the KV cache in use\n",
+             chat_.messages.size(), with_commas(llm_.max_model_len()),
+             with_commas(stats.prompt_tokens), with_commas(stats.generation_tokens),
+             100 * stats.kv_cache_usage);
 }
 
 }  // namespace quire::cli

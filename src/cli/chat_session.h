@@ -2,6 +2,7 @@
 // One conversation: what was said, and the answers as they stream.
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -13,11 +14,12 @@ namespace quire::cli {
 
 class ChatSession {
  public:
-  // `llm` and `interrupts` must outlive the session.
-  ChatSession(AsyncLLM& llm, const Interrupts& interrupts, ChatOptions options,
-              const SamplingParams& params);
+  // `llm` and `interrupts` must outlive the session. `leave_at_once` ends the process; it is called
+  // on another thread, when an answer is interrupted twice.
+  ChatSession(AsyncLLM& llm, const Interrupts& interrupts, std::function<void()> leave_at_once,
+              ChatOptions options, const SamplingParams& params);
 
-  enum class Outcome { kFinished, kLengthReached, kInterrupted };
+  enum class Outcome { kFinished, kLengthReached, kContextFull, kInterrupted };
 
   // Sends a message and passes the answer's text on as it comes. An answer that was interrupted is
   // kept as far as it came. Throws Error if the message cannot be sent; the conversation is then as
@@ -31,14 +33,17 @@ class ChatSession {
   // Sets the system message (empty: none) and starts anew.
   void set_system(const std::string& text);
 
-  // About the last answer and the engine, a line each.
+  // About the last answer, if there is one, and the engine, a line each.
   std::string stats() const;
 
  private:
   Outcome answer(const std::function<void(std::string_view)>& on_text);
+  // Throws Error where what was said before leaves no room for an answer.
+  RequestStream ask();
 
   AsyncLLM& llm_;
   const Interrupts& interrupts_;
+  std::function<void()> leave_at_once_;
   ChatOptions options_;
   SamplingParams params_;
   ChatInput chat_;
@@ -49,7 +54,7 @@ class ChatSession {
     int64_t output_tokens = 0;
     RequestMetrics metrics;
   };
-  LastAnswer last_;
+  std::optional<LastAnswer> last_;
 };
 
 }  // namespace quire::cli

@@ -3,18 +3,22 @@
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <clocale>
 #include <cstdlib>
+#include <cwchar>
 #include <filesystem>
 #include <istream>
 #include <ostream>
 
 #include "cli/json_text.h"
+#include "cli/terminal_modes.h"
 #include "quire/error.h"
 
 namespace quire::cli {
@@ -70,15 +74,21 @@ class TerminalEditor : public LineEditor {
 
   Result read(const std::string& prompt) override;
   void remember(const std::string& entry) override;
+  void restore_terminal() const override { modes_.restore(); }
 
  private:
   static TerminalEditor& of(EditLine* edit_line);
   // Reads a character as libedit asks for it, but gives up when an interrupt comes first.
   static int read_char(EditLine* edit_line, wchar_t* out);
   int read_char(wchar_t* out);
+  // Draws the line anew after the window changed, or others wrote into it.
+  void redraw(TerminalModes::Changes changes);
+  // Rows from the first of what is being edited down to the cursor, as the window is now.
+  int rows_above_cursor() const;
 
   Terminal& terminal_;
   const Interrupts& interrupts_;
+  TerminalModes modes_;
   EditLine* edit_line_;
   History* history_;
   std::optional<fs::path> history_file_;
@@ -99,6 +109,8 @@ TerminalEditor::TerminalEditor(Terminal& terminal, const Interrupts& interrupts)
   history(history_, &event, H_SETUNIQUE, 1);
   if (history_file_) history(history_, &event, H_LOAD, history_file_->c_str());
   el_set(edit_line_, EL_CLIENTDATA, this);
+  // Between two lines as within one: libedit would go back to the shell's mode.
+  el_set(edit_line_, EL_SETTY, "-x", "-icanon", "-echo", "-iexten", nullptr);
   el_set(
       edit_line_, EL_PROMPT, +[](EditLine* self) { return of(self).prompt_.data(); });
   el_set(edit_line_, EL_EDITOR, "emacs");
@@ -126,13 +138,15 @@ int TerminalEditor::read_char(EditLine* edit_line, wchar_t* out) {
 int TerminalEditor::read_char(wchar_t* out) {
   std::mbstate_t state{};
   while (true) {
-    std::array<pollfd, 2> fds = {pollfd{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
-                                 pollfd{.fd = interrupts_.fd(), .events = POLLIN, .revents = 0}};
+    std::array<pollfd, 3> fds = {pollfd{.fd = STDIN_FILENO, .events = POLLIN, .revents = 0},
+                                 pollfd{.fd = interrupts_.fd(), .events = POLLIN, .revents = 0},
+                                 pollfd{.fd = modes_.fd(), .events = POLLIN, .revents = 0}};
     if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return -1;
     if ((fds[1].revents & POLLIN) != 0 && interrupts_.take()) {
       interrupted_ = true;
       return 0;
     }
+    if ((fds[2].revents & POLLIN) != 0) redraw(modes_.take());
     if (fds[0].revents == 0) continue;
     char byte = 0;
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
@@ -143,6 +157,40 @@ int TerminalEditor::read_char(wchar_t* out) {
     if (length != static_cast<size_t>(-1)) return 1;
     state = {};  // no character: as if it had not been typed
   }
+}
+
+int TerminalEditor::rows_above_cursor() const {
+  winsize window{};
+  if (ioctl(STDIN_FILENO, TIOCGWINSZ, &window) != 0 || window.ws_col == 0) return 0;
+  const LineInfo* line = el_line(edit_line_);
+  std::string before = prompt_;
+  before.append(line->buffer, line->cursor);
+  const char* rest = before.data();
+  const char* end = rest + before.size();
+  std::mbstate_t state{};
+  int columns = 0;
+  while (rest < end) {
+    wchar_t character = 0;
+    const size_t length = std::mbrtowc(&character, rest, static_cast<size_t>(end - rest), &state);
+    if (length == 0 || length > before.size()) break;
+    columns += std::max(0, wcwidth(character));
+    rest += length;
+  }
+  return columns / window.ws_col;
+}
+
+void TerminalEditor::redraw(TerminalModes::Changes changes) {
+  if (changes.continued) {
+    // The modes are what whoever had the terminal left there, whatever libedit believes.
+    el_set(edit_line_, EL_PREP_TERM, 0);
+    el_set(edit_line_, EL_PREP_TERM, 1);
+  } else if (const int rows = rows_above_cursor(); rows > 0) {
+    terminal_.out << "\033[" << rows << 'A';
+  }
+  terminal_.out << "\r\033[J";
+  flush(terminal_);
+  el_resize(edit_line_);
+  el_set(edit_line_, EL_REFRESH);
 }
 
 LineEditor::Result TerminalEditor::read(const std::string& prompt) {

@@ -25,9 +25,13 @@ class LineEditor {
   virtual Result read(const std::string& prompt) = 0;
   // Puts an entry into the history.
   virtual void remember(const std::string& entry) = 0;
+  // Gives the terminal back as it was, for who ends the process without destroying the editor; from
+  // any thread.
+  virtual void restore_terminal() const {}
 };
 
-// For a terminal: libedit, its history kept in $XDG_STATE_HOME/quire/history. Otherwise:
+// For a terminal: libedit, its history kept in $XDG_STATE_HOME/quire/history. From then on what is
+// typed waits unechoed for read(); make it before the engine, as TerminalModes says. Otherwise:
 // `terminal.in` line by line.
 std::unique_ptr<LineEditor> make_line_editor(Terminal& terminal, const Interrupts& interrupts);
 
