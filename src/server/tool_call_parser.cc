@@ -33,10 +33,10 @@ std::string decode_cut_string(std::string written) {
 
 ToolCallParser::ToolCallParser(ToolFormat format, bool parallel, std::string_view forced_prefix,
                                ToolCallIds ids)
-    : format_(format),
-      parallel_(parallel),
-      ids_(std::move(ids)),
+    : ids_(std::move(ids)),
       marker_(format == ToolFormat::kHermes ? kOpenTag : kPythonTag),
+      format_(format),
+      parallel_(parallel),
       forced_(!forced_prefix.empty()) {
   check(format != ToolFormat::kNone, "a tool call parser needs a format");
   check(ids_ != nullptr, "a tool call parser needs ids");

@@ -57,26 +57,26 @@ class ToolCallParser {
   void after_llama(char c);
   void nothing_after(char c);
 
-  ToolFormat format_;
-  bool parallel_;
   ToolCallIds ids_;
   std::string_view marker_;  // what begins a call in content
-
-  Place place_ = Place::kText;
   ParsedDelta out_;
   CallObjectParser object_;
-  bool forced_ = false;           // this call was begun in the model's place
-  std::size_t forced_bytes_ = 0;  // of held_: not the model's
-  int calls_ = 0;                 // begun
+  std::string held_;       // kOpening, kAfter: the text since the marker, or since the call
+  std::string arguments_;  // kOpening: arguments that came before the name
+  std::string closing_;    // kCall: the beginning of a closing tag inside of the arguments
 
-  std::size_t tag_ = 0;         // bytes of a marker or tag that have come
-  std::size_t newlines_ = 0;    // newlines of the content held back, dropped if a call comes
-  bool skip_newlines_ = false;  // the content goes on after a call
-  std::string held_;            // kOpening, kAfter: the text since the marker, or since the call
-  std::string arguments_;       // kOpening: arguments that came before the name
-  bool wrote_arguments_ = false;
-  std::string closing_;     // kCall: the beginning of a closing tag inside of the arguments
-  bool separated_ = false;  // kAfter: a ";" has come
+  std::size_t tag_ = 0;           // bytes of a marker or tag that have come
+  std::size_t newlines_ = 0;      // of the content, held back; dropped if a call comes
+  std::size_t forced_bytes_ = 0;  // of held_: not the model's
+
+  ToolFormat format_;
+  Place place_ = Place::kText;
+  int calls_ = 0;  // begun
+  bool parallel_;
+  bool forced_;                   // this call was begun in the model's place
+  bool skip_newlines_ = false;    // the content goes on after a call
+  bool wrote_arguments_ = false;  // of this call
+  bool separated_ = false;        // kAfter: a ";" has come
 };
 
 }  // namespace quire::server_internal
