@@ -27,8 +27,8 @@ constexpr const char* kCommonProperties = R"json({
     "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
     "description": "What is added to the logit of each token, by its id."
   },
-  "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647, "description": "Tokens to generate. An output also ends where the model's context is full, with finish_reason length."},
-  "min_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": 2147483647, "description": "No end before so many tokens; at most max_tokens."},
+  "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate; with the prompt's at most max_model_len."},
+  "min_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": "@max_output_tokens", "description": "No end before so many tokens; at most max_tokens."},
   "stop": {"anyOf": [
     {"type": "null"},
     {"$ref": "#/components/schemas/StopString"},
@@ -106,7 +106,7 @@ constexpr const char* kCompletionRequest = R"json({
       ],
       "description": "A text, token ids, or a list of either."
     },
-    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647, "default": 16, "description": "Tokens to generate. An output also ends where the model's context is full, with finish_reason length."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "default": 16, "description": "Tokens to generate; with the prompt's at most max_model_len."},
     "best_of": {"type": ["integer", "null"], "minimum": 1, "maximum": 128, "deprecated": true, "description": "Accepted where it equals n: outputs are not ranked."},
     "logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position."},
     "suffix": {"type": ["string", "null"], "maxLength": 0, "x-error": "suffix is not supported: the model continues a prompt and cannot fill in before a given end."}
@@ -118,8 +118,8 @@ constexpr const char* kChatRequest = R"json({
   "required": ["messages"],
   "properties": {
     "messages": {"$ref": "#/components/schemas/Messages"},
-    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647, "deprecated": true, "description": "max_completion_tokens counts where both are given. Left out: as many as fit into the model's context."},
-    "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": 2147483647, "description": "Tokens to generate, reasoning included. Left out: as many as fit into the model's context."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "deprecated": true, "description": "max_completion_tokens counts where both are given. Left out: as many as fit into the model's context."},
+    "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate, reasoning included. Left out: as many as fit into the model's context."},
     "logprobs": {"type": ["boolean", "null"], "default": false},
     "top_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
     "tools": {"$ref": "#/components/schemas/Tools"},
@@ -279,6 +279,7 @@ std::map<std::string, Json> values_of(const ModelInfo& model) {
           {"@last_token_id", model.vocab_size - 1},
           {"@token_id_pattern", pattern_up_to(model.vocab_size - 1)},
           {"@max_prompt_tokens", model.max_model_len - 1},
+          {"@max_output_tokens", model.max_model_len - 1},
           {"@max_prompts", kMaxPrompts}};
 }
 
