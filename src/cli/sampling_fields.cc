@@ -109,16 +109,25 @@ bool integer_fits(std::string_view name, const Json& value) {
   return value.get<int64_t>() >= -kMax;
 }
 
+// What integer_fits() takes, in words.
+std::string integer_range(std::string_view name) {
+  if (name == "seed") {
+    return fmt::format("an integer from 0 to {}", std::numeric_limits<uint64_t>::max());
+  }
+  constexpr int64_t kMax = std::numeric_limits<int32_t>::max();
+  return fmt::format("an integer from {} to {}", -kMax, kMax);
+}
+
 bool is_token_id(std::string_view text) {
   int32_t id = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), id);
   return error == std::errc() && end == text.data() + text.size() && id >= 0;
 }
 
-std::string_view expected(const Field& field) {
+std::string expected(const Field& field) {
   switch (field.kind) {
     case Kind::kInteger:
-      return field.nullable ? "an integer or null" : "an integer";
+      return integer_range(field.name) + (field.nullable ? " or null" : "");
     case Kind::kNumber:
       return "a number";
     case Kind::kBoolean:
@@ -158,12 +167,11 @@ bool has_kind(const Field& field, const Json& value) {
 // The value of an option as the JSON that a line would hold.
 Json value_from_option(const Field& field, const std::string& text, const std::string& option) {
   const auto fail = [&]() -> UsageError {
-    const std::string_view what = field.kind == Kind::kNumber     ? "a number"
-                                  : field.kind == Kind::kTokenIds ? "token ids like 1,2,3"
-                                  : field.kind == Kind::kBiases
-                                      ? "a token id and a number like 42:-1.5"
-                                  : field.nullable ? "an integer or 'none'"
-                                                   : "an integer";
+    const std::string what = field.kind == Kind::kNumber     ? "a number"
+                             : field.kind == Kind::kTokenIds ? "token ids like 1,2,3"
+                             : field.kind == Kind::kBiases
+                                 ? "a token id and a number like 42:-1.5"
+                                 : integer_range(field.name) + (field.nullable ? " or 'none'" : "");
     return UsageError(fmt::format("{}: expected {}, got '{}'", option, what, text));
   };
   const auto number = [&](std::string_view digits) -> Json {
@@ -272,10 +280,12 @@ std::vector<std::string> SamplingFields::names() {
   return names;
 }
 
-void add_sampling_options(CLI::App& app, SamplingFields& fields) {
+void add_sampling_options(CLI::App& app, SamplingFields& fields,
+                          const std::vector<std::string_view>& except) {
   const std::string group =
       "Sampling (defaults: the model's generation_config.json, else as shown)";
   for (const Field& field : kFields) {
+    if (std::find(except.begin(), except.end(), field.name) != except.end()) continue;
     const std::string option = dashed(field.name);
     const std::string help = fmt::format("{} [{}]", field.help, shown_default(field));
     if (field.kind == Kind::kBoolean) {
@@ -288,7 +298,12 @@ void add_sampling_options(CLI::App& app, SamplingFields& fields) {
     app.add_option_function<std::string>(
            option,
            [&fields, &field, option](const std::string& text) {
-             fields.add(field.name, value_from_option(field, text, option), option);
+             const Json value = value_from_option(field, text, option);
+             try {
+               fields.add(field.name, value, option);
+             } catch (const Error& error) {
+               throw UsageError(error.what());
+             }
            },
            help)
         ->type_name(std::string(field.placeholder))

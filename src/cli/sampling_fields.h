@@ -23,6 +23,9 @@ class SamplingFields {
 
   bool has(std::string_view name) const { return fields_.contains(std::string(name)); }
 
+  // What was given, by name.
+  const Json& given() const { return fields_; }
+
   // `defaults` with what was given in its place.
   SamplingParams apply(SamplingParams defaults) const;
   // Throws Error if what was given is out of range whatever the model's defaults are.
@@ -36,7 +39,8 @@ class SamplingFields {
 };
 
 // Adds an option for each sampling parameter: --top-p for top_p and so on. `fields` must outlive
-// the app.
-void add_sampling_options(CLI::App& app, SamplingFields& fields);
+// the app. Those named in `except` get none.
+void add_sampling_options(CLI::App& app, SamplingFields& fields,
+                          const std::vector<std::string_view>& except = {});
 
 }  // namespace quire::cli
