@@ -166,7 +166,10 @@ std::size_t Connection::parse(std::string_view bytes) {
       break;
     default:
       set_read_deadline();
-      if (parser_->expects_continue() && !continue_sent_) write_continue();
+      if (parser_->stage() == RequestParser::Stage::kBody && parser_->expects_continue() &&
+          !continue_sent_) {
+        write_continue();
+      }
   }
   return used;
 }

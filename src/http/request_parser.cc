@@ -8,15 +8,14 @@
 #include <boost/optional.hpp>
 
 #include "base/check.h"
+#include "http/chunk_decoder.h"
+#include "http/hex_digit.h"
 
 namespace quire::http {
 namespace {
 
 namespace beast = boost::beast;
 using ErrorCode = beast::error_code;
-
-// A chunk's size line, or all trailers: nobody needs more.
-constexpr std::size_t kMaxChunkLine = 4 << 10;
 
 // The first byte of a TLS record that begins a handshake.
 constexpr char kTlsHandshake = 0x16;
@@ -28,13 +27,6 @@ std::string_view view(beast::string_view text) {
 bool same_token(std::string_view a, std::string_view b) {
   return beast::iequals(beast::string_view(a.data(), a.size()),
                         beast::string_view(b.data(), b.size()));
-}
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
 }
 
 // The path and query of a request target: "/path?query", "http://host/path?query" or "*".
@@ -50,16 +42,19 @@ std::optional<std::string_view> path_and_query(std::string_view target) {
   return std::nullopt;
 }
 
+ParseFailure too_long_head(const Limits& limits) {
+  return {431, "The request line and headers are longer than " +
+                   std::to_string(limits.max_header_bytes) + " bytes."};
+}
+
+ParseFailure too_long_body(const Limits& limits) {
+  return {413,
+          "The request body is longer than " + std::to_string(limits.max_body_bytes) + " bytes."};
+}
+
 ParseFailure describe(const ErrorCode& error, const Limits& limits) {
   namespace http = beast::http;
-  if (error == http::error::header_limit) {
-    return {431, "The request line and headers are longer than " +
-                     std::to_string(limits.max_header_bytes) + " bytes."};
-  }
-  if (error == http::error::body_limit) {
-    return {413,
-            "The request body is longer than " + std::to_string(limits.max_body_bytes) + " bytes."};
-  }
+  if (error == http::error::header_limit) return too_long_head(limits);
   if (error == http::error::bad_content_length || error == http::error::bad_transfer_encoding) {
     return {400,
             "The body's length must be given once, by Content-Length or by Transfer-Encoding."};
@@ -87,14 +82,15 @@ bool percent_decode(std::string_view encoded, std::string& decoded) {
   return true;
 }
 
-// Beast reads the syntax and calls back; what is stricter than Beast is decided in the callbacks.
+// Beast reads the head's syntax and calls back; what is stricter than Beast is decided in the
+// callbacks. The body is read here.
 class RequestParser::Impl : public beast::http::basic_parser<true> {
  public:
-  explicit Impl(const Limits& limits) : limits_(limits) {
-    // The head is counted in feed(), request line and headers together.
+  explicit Impl(const Limits& limits) : limits_(limits), chunks_(limits.max_body_bytes) {
+    // The head is counted in read_head(), request line and headers together.
     header_limit(static_cast<std::uint32_t>(
         std::min<std::size_t>(limits.max_header_bytes, std::uint32_t{1} << 31)));
-    body_limit(boost::optional<std::uint64_t>(limits.max_body_bytes));
+    skip(true);  // the body
   }
 
   std::size_t feed(std::string_view bytes);
@@ -106,8 +102,10 @@ class RequestParser::Impl : public beast::http::basic_parser<true> {
   bool expects_continue_ = false;
 
  private:
-  std::size_t skip_blank_lines(std::string_view bytes);
-  void check_unused(std::size_t unused);
+  void skip_blank_lines(std::string_view& bytes);
+  void read_head(std::string_view& bytes);
+  void begin_body();
+  void read_body(std::string_view& bytes);
   void fail(ParseFailure failure) {
     failure_ = std::move(failure);
     stage_ = Stage::kFailed;
@@ -122,73 +120,93 @@ class RequestParser::Impl : public beast::http::basic_parser<true> {
 
   void on_request_impl(beast::http::verb, beast::string_view method, beast::string_view target,
                        int version, ErrorCode& error) override;
-  void on_response_impl(int, beast::string_view, int, ErrorCode&) override {}
   void on_field_impl(beast::http::field name, beast::string_view name_string,
                      beast::string_view value, ErrorCode& error) override;
   void on_header_impl(ErrorCode& error) override;
+  // Of a response, or of a body that Beast reads.
+  void on_response_impl(int, beast::string_view, int, ErrorCode&) override {}
   void on_body_init_impl(const boost::optional<std::uint64_t>&, ErrorCode&) override {}
-  std::size_t on_body_impl(beast::string_view body, ErrorCode&) override {
-    request_.body.append(body.data(), body.size());
-    return body.size();
-  }
+  std::size_t on_body_impl(beast::string_view, ErrorCode&) override { return 0; }
   void on_chunk_header_impl(std::uint64_t, beast::string_view, ErrorCode&) override {}
-  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view body, ErrorCode&) override {
-    request_.body.append(body.data(), body.size());
-    return body.size();
+  std::size_t on_chunk_body_impl(std::uint64_t, beast::string_view, ErrorCode&) override {
+    return 0;
   }
-  void on_finish_impl(ErrorCode&) override { stage_ = Stage::kComplete; }
+  void on_finish_impl(ErrorCode&) override {}
 
   const Limits limits_;
   std::size_t head_bytes_ = 0;
   int num_hosts_ = 0;
   int num_lengths_ = 0;
+  std::uint64_t remaining_ = 0;  // of a body with Content-Length
+  ChunkDecoder chunks_;
 };
 
 std::size_t RequestParser::Impl::feed(std::string_view bytes) {
-  std::size_t used = 0;
-  if (stage_ == Stage::kNothing) {
-    used = skip_blank_lines(bytes);
-    if (bytes.substr(used) == "\r") return used;  // perhaps half of one more
-    if (bytes.substr(used).starts_with(kTlsHandshake)) {
-      fail({400, "This port speaks plain HTTP and was sent a TLS handshake: use http://."});
-    }
-  }
-  while (used < bytes.size() && stage_ != Stage::kComplete && stage_ != Stage::kFailed) {
-    if (stage_ == Stage::kNothing) stage_ = Stage::kHead;
-    const bool in_head = stage_ == Stage::kHead;
-    ErrorCode error;
-    const std::size_t n =
-        put(boost::asio::const_buffer(bytes.data() + used, bytes.size() - used), error);
-    used += n;
-    if (in_head) head_bytes_ += n;
-    if (error && error != beast::http::error::need_more) {
-      if (stage_ != Stage::kFailed) fail(describe(error, limits_));
-      break;
-    }
-    if (error || n == 0) break;
-  }
-  if (stage_ == Stage::kHead || stage_ == Stage::kBody) check_unused(bytes.size() - used);
-  return used;
+  const std::size_t given = bytes.size();
+  if (stage_ == Stage::kNothing) skip_blank_lines(bytes);
+  if (stage_ == Stage::kHead) read_head(bytes);
+  if (stage_ == Stage::kBody) read_body(bytes);
+  return given - bytes.size();
 }
 
 // Some clients end a body with an empty line that belongs to no request (RFC 9112, 2.2).
-std::size_t RequestParser::Impl::skip_blank_lines(std::string_view bytes) {
-  std::size_t used = 0;
-  while (bytes.substr(used).starts_with("\r\n")) used += 2;
-  head_bytes_ += used;
-  if (head_bytes_ > limits_.max_header_bytes) {
-    fail(describe(beast::http::error::header_limit, limits_));
+void RequestParser::Impl::skip_blank_lines(std::string_view& bytes) {
+  while (bytes.starts_with("\r\n")) {
+    bytes.remove_prefix(2);
+    head_bytes_ += 2;
   }
-  return used;
+  if (head_bytes_ > limits_.max_header_bytes) return fail(too_long_head(limits_));
+  if (bytes.empty() || bytes == "\r") return;  // perhaps half of one more
+  if (bytes.front() == kTlsHandshake) {
+    return fail({400, "This port speaks plain HTTP and was sent a TLS handshake: use http://."});
+  }
+  stage_ = Stage::kHead;
 }
 
-// Bounds what the caller has to keep for the next call.
-void RequestParser::Impl::check_unused(std::size_t unused) {
-  if (stage_ == Stage::kHead && head_bytes_ + unused > limits_.max_header_bytes) {
-    fail(describe(beast::http::error::header_limit, limits_));
-  } else if (stage_ == Stage::kBody && unused > kMaxChunkLine) {
-    fail({400, "A chunk's size line or the trailers of a chunked body are longer than " +
-                   std::to_string(kMaxChunkLine) + " bytes."});
+void RequestParser::Impl::read_head(std::string_view& bytes) {
+  ErrorCode error;
+  while (!bytes.empty() && !error && !is_header_done()) {
+    const std::size_t n = put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
+    bytes.remove_prefix(n);
+    head_bytes_ += n;
+  }
+  if (stage_ == Stage::kFailed) return;  // said by a callback
+  if (error && error != beast::http::error::need_more) return fail(describe(error, limits_));
+  // Until the head is whole, the caller keeps what is left.
+  const std::size_t head_bytes = head_bytes_ + (is_header_done() ? 0 : bytes.size());
+  if (head_bytes > limits_.max_header_bytes) return fail(too_long_head(limits_));
+  if (is_header_done()) begin_body();
+}
+
+void RequestParser::Impl::begin_body() {
+  stage_ = Stage::kBody;
+  if (chunked()) return;
+  remaining_ = content_length().value_or(0);
+  if (remaining_ > limits_.max_body_bytes) return fail(too_long_body(limits_));
+  if (remaining_ == 0) stage_ = Stage::kComplete;
+}
+
+void RequestParser::Impl::read_body(std::string_view& bytes) {
+  if (!chunked()) {
+    const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(remaining_, bytes.size()));
+    request_.body.append(bytes.substr(0, n));
+    bytes.remove_prefix(n);
+    remaining_ -= n;
+    if (remaining_ == 0) stage_ = Stage::kComplete;
+    return;
+  }
+  switch (chunks_.feed(bytes, request_.body)) {
+    case ChunkDecoder::Result::kMore:
+      return;
+    case ChunkDecoder::Result::kDone:
+      stage_ = Stage::kComplete;
+      return;
+    case ChunkDecoder::Result::kTooLong:
+      return fail(too_long_body(limits_));
+    case ChunkDecoder::Result::kMalformed:
+      return fail({400,
+                   "The chunked body is malformed: each chunk needs its size in hexadecimal "
+                   "digits, a line end, as many bytes, and a line end."});
   }
 }
 
@@ -221,7 +239,6 @@ void RequestParser::Impl::read_target(std::string_view target, ErrorCode& error)
 
 void RequestParser::Impl::on_field_impl(beast::http::field name, beast::string_view name_string,
                                         beast::string_view value, ErrorCode& error) {
-  if (stage_ == Stage::kBody) return;  // trailers: nothing that we serve has a use for them
   read_framing_header(name, view(value), error);
   if (!error) request_.headers.emplace_back(view(name_string), view(value));
 }
@@ -257,7 +274,6 @@ void RequestParser::Impl::on_header_impl(ErrorCode& error) {
   if (version_ >= 11 && num_hosts_ == 0) {
     return refuse({400, "An HTTP/1.1 request needs a Host header."}, error);
   }
-  stage_ = Stage::kBody;
 }
 
 RequestParser::RequestParser(const Limits& limits) : impl_(std::make_unique<Impl>(limits)) {}

@@ -33,7 +33,8 @@ class RequestParser {
   RequestParser& operator=(const RequestParser&) = delete;
 
   // Reads from the front of `bytes` and says how many it has used. What it has not must be given
-  // again, with what follows; it is never longer than max_header_bytes. Uses nothing once complete.
+  // again, with what follows: it is part of a head, never longer than max_header_bytes. Uses
+  // nothing once complete.
   std::size_t feed(std::string_view bytes);
 
   Stage stage() const;

@@ -174,7 +174,7 @@ TEST(RequestParser, NamesATlsHandshake) {
 TEST(RequestParser, RefusesMalformedChunks) {
   for (const std::string body :
        {"x\r\n", "\r\n", "-1\r\n", "g\r\na\r\n", "5\r\nhello!\r\n0\r\n\r\n", "1\r\nab\r\n",
-        "fffffffffffffffff\r\n", "1;\x01\r\na\r\n0\r\n\r\n", "1 1\r\na\r\n", "0x1\r\na\r\n"}) {
+        "1;\x01\r\na\r\n0\r\n\r\n", "1 1\r\na\r\n", "0x1\r\na\r\n"}) {
     const int status = status_of(request_with("Transfer-Encoding: chunked\r\n", body + "\r\n\r\n"));
     EXPECT_EQ(status, 400) << body;
   }
@@ -216,6 +216,7 @@ TEST(RequestParser, BoundsTheBody) {
   EXPECT_EQ(status_of(request_with(chunked, "b\r\n"), limits), 413);
   EXPECT_EQ(status_of(request_with(chunked, "6\r\nabcdef\r\n6\r\n"), limits), 413);
   EXPECT_EQ(status_of(request_with(chunked, "ffffffffffffffff\r\n"), limits), 413);
+  EXPECT_EQ(status_of(request_with(chunked, "10000000000000001\r\n"), limits), 413);
 }
 
 TEST(RequestParser, SkipsBlankLinesInFront) {
