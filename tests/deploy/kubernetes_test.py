@@ -58,7 +58,8 @@ class Kubernetes(unittest.TestCase):
                       if argument.startswith("--shutdown-timeout=")]
         sleep, seconds = self.container["lifecycle"]["preStop"]["exec"]["command"]
         self.assertEqual(sleep, "sleep")
-        self.assertGreater(spec["terminationGracePeriodSeconds"], int(seconds) + timeout)
+        self.assertGreaterEqual(spec["terminationGracePeriodSeconds"],
+                                int(seconds) + timeout + support.LAST_WAIT_S)
 
     def test_no_privileges(self):
         spec = self.pod["spec"]

@@ -11,6 +11,8 @@ SKIPPED = 77  # ctest's SKIP_RETURN_CODE
 
 # --shutdown-timeout when nobody says otherwise: what supervisors have to wait for at least.
 DEFAULT_SHUTDOWN_TIMEOUT_S = 30
+# What the server may take after that to let go of what it ran, and some to spare.
+LAST_WAIT_S = 10
 
 
 def skip(why):

@@ -42,7 +42,11 @@ class Package(CliTest):
                      "usr/share/zsh/vendor-completions/_quire",
                      "usr/share/fish/vendor_completions.d/quire.fish",
                      "usr/share/doc/quire/copyright",
-                     "usr/share/man/man1/quire.1"):
+                     "usr/share/doc/quire/operations.md",
+                     "usr/share/man/man1/quire.1",
+                     *(f"usr/share/quire/deploy/{name}" for name in (
+                         "quire.service", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
+                         "grafana-dashboard.json"))):
             self.assertTrue((self.root / path).is_file(), path)
 
     def test_finds_the_model_in_its_prefix(self):
