@@ -78,7 +78,8 @@ class ServerMetrics::Impl {
         {"block_size", std::to_string(config_.block_size)},
         {"cache_dtype", config_.cache_dtype},
         {"enable_prefix_caching", config_.enable_prefix_caching ? "True" : "False"},
-        {"num_gpu_blocks", std::to_string(config_.num_kv_blocks)}};
+        {"num_gpu_blocks",
+         config_.num_kv_blocks > 0 ? std::to_string(config_.num_kv_blocks) : "None"}};
     gauge_family("cache_config_info", "How the KV cache is set up; always 1.").Add(cache).Set(1);
     gauge_family("build_info", "The version that runs; always 1.")
         .Add({{"version", std::string(version())}})

@@ -27,7 +27,7 @@ struct MetricsConfig {
   std::vector<std::string> paths{};
   // For cache_config_info.
   int block_size = 0;
-  int64_t num_kv_blocks = 0;
+  int64_t num_kv_blocks = 0;  // 0: not known
   bool enable_prefix_caching = true;
   std::string cache_dtype = "auto";
 };

@@ -34,7 +34,8 @@ std::string explain_queue(const RequestRecord& record) {
   constexpr double kAtOnce = 0.001;
   if (record.queue_s < kAtOnce) return "It was scheduled at once.";
   if (record.running_at_arrival == 0 && record.waiting_at_arrival == 0) {
-    return fmt::format("It queued for {}, with nothing before it.", duration(record.queue_s));
+    return fmt::format("It was read, tokenized and scheduled within {}, with nothing before it.",
+                       duration(record.queue_s));
   }
   return fmt::format("It queued for {}, because when it came {} running and {} waiting.",
                      duration(record.queue_s),
@@ -62,8 +63,8 @@ std::string explain_decode(const RequestRecord& record) {
 std::string explain_rest(const RequestRecord& record) {
   const double known = record.queue_s + record.prefill_s + record.decode_s;
   const double rest = std::max(record.total_s - known, 0.0);
-  return fmt::format("The other {} of {} went to reading the request and sending the answer.",
-                     duration(rest), duration(record.total_s));
+  return fmt::format("The other {} of {} went to sending the answer.", duration(rest),
+                     duration(record.total_s));
 }
 
 std::string explain_end(const RequestRecord& record) {

@@ -127,7 +127,7 @@ TEST(ExplainRequest, SaysWhereTimeWent) {
           "Prefill took 80 ms for 120 prompt tokens, of which 96 came from the prefix "
           "cache, 300 tokens/s.",
           "Decoding took 640 ms for 65 output tokens, 100 tokens/s.",
-          "The other 8.00 ms of 740 ms went to reading the request and sending the answer.",
+          "The other 8.00 ms of 740 ms went to sending the answer.",
           "It ended at max_tokens = 64 or the model's context length."));
 }
 
@@ -141,6 +141,14 @@ TEST(ExplainRequest, OneTokenNeedsNoDecoding) {
   EXPECT_EQ(sentences.size(), 4);
   EXPECT_EQ(sentences.front(), "It was scheduled at once.");
   EXPECT_EQ(sentences.back(), "It ended where the model, a stop string or a stop token ended it.");
+}
+
+TEST(ExplainRequest, NothingBeforeIt) {
+  RequestRecord first = generation();
+  first.running_at_arrival = 0;
+  first.waiting_at_arrival = 0;
+  EXPECT_EQ(explanation(first).front(),
+            "It was read, tokenized and scheduled within 12 ms, with nothing before it.");
 }
 
 TEST(ExplainRequest, Refused) {
