@@ -6,9 +6,11 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <exception>
+#include <filesystem>
 #include <memory>
 #include <new>
 #include <ostream>
+#include <system_error>
 
 #include "base/suggest.h"
 #include "cli/command.h"
@@ -20,6 +22,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   quire chat                                     talk to the bundled model
+  quire serve                                    the OpenAI-compatible server, and a web page
   quire generate --chat -p "define apple"        ask it once
   quire generate ~/models/Qwen3-0.6B -p "Once"   another model, from its folder
   quire pull Qwen/Qwen3-0.6B                     download one from the Hugging Face hub
@@ -87,6 +90,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_generate_command(root));
   commands.push_back(make_chat_command(root));
   commands.push_back(make_tokenize_command(root));
+  commands.push_back(make_serve_command(root));
   commands.push_back(make_pull_command(root));
   CLI::App* bench = add_bench(root);
   commands.push_back(make_bench_throughput_command(*bench));
@@ -133,6 +137,17 @@ int run(const std::vector<std::string>& arguments, Terminal& terminal) {
     return kExitUsage;
   } catch (const std::bad_alloc&) {
     print_error(terminal, "out of memory");
+    return kExitFailure;
+  } catch (const std::filesystem::filesystem_error& error) {
+    constexpr size_t kMaxShown = 200;
+    const std::string path = error.path1().string();
+    print_error(terminal,
+                fmt::format("the path {} cannot be used: {}",
+                            path.size() > kMaxShown ? path.substr(0, kMaxShown) + "..." : path,
+                            error.code().message()));
+    return kExitFailure;
+  } catch (const std::system_error& error) {
+    print_error(terminal, fmt::format("the system refused what quire needs: {}", error.what()));
     return kExitFailure;
   } catch (const std::exception& error) {
     print_error(terminal, error.what());

@@ -22,6 +22,7 @@ class Command {
 std::unique_ptr<Command> make_generate_command(CLI::App& root);
 std::unique_ptr<Command> make_chat_command(CLI::App& root);
 std::unique_ptr<Command> make_tokenize_command(CLI::App& root);
+std::unique_ptr<Command> make_serve_command(CLI::App& root);
 std::unique_ptr<Command> make_pull_command(CLI::App& root);
 std::unique_ptr<Command> make_bench_throughput_command(CLI::App& bench);
 std::unique_ptr<Command> make_bench_latency_command(CLI::App& bench);
