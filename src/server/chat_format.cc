@@ -250,7 +250,11 @@ Json ChatFormatter::whole_body() const {
     Json choice;
     choice["index"] = i;
     choice["message"] = message_of(whole);
-    choice["logprobs"] = logprobs_ ? Json{{"content", whole.logprobs}} : Json();
+    choice["logprobs"] = nullptr;
+    if (logprobs_) {
+      choice["logprobs"] =
+          Json{{"content", whole.logprobs.is_null() ? Json::array() : whole.logprobs}};
+    }
     choice["finish_reason"] = state_.finish_reason_json(i);
     choice["stop_reason"] = state_.stop_reason_json(i);
     if (return_token_ids_) choice["token_ids"] = whole.token_ids;
