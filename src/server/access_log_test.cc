@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -263,6 +266,32 @@ TEST(LogText, JsonStrings) {
   EXPECT_EQ(json("\"\\\n"), R"("\"\\\u000a")");
   EXPECT_EQ(json("\xc0\x80"), R"("\ufffd\ufffd")");
   EXPECT_EQ(json("\xf3\xa0\x81\x81"), R"("\udb40\udc41")");  // an invisible tag, as surrogates
+}
+
+TEST(LogText, AnyBytesBecomePrintableUtf8) {
+  std::mt19937 random(1);
+  // Bytes that begin, continue and break characters, more often than others.
+  const std::string_view bytes = "\x7f\x80\x85\xa8\xae\xbf\xc2\xe2\xed\xef\xf0\xf4\xff\n\x1b\"\\aZ";
+  for (int i = 0; i < 20'000; ++i) {
+    std::string text;
+    for (size_t length = random() % 12; length > 0; --length) {
+      text +=
+          random() % 4 == 0 ? static_cast<char>(random() % 256) : bytes[random() % bytes.size()];
+    }
+    std::string json;
+    append_json_string(json, text);
+    std::string readable;
+    append_readable(readable, text);
+    std::string sentence;
+    append_sentence(sentence, text);
+    for (const std::string& line : {json, readable, sentence}) {
+      ASSERT_TRUE(is_printable(line)) << json;
+      // nlohmann's parser takes valid UTF-8 alone; a quote ends its string.
+      ASSERT_TRUE(nlohmann::json::accept(line == json ? json : nlohmann::json(line).dump()))
+          << json;
+    }
+    ASSERT_LE(cut_text(text, 5).size(), 5 + std::string("…").size());
+  }
 }
 
 TEST(LogText, CutsBetweenCharacters) {
