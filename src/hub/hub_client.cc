@@ -91,6 +91,16 @@ std::string origin_of(const std::string& text) {
                                                                               : "";
 }
 
+// Without the port that goes without saying.
+std::string shown_origin(const std::string& origin) {
+  for (const std::string_view port : {":443", ":80"}) {
+    if (origin.starts_with(port == ":443" ? "https:" : "http:") && origin.ends_with(port)) {
+      return origin.substr(0, origin.size() - port.size());
+    }
+  }
+  return origin;
+}
+
 bool is_redirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
 }
@@ -305,7 +315,8 @@ HttpResult HubClient::State::get_once(CURLU* url, int64_t offset, HttpSink& sink
 
   HttpResult result;
   result.head = transfer.head();
-  result.head.origin = origin;
+  result.head.origin = shown_origin(origin);
+  result.head.from_hub = origin == token_origin;
   curl_off_t wait = 0;
   curl_easy_getinfo(curl, CURLINFO_RETRY_AFTER, &wait);
   result.head.retry_after_s = std::max<curl_off_t>(wait, 0);
@@ -351,7 +362,7 @@ HttpResult HubClient::get(const std::string& url, int64_t offset, HttpSink& sink
     const std::string next = url_part(at.get(), CURLUPART_SCHEME);
     if (next != "https" && (next != "http" || scheme != "http")) {
       return failed(fmt::format("{} redirects to {}, which is refused", result.head.origin,
-                                origin_of(at.get())));
+                                shown_origin(origin_of(at.get()))));
     }
   }
   return failed(fmt::format("there are more than {} redirects", kMaxRedirects));

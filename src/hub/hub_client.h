@@ -18,7 +18,8 @@ namespace quire {
 // What an answer says before its body.
 struct HttpHead {
   int status = 0;
-  std::string origin;  // who answered: "https://host:443"
+  std::string origin;     // who answered, or was to: "https://cdn.example.org"
+  bool from_hub = false;  // that is the endpoint itself
   std::optional<int64_t> content_length;
   std::string content_range;
   std::string error_code;     // X-Error-Code: "GatedRepo", ...

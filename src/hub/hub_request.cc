@@ -25,20 +25,20 @@ bool is_server_trouble(int status) {
   return status == 408 || status == 429 || status >= 500;
 }
 
-// A refusal by the host that the hub redirects to is that of a signed address, which expires.
-bool is_expired_address(const HubTarget& target, const HttpHead& head) {
-  const bool by_hub = head.origin.starts_with(target.endpoint);
-  return !target.file.empty() && !by_hub && head.status >= 400 && head.status < 500;
+// A refusal by the host that the hub redirects to is that of a signed address, which expires;
+// unless that is a hub too, which says why it refuses.
+bool is_expired_address(const HttpHead& head) {
+  return !head.from_hub && head.error_code.empty() && head.status >= 400 && head.status < 500;
 }
 
-bool is_temporary(const HubTarget& target, const HttpResult& result) {
+bool is_temporary(const HttpResult& result) {
   switch (result.end) {
     case HttpResult::End::kCut:
     case HttpResult::End::kUnreachable:
       return true;
     case HttpResult::End::kAnswered:
       return result.head.status < 300 || is_server_trouble(result.head.status) ||
-             result.head.status == 416 || is_expired_address(target, result.head);
+             result.head.status == 416 || is_expired_address(result.head);
     default:
       return false;
   }
@@ -123,7 +123,7 @@ std::string Attempts::problem_of(const HttpResult& result) const {
       if (result.head.status < 300) return "the answer ended too early";
       return fmt::format("{} answers with HTTP {}", result.head.origin, result.head.status);
     case HttpResult::End::kUnreachable:
-      return fmt::format("{} cannot be reached: {}", target_.endpoint, result.problem);
+      return fmt::format("{} cannot be reached: {}", result.head.origin, result.problem);
     case HttpResult::End::kCut:
       return fmt::format("the connection broke: {}", result.problem);
     default:
@@ -134,7 +134,7 @@ std::string Attempts::problem_of(const HttpResult& result) const {
 bool Attempts::failed(const HttpResult& result) {
   if (result.end == HttpResult::End::kStopped || stop_.stop_requested()) return false;
   const std::string problem = problem_of(result);
-  if (!is_temporary(target_, result)) {
+  if (!is_temporary(result)) {
     throw Error(result.end == HttpResult::End::kAnswered
                     ? hub_internal::refusal_message(target_, result.head)
                     : fmt::format("{}: {}.", target_.shown(), problem));

@@ -59,18 +59,20 @@ std::vector<std::string> snapshots_in(const fs::path& folder) {
   return names;
 }
 
-// The snapshot of `repository`, a folder models--org--name of the cache.
-fs::path current_snapshot(const fs::path& repository) {
+// The snapshot of `model` in `repository`, its folder models--org--name of the cache.
+fs::path current_snapshot(const fs::path& repository, const std::string& model) {
   const fs::path ref = repository / "refs" / "main";
   const fs::path snapshots = repository / "snapshots";
   std::error_code error;
   if (!fs::exists(ref, error)) {
     const std::vector<std::string> names = snapshots_in(snapshots);
-    throw Error(fmt::format("{}: expected a file with the revision to use.{}", ref.string(),
-                            names.empty()
-                                ? ""
-                                : fmt::format(" {} holds {}: give one of these folders.",
-                                              snapshots.string(), fmt::join(names, ", "))));
+    throw Error(
+        fmt::format("{}: expected a file with the revision to use. To download the model, run "
+                    "'quire pull {}'{}.",
+                    ref.string(), model,
+                    names.empty() ? ""
+                                  : fmt::format("; or give one of the folders that {} holds: {}",
+                                                snapshots.string(), fmt::join(names, ", "))));
   }
   std::string revision = read_text_file(ref, kMaxRefBytes);
   while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r')) {
@@ -84,8 +86,8 @@ fs::path current_snapshot(const fs::path& repository) {
   if (!fs::is_directory(snapshot, error)) {
     throw Error(
         fmt::format("{}: the revision {} that {} names is not in the cache; the download is "
-                    "incomplete.",
-                    snapshot.string(), revision, ref.string()));
+                    "incomplete: run 'quire pull {}'.",
+                    snapshot.string(), revision, ref.string(), model));
   }
   check_holds_model(snapshot);
   return snapshot;
@@ -130,7 +132,7 @@ fs::path resolve_model(const std::string& model) {
     throw Error(fmt::format("{}: there is no such folder.", shown(model)));
   }
   const fs::path repository = hub_cache_folder() / hub_internal::repository_folder_name(model);
-  if (fs::is_directory(repository, error)) return current_snapshot(repository);
+  if (fs::is_directory(repository, error)) return current_snapshot(repository, model);
   throw Error(
       fmt::format("{}: there is no such folder in {}, and no {} in the Hugging Face cache. To "
                   "download the model, run 'quire pull {}'.",

@@ -20,9 +20,12 @@ constexpr size_t kMaxNameBytes = 255;  // of one part of a path: Linux's NAME_MA
 constexpr size_t kMaxPathBytes = 1024;
 constexpr size_t kShownBytes = 100;
 
+// A message would end at a zero byte.
 std::string shown(std::string_view text) {
-  return text.size() > kShownBytes ? std::string(text.substr(0, kShownBytes)) + "..."
-                                   : std::string(text);
+  std::string line;
+  for (const char c : text.substr(0, kShownBytes))
+    line += c == '\0' ? std::string("\\0") : std::string(1, c);
+  return text.size() > kShownBytes ? line + "..." : line;
 }
 
 Json parse_object(std::string_view text, std::string_view where) {

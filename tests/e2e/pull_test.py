@@ -1,0 +1,474 @@
+"""quire pull, against a server that behaves like the Hugging Face hub."""
+
+import hashlib
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import tempfile
+import threading
+import unittest
+
+from fake_hub import COMMIT, FakeHub, git_sha1, serving
+from support import BINARY, LEXICON, TIMEOUT_S, CliTest, run
+
+CONFIG = b'{"architectures": ["Qwen3ForCausalLM"]}'
+WEIGHTS = random.Random(1).randbytes(300_000)
+MODEL = {
+    "config.json": CONFIG,
+    "tokenizer.json": b'{"model": {}}',
+    "model.safetensors": WEIGHTS,
+    "README.md": b"# A model",
+    "pytorch_model.bin": b"pickle",
+    "original/model.safetensors": b"a duplicate",
+}
+NEEDED = {"config.json", "tokenizer.json", "model.safetensors"}
+
+
+class PullTest(CliTest):
+    """Each test has a hub of its own and an empty cache."""
+
+    files = MODEL
+
+    def setUp(self):
+        self.hub = self.enterContext(serving(FakeHub("org/name", self.files)))
+        self.cache = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.home = pathlib.Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.folder = self.cache / "models--org--name"
+        self.snapshot = self.folder / "snapshots" / COMMIT
+
+    def environment(self, **extra):
+        names = ("HF_TOKEN", "http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY")
+        return {"HF_ENDPOINT": self.hub.url, "HF_HUB_CACHE": str(self.cache), "HF_HOME": str(self.home),
+                **{name: "" for name in names}, **extra}
+
+    def pull(self, *arguments, model="org/name", **env):
+        return run("pull", model, *arguments, env=self.environment(**env))
+
+    def start(self):
+        return subprocess.Popen([BINARY, "pull", "org/name"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                encoding="utf-8", env=os.environ | self.environment())
+
+    def assert_pulled(self, result, names=NEEDED):
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assert_cache(names)
+
+    def assert_cache(self, names=NEEDED):
+        """The cache holds exactly these files, laid out as huggingface_hub does it."""
+        found = {str(path.relative_to(self.snapshot)) for path in self.snapshot.rglob("*") if not path.is_dir()}
+        self.assertEqual(found, set(names))
+        for name in names:
+            path = self.snapshot / name
+            up = "../" * (2 + name.count("/"))
+            self.assertEqual(os.readlink(path), f"{up}blobs/{self.hub.etag(name)}")
+            self.assertEqual(path.read_bytes(), self.hub.files[name])
+        self.assertEqual((self.folder / "refs/main").read_text(), COMMIT)
+        self.assert_no_lies()
+
+    def assert_no_lies(self):
+        """Whatever is in the cache under a final name is what the name says."""
+        for blob in (self.folder / "blobs").glob("*"):
+            if blob.suffix != ".incomplete":
+                content = blob.read_bytes()
+                self.assertIn(blob.name, (hashlib.sha256(content).hexdigest(), git_sha1(content)))
+        for path in self.snapshot.rglob("*"):
+            self.assertTrue(path.exists(), f"{path} leads nowhere")
+        if (self.folder / "refs/main").exists():
+            self.assertTrue((self.snapshot / "config.json").exists())
+
+    def assert_error_after_lines(self, result, *fragments):
+        """An error, after the lines of the files that were complete by then."""
+        self.assertEqual(result.returncode, 1, result.stderr)
+        last = result.stderr.splitlines()[-1]
+        self.assertTrue(last.startswith("quire: error: "), result.stderr)
+        for fragment in fragments:
+            self.assertIn(fragment, last)
+        self.assert_nothing_linked()
+
+    def assert_nothing_linked(self):
+        self.assertFalse((self.folder / "refs/main").exists())
+        self.assertFalse(self.snapshot.exists())
+        self.assert_no_lies()
+
+
+class Healthy(PullTest):
+    def test_takes_what_is_needed(self):
+        result = self.pull()
+        self.assert_pulled(result)
+        self.assertIn(str(self.snapshot), result.stdout)
+        self.assertIn("quire chat org/name", result.stdout)
+        for name in NEEDED:
+            self.assertRegex(result.stderr, rf"(?m)^{name}  \d+")
+        self.assertEqual(list((self.folder / "blobs").glob("*.incomplete")), [])
+        self.assertTrue((self.cache / ".locks/models--org--name").is_dir())
+
+    def test_once_more_takes_one_request(self):
+        self.assert_pulled(self.pull())
+        self.hub.requests.clear()
+        result = self.pull()
+        self.assert_ok(result)
+        self.assertIn("already complete", result.stdout)
+        self.assertEqual(len(self.hub.requests), 1)
+
+    def test_json(self):
+        result = self.pull("--json")
+        self.assert_ok(result)
+        answer = json.loads(result.stdout)
+        self.assertEqual((answer["path"], answer["commit"]), (str(self.snapshot), COMMIT))
+        self.assertEqual({file["name"]: file["bytes"] for file in answer["files"]},
+                         {name: len(MODEL[name]) for name in NEEDED})
+        self.assertEqual(answer["bytes"], sum(len(MODEL[name]) for name in NEEDED))
+        self.assertTrue(all(file["downloaded"] for file in answer["files"]))
+        self.assertFalse(answer["was_complete"])
+        again = json.loads(self.pull("--json").stdout)
+        self.assertTrue(again["was_complete"])
+
+    def test_patterns(self):
+        self.assert_pulled(self.pull("--include", "*.md", "--include", "original/", "--include", "config.json"),
+                           {"README.md", "original/model.safetensors", "config.json"})
+        self.assert_pulled(self.pull("--exclude", "tokenizer*"),
+                           {"README.md", "original/model.safetensors", "config.json", "model.safetensors"})
+        self.assert_error(self.pull("--include", "*.nothing"), 1, "none of its 6 files matches")
+
+    def test_revisions(self):
+        self.hub.revisions |= {"v1": COMMIT, "refs/pr/7": COMMIT}
+        result = self.pull("--revision", "refs/pr/7")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertEqual((self.folder / "refs/refs/pr/7").read_text(), COMMIT)
+        self.assertIn(f"quire chat {self.snapshot}", result.stdout)
+        self.assertFalse((self.folder / "refs/main").exists())
+        self.assertEqual(self.pull("--revision", COMMIT).returncode, 0)
+        self.assertFalse((self.folder / "refs" / COMMIT).exists())
+        self.assert_error(self.pull("--revision", "v9"), 1, "org/name has no revision v9")
+        self.assert_error(self.pull("--revision", "../x"), 1, "it leads elsewhere")
+
+    def test_a_new_commit_shares_what_is_the_same(self):
+        self.assert_pulled(self.pull())
+        old = self.snapshot
+        self.hub.commit = "f" * 40
+        self.hub.revisions |= {"main": self.hub.commit, self.hub.commit: self.hub.commit}
+        self.hub.files["config.json"] = CONFIG + b"\n"
+        self.hub.requests.clear()
+        self.assertEqual(self.pull().returncode, 0)
+        self.assertEqual((self.folder / "refs/main").read_text(), self.hub.commit)
+        self.assertEqual((self.folder / "snapshots" / self.hub.commit / "config.json").read_bytes(), CONFIG + b"\n")
+        self.assertEqual((old / "config.json").read_bytes(), CONFIG)
+        self.assertEqual(self.hub.count("/resolve/"), 1)
+
+    def test_a_blob_of_the_wrong_size_is_mended(self):
+        self.assert_pulled(self.pull())
+        (self.snapshot / "model.safetensors").resolve().write_bytes(WEIGHTS[:1000])
+        self.assert_pulled(self.pull())
+
+    def test_several_at_once(self):
+        self.hub.faults.chunk = (20_000, 0.005)
+        processes = [self.start() for _ in range(3)]
+        for process in processes:
+            _, stderr = process.communicate(timeout=TIMEOUT_S)
+            self.assertEqual(process.returncode, 0, stderr)
+        self.assert_cache()
+        self.assertEqual(self.hub.count("/storage/"), 1)
+
+    def test_slow_but_steady(self):
+        self.hub.faults.chunk = (10_000, 0.01)
+        self.assert_pulled(self.pull())
+
+    def test_wrong_usage(self):
+        for model in ("", "../x", "a/b/c", "/etc", "a--b/c", "a b/c", "https://example.com/a/b"):
+            self.assert_error(self.pull(model=model), 1, "expected a model's name on the hub")
+        self.assert_error(run("pull"), 2, "REPOSITORY")
+        self.assert_error(self.pull(HF_ENDPOINT="ftp://x"), 1, "HF_ENDPOINT")
+        self.assert_error(self.pull(HF_TOKEN="a\nb: c"), 1, "HF_TOKEN")
+        self.assert_error(self.pull(HF_HUB_OFFLINE="1"), 1, "HF_HUB_OFFLINE")
+        self.assertEqual(self.hub.requests, [])
+
+
+class Runs(PullTest):
+    files = {path.name: path.read_bytes() for path in LEXICON.iterdir()}
+
+    def test_the_pulled_model_runs(self):
+        missing = run("generate", "org/name", "-p", "define apple", env=self.environment())
+        self.assert_error(missing, 1, "quire pull org/name")
+        self.assertEqual(self.pull().returncode, 0)
+        result = run("generate", "org/name", "--chat", "-p", "define apple", env=self.environment())
+        self.assert_ok(result)
+        bundled = run("generate", "--chat", "-p", "define apple")
+        self.assertEqual(result.stdout, bundled.stdout)
+
+
+class Shards(PullTest):
+    SHARDS = ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+    files = {
+        "config.json": CONFIG,
+        "model.safetensors.index.json": json.dumps({"weight_map": {"a": SHARDS[0], "b": SHARDS[1]}}).encode(),
+        SHARDS[0]: b"first" * 100,
+        SHARDS[1]: b"second" * 100,
+        "consolidated.safetensors": b"the same again",
+    }
+    WANTED = {"config.json", "model.safetensors.index.json", *SHARDS}
+
+    def test_takes_the_shards_of_the_index(self):
+        self.assert_pulled(self.pull(), self.WANTED)
+        self.hub.requests.clear()
+        self.assertIn("already complete", self.pull().stdout)
+        self.assertEqual(len(self.hub.requests), 1)
+
+    def test_a_shard_that_is_not_there(self):
+        del self.hub.files[self.SHARDS[1]]
+        self.assert_error_after_lines(self.pull(), "lists model-00002-of-00002.safetensors, which is not there")
+
+    def test_an_index_that_leads_elsewhere(self):
+        for shard in ("../../x.safetensors", "/x.safetensors", "a/b.safetensors", "x.bin", 1):
+            self.hub.files["model.safetensors.index.json"] = json.dumps({"weight_map": {"a": shard}}).encode()
+            self.assert_error_after_lines(self.pull(), "weight_map")
+
+
+class Refused(PullTest):
+    def test_no_safetensors(self):
+        for name, hint in (("pytorch_model.bin", "PyTorch"), ("m.gguf", "GGUF"), ("other.txt", "no language model"),
+                           ("adapter_model.safetensors", "adapter"), ("x/model.safetensors", "in folders")):
+            self.hub.files = {"config.json": CONFIG, name: b"x"}
+            self.assert_error(self.pull(), 1, "no weights that quire can read", hint, "Nothing was downloaded")
+        self.hub.files = {"model.safetensors": WEIGHTS}
+        self.assert_error(self.pull(), 1, "no config.json")
+        self.assertEqual(self.hub.count("/resolve/"), 0)
+        self.assertFalse(self.folder.exists())
+
+    def test_unknown_model(self):
+        self.assert_error(self.pull(model="org/other"), 1, "org/other: there is no such model")
+
+    def test_401(self):
+        self.hub.faults.answers["/api/"] = [(401, {})] * 2
+        self.assert_error(self.pull(), 1, "HTTP 401", "private or gated", f"{self.hub.url}/org/name", "HF_TOKEN")
+        self.assert_error(self.pull(HF_TOKEN="hf_wrong"), 1, "HTTP 401", "check HF_TOKEN")
+
+    def test_gated(self):
+        self.hub.gated_token = "hf_right"
+        self.assert_error(self.pull(), 1, "gated", "accept its licence", f"{self.hub.url}/org/name", "set HF_TOKEN")
+        self.assert_error(self.pull(HF_TOKEN="hf_wrong"), 1, "without access")
+        self.assert_nothing_linked()
+        (self.home / "token").write_text("hf_right\n")
+        self.assert_pulled(self.pull())
+
+    def test_the_token_goes_to_the_hub_alone(self):
+        self.assert_pulled(self.pull(HF_TOKEN="hf_secret"))
+        by_server = {"hub": set(), "storage": set()}
+        for request in self.hub.requests:
+            by_server[request.server].add(request.headers.get("Authorization"))
+        self.assertEqual(by_server, {"hub": {"Bearer hf_secret"}, "storage": {None}})
+
+    def test_redirects_that_are_refused(self):
+        for target, fragment in (("file:///etc", "refused"), ("gopher://127.0.0.1", "redirects"),
+                                 ("http://user:x@127.0.0.1", "cannot be read"), ("http://[", "cannot be read")):
+            self.hub.redirect_to = target
+            self.assert_error_after_lines(self.pull(), fragment)
+        self.hub.redirect_to = None
+        loop = {"Location": f"{self.hub.url}/org/name/resolve/{COMMIT}/config.json"}
+        self.hub.faults.answers["config.json"] = [(302, loop)] * 20
+        self.assert_error_after_lines(self.pull(), "more than 10 redirects")
+
+    def test_hostile_names(self):
+        for name in ("../evil", "a/../../evil", "/etc/evil", "a//b", "./a", "a/.", "a\0b", "x" * 300, "y/" * 600 + "y", ""):
+            with self.subTest(name=name[:20]):
+                self.hub.files = MODEL | {name: b"evil"}
+                self.assert_error(self.pull("--include", "*"), 1, "is refused")
+                self.assertFalse(self.folder.exists())
+        self.hub.files = MODEL | {"config.json/x": b"evil"}
+        self.assert_error(self.pull("--include", "*"), 1, "as a file and as a folder")
+
+    def test_nonsense_from_the_api(self):
+        def changed(**fields):
+            return lambda listing: listing | fields
+
+        def sibling(**fields):
+            return lambda listing: listing | {"siblings": [listing["siblings"][0] | fields]}
+
+        cases = [
+            (changed(sha="../../../x"), "commit"), (changed(sha=None), "commit"), (changed(siblings={}), "siblings"),
+            (changed(siblings=[1]), "siblings"), (sibling(size=-1), "size"), (sibling(size="1"), "size"),
+            (sibling(size=1 << 60), "size"), (sibling(blobId="../x"), "git SHA-1"), (sibling(blobId=None), "git SHA-1"),
+            (sibling(lfs={"sha256": "x" * 64, "size": len(CONFIG)}), "SHA-256"),
+            (sibling(lfs={"sha256": "a" * 64, "size": 1}), "two sizes"), (sibling(rfilename=7), "no name"),
+            (lambda listing: listing | {"siblings": listing["siblings"] * 2}, "listed twice"),
+            (lambda listing: [], "JSON object"), (lambda listing: "x" * (17 << 20), "longer than"),
+        ]
+        for change, fragment in cases:
+            with self.subTest(fragment=fragment):
+                self.hub.listing_changes = change
+                self.assert_error(self.pull(), 1, fragment)
+                self.assertFalse(self.folder.exists())
+
+    def test_a_full_disk_is_seen_before(self):
+        def huge(listing):
+            for entry in listing["siblings"]:
+                if "lfs" in entry:
+                    entry["size"] = entry["lfs"]["size"] = 1 << 49
+            return listing
+
+        self.hub.listing_changes = huge
+        self.assert_error(self.pull(), 1, "no room for org/name")
+        self.assertEqual(self.hub.count("/resolve/"), 0)
+
+    def test_no_hub(self):
+        self.assertEqual(self.pull(HF_ENDPOINT="http://127.0.0.1:1").returncode, 1)
+        self.assertIn("cannot be reached", self.pull(HF_ENDPOINT="http://127.0.0.1:1").stderr)
+
+    def test_the_cache_cannot_be_written(self):
+        (self.cache / "file").write_text("")
+        self.assert_error(self.pull(HF_HUB_CACHE=str(self.cache / "file")), 1, str(self.cache / "file"))
+
+
+class Faulty(PullTest):
+    def test_cut_connections(self):
+        numbers = random.Random(2)
+        self.hub.faults.cuts = {
+            "model.safetensors": [numbers.randrange(1, len(WEIGHTS) // 8) for _ in range(6)],
+            "config.json": [numbers.randrange(1, len(CONFIG) - 1)],
+        }
+        result = self.pull()
+        self.assert_pulled(result)
+        self.assertIn("the connection broke", result.stderr)
+        ranges = [request.headers.get("Range") for request in self.hub.requests if request.server == "storage"]
+        self.assertEqual(len(ranges), 7)
+        begins = [int(text.removeprefix("bytes=").removesuffix("-")) for text in ranges[1:]]
+        self.assertEqual(begins, sorted(begins))
+        self.assertGreater(begins[0], 0)
+
+    def test_a_server_without_ranges(self):
+        self.hub.faults.no_range = True
+        self.hub.faults.cuts = {"model.safetensors": [100_000, 200_000]}
+        self.assert_pulled(self.pull())
+
+    def test_troubles_that_pass(self):
+        self.hub.faults.answers = {"/api/": [(500, {}), (429, {"Retry-After": "1"})],
+                                   "resolve": [(503, {}), (429, {"RateLimit": '"api";r=0;t=1'})],
+                                   "storage": [(403, {}), (502, {})]}
+        result = self.pull()
+        self.assert_pulled(result)
+        self.assertIn("HTTP 429; trying again in 1 s", result.stderr)
+
+    def test_troubles_that_last(self):
+        self.hub.faults.answers = {"/api/": [(503, {})] * 20}
+        result = self.pull()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn("HTTP 503, 6 times in a row", result.stderr)
+
+    def test_a_wait_that_is_too_long(self):
+        self.hub.faults.answers = {"/api/": [(429, {"Retry-After": "86400"})]}
+        self.assert_error(self.pull(), 1, "asks to wait for 86400 s")
+
+    def test_a_wrong_content_once(self):
+        wrong = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
+        self.hub.faults.contents = {"model.safetensors": [wrong], "config.json": [CONFIG.upper()]}
+        result = self.pull()
+        self.assert_pulled(result)
+        self.assertIn("downloading it anew", result.stderr)
+
+    def test_a_wrong_content_twice(self):
+        wrong = WEIGHTS[:-1] + bytes([WEIGHTS[-1] ^ 1])
+        self.hub.faults.contents = {"model.safetensors": [wrong, wrong]}
+        result = self.pull()
+        self.assertEqual(result.returncode, 1)
+        self.assertIn(hashlib.sha256(wrong).hexdigest(), result.stderr.splitlines()[-1])
+        self.assertIn(hashlib.sha256(WEIGHTS).hexdigest(), result.stderr.splitlines()[-1])
+        self.assertFalse((self.folder / "blobs" / f"{self.hub.etag('model.safetensors')}.incomplete").exists())
+        self.assert_nothing_linked()
+        self.assert_pulled(self.pull())
+
+    def test_lying_sizes(self):
+        for wrong in (WEIGHTS + b"x", WEIGHTS[:-1], b""):
+            self.hub.faults.contents = {"model.safetensors": [wrong, wrong]}
+            result = self.pull()
+            self.assertEqual(result.returncode, 1)
+            self.assertIn(f"it has {len(wrong)} bytes where the hub's list says {len(WEIGHTS)}", result.stderr)
+            self.assert_no_lies()
+        self.assert_pulled(self.pull())
+
+    def test_what_was_left_is_no_part_of_the_file(self):
+        blobs = self.folder / "blobs"
+        blobs.mkdir(parents=True)
+        (blobs / f"{self.hub.etag('model.safetensors')}.incomplete").write_bytes(b"x" * 1000)
+        (blobs / f"{self.hub.etag('config.json')}.incomplete").write_bytes(b"x" * 1000)
+        result = self.pull()
+        self.assert_pulled(result)
+        self.assertIn("model.safetensors: its SHA-256 is", result.stderr)
+
+
+class Interrupted(PullTest):
+    HELD = 150_000
+
+    def setUp(self):
+        super().setUp()
+        self.event = threading.Event()
+        self.addCleanup(self.event.set)
+        self.hub.faults.hold = {"model.safetensors": (self.HELD, self.event)}
+        self.incomplete = self.folder / "blobs" / f"{self.hub.etag('model.safetensors')}.incomplete"
+
+    def wait_until_held(self, process):
+        """Until all that the server gives has come."""
+        done = lambda: self.incomplete.exists() and self.incomplete.stat().st_size == self.HELD
+        for _ in range(TIMEOUT_S * 50):
+            if done():
+                return
+            self.assertIsNone(process.poll(), "it ended too early")
+            threading.Event().wait(0.02)
+        self.fail("nothing came")
+
+    def assert_goes_on(self):
+        self.event.set()
+        self.hub.requests.clear()
+        self.assert_pulled(self.pull())
+        (storage,) = [request for request in self.hub.requests if request.server == "storage"]
+        self.assertEqual(storage.headers["Range"], f"bytes={self.HELD}-")
+
+    def test_ctrl_c(self):
+        process = self.start()
+        self.wait_until_held(process)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 130, stderr)
+        self.assertIn("goes on where it stopped", stderr)
+        self.assert_nothing_linked()
+        self.assert_goes_on()
+
+    def test_kill(self):
+        process = self.start()
+        self.wait_until_held(process)
+        process.kill()
+        process.communicate(timeout=TIMEOUT_S)
+        self.assert_nothing_linked()
+        missing = run("generate", "org/name", "-p", "x", env=self.environment())
+        self.assert_error(missing, 1, "quire pull org/name")
+        self.assert_goes_on()
+
+    def test_killed_at_any_moment(self):
+        self.event.set()
+        self.hub.faults.chunk = (30_000, 0.002)
+        numbers = random.Random(3)
+        for _ in range(15):
+            process = self.start()
+            threading.Event().wait(numbers.random() * 0.08)
+            process.kill()
+            process.communicate(timeout=TIMEOUT_S)
+            self.assert_no_lies()
+        self.hub.faults.chunk = None
+        self.assert_pulled(self.pull())
+
+    def test_a_silent_connection_is_cut(self):
+        self.addCleanup(self.event.set)
+        self.hub.faults.hold = {"model.safetensors": (self.HELD, self.event)}
+        process = subprocess.Popen([BINARY, "pull", "org/name"], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                   encoding="utf-8", env=os.environ | self.environment(HF_HUB_DOWNLOAD_TIMEOUT="2"))
+        for line in process.stderr:
+            if "the connection broke" in line:
+                break
+        self.hub.faults.hold = {}
+        process.communicate(timeout=TIMEOUT_S)
+        self.assertEqual(process.returncode, 0)
+        self.assert_cache()
+
+
+if __name__ == "__main__":
+    unittest.main()
