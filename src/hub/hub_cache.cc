@@ -56,7 +56,8 @@ bool is_same_file(int fd, const fs::path& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-// Writes a small file so that it is there whole or not at all. `temporary` lies on the same disk.
+// Writes a small file so that it is there whole or not at all. `temporary` lies on the same disk,
+// and is nobody else's meanwhile.
 void write_whole(const fs::path& path, const fs::path& temporary, std::string_view text) {
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -167,9 +168,6 @@ bool HubCache::has_ref(const std::string& revision, const std::string& commit) c
 void HubCache::prepare() const {
   for (const char* name : {"blobs", "snapshots", "refs"}) make_folders(folder_ / name);
   make_folders(locks_);
-  std::error_code error;
-  const fs::path tag = root_ / "CACHEDIR.TAG";
-  if (!fs::exists(tag, error)) write_whole(tag, folder_ / "tag.incomplete", kCacheTag);
 }
 
 int64_t HubCache::free_bytes() const {
@@ -208,6 +206,9 @@ bool HubCache::publish(const std::string& revision, const std::string& commit,
     }
   }
   sync_folder(folder_ / "snapshots");
+  std::error_code error;
+  const fs::path tag = root_ / "CACHEDIR.TAG";
+  if (!fs::exists(tag, error)) write_whole(tag, folder_ / "tag.incomplete", kCacheTag);
   write_ref(revision, commit);
   return true;
 }

@@ -265,8 +265,8 @@ class Refused(PullTest):
             self.hub.redirect_to = target
             self.assert_error_after_lines(self.pull(), fragment)
         self.hub.redirect_to = None
-        loop = {"Location": f"{self.hub.url}/org/name/resolve/{COMMIT}/config.json"}
-        self.hub.faults.answers["config.json"] = [(302, loop)] * 20
+        loop = {"Location": f"{self.hub.url}/org/name/resolve/{COMMIT}/model.safetensors"}
+        self.hub.faults.answers["model.safetensors"] = [(302, loop)] * 20
         self.assert_error_after_lines(self.pull(), "more than 10 redirects")
 
     def test_hostile_names(self):

@@ -7,7 +7,7 @@ import unittest
 from support import CliTest, run
 
 COMMANDS = [["generate"], ["chat"], ["tokenize"], ["bench"], ["bench", "throughput"], ["bench", "latency"],
-            ["plan"], ["inspect"], ["completion"]]
+            ["plan"], ["inspect"], ["pull"], ["completion"]]
 
 
 class Usage(CliTest):
