@@ -165,13 +165,24 @@ std::size_t Connection::parse(std::string_view bytes) {
       fail(parser_->failure());
       break;
     default:
-      set_read_deadline();
-      if (parser_->stage() == RequestParser::Stage::kBody && parser_->expects_continue() &&
-          !continue_sent_) {
-        write_continue();
-      }
+      on_partial_request();
   }
   return used;
+}
+
+void Connection::on_partial_request() {
+  set_read_deadline();
+  if (parser_->stage() != RequestParser::Stage::kBody) return;
+  count_received(parser_->body_bytes());
+  if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
+    return fail({503, "The server is receiving as many request bodies as it takes; try later."});
+  }
+  if (parser_->expects_continue() && !continue_sent_) write_continue();
+}
+
+void Connection::count_received(std::size_t bytes) {
+  server_->receiving_bytes += bytes - counted_bytes_;  // modulo 2^64: it may be fewer
+  counted_bytes_ = bytes;
 }
 
 // Each stage has so much time in all, not from byte to byte.
@@ -188,6 +199,7 @@ void Connection::set_read_deadline() {
 
 void Connection::handle_request() {
   read_deadline_ = Clock::time_point::max();
+  count_received(0);
   Request request = parser_->take();
   request.remote = remote_;
   request.tls = tls_;
@@ -227,8 +239,10 @@ void Connection::fail(const ParseFailure& failure) {
   state_ = State::kFailing;
   read_deadline_ = Clock::time_point::max();
   drop_input();
+  count_received(0);
   const Response response = server_->error_response(failure.status, failure.message);
   failure_ = response_head(response, {.keep_alive = false}, Framing::kLength) + response.body;
+  parser_.reset();  // and what it has of the body
   if (!writing_) write_failure();
 }
 
@@ -307,6 +321,7 @@ void Connection::close() {
   state_ = State::kClosed;
   read_deadline_ = write_deadline_ = Clock::time_point::max();
   close_socket();
+  count_received(0);
   --server_->open_connections;
   loop_->remove(*this);
   const std::shared_ptr<Answer> answer = std::exchange(answer_, nullptr);

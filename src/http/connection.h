@@ -78,6 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void parse_kept();
   void drop_input();
   std::size_t parse(std::string_view bytes);
+  void on_partial_request();
+  void count_received(std::size_t bytes);
   void set_read_deadline();
   void handle_request();
   void next_request();
@@ -101,6 +103,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string input_;  // received, not yet used: [input_begin_, size)
   std::size_t input_begin_ = 0;
   std::unique_ptr<RequestParser> parser_;
+  std::size_t counted_bytes_ = 0;  // of the body, in ServerContext::receiving_bytes
   bool continue_sent_ = false;
   bool input_closed_ = false;
 

@@ -4,7 +4,9 @@
 // finish().
 //
 // Thread safety: every method from any thread. Callbacks run on the connection's I/O thread, one at
-// a time, and never inside a call of the one who set them.
+// a time, and never inside a call of the one who set them. A callback that throws ends its
+// connection. An exchange may outlive its server: what is written then goes nowhere, and no
+// callback comes.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -16,7 +18,9 @@ namespace quire::http {
 
 class Exchange {
  public:
-  virtual ~Exchange() = default;  // unanswered: the client gets a 500
+  // Unanswered: the client gets a 500. In the middle of a stream: the connection is cut off without
+  // the end of the chunks, so that the client can tell.
+  virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
   // Takes the body out of the request, to save a copy.
@@ -25,7 +29,9 @@ class Exchange {
   // The whole answer. After it, or after begin_stream(), a second answer is a programmer's error.
   virtual void respond(Response response) = 0;
 
-  // Sends the head of a chunked answer; its body follows by write().
+  // Sends the head of a chunked answer; its body follows by write(). HTTP/1.0 knows no chunks: the
+  // body ends with the connection. For HEAD, and a status without a body, what is written is
+  // dropped.
   virtual void begin_stream(Response head) = 0;
   // Queues a piece of the body. Pieces that wait while a write is under way go out together. After
   // the client has gone: no effect.

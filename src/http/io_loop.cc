@@ -42,8 +42,8 @@ void IoLoop::finish() {
   });
 }
 
-bool IoLoop::in_this_thread() const {
-  return const_cast<boost::asio::io_context&>(context_).get_executor().running_in_this_thread();
+bool IoLoop::in_this_thread() {
+  return context_.get_executor().running_in_this_thread();
 }
 
 void IoLoop::post(std::function<void()> task) {

@@ -34,7 +34,7 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   void run();
   void finish();
 
-  bool in_this_thread() const;
+  bool in_this_thread();
   // Runs `task` on the thread, never inside this call; drops it after run() has returned.
   void post(std::function<void()> task);
   // Lets the answer's connection send what is queued: at once on the I/O thread, else soon; however

@@ -93,6 +93,22 @@ TEST(HttpLimits, RefusesABadChunkBehindAContinue) {
   EXPECT_EQ(client.response().status, 400);
 }
 
+TEST(HttpLimits, BoundsAllBodiesTogether) {
+  Config config = test_config();
+  config.limits.max_receiving_bytes = 1000;
+  TestServer server({}, config);
+  TestClient kept(server.port());
+  for (int i = 0; i < 5; ++i) {
+    const std::string head = std::string(kHead) + "Content-Length: 2000\r\n\r\n";
+    EXPECT_EQ(refused(server.port(), head + std::string(1500, 'x')).status, 503);
+    // What was counted is counted no more.
+    ASSERT_TRUE(kept.send(std::string(kHead) + "Content-Length: 900\r\n\r\n"));
+    ASSERT_TRUE(kept.send(std::string(500, 'x')));
+    ASSERT_TRUE(kept.send(std::string(400, 'x')));
+    EXPECT_EQ(kept.response().status, 200);
+  }
+}
+
 TEST(HttpLimits, TimesOutSlowRequests) {
   Config config = test_config();
   config.limits.header_timeout = milliseconds(50);

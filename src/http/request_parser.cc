@@ -297,6 +297,9 @@ bool RequestParser::keep_alive() const {
 bool RequestParser::http_1_0() const {
   return impl_->version_ < 11;
 }
+std::size_t RequestParser::body_bytes() const {
+  return impl_->request_.body.size();
+}
 
 Request RequestParser::take() {
   check(impl_->stage_ == Stage::kComplete, "a request is taken before it is complete");

@@ -46,6 +46,9 @@ class RequestParser {
   bool keep_alive() const;        // what the client's version and its Connection header say
   bool http_1_0() const;
 
+  // Of the body, so far.
+  std::size_t body_bytes() const;
+
   // At Stage::kComplete, once. Without `remote` and `tls`, which the bytes do not say.
   Request take();
 

@@ -84,6 +84,9 @@ Server::Impl::Impl(Config config, Handler handler)
 
 // Each loop ends once its connections have: nothing is left in them that could outlive the server.
 Server::Impl::~Impl() {
+  for (const auto& loop : loops_) {
+    check(!loop->in_this_thread(), "an HTTP server is destroyed on its own thread");
+  }
   close();
   for (const auto& loop : loops_) loop->finish();
   if (threads_.empty()) {

@@ -33,7 +33,7 @@ struct Config {
   std::function<Response(int status, const std::string& message)> error_response{};
 };
 
-// Called on an I/O thread for each request; must not block. Must not throw.
+// Called on an I/O thread for each request; must not block. If it throws, its request gets a 500.
 using Handler = std::function<void(std::shared_ptr<Exchange>)>;
 
 struct Stats {
@@ -50,7 +50,7 @@ class Server {
   // Binds and listens, but accepts nothing before start(). Throws Error: the port is taken, the
   // host unknown, a certificate unreadable or not matching its key.
   Server(Config config, Handler handler);
-  // close(), then waits for the I/O threads.
+  // close(), then waits for the I/O threads. Not to be called on one of them.
   ~Server();
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
@@ -61,11 +61,12 @@ class Server {
   // New connections are refused, idle ones closed; answers under way go on, with
   // "Connection: close". Returns at once.
   void stop_accepting();
-  // Exchanges that are not answered yet.
+  // Requests whose answer the system has not taken whole yet, and whose client has not gone.
   int64_t num_active() const;
   // Cuts every connection off. Returns at once.
   void close();
-  // Runs `task` on an I/O thread, after this call returns.
+  // Runs `task` on the first I/O thread, never inside this call. Where that is the only one, every
+  // write() of the task goes straight to its socket. Must not throw.
   void post(std::function<void()> task);
   Stats stats() const;
 
