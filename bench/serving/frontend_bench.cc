@@ -3,8 +3,10 @@
 //
 //   frontend_bench [STREAMS [TOKENS]]      64 streams of 20,000 tokens each by default
 //
-// Prints the tokens and events a second of CPU time of the I/O thread, and what the server adds to
-// the time to the first token. The clients run on a thread of their own; both need a core.
+// Prints the tokens a second of CPU time of the I/O thread: with one token an event, the least that
+// it may carry, and with an engine that does not wait, whose tokens share events. Then what the
+// server adds to the time to the first token. The clients run on a thread of their own; both need a
+// core.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -169,8 +171,8 @@ Counts read_all(std::vector<std::unique_ptr<Client>> clients) {
   return counts;
 }
 
-void measure_throughput(int64_t num_streams, int64_t num_tokens) {
-  MockEngine engine;
+void measure_throughput(MockEngine::Pace pace, int64_t num_streams, int64_t num_tokens) {
+  MockEngine engine(" word", pace);
   FrontEnd front(engine);
   const double cpu_before = front.io_cpu_s();
   const Clock::time_point begin = Clock::now();
@@ -182,8 +184,10 @@ void measure_throughput(int64_t num_streams, int64_t num_tokens) {
   const double elapsed = seconds_since(begin);
   const double cpu = front.io_cpu_s() - cpu_before;
   const auto tokens = static_cast<double>(num_streams * num_tokens);
-  fmt::print("streams {}  tokens {}  (seen whole by the clients: {:.2f} %)\n", num_streams,
-             num_streams * num_tokens, 100 * static_cast<double>(counts.tokens) / tokens);
+  fmt::print(
+      "{}: streams {}, tokens {} (seen whole by the clients: {:.2f} %)\n",
+      pace == MockEngine::Pace::kLockstep ? "one token an event" : "an engine that does not wait",
+      num_streams, num_streams * num_tokens, 100 * static_cast<double>(counts.tokens) / tokens);
   fmt::print("tokens/s of wall time          {:>12.0f}\n", tokens / elapsed);
   fmt::print("tokens/s a core of the server  {:>12.0f}\n", tokens / cpu);
   fmt::print("events/s a core of the server  {:>12.0f}\n",
@@ -227,7 +231,9 @@ int main(int argc, char** argv) {
   const int64_t num_streams = argc > 1 ? std::atoll(argv[1]) : 64;
   const int64_t num_tokens = argc > 2 ? std::atoll(argv[2]) : 20'000;
   try {
-    quire::server::measure_throughput(num_streams, num_tokens);
+    using quire::server::MockEngine;
+    quire::server::measure_throughput(MockEngine::Pace::kLockstep, num_streams, num_tokens / 10);
+    quire::server::measure_throughput(MockEngine::Pace::kFree, num_streams, num_tokens);
     quire::server::measure_first_token(2000);
   } catch (const quire::Error& error) {
     fmt::print(stderr, "frontend_bench: {}\n", error.what());

@@ -89,6 +89,7 @@ TEST(FairQueue, ServiceOfWaitingClientsStaysLevel) {
       const std::string name = "client " + std::to_string(i);
       got[name] = 0;
       queue.push(name, 0, name);
+      queue.push(name, 0, name);
     }
     for (int i = 0; i < 500; ++i) {
       const std::string name = queue.pop();

@@ -3,7 +3,6 @@
 // tests and measurements of the front end.
 //
 // Thread safety: as EnginePort.
-#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -19,8 +18,12 @@ namespace quire::server {
 
 class MockEngine : public EnginePort {
  public:
-  // `token_text` is what every token says. A step takes `step_s` at least.
-  explicit MockEngine(std::string token_text = " word", double step_s = 0);
+  enum class Pace {
+    kFree,      // as fast as it can: what is not fetched in time comes as one output
+    kLockstep,  // a request gets its next token when the last was fetched: one an output
+  };
+  // `token_text` is what every token says.
+  explicit MockEngine(std::string token_text = " word", Pace pace = Pace::kFree);
   ~MockEngine() override;
   MockEngine(const MockEngine&) = delete;
   MockEngine& operator=(const MockEngine&) = delete;
@@ -30,6 +33,8 @@ class MockEngine : public EnginePort {
                                        std::function<void()> on_ready) override;
   EngineStats stats() const override;
 
+  // Makes it stand still, or go on.
+  void hold(bool held);
   // From now on nothing is served: sources throw EngineFailure.
   void fail();
 
@@ -40,11 +45,12 @@ class MockEngine : public EnginePort {
   void step();
 
   const std::string token_text_;
-  const double step_s_;
+  const Pace pace_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::shared_ptr<Stream>> streams_;
   EngineStats stats_;
+  bool held_ = false;
   bool failed_ = false;
   bool closed_ = false;
   std::thread thread_;
@@ -63,8 +69,9 @@ struct MockEngine::Stream {
   std::function<void()> on_ready;
 
   // Adds a token to each output, and says whether the reader had nothing before.
-  bool advance(const std::string& token_text) {
+  bool advance(const std::string& token_text, Pace pace) {
     const std::lock_guard lock(mutex);
+    if (has_pending && pace == Pace::kLockstep && !cancelled) return false;
     if (!has_pending) {
       pending.outputs.resize(n);
       for (size_t i = 0; i < n; ++i) pending.outputs[i].index = static_cast<int>(i);
@@ -103,8 +110,8 @@ class MockEngine::Source : public OutputSource {
   std::shared_ptr<Stream> stream_;
 };
 
-inline MockEngine::MockEngine(std::string token_text, double step_s)
-    : token_text_(std::move(token_text)), step_s_(step_s), thread_([this] { run(); }) {}
+inline MockEngine::MockEngine(std::string token_text, Pace pace)
+    : token_text_(std::move(token_text)), pace_(pace), thread_([this] { run(); }) {}
 
 inline MockEngine::~MockEngine() {
   {
@@ -140,6 +147,14 @@ inline EngineStats MockEngine::stats() const {
   return stats;
 }
 
+inline void MockEngine::hold(bool held) {
+  {
+    const std::lock_guard lock(mutex_);
+    held_ = held;
+  }
+  wake_.notify_all();
+}
+
 inline void MockEngine::fail() {
   std::vector<std::shared_ptr<Stream>> streams;
   {
@@ -159,11 +174,11 @@ inline void MockEngine::fail() {
 inline void MockEngine::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    wake_.wait(lock, [this] { return closed_ || !streams_.empty(); });
+    wake_.wait(lock, [this] { return closed_ || (!held_ && !streams_.empty()); });
     if (closed_) return;
     lock.unlock();
     step();
-    if (step_s_ > 0) std::this_thread::sleep_for(std::chrono::duration<double>(step_s_));
+    if (pace_ == Pace::kLockstep) std::this_thread::yield();  // to who fetches
     lock.lock();
   }
 }
@@ -177,7 +192,7 @@ inline void MockEngine::step() {
   int64_t num_tokens = 0;
   for (const auto& stream : streams) {
     num_tokens += static_cast<int64_t>(stream->n);
-    if (stream->advance(token_text_)) stream->on_ready();
+    if (stream->advance(token_text_, pace_)) stream->on_ready();
   }
   const std::lock_guard lock(mutex_);
   std::erase_if(streams_, [](const auto& stream) { return stream->finished; });

@@ -7,6 +7,7 @@
 
 #include <chrono>
 #include <condition_variable>
+#include <cstdio>
 #include <deque>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -107,6 +108,7 @@ class ServiceTest : public testing::Test {
   }
   void TearDown() override {
     if (!service_) return;
+    engine_.hold(false);
     service_->cut_short();
     EXPECT_TRUE(loop_.run_until([this] { return service_->num_generations() == 0; }));
   }
@@ -154,8 +156,10 @@ class ServiceTest : public testing::Test {
   }
 
   IoLoop loop_;
-  MockEngine engine_{"x"};
-  AccessLog log_{{.fd = -1}};
+  MockEngine engine_{"x"};  // free
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> nowhere_{std::fopen("/dev/null", "w"),
+                                                           std::fclose};
+  AccessLog log_{{.fd = fileno(nowhere_.get())}};
   ServiceConfig config_;
   ModelInfo model_;
   std::unique_ptr<Service> service_;
@@ -205,10 +209,10 @@ TEST_F(ServiceTest, RefusesWithOpenAIsErrors) {
 }
 
 TEST_F(ServiceTest, QueuesAndThenRefuses) {
+  engine_.hold(true);
   const auto first = complete(kEndless);
   const auto second = complete(kEndless);
   ASSERT_TRUE(loop_.run_until([&] { return first->response && second->response; }));
-  first->buffered_bytes = second->buffered_bytes = 1 << 20;  // nobody reads: they stay
   const auto third = complete(R"(, "max_tokens": 1)");
   const auto fourth = complete(R"(, "max_tokens": 1)");
   const auto fifth = complete(R"(, "max_tokens": 1)");
@@ -221,6 +225,7 @@ TEST_F(ServiceTest, QueuesAndThenRefuses) {
   EXPECT_FALSE(third->complete);
   first->disconnect();
   second->disconnect();
+  engine_.hold(false);
   finish(*third);
   finish(*fourth);
   EXPECT_EQ(third->response->status, 200);
@@ -232,15 +237,16 @@ TEST_F(ServiceTest, AClientThatGoesIsForgottenInEveryState) {
   preparing->disconnect();
   EXPECT_EQ(service().num_generations(), 0u);
 
+  engine_.hold(true);
   const auto running = complete(kEndless);
   const auto also_running = complete(kEndless);
   ASSERT_TRUE(loop_.run_until([&] { return running->response && also_running->response; }));
-  running->buffered_bytes = also_running->buffered_bytes = 1 << 20;
   const auto queued = complete(kEndless);
   ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 3; }));
   queued->disconnect();
   running->disconnect();
   also_running->disconnect();
+  engine_.hold(false);
   ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 0; }));
   wait_until_engine_idle();
   EXPECT_FALSE(queued->response);
@@ -267,19 +273,50 @@ TEST_F(ServiceTest, ASlowReaderIsWaitedForAndLosesNothing) {
 }
 
 TEST_F(ServiceTest, ADeadlineEndsItWithWhatItHas) {
+  engine_.hold(true);
   const auto exchange = complete(R"(, "max_tokens": 990, "timeout": 0.05)");
-  exchange->buffered_bytes = 1 << 20;
+  const auto sent = std::chrono::steady_clock::now();
+  ASSERT_TRUE(loop_.run_until([&] {
+    loop_.post([] {});
+    return std::chrono::steady_clock::now() > sent + std::chrono::milliseconds(300);
+  }));
+  engine_.hold(false);  // it gets no token more
   finish(*exchange);
   EXPECT_EQ(exchange->response->status, 200);
+  const auto choice = body_of(*exchange)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "length");
+  EXPECT_EQ(choice["stop_reason"], "timeout");
+  EXPECT_LT(choice["text"].get<std::string>().size(), 990u);
+}
+
+TEST_F(ServiceTest, ADeadlineInTheQueueIsARefusal) {
+  engine_.hold(true);
+  const auto first = complete(kEndless);
+  const auto second = complete(kEndless);
+  const auto queued = complete(R"(, "timeout": 0.05)");
+  finish(*queued);
+  EXPECT_EQ(queued->response->status, 429);
+  engine_.hold(false);
+}
+
+TEST_F(ServiceTest, WhoWaitsTooLongIsRefused) {
+  config_.max_queue_time_s = 0.05;
+  engine_.hold(true);
+  const auto first = complete(kEndless);
+  const auto second = complete(kEndless);
+  const auto queued = complete("");
+  finish(*queued);
+  EXPECT_EQ(queued->response->status, 429);
+  EXPECT_THAT(queued->response->body, HasSubstr("--max-queue-time"));
+  engine_.hold(false);
+  finish(*first);
 }
 
 TEST_F(ServiceTest, AFailedEngineFailsItsRequestsAndIsReported) {
+  engine_.hold(true);
   const auto stream = complete(kEndless);
   ASSERT_TRUE(loop_.run_until([&] { return stream->response.has_value(); }));
-  stream->buffered_bytes = 1 << 20;
   engine_.fail();
-  stream->buffered_bytes = 0;
-  if (stream->drained) stream->drained();
   finish(*stream);
   EXPECT_THAT(stream->written, HasSubstr("\"error\""));
   EXPECT_FALSE(engine_error_.empty());
@@ -290,20 +327,24 @@ TEST_F(ServiceTest, AFailedEngineFailsItsRequestsAndIsReported) {
 }
 
 TEST_F(ServiceTest, ShuttingDownFinishesWhatItAccepted) {
+  engine_.hold(true);
   const auto accepted = complete(R"(, "max_tokens": 500)");
   service().begin_shutdown();
   const auto late = complete("");
   EXPECT_EQ(late->response->status, 503);
   EXPECT_EQ(call("GET", "/ready")->response->status, 503);
   EXPECT_EQ(call("GET", "/health")->response->status, 200);
+  engine_.hold(false);
   finish(*accepted);
   EXPECT_EQ(accepted->response->status, 200);
 }
 
 TEST_F(ServiceTest, CutShortEndsWithWhatThereIs) {
+  engine_.hold(true);
   const auto stream = complete(kEndless);
   ASSERT_TRUE(loop_.run_until([&] { return stream->response.has_value(); }));
   service().cut_short();
+  engine_.hold(false);
   finish(*stream);
   EXPECT_THAT(stream->written, EndsWith("data: [DONE]\n\n"));
 }
