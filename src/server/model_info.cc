@@ -18,6 +18,7 @@ Json model_object(const ModelInfo& model, std::string_view name) {
   object["root"] = model.root.empty() ? model.id : model.root;
   object["parent"] = nullptr;
   object["max_model_len"] = model.max_model_len;
+  object["vocab_size"] = model.vocab_size;  // for clients that send token ids
   return object;
 }
 

@@ -98,6 +98,7 @@ TEST(Models, AreListedByEachName) {
   ASSERT_EQ(list["data"].size(), 2u);
   EXPECT_EQ(list["data"][0]["id"], "lexicon");
   EXPECT_EQ(list["data"][0]["max_model_len"], 2048);
+  EXPECT_EQ(list["data"][0]["vocab_size"], 8192);
   EXPECT_EQ(list["data"][1]["id"], "gpt-4");
   EXPECT_EQ(refusal([] { model_body(test_model(), "other"); }),
             "404 model: The model 'other' does not exist.");

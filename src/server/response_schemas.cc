@@ -210,7 +210,8 @@ constexpr const char* kOtherResponses = R"json({
       "owned_by": {"type": "string"},
       "root": {"type": "string"},
       "parent": {"type": ["string", "null"]},
-      "max_model_len": {"type": "integer", "minimum": 1}
+      "max_model_len": {"type": "integer", "minimum": 1},
+      "vocab_size": {"type": "integer", "minimum": 1}
     }
   },
   "ModelList": {
