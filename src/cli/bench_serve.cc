@@ -7,6 +7,7 @@
 #include <fstream>
 #include <optional>
 #include <ostream>
+#include <utility>
 
 #include "base/progress.h"
 #include "cli/bench_serve_report.h"
@@ -73,6 +74,11 @@ class BenchServeCommand : public Command {
   int run(Terminal& terminal) override;
 
  private:
+  struct Requests {
+    std::vector<LoadRequest> measured;
+    std::vector<LoadRequest> warmup;
+  };
+
   void add_server_options();
   void add_workload_options();
   void add_load_options();
@@ -85,6 +91,8 @@ class BenchServeCommand : public Command {
   RequestFields request_fields(const std::string& model) const;
   std::vector<LoadRequest> random_requests(int64_t count, uint64_t seed, RandomPrompts kind,
                                            const loadgen::ServedModel& model) const;
+  Requests make_requests(const loadgen::HttpOptions& http, const loadgen::ServedModel& model,
+                         Terminal& terminal) const;
   LoadReport run_with_progress(const std::vector<LoadRequest>& requests,
                                const loadgen::LoadOptions& options, const char* label) const;
   void warm_up(const std::vector<LoadRequest>& requests, loadgen::LoadOptions options) const;
@@ -293,35 +301,42 @@ void BenchServeCommand::save(const Json& json) const {
   if (!file) throw Error(fmt::format("cannot write {}", result_file_));
 }
 
+BenchServeCommand::Requests BenchServeCommand::make_requests(const loadgen::HttpOptions& http,
+                                                             const loadgen::ServedModel& model,
+                                                             Terminal& terminal) const {
+  if (!dataset_.empty()) {
+    std::vector<LoadRequest> lines = read_dataset_file(dataset_, request_fields(model.id));
+    std::vector<LoadRequest> warmup;
+    if (num_warmups_) warmup = lines;
+    return {.measured = std::move(lines), .warmup = std::move(warmup)};
+  }
+  RandomPrompts kind = RandomPrompts::kTokenIds;
+  if (endpoint_ != kChatPath && !loadgen::takes_token_ids(http, model.id)) {
+    kind = RandomPrompts::kText;
+    terminal.err << "The server takes no token ids: prompts are common words instead.\n";
+  }
+  const uint64_t seed = load_.schedule.seed;
+  return {.measured = random_requests(num_prompts_.value_or(kDefaultNumPrompts), seed, kind, model),
+          // Others, so that the measured ones are not in a prefix cache already.
+          .warmup = random_requests(num_warmups_.value_or(0), seed + 1, kind, model)};
+}
+
 int BenchServeCommand::run(Terminal& terminal) {
   check_options();
-  const Interrupts interrupts;
   loadgen::HttpOptions http = http_;
   http.base_url = loadgen::checked_base_url(http_.base_url);
   if (http.api_key.empty()) {
     if (const char* key = std::getenv("OPENAI_API_KEY")) http.api_key = key;
   }
   const loadgen::ServedModel model = loadgen::find_served_model(http, model_);
+  const auto [requests, warmups] = make_requests(http, model, terminal);
 
+  // Until here an interrupt ends the process as any other.
+  const Interrupts interrupts;
   loadgen::LoadOptions options = load_;
   options.http = http;
   options.stop_fd = interrupts.fd();
-  std::vector<LoadRequest> requests;
-  if (dataset_.empty()) {
-    RandomPrompts kind = RandomPrompts::kTokenIds;
-    if (endpoint_ != kChatPath && !loadgen::takes_token_ids(http, model.id)) {
-      kind = RandomPrompts::kText;
-      terminal.err << "The server takes no token ids: prompts are common words instead.\n";
-    }
-    const int64_t count = num_prompts_.value_or(kDefaultNumPrompts);
-    if (num_warmups_) {
-      warm_up(random_requests(*num_warmups_, options.schedule.seed + 1, kind, model), options);
-    }
-    requests = random_requests(count, options.schedule.seed, kind, model);
-  } else {
-    requests = read_dataset_file(dataset_, request_fields(model.id));
-    if (num_warmups_) warm_up(requests, options);
-  }
+  if (num_warmups_) warm_up(warmups, options);
   const int64_t num_prompts = num_prompts_.value_or(static_cast<int64_t>(requests.size()));
   if (std::isinf(options.schedule.duration_s)) options.schedule.num_requests = num_prompts;
 

@@ -173,8 +173,7 @@ class LoadRun {
     next_progress_s_ = now_s + kProgressInterval;
     on_progress_({.measurements = report_.measurements,
                   .num_running = dispatcher_.num_running(),
-                  .elapsed_s = now_s,
-                  .all_sent = !dispatcher_.next_time(now_s)});
+                  .elapsed_s = now_s});
   }
 
   const std::vector<LoadRequest>& requests_;

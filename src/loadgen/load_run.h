@@ -30,7 +30,6 @@ struct LoadProgress {
   const Measurements& measurements;
   int64_t num_running;
   double elapsed_s;
-  bool all_sent;
 };
 
 // Sends `requests` in turn, from the first again after the last, until the schedule ends. Calls

@@ -10,6 +10,7 @@ import time
 import unittest
 
 from mock_openai import MockServer, answer, event, text_event, usage_event
+from server_support import serving
 from support import BINARY, SOURCE_DIR, CliTest, run
 
 SMALL = ("--input-len", "4:8", "--output-len", "3:6")
@@ -437,6 +438,38 @@ class Faults(BenchServeTest):
         self.assert_error(run("bench", "serve", "--base-url", "ftp://x"), 1, "ftp://x")
         with MockServer() as server:
             self.assert_error(self.bench(server, "--extra-body", "[1]"), 1, "--extra-body")
+
+
+class OfQuire(BenchServeTest):
+    """Against `quire serve` with the bundled model."""
+
+    def test_does_the_work_of_bench_throughput(self):
+        with serving() as server:
+            result = run("bench", "serve", "--base-url", server.address, "--num-prompts", "24", "--input-len", "8:32",
+                         "--output-len", "4:16", "--max-concurrency", "8", "--json")
+        figures = self.figures(result)
+        self.assertEqual(result.stderr, "")
+        of_throughput = run("bench", "throughput", "--num-seqs", "24", "--input-len", "8:32", "--output-len", "4:16",
+                            "--json")
+        expected = self.figures(of_throughput)
+        self.assertEqual((figures["completed"], figures["model_id"]), (24, "lexicon"))
+        self.assertEqual(figures["total_input_tokens"], expected["prompt_tokens"])
+        self.assertEqual(figures["total_output_tokens"], expected["output_tokens"])
+        self.assertEqual(figures["output_tokens_counted_by"], "server")
+
+    def test_every_stream_is_what_generate_says(self):
+        prompts = [{"messages": [{"role": "user", "content": f"define {word}"}]} for word in
+                   ("apple", "river", "candid", "run", "quire")]
+        path = self.dataset(*prompts)
+        generated = run("generate", "--prompt-file", path, "--temperature", "0", "--max-tokens", "24", "--json")
+        self.assert_ok(generated)
+        texts = [json.loads(line)["text"] for line in generated.stdout.splitlines()]
+        path = self.dataset(*({**prompt, "expected": text} for prompt, text in zip(prompts, texts)))
+        with serving() as server:
+            figures = self.figures(run(
+                "bench", "serve", "--base-url", server.address, "--dataset", path, "--temperature", "0", "--max-tokens",
+                "24", "--num-prompts", "60", "--max-concurrency", "20", "--expect-identical", "--json"))
+        self.assertEqual((figures["completed"], figures["mismatched"]), (60, 0))
 
 
 if __name__ == "__main__":
