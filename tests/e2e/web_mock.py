@@ -49,7 +49,8 @@ class Reply:
 
     def error(self, status, message, **headers):
         body = json.dumps({"error": {"message": message, "type": "error", "param": None, "code": status}}).encode()
-        self._handler.send(status, "application/json", body, {k.replace("_", "-"): v for k, v in headers.items()})
+        headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self._handler.send(status, body, {"Content-Type": "application/json", **headers})
 
     def raw(self, data):
         """Bytes of the event stream; False once the client has gone."""
@@ -94,10 +95,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def log_message(self, *_):
         pass
 
-    def send(self, status, content_type, body, headers=None):
+    def send(self, status, body, headers):
         self.send_response(status)
-        self.send_header("Content-Type", content_type)
-        for name, value in (headers or {}).items():
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         with contextlib.suppress(OSError):  # a page that was closed meanwhile
@@ -116,15 +116,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         own = mock.page(path)
         if own is not None:
             headers, body = own
-            self.send(200, headers.pop("Content-Type"), body, headers)
+            self.send(200, body, headers)
         elif self.refused():
             pass
         elif path == "/v1/models":
-            self.send(200, "application/json", json.dumps({"object": "list", "data": [{"id": mock.model}]}).encode())
+            models = json.dumps({"object": "list", "data": [{"id": mock.model}]}).encode()
+            self.send(200, models, {"Content-Type": "application/json"})
         elif path == "/metrics":
             mock.metrics_asked += 1
             text = mock.metrics() if callable(mock.metrics) else mock.metrics
-            self.send(200, "text/plain; version=0.0.4", text.encode())
+            self.send(200, text.encode(), {"Content-Type": "text/plain; version=0.0.4"})
         else:
             Reply(self).error(404, f"There is no {path}.")
 

@@ -58,7 +58,10 @@ def address_of(process, log):
 def served(path):
     try:
         with urllib.request.urlopen(shared["quire"].rstrip("/") + path, timeout=60) as response:
-            return dict(response.headers), response.read()
+            # The connection is the mock's.
+            headers = {name: value for name, value in response.headers.items()
+                       if name not in ("Connection", "Content-Length", "Date", "Server")}
+            return headers, response.read()
     except urllib.error.HTTPError as error:
         if error.code != 404:
             raise

@@ -124,7 +124,8 @@ export class Thread {
 export function welcome(model, ask) {
   const lexicon = /lexicon/i.test(model);
   const prompts = lexicon
-    ? ["What does serendipity mean?", "Use the word lucid in a sentence.", "What is the opposite of scarce?", "Define ephemeral"]
+    ? ["What does ephemeral mean?", "Use the word lucid in a sentence.", "What is the opposite of scarce?",
+      "Give me a synonym for brave."]
     : ["Explain how a bicycle stays upright.", "Write a haiku about rain on a tin roof.",
       "Show binary search in Python, with a test.", "Give me three ways to say no politely."];
   const note = lexicon ? "This model of 7 million parameters defines English words, and does little else." : "";
