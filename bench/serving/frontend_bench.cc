@@ -3,10 +3,10 @@
 //
 //   frontend_bench [STREAMS [TOKENS]]      64 streams of 20,000 tokens each by default
 //
-// Prints the tokens a second of CPU time of the I/O thread: with one token an event, the least that
-// it may carry, and with an engine that does not wait, whose tokens share events. Then what the
-// server adds to the time to the first token. The clients run on a thread of their own; both need a
-// core.
+// Prints the tokens a second of CPU time of the I/O thread: with an engine that waits until each
+// token was fetched (one token an event, the least that it may carry), and with engines that give
+// so many tokens a second, whether they are fetched or not. Then what the server adds to the time
+// to the first token. The clients run on a thread of their own; both need a core.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -171,8 +171,10 @@ Counts read_all(std::vector<std::unique_ptr<Client>> clients) {
   return counts;
 }
 
-void measure_throughput(MockEngine::Pace pace, int64_t num_streams, int64_t num_tokens) {
-  MockEngine engine(" word", pace);
+// `rate`: the engine's tokens a second; 0: it waits for each to be fetched.
+void measure_throughput(double rate, int64_t num_streams, int64_t num_tokens) {
+  MockEngine engine(" word", rate > 0 ? MockEngine::Pace::kFree : MockEngine::Pace::kLockstep,
+                    rate > 0 ? static_cast<double>(num_streams) / rate : 0);
   FrontEnd front(engine);
   const double cpu_before = front.io_cpu_s();
   const Clock::time_point begin = Clock::now();
@@ -184,10 +186,11 @@ void measure_throughput(MockEngine::Pace pace, int64_t num_streams, int64_t num_
   const double elapsed = seconds_since(begin);
   const double cpu = front.io_cpu_s() - cpu_before;
   const auto tokens = static_cast<double>(num_streams * num_tokens);
-  fmt::print(
-      "{}: streams {}, tokens {} (seen whole by the clients: {:.2f} %)\n",
-      pace == MockEngine::Pace::kLockstep ? "one token an event" : "an engine that does not wait",
-      num_streams, num_streams * num_tokens, 100 * static_cast<double>(counts.tokens) / tokens);
+  fmt::print("\n{} streams, {} tokens, the engine {} (the clients saw {:.2f} % of them)\n",
+             num_streams, num_streams * num_tokens,
+             rate > 0 ? fmt::format("gives {:.0f} tokens/s", rate) : "waits for each to be fetched",
+             100 * static_cast<double>(counts.tokens) / tokens);
+  fmt::print("busy share of the I/O thread   {:>12.2f}\n", cpu / elapsed);
   fmt::print("tokens/s of wall time          {:>12.0f}\n", tokens / elapsed);
   fmt::print("tokens/s a core of the server  {:>12.0f}\n", tokens / cpu);
   fmt::print("events/s a core of the server  {:>12.0f}\n",
@@ -231,9 +234,10 @@ int main(int argc, char** argv) {
   const int64_t num_streams = argc > 1 ? std::atoll(argv[1]) : 64;
   const int64_t num_tokens = argc > 2 ? std::atoll(argv[2]) : 20'000;
   try {
-    using quire::server::MockEngine;
-    quire::server::measure_throughput(MockEngine::Pace::kLockstep, num_streams, num_tokens / 10);
-    quire::server::measure_throughput(MockEngine::Pace::kFree, num_streams, num_tokens);
+    quire::server::measure_throughput(0, num_streams, num_tokens / 10);
+    for (const double rate : {100e3, 300e3, 600e3}) {
+      quire::server::measure_throughput(rate, num_streams, num_tokens);
+    }
     quire::server::measure_first_token(2000);
   } catch (const quire::Error& error) {
     fmt::print(stderr, "frontend_bench: {}\n", error.what());

@@ -3,6 +3,7 @@
 // tests and measurements of the front end.
 //
 // Thread safety: as EnginePort.
+#include <chrono>
 #include <condition_variable>
 #include <cstdint>
 #include <memory>
@@ -22,8 +23,9 @@ class MockEngine : public EnginePort {
     kFree,      // as fast as it can: what is not fetched in time comes as one output
     kLockstep,  // a request gets its next token when the last was fetched: one an output
   };
-  // `token_text` is what every token says.
-  explicit MockEngine(std::string token_text = " word", Pace pace = Pace::kFree);
+  // `token_text` is what every token says. Steps begin `step_s` after each other, or as soon as
+  // they can.
+  explicit MockEngine(std::string token_text = " word", Pace pace = Pace::kFree, double step_s = 0);
   ~MockEngine() override;
   MockEngine(const MockEngine&) = delete;
   MockEngine& operator=(const MockEngine&) = delete;
@@ -46,6 +48,7 @@ class MockEngine : public EnginePort {
 
   const std::string token_text_;
   const Pace pace_;
+  const std::chrono::duration<double> step_s_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::vector<std::shared_ptr<Stream>> streams_;
@@ -110,8 +113,11 @@ class MockEngine::Source : public OutputSource {
   std::shared_ptr<Stream> stream_;
 };
 
-inline MockEngine::MockEngine(std::string token_text, Pace pace)
-    : token_text_(std::move(token_text)), pace_(pace), thread_([this] { run(); }) {}
+inline MockEngine::MockEngine(std::string token_text, Pace pace, double step_s)
+    : token_text_(std::move(token_text)),
+      pace_(pace),
+      step_s_(step_s),
+      thread_([this] { run(); }) {}
 
 inline MockEngine::~MockEngine() {
   {
@@ -172,13 +178,17 @@ inline void MockEngine::fail() {
 }
 
 inline void MockEngine::run() {
+  auto next_step = std::chrono::steady_clock::now();
   std::unique_lock lock(mutex_);
   while (true) {
+    if (streams_.empty()) next_step = std::chrono::steady_clock::now();
     wake_.wait(lock, [this] { return closed_ || (!held_ && !streams_.empty()); });
     if (closed_) return;
     lock.unlock();
     step();
     if (pace_ == Pace::kLockstep) std::this_thread::yield();  // to who fetches
+    next_step += std::chrono::duration_cast<std::chrono::nanoseconds>(step_s_);
+    std::this_thread::sleep_until(next_step);
     lock.lock();
   }
 }
