@@ -2,17 +2,11 @@
 
 import contextlib
 import functools
-import re
-import subprocess
-import tempfile
 import threading
-import time
 import unittest
-import urllib.error
-import urllib.request
 
 import browser
-from support import BINARY
+from server_support import serving
 from web_mock import MockServer
 
 PROMPT = "#prompt"
@@ -24,52 +18,25 @@ shared = {}
 def set_up():
     """For setUpModule: starts both; skips the file where there is no browser."""
     if browser.find_chromium() is None:
+        print("The web page is not tested: no Chromium is installed.")
         raise unittest.SkipTest("no Chromium is installed")
     shared["browser"] = browser.Browser()
     unittest.addModuleCleanup(shared["browser"].close)
-    shared["quire"] = unittest.enterModuleContext(serve())
-
-
-@contextlib.contextmanager
-def serve(*arguments):
-    """The address of a `quire serve` with the bundled model."""
-    with tempfile.TemporaryFile("w+") as log:
-        process = subprocess.Popen([BINARY, "serve", "--port", "0", *arguments], stdin=subprocess.DEVNULL,
-                                   stdout=log, stderr=subprocess.STDOUT)
-        try:
-            yield address_of(process, log)
-        finally:
-            process.terminate()
-            process.wait()
-
-
-def address_of(process, log):
-    deadline = time.monotonic() + 300
-    while time.monotonic() < deadline and process.poll() is None:
-        log.seek(0)
-        if found := re.search(r"http://127\.0\.0\.1:\d+", log.read()):
-            return found[0] + "/"
-        time.sleep(0.02)
-    log.seek(0)
-    raise AssertionError(f"quire serve did not say where it listens: {log.read()}")
+    shared["quire"] = unittest.enterModuleContext(serving())
 
 
 @functools.cache
 def served(path):
-    try:
-        with urllib.request.urlopen(shared["quire"].rstrip("/") + path, timeout=60) as response:
-            # The connection is the mock's.
-            headers = {name: value for name, value in response.headers.items()
-                       if name not in ("Connection", "Content-Length", "Date", "Server")}
-            return headers, response.read()
-    except urllib.error.HTTPError as error:
-        if error.code != 404:
-            raise
+    status, headers, body = shared["quire"].get(path)
+    if status != 200:
         return None
+    # The connection is the mock's.
+    dropped = ("Connection", "Content-Length", "Date", "Server")
+    return {name: value for name, value in headers.items() if name not in dropped}, body
 
 
 def page_file(path):
-    """(headers, body) of a file of the page as quire serves it; None where it serves none."""
+    """(headers, body) of a file of the page as quire serves it; None for any other path."""
     return served(path) if path == "/" or path.startswith("/page/") else None
 
 

@@ -4,7 +4,8 @@ import json
 import unittest
 
 import web_support
-from web_support import LAST, PageTest, Scripted, serve, shared
+from server_support import serving
+from web_support import LAST, PageTest, Scripted, shared
 
 NO_OVERFLOW = ("document.documentElement.scrollWidth <= innerWidth && "
                "document.querySelector('#scroller').scrollWidth <= innerWidth")
@@ -16,7 +17,7 @@ class Served(PageTest):
     """The page on quire itself, with the bundled model."""
 
     def open(self, *size, **options):
-        return self.fresh_page(shared["quire"], *size, **options)
+        return self.fresh_page(shared["quire"].address, *size, **options)
 
     def greedy(self, page):
         page.click("#toggle-settings")
@@ -62,8 +63,8 @@ class Served(PageTest):
             self.assertRegex(page.text("[data-figure=kv]"), r"^\d+\.\d %$")
 
     def test_a_key(self):
-        with serve("--api-key", "sk-one") as url, self.browser.page() as page:
-            page.open(url)
+        with serving("--api-key", "sk-one") as quire, self.browser.page() as page:
+            page.open(quire.address)
             page.wait_for("document.querySelector('dialog[open]')")
             page.type("sk-one")
             page.press("Enter")
