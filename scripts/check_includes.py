@@ -18,6 +18,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 PLAIN_HEADERS = {
     "quire/benchmark.h",
     "quire/engine_config.h",
+    "quire/engine_limits.h",
     "quire/error.h",
     "quire/plan.h",
     "quire/request_output.h",

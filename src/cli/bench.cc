@@ -69,10 +69,8 @@ class BenchCommand : public Command {
 };
 
 void BenchCommand::add_common_options() {
-  app_->add_option("--seed", config_.seed,
-                   "Seed of the lengths and tokens, and of dummy weights [0]")
-      ->type_name("N")
-      ->group("Workload");
+  add_seed_option(*app_, config_.seed, "Seed of the lengths and tokens, and of dummy weights",
+                  "Workload");
   app_->add_flag("--json", json_, "Print a JSON object");
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }

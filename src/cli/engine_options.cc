@@ -4,10 +4,12 @@
 
 #include <charconv>
 #include <limits>
+#include <optional>
 
 #include "cli/option_helpers.h"
 #include "cli/usage_error.h"
 #include "hub/model_path.h"
+#include "quire/engine_limits.h"
 
 namespace quire::cli {
 namespace {
@@ -26,21 +28,40 @@ int64_t unit_of(char suffix) {
   return unit;
 }
 
-int64_t at_least(int64_t least, int64_t value, const std::string& option) {
-  if (value < least) {
-    throw UsageError(fmt::format("{}: expected at least {}, got {}", option, least, value));
+// Nothing for a count that 64 bits do not hold.
+std::optional<int64_t> count_of(const std::string& text, const std::string& option) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const int64_t unit = rest + 1 == end ? unit_of(*rest) : 1;
+  if (error == std::errc::invalid_argument || (rest != end && (rest + 1 != end || unit == 0))) {
+    throw UsageError(fmt::format(
+        "{}: expected an integer, or one with a unit like 4k (4,000) or 4K (4,096), got '{}'",
+        option, text));
   }
-  return value;
+  int64_t product = 0;
+  if (error != std::errc() || __builtin_mul_overflow(value, unit, &product)) return std::nullopt;
+  return product;
 }
 
+struct Range {
+  int64_t least = 1;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+
 template <typename Store>
-CLI::Option* add_count(CLI::App& app, const std::string& option, int64_t least, Store store,
+CLI::Option* add_count(CLI::App& app, const std::string& option, Range range, Store store,
                        const std::string& help) {
   return app
       .add_option_function<std::string>(
           option,
-          [option, least, store](const std::string& text) {
-            store(at_least(least, parse_count(text, option), option));
+          [option, range, store](const std::string& text) {
+            const std::optional<int64_t> value = count_of(text, option);
+            if (!value || *value < range.least || *value > range.most) {
+              throw UsageError(fmt::format("{}: expected {} to {}, got {}", option, range.least,
+                                           range.most, text));
+            }
+            store(*value);
           },
           help)
       ->type_name("N")
@@ -49,9 +70,9 @@ CLI::Option* add_count(CLI::App& app, const std::string& option, int64_t least, 
 
 void add_memory_options(CLI::App& app, EngineConfig& config) {
   add_count(
-      app, "--block-size", 16,
+      app, "--block-size", {.least = 16, .most = 256},
       [&config](int64_t value) {
-        if (value > 256 || value % 16 != 0) {
+        if (value % 16 != 0) {
           throw UsageError(
               fmt::format("--block-size: expected a multiple of 16 up to 256, got {}", value));
         }
@@ -59,11 +80,11 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
       },
       fmt::format("Tokens in a KV block, a multiple of 16 up to 256 [{}]", config.block_size));
   add_count(
-      app, "--num-gpu-blocks-override", 1,
+      app, "--num-gpu-blocks-override", {.most = kMaxNumBlocks},
       [&config](int64_t value) { config.num_gpu_blocks_override = value; },
       "KV blocks, instead of as many as memory allows");
   add_count(
-      app, "--kv-cache-memory-bytes", 1,
+      app, "--kv-cache-memory-bytes", {},
       [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
       "Memory for the KV cache, e.g. 4G [CPU: half of what is free]");
   app.add_option("--gpu-memory-utilization", config.gpu_memory_utilization,
@@ -78,14 +99,16 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
 
 void add_batching_options(CLI::App& app, EngineConfig& config) {
   add_count(
-      app, "--max-num-batched-tokens", 1,
+      app, "--max-num-batched-tokens", {.most = kMaxNumBatchedTokens},
       [&config](int64_t value) { config.max_num_batched_tokens = value; },
       fmt::format("Tokens in one step [{}]", config.max_num_batched_tokens));
   add_count(
-      app, "--max-num-seqs", 1, [&config](int64_t value) { config.max_num_seqs = value; },
+      app, "--max-num-seqs", {.most = kMaxNumSeqs},
+      [&config](int64_t value) { config.max_num_seqs = value; },
       fmt::format("Sequences in one step [{}]", config.max_num_seqs));
   add_count(
-      app, "--max-model-len", 1, [&config](int64_t value) { config.max_model_len = value; },
+      app, "--max-model-len", {.least = 2, .most = kMaxModelLen},
+      [&config](int64_t value) { config.max_model_len = value; },
       "Tokens of a prompt and its output together, e.g. 8K [the model's]");
   add_switch(
       app, "enable-prefix-caching", true,
@@ -104,21 +127,13 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_choice(
       app, "--device", {"auto", "cpu"},
       [&config](const std::string& text) { config.device = text; }, "Where to run [auto]", kGroup);
-  const auto as_int = [](int64_t value, const char* option) {
-    if (value > std::numeric_limits<int>::max()) {
-      throw UsageError(fmt::format("{}: {} is far too many", option, value));
-    }
-    return static_cast<int>(value);
-  };
   add_count(
-      app, "--tensor-parallel-size", 1,
-      [&config, as_int](int64_t value) {
-        config.tensor_parallel_size = as_int(value, "--tensor-parallel-size");
-      },
+      app, "--tensor-parallel-size", {.most = kMaxTensorParallelSize},
+      [&config](int64_t value) { config.tensor_parallel_size = static_cast<int>(value); },
       fmt::format("Ranks to split each layer over [{}]", config.tensor_parallel_size));
   add_count(
-      app, "--threads", 0,
-      [&config, as_int](int64_t value) { config.threads = as_int(value, "--threads"); },
+      app, "--threads", {.least = 0, .most = kMaxThreads},
+      [&config](int64_t value) { config.threads = static_cast<int>(value); },
       "CPU threads in all, over all ranks [the physical cores]");
   app.add_flag("--enforce-eager", config.enforce_eager,
                "Use no CUDA graphs; no effect on the CPU [off]")
@@ -145,7 +160,27 @@ void add_model_argument(CLI::App& app, std::string& model) {
          "MODEL", model,
          "A model folder as Hugging Face publishes it, or a name in the local Hugging Face cache "
          "(org/name) [the bundled model]")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "expected a folder or a name, got an empty text" : "";
+      })
       ->type_name("");
+}
+
+void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
+                     const std::string& group) {
+  app.add_option_function<std::string>(
+         "--seed",
+         [&seed](const std::string& text) {
+           const char* end = text.data() + text.size();
+           const auto [rest, error] = std::from_chars(text.data(), end, seed);
+           if (error != std::errc() || rest != end) {
+             throw UsageError(fmt::format("--seed: expected an integer from 0 to {}, got '{}'",
+                                          std::numeric_limits<uint64_t>::max(), text));
+           }
+         },
+         fmt::format("{} [{}]", help, seed))
+      ->type_name("N")
+      ->group(group);
 }
 
 void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken) {
@@ -155,28 +190,17 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
   add_device_options(app, config);
   add_loading_options(app, config);
   if (!seed_is_taken) {
-    app.add_option("--seed", config.seed,
-                   fmt::format("Seed of random weights and of sampling [{}]", config.seed))
-        ->type_name("N")
-        ->group(kGroup);
+    add_seed_option(app, config.seed, "Seed of random weights and of sampling", kGroup);
   }
 }
 
 int64_t parse_count(const std::string& text, const std::string& option) {
-  int64_t value = 0;
-  const char* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  const int64_t unit = rest + 1 == end ? unit_of(*rest) : 1;
-  if (error != std::errc() || (rest != end && (rest + 1 != end || unit == 0))) {
-    throw UsageError(fmt::format(
-        "{}: expected an integer, or one with a unit like 4k (4,000) or 4K (4,096), got '{}'",
-        option, text));
+  const std::optional<int64_t> value = count_of(text, option);
+  if (!value) {
+    throw UsageError(fmt::format("{}: expected at most {}, got {}", option,
+                                 std::numeric_limits<int64_t>::max(), text));
   }
-  int64_t product = 0;
-  if (__builtin_mul_overflow(value, unit, &product)) {
-    throw UsageError(fmt::format("{}: {} is too large", option, text));
-  }
-  return product;
+  return *value;
 }
 
 std::string model_folder(const std::string& model) {

@@ -15,6 +15,10 @@ void add_model_argument(CLI::App& app, std::string& model);
 // `seed_is_taken`: the command has a --seed of its own.
 void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken);
 
+// Adds --seed; its default is what `seed` holds.
+void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
+                     const std::string& group);
+
 // "4096", "4k" (4,000), "4K" (4,096) and so on with m, M, g, G, t and T: a count as vLLM reads it.
 // Throws UsageError naming `option` where it is none.
 int64_t parse_count(const std::string& text, const std::string& option);

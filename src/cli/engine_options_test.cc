@@ -100,6 +100,38 @@ TEST(EngineOptions, RefuseValuesOutOfRange) {
   }
 }
 
+TEST(EngineOptions, SayTheRangeOfWhatIsOutOfIt) {
+  const auto refused = [](const char* option, const char* value) -> std::string {
+    try {
+      parse({option, value});
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(refused("--max-num-seqs", "65537"), "--max-num-seqs: expected 1 to 65536, got 65537");
+  EXPECT_EQ(refused("--max-num-seqs", "99999999999999999999"),
+            "--max-num-seqs: expected 1 to 65536, got 99999999999999999999");
+  EXPECT_EQ(refused("--max-num-batched-tokens", "5M"),
+            "--max-num-batched-tokens: expected 1 to 4194304, got 5M");
+  EXPECT_EQ(refused("--max-model-len", "1"), "--max-model-len: expected 2 to 16777216, got 1");
+  EXPECT_EQ(refused("--block-size", "7"), "--block-size: expected 16 to 256, got 7");
+  EXPECT_EQ(refused("--threads", "1025"), "--threads: expected 0 to 1024, got 1025");
+  EXPECT_EQ(refused("--tensor-parallel-size", "257"),
+            "--tensor-parallel-size: expected 1 to 256, got 257");
+  EXPECT_EQ(refused("--num-gpu-blocks-override", "2147483647"),
+            "--num-gpu-blocks-override: expected 1 to 2147483646, got 2147483647");
+  for (const char* seed : {"-1", "1.5", "18446744073709551616"}) {
+    EXPECT_EQ(refused("--seed", seed),
+              std::string("--seed: expected an integer from 0 to 18446744073709551615, got '") +
+                  seed + "'");
+  }
+}
+
+TEST(EngineOptions, TakeNoEmptyModel) {
+  EXPECT_THROW(parse({""}), CLI::ValidationError);
+}
+
 TEST(ParseCount, KnowsVllmsUnits) {
   EXPECT_EQ(parse_count("42", "--x"), 42);
   EXPECT_EQ(parse_count("4k", "--x"), 4000);

@@ -7,13 +7,13 @@
 namespace quire {
 
 MachineLimits measure_machine(const EngineConfig& config) {
-  const EngineSetup setup = set_up_engine(config);
-  return measure_machine(setup.config.threads, setup.executor.runner.model.dtype);
+  const ComputeSetup setup = set_up_compute(config);
+  return measure_machine(setup.threads, setup.isa, setup.dtype);
 }
 
 ModelCost model_cost(const EngineConfig& config) {
-  const EngineSetup setup = set_up_engine(config);
-  return cost_of(setup.model, setup.executor.runner.model.dtype);
+  const ComputeSetup setup = set_up_compute(config);
+  return cost_of(setup.model, setup.dtype);
 }
 
 }  // namespace quire

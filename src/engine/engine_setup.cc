@@ -8,6 +8,7 @@
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "hub/model_path.h"
+#include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/memory_plan.h"
 
@@ -41,20 +42,16 @@ void check_settings(const EngineConfig& config) {
           fmt::format("--device is \"{}\"; this build has: auto, cpu.", config.device));
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
-  // Bounds that keep later sums far from overflow.
-  require(config.max_num_batched_tokens <= (1 << 22),
-          fmt::format("--max-num-batched-tokens is {}; expected at most 4194304.",
-                      config.max_num_batched_tokens));
+  const auto at_most = [](const char* name, int64_t value, int64_t most) {
+    require(value <= most, fmt::format("--{} is {}; expected at most {}.", name, value, most));
+  };
+  at_most("max-num-batched-tokens", config.max_num_batched_tokens, kMaxNumBatchedTokens);
+  at_most("max-num-seqs", config.max_num_seqs, kMaxNumSeqs);
+  at_most("tensor-parallel-size", config.tensor_parallel_size, kMaxTensorParallelSize);
+  at_most("threads", config.threads, kMaxThreads);
   require(config.target_step_s >= 0 && config.target_step_s <= 3600,
           fmt::format("--target-step-time is {}; expected 0 to 3600 seconds (0: no limit).",
                       config.target_step_s));
-  require(config.max_num_seqs <= (1 << 16),
-          fmt::format("--max-num-seqs is {}; expected at most 65536.", config.max_num_seqs));
-  require(config.tensor_parallel_size <= 256,
-          fmt::format("--tensor-parallel-size is {}; expected at most 256.",
-                      config.tensor_parallel_size));
-  require(config.threads <= 1024,
-          fmt::format("--threads is {}; expected at most 1024.", config.threads));
 }
 
 // float16 checkpoints are held as float32: every float16 is one, while bfloat16 would round them.
@@ -75,10 +72,10 @@ int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& mode
                       "(only rope type \"dynamic\" may go further).",
                       chosen, supported));
   require(
-      chosen >= 2 && chosen <= (1 << 24),
+      chosen >= 2 && chosen <= kMaxModelLen,
       fmt::format("The longest sequence (--max-model-len, else what config.json supports) is {}; "
-                  "expected 2 (a prompt token and a generated one) or more, at most 16777216.",
-                  chosen));
+                  "expected 2 (a prompt token and a generated one) or more, at most {}.",
+                  chosen, kMaxModelLen));
   return chosen;
 }
 
@@ -104,20 +101,28 @@ void check_eos(const GenerationConfig& generation, const ModelConfig& model,
   }
 }
 
-// Threads of each rank.
-int choose_threads(EngineConfig& config) {
+// Threads over all ranks.
+int choose_threads(const EngineConfig& config) {
   const int ranks = config.tensor_parallel_size;
-  if (config.threads == 0) {
-    config.threads = std::max(cpu_topology().num_physical_cores, ranks);
-  }
+  if (config.threads == 0) return std::max(cpu_topology().num_physical_cores, ranks);
   require(
       config.threads >= ranks,
       fmt::format("--threads is {}, but --tensor-parallel-size {} needs a thread for each rank.",
                   config.threads, ranks));
-  return config.threads / ranks;
+  return config.threads;
 }
 
 }  // namespace
+
+ComputeSetup set_up_compute(const EngineConfig& config) {
+  check_settings(config);
+  ComputeSetup setup;
+  setup.model = load_model_config(resolve_model(config.model));
+  setup.dtype = choose_dtype(config, setup.model);
+  setup.isa = choose_isa();
+  setup.threads = choose_threads(config);
+  return setup;
+}
 
 EngineSetup set_up_engine(const EngineConfig& requested) {
   check_settings(requested);
@@ -143,7 +148,8 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
   request.available_bytes = available_memory();
-  request.threads_per_rank = choose_threads(config);
+  config.threads = choose_threads(config);
+  request.threads_per_rank = config.threads / config.tensor_parallel_size;
   setup.plan = make_memory_plan(request);
   setup.plan.model = config.model;
   config.dtype = name_of(request.model.dtype);

@@ -4,6 +4,8 @@
 // Thread safety: free functions of their arguments, the files and the machine's free memory.
 #include <filesystem>
 
+#include "base/cpu_features.h"
+#include "core/dtype.h"
 #include "loader/model_config.h"
 #include "quire/engine_config.h"
 #include "quire/plan.h"
@@ -21,6 +23,17 @@ struct EngineSetup {
   SchedulerConfig scheduler;
   MemoryPlan plan;
 };
+
+// What decides how fast an engine with this config can compute.
+struct ComputeSetup {
+  ModelConfig model;
+  DType dtype = DType::kFloat32;  // of weights and KV cache
+  Isa isa = Isa::kScalar;
+  int threads = 1;  // over all ranks
+};
+
+// Without a look at the machine's free memory: an engine may be holding it. Throws as below.
+ComputeSetup set_up_compute(const EngineConfig& config);
 
 // Throws Error naming the setting, file or field that is wrong and what is expected.
 EngineSetup set_up_engine(const EngineConfig& config);

@@ -6,9 +6,9 @@
 
 namespace quire {
 
-MachineLimits measure_machine(int threads, DType dtype) {
+MachineLimits measure_machine(int threads, Isa isa, DType dtype) {
   ThreadPool pool(threads, {});
-  Stream stream(pool);
+  Stream stream(pool, isa);
   const ops::MachineCeilings ceilings = ops::measure_ceilings(stream, dtype);
   return {ceilings.read_gb_s, ceilings.peak_gflops};
 }

@@ -9,6 +9,7 @@
 
 #include "models/registry.h"
 #include "ops/scratch.h"
+#include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/kv_cache.h"
 #include "runner/model_support.h"
@@ -88,7 +89,6 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
 }
 
 // Block numbers are 32-bit.
-constexpr int64_t kMaxBlocks = std::numeric_limits<int32_t>::max() - 1;
 
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
   const int64_t needed = blocks_per_full_sequence(request);
@@ -101,9 +101,9 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
           blocks, request.model.max_model_len, needed, request.block_size,
           shorter_length_advice(request, blocks)));
     }
-    if (blocks > kMaxBlocks) {
-      throw Error(
-          fmt::format("--num-gpu-blocks-override is {}; expected at most {}.", blocks, kMaxBlocks));
+    if (blocks > kMaxNumBlocks) {
+      throw Error(fmt::format("--num-gpu-blocks-override is {}; expected at most {}.", blocks,
+                              kMaxNumBlocks));
     }
     return blocks;
   }
@@ -125,7 +125,7 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   }
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
-  return std::min(given ? blocks : std::min(blocks, most), kMaxBlocks);
+  return std::min(given ? blocks : std::min(blocks, most), kMaxNumBlocks);
 }
 
 // What a container's limit (cgroup v2) leaves; nothing where there is none. File pages that were

@@ -1,0 +1,15 @@
+#pragma once
+// The most that the settings of an engine may be: bounds that keep later sums far from overflow.
+#include <cstdint>
+#include <limits>
+
+namespace quire {
+
+inline constexpr int64_t kMaxModelLen = int64_t{1} << 24;
+inline constexpr int64_t kMaxNumBatchedTokens = int64_t{1} << 22;
+inline constexpr int64_t kMaxNumSeqs = int64_t{1} << 16;
+inline constexpr int64_t kMaxNumBlocks = std::numeric_limits<int32_t>::max() - 1;
+inline constexpr int64_t kMaxTensorParallelSize = 256;
+inline constexpr int64_t kMaxThreads = 1024;
+
+}  // namespace quire
