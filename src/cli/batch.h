@@ -2,6 +2,7 @@
 // Runs a batch of prompts through an engine: outputs in the order of the prompts, progress on the
 // way, an end when interrupted.
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -21,11 +22,15 @@ class Batch {
   // naming where it comes from, if it cannot be served; then nothing of the batch has run.
   void add(const PromptRequest& request, const SamplingParams& params);
 
+  struct Progress {
+    size_t num_finished = 0;  // prompts
+    double fraction = 0;      // of the tokens that there may be at most, 0 to 1; it never falls
+  };
   struct Callbacks {
     // An output, in the order of the prompts.
     std::function<void(size_t index, const Json& prompt, const RequestOutput& output)> on_output;
-    // After each step: outputs finished so far.
-    std::function<void(size_t num_finished, const EngineStats& stats)> on_step;
+    // After each step.
+    std::function<void(const Progress& progress, const EngineStats& stats)> on_step;
   };
 
   // Runs until all are finished, or ended because `stop` became true.
@@ -36,9 +41,14 @@ class Batch {
  private:
   void finish(RequestOutput output, const Callbacks& callbacks);
 
+  // The most tokens that the outputs of a request may have together.
+  int64_t output_limit(const SamplingParams& params) const;
+
   LLMEngine& engine_;
   std::vector<Json> prompts_;  // as they are shown: text, or null for token ids
   std::vector<std::optional<RequestOutput>> outputs_;
+  std::vector<int64_t> output_limits_;  // tokens, for each prompt
+  int64_t num_output_tokens_ = 0;       // that there may be at most: fewer with each early end
   size_t num_finished_ = 0;
   size_t num_reported_ = 0;
 };

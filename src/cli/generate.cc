@@ -96,8 +96,9 @@ void GenerateCommand::add_prompt_options() {
              "ID,...");
   add_source(
       "--prompt-file", PromptSource::Kind::kFile,
-      "Prompts from a file: JSON lines if its name ends in .jsonl, else a prompt a line; '-' is "
-      "standard input, which is also read where it is no terminal and no prompt is given",
+      "Prompts from a file: JSON lines if its name ends in .jsonl, else a prompt a line; blank "
+      "lines are skipped; '-' is standard input, which is also read where it is no terminal and no "
+      "prompt is given",
       "FILE");
   app_->add_flag("--chat", chat_,
                  "Send each text prompt as a message, through the model's chat template")
@@ -136,8 +137,15 @@ std::vector<PromptRequest> GenerateCommand::collect_prompts(Terminal& terminal) 
 }
 
 void GenerateCommand::apply_chat(std::vector<PromptRequest>& requests) const {
+  bool any_chat = chat_;
   for (PromptRequest& request : requests) {
     if (auto* chat = std::get_if<ChatInput>(&request.prompt)) {
+      any_chat = true;
+      if (app_->count("--system") > 0) {
+        throw UsageError(fmt::format(
+            "{}: --system is for prompts of text; these messages say themselves what opens them",
+            request.where));
+      }
       // What a line says itself comes first.
       Json kwargs = chat_options_.template_kwargs;
       kwargs.update(chat->template_kwargs);
@@ -152,6 +160,12 @@ void GenerateCommand::apply_chat(std::vector<PromptRequest>& requests) const {
       ChatInput input = chat_options_.new_chat();
       input.messages.push_back({{"role", "user"}, {"content", *text}});
       request.prompt = std::move(input);
+    }
+  }
+  for (const char* option : {"--chat-template-kwargs", "--no-think"}) {
+    if (app_->count(option) > 0 && !any_chat) {
+      throw UsageError(
+          fmt::format("{}: no prompt goes through the chat template; give --chat, too", option));
     }
   }
 }
@@ -184,6 +198,9 @@ int GenerateCommand::run(Terminal& terminal) {
     sampling_.validate();
   } catch (const Error& error) {
     throw UsageError(error.what());
+  }
+  if (app_->count("--system") > 0 && !chat_) {
+    throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
   }
   std::vector<PromptRequest> requests = collect_prompts(terminal);
   apply_chat(requests);
@@ -220,10 +237,10 @@ int GenerateCommand::run(Terminal& terminal) {
     }
     print_output(terminal, index, prompt, output, several);
   };
-  const auto on_step = [&](size_t num_finished, const EngineStats& stats) {
+  const auto on_step = [&](const Batch::Progress& progress, const EngineStats& stats) {
     meter.update(stats);
-    bar.update(static_cast<double>(num_finished) / static_cast<double>(batch.size()),
-               fmt::format("{} of {} prompts, {}", num_finished, batch.size(), meter.rates()));
+    bar.update(progress.fraction, fmt::format("{} of {} prompts, {}", progress.num_finished,
+                                              batch.size(), meter.rates()));
   };
   batch.run({.on_output = on_output, .on_step = on_step}, stop);
   bar.clear();

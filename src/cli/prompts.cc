@@ -51,13 +51,6 @@ std::string_view prompt_field(const Json& object, std::string_view where) {
   return found;
 }
 
-PromptRequest text_prompt(std::string text, std::string where) {
-  if (text.empty()) {
-    throw Error(fmt::format("{}: the prompt is empty; expected at least one character", where));
-  }
-  return {.where = std::move(where), .prompt = std::move(text), .sampling = {}};
-}
-
 }  // namespace
 
 bool is_chat_field(std::string_view name) {
@@ -133,8 +126,12 @@ std::vector<PromptRequest> read_prompts(std::istream& in, std::string_view name,
     std::optional<std::string> line = read_line(in, where);
     if (!line) break;
     if (line->ends_with('\r')) line->pop_back();  // a file of another system's lines
-    requests.push_back(format == PromptFormat::kJsonl ? prompt_from_json_line(*line, where)
-                                                      : text_prompt(*line, std::move(where)));
+    if (line->find_first_not_of(" \t") == std::string::npos) continue;
+    if (format == PromptFormat::kJsonl) {
+      requests.push_back(prompt_from_json_line(*line, where));
+    } else {
+      requests.push_back({.where = std::move(where), .prompt = std::move(*line), .sampling = {}});
+    }
   }
   if (requests.empty()) throw Error(fmt::format("{} holds no prompt", name));
   return requests;

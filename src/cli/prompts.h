@@ -36,8 +36,8 @@ bool is_chat_field(std::string_view name);
 // sampling fields. Throws Error, opening with `where`, for anything else.
 PromptRequest prompt_from_json_line(std::string_view line, std::string_view where);
 
-// All prompts of a stream called `name`. Throws Error naming the line that is wrong, or if there is
-// none.
+// All prompts of a stream called `name`; blank lines are skipped. Throws Error naming the line that
+// is wrong, or if there is none.
 std::vector<PromptRequest> read_prompts(std::istream& in, std::string_view name,
                                         PromptFormat format);
 

@@ -32,12 +32,21 @@ TEST(ReadPrompts, TakesLinesOfTextWithoutTheirEnds) {
   EXPECT_EQ(requests[2].where, "file line 3");
 }
 
-TEST(ReadPrompts, RefusesEmptyFilesAndLines) {
-  EXPECT_THAT([] { read("", PromptFormat::kText); }, ThrowsMessage<Error>("file holds no prompt"));
-  EXPECT_THAT([] { read("a\n\nb\n", PromptFormat::kText); },
-              ThrowsMessage<Error>(HasSubstr("file line 2: the prompt is empty")));
-  EXPECT_THAT([] { read("{\"prompt\": \"a\"}\n\n", PromptFormat::kJsonl); },
-              ThrowsMessage<Error>(HasSubstr("file line 2: not valid JSON")));
+TEST(ReadPrompts, SkipsBlankLines) {
+  const auto texts = read("\na\n \t\r\nb\n\n", PromptFormat::kText);
+  ASSERT_EQ(texts.size(), 2U);
+  EXPECT_EQ(texts[0].where, "file line 2");
+  EXPECT_EQ(texts[1].where, "file line 4");
+  EXPECT_EQ(read("{\"prompt\": \"a\"}\n\n \n{\"prompt\": \"b\"}", PromptFormat::kJsonl).size(), 2U);
+}
+
+TEST(ReadPrompts, RefusesFilesWithoutPrompts) {
+  for (const char* text : {"", "\n", "\n \n"}) {
+    EXPECT_THAT([&] { read(text, PromptFormat::kText); },
+                ThrowsMessage<Error>("file holds no prompt"));
+    EXPECT_THAT([&] { read(text, PromptFormat::kJsonl); },
+                ThrowsMessage<Error>("file holds no prompt"));
+  }
 }
 
 TEST(ReadPrompts, BoundsALine) {

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import pty
+import re
 import signal
 import subprocess
 import tempfile
@@ -175,6 +176,8 @@ class Generate(CliTest):
         os.close(leader)
         self.assertEqual(process.returncode, 0)
         self.assertIn(b"Generating", seen)
+        shares = [int(share) for share in re.findall(rb"(\d+) %", seen)]
+        self.assertEqual(shares, sorted(shares))
         self.assertTrue(seen.endswith(b"\r\x1b[K"), seen[-40:])
         self.assertIn("fruit", stdout)
         self.assertNotIn("\x1b", stdout)
