@@ -12,6 +12,7 @@
 #include <cstring>
 #include <limits>
 #include <mutex>
+#include <system_error>
 #include <thread>
 
 #include "base/check.h"
@@ -163,6 +164,10 @@ ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus) : state_(std::mak
       state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
       if (!cpus.empty()) pin(state_->workers.back(), cpus[static_cast<size_t>(i)]);
     }
+  } catch (const std::system_error& error) {
+    state_->end();
+    throw Error(fmt::format("A pool of {} threads cannot be started: {}; choose fewer (--threads).",
+                            num_threads, error.what()));
   } catch (...) {
     state_->end();
     throw;

@@ -1,10 +1,12 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <chrono>
 #include <set>
+#include <string>
 #include <thread>
 
 #include "quire/error.h"
@@ -79,6 +81,24 @@ TEST(ThreadPool, PinsToTheCpusGiven) {
 TEST(ThreadPool, RefusesACpuThatIsNotThere) {
   EXPECT_THROW(ThreadPool(2, {0, 1 << 20}), Error);
   EXPECT_THROW(ThreadPool(2, {0, -1}), Error);
+}
+
+TEST(ThreadPool, SaysWhenThreadsCannotBeStarted) {
+  // No thread gets a stack of more than the address space.
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  pthread_attr_t huge = usual;
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  std::string message;
+  try {
+    ThreadPool pool(3);
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  pthread_attr_destroy(&usual);
+  EXPECT_TRUE(message.starts_with("A pool of 3 threads cannot be started")) << message;
 }
 
 TEST(CpuTopology, NamesEachCpuOnce) {

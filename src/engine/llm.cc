@@ -21,6 +21,10 @@ class LLM::Impl {
  private:
   void add_all(const std::vector<Prompt>& prompts, const std::vector<SamplingParams>& params,
                const RequestOptions& options);
+  // Ends the first `num_prompts` requests, so that none is left to the next call.
+  void end_all(size_t num_prompts);
+  // What the step callback says. If it throws, the requests end first.
+  bool goes_on(size_t num_finished, size_t num_prompts);
 };
 
 void LLM::Impl::add_all(const std::vector<Prompt>& prompts,
@@ -29,11 +33,27 @@ void LLM::Impl::add_all(const std::vector<Prompt>& prompts,
     try {
       engine.add_request(std::to_string(i), prompts[i], params[i], options);
     } catch (const Error& error) {
-      for (size_t added = 0; added < i; ++added) engine.abort(std::to_string(added));
-      while (!engine.is_finished()) engine.step();
+      end_all(i);
       throw Error(prompts.size() == 1 ? std::string(error.what())
                                       : fmt::format("Prompt {}: {}", i, error.what()));
+    } catch (...) {
+      end_all(i);
+      throw;
     }
+  }
+}
+
+void LLM::Impl::end_all(size_t num_prompts) {
+  for (size_t i = 0; i < num_prompts; ++i) engine.abort(std::to_string(i));
+  while (!engine.is_finished()) engine.step();
+}
+
+bool LLM::Impl::goes_on(size_t num_finished, size_t num_prompts) {
+  try {
+    return on_step(num_finished, num_prompts, engine.stats());
+  } catch (...) {
+    end_all(num_prompts);
+    throw;
   }
 }
 
@@ -59,7 +79,7 @@ std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
       outputs[index] = std::move(output);
       ++num_finished;
     }
-    if (on_step && !aborted && !on_step(num_finished, prompts.size(), engine.stats())) {
+    if (on_step && !aborted && !goes_on(num_finished, prompts.size())) {
       aborted = true;
       for (size_t i = 0; i < prompts.size(); ++i) engine.abort(std::to_string(i));
     }

@@ -3,9 +3,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <condition_variable>
+#include <cstdlib>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include "engine/test_models.h"
 #include "quire/async_llm.h"
+#include "quire/benchmark.h"
 #include "quire/llm.h"
 #include "quire/plan.h"
 
@@ -252,6 +255,48 @@ TEST(AsyncLLM, ShutsDownUnderRunningStreams) {
   }
   EXPECT_TRUE(error.empty() || error.find("shut down") != std::string::npos);
   stream->cancel();
+}
+
+TEST(LLM, LeavesNoRequestBehindAStepCallbackThatThrows) {
+  LLM llm(tiny());
+  llm.set_step_callback([](size_t, size_t, const EngineStats&) -> bool { throw Error("enough"); });
+  const std::vector<Prompt> prompts(3, std::vector<int32_t>{1, 2, 3});
+  EXPECT_EQ(error_of([&] { llm.generate(prompts, greedy(50)); }), "enough");
+  EXPECT_TRUE(llm.engine().is_finished());
+  llm.set_step_callback({});
+  const auto outputs = llm.generate(prompts, greedy(4));
+  ASSERT_EQ(outputs.size(), 3u);
+  EXPECT_EQ(outputs[2].outputs.at(0).token_ids.size(), 4u);
+}
+
+TEST(Executor, SaysWhenARanksThreadCannotBeStarted) {
+  // No thread gets a stack of more than the address space.
+  pthread_attr_t usual;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  pthread_attr_t huge = usual;
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  const std::string message = error_of([] { const LLMEngine engine(tiny()); });
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  pthread_attr_destroy(&usual);
+  EXPECT_THAT(message, HasSubstr("The thread of rank 0 cannot be started"));
+}
+
+TEST(Benchmark, MeasuresTheMachineWithoutPlanningMemory) {
+  // With a KV cache that could not be had again: an engine that holds it may be measured.
+  EngineConfig config = tiny();
+  config.kv_cache_memory_bytes = INT64_MAX;
+  EXPECT_THAT(error_of([&] { plan(config); }), HasSubstr("is free"));
+  const MachineLimits limits = measure_machine(config);
+  EXPECT_GT(limits.read_gb_s, 0);
+  EXPECT_GT(limits.peak_gflops, 0);
+}
+
+TEST(Benchmark, MeasuresTheInstructionsThatTheEngineUses) {
+  ASSERT_EQ(setenv("QUIRE_CPU_ISA", "none", 1), 0);
+  const std::string message = error_of([] { measure_machine(tiny()); });
+  ASSERT_EQ(unsetenv("QUIRE_CPU_ISA"), 0);
+  EXPECT_THAT(message, HasSubstr("QUIRE_CPU_ISA is \"none\""));
 }
 
 TEST(EngineConfig, RefusesSettingsOutOfRange) {

@@ -1,9 +1,12 @@
 #include "runner/executor.h"
 
+#include <fmt/format.h>
+
 #include <exception>
 #include <latch>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -35,6 +38,8 @@ struct Executor::Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
+  // Starts the ranks' threads.
+  void start(const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
   void serve(Rank& rank, ModelRunner& runner);
@@ -75,6 +80,21 @@ void Executor::Group::fail(Rank& rank) {
   }
   rank.comm->abort();
   results.close();
+}
+
+void Executor::Group::start(const Checkpoint* checkpoint) {
+  for (auto& rank : ranks) {
+    try {
+      rank->thread = std::thread([this, &rank = *rank, checkpoint] { run_rank(rank, checkpoint); });
+    } catch (const std::system_error& error) {
+      // Those that run must not wait for this one.
+      for (auto& other : ranks) other->comm->abort();
+      throw Error(
+          fmt::format("The thread of rank {} cannot be started: {}; choose a smaller "
+                      "--tensor-parallel-size.",
+                      rank->comm->rank(), error.what()));
+    }
+  }
 }
 
 void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
@@ -121,10 +141,7 @@ Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
     group_->ranks.push_back(std::make_unique<Group::Rank>());
     group_->ranks.back()->comm = std::move(comm);
   }
-  for (auto& rank : group_->ranks) {
-    rank->thread = std::thread(
-        [group = group_.get(), &rank = *rank, checkpoint] { group->run_rank(rank, checkpoint); });
-  }
+  group_->start(checkpoint);
   group_->loaded.wait();
   group_->rethrow_error();
 }
