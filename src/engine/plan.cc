@@ -66,11 +66,18 @@ bool has_weights(const std::filesystem::path& folder) {
          std::filesystem::exists(folder / "model.safetensors.index.json");
 }
 
+// A checkpoint's tensor has as many elements as its bytes hold; one without any may be of whatever
+// other extents its file says.
+int64_t num_elements(const CheckpointTensor& tensor) {
+  if (tensor.bytes == 0) return 0;
+  int64_t elements = 1;
+  for (int64_t extent : tensor.shape) elements *= extent;
+  return elements;
+}
+
 void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    int64_t elements = 1;
-    for (int64_t extent : tensor.shape) elements *= extent;
-    info.num_parameters += elements;
+    info.num_parameters += num_elements(tensor);
     info.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.file});
   }
   info.weight_bytes = static_cast<int64_t>(checkpoint.total_bytes());

@@ -218,14 +218,19 @@ std::optional<int32_t> parse_bos(const JsonFields& config) {
 
 void parse_sampling(const JsonFields& config, GenerationConfig& result) {
   result.do_sample = config.boolean("do_sample");
-  result.temperature = config.number("temperature", 0.0, 1e6);
+  // The ranges are those of SamplingParams: what a request could not ask for is no default either.
+  result.temperature = config.number("temperature", 0.0, 100.0);
   // 0 and -1 switch it off.
   if (const auto top_k = config.integer("top_k", -1, INT32_MAX)) {
     result.top_k = static_cast<int>(*top_k);
   }
   result.top_p = config.number("top_p", 0.0, 1.0);
+  if (result.top_p == 0.0) config.fail_value("top_p", "a number above 0 and up to 1");
   result.min_p = config.number("min_p", 0.0, 1.0);
-  result.repetition_penalty = config.number("repetition_penalty", 1e-6, 1e6);
+  result.repetition_penalty = config.number("repetition_penalty", 0.0, 10.0);
+  if (result.repetition_penalty == 0.0) {
+    config.fail_value("repetition_penalty", "a number above 0 and up to 10");
+  }
   result.max_new_tokens = config.integer("max_new_tokens", 1, kMaxPositions);
 }
 

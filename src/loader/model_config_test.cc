@@ -358,6 +358,16 @@ TEST_F(ConfigFolderTest, SaysWhatIsWrongWithTheGenerationConfig) {
   write("generation_config.json", {{"temperature", -1}});
   EXPECT_THAT(generation_error(),
               AllOf(HasSubstr("generation_config.json"), HasSubstr("temperature is -1")));
+  // What no request may ask for is no default.
+  write("generation_config.json", {{"temperature", 101}});
+  EXPECT_THAT(generation_error(),
+              AllOf(HasSubstr("generation_config.json"), HasSubstr("temperature is 101")));
+  write("generation_config.json", {{"top_p", 0}});
+  EXPECT_THAT(generation_error(), AllOf(HasSubstr("top_p is 0"), HasSubstr("above 0")));
+  write("generation_config.json", {{"repetition_penalty", 0}});
+  EXPECT_THAT(generation_error(), HasSubstr("repetition_penalty is 0"));
+  write("generation_config.json", {{"repetition_penalty", 10.5}});
+  EXPECT_THAT(generation_error(), HasSubstr("repetition_penalty is 10.5"));
   write("generation_config.json", {{"eos_token_id", {1, "2"}}});
   EXPECT_THAT(generation_error(), HasSubstr("eos_token_id is \"2\""));
 }

@@ -83,6 +83,23 @@ class BadModel(CliTest):
             with self.subTest(case=index, fragment=fragment), model_copy(model__safetensors=content) as folder:
                 self.refuses(folder, fragment)
 
+    def test_inspect_counts_a_tensor_without_elements_as_none(self):
+        whole = (LEXICON / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", whole[:8])[0]
+        header = json.loads(whole[8 : 8 + size])
+        begin = min(entry["data_offsets"][0] for name, entry in header.items() if name != "__metadata__")
+        header["huge"] = {"dtype": "F32", "shape": [2**62, 2**62, 0], "data_offsets": [begin, begin]}
+        with model_copy(model__safetensors=safetensors(header, whole[8 + size :])) as folder:
+            result = run("inspect", folder, "--json")
+            self.assert_ok(result)
+            expected = json.loads(run("inspect", "--json").stdout)
+            self.assertEqual(json.loads(result.stdout)["num_parameters"], expected["num_parameters"])
+
+    def test_sampling_defaults(self):
+        for field, value in (("temperature", 1000), ("top_p", 0), ("repetition_penalty", 11)):
+            with self.subTest(field=field), model_copy(generation_config__json=json.dumps({field: value})) as folder:
+                self.refuses(folder, "generation_config.json", field)
+
     def test_shards(self):
         index = json.dumps({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})
         with model_copy(without=("model.safetensors",)) as folder:
@@ -133,7 +150,8 @@ class BadRequest(CliTest):
         self.assert_error(run("generate", "--prompt-file", "/nowhere/p.jsonl"), 1, "/nowhere/p.jsonl")
         cases = [
             (b"", "holds no prompt"),
-            (b"\n", "line 1"),
+            (b"\n \n", "holds no prompt"),
+            (b'\n{"prompt": 5}\n', "line 2"),
             (b"{}\n", "line 1: there is no prompt"),
             (b'{"prompt": "a"}\n{"prompt": "b", "temprature": 1}\n',
              "line 2: unknown field temprature; did you mean temperature?"),
@@ -149,6 +167,14 @@ class BadRequest(CliTest):
                 file = pathlib.Path(folder) / "prompts.jsonl"
                 file.write_bytes(content)
                 self.assert_error(run("generate", "--prompt-file", file), 1, "prompts.jsonl", fragment)
+
+    def test_names_that_are_too_long(self):
+        for arguments in (["a" * 5000, *PROMPT], ["/" + "a" * 300, *PROMPT], ["--prompt-file", "a" * 5000]):
+            with self.subTest(arguments=[argument[:20] for argument in arguments]):
+                result = run("generate", *arguments)
+                self.assert_error(result, 1, "aaa")
+                self.assertNotIn("filesystem error", result.stderr)
+                self.assertLess(len(result.stderr), 400)
 
     def test_a_full_disk(self):
         import subprocess
