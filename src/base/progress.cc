@@ -58,7 +58,10 @@ std::string render_progress(std::string_view label, double fraction, double elap
   std::string line(label);
   const int room = width - static_cast<int>(line.size() + tail.size()) - 3;
   if (room >= kMinBarWidth) {
-    line += " " + draw_bar(fraction, std::min(room, kMaxBarWidth));
+    // The bar makes room for the detail, but stays a bar.
+    const int beside_detail = room - static_cast<int>(detail.size()) - 2;
+    const int widest = beside_detail >= kMinBarWidth ? beside_detail : room;
+    line += " " + draw_bar(fraction, std::min(widest, kMaxBarWidth));
   }
   line += tail;
   if (!detail.empty() && line.size() + 2 + detail.size() <= static_cast<size_t>(width)) {

@@ -36,6 +36,11 @@ TEST(RenderProgress, LeavesOutWhatDoesNotFit) {
   EXPECT_EQ(render_progress("Loading", 0.5, 0, "", 4), "Load");
 }
 
+TEST(RenderProgress, TheBarMakesRoomForTheDetail) {
+  EXPECT_EQ(render_progress("Loading", 0.5, 0, "a detail of some length", 51),
+            "Loading [#####.....]  50 %  a detail of some length");
+}
+
 TEST(RenderProgress, ClampsTheFraction) {
   EXPECT_THAT(render_progress("x", 7, 0, "", 80), HasSubstr("100 %"));
   EXPECT_THAT(render_progress("x", -1, 0, "", 80), HasSubstr("  0 %"));
