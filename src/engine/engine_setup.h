@@ -5,7 +5,6 @@
 #include <filesystem>
 
 #include "base/cpu_features.h"
-#include "core/dtype.h"
 #include "loader/model_config.h"
 #include "quire/engine_config.h"
 #include "quire/plan.h"
