@@ -68,6 +68,7 @@ class ClientTest(CliTest):
         model = cls.model()
         arguments = cls.ARGUMENTS if model is None else (cls.enterClassContext(model), *cls.ARGUMENTS)
         cls.server = cls.enterClassContext(serving("--api-key", KEY, *arguments))
+        cls.server.headers["Authorization"] = f"Bearer {KEY}"
 
     def options(self, **options):
         return {"base_url": self.server.address + "/v1", "api_key": KEY, "max_retries": 0, "timeout": 120, **options}
@@ -91,7 +92,7 @@ class ClientTest(CliTest):
 
     def post(self, path, body):
         """An endpoint that is not OpenAI's."""
-        status, _, answer = self.server.post(path, body, headers={"Authorization": f"Bearer {KEY}"})
+        status, _, answer = self.server.post(path, body)
         self.assertEqual(status, 200, answer)
         return answer
 

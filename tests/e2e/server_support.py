@@ -25,6 +25,7 @@ class Server:
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace",
             env={**os.environ, **(env or {})})
         self.lines = []
+        self.headers = {}  # of every request, e.g. a key
         self.address = None
         self._serving = threading.Event()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -58,7 +59,8 @@ class Server:
         connection = self.connect(timeout)
         with contextlib.closing(connection):
             data = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
-            connection.request(method, path, data, {"Content-Type": "application/json", **(headers or {})})
+            connection.request(method, path, data,
+                               {"Content-Type": "application/json", **self.headers, **(headers or {})})
             response = connection.getresponse()
             text = response.read()
             if response.headers.get_content_type() == "application/json":
@@ -76,7 +78,7 @@ class Server:
         connection = self.connect(timeout)
         with contextlib.closing(connection):
             connection.request("POST", path, json.dumps({**body, "stream": True}),
-                               {"Content-Type": "application/json", **(headers or {})})
+                               {"Content-Type": "application/json", **self.headers, **(headers or {})})
             response = connection.getresponse()
             if response.status != 200:
                 raise AssertionError(f"{response.status}: {response.read()!r}")
