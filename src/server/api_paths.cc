@@ -79,7 +79,7 @@ class Paths {
   static void add_errors(Json& operation, std::initializer_list<int> statuses) {
     for (const int status : statuses) {
       Json response = answer(describe(status), json_content("Error"));
-      if (status == 429) {
+      if (status == 429 || status == 503) {
         response["headers"]["Retry-After"] =
             Json{{"description", "In seconds."}, {"schema", {{"type", "integer"}, {"minimum", 0}}}};
       }
