@@ -134,6 +134,7 @@ void Generation::run() {
 
 bool Generation::submit_prompts() {
   submitted_ = Clock::now();
+  last_outputs_.resize(prepared_.prompts.size());
   std::string salt = prepared_.request.cache_salt;
   if (!context_.share_cache_between_keys) salt = record_.owner + '\0' + salt;
   try {
@@ -214,7 +215,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   const bool last = output.finished;
   if (last) sources_[prompt_index].reset();
   if (state_ == State::kRunning) {
-    measure(output);
+    measure(prompt_index, output);
     if (expired_) mark_deadline(output);
     std::string text = formatter_->push(prompt_index, output);
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
@@ -226,18 +227,22 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   if (last) source_ended();
 }
 
-void Generation::measure(const RequestOutput& output) {
+void Generation::measure(size_t prompt_index, const RequestOutput& output) {
   const Clock::time_point now = Clock::now();
+  std::optional<Clock::time_point>& last_of_prompt = last_outputs_[prompt_index];
   int64_t num_tokens = 0;
   for (const CompletionOutput& completion : output.outputs) {
-    num_tokens += static_cast<int64_t>(completion.token_ids.size());
+    const auto num_new = static_cast<int64_t>(completion.token_ids.size());
+    num_tokens += num_new;
+    if (last_of_prompt) {
+      context_.metrics.observe_inter_token(seconds_between(*last_of_prompt, now), num_new);
+    }
   }
   if (num_tokens == 0) return;
+  last_of_prompt = now;
   record_.output_tokens += num_tokens;
   context_.admission.charge_output(record_.client, num_tokens);
-  if (last_output_) {
-    context_.metrics.observe_inter_token(seconds_between(*last_output_, now), num_tokens);
-  } else {
+  if (!last_output_) {
     const double before_engine = seconds_between(arrived_, submitted_);
     record_.queue_s = before_engine + output.metrics.queue_s;
     record_.ttft_s = before_engine + output.metrics.ttft_s;
@@ -352,6 +357,7 @@ void Generation::refuse(const ApiError& error) {
 
 void Generation::fail(const ApiError& error) {
   if (state_ != State::kRunning) return;
+  record_.finish_reason = "error";
   if (!prepared_.request.stream) {
     refuse(error);
   } else {

@@ -60,7 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void begin_answer();
   http::Response response_head() const;
   void take(size_t prompt_index, RequestOutput output);
-  void measure(const RequestOutput& output);
+  void measure(size_t prompt_index, const RequestOutput& output);
   void mark_deadline(RequestOutput& output) const;
   void answer();
 
@@ -85,7 +85,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   State state_ = State::kPreparing;
   Clock::time_point arrived_ = Clock::now();
   Clock::time_point submitted_{};
-  std::optional<Clock::time_point> last_output_;
+  std::vector<std::optional<Clock::time_point>> last_outputs_;  // of each prompt
+  std::optional<Clock::time_point> last_output_;                // of any
   PreparedGeneration prepared_;
   std::unique_ptr<ResponseFormatter> formatter_;
   std::vector<std::unique_ptr<OutputSource>> sources_;  // one a prompt; null once it has ended

@@ -24,8 +24,8 @@ struct RequestRecord {
   std::string owner{};
 
   int status = 0;  // of the answer; 499 where the client had gone before there was one
-  // Of the request as a whole: "stop", "length", "abort", "timeout", "tool_calls". Empty: it was
-  // never given to the engine (refused, or not a generation).
+  // Of the request as a whole: "stop", "length", "abort", "timeout", "tool_calls", "error". Empty:
+  // it was never given to the engine (refused, or not a generation).
   std::string finish_reason{};
   // Why admission refused it: "queue_full", "queue_timeout", "shutting_down". Empty: it did not.
   std::string reject_reason{};
