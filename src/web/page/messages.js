@@ -14,7 +14,9 @@ const FINISHES = {
 // What is noted beside an answer: [value, what it is].
 export function notes({ stats = {}, finish, state }) {
   const result = [];
-  if (stats.tokensPerSecond > 0) result.push([stats.tokensPerSecond.toFixed(1), "tokens/s"]);
+  if (stats.tokensPerSecond > 0) {
+    result.push([stats.tokensPerSecond.toFixed(stats.tokensPerSecond < 99.95 ? 1 : 0), "tokens/s"]);
+  }
   if (Number.isFinite(stats.firstTokenMs)) result.push([seconds(stats.firstTokenMs), "to first token"]);
   if (Number.isFinite(stats.outputTokens)) result.push([String(stats.outputTokens), "output tokens"]);
   if (Number.isFinite(stats.cachedTokens) && Number.isFinite(stats.promptTokens)) {

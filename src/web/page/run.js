@@ -5,6 +5,7 @@ import { ApiError } from "./api.js";
 
 const MAX_TRIES = 6;
 const MAX_WAIT_S = 120;
+const MIN_MEASURED_MS = 10;
 
 // The states of an assistant message: "waiting" for the first token, "streaming", "full" (the server
 // was full and is asked again at node.retryAt), then "done", "stopped" or "failed" for good.
@@ -19,6 +20,7 @@ export class Run {
   #aborter = new AbortController();
   #wake = null;
   #thinkingSince = null;
+  #sentAt = null;
   #firstAt = null;
   #lastAt = null;
 
@@ -100,17 +102,17 @@ export class Run {
   }
 
   async #stream() {
-    const sentAt = performance.now();
+    this.#sentAt = performance.now();
     for await (const chunk of this.#api.chat(this.#body, this.#aborter.signal)) {
       const choice = chunk.choices?.[0];
-      if (choice?.delta) this.#add(choice.delta, sentAt);
+      if (choice?.delta) this.#add(choice.delta);
       if (choice?.finish_reason) this.#node.finish = String(choice.finish_reason);
       if (chunk.usage) this.#count(chunk.usage);
       this.#changed();
     }
   }
 
-  #add(delta, sentAt) {
+  #add(delta) {
     const node = this.#node;
     const reasoning = delta.reasoning_content ?? delta.reasoning ?? "";
     const content = delta.content ?? "";
@@ -119,7 +121,7 @@ export class Run {
     const now = performance.now();
     this.#firstAt ??= now;
     this.#lastAt = now;
-    node.stats.firstTokenMs ??= now - sentAt;
+    node.stats.firstTokenMs ??= now - this.#sentAt;
     node.state = "streaming";
     if (reasoning !== "") this.#thinkingSince ??= now;
     else this.#endThinking();
@@ -150,10 +152,13 @@ export class Run {
     stats.cachedTokens = usage.prompt_tokens_details?.cached_tokens ?? null;
   }
 
-  // Tokens a second between the first and the last one: without the wait for the first.
+  // Tokens a second between the first and the last one: without the wait for the first. An answer that
+  // came in one piece is measured from the question on.
   #measure() {
     const { stats } = this.#node;
-    const seconds = (this.#lastAt - this.#firstAt) / 1000;
-    stats.tokensPerSecond = stats.outputTokens > 1 && seconds > 0 ? (stats.outputTokens - 1) / seconds : null;
+    const ms = this.#lastAt - this.#firstAt;
+    if (!(stats.outputTokens > 1)) stats.tokensPerSecond = null;
+    else if (ms >= MIN_MEASURED_MS) stats.tokensPerSecond = ((stats.outputTokens - 1) * 1000) / ms;
+    else stats.tokensPerSecond = (stats.outputTokens * 1000) / Math.max(1, this.#lastAt - this.#sentAt);
   }
 }
