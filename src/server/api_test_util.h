@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "quire/tokenizer.h"
 #include "server/api_error.h"
 #include "server/generation_request.h"
 #include "server/openapi.h"
@@ -23,6 +24,14 @@ inline ModelInfo test_model() {
   model.has_chat_template = true;
   model.created = 1700000000;
   return model;
+}
+
+// a 0, b 1, ab 2, and 3: a space.
+inline Tokenizer small_tokenizer() {
+  return Tokenizer::from_json(R"({
+    "added_tokens": [], "normalizer": null, "pre_tokenizer": null, "post_processor": null,
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "Ġ": 3}, "merges": ["a b"]}})");
 }
 
 inline const ApiDescription& test_api() {

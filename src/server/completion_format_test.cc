@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 
 #include "server/format_test_util.h"
 
@@ -77,6 +78,27 @@ TEST(CompletionFormat, EchoOpensWithThePrompt) {
   EXPECT_EQ(
       choice["logprobs"].dump(),
       R"({"text_offset":[0,0,1],"token_logprobs":[null,-2.0,-0.5],"tokens":["","b"," c"],"top_logprobs":[null,{"b":-2.0,"x":-0.25},{" c":-0.5}]})");
+}
+
+TEST(CompletionFormat, EchoOfTokenIdsIsTheirText) {
+  const Tokenizer tokenizer = small_tokenizer();
+  FormatContext context = test_context();
+  context.tokenizer = &tokenizer;
+  CompletionFormatter formatter(
+      parse_completion(R"({"prompt": [[2, 3, 0], [8191, 1]], "echo": true, "logprobs": 0})"),
+      std::move(context));
+  for (const size_t prompt : {0u, 1u}) {
+    RequestOutput output = output_of("!", {9}, FinishReason::kStop);
+    output.prompt_token_ids = {2 - static_cast<int32_t>(prompt)};
+    output.prompt_logprobs = {{}};
+    output.outputs[0].logprobs = {{{9, -1.0F, 1, "!"}}};
+    formatter.push(prompt, output);
+  }
+  const Json choices = Json::parse(formatter.end())["choices"];
+  EXPECT_EQ(choices[0]["text"], "ab a!");
+  EXPECT_EQ(choices[0]["logprobs"]["tokens"].dump(), R"(["ab","!"])");
+  EXPECT_EQ(choices[0]["logprobs"]["text_offset"].dump(), "[0,2]");
+  EXPECT_EQ(choices[1]["text"], "b!");
 }
 
 TEST(CompletionFormat, PromptLogprobsAndIds) {
