@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import threading
 
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 KEYS = {
     "Enter": (13, "\r"), "Escape": (27, None), "Tab": (9, None), "ArrowUp": (38, None), "PageUp": (33, None),
     "Backspace": (8, None), " ": (32, " "), "/": (191, "/"), "k": (75, "k"),

@@ -53,10 +53,10 @@ class Answers(Scripted):
         with self.open() as page:
             self.ask(page, "Hello?")
             self.wait_for_answer(page)
-            notes = page.run(f"[...document.querySelectorAll('{LAST} .notes div')].map(e => e.textContent)")
-            self.assertIn("37output tokens", notes)
-            self.assertIn("96 of 120prompt tokens cached", notes)
-            self.assertIn("lengthcut at the longest answer", notes)
+            notes = page.run(f"[...document.querySelectorAll('{LAST} .notes li')].map(e => e.textContent)")
+            self.assertIn("37 output tokens", notes)
+            self.assertIn("96 of 120 prompt tokens cached", notes)
+            self.assertIn("length cut at the longest answer", notes)
             self.assertTrue(any("to first token" in note for note in notes), notes)
 
     def test_stop_keeps_what_came(self):
@@ -164,7 +164,7 @@ class HostileText(Scripted):
         with self.open() as page:
             for _ in self.ENDLESS:
                 self.ask(page, "Hello?")
-                page.wait_for("!document.querySelector('#stop').hidden || document.querySelector('.notes div')")
+                page.wait_for("!document.querySelector('#stop').hidden || document.querySelector('.notes li')")
                 self.wait_for_answer(page)
                 self.assertIn("The end.", page.text(f"{LAST} .content")[-20:])
 

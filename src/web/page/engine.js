@@ -34,12 +34,12 @@ export class EngineView {
   constructor(api, panel) {
     this.#api = api;
     this.#panel = panel;
-    const figure = (name, label) => [name, h("dd", { "data-figure": name }, "–"), label];
+    const figure = (name, label) => [name, h("b", { "data-figure": name }, "–"), label];
     const figures = [figure("running", "running"), figure("waiting", "waiting"), figure("kv", "of KV cache"),
       figure("generated", "generated tokens/s"), figure("prefilled", "prompt tokens/s")];
     this.#figures = Object.fromEntries(figures.map(([name, element]) => [name, element]));
     panel.append(
-      h("dl", { class: "figures" }, figures.map(([, value, label]) => h("div", {}, value, h("dt", {}, label)))),
+      h("ul", { class: "figures" }, figures.map(([, value, label]) => h("li", {}, value, h("span", {}, label)))),
       h("div", { class: "plot" }, this.#canvas), this.#status);
     document.addEventListener("visibilitychange", () => this.#schedule());
     for (const query of ["(prefers-color-scheme: dark)", "(prefers-reduced-motion: reduce)"]) {

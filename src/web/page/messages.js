@@ -35,7 +35,7 @@ export class MessageView {
   #tools = h("div", { class: "tools" });
   #notice = h("div", { class: "notice-slot" });
   #versions = h("div", { class: "versions" });
-  #notes = h("dl", { class: "notes" });
+  #notes = h("ul", { class: "notes", "aria-label": "Figures" });
   #who = h("div", { class: "who" });
   #markdown;
   #bar;
@@ -136,7 +136,7 @@ export class MessageView {
     const key = JSON.stringify(rows);
     if (this.#notes.dataset.key === key) return;
     this.#notes.dataset.key = key;
-    this.#notes.replaceChildren(...rows.map(([value, what]) => h("div", {}, h("dd", {}, value), h("dt", {}, what))));
+    this.#notes.replaceChildren(...rows.map(([value, what]) => h("li", {}, h("b", {}, value), ` ${what}`)));
   }
 
   #updateNotice() {
