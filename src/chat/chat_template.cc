@@ -59,8 +59,15 @@ ordered_json normalize_message(const ordered_json& message) {
   }
   ordered_json out = ordered_json::object();
   if (reasoning != nullptr) out["thinking"] = *reasoning;
+  // The other keys differ, and looking them up would make one large message quadratic.
+  ordered_json::object_t::Container& members = out.get_ref<ordered_json::object_t&>();
   for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) out[key] = value;
+    if (value.is_null()) continue;
+    if (key == "thinking") {
+      out[key] = value;
+    } else {
+      members.emplace_back(key, value);
+    }
   }
   if (reasoning != nullptr) out["reasoning_content"] = *reasoning;
   return out;
