@@ -149,7 +149,7 @@ class FormatProperty : public testing::TestWithParam<RequestKind> {};
 TEST_P(FormatProperty, TheStreamAddsUpToTheWholeAnswer) {
   const bool chat = GetParam() == RequestKind::kChat;
   const JsonSchemas schemas(response_schemas());
-  for (uint32_t seed = 0; seed < 300; ++seed) {
+  for (uint32_t seed = 0; seed < 150; ++seed) {
     Random random(seed);
     const Script script = random_script(random, GetParam());
     const OutputParserConfig parser = random_parser(random);
