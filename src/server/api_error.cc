@@ -38,8 +38,10 @@ ApiError not_found(const std::string& message) {
   return ApiError(404, kInvalidRequest, message, {}, "not_found");
 }
 
-ApiError method_not_allowed(const std::string& message) {
-  return ApiError(405, kInvalidRequest, message, {}, "method_not_allowed");
+ApiError method_not_allowed(const std::string& message, std::string allow) {
+  ApiError error(405, kInvalidRequest, message, {}, "method_not_allowed");
+  error.allow = std::move(allow);
+  return error;
 }
 
 ApiError request_too_large(const std::string& message) {

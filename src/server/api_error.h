@@ -20,6 +20,7 @@ struct ApiError : Error {
   std::optional<std::string> param;  // the path of the parameter at fault: "messages[0].content"
   std::optional<std::string> code;   // "model_not_found", "invalid_value", ...
   std::optional<int64_t> retry_after_s;  // for the Retry-After header of 429 and 503
+  std::optional<std::string> allow;      // for the Allow header of 405
 };
 
 // 400, invalid_request_error.
@@ -31,7 +32,7 @@ ApiError authentication_error(const std::string& message);
 ApiError model_not_found(std::string_view model);
 // 404 with code not_found, and 405 with code method_not_allowed, both invalid_request_error.
 ApiError not_found(const std::string& message);
-ApiError method_not_allowed(const std::string& message);
+ApiError method_not_allowed(const std::string& message, std::string allow);
 // 413, invalid_request_error, code request_too_large.
 ApiError request_too_large(const std::string& message);
 // 429, rate_limit_error, code rate_limit_exceeded.

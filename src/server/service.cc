@@ -132,25 +132,29 @@ void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestR
   if (answer_preflight(exchange)) return;
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
-  bool known_path = false;
+  std::string allowed;
   for (const Route& route : routes()) {
     const bool matches = route.path.ends_with('/') ? request.path.size() > route.path.size() &&
                                                          request.path.starts_with(route.path)
                                                    : request.path == route.path;
     if (!matches) continue;
-    known_path = true;
+    allowed = route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != method) continue;
     if (!route.open) authenticate(request, record);
     (this->*route.handler)(exchange, std::move(record));
     return;
   }
-  if (!known_path && web::find_asset(request.path) != nullptr && method == "GET") {
-    page(exchange, std::move(record));
-    return;
+  if (allowed.empty() && web::find_asset(request.path) != nullptr) {
+    if (method == "GET") {
+      page(exchange, std::move(record));
+      return;
+    }
+    allowed = "GET, HEAD";
   }
-  if (known_path || web::find_asset(request.path) != nullptr) {
+  if (!allowed.empty()) {
     throw method_not_allowed(
-        fmt::format("{} does not take {} requests.", request.path, request.method));
+        fmt::format("{} does not take {} requests.", request.path, request.method),
+        std::move(allowed));
   }
   throw not_found(fmt::format("There is nothing at {}; see /openapi.json.", request.path));
 }
@@ -327,6 +331,7 @@ void Service::refuse(http::Exchange& exchange, RequestRecord record, const ApiEr
   if (error.retry_after_s) {
     response.headers.emplace_back("Retry-After", std::to_string(*error.retry_after_s));
   }
+  if (error.allow) response.headers.emplace_back("Allow", *error.allow);
   if (error.status == 401) response.headers.emplace_back("WWW-Authenticate", "Bearer");
   answer(exchange, std::move(record), std::move(response));
 }

@@ -196,6 +196,10 @@ TEST_F(ServiceTest, RefusesWithOpenAIsErrors) {
   };
   expect(call("GET", "/nothing"), 404, "/nothing");
   expect(call("GET", "/v1/completions"), 405, "GET");
+  EXPECT_THAT(call("GET", "/v1/completions")->response->headers,
+              testing::Contains(testing::Pair("Allow", "POST")));
+  EXPECT_THAT(call("POST", "/health")->response->headers,
+              testing::Contains(testing::Pair("Allow", "GET, HEAD")));
   expect(call("POST", "/v1/completions", "{"), 400, "byte");
   expect(complete(R"(, "n": 0)"), 400, "n");
   expect(complete(R"(, "temperature": "hot")"), 400, "temperature");
