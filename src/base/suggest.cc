@@ -28,7 +28,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::optional<std::string> closest_name(std::string_view name,
                                         const std::vector<std::string>& candidates) {
-  if (name.size() > kMaxLength) return std::nullopt;
+  if (name.size() < 2 || name.size() > kMaxLength) return std::nullopt;
   std::optional<std::string> closest;
   size_t least = std::max<size_t>(1, name.size() / 3) + 1;
   for (const std::string& candidate : candidates) {

@@ -13,6 +13,7 @@ TEST(ClosestName, FindsWhatWasMistyped) {
   EXPECT_EQ(closest_name("sotp", names), "stop");
   EXPECT_EQ(closest_name("zzzz", names), std::nullopt);
   EXPECT_EQ(closest_name("", names), std::nullopt);
+  EXPECT_EQ(closest_name("v", {"n"}), std::nullopt);
   EXPECT_EQ(closest_name(std::string(100000, 'a'), names), std::nullopt);
 }
 
