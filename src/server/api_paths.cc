@@ -104,9 +104,17 @@ class Paths {
 
 Json generation_answer(const std::string& whole, const std::string& event) {
   Json content = json_content(whole);
-  content["text/event-stream"]["schema"] =
-      Json{{"type", "string"},
-           {"description", "Events whose data is a " + event + " each, then [DONE]."}};
+  // OpenAPI 3.1 does not say how a stream is described; its tools take the schema for an event's.
+  const Json part{
+      {"contentMediaType", "application/json"},
+      {"contentSchema", {{"anyOf", Json::array({reference(event), reference("Error")})}}}};
+  content["text/event-stream"]["schema"] = Json{
+      {"type", "object"},
+      {"description", "Each event: a part of the answer, or the error that ended it; then [DONE]."},
+      {"required", Json::array({"data"})},
+      {"properties",
+       {{"data",
+         {{"type", "string"}, {"anyOf", Json::array({Json{{"const", "[DONE]"}}, part})}}}}}};
   return answer("The answer, or its stream.", std::move(content));
 }
 

@@ -39,7 +39,7 @@ constexpr const char* kCommonProperties = R"json({
   "ignore_eos": {"type": ["boolean", "null"], "default": false},
   "skip_special_tokens": {"type": ["boolean", "null"], "default": true},
   "spaces_between_special_tokens": {"type": ["boolean", "null"], "description": "Changes nothing: no space is ever added."},
-  "seed": {"type": ["integer", "null"], "minimum": -9223372036854775808, "maximum": 9223372036854775807},
+  "seed": {"type": ["integer", "null"], "minimum": -9223372036854775807, "maximum": 9223372036854775807},
   "prompt_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position of the prompt. Not with stream."},
   "stream": {"type": ["boolean", "null"], "default": false},
   "stream_options": {

@@ -25,9 +25,11 @@ class Errors:
 
     def test_bad_requests(self):
         for param, fields in {
-                "n": {"n": 0}, "temperature": {"temperature": -1}, "top_p": {"top_p": 2}, "max_tokens": {"max_tokens": 0},
+                "n": {"n": 0}, "temperature": {"temperature": -1}, "top_p": {"top_p": 2},
+                "max_tokens": {"max_tokens": 0},
                 "max_completion_tokens": {"max_completion_tokens": -1}, "messages": {"messages": []},
-                "top_logprobs": {"top_logprobs": 2}, "stop[0]": {"stop": [""]}, "seed": {"seed": "one"},
+                "top_logprobs": {"top_logprobs": 2}, "stop[0]": {"stop": [""]},
+                "seed": {"seed": "one"},
                 "frequency_penalty": {"frequency_penalty": 3}, "stream_options": {"stream_options": {}},
                 "response_format.type": {"response_format": {"type": "json_object"}},
                 "top_k": {"extra_body": {"top_k": -2}}, "min_p": {"extra_body": {"min_p": "much"}},
