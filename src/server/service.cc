@@ -295,6 +295,9 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
     std::string text;
     std::shared_ptr<ApiError> error;
     try {
+      if (exchange->closed()) {
+        throw ApiError(499, "invalid_request_error", "The client closed the connection.");
+      }
       text = work(*body);
     } catch (const ApiError& refused) {
       error = std::make_shared<ApiError>(refused);
