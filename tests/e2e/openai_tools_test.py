@@ -86,9 +86,8 @@ class OneCall(Scripted):
             self.assertEqual(choice.finish_reason, "tool_calls")
 
     def test_a_stream(self):
-        content, _, calls, finish, pieces = self.streamed(tools=TOOLS)
+        content, _, calls, finish, _ = self.streamed(tools=TOOLS)
         self.assertEqual((content.rstrip(), calls, finish), ("Let me look.", [self.CALL], "tool_calls"))
-        self.assertGreaterEqual(pieces, 2)
 
     def test_none(self):
         for fields in [{"tools": TOOLS, "tool_choice": "none"}, {}]:
@@ -158,9 +157,8 @@ class Named(Scripted):
         choice = self.choice(tools=TOOLS, tool_choice=NAMED)
         self.assertEqual((self.calls(choice), choice.message.content), ([self.CALL], None))
         self.assertEqual(choice.finish_reason, "tool_calls")
-        content, _, calls, finish, pieces = self.streamed(tools=TOOLS, tool_choice=NAMED)
+        content, _, calls, finish, _ = self.streamed(tools=TOOLS, tool_choice=NAMED)
         self.assertEqual((content, calls, finish), ("", [self.CALL], "tool_calls"))
-        self.assertGreaterEqual(pieces, 2)
 
 
 class Required(Scripted):
@@ -253,6 +251,12 @@ class AnyWeights:
                 self.assertEqual(message.tool_calls[0].function.name, "get_weather")
             content, _, calls, _, _ = self.streamed(**fields)
             self.assertEqual((content, calls), (message.content or "", self.calls(self.choice(**fields))))
+
+    def test_arguments_come_while_they_are_written(self):
+        # Tokens that are ready together come together, but not as many as these.
+        pieces = self.streamed(tools=TOOLS, tool_choice=NAMED, max_completion_tokens=400,
+                               extra_body={"ignore_eos": True})[-1]
+        self.assertGreater(pieces, 1)
 
     def test_what_is_refused(self):
         for fields in [{"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
