@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdio>
@@ -87,7 +88,7 @@ class FakeExchange : public http::Exchange {
   std::optional<http::Response> response;
   std::string written;
   bool complete = false;
-  bool gone = false;
+  std::atomic<bool> gone = false;  // workers look, too
   size_t buffered_bytes = 0;
   std::function<void()> drained;
   std::function<void()> closed_callback;
