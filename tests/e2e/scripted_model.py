@@ -45,7 +45,7 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def script_matrices(first, count):
+def script_matrices(first, count, endless):
     """Token ids from `first` on are the script. Dimension 0 stands for every other token, and i + 1 for script[i]."""
     size = first + count
     embedding, head = array.array("f", bytes(4 * size * HIDDEN)), array.array("f", bytes(4 * size * HIDDEN))
@@ -54,15 +54,17 @@ def script_matrices(first, count):
     for i in range(count):
         embedding[(first + i) * HIDDEN + i + 1] = 1
         head[(first + i) * HIDDEN + i] = 1
-    head[END * HIDDEN + count] = 1
+    head[(first + count - 1 if endless else END) * HIDDEN + count] = 1
     return {"embedding": ([size, HIDDEN], embedding), "head": ([size, HIDDEN], head),
             "ones": ([HIDDEN], array.array("f", [1] * HIDDEN)),
             "zeros": ([HIDDEN, HIDDEN], array.array("f", bytes(4 * HIDDEN * HIDDEN)))}
 
 
 @contextlib.contextmanager
-def scripted_model(chat_template, script):
-    """Its folder. `script` holds the texts of up to 63 tokens; the model ends its turn after them."""
+def scripted_model(chat_template, script, endless=False):
+    """Its folder. `script` holds the texts of up to 63 tokens; after them the model ends its turn, or goes on with the
+    last one for ever.
+    """
     assert len(script) < HIDDEN
     tokenizer = json.loads((LEXICON / "tokenizer.json").read_text())
     config = json.loads((LEXICON / "config.json").read_text())
@@ -83,5 +85,5 @@ def scripted_model(chat_template, script):
         (folder / "chat_template.jinja").write_text(chat_template)
         for name in ["tokenizer_config.json", "generation_config.json"]:
             (folder / name).write_bytes((LEXICON / name).read_bytes())
-        write_safetensors(folder / "model.safetensors", tensors_of(script_matrices(first, len(script))))
+        write_safetensors(folder / "model.safetensors", tensors_of(script_matrices(first, len(script), endless)))
         yield folder
