@@ -116,6 +116,8 @@ class App::Impl {
   std::unique_ptr<AsyncLLM> llm_;
   std::unique_ptr<EnginePort> engine_;
   std::unique_ptr<http::Server> http_;
+  // The same for the I/O thread: it goes on while http_ is destroyed, and http_ is null by then.
+  http::Server* server_ = nullptr;
   std::unique_ptr<Service> service_;
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -133,6 +135,7 @@ App::Impl::Impl(ServeOptions options)
   config.error_response = error_response;
   http_ = std::make_unique<http::Server>(
       std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
+  server_ = http_.get();
   llm_ = std::make_unique<AsyncLLM>(options_.engine);
   engine_ = make_engine_port(*llm_);
   service_ = make_service();
@@ -163,7 +166,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   return std::make_unique<Service>(
       std::move(config), std::move(model), tokenizer_of(*llm_), chat_template_of(*llm_), *engine_,
       log_, [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },
-      [this] { return http_->stats(); },
+      [server = server_] { return server->stats(); },
       [this](const std::string& message) { engine_failed(message); });
 }
 
@@ -195,9 +198,13 @@ void App::Impl::stop() {
 
 // On the I/O thread. An answer counts as given when the socket has taken it.
 void App::Impl::drain(Clock::time_point until, bool cut) {
-  if (service_->num_generations() == 0 && http_->num_active() == 0) {
-    finish(true);
-    return;
+  if (service_->num_generations() == 0) {
+    // Those who go on asking, for metrics perhaps, would keep it busy.
+    server_->stop_accepting();
+    if (server_->num_active() == 0) {
+      finish(true);
+      return;
+    }
   }
   if (Clock::now() >= until) {
     if (cut) {
