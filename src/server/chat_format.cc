@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
 #include <iterator>
 #include <utility>
 
@@ -39,6 +40,15 @@ Json tool_call(const ToolCallDelta& call) {
   json["function"]["name"] = call.name;
   json["function"]["arguments"] = call.arguments;
   return json;
+}
+
+// In bytes, without the reasoning.
+size_t length_of_answer(const ParsedDelta& parsed) {
+  size_t length = parsed.content.size();
+  for (const ToolCallDelta& call : parsed.tool_calls) {
+    length += call.name.size() + call.arguments.size();
+  }
+  return length;
 }
 
 // Puts `next`, which came after, onto `parsed`.
@@ -134,11 +144,15 @@ std::string ChatFormatter::push(size_t prompt_index, const RequestOutput& delta)
 ParsedDelta ChatFormatter::parse(Choice& choice, const CompletionOutput& output) {
   ParsedDelta parsed = choice.parser->push(output.text);
   if (output.finish_reason) append(parsed, choice.parser->finish());
-  // Tokens count to what their text comes out as.
+  // Tokens count to what their text comes out as; those that came together, by its length.
   choice.unread_tokens += static_cast<int64_t>(output.token_ids.size());
   if (!parsed.empty()) {
-    if (parsed.content.empty() && parsed.tool_calls.empty()) {
-      state_.count_reasoning(choice.unread_tokens);
+    const size_t reasoning = parsed.reasoning.size();
+    const size_t whole = reasoning + length_of_answer(parsed);
+    if (reasoning > 0) {
+      const double share = static_cast<double>(reasoning) / static_cast<double>(whole);
+      state_.count_reasoning(
+          static_cast<int64_t>(std::ceil(share * static_cast<double>(choice.unread_tokens))));
     }
     choice.unread_tokens = 0;
   }

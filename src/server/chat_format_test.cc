@@ -103,6 +103,12 @@ TEST(ChatFormat, ReasoningIsApart) {
   whole.push(0, output_of("<think>\nHm\n</think>\n\nYes", {1}, FinishReason::kStop));
   EXPECT_EQ(Json::parse(whole.end())["choices"][0]["message"].dump(),
             R"({"role":"assistant","content":"Yes","refusal":null})");
+
+  // Tokens that came together: two of the six letters are reasoning.
+  ChatFormatter together(parse_chat(chat_body("")), test_context(qwen3));
+  together.begin();
+  together.push(0, output_of("<think>\nHm\n</think>\n\nYes.", {1, 2, 3}, FinishReason::kStop));
+  EXPECT_EQ(together.usage().reasoning_tokens, 1);
 }
 
 TEST(ChatFormat, ToolCalls) {
