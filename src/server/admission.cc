@@ -68,6 +68,8 @@ void Admission::finished(const std::string& client, int64_t num_sequences, Clock
     gap_s_ = gap_s_ > 0 ? gap_s_ + kSmoothing * (gap - gap_s_) : gap;
   }
   last_end_ = now;
+  // The time until the next request comes says nothing about the rate.
+  if (num_in_engine_ == 0 && queue_.empty()) last_end_ = {};
 }
 
 void Admission::charge_output(const std::string& client, int64_t num_tokens) {
