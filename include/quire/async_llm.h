@@ -32,6 +32,9 @@ class RequestStream {
   // The same without waiting: nothing where no output is there yet.
   std::optional<RequestOutput> try_next();
 
+  // Whether the engine is done with the request; its last output may still be there to fetch.
+  bool ended() const;
+
   // Ends the request: next() returns its last output, with finish_reason kAbort, soon.
   void cancel();
 
@@ -56,8 +59,9 @@ class AsyncLLM {
   // Outputs hold what is new (OutputKind::kDelta) unless options say otherwise. Throws Error as
   // LLMEngine::add_request does, from the calling thread.
   // `on_ready` is called each time that try_next() has something again after it had nothing (an
-  // output, or the engine's failure), from the engine's thread, which it must not hold up; it must
-  // not throw. It may be called once more after the stream is destroyed.
+  // output, or the engine's failure), and when the last output comes, from the engine's thread,
+  // which it must not hold up; it must not throw. It may be called once more after the stream is
+  // destroyed.
   RequestStream generate(const Prompt& prompt, const SamplingParams& params,
                          RequestOptions options = {.output_kind = OutputKind::kDelta},
                          std::function<void()> on_ready = {});

@@ -60,7 +60,7 @@ struct RequestStream::State {
     {
       const std::lock_guard lock(mutex);
       ended = output.finished;
-      news = !pending;
+      news = !pending || ended;
       if (pending && delta) {
         merge_delta(*pending, std::move(output));
       } else {
@@ -105,6 +105,11 @@ std::optional<RequestOutput> RequestStream::try_next() {
   if (state_->pending) return std::exchange(state_->pending, std::nullopt);
   if (state_->error) std::rethrow_exception(state_->error);
   return std::nullopt;
+}
+
+bool RequestStream::ended() const {
+  const std::lock_guard lock(state_->mutex);
+  return state_->ended;
 }
 
 void RequestStream::cancel() {

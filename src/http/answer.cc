@@ -89,7 +89,8 @@ void Answer::write(std::string_view piece) {
   const std::size_t buffered =
       buffered_.fetch_add(piece.size(), std::memory_order_relaxed) + piece.size();
   if (buffered > Exchange::kStreamHighWater) above_high_water_.store(true);
-  if (buffered > server_->config.limits.max_buffered_bytes) {
+  // What waited before this piece is what the client was slow to read.
+  if (buffered - piece.size() > server_->config.limits.max_buffered_bytes) {
     too_much_ = true;
     lock.unlock();
     return cut_off(/*slow_reader=*/true);

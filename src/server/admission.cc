@@ -78,6 +78,10 @@ void Admission::charge_output(const std::string& client, int64_t num_tokens) {
 
 void Admission::pump() {
   if (std::exchange(pumping_, true)) return;  // a turn that ends at once calls it again
+  struct Guard {
+    bool& flag;
+    ~Guard() { flag = false; }
+  } const guard{pumping_};
   while (const Waiting* next = queue_.front()) {
     if (!has_room(next->num_sequences)) break;
     const Waiting waiting = queue_.pop();
@@ -86,7 +90,6 @@ void Admission::pump() {
     queue_.charge(waiting.client, waiting.num_prompt_tokens);
     waiting.start();
   }
-  pumping_ = false;
 }
 
 int64_t Admission::retry_after_s() const {

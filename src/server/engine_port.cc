@@ -11,6 +11,7 @@ class StreamSource : public OutputSource {
  public:
   explicit StreamSource(RequestStream stream) : stream_(std::move(stream)) {}
   std::optional<RequestOutput> try_next() override { return stream_.try_next(); }
+  bool ended() const override { return stream_.ended(); }
   void cancel() override { stream_.cancel(); }
 
  private:

@@ -27,6 +27,8 @@ class OutputSource {
   // What is new since the last call; nothing where nothing is. The last output has finished set.
   // Throws EngineFailure.
   virtual std::optional<RequestOutput> try_next() = 0;
+  // Whether the engine is done with it; `on_ready` is called when that comes about, too.
+  virtual bool ended() const = 0;
   // Ends it: its last output, with kAbort, comes soon.
   virtual void cancel() = 0;
 };

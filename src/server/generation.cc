@@ -9,6 +9,9 @@
 namespace quire::server {
 namespace {
 
+// A longer answer is written down on a worker.
+constexpr int64_t kMaxInlineTokens = 2048;
+
 double seconds_between(Generation::Clock::time_point from, Generation::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
@@ -128,9 +131,13 @@ void Generation::set_deadline() {
 
 void Generation::run() {
   state_ = State::kRunning;
-  in_engine_ = true;
+  has_place_ = true;
   if (queue_limit_) context_.timers.cancel(*std::exchange(queue_limit_, std::nullopt));
-  if (submit_prompts()) begin_answer();
+  try {
+    if (submit_prompts()) begin_answer();
+  } catch (const std::exception& error) {
+    break_off(error.what());
+  }
 }
 
 bool Generation::submit_prompts() {
@@ -197,19 +204,43 @@ void Generation::fetch(size_t prompt_index) {
       if (state_ == State::kRunning && prepared_.request.stream &&
           exchange_->buffered() > http::Exchange::kStreamHighWater) {
         paused_ = true;  // on_drain goes on
-        return;
+        break;
       }
       std::optional<RequestOutput> output = sources_[prompt_index]->try_next();
       if (!output) return;
       take(prompt_index, std::move(*output));
     }
+    if (paused_) leave_engine_if_done();
   } catch (const EngineFailure& failure) {
     context_.engine_failed(failure.what());
     fail(server_error(fmt::format("The engine has failed: {}", failure.what())));
     for (auto& source : sources_) source.reset();
     num_running_ = 0;
     end();
+  } catch (const std::exception& error) {
+    break_off(error.what());
   }
+}
+
+// A client that reads slowly holds no place in the engine once that has done its work.
+void Generation::leave_engine_if_done() {
+  const bool done = std::ranges::all_of(
+      sources_, [](const auto& source) { return source == nullptr || source->ended(); });
+  if (!done || !has_place_) return;
+  leave_engine();
+  context_.admission.pump();
+}
+
+void Generation::leave_engine() {
+  if (!std::exchange(has_place_, false)) return;
+  context_.admission.finished(record_.client, static_cast<int64_t>(prepared_.request.num_choices()),
+                              Clock::now());
+}
+
+// Something that was not foreseen (no memory, say) ends this generation alone.
+void Generation::break_off(const std::string& message) {
+  fail(server_error(message));
+  give_up();
 }
 
 void Generation::take(size_t prompt_index, RequestOutput output) {
@@ -264,23 +295,51 @@ void Generation::mark_deadline(RequestOutput& output) const {
 
 void Generation::source_ended() {
   if (--num_running_ > 0) return;
-  if (state_ == State::kRunning) answer();
-  end();
+  leave_engine();
+  if (state_ != State::kRunning) {
+    end();
+  } else if (prepared_.request.stream) {
+    if (std::string text = formatter_->end(); !text.empty()) exchange_->write(std::move(text));
+    exchange_->finish();
+    end();
+  } else if (formatter_->usage().completion_tokens > kMaxInlineTokens) {
+    answer_from_worker();
+  } else {
+    answer(formatter_->end());
+  }
 }
 
-void Generation::answer() {
-  std::string text = formatter_->end();
-  if (prepared_.request.stream) {
-    if (!text.empty()) exchange_->write(std::move(text));
-    exchange_->finish();
-  } else {
-    http::Response response = response_head();
-    response.content_type = content_type(prepared_.request);
-    response.body = std::move(text);
-    record_.status = 200;
-    exchange_->respond(std::move(response));
-  }
-  write_record();
+// Writing down a long answer with log-probabilities takes long enough to hold up other streams.
+void Generation::answer_from_worker() {
+  state_ = State::kDraining;  // nothing else touches the formatter now
+  context_.admission.pump();
+  context_.workers.run([self = shared_from_this()]() mutable {
+    const ServiceContext& context = self->context_;
+    auto body = std::make_shared<std::string>();
+    std::string failure;
+    try {
+      *body = self->formatter_->end();
+    } catch (const std::exception& error) {
+      failure = error.what();
+    }
+    context.post([self = std::move(self), body, failure] {
+      if (failure.empty()) {
+        self->answer(std::move(*body));
+      } else {
+        self->refuse(server_error(failure));
+        self->end();
+      }
+    });
+  });
+}
+
+void Generation::answer(std::string body) {
+  http::Response response = response_head();
+  response.content_type = content_type(prepared_.request);
+  response.body = std::move(body);
+  record_.status = 200;
+  exchange_->respond(std::move(response));
+  end();
 }
 
 void Generation::deadline_passed() {
@@ -359,7 +418,7 @@ void Generation::refuse(const ApiError& error) {
 void Generation::fail(const ApiError& error) {
   if (state_ != State::kRunning) return;
   record_.finish_reason = "error";
-  if (!prepared_.request.stream) {
+  if (!prepared_.request.stream || record_.status == 0) {  // no head has been sent
     refuse(error);
   } else {
     record_.error = error.what();
@@ -392,10 +451,7 @@ void Generation::end() {
   for (auto& timer : {deadline_, queue_limit_}) {
     if (timer) context_.timers.cancel(*timer);
   }
-  if (in_engine_) {
-    context_.admission.finished(
-        record_.client, static_cast<int64_t>(prepared_.request.num_choices()), Clock::now());
-  }
+  leave_engine();
   on_end_(*this);
   context_.admission.pump();
 }

@@ -59,10 +59,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool submit_prompts();
   void begin_answer();
   http::Response response_head() const;
+  void leave_engine_if_done();
+  void leave_engine();
+  void break_off(const std::string& message);
   void take(size_t prompt_index, RequestOutput output);
   void measure(size_t prompt_index, const RequestOutput& output);
   void mark_deadline(RequestOutput& output) const;
-  void answer();
+  void answer_from_worker();
+  void answer(std::string body);
 
   void deadline_passed();
   void queue_time_passed();
@@ -94,7 +98,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Admission::Ticket ticket_ = 0;
   std::optional<TimerQueue::Id> deadline_;
   std::optional<TimerQueue::Id> queue_limit_;
-  bool in_engine_ = false;  // it had its turn, and holds a place
+  bool has_place_ = false;  // it had its turn, and counts among those in the engine
   bool expired_ = false;    // its deadline passed
   bool cut_ = false;        // sequences were cancelled because nothing more is needed
   bool paused_ = false;     // the client reads more slowly than the engine writes

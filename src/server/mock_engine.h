@@ -88,7 +88,7 @@ struct MockEngine::Stream {
       if (finished) output.finish_reason = cancelled ? FinishReason::kAbort : FinishReason::kLength;
     }
     pending.finished = finished;
-    return !std::exchange(has_pending, true);
+    return !std::exchange(has_pending, true) || finished;
   }
 };
 
@@ -102,6 +102,10 @@ class MockEngine::Source : public OutputSource {
     if (stream_->failed) throw EngineFailure("The mock engine was told to fail.");
     if (!std::exchange(stream_->has_pending, false)) return std::nullopt;
     return std::exchange(stream_->pending, {});
+  }
+  bool ended() const override {
+    const std::lock_guard lock(stream_->mutex);
+    return stream_->finished || stream_->failed;
   }
   void cancel() override { stop(); }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "server/render_prompt.h"
@@ -10,6 +11,7 @@
 namespace quire::server {
 namespace {
 
+constexpr int64_t kMaxN = 128;  // what SamplingParams allow
 constexpr const char* kTooLong = "context_length_exceeded";
 
 // Where in the body a prompt stands, for messages.
@@ -40,6 +42,18 @@ void check_length(const GenerationRequest& request, size_t index, size_t num_tok
                     model.max_model_len),
         "max_tokens", kTooLong);
   }
+}
+
+// A request gets its turn as a whole, so one larger than the engine would make all others wait.
+void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
+  const int64_t most = std::max(max_num_seqs, kMaxN);
+  const auto num_choices = static_cast<int64_t>(request.num_choices());
+  if (num_choices <= most) return;
+  throw invalid_request(
+      fmt::format("The request asks for {} answers ({} prompts, n is {}); expected at most {} in "
+                  "all: split it.",
+                  num_choices, request.num_prompts(), request.sampling.n, most),
+      request.num_prompts() > 1 ? "prompt" : "n");
 }
 
 // The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed.
@@ -110,6 +124,7 @@ PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
       }
     }
   }
+  check_choices(request, context.max_num_seqs);
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {
     check_length(request, i, prepared.prompts[i].size(), context.model);
   }

@@ -102,9 +102,9 @@ Service::Service(ServiceConfig config, ModelInfo model, const Tokenizer* tokeniz
   };
   context_ = std::make_unique<ServiceContext>(ServiceContext{
       model_, api_, tokenizer, chat_template, config_.formats, config_.share_cache_between_keys,
-      config_.max_queue_time_s, config_.access_log, engine_, admission_, metrics_, log_,
-      request_log_, timers_, workers_, std::make_shared<ReadyList>(std::move(wake)),
-      std::move(post), std::move(failed)});
+      config_.max_queue_time_s, config_.admission.max_num_seqs, config_.access_log, engine_,
+      admission_, metrics_, log_, request_log_, timers_, workers_,
+      std::make_shared<ReadyList>(std::move(wake)), std::move(post), std::move(failed)});
 }
 
 Service::~Service() = default;

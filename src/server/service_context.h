@@ -29,6 +29,7 @@ struct ServiceContext {
   OutputFormats formats;
   bool share_cache_between_keys;  // --prefix-cache-scope global
   double max_queue_time_s;        // 0: no limit
+  int64_t max_num_seqs;           // as the engine's
   bool access_log;                // a line for each request
   EnginePort& engine;
   Admission& admission;  // I/O thread only

@@ -277,6 +277,43 @@ TEST_F(ServiceTest, ASlowReaderIsWaitedForAndLosesNothing) {
   EXPECT_EQ(text, std::string(900, 'x'));
 }
 
+TEST_F(ServiceTest, SlowReadersHoldNoPlaceOnceTheEngineIsDone) {
+  engine_.hold(true);
+  const std::vector slow = {complete(kEndless), complete(kEndless)};
+  for (const auto& exchange : slow) {
+    ASSERT_TRUE(loop_.run_until([&] { return exchange->response.has_value(); }));
+    exchange->buffered_bytes = 1 << 20;
+  }
+  engine_.hold(false);
+  const auto quick = complete(R"(, "max_tokens": 1)");
+  finish(*quick);
+  EXPECT_EQ(quick->response->status, 200);
+  for (const auto& exchange : slow) {
+    EXPECT_FALSE(exchange->complete);
+    exchange->buffered_bytes = 0;
+    exchange->drained();
+    finish(*exchange);
+    EXPECT_THAT(exchange->written, EndsWith("data: [DONE]\n\n"));
+  }
+}
+
+TEST_F(ServiceTest, LongAnswersAreWrittenDownOnAWorker) {
+  const auto exchange = complete(R"(, "max_tokens": 900, "n": 4)");
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 200);
+  EXPECT_EQ(body_of(*exchange)["usage"]["completion_tokens"], 3600);
+  ASSERT_TRUE(loop_.run_until([this] { return service().num_generations() == 0; }));
+}
+
+TEST_F(ServiceTest, ARequestIsNoLargerThanTheEngine) {
+  std::string prompts = "[1]";
+  for (int i = 0; i < 128; ++i) prompts += ", [1]";
+  const auto exchange = call("POST", "/v1/completions", R"({"prompt": [)" + prompts + "]}");
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 400);
+  EXPECT_THAT(exchange->response->body, HasSubstr("129 answers"));
+}
+
 TEST_F(ServiceTest, ADeadlineEndsItWithWhatItHas) {
   engine_.hold(true);
   const auto exchange = complete(R"(, "max_tokens": 990, "timeout": 0.05)");

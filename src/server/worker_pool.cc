@@ -11,7 +11,9 @@ WorkerPool::WorkerPool(int num_threads) {
   try {
     for (int i = 0; i < num_threads; ++i) {
       threads_.emplace_back([this] {
-        while (auto task = tasks_.pop()) (*task)();
+        while (auto task = tasks_.pop()) {
+          if (!stopping_) (*task)();
+        }
       });
     }
   } catch (const std::system_error& error) {
@@ -26,6 +28,7 @@ WorkerPool::~WorkerPool() {
 }
 
 void WorkerPool::stop() {
+  stopping_ = true;
   tasks_.close();
   for (std::thread& thread : threads_) thread.join();
 }

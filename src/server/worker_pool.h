@@ -3,6 +3,7 @@
 // tokenising.
 //
 // Thread safety: run() from any thread.
+#include <atomic>
 #include <functional>
 #include <thread>
 #include <vector>
@@ -15,7 +16,7 @@ class WorkerPool {
  public:
   // Throws Error if a thread cannot be started.
   explicit WorkerPool(int num_threads);
-  // Waits for the tasks that were given.
+  // Waits for the tasks that have begun, and drops the others.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -26,6 +27,7 @@ class WorkerPool {
  private:
   void stop();
 
+  std::atomic<bool> stopping_ = false;
   BlockingQueue<std::function<void()>> tasks_;
   std::vector<std::thread> threads_;
 };
