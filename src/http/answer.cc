@@ -85,16 +85,16 @@ void Answer::write(std::string_view piece) {
   std::unique_lock lock(mutex_);
   check(state_ == State::kStreaming, "a body is written to outside its stream");
   if (closed() || piece.empty() || framing_ == Framing::kNone || too_much_) return;
-  pending_.append(piece);
-  const std::size_t buffered =
-      buffered_.fetch_add(piece.size(), std::memory_order_relaxed) + piece.size();
-  if (buffered > Exchange::kStreamHighWater) above_high_water_.store(true);
   // What waited before this piece is what the client was slow to read.
-  if (buffered - piece.size() > server_->config.limits.max_buffered_bytes) {
+  if (buffered_.load(std::memory_order_relaxed) > server_->config.limits.max_buffered_bytes) {
     too_much_ = true;
     lock.unlock();
     return cut_off(/*slow_reader=*/true);
   }
+  pending_.append(piece);
+  const std::size_t buffered =
+      buffered_.fetch_add(piece.size(), std::memory_order_relaxed) + piece.size();
+  if (buffered > Exchange::kStreamHighWater) above_high_water_.store(true);
   wake(lock);
 }
 
