@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <mutex>
+#include <ostream>
 
 #include "cli/command.h"
 #include "cli/loading.h"
@@ -46,7 +47,10 @@ class ServeCommand : public Command {
     const StopSignals signals([&](int number, int count) {
       const std::lock_guard lock(mutex);
       // Before it serves there is nothing to finish.
-      if (serving == nullptr || count > 1) _exit(128 + number);
+      if (serving == nullptr || count > 1) {
+        if (count > 1) terminal.err << "quire: ended at once by a second signal" << std::endl;
+        _exit(128 + number);
+      }
       serving->stop();
     });
     server::App app(std::move(options));

@@ -164,6 +164,18 @@ void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
       "Write no line for each request [off]", kGroup);
 }
 
+// As browsers send it in the Origin header.
+void check_origin(const std::string& origin) {
+  const size_t scheme = origin.find("://");
+  const bool valid = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                     origin.find('/', scheme + 3) == std::string::npos &&
+                     origin.find_first_of(" \"[],") == std::string::npos;
+  if (valid || origin == "*") return;
+  throw UsageError(fmt::format(
+      "--allowed-origins: expected an origin like https://chat.example.com, or *, got '{}'",
+      origin));
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& app, ServeArguments& arguments) {
@@ -185,9 +197,17 @@ server::ServeOptions complete(const ServeArguments& arguments) {
       options.api_keys.push_back(std::move(key));
     }
   }
-  if (const char* key = std::getenv(kKeyVariable); key != nullptr && *key != '\0') {
+  if (const char* key = std::getenv(kKeyVariable); key != nullptr) {
+    // A secret that was to be there and is not must not open the server to all.
+    if (*key == '\0') throw UsageError(fmt::format("{} is set, but empty", kKeyVariable));
     options.api_keys.emplace_back(key);
   }
+  for (const std::string& name : options.served_model_names) {
+    if (name.empty()) throw UsageError("--served-model-name: expected at least one character");
+  }
+  for (const std::string& origin : options.allowed_origins) check_origin(origin);
+  std::string& host = options.http.host;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   for (const std::string& key : options.api_keys) {
     if (key.empty()) throw UsageError("--api-key: expected a key of at least one character");
   }

@@ -53,7 +53,11 @@ std::string checked_base_url(const std::string& url) {
     throw Error(fmt::format(
         "'{}' is no base URL of a server; expected one like http://127.0.0.1:8000", url));
   }
-  return url.substr(0, url.find_last_not_of('/') + 1);
+  // OpenAI's clients are given the URL with /v1; the paths asked for have it anyway.
+  std::string base = url.substr(0, url.find_last_not_of('/') + 1);
+  constexpr std::string_view kVersion = "/v1";
+  if (base.ends_with(kVersion)) base.resize(base.size() - kVersion.size());
+  return base;
 }
 
 curl_slist* make_headers(const HttpOptions& options) {

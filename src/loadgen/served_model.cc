@@ -54,6 +54,10 @@ ServedModel find_served_model(const HttpOptions& options, const std::string& nam
       }
     }
   }
+  if (response.status == 401) {
+    throw Error(fmt::format("{} wants a key (--api-key, or OPENAI_API_KEY in the environment): {}",
+                            options.base_url, error_message_of(response.body)));
+  }
   if (name.empty()) {
     throw Error(
         fmt::format("{}/v1/models names no model (HTTP {}: {}): --model says which one to ask for",

@@ -132,7 +132,10 @@ App::Impl::Impl(ServeOptions options)
   const Clock::time_point begin = Clock::now();
   http::Config config = options_.http;
   config.threads = 1;  // the service belongs to one I/O thread
-  config.error_response = error_response;
+  config.error_response = [this](int status, const std::string& message) {
+    log_.info(fmt::format("refused with {} before there was a request: {}", status, message));
+    return error_response(status, message);
+  };
   http_ = std::make_unique<http::Server>(
       std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
   server_ = http_.get();
@@ -179,6 +182,11 @@ App::Impl::~Impl() {
 void App::Impl::start() {
   http_->start();
   const std::string& host = options_.http.host;
+  if (options_.api_keys.empty() && host != "localhost" && host != "::1" &&
+      !host.starts_with("127.")) {
+    log_.warning(
+        "whoever reaches this address may use the server: it has no API keys (--api-key-file)");
+  }
   log_.info(fmt::format("serving at {}://{}:{}",
                         options_.http.tls_certificate_file.empty() ? "http" : "https",
                         host.find(':') == std::string::npos ? host : "[" + host + "]", port()));
@@ -188,8 +196,8 @@ void App::Impl::stop() {
   gate_->post([this] {
     if (std::exchange(stopping_, true)) return;
     service_->begin_shutdown();
-    log_.info(fmt::format("stopping: {} requests may finish within {} s (--shutdown-timeout)",
-                          service_->num_generations(), options_.shutdown_timeout_s));
+    log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
+                          options_.shutdown_timeout_s, service_->num_generations()));
     drain(Clock::now() + std::chrono::duration_cast<Clock::duration>(
                              std::chrono::duration<double>(options_.shutdown_timeout_s)),
           false);
@@ -211,7 +219,7 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
       finish(true);
       return;
     }
-    log_.warning(fmt::format("{} requests did not finish in time and end with what they have",
+    log_.warning(fmt::format("requests that did not finish in time and end with what they have: {}",
                              service_->num_generations()));
     service_->cut_short();
     cut = true;
@@ -238,6 +246,7 @@ void App::Impl::finish(bool well) {
 bool App::Impl::wait() {
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return ended_well_.has_value(); });
+  if (*ended_well_) log_.info("stopped");
   return *ended_well_;
 }
 

@@ -1,7 +1,10 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "server/api_error.h"
 #include "server/generation_request.h"
 #include "server/openapi.h"
 #include "server/request_fields.h"
@@ -25,6 +28,24 @@ void take_prompts(const Json& prompt, GenerationRequest& request) {
   for (const Json& one : prompt) request.prompts.push_back(prompt_from(one));
 }
 
+// A prompt of too many ids is told apart from a list of too many prompts, which is all that the
+// schema could say.
+void check_num_ids(const Json& body, const ModelInfo& model) {
+  const Json* prompt = given(body, "prompt");
+  const auto check_one = [&model](const Json& ids, const std::string& param) {
+    if (!ids.is_array() || ids.empty() || !ids.front().is_number()) return;
+    if (static_cast<int64_t>(ids.size()) < model.max_model_len) return;
+    throw invalid_request(
+        fmt::format("The prompt has {} tokens, and the model takes at most {} of prompt and answer "
+                    "together; shorten it.",
+                    ids.size(), model.max_model_len),
+        param, "context_length_exceeded");
+  };
+  if (prompt == nullptr || !prompt->is_array()) return;
+  check_one(*prompt, "prompt");
+  for (size_t i = 0; i < prompt->size(); ++i) check_one((*prompt)[i], fmt::format("prompt[{}]", i));
+}
+
 void take_logprobs(const Json& body, GenerationRequest& request) {
   const Json* count = given(body, "logprobs");
   if (count == nullptr) return;
@@ -42,6 +63,7 @@ void take_logprobs(const Json& body, GenerationRequest& request) {
 GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api) {
   check_model(body, model);
+  check_num_ids(body, model);
   api.check(kSchema, body);
   GenerationRequest request;
   request.kind = RequestKind::kCompletion;

@@ -132,11 +132,13 @@ void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestR
   if (answer_preflight(exchange)) return;
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
+  std::string_view path = request.path;
+  if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   std::string allowed;
   for (const Route& route : routes()) {
-    const bool matches = route.path.ends_with('/') ? request.path.size() > route.path.size() &&
-                                                         request.path.starts_with(route.path)
-                                                   : request.path == route.path;
+    const bool matches = route.path.ends_with('/')
+                             ? path.size() > route.path.size() && path.starts_with(route.path)
+                             : path == route.path;
     if (!matches) continue;
     allowed = route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != method) continue;
@@ -347,8 +349,11 @@ bool Service::answer_preflight(const std::shared_ptr<http::Exchange>& exchange) 
   add_cors(request, response.headers);
   if (response.headers.empty()) return false;
   response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  response.headers.emplace_back("Access-Control-Allow-Headers",
-                                "Authorization, Content-Type, X-Request-Id");
+  // Whatever it asks for: clients add headers of their own, and none of them has a meaning here
+  // that a page of an allowed origin may not use.
+  response.headers.emplace_back(
+      "Access-Control-Allow-Headers",
+      request.header("Access-Control-Request-Headers").value_or("Authorization, Content-Type"));
   response.headers.emplace_back("Access-Control-Max-Age", "600");
   exchange->respond(std::move(response));
   return true;

@@ -31,6 +31,9 @@ class StartTest(CliTest):
         self.assert_error(run("serve", "--metrics-prefix", "a b"), 2, "--metrics-prefix")
         self.assert_error(run("serve", "--api-key-file", "/nowhere"), 1, "/nowhere")
         self.assert_error(run("serve", "--tool-call-parser", "morse"), 2, "--tool-call-parser")
+        self.assert_error(run("serve", "--allowed-origins", "example.com"), 2, "--allowed-origins")
+        self.assert_error(run("serve", "--served-model-name", ""), 2, "--served-model-name")
+        self.assert_error(run("serve", env={"QUIRE_API_KEY": ""}), 2, "QUIRE_API_KEY")
 
     def test_a_certificate_that_is_none(self):
         with tempfile.NamedTemporaryFile("w") as file:
@@ -241,6 +244,9 @@ class ObservationTest(CliTest):
             self.assertIn("default-src 'none'", headers["Content-Security-Policy"])
             self.assertEqual(server.get("/", headers={"If-None-Match": headers["ETag"]})[0], 304)
             self.assertIn("/v1/chat/completions", server.get("/openapi.json")[2]["paths"])
+            self.assertEqual(server.post("/v1/completions/", {"prompt": "define apple"})[0], 200)
+            status, _, body = server.post("/v1/completions", {"prompt": [5] * 4000})
+            self.assertEqual((status, body["error"]["code"]), (400, "context_length_exceeded"))
 
 
 if __name__ == "__main__":
