@@ -8,8 +8,8 @@
 namespace quire {
 
 // The candidate fewest edits (insertions, deletions, changes, swaps of neighbours) away from
-// `name`, if it takes one, or at most a third of its length. A single letter is close to nothing: to
-// every other it takes one.
+// `name`, if it takes one, or at most a third of its length. A single letter is close to nothing:
+// to every other it takes one.
 std::optional<std::string> closest_name(std::string_view name,
                                         const std::vector<std::string>& candidates);
 
