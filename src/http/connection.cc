@@ -175,7 +175,7 @@ void Connection::on_partial_request() {
   if (parser_->stage() != RequestParser::Stage::kBody) return;
   count_received(parser_->body_bytes());
   if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
-    return fail({503, "The server is receiving as many request bodies as it takes; try later."});
+    return fail({503, "The server holds as many request bodies as it takes; try later."});
   }
   if (parser_->expects_continue() && !continue_sent_) write_continue();
 }
@@ -199,8 +199,8 @@ void Connection::set_read_deadline() {
 
 void Connection::handle_request() {
   read_deadline_ = Clock::time_point::max();
-  count_received(0);
   Request request = parser_->take();
+  count_received(request.body.size());  // until it is answered
   request.remote = remote_;
   request.tls = tls_;
   const AnswerFormat format{.http_1_0 = parser_->http_1_0(),
@@ -218,6 +218,7 @@ void Connection::handle_request() {
 }
 
 void Connection::next_request() {
+  count_received(0);
   parser_ = std::make_unique<RequestParser>(server_->config.limits);
   deadline_stage_ = RequestParser::Stage::kComplete;
   continue_sent_ = false;

@@ -7,6 +7,8 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -107,6 +109,27 @@ TEST(HttpLimits, BoundsAllBodiesTogether) {
     ASSERT_TRUE(kept.send(std::string(400, 'x')));
     EXPECT_EQ(kept.response().status, 200);
   }
+}
+
+TEST(HttpLimits, CountsABodyUntilItIsAnswered) {
+  Config config = test_config();
+  config.limits.max_receiving_bytes = 1000;
+  std::promise<ExchangePtr> promise;
+  TestServer server(
+      {{"/keep", [&promise](ExchangePtr exchange) { promise.set_value(std::move(exchange)); }}},
+      config);
+  TestClient kept(server.port());
+  ASSERT_TRUE(kept.send("POST /keep HTTP/1.1\r\nHost: h\r\nContent-Length: 900\r\n\r\n" +
+                        std::string(900, 'x')));
+  const ExchangePtr exchange = promise.get_future().get();
+  const std::string half =
+      std::string(kHead) + "Content-Length: 900\r\n\r\n" + std::string(500, 'x');
+  EXPECT_EQ(refused(server.port(), half).status, 503);
+  exchange->respond({});
+  EXPECT_EQ(kept.response().status, 200);
+  ASSERT_TRUE(kept.send(half));
+  ASSERT_TRUE(kept.send(std::string(400, 'x')));
+  EXPECT_EQ(kept.response().status, 200);
 }
 
 TEST(HttpLimits, TimesOutSlowRequests) {

@@ -19,7 +19,7 @@ struct ServerContext {
   std::atomic<bool> stopping{false};  // answers say "Connection: close", idle connections end
   std::atomic<bool> closing{false};   // every connection ends
   std::atomic<int64_t> num_active{0};
-  std::atomic<std::size_t> receiving_bytes{0};  // of bodies that are not whole yet
+  std::atomic<std::size_t> receiving_bytes{0};  // of bodies that come or wait for an answer
 
   std::atomic<int64_t> open_connections{0};
   std::atomic<int64_t> accepted_connections{0};
