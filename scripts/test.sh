@@ -82,7 +82,7 @@ step "build: asan-ubsan" scripts/build.sh asan-ubsan &&
 if step "configure: tsan" cmake --preset tsan --log-level=ERROR; then
   mapfile -t targets < <(tsan_targets)
   step "build: tsan" scripts/build.sh tsan "${targets[@]}" &&
-    step "tests: tsan" run_ctest_tsan --test-dir build/tsan -E '_NOT_BUILT$' -LE 'package|e2e|fuzz|example'
+    step "tests: tsan" run_ctest_tsan --test-dir build/tsan -E '_NOT_BUILT$' -LE 'package|e2e|fuzz|example|deploy'
 fi
 
 step "build: fuzz" scripts/build.sh fuzz &&
