@@ -19,7 +19,7 @@ namespace {
 constexpr const char* kGroup = "Server";
 constexpr const char* kKeyVariable = "QUIRE_API_KEY";
 // Long enough for a person, and short enough that a step's own cost stays small beside it.
-constexpr double kTargetStep = 0.25;
+constexpr double kTargetStep = 0.5;
 
 void add_seconds(CLI::App& app, const std::string& option, double& value, double most,
                  const std::string& help) {
