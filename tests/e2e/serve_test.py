@@ -157,7 +157,7 @@ class ClientsTest(CliTest):
                 connection.close()
                 server.wait_until_idle()
             self.assertEqual(server.metrics()["quire:client_disconnects_total"], 2)
-            self.assertIn("disconnected", server.log)
+            server.wait_for(lambda: server.log.count("disconnected") == 2, "the log lines of both")
 
     def test_one_that_floods_does_not_starve_another(self):
         with serving("--max-num-seqs", 2, "--api-key", "flood", "--api-key", "quiet") as server:
@@ -226,8 +226,8 @@ class ObservationTest(CliTest):
             status, _, explained = server.get(f"/v1/requests/{request_id}")
             self.assertEqual(status, 200)
             self.assertIn("prefill", json.dumps(explained))
-            lines = [json.loads(line) for line in server.lines if line.startswith("{")]
-            self.assertTrue(any(line.get("request_id") == request_id for line in lines), server.log)
+            server.wait_for(lambda: any(json.loads(line).get("request_id") == request_id for line in list(server.lines)),
+                            "the request's line in the log")
 
     def test_names_as_vllms(self):
         with serving("--metrics-prefix", "vllm:", "--served-model-name", "gpt-4o", "--served-model-name", "other") as s:
