@@ -32,18 +32,20 @@ void take_prompts(const Json& prompt, GenerationRequest& request) {
 // schema could say.
 void check_num_ids(const Json& body, const ModelInfo& model) {
   const Json* prompt = given(body, "prompt");
-  const auto check_one = [&model](const Json& ids, const std::string& param) {
-    if (!ids.is_array() || ids.empty() || !ids.front().is_number()) return;
-    if (static_cast<int64_t>(ids.size()) < model.max_model_len) return;
-    throw invalid_request(
-        fmt::format("The prompt has {} tokens, and the model takes at most {} of prompt and answer "
-                    "together; shorten it.",
-                    ids.size(), model.max_model_len),
-        param, "context_length_exceeded");
+  const auto too_long = [&model](const Json& ids) {
+    return ids.is_array() && !ids.empty() && ids.front().is_number() &&
+           static_cast<int64_t>(ids.size()) >= model.max_model_len;
   };
   if (prompt == nullptr || !prompt->is_array()) return;
-  check_one(*prompt, "prompt");
-  for (size_t i = 0; i < prompt->size(); ++i) check_one((*prompt)[i], fmt::format("prompt[{}]", i));
+  if (too_long(*prompt)) {
+    throw prompt_too_long(static_cast<int64_t>(prompt->size()), model.max_model_len, "prompt");
+  }
+  for (size_t i = 0; i < prompt->size(); ++i) {
+    const Json& ids = (*prompt)[i];
+    if (!too_long(ids)) continue;
+    throw prompt_too_long(static_cast<int64_t>(ids.size()), model.max_model_len,
+                          fmt::format("prompt[{}]", i));
+  }
 }
 
 void take_logprobs(const Json& body, GenerationRequest& request) {

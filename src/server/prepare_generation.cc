@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "server/render_prompt.h"
+#include "server/request_fields.h"
 #include "server/tool_parser_prompt.h"
 
 namespace quire::server {
@@ -27,11 +28,7 @@ void check_length(const GenerationRequest& request, size_t index, size_t num_tok
   if (length == 0)
     throw invalid_request("The prompt is empty; expected at least one token.", param);
   if (length >= model.max_model_len) {
-    throw invalid_request(
-        fmt::format("The prompt has {} tokens, and the model takes at most {} of prompt and answer "
-                    "together; shorten it.",
-                    length, model.max_model_len),
-        param, kTooLong);
+    throw prompt_too_long(length, model.max_model_len, param);
   }
   const int64_t room = model.max_model_len - length;
   if (request.sampling.max_tokens && *request.sampling.max_tokens > room) {
@@ -76,8 +73,7 @@ std::string chat_prompt(const GenerationRequest& request, const ServiceContext& 
         "tool_choice");
   }
   parser.tools = context.formats.tools;
-  parser.forced_prefix = forced_prefix(
-      parser.tools, static_cast<quire::ToolChoice>(request.tool_choice), request.tool_name);
+  parser.forced_prefix = forced_prefix(parser.tools, request.tool_choice, request.tool_name);
   if (!parser.forced_prefix.empty()) {
     prompt += thinking_closer(parser.reasoning, prompt) + parser.forced_prefix;
   }

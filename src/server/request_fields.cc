@@ -101,4 +101,12 @@ void check_sampling(const SamplingParams& params) {
   }
 }
 
+ApiError prompt_too_long(int64_t num_tokens, int64_t max_model_len, const std::string& param) {
+  return invalid_request(
+      fmt::format("The prompt has {} tokens, and the model takes at most {} of prompt and answer "
+                  "together; shorten it.",
+                  num_tokens, max_model_len),
+      param, "context_length_exceeded");
+}
+
 }  // namespace quire::server

@@ -36,4 +36,7 @@ ChatInput take_chat(Json& body);
 // Whether the answer goes on from the last message.
 bool continues_final_message(const Json& body);
 
+// 400, code context_length_exceeded: a prompt of so many tokens leaves no room for an answer.
+ApiError prompt_too_long(int64_t num_tokens, int64_t max_model_len, const std::string& param);
+
 }  // namespace quire::server
