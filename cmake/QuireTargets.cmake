@@ -2,6 +2,7 @@
 # as soon as it exists and none can be forgotten:
 #   *_test.cc    one test binary for the folder
 #   *_avx2.cc, *_avx512.cc    compiled for that instruction set; everything else for plain x86-64
+#   *_cuda.cc, *_cuda_test.cc    left to cmake/QuireCuda.cmake
 #   main.cc      left to the executable
 
 find_program(QUIRE_CCACHE ccache)
@@ -39,7 +40,8 @@ function(quire_library folder)
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER sources EXCLUDE REGEX "(_test|/main)\\.cc$")
+  list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cc$")  # cmake/QuireCuda.cmake
+  list(FILTER sources EXCLUDE REGEX "(_test|_cuda|/main)\\.cc$")
   set(target quire_${folder})
   if(sources)
     add_library(${target} STATIC ${sources})

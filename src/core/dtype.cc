@@ -6,13 +6,14 @@
 namespace quire {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 6> kNames{{
+constexpr std::array<std::pair<DType, std::string_view>, 7> kNames{{
     {DType::kFloat32, "float32"},
     {DType::kBFloat16, "bfloat16"},
     {DType::kFloat16, "float16"},
     {DType::kInt32, "int32"},
     {DType::kInt64, "int64"},
     {DType::kUInt8, "uint8"},
+    {DType::kFloat8E4M3, "fp8"},
 }};
 
 }  // namespace

@@ -1,0 +1,67 @@
+# The CUDA backend: libquire_cuda.so, which the binary loads at run time where there is a GPU, from
+#   src/*/*_cuda.cu, src/*/*_cuda.cc     the library
+#   src/*/*_cuda_test.cc                 cuda_test, which skips itself where there is no GPU
+# Nothing else is compiled with, or linked to, anything of CUDA.
+
+set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a CUDA 13 compiler is found), ON or OFF")
+set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
+set(QUIRE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
+    "GPU code to build: machine code for sm_80 and sm_90a, and PTX that newer drivers compile")
+
+set(QUIRE_HAS_CUDA OFF)
+if(NOT QUIRE_CUDA STREQUAL OFF)
+  include(CheckLanguage)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+    set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+  endif()
+  # CMake tests the compiler with this too.
+  set(CMAKE_CUDA_ARCHITECTURES ${QUIRE_CUDA_ARCHITECTURES})
+  check_language(CUDA)
+  if(CMAKE_CUDA_COMPILER)
+    enable_language(CUDA)
+    find_package(CUDAToolkit 13)
+    if(CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
+      set(QUIRE_HAS_CUDA ON)
+    endif()
+  endif()
+  if(QUIRE_CUDA STREQUAL ON AND NOT QUIRE_HAS_CUDA)
+    message(FATAL_ERROR "QUIRE_CUDA is ON, but no CUDA 13 toolkit with cuBLAS was found; set CUDACXX to "
+                        "its nvcc, or QUIRE_CUDA to OFF.")
+  endif()
+endif()
+message(STATUS "CUDA backend: ${QUIRE_HAS_CUDA}")
+
+# To be called once all folders' libraries are there.
+function(quire_cuda_library)
+  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda.cu
+       ${PROJECT_SOURCE_DIR}/src/*/*_cuda.cc)
+  if(QUIRE_CCACHE)
+    set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUIRE_CCACHE})
+  endif()
+  add_library(quire_cuda_objects OBJECT ${sources})
+  target_include_directories(quire_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
+                             ${PROJECT_SOURCE_DIR}/src)
+  target_compile_features(quire_cuda_objects PUBLIC cxx_std_20 cuda_std_20)
+  target_compile_options(quire_cuda_objects PRIVATE
+    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra>
+    $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
+    $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${QUIRE_WERROR}>>:-Werror=all-warnings>)
+  set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${QUIRE_CUDA_ARCHITECTURES}"
+                        CUDA_EXTENSIONS OFF)
+  # The toolkit's headers are no business of our warnings.
+  target_include_directories(quire_cuda_objects SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(quire_cuda_objects PUBLIC fmt::fmt Threads::Threads)
+
+  # MODULE: nothing links to it. What it needs of the lower folders it has a copy of.
+  add_library(quire_cuda MODULE)
+  target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_core quire_base CUDA::cudart_static
+                        CUDA::cublasLt ${CMAKE_DL_LIBS})
+  target_link_options(quire_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)
+
+  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)
+  if(tests AND QUIRE_BUILD_TESTS)
+    quire_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist CUDA::cudart_static
+               CUDA::cublasLt ${CMAKE_DL_LIBS})
+  endif()
+endfunction()

@@ -1,0 +1,46 @@
+#pragma once
+// A CUDA stream and what the kernels need to know of its device.
+//
+// Thread safety: one thread at a time.
+#include <cublasLt.h>
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+namespace quire {
+
+class CudaStream {
+ public:
+  // A new stream on device `index`, which becomes the calling thread's current device.
+  explicit CudaStream(int index);
+  ~CudaStream();
+  CudaStream(const CudaStream&) = delete;
+  CudaStream& operator=(const CudaStream&) = delete;
+
+  cudaStream_t get() const { return stream_; }
+  int device_index() const { return index_; }
+  int num_multiprocessors() const { return num_multiprocessors_; }
+  // 80, 90: major times ten plus minor.
+  int compute_capability() const { return compute_capability_; }
+  // Of one block, after cudaFuncSetAttribute.
+  size_t max_shared_bytes() const { return max_shared_bytes_; }
+  size_t l2_bytes() const { return l2_bytes_; }
+
+  // Made at the first use; throws Error.
+  cublasLtHandle_t cublas();
+  // For cuBLAS's own use: kWorkspaceBytes, 256-byte aligned; made at the first use.
+  static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
+  void* cublas_workspace();
+
+ private:
+  int index_;
+  cudaStream_t stream_ = nullptr;
+  int num_multiprocessors_ = 0;
+  int compute_capability_ = 0;
+  size_t max_shared_bytes_ = 0;
+  size_t l2_bytes_ = 0;
+  cublasLtHandle_t cublas_ = nullptr;
+  void* workspace_ = nullptr;
+};
+
+}  // namespace quire

@@ -1,0 +1,259 @@
+#pragma once
+// The kernels of the CUDA ops, as a table of functions.
+//
+// x.cc checks an op's arguments and calls these where the stream is a CUDA device's; the files
+// x_cuda.cu hold them. They live in a library that is loaded at run time (core/device_library.h),
+// so this header has no CUDA type in it and nothing but plain structs: the table is all that the
+// two sides share.
+//
+// Every function queues its work on the stream and returns; pointers are to device memory and
+// aligned to 16 bytes, row strides are multiples of 8 elements. `dtype` is that of activations and
+// matrices alike: float32, bfloat16 or float16; sums are float32. Functions that allocate nothing
+// and read no device memory from the host can be captured in a CUDA graph: all but those that say
+// otherwise. A launch that fails throws Error. Thread safety: one thread at a time on a stream.
+//
+// The same arguments give the same bits: sums are cut by fixed sizes, never by what the device or
+// the batch happens to be.
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace quire {
+class CudaStream;  // core/stream_cuda.h
+}
+
+namespace quire::ops {
+
+// out[t] = table row (ids[t] - first_id), or zeros where that is outside [0, table_rows).
+struct CudaEmbedding {
+  DType dtype;
+  const int32_t* ids;  // [num_tokens]
+  int64_t num_tokens;
+  const void* table;  // [table_rows, hidden]
+  int64_t table_rows;
+  int64_t hidden;
+  int64_t first_id;
+  void* out;  // [num_tokens, hidden]
+};
+
+// out[i] = in[rows[i]].
+struct CudaGatherRows {
+  DType dtype;
+  const void* in;  // [?, hidden], contiguous
+  int64_t hidden;
+  const int32_t* rows;  // [num_rows]
+  int64_t num_rows;
+  void* out;  // [num_rows, hidden]
+};
+
+// residual null: out = norm(x). Else residual += x (rounded to dtype), out = norm(that sum).
+// out may be x. All are [rows, n], contiguous.
+struct CudaRmsNorm {
+  DType dtype;
+  const void* x;
+  void* residual;
+  const float* weight;  // [n]
+  float eps;
+  int64_t rows;
+  int64_t n;
+  void* out;
+};
+
+// out = silu(gate) * up.
+struct CudaSiluAndMul {
+  DType dtype;
+  const void* gate_up;  // [rows, 2 * inner]: gate, then up
+  int64_t rows;
+  int64_t inner;
+  void* out;  // [rows, inner]
+};
+
+// out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that.
+struct CudaLinear {
+  DType dtype;
+  const void* in;  // [rows, k], rows `in_stride` elements apart
+  int64_t in_stride;
+  const void* weight;  // [n, k], row major, contiguous
+  int64_t rows;
+  int64_t n;
+  int64_t k;           // any; fast where it is a multiple of 8
+  const float* bias;   // [n] or null
+  void* out;           // [rows, n], or [rows, n / 2] with silu_and_mul
+  int64_t out_stride;  // in elements of out_dtype
+  DType out_dtype;     // dtype, or float32 (logits)
+  bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
+};
+
+// One layer's paged cache: [num_blocks][num_kv_heads][block_size][head_dim] elements, once for keys
+// and once for values.
+struct CudaKvCache {
+  DType dtype;  // that of the activations, or float8 e4m3 (kFloat8E4M3), stored as value / scale 1
+  void* keys;
+  void* values;
+  int block_size;  // tokens; a multiple of 16 up to 256
+  int num_kv_heads;
+  int head_dim;  // a multiple of 8
+};
+
+// Per head: norm q and k, rotate both, write q back, store k and v at the token's slot.
+struct CudaQkNormRopeCache {
+  DType dtype;
+  void* qkv;  // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim], contiguous
+  int num_heads;
+  const float* q_norm;  // [head_dim] or null
+  const float* k_norm;  // [head_dim] or null
+  float eps;
+  const float* cos_sin;  // [max_position, rotary_dim]: cosines, then sines
+  int rotary_dim;        // even; element i is rotated with i + rotary_dim / 2
+  int64_t num_tokens;
+  const int32_t* positions;     // [num_tokens]
+  const int64_t* slot_mapping;  // [num_tokens]; block * block_size + offset; -1: not stored
+  CudaKvCache cache;
+};
+
+// Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
+// multiples of it from position 0.
+inline constexpr int kDecodeChunk = 256;
+
+// Causal grouped-query attention over the paged cache, which holds the step's own keys already.
+// Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), and are cut
+// into chunks; the others have any number of queries and are read in tiles.
+struct CudaPagedAttention {
+  DType dtype;
+  const void* q;  // [num_tokens, num_heads * head_dim], rows `q_stride` elements apart
+  int64_t q_stride;
+  void* out;  // [num_tokens, num_heads * head_dim], contiguous
+  int num_heads;
+  float scale;
+  int64_t sliding_window;  // 0: none; else a query at p sees (p - sliding_window, p]
+  int64_t num_tokens;
+  int64_t num_seqs;
+  int64_t max_query_len;
+  int64_t max_context_len;
+  const int32_t* query_start;   // [num_seqs + 1]
+  const int32_t* context_lens;  // [num_seqs]; the last query of a sequence is at context_len - 1.
+                                // 0 for a padding sequence: its row of `out` is not read by anybody
+  const int32_t* block_tables;  // [num_seqs, table_width]
+  int64_t table_width;
+  int64_t num_decode_seqs;
+  // The chunks of the decode sequences, each (sequence, chunk): int32[*num_decode_items][2], a
+  // sequence's chunks in order, side by side. The count is read on the device, so that a graph
+  // replays with another; max_decode_items bounds it.
+  const int32_t* decode_items;
+  const int32_t* num_decode_items;
+  int64_t max_decode_items;
+  CudaKvCache cache;
+  // cuda paged_attention_scratch_bytes(...) bytes. Counters in it are zero before the first use and
+  // zero again after each.
+  void* scratch;
+};
+
+// One row of logits to one token id, as ops/sampling.h defines it but for penalties, biases, masks
+// and log-probabilities, which the host applies (runner/sampler.h).
+struct CudaSample {
+  const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const float* temperature;    // [rows]; 0: arg max
+  const int32_t* top_k;        // [rows]; 0: all
+  const float* top_p;          // [rows]
+  const float* min_p;          // [rows]
+  const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
+  int32_t* out;                // [rows]
+  void* scratch;               // sample_scratch_bytes(rows, vocab) bytes, zero before the first use
+};
+
+// One layer of CudaDecoderStep. Lives in device memory. Norm weights and biases are float32;
+// biases and q_norm, k_norm are null where there are none.
+struct CudaDecoderLayer {
+  const float* input_norm;
+  const void* qkv_weight;
+  const float* qkv_bias;
+  const float* q_norm;
+  const float* k_norm;
+  const void* o_weight;
+  const float* o_bias;
+  const float* post_norm;
+  const void* gate_up_weight;
+  const float* gate_up_bias;
+  const void* down_weight;
+  const float* down_bias;
+  void* keys;
+  void* values;
+  int64_t sliding_window;
+};
+
+// Rows that decoder_step takes at most.
+inline constexpr int kMaxDecoderStepRows = 8;
+
+// A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
+// embedding, all layers, final norm. Decode items as in CudaPagedAttention.
+struct CudaDecoderStep {
+  DType dtype;
+  int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
+  int64_t hidden;
+  int64_t inner;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  float eps;
+  float scale;
+  const float* cos_sin;
+  int rotary_dim;
+  const CudaDecoderLayer* layers;  // [num_layers], device memory
+  int num_layers;
+  const float* final_norm;
+  const void* embedding;  // [vocab, hidden]
+  const int32_t* token_ids;
+  const int32_t* positions;
+  const int64_t* slot_mapping;
+  const int32_t* context_lens;
+  const int32_t* block_tables;
+  int64_t table_width;
+  const int32_t* decode_items;
+  const int32_t* num_decode_items;
+  int64_t max_decode_items;
+  CudaKvCache cache;  // keys and values are the layers'
+  void* out;          // [rows, hidden]: the normed hidden state
+  void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
+};
+
+struct CudaKernels {
+  void (*embedding)(CudaStream&, const CudaEmbedding&);
+  void (*gather_rows)(CudaStream&, const CudaGatherRows&);
+  void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
+  void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
+  void (*linear)(CudaStream&, const CudaLinear&);
+  void (*qk_norm_rope_cache)(CudaStream&, const CudaQkNormRopeCache&);
+  void (*paged_attention)(CudaStream&, const CudaPagedAttention&);
+  void (*sample)(CudaStream&, const CudaSample&);
+  void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
+  // Whether decoder_step takes a model of these sizes on this device; rows are not looked at.
+  bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
+  // Bytes of scratch.
+  int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_items, int64_t max_num_seqs,
+                                           int num_heads, int num_kv_heads, int head_dim);
+  int64_t (*sample_scratch_bytes)(int64_t rows, int64_t vocab);
+  int64_t (*decoder_step_scratch_bytes)(const CudaDecoderStep& sizes);
+};
+
+// Each in the file of its name.
+namespace cuda {
+void embedding(CudaStream& stream, const CudaEmbedding& args);
+void gather_rows(CudaStream& stream, const CudaGatherRows& args);
+void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
+void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);
+void linear(CudaStream& stream, const CudaLinear& args);
+void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);
+void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
+void sample(CudaStream& stream, const CudaSample& args);
+void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
+bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
+int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,
+                                      int num_kv_heads, int head_dim);
+int64_t sample_scratch_bytes(int64_t rows, int64_t vocab);
+int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes);
+}  // namespace cuda
+
+}  // namespace quire::ops
