@@ -1,0 +1,10 @@
+#include "ops/attention_cuda.cuh"
+#include "ops/attention_prefill.cuh"
+
+namespace quire::ops::cuda {
+
+void prefill_attention(CudaStream& stream, const CudaPagedAttention& args) {
+  plain_attention(stream, args);
+}
+
+}  // namespace quire::ops::cuda
