@@ -1,5 +1,7 @@
 #include "core/stream_cuda.h"
 
+#include <string_view>
+
 #include "core/check_cuda.h"
 
 namespace quire {
@@ -9,6 +11,28 @@ int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
   check_cuda(cudaDeviceGetAttribute(&value, which, device), "asking for a property of the device");
   return value;
+}
+
+// While it lives, this thread may allocate although one of its streams is being captured: what a
+// stream owns outlives its graphs.
+class AllocationScope {
+ public:
+  AllocationScope() {
+    check_cuda(cudaThreadExchangeStreamCaptureMode(&mode_), "allowing an allocation");
+  }
+  ~AllocationScope() { cudaThreadExchangeStreamCaptureMode(&mode_); }
+  AllocationScope(const AllocationScope&) = delete;
+  AllocationScope& operator=(const AllocationScope&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;
+};
+
+void* allocate(size_t bytes, std::string_view what) {
+  const AllocationScope scope;
+  void* memory = nullptr;
+  check_cuda(cudaMalloc(&memory, bytes), what);
+  return memory;
 }
 
 }  // namespace
@@ -28,19 +52,28 @@ CudaStream::~CudaStream() {
   // What fails here has failed before: the context is lost.
   if (cublas_ != nullptr) cublasLtDestroy(cublas_);
   if (workspace_ != nullptr) cudaFree(workspace_);
+  if (scratch_ != nullptr) cudaFree(scratch_);
   cudaStreamDestroy(stream_);
 }
 
 cublasLtHandle_t CudaStream::cublas() {
-  if (cublas_ == nullptr) check_cublas(cublasLtCreate(&cublas_), "starting cuBLAS");
+  if (cublas_ == nullptr) {
+    const AllocationScope scope;
+    check_cublas(cublasLtCreate(&cublas_), "starting cuBLAS");
+  }
   return cublas_;
 }
 
 void* CudaStream::cublas_workspace() {
   if (workspace_ == nullptr) {
-    check_cuda(cudaMalloc(&workspace_, kWorkspaceBytes), "allocating cuBLAS's workspace");
+    workspace_ = allocate(kWorkspaceBytes, "allocating cuBLAS's workspace");
   }
   return workspace_;
+}
+
+void* CudaStream::scratch() {
+  if (scratch_ == nullptr) scratch_ = allocate(kScratchBytes, "allocating scratch memory");
+  return scratch_;
 }
 
 }  // namespace quire

@@ -5,9 +5,27 @@
 #include <cublasLt.h>
 #include <cuda_runtime_api.h>
 
+#include <compare>
 #include <cstddef>
+#include <cstdint>
+#include <map>
+
+#include "core/dtype.h"
 
 namespace quire {
+
+// The shape of a matrix product that cuBLAS runs (ops/linear_cublas_cuda.cc).
+struct CublasProduct {
+  DType dtype;
+  DType out_dtype;
+  bool bias;
+  int64_t rows;
+  int64_t n;
+  int64_t k;
+  int64_t in_stride;
+  int64_t out_stride;
+  auto operator<=>(const CublasProduct&) const = default;
+};
 
 class CudaStream {
  public:
@@ -31,6 +49,12 @@ class CudaStream {
   // For cuBLAS's own use: kWorkspaceBytes, 256-byte aligned; made at the first use.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
   void* cublas_workspace();
+  // cuBLAS's answers so far: asking takes longer than many a product.
+  std::map<CublasProduct, cublasLtMatmulAlgo_t>& cublas_choices() { return cublas_choices_; }
+  // For what an op keeps from one of its kernels to the next: kScratchBytes, 256-byte aligned; made
+  // at the first use.
+  static constexpr size_t kScratchBytes = size_t{96} << 20;
+  void* scratch();
 
  private:
   int index_;
@@ -41,6 +65,8 @@ class CudaStream {
   size_t l2_bytes_ = 0;
   cublasLtHandle_t cublas_ = nullptr;
   void* workspace_ = nullptr;
+  void* scratch_ = nullptr;
+  std::map<CublasProduct, cublasLtMatmulAlgo_t> cublas_choices_;
 };
 
 }  // namespace quire
