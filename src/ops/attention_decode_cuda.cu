@@ -1,0 +1,99 @@
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "ops/attention_cuda.cuh"
+#include "ops/attention_decode_plain.cuh"
+#include "quire/error.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+constexpr float kLog2E = 1.4426950408889634f;
+
+DecodeParams params_of(const CudaPagedAttention& args, int head_tile) {
+  const CudaKvCache& cache = args.cache;
+  const int group = args.num_heads / cache.num_kv_heads;
+  auto* counters = static_cast<unsigned*>(args.scratch);
+  auto* maxima_sums = reinterpret_cast<float2*>(counters + kDecodeCounters);
+  const int64_t width = int64_t{args.num_heads} * cache.head_dim;
+  return {.q = args.q,
+          .q_stride = args.q_stride,
+          .out = args.out,
+          .num_heads = args.num_heads,
+          .num_kv_heads = cache.num_kv_heads,
+          .group = group,
+          .head_tile = head_tile,
+          .slots = static_cast<int>(cache.num_kv_heads * ceil_div(group, head_tile)),
+          .scale_log2 = args.scale * kLog2E,
+          .sliding_window = static_cast<int>(
+              std::min<int64_t>(args.sliding_window, std::numeric_limits<int>::max())),
+          .context_lens = args.context_lens,
+          .block_tables = args.block_tables,
+          .table_width = args.table_width,
+          .items = reinterpret_cast<const int2*>(args.decode_items),
+          .num_items = args.num_decode_items,
+          .keys = cache.keys,
+          .values = cache.values,
+          .block_size = cache.block_size,
+          .head_dim = cache.head_dim,
+          .counters = counters,
+          .maxima_sums = maxima_sums,
+          .partials = reinterpret_cast<float*>(maxima_sums + args.max_decode_items * width / 8)};
+}
+
+template <typename T, typename Kv>
+void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
+  const DecodeParams params = params_of(args, kPlainHeadTile);
+  const size_t shared_bytes = plain_shared_bytes(args.cache.head_dim);
+  const auto kernel = plain_decode_attention<T, Kv>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared_bytes)),
+             "giving decode attention its shared memory");
+  const int64_t max_units = args.max_decode_items * params.slots;
+  const int64_t grid = std::min<int64_t>(max_units, 4 * stream.num_multiprocessors());
+  launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(kDecodeThreads), shared_bytes,
+         params);
+}
+
+template <typename T>
+void launch_plain_for(CudaStream& stream, const CudaPagedAttention& args) {
+  if (args.cache.dtype == DType::kFloat8E4M3) {
+    launch_plain<T, __nv_fp8_e4m3>(stream, args);
+  } else {
+    launch_plain<T, T>(stream, args);
+  }
+}
+
+// Slots at the smallest head tile.
+int64_t max_slots(int num_heads, int num_kv_heads) {
+  return int64_t{num_kv_heads} * ceil_div(num_heads / num_kv_heads, kMinDecodeHeadTile);
+}
+
+void check_counters(int64_t num_seqs, int64_t slots) {
+  if (num_seqs * slots * kDecodeWarps > kDecodeCounters) {
+    throw Error("Decode attention takes at most " +
+                std::to_string(kDecodeCounters / kDecodeWarps / slots) +
+                " sequences of this model at a time, not " + std::to_string(num_seqs) +
+                ": lower max_num_seqs.");
+  }
+}
+
+}  // namespace
+
+void decode_attention(CudaStream& stream, const CudaPagedAttention& args) {
+  if (args.max_decode_items == 0) return;
+  check_counters(args.num_decode_seqs, max_slots(args.num_heads, args.cache.num_kv_heads));
+  with_element_type(args.dtype, [&](auto zero) { launch_plain_for<decltype(zero)>(stream, args); });
+}
+
+int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,
+                                      int num_kv_heads, int head_dim) {
+  check_counters(max_num_seqs, max_slots(num_heads, num_kv_heads));
+  const int64_t width = int64_t{num_heads} * head_dim;
+  return static_cast<int64_t>(sizeof(unsigned)) * kDecodeCounters +
+         max_decode_items * (width * static_cast<int64_t>(sizeof(float)) +
+                             width / 8 * static_cast<int64_t>(sizeof(float2)));
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,104 @@
+#pragma once
+// Decode attention for every element type and head size: a thread for each key, then a thread for
+// each element of the output. Keys and values are read once for each query head.
+#include "core/launch.cuh"
+#include "ops/attention_decode.cuh"
+
+namespace quire::ops::cuda {
+
+inline constexpr int kPlainHeadTile = 16;
+
+__device__ inline float block_reduce(float value, float* shared, bool is_max) {
+  const auto combine = [is_max](float a, float b) { return is_max ? fmaxf(a, b) : a + b; };
+  for (int i = 16; i > 0; i /= 2) value = combine(value, __shfl_xor_sync(0xffffffffu, value, i));
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = value;
+  __syncthreads();
+  float total = shared[0];
+  for (int i = 1; i < kDecodeWarps; ++i) total = combine(total, shared[i]);
+  return total;
+}
+
+// Index of a token's row of head_dim elements in the cache.
+__device__ inline int64_t cache_row(const DecodeParams& p, const DecodeUnit& unit, int token) {
+  const int64_t block = p.block_tables[unit.seq * p.table_width + token / p.block_size];
+  return (block * p.num_kv_heads + unit.kv_head(p)) * p.block_size + token % p.block_size;
+}
+
+static_assert(kDecodeChunk == kDecodeThreads, "a thread takes a key");
+
+// Shared memory: rows, probabilities, the reduction's, the query, outputs of kPlainHeadTile heads.
+inline size_t plain_shared_bytes(int head_dim) {
+  return kDecodeChunk * sizeof(int64_t) +
+         sizeof(float) * (kDecodeChunk + kDecodeWarps + 2 * kPlainHeadTile +
+                          static_cast<size_t>(head_dim) * (1 + kPlainHeadTile));
+}
+
+template <typename T, typename Kv>
+__global__ void __launch_bounds__(kDecodeThreads)
+    plain_decode_attention(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(16) char shared[];
+  auto* rows = reinterpret_cast<int64_t*>(shared);
+  auto* probabilities = reinterpret_cast<float*>(rows + kDecodeChunk);
+  float* reduction = probabilities + kDecodeChunk;
+  float* maxima = reduction + kDecodeWarps;
+  float* sums = maxima + kPlainHeadTile;
+  float* query = sums + kPlainHeadTile;
+  float* outputs = query + p.head_dim;
+  const int thread = static_cast<int>(threadIdx.x);
+  const auto* keys = static_cast<const Kv*>(p.keys);
+  const auto* values = static_cast<const Kv*>(p.values);
+
+  wait_for_previous();
+  release_next();
+  const int num_units = *p.num_items * p.slots;
+  for (int index = static_cast<int>(blockIdx.x); index < num_units;
+       index += static_cast<int>(gridDim.x)) {
+    const int2 item = p.items[index / p.slots];
+    const DecodeUnit unit = {index / p.slots, index % p.slots, item.x, item.y,
+                             p.context_lens[item.x]};
+    if (!unit.is_visible(p.sliding_window)) continue;
+    const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));
+    const int count = min((unit.chunk + 1) * kDecodeChunk, unit.context_len) - first;
+    if (thread < count) rows[thread] = cache_row(p, unit, first + thread) * p.head_dim;
+
+    for (int head = 0; head < unit.num_heads(p); ++head) {
+      const T* q = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
+                   int64_t{unit.first_head(p) + head} * p.head_dim;
+      for (int d = thread; d < p.head_dim; d += kDecodeThreads) {
+        query[d] = to_float(q[d]);
+      }
+      __syncthreads();
+      float score = -INFINITY;
+      if (thread < count) {
+        score = 0.0f;
+        for (int d = 0; d < p.head_dim; ++d) {
+          score += query[d] * static_cast<float>(keys[rows[thread] + d]);
+        }
+        score *= p.scale_log2;
+      }
+      const float maximum = block_reduce(score, reduction, true);
+      const float probability = thread < count ? exp2f(score - maximum) : 0.0f;
+      probabilities[thread] = probability;
+      const float sum = block_reduce(probability, reduction, false);
+      if (thread == 0) {
+        maxima[head] = maximum;
+        sums[head] = sum;
+      }
+      for (int d = thread; d < p.head_dim; d += kDecodeThreads) {
+        float output = 0.0f;
+        for (int i = 0; i < count; ++i) {
+          output += probabilities[i] * static_cast<float>(values[rows[i] + d]);
+        }
+        outputs[head * p.head_dim + d] = output;
+      }
+      __syncthreads();
+    }
+    finish_unit<T>(p, unit, [&](int e) -> DecodePartial {
+      return {outputs[e], maxima[e / p.head_dim], sums[e / p.head_dim]};
+    });
+    __syncthreads();
+  }
+}
+
+}  // namespace quire::ops::cuda
