@@ -1,0 +1,293 @@
+#include "dist/nccl_cuda.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <chrono>
+#include <future>
+#include <mutex>
+#include <set>
+
+#include "core/check_cuda.h"
+#include "core/stream_cuda.h"
+#include "dist/nccl_library_cuda.h"
+#include "dist/peer_memory_cuda.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+// From here on NCCL moves more bytes a second than our kernels.
+constexpr int64_t kMaxPeerBytes = int64_t{4} << 20;
+
+// Where NCCL puts the ranks' columns one after the other; a row of all ranks fits.
+constexpr int64_t kGatherBytes = 2 * kPeerHalfBytes;
+
+int64_t bytes_of(const Tensor& tensor) {
+  return tensor.num_elements() * static_cast<int64_t>(size_of(tensor.dtype()));
+}
+
+ncclDataType_t nccl_type(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16:
+      return ncclBfloat16;
+    case DType::kFloat16:
+      return ncclFloat16;
+    default:
+      return ncclFloat32;
+  }
+}
+
+// The NCCL communicators of all ranks.
+class NcclRanks {
+ public:
+  NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices)
+      : library_(std::move(library)), comms_(devices.size()), mutexes_(devices.size()) {
+    library_->check_nccl(
+        library_->comm_init_all(comms_.data(), static_cast<int>(devices.size()), devices.data()),
+        "starting");
+  }
+
+  ~NcclRanks() {
+    for (ncclComm_t comm : comms_) {
+      if (comm != nullptr) library_->comm_destroy(comm);
+    }
+  }
+  NcclRanks(const NcclRanks&) = delete;
+  NcclRanks& operator=(const NcclRanks&) = delete;
+
+  // Calls queue(library, comm), which queues a collective. False when the ranks have been aborted.
+  template <typename Queue>
+  bool call(int rank, std::string_view what, const Queue& queue) {
+    const auto r = static_cast<size_t>(rank);
+    std::lock_guard lock(mutexes_[r]);
+    if (comms_[r] == nullptr) return false;
+    library_->check_nccl(queue(*library_, comms_[r]), what);
+    return true;
+  }
+
+  // Ends the kernels that wait.
+  void abort() {
+    for (size_t r = 0; r < comms_.size(); ++r) {
+      // A rank may wait inside of NCCL for the one that failed; then this is what frees it.
+      constexpr std::chrono::seconds kPatience{1};
+      std::unique_lock lock(mutexes_[r], kPatience);
+      if (comms_[r] == nullptr) continue;
+      library_->comm_abort(comms_[r]);
+      comms_[r] = nullptr;
+    }
+  }
+
+ private:
+  std::shared_ptr<const NcclLibrary> library_;
+  std::vector<ncclComm_t> comms_;
+  std::vector<std::timed_mutex> mutexes_;
+};
+
+class CudaGroup {
+ public:
+  explicit CudaGroup(std::span<const int> devices)
+      : devices_(devices.begin(), devices.end()),
+        host_(make_local_communicators(static_cast<int>(devices.size()))) {
+    if (devices_.size() == 1) return;
+    peers_ = PeerMemory::make(devices_);
+    const bool is_distinct =
+        std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
+    check(is_distinct || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
+    if (is_distinct) nccl_start_ = std::async(std::launch::async, [this] { start_nccl(); });
+  }
+
+  int size() const { return static_cast<int>(devices_.size()); }
+  Communicator& host(int rank) { return *host_[static_cast<size_t>(rank)]; }
+  const PeerMemory* peers() const { return peers_.get(); }
+  // Null where our own kernels do everything.
+  NcclRanks* nccl() { return nccl_.get(); }
+
+  // To be called before a collective. Throws what went wrong at the start, and after abort().
+  void check_alive(int rank) {
+    if (nccl_start_.valid()) nccl_start_.get();
+    if (aborted_) throw_aborted(rank);
+  }
+
+  void abort() {
+    if (aborted_.exchange(true)) return;
+    host(0).abort();
+    if (peers_) peers_->abort();
+    // A rank that finds NCCL started later looks at aborted_ after that.
+    if (nccl_start_.valid() &&
+        nccl_start_.wait_for(std::chrono::seconds(0)) == std::future_status::ready && nccl_) {
+      nccl_->abort();
+    }
+  }
+
+  [[noreturn]] void throw_aborted(int rank) const {
+    throw Error(fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank,
+                            size()));
+  }
+
+ private:
+  void start_nccl() {
+    std::shared_ptr<const NcclLibrary> library;
+    try {
+      library = NcclLibrary::load();
+    } catch (const Error&) {
+      if (!peers_) throw;
+      return;
+    }
+    nccl_ = std::make_unique<NcclRanks>(std::move(library), devices_);
+  }
+
+  const std::vector<int> devices_;
+  std::vector<std::unique_ptr<Communicator>> host_;
+  std::unique_ptr<PeerMemory> peers_;
+  std::unique_ptr<NcclRanks> nccl_;
+  std::shared_future<void> nccl_start_;
+  std::atomic<bool> aborted_ = false;
+};
+
+class CudaCommunicator final : public Communicator {
+ public:
+  CudaCommunicator(std::shared_ptr<CudaGroup> group, int rank, int device)
+      : group_(std::move(group)), rank_(rank) {
+    if (size() == 1) return;
+    if (group_->peers() != nullptr) {
+      peers_ = group_->peers()->view(rank);
+    } else {
+      check_cuda(cudaSetDevice(device), "selecting the device");
+      check_cuda(cudaMalloc(&gathered_, kGatherBytes), "allocating memory for a collective");
+    }
+  }
+
+  ~CudaCommunicator() override {
+    if (gathered_ != nullptr) cudaFree(gathered_);
+  }
+  CudaCommunicator(const CudaCommunicator&) = delete;
+  CudaCommunicator& operator=(const CudaCommunicator&) = delete;
+
+  int rank() const override { return rank_; }
+  int size() const override { return group_->size(); }
+
+  void all_reduce_sum(Stream& stream, const Tensor& tensor) override {
+    check(tensor.contiguous(), "all_reduce_sum takes a contiguous tensor");
+    group_->check_alive(rank_);
+    if (size() == 1 || tensor.num_elements() == 0) return;
+    if (has_peers() && (bytes_of(tensor) <= kMaxPeerBytes || group_->nccl() == nullptr)) {
+      peer_all_reduce(stream.cuda(), peers_, tensor.dtype(), tensor.raw(), tensor.num_elements());
+      return;
+    }
+    call_nccl("summing over the ranks", [&](const NcclLibrary& nccl, ncclComm_t comm) {
+      return nccl.all_reduce(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.num_elements()),
+                             nccl_type(tensor.dtype()), ncclSum, comm, stream.cuda().get());
+    });
+  }
+
+  void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
+              output.dim(0) == input.dim(0) && output.dim(1) == input.dim(1) * size(),
+          "all_gather_columns takes [rows, cols] to [rows, cols * size]");
+    group_->check_alive(rank_);
+    if (input.num_elements() == 0) return;
+    const auto element = static_cast<int64_t>(size_of(input.dtype()));
+    const PeerGather args = {.input = input.raw(),
+                             .input_stride = input.row_stride() * element,
+                             .output = output.raw(),
+                             .output_stride = output.row_stride() * element,
+                             .rows = input.dim(0),
+                             .columns = input.dim(1) * element};
+    if (size() == 1) {
+      copy_rows(stream.cuda(), args.output, args.output_stride, args.input, args.input_stride,
+                args.columns, args.rows);
+    } else if (has_peers()) {
+      peer_all_gather_columns(stream.cuda(), peers_, args);
+    } else {
+      gather_through_nccl(stream.cuda(), args);
+    }
+  }
+
+  void broadcast(Stream& stream, const Tensor& tensor, int root) override {
+    check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
+    check(tensor.contiguous(), "broadcast takes a contiguous tensor");
+    group_->check_alive(rank_);
+    if (size() == 1 || tensor.num_elements() == 0) return;
+    if (has_peers()) {
+      peer_broadcast(stream.cuda(), peers_, tensor.raw(), bytes_of(tensor), root);
+      return;
+    }
+    call_nccl("sending to the ranks", [&](const NcclLibrary& nccl, ncclComm_t comm) {
+      return nccl.broadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(bytes_of(tensor)),
+                            ncclInt8, root, comm, stream.cuda().get());
+    });
+  }
+
+  void barrier() override { group_->host(rank_).barrier(); }
+  void abort() override { group_->abort(); }
+
+ private:
+  bool has_peers() const { return group_->peers() != nullptr; }
+
+  template <typename Queue>
+  void call_nccl(std::string_view what, const Queue& queue) {
+    if (!group_->nccl()->call(rank_, what, queue)) group_->throw_aborted(rank_);
+  }
+
+  static void copy_rows(CudaStream& stream, void* to, int64_t to_stride, const void* from,
+                        int64_t from_stride, int64_t columns, int64_t rows) {
+    check_cuda(cudaMemcpy2DAsync(to, static_cast<size_t>(to_stride), from,
+                                 static_cast<size_t>(from_stride), static_cast<size_t>(columns),
+                                 static_cast<size_t>(rows), cudaMemcpyDeviceToDevice, stream.get()),
+               "copying the rows of a tensor");
+  }
+
+  // NCCL puts what the ranks send one after the other; as many rows at a time as have room.
+  void gather_through_nccl(CudaStream& stream, const PeerGather& args) {
+    auto* gathered = static_cast<std::byte*>(gathered_);
+    const int64_t rows_at_once = kGatherBytes / (args.columns * size());
+    check(rows_at_once > 0, "a row of all_gather_columns has room in its buffer");
+    for (int64_t begin = 0; begin < args.rows; begin += rows_at_once) {
+      const int64_t rows = std::min(rows_at_once, args.rows - begin);
+      const int64_t bytes = rows * args.columns;
+      std::byte* own = gathered + rank_ * bytes;
+      copy_rows(stream, own, args.columns,
+                static_cast<const std::byte*>(args.input) + begin * args.input_stride,
+                args.input_stride, args.columns, rows);
+      call_nccl("gathering from the ranks", [&](const NcclLibrary& nccl, ncclComm_t comm) {
+        return nccl.all_gather(own, gathered, static_cast<size_t>(bytes), ncclInt8, comm,
+                               stream.get());
+      });
+      for (int r = 0; r < size(); ++r) {
+        copy_rows(
+            stream,
+            static_cast<std::byte*>(args.output) + begin * args.output_stride + r * args.columns,
+            args.output_stride, gathered + r * bytes, args.columns, args.columns, rows);
+      }
+    }
+  }
+
+  std::shared_ptr<CudaGroup> group_;
+  int rank_;
+  PeerView peers_ = {};
+  void* gathered_ = nullptr;  // kGatherBytes, where there are no peers
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
+    std::span<const int> device_indices) {
+  check(!device_indices.empty(), "a group has at least one rank");
+  int current = 0;
+  check_cuda(cudaGetDevice(&current), "asking for the current device");
+  auto group = std::make_shared<CudaGroup>(device_indices);
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (size_t r = 0; r < device_indices.size(); ++r) {
+    ranks.push_back(
+        std::make_unique<CudaCommunicator>(group, static_cast<int>(r), device_indices[r]));
+  }
+  check_cuda(cudaSetDevice(current), "selecting the device");
+  return ranks;
+}
+
+size_t communicator_bytes() {
+  return static_cast<size_t>(2 * kPeerHalfBytes + (2 << 20));
+}
+
+}  // namespace quire

@@ -1,0 +1,32 @@
+#pragma once
+// Ranks that are threads of one process, each with a GPU of its own.
+//
+// Small tensors go through memory that the GPUs share (dist/one_shot_cuda.h), large ones through
+// NCCL, all of it queued on the stream that a call is given, which is of the rank's device; calls
+// can be captured in CUDA graphs. Tensors are in device memory, contiguous where they are written
+// in place, and aligned to 16 bytes. all_reduce_sum takes float32, bfloat16 and float16 and rounds
+// once; what goes through shared memory is summed in rank order, what goes through NCCL in an order
+// that depends on the size alone.
+//
+// abort() may be called from any thread. Ranks that wait on the host throw; work that waits on a
+// device fails, so that the next look at its stream throws.
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "dist/communicator.h"
+
+namespace quire {
+
+// Element i is for rank i, on device device_indices[i]. The ranks go before the streams that they
+// were given, or after they are idle. Throws Error when CUDA or NCCL fails, or when NCCL is not
+// installed and the devices do not reach each other's memory. NCCL starts while the ranks load:
+// what it says comes with the first collective.
+//
+// Memory that this takes on each device, beside NCCL's own: communicator_bytes().
+std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
+    std::span<const int> device_indices);
+
+size_t communicator_bytes();
+
+}  // namespace quire

@@ -1,0 +1,56 @@
+#include "dist/nccl_library_cuda.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <cstdlib>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+template <typename Function>
+void find(void* handle, const char* name, Function*& function) {
+  function = reinterpret_cast<Function*>(dlsym(handle, name));
+  if (function == nullptr) {
+    throw Error(
+        fmt::format("NCCL's library has no function {}; install NCCL 2.18 or newer.", name));
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const NcclLibrary> NcclLibrary::load() {
+  setenv("NCCL_NVLS_ENABLE", "0", 1);
+  void* handle = nullptr;
+  std::string reason;
+  for (const char* file : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}) {
+    handle = dlopen(file, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (handle != nullptr) return std::shared_ptr<const NcclLibrary>(new NcclLibrary(handle));
+    if (reason.empty()) reason = dlerror();
+  }
+  throw Error(fmt::format("Several GPUs need NCCL, and it cannot be loaded: {}.", reason));
+}
+
+NcclLibrary::NcclLibrary(void* handle) {
+  find(handle, "ncclCommInitAll", comm_init_all);
+  find(handle, "ncclCommDestroy", comm_destroy);
+  find(handle, "ncclCommAbort", comm_abort);
+  find(handle, "ncclAllReduce", all_reduce);
+  find(handle, "ncclAllGather", all_gather);
+  find(handle, "ncclBroadcast", broadcast);
+  find(handle, "ncclGetErrorString", get_error_string);
+  find(handle, "ncclGetLastError", get_last_error);
+}
+
+void NcclLibrary::check_nccl(ncclResult_t status, std::string_view what,
+                             const CodePlace& where) const {
+  if (status == ncclSuccess) [[likely]]
+    return;
+  throw Error(fmt::format("NCCL failed while {}: {} ({}, at {}:{}).", what,
+                          get_error_string(status), get_last_error(nullptr), where.file,
+                          where.line));
+}
+
+}  // namespace quire

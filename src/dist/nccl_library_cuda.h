@@ -1,0 +1,40 @@
+#pragma once
+// NVIDIA's NCCL, opened at run time by what needs it: one GPU works without.
+//
+// Thread safety: free, as NCCL is.
+#include <nccl.h>
+
+#include <memory>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace quire {
+
+class NcclLibrary {
+ public:
+  // Throws Error where NCCL is not installed. Loaded once, it stays until the process ends.
+  //
+  // NVLink multicast is switched off for the process (NCCL_NVLS_ENABLE=0): a program that ends
+  // badly while it is in use can leave the machine's switches in need of a reset. Call it before
+  // other threads look at the environment.
+  static std::shared_ptr<const NcclLibrary> load();
+
+  decltype(&ncclCommInitAll) comm_init_all;
+  decltype(&ncclCommDestroy) comm_destroy;
+  decltype(&ncclCommAbort) comm_abort;
+  decltype(&ncclAllReduce) all_reduce;
+  decltype(&ncclAllGather) all_gather;
+  decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclGetErrorString) get_error_string;
+  decltype(&ncclGetLastError) get_last_error;
+
+  // Throws Error with NCCL's own words. `what` says what was tried.
+  void check_nccl(ncclResult_t status, std::string_view what,
+                  const CodePlace& where = CodePlace::current()) const;
+
+ private:
+  explicit NcclLibrary(void* handle);
+};
+
+}  // namespace quire
