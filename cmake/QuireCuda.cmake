@@ -41,9 +41,9 @@ function(quire_cuda_library)
   add_library(quire_cuda_objects OBJECT ${sources})
   target_include_directories(quire_cuda_objects PUBLIC ${PROJECT_SOURCE_DIR}/include
                              ${PROJECT_SOURCE_DIR}/src)
-  target_compile_features(quire_cuda_objects PUBLIC cxx_std_20 cuda_std_20)
+  target_compile_features(quire_cuda_objects PUBLIC cxx_std_20)
   target_compile_options(quire_cuda_objects PRIVATE
-    $<$<COMPILE_LANGUAGE:CUDA>:--expt-relaxed-constexpr -lineinfo -Xcompiler=-Wall,-Wextra>
+    "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${QUIRE_WERROR}>>:-Werror=all-warnings>)
   set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${QUIRE_CUDA_ARCHITECTURES}"
@@ -54,7 +54,7 @@ function(quire_cuda_library)
 
   # MODULE: nothing links to it. What it needs of the lower folders it has a copy of.
   add_library(quire_cuda MODULE)
-  target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_core quire_base CUDA::cudart_static
+  target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_dist quire_core quire_base CUDA::cudart_static
                         CUDA::cublasLt ${CMAKE_DL_LIBS})
   target_link_options(quire_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
   install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)

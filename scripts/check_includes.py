@@ -30,7 +30,7 @@ IMPLEMENTED_IN = {
     "quire/tokenizer.h": "tokenizer",
     "quire/chat_template.h": "chat",
 }
-CUDA_FILE = re.compile(r"(_cuda\.(cu|h)|\.cuh)$")
+CUDA_FILE = re.compile(r"(cuda\w*\.(cu|cc|h)|\.cuh)$")
 CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|nccl)[\w./]*\.h$")
 
 

@@ -10,9 +10,12 @@
 
 namespace quire {
 
-Buffer::Buffer(size_t bytes, Device device) : size_(bytes) {
-  check(device.type == DeviceType::kCpu, "this build allocates on the CPU only");
+Buffer::Buffer(size_t bytes, const Device& device) : size_(bytes) {
   if (bytes == 0) return;
+  if (device.memory != nullptr) {
+    data_ = device.memory->take(bytes);
+    return;
+  }
   void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     throw Error(
@@ -23,18 +26,22 @@ Buffer::Buffer(size_t bytes, Device device) : size_(bytes) {
   // Fewer TLB misses when weights are streamed; only advice, so its failure changes nothing.
   (void)madvise(memory, bytes, MADV_HUGEPAGE);
   data_ = static_cast<std::byte*>(memory);
+  is_mapped_ = true;
 }
 
 Buffer::~Buffer() {
-  if (data_ != nullptr) munmap(data_, size_);
+  if (is_mapped_) munmap(data_, size_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+    : data_(std::exchange(other.data_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      is_mapped_(std::exchange(other.is_mapped_, false)) {}
 
 Buffer& Buffer::operator=(Buffer&& other) noexcept {
   std::swap(data_, other.data_);
   std::swap(size_, other.size_);
+  std::swap(is_mapped_, other.is_mapped_);
   return *this;
 }
 

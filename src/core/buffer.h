@@ -12,20 +12,21 @@
 namespace quire {
 
 // Alignment of every buffer and of every tensor an arena hands out, in bytes: a cache line and an
-// AVX-512 register.
+// AVX-512 register; enough for the widest access of a GPU.
 inline constexpr size_t kAlignment = 64;
 
 constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// Memory that is freed with the object. Throws Error when the machine has not that much. On the CPU
-// it is zero, taken from the system a page at a time on first use, in huge pages where the system
-// has them.
+// Zeroed memory. On the CPU it is freed with the object, and taken from the system a page at a time
+// on first use, in huge pages where the system has them; on a GPU it is a piece of what the rank
+// has reserved (DeviceMemory) and goes back with all of that. Throws Error when there is not that
+// much.
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(size_t bytes, Device device = {});
+  explicit Buffer(size_t bytes, const Device& device = {});
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&& other) noexcept;
@@ -38,6 +39,7 @@ class Buffer {
  private:
   std::byte* data_ = nullptr;
   size_t size_ = 0;
+  bool is_mapped_ = false;  // by this object
 };
 
 // Hands out tensors from one buffer, last taken first returned: a Scope gives back at its end what

@@ -1,15 +1,41 @@
 #pragma once
 // Where memory lives and work runs.
+#include <cstddef>
+#include <functional>
 #include <string>
 
 namespace quire {
 
 enum class DeviceType { kCpu, kCuda };
 
+// One GPU's memory, as one rank takes it: in pieces from what was reserved at its start
+// (core/device_library.h), so that an engine takes what its plan says and nothing later.
+//
+// Thread safety: upload() from several threads at once, to pieces that don't overlap; all else from
+// one thread at a time.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+
+  // Zeroed memory, aligned to 256 bytes, that lives as long as this object. Throws Error when more
+  // is asked for than was reserved.
+  virtual std::byte* take(size_t bytes) = 0;
+  // Fills `bytes` bytes of a piece: `fill` writes them to memory that the device can copy from. The
+  // copy may still be under way when this returns.
+  virtual void upload(std::byte* to, size_t bytes,
+                      const std::function<void(std::byte* from)>& fill) = 0;
+  // Returns when all uploads have arrived.
+  virtual void finish_uploads() = 0;
+  // The other way, for tests and small things: returns when the copy is done.
+  virtual void download(void* to, const std::byte* from, size_t bytes) = 0;
+};
+
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;
+  DeviceMemory* memory = nullptr;  // null on the CPU; outlives what is allocated from it
   bool operator==(const Device&) const = default;
+  bool is_cpu() const { return type == DeviceType::kCpu; }
 };
 
 // "cpu", "cuda:1".

@@ -6,10 +6,12 @@
 // safety: one thread at a time, the rank's worker.
 #include <cstddef>
 
+#include "base/check.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/device.h"
+#include "core/device_library.h"
 
 namespace quire {
 
@@ -17,15 +19,32 @@ class Stream {
  public:
   // Work runs on `pool`, which outlives the stream, with kernels for `isa`, which the CPU supports.
   explicit Stream(ThreadPool& pool, Isa isa = best_isa()) : pool_(&pool), isa_(isa) {}
+  // Ops run on `gpu`'s device with `kernels`; `pool` does what is left to the host. All outlive the
+  // stream.
+  Stream(ThreadPool& pool, const Device& device, DeviceStream& gpu, const ops::CudaKernels& kernels)
+      : device_(device), pool_(&pool), isa_(best_isa()), gpu_(&gpu), kernels_(&kernels) {}
 
   const Device& device() const { return device_; }
+  bool is_cpu() const { return gpu_ == nullptr; }
   ThreadPool& pool() const { return *pool_; }
   Isa isa() const { return isa_; }
 
-  // At least `bytes` of memory for one op's own use: the next op overwrites it. It grows to the
-  // most that was asked for (ops/scratch.h bounds it) and throws Error when the machine has not
-  // that much.
+  // Of a GPU's stream alone.
+  DeviceStream& gpu() const {
+    check(gpu_ != nullptr, "the stream is a GPU's");
+    return *gpu_;
+  }
+  CudaStream& cuda() const { return gpu().cuda(); }
+  const ops::CudaKernels& cuda_kernels() const {
+    check(kernels_ != nullptr, "the stream is a GPU's");
+    return *kernels_;
+  }
+
+  // On the CPU: at least `bytes` of memory for one op's own use: the next op overwrites it. It
+  // grows to the most that was asked for (ops/scratch.h bounds it) and throws Error when the
+  // machine has not that much.
   std::byte* scratch(size_t bytes) {
+    check(is_cpu(), "a GPU's op is given its scratch");
     if (bytes > scratch_.size()) {
       scratch_ = Buffer();
       scratch_ = Buffer(bytes);
@@ -36,7 +55,9 @@ class Stream {
  private:
   Device device_;
   ThreadPool* pool_;
-  Isa isa_;
+  Isa isa_ = Isa::kScalar;
+  DeviceStream* gpu_ = nullptr;
+  const ops::CudaKernels* kernels_ = nullptr;
   Buffer scratch_;
 };
 

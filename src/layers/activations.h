@@ -5,12 +5,13 @@
 #include <cstdint>
 
 #include "core/buffer.h"
+#include "core/dtype.h"
 
 namespace quire {
 
-// float32[rows, columns].
-constexpr size_t activation_bytes(int64_t rows, int64_t columns) {
-  return align_up(static_cast<size_t>(rows) * static_cast<size_t>(columns) * sizeof(float));
+// [rows, columns] of `dtype`.
+constexpr size_t activation_bytes(int64_t rows, int64_t columns, DType dtype) {
+  return align_up(static_cast<size_t>(rows) * static_cast<size_t>(columns) * size_of(dtype));
 }
 
 }  // namespace quire

@@ -18,31 +18,32 @@ LinearShard o_shard(const AttentionConfig& c, ParallelRank at) {
 
 }  // namespace
 
-Attention::Attention(const AttentionConfig& config, DType dtype, ParallelRank at)
-    : num_heads_(static_cast<int>(config.num_heads / at.size)),
+Attention::Attention(const AttentionConfig& config, const Placement& place)
+    : num_heads_(static_cast<int>(config.num_heads / place.at.size)),
       head_dim_(config.head_dim),
-      qkv_features_(qkv_shard(config, at).n),
+      qkv_features_(qkv_shard(config, place.at).n),
       sliding_window_(config.sliding_window),
       scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))),
       norm_eps_(static_cast<float>(config.norm_eps)),
-      qkv_proj_(qkv_shard(config, at), dtype, at),
-      o_proj_(o_shard(config, at), dtype, at) {
+      qkv_proj_(qkv_shard(config, place.at), place),
+      o_proj_(o_shard(config, place.at), place) {
   if (config.qk_norm) {
-    q_norm_.emplace(config.head_dim, config.norm_eps);
-    k_norm_.emplace(config.head_dim, config.norm_eps);
+    q_norm_.emplace(place, config.head_dim, config.norm_eps);
+    k_norm_.emplace(place, config.head_dim, config.norm_eps);
   }
 }
 
-size_t Attention::weight_bytes(const AttentionConfig& config, DType dtype, ParallelRank at) {
-  return Linear::weight_bytes(qkv_shard(config, at), dtype) +
-         Linear::weight_bytes(o_shard(config, at), dtype) +
+size_t Attention::weight_bytes(const AttentionConfig& config, const Placement& place) {
+  return Linear::weight_bytes(qkv_shard(config, place.at), place) +
+         Linear::weight_bytes(o_shard(config, place.at), place) +
          (config.qk_norm ? 2 * RmsNorm::weight_bytes(config.head_dim) : 0);
 }
 
-size_t Attention::arena_bytes(const AttentionConfig& config, int size, int64_t num_tokens) {
-  const ParallelRank at{0, size};
-  return activation_bytes(num_tokens, qkv_shard(config, at).n) +
-         activation_bytes(num_tokens, o_shard(config, at).k);
+size_t Attention::arena_bytes(const AttentionConfig& config, const Placement& place,
+                              int64_t num_tokens) {
+  const DType dtype = place.activation_dtype();
+  return activation_bytes(num_tokens, qkv_shard(config, place.at).n, dtype) +
+         activation_bytes(num_tokens, o_shard(config, place.at).k, dtype);
 }
 
 void Attention::add_parameters(const std::string& name, ParameterMap& parameters) {
@@ -57,8 +58,8 @@ void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const Kv
   Arena::Scope scope(context.arena);
   const int64_t num_tokens = in.dim(0);
   const int64_t q_features = num_heads_ * head_dim_;
-  const Tensor qkv = context.arena.allocate(DType::kFloat32, {num_tokens, qkv_features_});
-  const Tensor attended = context.arena.allocate(DType::kFloat32, {num_tokens, q_features});
+  const Tensor qkv = context.arena.allocate(context.dtype, {num_tokens, qkv_features_});
+  const Tensor attended = context.arena.allocate(context.dtype, {num_tokens, q_features});
   qkv_proj_.forward(context, in, qkv);
   const ops::QkNormRope norm_rope{.q_norm = q_norm_ ? q_norm_->weight() : Tensor(),
                                   .k_norm = k_norm_ ? k_norm_->weight() : Tensor(),

@@ -11,6 +11,7 @@
 #include "layers/forward_context.h"
 #include "layers/linear.h"
 #include "layers/norm.h"
+#include "layers/placement.h"
 
 namespace quire {
 
@@ -28,16 +29,17 @@ struct AttentionConfig {
 
 class Attention {
  public:
-  Attention(const AttentionConfig& config, DType dtype, ParallelRank at);
+  Attention(const AttentionConfig& config, const Placement& place);
 
-  static size_t weight_bytes(const AttentionConfig& config, DType dtype, ParallelRank at);
+  static size_t weight_bytes(const AttentionConfig& config, const Placement& place);
   // What forward takes from the arena at its peak.
-  static size_t arena_bytes(const AttentionConfig& config, int size, int64_t num_tokens);
+  static size_t arena_bytes(const AttentionConfig& config, const Placement& place,
+                            int64_t num_tokens);
 
   // "<name>.qkv_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in, out float32[T, hidden_size]; out may be in. cos_sin: RotaryTable's.
+  // in, out [T, hidden_size]; out may be in. cos_sin: RotaryTable's.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                const Tensor& in, const Tensor& out) const;
 

@@ -6,17 +6,17 @@
 
 namespace quire {
 
-VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at)
-    : VocabTable(vocab_shard(vocab_size, hidden_size, at), hidden_size, dtype) {}
+VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place)
+    : VocabTable(vocab_shard(vocab_size, hidden_size, place.at), hidden_size, place) {}
 
-VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, DType dtype)
+VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place)
     : vocab_size_(shard.vocab_size),
       first_id_(shard.first_id),
-      weight_(dtype, shard.rows, hidden_size, std::move(shard.parts)) {}
+      weight_(place, shard.rows, hidden_size, std::move(shard.parts)) {}
 
-size_t VocabTable::weight_bytes(int64_t vocab_size, int64_t hidden_size, DType dtype,
-                                ParallelRank at) {
-  return ops::Weight::bytes(dtype, vocab_shard(vocab_size, hidden_size, at).rows, hidden_size);
+size_t VocabTable::weight_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place) {
+  return MatrixParameter::bytes(place, vocab_shard(vocab_size, hidden_size, place.at).rows,
+                                hidden_size);
 }
 
 void VocabTable::add_parameters(const std::string& name, ParameterMap& parameters) {
@@ -36,7 +36,7 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   const int size = context.comm.size();
   const Tensor logits = context.arena.allocate(DType::kFloat32, {num_logits, rows * size});
   Arena::Scope scope(context.arena);
-  const Tensor wanted = context.arena.allocate(DType::kFloat32, {num_logits, hidden.dim(1)});
+  const Tensor wanted = context.arena.allocate(context.dtype, {num_logits, hidden.dim(1)});
   ops::gather_rows(context.stream, hidden, context.batch.logits_rows, wanted);
   if (size == 1) {
     ops::linear(context.stream, wanted, table.weight(), Tensor(), logits);
@@ -48,10 +48,13 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   return logits.columns(0, table.vocab_size());
 }
 
-size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, int size, int64_t num_logits) {
-  const int64_t rows = vocab_shard(vocab_size, hidden_size, {0, size}).rows;
-  return activation_bytes(num_logits, rows * size) + activation_bytes(num_logits, hidden_size) +
-         (size > 1 ? activation_bytes(num_logits, rows) : 0);
+size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place,
+                          int64_t num_logits) {
+  const int size = place.at.size;
+  const int64_t rows = vocab_shard(vocab_size, hidden_size, place.at).rows;
+  return activation_bytes(num_logits, rows * size, DType::kFloat32) +
+         activation_bytes(num_logits, hidden_size, place.activation_dtype()) +
+         (size > 1 ? activation_bytes(num_logits, rows, DType::kFloat32) : 0);
 }
 
 }  // namespace quire

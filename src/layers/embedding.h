@@ -7,6 +7,7 @@
 
 #include "layers/forward_context.h"
 #include "layers/parameters.h"
+#include "layers/placement.h"
 #include "layers/sharding.h"
 
 namespace quire {
@@ -15,9 +16,9 @@ namespace quire {
 // once (tied).
 class VocabTable {
  public:
-  VocabTable(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at);
+  VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place);
 
-  static size_t weight_bytes(int64_t vocab_size, int64_t hidden_size, DType dtype, ParallelRank at);
+  static size_t weight_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place);
 
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
@@ -27,15 +28,14 @@ class VocabTable {
   const ops::Weight& weight() const { return weight_.weight(); }
 
  private:
-  VocabTable(VocabShard shard, int64_t hidden_size, DType dtype);
+  VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place);
 
   int64_t vocab_size_;
   int64_t first_id_;
   MatrixParameter weight_;
 };
 
-// out[t] = the table's row for the batch's token t, on every rank. out float32[num_tokens,
-// hidden_size].
+// out[t] = the table's row for the batch's token t, on every rank. out [num_tokens, hidden_size].
 void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out);
 
 // The output layer: rows batch.logits_rows of hidden [num_tokens, hidden_size] times the table,
@@ -44,6 +44,7 @@ void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor
 Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table, const Tensor& hidden);
 
 // What compute_vocab_logits takes from the arena at its peak.
-size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, int size, int64_t num_logits);
+size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place,
+                          int64_t num_logits);
 
 }  // namespace quire

@@ -14,11 +14,10 @@ namespace quire {
 
 struct ForwardContext {
   Stream& stream;
+  DType dtype;  // of activations: Placement::activation_dtype()
   Arena& arena;
   Communicator& comm;
   const ForwardBatch& batch;
-  // One for each layer of this stage, in order: element i belongs to layer first_layer + i.
-  std::span<const KvCacheView> kv_caches;
 };
 
 }  // namespace quire

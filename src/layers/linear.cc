@@ -1,18 +1,20 @@
 #include "layers/linear.h"
 
+#include "base/check.h"
+#include "layers/activations.h"
 #include "ops/linear.h"
 
 namespace quire {
 
-Linear::Linear(const LinearShard& shard, DType dtype, ParallelRank at)
-    : weight_(dtype, shard.n, shard.k, shard.weight_parts),
+Linear::Linear(const LinearShard& shard, const Placement& place)
+    : weight_(place, shard.n, shard.k, shard.weight_parts),
       all_reduce_(shard.partial_sum),
-      adds_bias_(shard.bias && (!shard.partial_sum || at.rank == 0)) {
-  if (shard.bias) bias_.emplace(shard.n, DummyInit::kUniform, shard.bias_parts);
+      adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {
+  if (shard.bias) bias_.emplace(place, shard.n, DummyInit::kUniform, shard.bias_parts);
 }
 
-size_t Linear::weight_bytes(const LinearShard& shard, DType dtype) {
-  return ops::Weight::bytes(dtype, shard.n, shard.k) +
+size_t Linear::weight_bytes(const LinearShard& shard, const Placement& place) {
+  return MatrixParameter::bytes(place, shard.n, shard.k) +
          (shard.bias ? VectorParameter::bytes(shard.n) : 0);
 }
 
@@ -24,6 +26,21 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
   ops::linear(context.stream, in, weight_.weight(), adds_bias_ ? bias_->tensor() : Tensor(), out);
   if (all_reduce_) context.comm.all_reduce_sum(context.stream, out);
+}
+
+void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+  check(!all_reduce_, "a gated layer's outputs are this rank's own");
+  Arena::Scope scope(context.arena);
+  Tensor gate_up;
+  if (context.stream.is_cpu()) {
+    gate_up = context.arena.allocate(DType::kFloat32, {in.dim(0), weight_.weight().n()});
+  }
+  ops::gated_linear(context.stream, in, weight_.weight(), adds_bias_ ? bias_->tensor() : Tensor(),
+                    gate_up, out);
+}
+
+size_t Linear::gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows) {
+  return align_up(ops::gated_linear_scratch_bytes(place.device.type, rows, shard.n));
 }
 
 }  // namespace quire

@@ -9,6 +9,7 @@
 
 #include "layers/forward_context.h"
 #include "layers/parameters.h"
+#include "layers/placement.h"
 #include "layers/sharding.h"
 
 namespace quire {
@@ -16,15 +17,19 @@ namespace quire {
 class Linear {
  public:
   // Adds "<name>.weight" and "<name>.bias" to `parameters` through add_parameters.
-  Linear(const LinearShard& shard, DType dtype, ParallelRank at);
+  Linear(const LinearShard& shard, const Placement& place);
 
-  static size_t weight_bytes(const LinearShard& shard, DType dtype);
+  static size_t weight_bytes(const LinearShard& shard, const Placement& place);
 
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in float32[T, shard.k], out float32[T, shard.n]; out is contiguous where outputs are summed
-  // over ranks.
+  // in [T, shard.k], out [T, shard.n]; out is contiguous where outputs are summed over ranks.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Of a layer whose outputs
+  // are not summed over ranks.
+  void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  // What forward_gated takes from the arena.
+  static size_t gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows);
 
  private:
   MatrixParameter weight_;

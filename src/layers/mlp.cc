@@ -4,7 +4,6 @@
 #include <array>
 
 #include "layers/activations.h"
-#include "ops/activation.h"
 
 namespace quire {
 namespace {
@@ -12,8 +11,11 @@ namespace {
 // Tokens that go through the MLP together. Its inner activations are the widest of the model, so a
 // long prefill would need more memory for them than for all the rest; in groups of this size the
 // weights, read once a group, still cost far less than the arithmetic (some 2,000 products for each
-// weight read). Rows don't depend on each other, so the result is the same.
-constexpr int64_t kMaxRows = 2048;
+// weight read). A GPU needs more rows to be busy with, and has more memory for them. Rows don't
+// depend on each other, so the result is the same.
+int64_t max_rows(const Device& device) {
+  return device.is_cpu() ? 2048 : 16384;
+}
 
 LinearShard gate_up_shard(const MlpConfig& c, ParallelRank at) {
   return column_parallel_linear(std::array{c.intermediate_size, c.intermediate_size}, c.hidden_size,
@@ -26,20 +28,20 @@ LinearShard down_shard(const MlpConfig& c, ParallelRank at) {
 
 }  // namespace
 
-Mlp::Mlp(const MlpConfig& config, DType dtype, ParallelRank at)
-    : inner_features_(config.intermediate_size / at.size),
-      gate_up_proj_(gate_up_shard(config, at), dtype, at),
-      down_proj_(down_shard(config, at), dtype, at) {}
+Mlp::Mlp(const MlpConfig& config, const Placement& place)
+    : inner_features_(config.intermediate_size / place.at.size),
+      gate_up_proj_(gate_up_shard(config, place.at), place),
+      down_proj_(down_shard(config, place.at), place) {}
 
-size_t Mlp::weight_bytes(const MlpConfig& config, DType dtype, ParallelRank at) {
-  return Linear::weight_bytes(gate_up_shard(config, at), dtype) +
-         Linear::weight_bytes(down_shard(config, at), dtype);
+size_t Mlp::weight_bytes(const MlpConfig& config, const Placement& place) {
+  return Linear::weight_bytes(gate_up_shard(config, place.at), place) +
+         Linear::weight_bytes(down_shard(config, place.at), place);
 }
 
-size_t Mlp::arena_bytes(const MlpConfig& config, int size, int64_t num_tokens) {
-  const int64_t rows = std::min(num_tokens, kMaxRows);
-  const int64_t inner = config.intermediate_size / size;
-  return activation_bytes(rows, 2 * inner) + activation_bytes(rows, inner);
+size_t Mlp::arena_bytes(const MlpConfig& config, const Placement& place, int64_t num_tokens) {
+  const int64_t rows = std::min(num_tokens, max_rows(place.device));
+  return Linear::gated_arena_bytes(gate_up_shard(config, place.at), place, rows) +
+         activation_bytes(rows, config.intermediate_size / place.at.size, place.activation_dtype());
 }
 
 void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
@@ -48,14 +50,12 @@ void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
 }
 
 void Mlp::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
-  for (int64_t begin = 0; begin < in.dim(0); begin += kMaxRows) {
-    const int64_t end = std::min(in.dim(0), begin + kMaxRows);
+  const int64_t step = max_rows(context.stream.device());
+  for (int64_t begin = 0; begin < in.dim(0); begin += step) {
+    const int64_t end = std::min(in.dim(0), begin + step);
     Arena::Scope scope(context.arena);
-    const Tensor gate_up =
-        context.arena.allocate(DType::kFloat32, {end - begin, 2 * inner_features_});
-    const Tensor inner = context.arena.allocate(DType::kFloat32, {end - begin, inner_features_});
-    gate_up_proj_.forward(context, in.rows(begin, end), gate_up);
-    ops::silu_and_mul(context.stream, gate_up, inner);
+    const Tensor inner = context.arena.allocate(context.dtype, {end - begin, inner_features_});
+    gate_up_proj_.forward_gated(context, in.rows(begin, end), inner);
     down_proj_.forward(context, inner, out.rows(begin, end));
   }
 }

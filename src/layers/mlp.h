@@ -9,6 +9,7 @@
 
 #include "layers/forward_context.h"
 #include "layers/linear.h"
+#include "layers/placement.h"
 
 namespace quire {
 
@@ -20,16 +21,16 @@ struct MlpConfig {
 
 class Mlp {
  public:
-  Mlp(const MlpConfig& config, DType dtype, ParallelRank at);
+  Mlp(const MlpConfig& config, const Placement& place);
 
-  static size_t weight_bytes(const MlpConfig& config, DType dtype, ParallelRank at);
+  static size_t weight_bytes(const MlpConfig& config, const Placement& place);
   // What forward takes from the arena at its peak.
-  static size_t arena_bytes(const MlpConfig& config, int size, int64_t num_tokens);
+  static size_t arena_bytes(const MlpConfig& config, const Placement& place, int64_t num_tokens);
 
   // "<name>.gate_up_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in, out float32[T, hidden_size]; out may be in.
+  // in, out [T, hidden_size]; out may be in.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
 
  private:

@@ -4,8 +4,8 @@
 
 namespace quire {
 
-RmsNorm::RmsNorm(int64_t size, double eps)
-    : weight_(size, DummyInit::kOnes, {{{size}, {0, size}, {0, 1}, 0}}),
+RmsNorm::RmsNorm(const Placement& place, int64_t size, double eps)
+    : weight_(place, size, DummyInit::kOnes, {{{size}, {0, size}, {0, 1}, 0}}),
       eps_(static_cast<float>(eps)) {}
 
 void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) {

@@ -4,19 +4,20 @@
 // Thread safety: forward is called by the rank's worker.
 #include "layers/forward_context.h"
 #include "layers/parameters.h"
+#include "layers/placement.h"
 
 namespace quire {
 
 class RmsNorm {
  public:
-  RmsNorm(int64_t size, double eps);
+  RmsNorm(const Placement& place, int64_t size, double eps);
 
   static size_t weight_bytes(int64_t size) { return VectorParameter::bytes(size); }
 
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in, out float32[T, size]; out may be in.
+  // in, out [T, size]; out may be in.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
   // residual += x, then out = norm(residual); out may be x.
   void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,

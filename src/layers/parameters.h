@@ -7,16 +7,21 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "layers/placement.h"
 #include "loader/parameter.h"
 #include "ops/weight.h"
 
 namespace quire {
 
-// A matrix [n, k] in `dtype`, zero until loaded.
+// A matrix [n, k], zero until loaded.
 class MatrixParameter final : public Parameter {
  public:
-  MatrixParameter(DType dtype, int64_t n, int64_t k, std::vector<ParameterPart> parts)
-      : weight_(dtype, n, k), parts_(std::move(parts)) {}
+  MatrixParameter(const Placement& place, int64_t n, int64_t k, std::vector<ParameterPart> parts)
+      : weight_(place.dtype, n, k, place.device), parts_(std::move(parts)) {}
+
+  static size_t bytes(const Placement& place, int64_t n, int64_t k) {
+    return ops::Weight::bytes(place.dtype, n, k, place.device.type);
+  }
 
   const std::vector<ParameterPart>& parts() const override { return parts_; }
   void store(int64_t first_row, const Tensor& source) override {
@@ -34,7 +39,8 @@ class MatrixParameter final : public Parameter {
 // Zero until loaded.
 class VectorParameter final : public Parameter {
  public:
-  VectorParameter(int64_t n, DummyInit init, std::vector<ParameterPart> parts);
+  VectorParameter(const Placement& place, int64_t n, DummyInit init,
+                  std::vector<ParameterPart> parts);
 
   static size_t bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
 
@@ -45,6 +51,7 @@ class VectorParameter final : public Parameter {
   const Tensor& tensor() const { return tensor_; }
 
  private:
+  Device device_;
   Buffer buffer_;
   Tensor tensor_;
   DummyInit init_;

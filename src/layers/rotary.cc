@@ -126,22 +126,29 @@ RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
   return {};
 }
 
-RotaryTable::RotaryTable(const ModelConfig& config, int64_t max_model_len)
-    : buffer_(bytes(config, max_model_len)),
+RotaryTable::RotaryTable(const ModelConfig& config, int64_t max_model_len, const Device& device)
+    : buffer_(bytes(config, max_model_len), device),
       cos_sin_(buffer_.data(), DType::kFloat32,
                {max_model_len, rotary_dim(config.rope, config.head_dim)}) {
   const RotaryFrequencies frequencies = rotary_frequencies(
       config.rope, config.head_dim, config.max_position_embeddings, max_model_len);
   const auto factor = static_cast<float>(frequencies.attention_factor);
   const size_t half = frequencies.inv_freq.size();
-  for (int64_t position = 0; position < max_model_len; ++position) {
-    float* row = cos_sin_.row<float>(position);
-    for (size_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies.inv_freq[i];
-      row[i] = std::cos(angle) * factor;
-      row[half + i] = std::sin(angle) * factor;
+  const auto fill = [&](float* row) {
+    for (int64_t position = 0; position < max_model_len; ++position, row += 2 * half) {
+      for (size_t i = 0; i < half; ++i) {
+        const float angle = static_cast<float>(position) * frequencies.inv_freq[i];
+        row[i] = std::cos(angle) * factor;
+        row[half + i] = std::sin(angle) * factor;
+      }
     }
+  };
+  if (device.is_cpu()) {
+    fill(cos_sin_.data<float>());
+    return;
   }
+  device.memory->upload(buffer_.data(), buffer_.size(),
+                        [&](std::byte* from) { fill(reinterpret_cast<float*>(from)); });
 }
 
 size_t RotaryTable::bytes(const ModelConfig& config, int64_t max_model_len) {

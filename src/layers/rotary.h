@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "core/device.h"
 #include "core/tensor.h"
 #include "loader/model_config.h"
 
@@ -31,7 +32,7 @@ RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
 
 class RotaryTable {
  public:
-  RotaryTable(const ModelConfig& config, int64_t max_model_len);
+  RotaryTable(const ModelConfig& config, int64_t max_model_len, const Device& device = {});
 
   static size_t bytes(const ModelConfig& config, int64_t max_model_len);
 

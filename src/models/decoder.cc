@@ -46,8 +46,8 @@ Stage stage_of(const ModelOptions& options) {
           computes_logits && !(options.config.tie_word_embeddings && embeds)};
 }
 
-ParallelRank place_of(const ModelOptions& options) {
-  return {options.rank, options.size};
+Placement place_of(const ModelOptions& options) {
+  return {options.dtype, {options.rank, options.size}, options.device};
 }
 
 AttentionConfig attention_config(const ModelConfig& config, const DecoderOptions& decoder,
@@ -83,8 +83,9 @@ void check_supported(const ModelOptions& options) {
     throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
                             config.hidden_act, config.architecture));
   }
-  check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16,
-        "weights are float32 or bfloat16 in memory");
+  check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
+            (options.dtype == DType::kFloat16 && !options.device.is_cpu()),
+        "weights are float32 or bfloat16 in memory, or on a GPU float16");
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");
@@ -126,12 +127,12 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
 
 }  // namespace
 
-DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, DType dtype,
-                           ParallelRank at)
-    : input_norm_(attention.hidden_size, attention.norm_eps),
-      attention_(attention, dtype, at),
-      post_attention_norm_(attention.hidden_size, attention.norm_eps),
-      mlp_(mlp, dtype, at) {}
+DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp,
+                           const Placement& place)
+    : input_norm_(place, attention.hidden_size, attention.norm_eps),
+      attention_(attention, place),
+      post_attention_norm_(place, attention.hidden_size, attention.norm_eps),
+      mlp_(mlp, place) {}
 
 size_t DecoderLayer::norm_bytes(const AttentionConfig& attention) {
   return 2 * RmsNorm::weight_bytes(attention.hidden_size);
@@ -161,20 +162,19 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
     : config_((check_supported(options), options.config)),
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
-      rotary_(config_, options.max_model_len) {
+      rotary_(config_, options.max_model_len, options.device) {
   const Stage stage = stage_of(options);
-  const ParallelRank at = place_of(options);
+  const Placement place = place_of(options);
   if (stage.embeds) {
-    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, options.dtype, at);
+    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, place);
   }
   for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
     layers_.push_back(std::make_unique<DecoderLayer>(attention_config(config_, decoder, layer),
-                                                     mlp_config(config_, decoder), options.dtype,
-                                                     at));
+                                                     mlp_config(config_, decoder), place));
   }
-  if (stage.computes_logits) final_norm_.emplace(config_.hidden_size, config_.rms_norm_eps);
+  if (stage.computes_logits) final_norm_.emplace(place, config_.hidden_size, config_.rms_norm_eps);
   if (stage.has_output_table) {
-    lm_head_.emplace(config_.vocab_size, config_.hidden_size, options.dtype, at);
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place);
   }
 }
 
@@ -201,23 +201,28 @@ ParameterMap Decoder::parameters() {
   return parameters;
 }
 
+void Decoder::bind_cache(Stream& /*stream*/, std::span<const KvCacheView> kv_caches) {
+  check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
+  kv_caches_ = kv_caches;
+}
+
 IntermediateTensors Decoder::forward(ForwardContext& context,
                                      std::optional<IntermediateTensors> previous) {
   check(previous.has_value() != embed_tokens_.has_value(),
         "the first stage embeds, every other one is given the hidden state");
-  check(context.kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
+  check(kv_caches_.size() == layers_.size(), "the model knows its KV cache");
   IntermediateTensors state;
   if (previous) {
     state = *previous;
   } else {
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
-    state.hidden = context.arena.allocate(DType::kFloat32, shape);
-    state.residual = context.arena.allocate(DType::kFloat32, shape);
+    state.hidden = context.arena.allocate(context.dtype, shape);
+    state.residual = context.arena.allocate(context.dtype, shape);
     embed_tokens(context, *embed_tokens_, state.residual);
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
     const bool is_first = first_layer_ == 0 && i == 0;
-    layers_[i]->forward(context, rotary_.cos_sin(), context.kv_caches[i], is_first, state);
+    layers_[i]->forward(context, rotary_.cos_sin(), kv_caches_[i], is_first, state);
   }
   if (final_norm_) {
     final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
@@ -235,16 +240,15 @@ std::vector<MemoryItem> Decoder::weight_memory(const ModelOptions& options,
   check_supported(options);
   const ModelConfig& config = options.config;
   const Stage stage = stage_of(options);
-  const ParallelRank at = place_of(options);
-  const size_t table =
-      VocabTable::weight_bytes(config.vocab_size, config.hidden_size, options.dtype, at);
+  const Placement place = place_of(options);
+  const size_t table = VocabTable::weight_bytes(config.vocab_size, config.hidden_size, place);
   size_t attention = 0;
   size_t mlp = 0;
   size_t norms = stage.computes_logits ? RmsNorm::weight_bytes(config.hidden_size) : 0;
   for (int64_t layer = stage.first_layer; layer < stage.last_layer; ++layer) {
     const AttentionConfig attention_of_layer = attention_config(config, decoder, layer);
-    attention += Attention::weight_bytes(attention_of_layer, options.dtype, at);
-    mlp += Mlp::weight_bytes(mlp_config(config, decoder), options.dtype, at);
+    attention += Attention::weight_bytes(attention_of_layer, place);
+    mlp += Mlp::weight_bytes(mlp_config(config, decoder), place);
     norms += DecoderLayer::norm_bytes(attention_of_layer);
   }
   return {{"embedding", stage.embeds ? table : 0, options.dtype},
@@ -262,13 +266,14 @@ size_t Decoder::arena_bytes(const ModelOptions& options, const DecoderOptions& d
   const Stage stage = stage_of(options);
   // All layers are alike but for their sliding windows.
   const AttentionConfig attention = attention_config(config, decoder, stage.first_layer);
-  size_t most = std::max(Attention::arena_bytes(attention, options.size, max_tokens),
-                         Mlp::arena_bytes(mlp_config(config, decoder), options.size, max_tokens));
+  const Placement place = place_of(options);
+  size_t most = std::max(Attention::arena_bytes(attention, place, max_tokens),
+                         Mlp::arena_bytes(mlp_config(config, decoder), place, max_tokens));
   if (stage.computes_logits) {
-    most = std::max(
-        most, vocab_logits_bytes(config.vocab_size, config.hidden_size, options.size, max_logits));
+    most = std::max(most,
+                    vocab_logits_bytes(config.vocab_size, config.hidden_size, place, max_logits));
   }
-  return 2 * activation_bytes(max_tokens, config.hidden_size) + most;
+  return 2 * activation_bytes(max_tokens, config.hidden_size, place.activation_dtype()) + most;
 }
 
 KvCacheShape Decoder::kv_cache_shape(const ModelOptions& options) {

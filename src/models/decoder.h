@@ -29,8 +29,7 @@ struct DecoderOptions {
 
 class DecoderLayer {
  public:
-  DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, DType dtype,
-               ParallelRank at);
+  DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, const Placement& place);
 
   static size_t norm_bytes(const AttentionConfig& attention);
 
@@ -55,6 +54,7 @@ class Decoder final : public Model {
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;
+  void bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) override;
   IntermediateTensors forward(ForwardContext& context,
                               std::optional<IntermediateTensors> previous) override;
   Tensor compute_logits(ForwardContext& context, const Tensor& hidden) override;
@@ -75,6 +75,7 @@ class Decoder final : public Model {
   std::vector<std::unique_ptr<DecoderLayer>> layers_;
   std::optional<RmsNorm> final_norm_;
   std::optional<VocabTable> lm_head_;
+  std::span<const KvCacheView> kv_caches_;
 };
 
 }  // namespace quire

@@ -8,10 +8,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
+#include "core/device.h"
 #include "core/dtype.h"
+#include "core/kv_cache_view.h"
+#include "core/stream.h"
 #include "core/tensor.h"
 #include "layers/forward_context.h"
 #include "loader/model_config.h"
@@ -22,7 +26,8 @@ namespace quire {
 // Which part of which model a rank holds, and how.
 struct ModelOptions {
   ModelConfig config;
-  DType dtype = DType::kFloat32;  // of the weights in memory: float32 or bfloat16
+  DType dtype = DType::kFloat32;  // of the weights in memory: float32, bfloat16; on a GPU float16
+  Device device;                  // where they are; `memory` is looked at by create_model alone
   int64_t max_model_len = 0;      // positions run up to max_model_len - 1
   int rank = 0;                   // within the tensor-parallel group
   int size = 1;
@@ -32,7 +37,7 @@ struct ModelOptions {
   int64_t last_layer = -1;  // -1: the number of layers
 };
 
-// What one stage hands to the next. Both float32[num_tokens, hidden_size].
+// What one stage hands to the next. Both [num_tokens, hidden_size].
 struct IntermediateTensors {
   Tensor hidden;  // of the last stage: after the final norm
   Tensor residual;
@@ -58,6 +63,10 @@ class Model {
 
   // The parameters under their names in a checkpoint. Pointers into the model.
   virtual ParameterMap parameters() = 0;
+
+  // Tells the model where its keys and values are, before the first forward(): one view for each
+  // layer of this stage, in order.
+  virtual void bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) = 0;
 
   // Runs this stage's layers and writes the batch's keys and values to the cache. `previous` is
   // given exactly where the stage doesn't start at layer 0; its tensors are then worked on in

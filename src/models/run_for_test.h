@@ -53,6 +53,7 @@ class TestRank {
       stages_.push_back(create_model(options));
       fill(stages_.back()->parameters(), pool_);
       add_caches(model_kv_cache_shape(options));
+      stages_.back()->bind_cache(stream_, caches_.back());
       options.first_layer = end;
     }
     arena_ = std::make_unique<Arena>(Buffer(planned_));
@@ -86,14 +87,16 @@ class TestRank {
                              .query_start = Tensor(query_start.data(), DType::kInt32, {2}),
                              .context_lens = Tensor(&context_len, DType::kInt32, {1}),
                              .block_tables = Tensor(blocks.data(), DType::kInt32, {1, num_blocks_}),
-                             .logits_rows = Tensor(rows.data(), DType::kInt32, {n})};
+                             .logits_rows = Tensor(rows.data(), DType::kInt32, {n}),
+                             .decode_items = Tensor(),
+                             .num_decode_items = Tensor()};
     Arena::Scope scope(*arena_);
     std::optional<IntermediateTensors> state;
     for (size_t s = 0; s < stages_.size(); ++s) {
-      ForwardContext context{stream_, *arena_, comm_, batch, caches_[s]};
+      ForwardContext context{stream_, DType::kFloat32, *arena_, comm_, batch};
       state = stages_[s]->forward(context, state);
     }
-    ForwardContext context{stream_, *arena_, comm_, batch, caches_.back()};
+    ForwardContext context{stream_, DType::kFloat32, *arena_, comm_, batch};
     const Tensor logits = stages_.back()->compute_logits(context, state->hidden);
     std::vector<std::vector<float>> result;
     for (int64_t row = 0; row < n; ++row) {

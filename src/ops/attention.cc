@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "core/buffer.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 #include "ops/kv_layout.h"
 #include "ops/scratch.h"
@@ -13,14 +14,25 @@
 namespace quire::ops {
 namespace {
 
-void check_cache(ShapeCheck& shapes, const KvCacheView& cache) {
+void check_cache(const Stream& stream, ShapeCheck& shapes, const KvCacheView& cache) {
   shapes
-      .require(cache.dtype == DType::kFloat32 || cache.dtype == DType::kBFloat16,
-               "the KV cache is float32 or bfloat16")
+      .require(
+          !stream.is_cpu() || cache.dtype == DType::kFloat32 || cache.dtype == DType::kBFloat16,
+          "the KV cache is float32 or bfloat16")
+      .require(stream.is_cpu() || cache.head_dim % 8 == 0, "on a GPU head_dim is a multiple of 8")
       .require(cache.block_size > 0 && cache.block_size % kKeyLanes == 0 && cache.block_size <= 256,
                "the block size is a multiple of 16 up to 256")
       .require(cache.head_dim > 0 && cache.head_dim % 2 == 0, "head_dim is even")
       .require(cache.num_kv_heads > 0, "the cache has KV heads");
+}
+
+CudaKvCache to_cuda(const KvCacheView& cache) {
+  return {.dtype = cache.dtype,
+          .keys = cache.keys,
+          .values = cache.values,
+          .block_size = cache.block_size,
+          .num_kv_heads = cache.num_kv_heads,
+          .head_dim = cache.head_dim};
 }
 
 // Writes one token's key and value of one KV head into the cache.
@@ -92,8 +104,9 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
   Dim width{"qkv", (num_heads + 2 * int64_t{cache.num_kv_heads}) * cache.head_dim};
   Dim positions{"max_position"}, rotary{"rotary_dim"};
   ShapeCheck shapes("qk_norm_rope_cache");
-  check_cache(shapes, cache);
-  shapes.expect("qkv", qkv, DType::kFloat32, {&t, &width})
+  check_cache(stream, shapes, cache);
+  const DType dtype = activation_dtype(stream, qkv);
+  shapes.expect("qkv", qkv, dtype, {&t, &width})
       .expect("positions", batch.positions, DType::kInt32, {&t})
       .expect("slot_mapping", batch.slot_mapping, DType::kInt64, {&t})
       .expect_optional("q_norm", params.q_norm, DType::kFloat32, {&d})
@@ -101,6 +114,22 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
       .expect("cos_sin", params.cos_sin, DType::kFloat32, {&positions, &rotary})
       .require(rotary.value % 2 == 0 && rotary.value <= cache.head_dim,
                "rotary_dim is even and at most head_dim");
+  if (!stream.is_cpu()) {
+    const CudaQkNormRopeCache args = {
+        .dtype = dtype,
+        .qkv = qkv.raw(),
+        .num_heads = num_heads,
+        .q_norm = params.q_norm.defined() ? params.q_norm.data<float>() : nullptr,
+        .k_norm = params.k_norm.defined() ? params.k_norm.data<float>() : nullptr,
+        .eps = params.eps,
+        .cos_sin = params.cos_sin.data<float>(),
+        .rotary_dim = static_cast<int>(rotary.value),
+        .num_tokens = t.value,
+        .positions = batch.positions.data<int32_t>(),
+        .slot_mapping = batch.slot_mapping.data<int64_t>(),
+        .cache = to_cuda(cache)};
+    return stream.cuda_kernels().qk_norm_rope_cache(stream.cuda(), args);
+  }
   const Kernels& kernels = kernels_for(stream.isa());
   const int64_t head_dim = cache.head_dim;
   const auto norm_of = [](const Tensor& norm) {
@@ -142,14 +171,39 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
   Dim t{"T", batch.num_tokens}, width{"q", int64_t{num_heads} * cache.head_dim};
   Dim seqs{"num_seqs", batch.num_seqs}, starts{"num_seqs+1", batch.num_seqs + 1}, blocks{"blocks"};
   ShapeCheck shapes("paged_attention");
-  check_cache(shapes, cache);
-  shapes.expect("q", q, DType::kFloat32, {&t, &width})
-      .expect("out", out, DType::kFloat32, {&t, &width})
+  check_cache(stream, shapes, cache);
+  const DType dtype = activation_dtype(stream, q);
+  shapes.expect("q", q, dtype, {&t, &width})
+      .expect("out", out, dtype, {&t, &width})
       .expect("query_start", batch.query_start, DType::kInt32, {&starts})
       .expect("context_lens", batch.context_lens, DType::kInt32, {&seqs})
       .expect("block_tables", batch.block_tables, DType::kInt32, {&seqs, &blocks})
       .require(num_heads % cache.num_kv_heads == 0, "KV heads divide the heads")
       .require(sliding_window >= 0, "the sliding window is not negative");
+  if (!stream.is_cpu()) {
+    const CudaPagedAttention args = {.dtype = dtype,
+                                     .q = q.raw(),
+                                     .q_stride = q.row_stride(),
+                                     .out = out.raw(),
+                                     .num_heads = num_heads,
+                                     .scale = scale,
+                                     .sliding_window = sliding_window,
+                                     .num_tokens = t.value,
+                                     .num_seqs = seqs.value,
+                                     .max_query_len = batch.max_query_len,
+                                     .max_context_len = batch.max_context_len,
+                                     .query_start = batch.query_start.data<int32_t>(),
+                                     .context_lens = batch.context_lens.data<int32_t>(),
+                                     .block_tables = batch.block_tables.data<int32_t>(),
+                                     .table_width = blocks.value,
+                                     .num_decode_seqs = batch.num_decode_seqs,
+                                     .decode_items = batch.decode_items.data<int32_t>(),
+                                     .num_decode_items = batch.num_decode_items.data<int32_t>(),
+                                     .max_decode_items = batch.decode_items.dim(0),
+                                     .cache = to_cuda(cache),
+                                     .scratch = batch.attention_scratch};
+    return stream.cuda_kernels().paged_attention(stream.cuda(), args);
+  }
   const Kernels& kernels = kernels_for(stream.isa());
   const int group = num_heads / cache.num_kv_heads;
   const AttentionTasks tasks(batch, group, cache.num_kv_heads);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "ops/cuda_kernels.h"
 #include "ops/shape_check.h"
 #include "ops/tasks.h"
 
@@ -11,9 +12,22 @@ namespace quire::ops {
 void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
                const Tensor& out) {
   Dim t{"T"}, h{"H", table.k()};
+  const DType dtype = activation_dtype(stream, out);
   ShapeCheck("embedding")
       .expect("ids", ids, DType::kInt32, {&t})
-      .expect("out", out, DType::kFloat32, {&t, &h});
+      .expect("out", out, dtype, {&t, &h});
+  if (!stream.is_cpu()) {
+    check(dtype == table.dtype(), "embedding: the table has the dtype of the activations");
+    const CudaEmbedding args = {.dtype = dtype,
+                                .ids = ids.data<int32_t>(),
+                                .num_tokens = t.value,
+                                .table = table.data(),
+                                .table_rows = table.n(),
+                                .hidden = h.value,
+                                .first_id = vocab_start,
+                                .out = out.raw()};
+    return stream.cuda_kernels().embedding(stream.cuda(), args);
+  }
   for_each_row(stream, t.value, h.value, [&](int64_t i) {
     const int64_t row = ids.data<int32_t>()[i] - vocab_start;
     if (row >= 0 && row < table.n()) {
@@ -26,10 +40,20 @@ void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t v
 
 void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Tensor& out) {
   Dim t{"T"}, r{"R"}, h{"H"};
+  const DType dtype = activation_dtype(stream, in);
   ShapeCheck shapes("gather_rows");
-  shapes.expect("in", in, DType::kFloat32, {&t, &h})
+  shapes.expect("in", in, dtype, {&t, &h})
       .expect("rows", rows, DType::kInt32, {&r})
-      .expect("out", out, DType::kFloat32, {&r, &h});
+      .expect("out", out, dtype, {&r, &h});
+  if (!stream.is_cpu()) {
+    const CudaGatherRows args = {.dtype = dtype,
+                                 .in = in.raw(),
+                                 .hidden = h.value,
+                                 .rows = rows.data<int32_t>(),
+                                 .num_rows = r.value,
+                                 .out = out.raw()};
+    return stream.cuda_kernels().gather_rows(stream.cuda(), args);
+  }
   for_each_row(stream, r.value, h.value, [&](int64_t i) {
     const int64_t row = rows.data<int32_t>()[i];
     check(row >= 0 && row < t.value, "gather_rows: a row index lies outside the input");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "ops/activation.h"
+#include "ops/cuda_kernels.h"
 #include "ops/dispatch.h"
 #include "ops/scratch.h"
 #include "ops/shape_check.h"
@@ -47,7 +49,7 @@ struct Product {
     const int64_t column = panel * kPanelLanes;
     const bool last_block = step + kBlockSteps >= steps;
     LinearTile tile;
-    tile.weights = weight->packed() + (panel * steps + step) * kPanelLanes * kStepBytes;
+    tile.weights = weight->data() + (panel * steps + step) * kPanelLanes * kStepBytes;
     tile.activations = activations + (row - base) * row_bytes + step * rows * (row_bytes / steps);
     tile.steps = std::min(kBlockSteps, steps - step);
     tile.rows = static_cast<int>(rows);
@@ -98,8 +100,49 @@ void multiply(Stream& stream, const Product& product, int64_t first, int64_t las
 
 }  // namespace
 
+namespace {
+
+void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
+                   bool gated, const Tensor& out) {
+  Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()}, out_n{"N", weight.n() / (gated ? 2 : 1)};
+  const DType dtype = activation_dtype(stream, in);
+  ShapeCheck(gated ? "gated_linear" : "linear")
+      .expect("in", in, dtype, {&t, &k})
+      .expect_optional("bias", bias, DType::kFloat32, {&n})
+      .expect("out", out, out.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype, {&t, &out_n})
+      .require(weight.dtype() == dtype, "the weight has the dtype of the activations");
+  const CudaLinear args = {.dtype = dtype,
+                           .in = in.raw(),
+                           .in_stride = in.row_stride(),
+                           .weight = weight.data(),
+                           .rows = t.value,
+                           .n = n.value,
+                           .k = k.value,
+                           .bias = bias.defined() ? bias.data<float>() : nullptr,
+                           .out = out.raw(),
+                           .out_stride = out.row_stride(),
+                           .out_dtype = out.dtype(),
+                           .silu_and_mul = gated};
+  stream.cuda_kernels().linear(stream.cuda(), args);
+}
+
+}  // namespace
+
+void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
+                  const Tensor& gate_up, const Tensor& out) {
+  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, true, out);
+  linear(stream, in, weight, bias, gate_up);
+  silu_and_mul(stream, gate_up, out);
+}
+
+size_t gated_linear_scratch_bytes(DeviceType device, int64_t rows, int64_t n) {
+  if (device != DeviceType::kCpu) return 0;
+  return static_cast<size_t>(rows) * static_cast<size_t>(n) * sizeof(float);
+}
+
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
             const Tensor& out) {
+  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, false, out);
   Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()};
   ShapeCheck("linear")
       .expect("in", in, DType::kFloat32, {&t, &k})

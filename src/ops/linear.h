@@ -17,4 +17,11 @@ namespace quire::ops {
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
             const Tensor& out);
 
+// out[t] = silu(gate) * up, where gate and up are the halves of in * W^T + bias: the first two
+// thirds of a gated MLP. W Weight [2I, K]; out [T, I]. gate_up float32[T, 2I] is for the op's own
+// use: on the CPU alone, where gated_linear_scratch_bytes says how much it takes.
+void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
+                  const Tensor& gate_up, const Tensor& out);
+size_t gated_linear_scratch_bytes(DeviceType device, int64_t rows, int64_t n);
+
 }  // namespace quire::ops

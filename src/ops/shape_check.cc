@@ -33,6 +33,14 @@ bool matches(const Tensor& tensor, DType dtype, std::initializer_list<Dim*> dims
 
 }  // namespace
 
+DType activation_dtype(const Stream& stream, const Tensor& tensor) {
+  if (stream.is_cpu()) return DType::kFloat32;
+  const DType dtype = tensor.dtype();
+  check(dtype == DType::kFloat32 || dtype == DType::kBFloat16 || dtype == DType::kFloat16,
+        "activations are float32, bfloat16 or float16");
+  return dtype;
+}
+
 ShapeCheck& ShapeCheck::expect(std::string_view argument, const Tensor& tensor, DType dtype,
                                std::initializer_list<Dim*> dims) {
   if (!matches(tensor, dtype, dims)) [[unlikely]] {

@@ -12,6 +12,7 @@
 #include <initializer_list>
 #include <string_view>
 
+#include "core/stream.h"
 #include "core/tensor.h"
 
 namespace quire::ops {
@@ -20,6 +21,10 @@ struct Dim {
   std::string_view name;
   int64_t value = -1;  // -1: not known yet
 };
+
+// The dtype that an op's activations have, of which `tensor` is one: float32 on the CPU; on a GPU
+// that of the tensor, which is a floating-point type of at least 16 bits.
+DType activation_dtype(const Stream& stream, const Tensor& tensor);
 
 class ShapeCheck {
  public:

@@ -18,29 +18,33 @@ namespace quire::ops {
 class Weight {
  public:
   Weight() = default;
-  // float32 or bfloat16 in memory. Memory for N rounded up to whole panels; the padding is zero.
-  Weight(DType dtype, int64_t n, int64_t k);
+  // On the CPU float32 or bfloat16, with memory for N rounded up to whole panels; the padding is
+  // zero. On a GPU float32, bfloat16 or float16, row major.
+  Weight(DType dtype, int64_t n, int64_t k, const Device& device = {});
 
   DType dtype() const { return dtype_; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  // The bytes that `Weight(dtype, n, k)` takes.
-  static size_t bytes(DType dtype, int64_t n, int64_t k);
+  // The bytes that `Weight(dtype, n, k)` takes on a device of that type.
+  static size_t bytes(DType dtype, int64_t n, int64_t k, DeviceType device = DeviceType::kCpu);
   size_t bytes() const { return buffer_.size(); }
 
   // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K], float32, bfloat16 or
-  // float16 (converted to dtype() by rounding to nearest even). source may have any row stride.
+  // float16 (converted to dtype() by rounding to nearest even) in the host's memory; it may have
+  // any row stride. On a GPU rows arrive when the device's memory has finished its uploads.
   void pack_rows(int64_t first_row, const Tensor& source);
   // Copies row `row` out as float32 to out[0..K): for embeddings tied to the output layer, and
-  // tests.
+  // tests. On the CPU alone.
   void unpack_row(int64_t row, float* out) const;
 
-  const std::byte* packed() const { return buffer_.data(); }
+  // In the device's layout.
+  const std::byte* data() const { return buffer_.data(); }
 
  private:
   DType dtype_ = DType::kFloat32;
   int64_t n_ = 0;
   int64_t k_ = 0;
+  Device device_;
   Buffer buffer_;
 };
 

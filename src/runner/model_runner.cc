@@ -31,7 +31,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, Communicator& comm, Strea
       arena_(Buffer(model_arena_bytes(for_rank(options.model, comm), options.max_tokens,
                                       options.max_logits_rows))),
       table_(options.eos_token_ids),
-      builder_(options.block_size) {}
+      builder_(options.block_size) {
+  model_->bind_cache(stream_, kv_cache_.layers());
+}
 
 void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {
   if (options_.load_format == LoadFormat::kDummy) {
@@ -50,7 +52,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
 
   const ForwardBatch forward = builder_.build(batch, table_);
   const Arena::Scope scope(arena_);
-  ForwardContext context{stream_, arena_, comm_, forward, kv_cache_.layers()};
+  ForwardContext context{stream_, DType::kFloat32, arena_, comm_, forward};
   const Tensor hidden = model_->forward(context, std::nullopt).hidden;
 
   output.sequences.resize(batch.sequences.size());
@@ -65,7 +67,7 @@ Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
                               const Tensor& rows) {
   ForwardBatch part = forward;
   part.logits_rows = rows;
-  ForwardContext context{stream_, arena_, comm_, part, kv_cache_.layers()};
+  ForwardContext context{stream_, DType::kFloat32, arena_, comm_, part};
   return model_->compute_logits(context, hidden);
 }
 

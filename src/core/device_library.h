@@ -1,0 +1,101 @@
+#pragma once
+// The CUDA backend as the rest of quire sees it: a library that is loaded at run time.
+//
+// One quire works with and without a GPU: nothing outside libquire_cuda.so is linked to CUDA. The
+// classes here are implemented in *_cuda.cc files and made by the library's one function. Errors:
+// whatever CUDA says is thrown as Error. Thread safety: each class says.
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device.h"
+
+namespace quire {
+
+class Communicator;  // dist/communicator.h: handed through
+class CudaStream;    // core/stream_cuda.h
+namespace ops {
+struct CudaKernels;  // ops/cuda_kernels.h: handed through
+}
+
+// A point in a stream's work. Thread safety: free.
+class DeviceEvent {
+ public:
+  virtual ~DeviceEvent() = default;
+  // Returns when the work before it is done. Throws Error when that work failed.
+  virtual void wait() = 0;
+};
+
+// Work that was captured from a stream and can be run again. Thread safety: as DeviceStream.
+class DeviceGraph {
+ public:
+  virtual ~DeviceGraph() = default;
+};
+
+// A queue of work on one GPU, in order. Thread safety: one thread at a time, the rank's worker.
+class DeviceStream {
+ public:
+  virtual ~DeviceStream() = default;
+
+  virtual CudaStream& cuda() = 0;
+  // Copies between the GPU and memory from DeviceLibrary::allocate_pinned, queued.
+  virtual void copy_to_device(void* to, const void* pinned, size_t bytes) = 0;
+  virtual void copy_to_host(void* pinned, const void* from, size_t bytes) = 0;
+  virtual std::unique_ptr<DeviceEvent> record() = 0;
+  // Returns when everything queued is done. Throws Error when it failed.
+  virtual void synchronize() = 0;
+
+  // What is queued between the two is not run but kept; end_capture() makes it a graph.
+  virtual void begin_capture() = 0;
+  virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
+  virtual void launch(DeviceGraph& graph) = 0;
+};
+
+// Memory of the host that the GPU reads and writes by itself; zeroed.
+class PinnedBuffer {
+ public:
+  virtual ~PinnedBuffer() = default;
+  virtual std::byte* data() = 0;
+};
+
+struct DeviceInfo {
+  std::string name;            // "NVIDIA H200"
+  int compute_capability = 0;  // 90: major times ten plus minor
+  int64_t total_bytes = 0;
+};
+
+// Thread safety: all functions from any thread.
+class DeviceLibrary {
+ public:
+  virtual ~DeviceLibrary() = default;
+
+  // The GPUs that CUDA finds, in its order. Empty without a driver.
+  virtual std::vector<DeviceInfo> devices() = 0;
+  // Memory that is free on a GPU now, in bytes.
+  virtual int64_t free_bytes(int index) = 0;
+  // Takes `bytes` of a GPU's memory at once.
+  virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
+  virtual std::unique_ptr<DeviceStream> make_stream(int index) = 0;
+  virtual std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) = 0;
+  virtual const ops::CudaKernels& kernels() const = 0;
+  // A group of ranks that are threads of this process; rank i works on GPU indices[i].
+  virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<const int> indices) = 0;
+};
+
+struct LoadedLibrary {
+  std::shared_ptr<DeviceLibrary> library;  // null where there is none that works
+  // Why there is none, or which file it is: a sentence.
+  std::string explanation;
+};
+
+// Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says, beside the program, and where packages
+// put it. The library stays in memory until the process ends.
+LoadedLibrary load_cuda_library();
+
+}  // namespace quire

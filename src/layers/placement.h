@@ -1,0 +1,20 @@
+#pragma once
+// Where a rank's layers are and what they are made of.
+//
+// Thread safety: a plain value.
+#include "core/device.h"
+#include "core/dtype.h"
+#include "layers/sharding.h"
+
+namespace quire {
+
+struct Placement {
+  DType dtype = DType::kFloat32;  // of the matrices in memory
+  ParallelRank at;
+  Device device;
+
+  // The CPU computes in float32 whatever the weights are; a GPU in the weights' type.
+  DType activation_dtype() const { return device.is_cpu() ? DType::kFloat32 : dtype; }
+};
+
+}  // namespace quire

@@ -1,0 +1,83 @@
+// The one function of libquire_cuda.so.
+#include <cstring>
+
+#include "core/check_cuda.h"
+#include "core/device_library.h"
+#include "core/device_stream_cuda.h"
+#include "core/memory_cuda.h"
+#include "ops/cuda_kernels.h"
+#include "quire/error.h"
+#include "quire/version.h"
+
+namespace quire {
+namespace {
+
+constexpr ops::CudaKernels kKernels = {
+    .embedding = ops::cuda::embedding,
+    .gather_rows = ops::cuda::gather_rows,
+    .rms_norm = ops::cuda::rms_norm,
+    .silu_and_mul = ops::cuda::silu_and_mul,
+    .linear = ops::cuda::linear,
+    .qk_norm_rope_cache = ops::cuda::qk_norm_rope_cache,
+    .paged_attention = ops::cuda::paged_attention,
+    .sample = ops::cuda::sample,
+    .decoder_step = ops::cuda::decoder_step,
+    .supports_decoder_step = ops::cuda::supports_decoder_step,
+    .paged_attention_scratch_bytes = ops::cuda::paged_attention_scratch_bytes,
+    .sample_scratch_bytes = ops::cuda::sample_scratch_bytes,
+    .decoder_step_scratch_bytes = ops::cuda::decoder_step_scratch_bytes,
+};
+
+class CudaLibrary final : public DeviceLibrary {
+ public:
+  std::vector<DeviceInfo> devices() override {
+    int count = 0;
+    const cudaError_t status = cudaGetDeviceCount(&count);
+    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) return {};
+    check_cuda(status, "looking for GPUs");
+    std::vector<DeviceInfo> devices;
+    for (int i = 0; i < count; ++i) {
+      cudaDeviceProp properties = {};
+      check_cuda(cudaGetDeviceProperties(&properties, i), "asking for a GPU's properties");
+      devices.push_back({properties.name, 10 * properties.major + properties.minor,
+                         static_cast<int64_t>(properties.totalGlobalMem)});
+    }
+    return devices;
+  }
+
+  int64_t free_bytes(int index) override {
+    check_cuda(cudaSetDevice(index), "selecting the device");
+    size_t free = 0;
+    size_t total = 0;
+    check_cuda(cudaMemGetInfo(&free, &total), "asking for a GPU's free memory");
+    return static_cast<int64_t>(free);
+  }
+
+  std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {
+    return std::make_unique<CudaMemory>(index, bytes);
+  }
+
+  std::unique_ptr<DeviceStream> make_stream(int index) override {
+    return make_cuda_device_stream(index);
+  }
+
+  std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {
+    return allocate_cuda_pinned(bytes);
+  }
+
+  const ops::CudaKernels& kernels() const override { return kKernels; }
+
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<const int> /*indices*/) override {
+    throw Error("Several GPUs are not supported yet.");
+  }
+};
+
+}  // namespace
+}  // namespace quire
+
+extern "C" __attribute__((visibility("default"))) quire::DeviceLibrary* quire_cuda_library(
+    const char* version) {
+  if (quire::version() != version) return nullptr;
+  return new quire::CudaLibrary();
+}
