@@ -1,8 +1,8 @@
-#include <algorithm>
 #include <limits>
 #include <string>
 
 #include "ops/attention_cuda.cuh"
+#include "ops/attention_decode_launch.cuh"
 #include "ops/attention_decode_plain.cuh"
 #include "quire/error.h"
 
@@ -11,7 +11,39 @@ namespace {
 
 constexpr float kLog2E = 1.4426950408889634f;
 
-DecodeParams params_of(const CudaPagedAttention& args, int head_tile) {
+template <typename T, typename Kv>
+void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
+  constexpr int kBlocksPerMultiprocessor = 4;
+  launch_decode(stream, plain_decode_attention<T, Kv>, kBlocksPerMultiprocessor,
+                plain_shared_bytes(args.cache.head_dim), args, decode_params(args, kPlainHeadTile));
+}
+
+template <typename T>
+void launch_plain_for(CudaStream& stream, const CudaPagedAttention& args) {
+  if (args.cache.dtype == DType::kFloat8E4M3) {
+    launch_plain<T, __nv_fp8_e4m3>(stream, args);
+  } else {
+    launch_plain<T, T>(stream, args);
+  }
+}
+
+// Slots at the smallest head tile.
+int64_t max_slots(int num_heads, int num_kv_heads) {
+  return int64_t{num_kv_heads} * ceil_div(num_heads / num_kv_heads, kMinDecodeHeadTile);
+}
+
+void check_counters(int64_t num_seqs, int64_t slots) {
+  if (num_seqs * slots * kDecodeWarps > kDecodeCounters) {
+    throw Error("Decode attention takes at most " +
+                std::to_string(kDecodeCounters / kDecodeWarps / slots) +
+                " sequences of this model at a time, not " + std::to_string(num_seqs) +
+                ": lower max_num_seqs.");
+  }
+}
+
+}  // namespace
+
+DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
   const CudaKvCache& cache = args.cache;
   const int group = args.num_heads / cache.num_kv_heads;
   auto* counters = static_cast<unsigned*>(args.scratch);
@@ -42,49 +74,16 @@ DecodeParams params_of(const CudaPagedAttention& args, int head_tile) {
           .partials = reinterpret_cast<float*>(maxima_sums + args.max_decode_items * width / 8)};
 }
 
-template <typename T, typename Kv>
-void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
-  const DecodeParams params = params_of(args, kPlainHeadTile);
-  const size_t shared_bytes = plain_shared_bytes(args.cache.head_dim);
-  const auto kernel = plain_decode_attention<T, Kv>;
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes)),
-             "giving decode attention its shared memory");
-  const int64_t max_units = args.max_decode_items * params.slots;
-  const int64_t grid = std::min<int64_t>(max_units, 4 * stream.num_multiprocessors());
-  launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(kDecodeThreads), shared_bytes,
-         params);
-}
-
-template <typename T>
-void launch_plain_for(CudaStream& stream, const CudaPagedAttention& args) {
-  if (args.cache.dtype == DType::kFloat8E4M3) {
-    launch_plain<T, __nv_fp8_e4m3>(stream, args);
-  } else {
-    launch_plain<T, T>(stream, args);
-  }
-}
-
-// Slots at the smallest head tile.
-int64_t max_slots(int num_heads, int num_kv_heads) {
-  return int64_t{num_kv_heads} * ceil_div(num_heads / num_kv_heads, kMinDecodeHeadTile);
-}
-
-void check_counters(int64_t num_seqs, int64_t slots) {
-  if (num_seqs * slots * kDecodeWarps > kDecodeCounters) {
-    throw Error("Decode attention takes at most " +
-                std::to_string(kDecodeCounters / kDecodeWarps / slots) +
-                " sequences of this model at a time, not " + std::to_string(num_seqs) +
-                ": lower max_num_seqs.");
-  }
-}
-
-}  // namespace
-
 void decode_attention(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.max_decode_items == 0) return;
   check_counters(args.num_decode_seqs, max_slots(args.num_heads, args.cache.num_kv_heads));
-  with_element_type(args.dtype, [&](auto zero) { launch_plain_for<decltype(zero)>(stream, args); });
+  with_element_type(args.dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (sizeof(T) == 2) {
+      if (launch_mma_decode<T>(stream, args)) return;
+    }
+    launch_plain_for<T>(stream, args);
+  });
 }
 
 int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,

@@ -1,0 +1,78 @@
+#pragma once
+// Host code that picks the decode attention kernel of a head size and cache type. Instantiated for
+// each activation type in a file of its own, to be compiled side by side.
+#include <algorithm>
+
+#include "ops/attention_decode_mma.cuh"
+
+namespace quire::ops::cuda {
+
+// attention_decode_cuda.cu
+DecodeParams decode_params(const CudaPagedAttention& args, int head_tile);
+
+// As many blocks as the device holds, or fewer if there is less to do.
+template <typename Kernel>
+void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiprocessor,
+                   size_t shared_bytes, const CudaPagedAttention& args,
+                   const DecodeParams& params) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(shared_bytes)),
+             "giving decode attention its shared memory");
+  const int64_t max_units = args.max_decode_items * params.slots;
+  const int64_t grid =
+      std::min<int64_t>(max_units, blocks_per_multiprocessor * stream.num_multiprocessors());
+  launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(kDecodeThreads), shared_bytes,
+         params);
+}
+
+template <typename Shape>
+void launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
+  const DecodeParams params = decode_params(args, Shape::kHeads);
+  launch_decode(stream, decode_attention_kernel<Shape>, Shape::kBlocksPerMultiprocessor,
+                decode_shared_bytes<Shape>(std::min(params.group, Shape::kHeads)), args, params);
+}
+
+template <typename T, typename Kv, int kHeadDim>
+void launch_mma_head_dim(CudaStream& stream, const CudaPagedAttention& args) {
+  // Sixteen heads of 256 elements take more registers than there are.
+  if constexpr (kHeadDim <= 128) {
+    if (args.num_heads / args.cache.num_kv_heads > 8) {
+      return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 2>>(stream, args);
+    }
+  }
+  launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 1>>(stream, args);
+}
+
+// False where no kernel is made for the head size.
+template <typename T, typename Kv>
+bool launch_mma_cache(CudaStream& stream, const CudaPagedAttention& args) {
+  switch (args.cache.head_dim) {
+    case 64:
+      launch_mma_head_dim<T, Kv, 64>(stream, args);
+      return true;
+    case 96:
+      launch_mma_head_dim<T, Kv, 96>(stream, args);
+      return true;
+    case 128:
+      launch_mma_head_dim<T, Kv, 128>(stream, args);
+      return true;
+    case 256:
+      launch_mma_head_dim<T, Kv, 256>(stream, args);
+      return true;
+    default:
+      return false;
+  }
+}
+
+template <typename T>
+bool launch_mma_decode(CudaStream& stream, const CudaPagedAttention& args) {
+  if (args.cache.dtype == DType::kFloat8E4M3) {
+    return launch_mma_cache<T, __nv_fp8_e4m3>(stream, args);
+  }
+  return launch_mma_cache<T, T>(stream, args);
+}
+
+extern template bool launch_mma_decode<__nv_bfloat16>(CudaStream&, const CudaPagedAttention&);
+extern template bool launch_mma_decode<__half>(CudaStream&, const CudaPagedAttention&);
+
+}  // namespace quire::ops::cuda
