@@ -1,0 +1,123 @@
+// Prefill attention for Hopper: what the kernel of attention_hopper_kernel.cuh takes, and its
+// launch.
+#include <cudaTypedefs.h>
+
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "ops/attention_hopper_kernel.cuh"
+#include "ops/attention_prefill.cuh"
+#include "quire/error.h"
+
+namespace quire::ops::cuda {
+namespace {
+
+using namespace hopper;
+
+PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
+  void* function = nullptr;
+  cudaDriverEntryPointQueryResult found = {};
+  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
+                                              cudaEnableDefault, &found),
+             "looking for cuTensorMapEncodeTiled");
+  if (found != cudaDriverEntryPointSuccess) {
+    throw Error("The NVIDIA driver has no cuTensorMapEncodeTiled; one of CUDA 12.0 or newer does.");
+  }
+  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+}
+
+// Of a matrix of 16-bit elements, for boxes of `box_rows` rows and 64 columns, swizzled.
+CUtensorMap matrix_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const void* data, uint64_t rows,
+                       uint64_t columns, int64_t row_stride, int box_rows) {
+  CUtensorMap map = {};
+  const cuuint64_t sizes[] = {columns, rows};
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2};
+  const cuuint32_t box[] = {kSwizzleColumns, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t steps[] = {1, 1};
+  const CUresult status =
+      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(data), sizes, strides, box,
+             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (status != CUDA_SUCCESS) {
+    throw Error("CUDA refused the tensor map of a prefill attention's operand: code " +
+                std::to_string(static_cast<int>(status)) + ".");
+  }
+  return map;
+}
+
+template <typename S>
+void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
+  const CudaKvCache& cache = args.cache;
+  int box_rows = 16;
+  while (box_rows < S::kKeys && cache.block_size % (2 * box_rows) == 0) box_rows *= 2;
+
+  Maps maps;
+  const auto encode = tensor_map_encoder();
+  maps.q =
+      matrix_map(encode, args.q, static_cast<uint64_t>(args.num_tokens),
+                 static_cast<uint64_t>(args.num_heads) * S::kDim, args.q_stride, kGroupQueries);
+  // The number of pages is not known here; no table has one outside the cache.
+  constexpr uint64_t kAnyRows = std::numeric_limits<int32_t>::max();
+  maps.keys = matrix_map(encode, cache.keys, kAnyRows, S::kDim, S::kDim, box_rows);
+  maps.values = matrix_map(encode, cache.values, kAnyRows, S::kDim, S::kDim, box_rows);
+
+  constexpr int kNoWindow = 1 << 30;
+  AttentionSizes sizes;
+  sizes.query_start = args.query_start;
+  sizes.context_lens = args.context_lens;
+  sizes.block_tables = args.block_tables;
+  sizes.table_width = args.table_width;
+  sizes.first_seq = static_cast<int>(args.num_decode_seqs);
+  sizes.num_seqs = static_cast<int>(args.num_seqs);
+  sizes.num_heads = args.num_heads;
+  sizes.num_kv_heads = cache.num_kv_heads;
+  sizes.block_size = cache.block_size;
+  sizes.box_rows = box_rows;
+  sizes.sliding_window = args.sliding_window > 0 && args.sliding_window < kNoWindow
+                             ? static_cast<int>(args.sliding_window)
+                             : kNoWindow;
+  sizes.scale_log2 = args.scale * 1.44269504f;
+  sizes.out = args.out;
+  // The first of the scratch's counters, all of them zero between kernels.
+  sizes.next_tile = static_cast<int*>(args.scratch);
+
+  const int64_t most_tiles = args.num_heads * (args.num_tokens / S::kQueries + args.num_seqs);
+  const auto blocks = std::min<int64_t>(stream.num_multiprocessors(), most_tiles);
+  constexpr size_t kSharedBytes = 1024 + S::kTileBytes + sizeof(Control);
+  check_cuda(
+      cudaFuncSetAttribute(hopper_attention_kernel<S>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(kSharedBytes)),
+      "allowing the prefill attention its shared memory");
+  launch(stream, hopper_attention_kernel<S>, dim3(static_cast<unsigned>(blocks)), dim3(S::kThreads),
+         kSharedBytes, sizes, maps);
+}
+
+template <typename T>
+bool launch_for_head_dim(CudaStream& stream, const CudaPagedAttention& args) {
+  switch (args.cache.head_dim) {
+    case 64:
+      launch_attention<Shape<T, 64, 128, 2>>(stream, args);
+      return true;
+    case 128:
+      launch_attention<Shape<T, 128, 128, 2>>(stream, args);
+      return true;
+    case 256:
+      launch_attention<Shape<T, 256, 64, 2>>(stream, args);
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+bool hopper_attention(CudaStream& stream, const CudaPagedAttention& args) {
+  if (stream.compute_capability() != 90 || args.cache.dtype != args.dtype) return false;
+  if (args.cache.block_size % 16 != 0 || args.scratch == nullptr) return false;
+  if (args.dtype == DType::kBFloat16) return launch_for_head_dim<__nv_bfloat16>(stream, args);
+  if (args.dtype == DType::kFloat16) return launch_for_head_dim<__half>(stream, args);
+  return false;
+}
+
+}  // namespace quire::ops::cuda
