@@ -29,7 +29,7 @@ inline NoiseKey noise_key(uint64_t seed, uint32_t index, uint64_t position) {
   return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
 }
 
-inline uint32_t noise_bits(NoiseKey key, uint32_t token_id) {
+constexpr uint32_t noise_bits(NoiseKey key, uint32_t token_id) {
   uint32_t x = token_id + key.low;
   x = (x ^ (x >> 17)) * 0xed5ad4bbu;
   x ^= key.high;

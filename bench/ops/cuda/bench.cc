@@ -224,7 +224,7 @@ bool CudaBench::wants(std::string_view name) const {
 }
 
 int CudaBench::sets_for(double bytes) const {
-  constexpr double kMostSets = 64;
+  constexpr double kMostSets = 512;
   const double needed = std::ceil(3.0 * static_cast<double>(stream_.l2_bytes()) / bytes);
   return static_cast<int>(std::clamp(needed, 1.0, kMostSets));
 }
@@ -236,7 +236,7 @@ double CudaBench::time(const std::string& name, const Work& work, int num_sets,
   const double once = time_once(stream_.get(), [&] { launch(0); });
   // Enough launches in a graph that its own start is nothing beside them.
   constexpr double kReplayMilliseconds = 3;
-  constexpr double kMostLaunches = 256;
+  constexpr double kMostLaunches = 512;
   const double wanted = std::clamp(kReplayMilliseconds / once, 1.0, kMostLaunches);
   const int rounds = std::max(1, static_cast<int>(std::lround(wanted / num_sets)));
   const double microseconds = measure(rounds * num_sets, [&](int i) { launch(i % num_sets); });

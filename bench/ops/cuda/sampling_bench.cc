@@ -1,0 +1,99 @@
+// Sampling: bound by one read of the logits at large batches, by latency at small ones.
+#include <random>
+
+#include "bench.h"
+#include "ops/cuda_kernels.h"
+#include "ops/sampling_noise.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr int64_t kVocab = 151936;
+
+struct Settings {
+  const char* name;
+  float temperature;
+  int32_t top_k;
+  float top_p;
+  float min_p;
+  bool is_peaked;
+};
+
+std::vector<float> normal_values(float deviation) {
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal(0, deviation);
+  std::vector<float> values(static_cast<size_t>(4 * kVocab));
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+// Rows from anywhere in `normals`. Peaked ones are like a language model's: most of a row is far
+// from the top, which some twenty tokens share.
+DeviceBuffer make_logits(const std::vector<float>& normals, int64_t rows, bool is_peaked,
+                         std::mt19937& random) {
+  std::vector<float> values;
+  for (int64_t row = 0; row < rows; ++row) {
+    const auto begin = normals.begin() + static_cast<std::ptrdiff_t>(random() % (3 * kVocab));
+    values.insert(values.end(), begin, begin + kVocab);
+    for (int i = 0; is_peaked && i < 20; ++i) {
+      values[values.size() - 1 - random() % kVocab] = 24.0f - 0.5f * static_cast<float>(i);
+    }
+  }
+  return DeviceBuffer::of(values);
+}
+
+void run(CudaBench& bench) {
+  constexpr Settings kSettings[] = {
+      {"greedy", 0, 0, 1, 0, true},
+      {"temperature", 1, 0, 1, 0, true},
+      {"temperature_flat", 1, 0, 1, 0, false},
+      {"top_k20_top_p", 0.6f, 20, 0.95f, 0, true},
+      {"top_k20_top_p_flat", 0.6f, 20, 0.95f, 0, false},
+      {"top_p", 0.6f, 0, 0.95f, 0, true},
+      {"top_p_flat", 1, 0, 0.9f, 0, false},
+      {"top_k1000_flat", 1, 1000, 1, 0, false},
+      {"min_p", 1, 0, 1, 0.05f, true},
+  };
+  std::mt19937 random(2);
+  for (const int64_t rows : {1, 16, 64, 256}) {
+    const auto count = static_cast<size_t>(rows);
+    const double bytes = 4.0 * static_cast<double>(rows * kVocab);
+    const int num_sets = bench.sets_for(bytes);
+    const DeviceBuffer scratch =
+        DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::sample_scratch_bytes(rows, kVocab)));
+    const DeviceBuffer out = DeviceBuffer::of_bytes(count * sizeof(int32_t));
+    std::vector<uint32_t> key_values;
+    for (uint64_t row = 0; row < count; ++row) {
+      const ops::NoiseKey key = ops::noise_key(row, 0, 5);
+      key_values.insert(key_values.end(), {key.low, key.high});
+    }
+    const DeviceBuffer keys = DeviceBuffer::of(key_values);
+    for (const bool is_peaked : {true, false}) {
+      const std::vector<float> normals = normal_values(is_peaked ? 2.5f : 1.0f);
+      std::vector<DeviceBuffer> logits;
+      for (int i = 0; i < num_sets; ++i) {
+        logits.push_back(make_logits(normals, rows, is_peaked, random));
+      }
+      for (const Settings& settings : kSettings) {
+        if (settings.is_peaked != is_peaked) continue;
+        const auto temperature = DeviceBuffer::of(std::vector<float>(count, settings.temperature));
+        const auto top_k = DeviceBuffer::of(std::vector<int32_t>(count, settings.top_k));
+        const auto top_p = DeviceBuffer::of(std::vector<float>(count, settings.top_p));
+        const auto min_p = DeviceBuffer::of(std::vector<float>(count, settings.min_p));
+        bench.time(std::string("sample/") + settings.name + "/" + std::to_string(rows),
+                   {.bytes = bytes}, num_sets, [&](int set) {
+                     ops::cuda::sample(bench.stream(),
+                                       {logits[static_cast<size_t>(set)].as<float>(), kVocab, rows,
+                                        kVocab, temperature.as<float>(), top_k.as<int32_t>(),
+                                        top_p.as<float>(), min_p.as<float>(), keys.as<uint32_t>(),
+                                        out.as<int32_t>(), scratch.data()});
+                   });
+      }
+    }
+  }
+}
+
+const BenchGroup group("sampling", run);
+
+}  // namespace
+}  // namespace quire::bench
