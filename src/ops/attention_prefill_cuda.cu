@@ -4,8 +4,8 @@
 namespace quire::ops::cuda {
 
 void prefill_attention(CudaStream& stream, const CudaPagedAttention& args) {
-  if (flash_attention(stream, args)) return;
   if (hopper_attention(stream, args)) return;
+  if (flash_attention(stream, args)) return;
   plain_attention(stream, args);
 }
 
