@@ -1,0 +1,154 @@
+// A whole decode step in one kernel, of Qwen3-0.6B's and 8B's sizes: all layers have weights and
+// caches of their own.
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "bench.h"
+#include "ops/cuda_kernels.h"
+
+namespace quire::bench {
+namespace {
+
+constexpr DType kDType = DType::kBFloat16;
+constexpr int kHeadDim = 128;
+constexpr int kBlockSize = 16;
+constexpr int64_t kVocab = 1024;
+constexpr int64_t kMaxContext = 3584;
+constexpr int64_t kMaxPosition = 4096;
+
+struct Sizes {
+  const char* name;
+  int num_layers;
+  int64_t hidden;
+  int64_t inner;
+  int num_heads;
+  int num_kv_heads;
+
+  int64_t qkv() const { return int64_t{num_heads + 2 * num_kv_heads} * kHeadDim; }
+  int64_t attention() const { return int64_t{num_heads} * kHeadDim; }
+  double weight_bytes() const {
+    return 2.0 * num_layers * static_cast<double>(hidden * (qkv() + attention() + 3 * inner));
+  }
+  double context_bytes(int64_t tokens) const {
+    return 4.0 * num_layers * static_cast<double>(tokens * num_kv_heads * kHeadDim);
+  }
+};
+
+constexpr Sizes kSizes[] = {{"0.6B", 28, 1024, 3072, 16, 8}, {"8B", 36, 4096, 12288, 32, 8}};
+
+class StepModel {
+ public:
+  explicit StepModel(const Sizes& sizes) : sizes_(sizes) {
+    std::vector<ops::CudaDecoderLayer> layers;
+    const int64_t blocks = ops::kMaxDecoderStepRows * (kMaxContext / kBlockSize);
+    const int64_t cache = blocks * kBlockSize * sizes.num_kv_heads * kHeadDim;
+    for (int i = 0; i < sizes.num_layers; ++i) {
+      const float* norm = floats(sizes.hidden);
+      layers.push_back({norm, matrix(sizes.qkv(), sizes.hidden), nullptr, floats(kHeadDim),
+                        floats(kHeadDim), matrix(sizes.hidden, sizes.attention()), nullptr, norm,
+                        matrix(2 * sizes.inner, sizes.hidden), nullptr,
+                        matrix(sizes.hidden, sizes.inner), nullptr, elements(cache, 1),
+                        elements(cache, 1), 0});
+    }
+    std::vector<int32_t> table(static_cast<size_t>(blocks));
+    std::iota(table.begin(), table.end(), 0);
+    std::shuffle(table.begin(), table.end(), std::mt19937(1));
+    args_ = {.dtype = kDType,
+             .rows = 1,
+             .hidden = sizes.hidden,
+             .inner = sizes.inner,
+             .num_heads = sizes.num_heads,
+             .num_kv_heads = sizes.num_kv_heads,
+             .head_dim = kHeadDim,
+             .eps = 1e-6f,
+             .scale = 0.088f,
+             .cos_sin = floats(kMaxPosition * kHeadDim),
+             .rotary_dim = kHeadDim,
+             .layers = upload(layers),
+             .num_layers = sizes.num_layers,
+             .final_norm = floats(sizes.hidden),
+             .embedding = elements(kVocab * sizes.hidden, 1),
+             .token_ids = upload(std::vector<int32_t>(ops::kMaxDecoderStepRows, 3)),
+             .positions = nullptr,
+             .slot_mapping = nullptr,
+             .context_lens = nullptr,
+             .block_tables = upload(table),
+             .table_width = kMaxContext / kBlockSize,
+             .decode_items = nullptr,
+             .num_decode_items = nullptr,
+             .max_decode_items = 0,
+             .cache = {kDType, nullptr, nullptr, kBlockSize, sizes.num_kv_heads, kHeadDim},
+             .out = elements(ops::kMaxDecoderStepRows * sizes.hidden, 1),
+             .scratch = nullptr};
+    buffers_.push_back(
+        DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::decoder_step_scratch_bytes(args_))));
+    args_.scratch = buffers_.back().data();
+    table_ = table;
+  }
+
+  void time(CudaBench& bench, int64_t rows, int64_t context) {
+    const std::string name = std::string("decoder_step/") + sizes_.name + "/" +
+                             std::to_string(rows) + "x" + std::to_string(context);
+    if (!bench.wants(name)) return;
+    const auto count = static_cast<size_t>(rows);
+    std::vector<int64_t> slots;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = row * args_.table_width + (context - 1) / kBlockSize;
+      slots.push_back(table_[static_cast<size_t>(at)] * kBlockSize + (context - 1) % kBlockSize);
+    }
+    ops::CudaDecoderStep args = args_;
+    args.rows = rows;
+    args.positions = upload(std::vector<int32_t>(count, static_cast<int32_t>(context - 1)));
+    args.context_lens = upload(std::vector<int32_t>(count, static_cast<int32_t>(context)));
+    args.slot_mapping = upload(slots);
+    const double bytes =
+        sizes_.weight_bytes() + static_cast<double>(rows) * sizes_.context_bytes(context);
+    bench.time(name, {.bytes = bytes}, 1,
+               [&](int) { ops::cuda::decoder_step(bench.stream(), args); });
+  }
+
+ private:
+  template <typename T>
+  T* upload(const std::vector<T>& values) {
+    buffers_.push_back(DeviceBuffer::of(values));
+    return buffers_.back().as<T>();
+  }
+  const float* floats(int64_t count) {
+    buffers_.emplace_back(DType::kFloat32, count);
+    return buffers_.back().as<float>();
+  }
+  void* elements(int64_t count, float scale) {
+    buffers_.emplace_back(kDType, count, scale);
+    return buffers_.back().data();
+  }
+  void* matrix(int64_t n, int64_t k) { return elements(n * k, 0.02f); }
+
+  Sizes sizes_;
+  std::vector<DeviceBuffer> buffers_;
+  std::vector<int32_t> table_;
+  ops::CudaDecoderStep args_ = {};
+};
+
+void run(CudaBench& bench) {
+  for (const Sizes& sizes : kSizes) {
+    const std::string prefix = std::string("decoder_step/") + sizes.name;
+    const auto names_it = [&](int64_t rows, int64_t context) {
+      return bench.wants(prefix + "/" + std::to_string(rows) + "x" + std::to_string(context));
+    };
+    std::vector<std::pair<int64_t, int64_t>> cases;
+    for (const int64_t context : {128, 640, 3584}) {
+      for (const int64_t rows : {1, 2, 4, 8}) {
+        if (names_it(rows, context)) cases.emplace_back(rows, context);
+      }
+    }
+    if (cases.empty()) continue;
+    StepModel model(sizes);
+    for (const auto& [rows, context] : cases) model.time(bench, rows, context);
+  }
+}
+
+const BenchGroup group("decoder_step", run);
+
+}  // namespace
+}  // namespace quire::bench

@@ -1,0 +1,329 @@
+// A whole decode step of a decoder in one kernel: a block on every multiprocessor, which stays for
+// all layers. One warp of each streams the block's share of the weights into shared memory
+// (decoder_step_ring.cuh) while the others compute; activations go from block to block in tagged
+// words (decoder_step_exchange.cuh). So weights stream at the pace of the memory, while each of a
+// layer's five exchanges costs about the time of a store and a load.
+//
+// A layer's chain: after_mlp of the layer before -> qkv -> (partials ->) attention ->
+// after_attention -> inner -> after_mlp. A block reads an exchange only if it contributes to the
+// next one, and has then read all of it, but for attention's units: they read their heads' part of
+// qkv, and each word of it is read by some unit. Who writes an exchange of the next layer has thus
+// waited for all readers of the same exchange in this layer: one buffer of each is enough.
+//
+// The residual is float32 and never leaves its place: a block owns the same features in both
+// projections of every layer, an element to a thread.
+#include "core/check_cuda.h"
+#include "core/stream_cuda.h"
+#include "ops/decoder_step_attention.cuh"
+
+namespace quire::ops::cuda {
+namespace {
+
+using namespace step;  // NOLINT(google-build-using-namespace)
+
+// This block's of n features, in whole pairs: an exchanged word has two.
+__device__ __forceinline__ Share share_of(int64_t n, int64_t k, int64_t second_half = 0) {
+  const int64_t pairs = n / 2;
+  const int64_t block = blockIdx.x;
+  const int64_t blocks = gridDim.x;
+  return {static_cast<int>(k), static_cast<int>(2 * (pairs * block / blocks)),
+          static_cast<int>(2 * (pairs * (block + 1) / blocks)), static_cast<int>(second_half)};
+}
+
+__device__ __forceinline__ int64_t qkv_width(const CudaDecoderStep& args) {
+  return static_cast<int64_t>(args.num_heads + 2 * args.num_kv_heads) * args.head_dim;
+}
+__device__ __forceinline__ int64_t attention_width(const CudaDecoderStep& args) {
+  return static_cast<int64_t>(args.num_heads) * args.head_dim;
+}
+
+__device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
+  return {share_of(qkv_width(args), args.hidden), share_of(args.hidden, attention_width(args)),
+          share_of(args.inner, args.hidden, args.inner), share_of(args.hidden, args.inner)};
+}
+
+__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args,
+                                               const BlockShares& shares, const Ring& ring,
+                                               int lane) {
+  Filler filler(ring, lane);
+  const int hidden = static_cast<int>(args.hidden);
+  for (int i = 0; i < args.num_layers; ++i) {
+    const CudaDecoderLayer& layer = args.layers[i];
+    if (shares.qkv.num_tiles() > 0) filler.norm(layer.input_norm, hidden);
+    filler.tiles_by_row(layer.qkv_weight, shares.qkv);
+    filler.tiles_by_column(layer.o_weight, shares.o);
+    if (shares.gate_up.num_tiles() > 0) filler.norm(layer.post_norm, hidden);
+    filler.tiles_by_row(layer.gate_up_weight, shares.gate_up);
+    filler.tiles_by_column(layer.down_weight, shares.down);
+  }
+}
+
+// The columns of the embedding's rows.
+template <int kSlots>
+__device__ __forceinline__ void read_embedding(const BlockState& block, const CudaDecoderStep& args,
+                                               Columns (&x)[kSlots]) {
+  const int row = block.lane / 4;
+#pragma unroll
+  for (int i = 0; i < kSlots * kRunsPerWarp; ++i) {
+    const int column = first_column(i / kRunsPerWarp, i % kRunsPerWarp, block.warp, block.lane);
+    uint4 bits = make_uint4(0, 0, 0, 0);
+    if (row < block.rows && column < args.hidden) {
+      const int64_t at = args.token_ids[row] * args.hidden + column;
+      bits = static_cast<const uint4*>(args.embedding)[at / 8];
+    }
+    uint32_t(&to)[4] = x[i / kRunsPerWarp].at[i % kRunsPerWarp];
+    to[0] = bits.x;
+    to[1] = bits.y;
+    to[2] = bits.z;
+    to[3] = bits.w;
+  }
+}
+
+template <int kSlots>
+__device__ __forceinline__ void read_residual(const BlockState& block, const Word* exchange,
+                                              int hidden, uint32_t tag, Columns (&x)[kSlots]) {
+  constexpr int kAtOnce = kSlots < 2 ? kSlots : 2;
+#pragma unroll
+  for (int first = 0; first < kSlots; first += kAtOnce) {
+    read_columns(block, exchange, hidden, first, tag,
+                 reinterpret_cast<Columns(&)[kAtOnce]>(x[first]));
+  }
+}
+
+// The feature of the residual that a thread owns.
+struct Owned {
+  int row;
+  int feature;
+  bool exists;
+};
+
+__device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
+  const Result at = result_of(block, share.rows_per_tile());
+  const int feature = share.begin + at.tile * share.rows_per_tile() + at.feature;
+  return {at.row, feature, at.tile < share.num_tiles() && feature < share.end};
+}
+
+template <typename T>
+__device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Owned& owned) {
+  if (!owned.exists) return 0;
+  const int64_t at = args.token_ids[owned.row] * args.hidden + owned.feature;
+  return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
+}
+
+template <typename T, int kSlots>
+__device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
+                                           const Exchanges& exchanges, uint32_t tag,
+                                           const Owned& owned, float residual) {
+  const int hidden = static_cast<int>(args.hidden);
+  Columns x[kSlots];
+  read_residual(block, exchanges.after_mlp, hidden, tag, x);
+  store_squares<T>(block, x);
+  block.synchronize();
+  if (!owned.exists) return;
+  const float value =
+      residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
+  static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
+}
+
+template <typename T, int kSlots, int kHeadDim>
+__device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
+                                        const BlockShares& shares, const Exchanges& exchanges,
+                                        CudaDecoderLayer* layers) {
+  const int hidden = static_cast<int>(args.hidden);
+  const int qkv = static_cast<int>(qkv_width(args));
+  const uint32_t first_tag = *exchanges.last_tag + 1;
+  const Owned owned = owned_of(block, shares.o);
+  float residual = embedded<T>(args, owned);
+  constexpr int kLayerWords = kLayerBytes / 8;
+  // Two layers are in shared memory: this one, and the next one on its way.
+  const auto fetch_layer = [&](int i) {
+    if (block.thread >= kLayerWords || i >= args.num_layers) return;
+    reinterpret_cast<uint64_t*>(&layers[i % 2])[block.thread] =
+        reinterpret_cast<const uint64_t*>(&args.layers[i])[block.thread];
+  };
+  fetch_layer(0);
+  for (int i = 0; i < args.num_layers; ++i) {
+    block.synchronize();
+    fetch_layer(i + 1);
+    const CudaDecoderLayer& layer = layers[i % 2];
+    const uint32_t tag = first_tag + i;
+    Columns x[kSlots];
+    if (shares.qkv.num_tiles() > 0) {
+      if (i == 0) {
+        read_embedding(block, args, x);
+      } else {
+        read_residual(block, exchanges.after_mlp, hidden, tag - 1, x);
+      }
+      normed_product<T>(block, shares.qkv, x, layer.qkv_bias, args.eps, exchanges.qkv, qkv, tag);
+    }
+    attention<T, kHeadDim>(block, args, layer, exchanges, tag);
+    add_projection<T>(block, shares.o, exchanges.attention, layer.o_bias, exchanges.after_attention,
+                      hidden, tag, residual);
+    if (shares.gate_up.num_tiles() > 0) {
+      read_residual(block, exchanges.after_attention, hidden, tag, x);
+      normed_product<T>(block, shares.gate_up, x, layer.gate_up_bias, args.eps, exchanges.inner,
+                        static_cast<int>(args.inner), tag);
+    }
+    add_projection<T>(block, shares.down, exchanges.inner, layer.down_bias, exchanges.after_mlp,
+                      hidden, tag, residual);
+  }
+  if (shares.o.num_tiles() > 0) {
+    final_norm<T, kSlots>(block, args, exchanges, first_tag + args.num_layers - 1, owned, residual);
+  }
+}
+
+// The last block to finish moves the tags on: every block has read them by then.
+__device__ __forceinline__ void finish(const CudaDecoderStep& args, const Exchanges& exchanges) {
+  if (atomicAdd(exchanges.finished_blocks, 1u) != gridDim.x - 1) return;
+  *exchanges.finished_blocks = 0;
+  *exchanges.last_tag += static_cast<uint32_t>(args.num_layers);
+}
+
+template <typename T, int kSlots, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
+                        const __grid_constant__ Exchanges exchanges) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  extern __shared__ __align__(128) unsigned char shared[];
+  const uint32_t base = hopper::shared_address(shared);
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  auto& shares = *reinterpret_cast<BlockShares*>(shared + kSharesAt);
+  if (thread == 0) {
+    shares = shares_of(args);
+    init_ring(base + kBarriersAt);
+  }
+  __syncthreads();
+  const Ring ring(base, base + kBarriersAt);
+  if (thread >= kComputeThreads) {
+    stream_weights(args, shares, ring, lane);
+    return;
+  }
+  BlockState block{thread,
+                   thread / 32,
+                   lane,
+                   static_cast<int>(args.rows),
+                   ring,
+                   reinterpret_cast<float*>(shared + kSumsAt),
+                   reinterpret_cast<float*>(shared + kSquaresAt)};
+  compute<T, kSlots, kHeadDim>(block, args, shares, exchanges,
+                               reinterpret_cast<CudaDecoderLayer*>(shared + kLayersAt));
+  block.synchronize();
+  if (thread == 0) finish(args, exchanges);
+#endif
+}
+
+// Words of the exchanges, for the most rows: the scratch is the same for all.
+struct ExchangeSizes {
+  int64_t hidden;
+  int64_t qkv;
+  int64_t attention;
+  int64_t inner;
+  int64_t partials;
+
+  explicit ExchangeSizes(const CudaDecoderStep& args)
+      : hidden(kMaxRows * args.hidden / 2),
+        qkv(kMaxRows * int64_t{args.num_heads + 2 * args.num_kv_heads} * args.head_dim / 2),
+        attention(kMaxRows * int64_t{args.num_heads} * args.head_dim / 2),
+        inner(kMaxRows * args.inner / 2),
+        partials(int64_t{kMaxRows} * args.num_heads * kMaxChunks * (args.head_dim + 2)) {}
+
+  int64_t total() const { return 2 * hidden + qkv + attention + inner + partials; }
+};
+
+constexpr int64_t kHeaderBytes = 128;
+
+Exchanges exchanges_in(void* scratch, const ExchangeSizes& sizes) {
+  auto* header = static_cast<uint32_t*>(scratch);
+  Exchanges exchanges{};
+  exchanges.last_tag = header;
+  exchanges.finished_blocks = header + 1;
+  Word* next = reinterpret_cast<Word*>(static_cast<char*>(scratch) + kHeaderBytes);
+  const auto take = [&next](int64_t words) {
+    Word* taken = next;
+    next += words;
+    return taken;
+  };
+  exchanges.after_attention = take(sizes.hidden);
+  exchanges.after_mlp = take(sizes.hidden);
+  exchanges.qkv = take(sizes.qkv);
+  exchanges.attention = take(sizes.attention);
+  exchanges.inner = take(sizes.inner);
+  exchanges.partials = take(sizes.partials);
+  return exchanges;
+}
+
+using Kernel = void (*)(CudaDecoderStep, Exchanges);
+
+template <typename T, int kHeadDim>
+Kernel kernel_for_hidden(int64_t hidden) {
+  if (hidden <= kSlotColumns) return decoder_step_kernel<T, 1, kHeadDim>;
+  if (hidden <= 2 * kSlotColumns) return decoder_step_kernel<T, 2, kHeadDim>;
+  return decoder_step_kernel<T, 4, kHeadDim>;
+}
+
+template <typename T>
+Kernel kernel_for_head(const CudaDecoderStep& args) {
+  return args.head_dim == 64 ? kernel_for_hidden<T, 64>(args.hidden)
+                             : kernel_for_hidden<T, 128>(args.hidden);
+}
+
+Kernel kernel_for(const CudaDecoderStep& args) {
+  return args.dtype == DType::kBFloat16 ? kernel_for_head<__nv_bfloat16>(args)
+                                        : kernel_for_head<__half>(args);
+}
+
+constexpr int64_t kMaxHidden = 4 * kSlotColumns;
+static_assert(4 * kMaxHidden <= kSlotBytes, "a norm's weights fit in a slot");
+
+}  // namespace
+
+bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+  const auto in_runs = [](int64_t columns) { return columns > 0 && columns % kRunColumns == 0; };
+  if (stream.compute_capability() < 90) return false;
+  if (stream.max_shared_bytes() < static_cast<size_t>(kSharedBytes)) return false;
+  if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
+  if (args.cache.dtype != args.dtype) return false;
+  if (args.head_dim != 64 && args.head_dim != 128) return false;
+  if (args.num_heads <= 0 || args.num_kv_heads <= 0) return false;
+  if (args.num_heads % args.num_kv_heads != 0 || args.num_heads / args.num_kv_heads > 8) {
+    return false;
+  }
+  if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.rotary_dim > args.head_dim) {
+    return false;
+  }
+  if (!in_runs(args.hidden) || !in_runs(args.inner) || args.hidden > kMaxHidden) return false;
+  const int64_t blocks = stream.num_multiprocessors();
+  const int64_t rows_per_block = 2 * ((args.hidden / 2 + blocks - 1) / blocks);
+  return rows_per_block <= 2 * kGroupRows * kMaxProjectionTiles;
+}
+
+int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes) {
+  return kHeaderBytes + static_cast<int64_t>(sizeof(Word)) * ExchangeSizes(sizes).total();
+}
+
+void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+  check(supports_decoder_step(stream, args), "a decoder step is asked for a model that it takes");
+  check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
+  check(args.num_layers >= 1, "a decoder has layers");
+  const Kernel kernel = kernel_for(args);
+  check_cuda(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
+      "giving the decoder step its shared memory");
+  cudaLaunchConfig_t config = {};
+  config.gridDim = static_cast<unsigned>(stream.num_multiprocessors());
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream.get();
+  // Blocks wait for each other: all of them have to be on the device at a time.
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_cuda(
+      cudaLaunchKernelEx(&config, kernel, args, exchanges_in(args.scratch, ExchangeSizes(args))),
+      "launching the decoder step");
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,97 @@
+#pragma once
+// How the blocks of the decoder step's kernel hand activations to each other.
+//
+// Every 8-byte word in device memory carries 4 bytes of payload (two 16-bit elements, or one
+// float32) and a tag that is new in every layer of every launch. A reader loads the words it needs
+// until their tags are the ones it waits for: a transfer costs one store and one load, with no
+// barrier or fence between, since 8 aligned bytes are written and read as one. Tags only grow, so
+// nothing has to be reset.
+//
+// A word may be written again when all of its readers have read it. That holds because the
+// exchanges of a layer form a chain: whoever writes an exchange of the next layer has, through the
+// chain, waited for all readers of this layer's (see decoder_step_cuda.cu).
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstdint>
+
+namespace quire::ops::cuda::step {
+
+using Word = uint64_t;
+
+__device__ __forceinline__ Word make_word(uint32_t payload, uint32_t tag) {
+  return (static_cast<Word>(tag) << 32) | payload;
+}
+__device__ __forceinline__ uint32_t payload_of(Word word) {
+  return static_cast<uint32_t>(word);
+}
+__device__ __forceinline__ uint32_t tag_of(Word word) {
+  return static_cast<uint32_t>(word >> 32);
+}
+
+__device__ __forceinline__ void publish(Word* to, uint32_t payload, uint32_t tag) {
+  asm volatile("st.relaxed.gpu.global.b64 [%0], %1;" ::"l"(to), "l"(make_word(payload, tag))
+               : "memory");
+}
+
+__device__ __forceinline__ Word load_word(const Word* from) {
+  Word word;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+  return word;
+}
+__device__ __forceinline__ void load_two_words(const Word* from, Word& first, Word& second) {
+  asm volatile("ld.relaxed.gpu.global.v2.b64 {%0, %1}, [%2];"
+               : "=l"(first), "=l"(second)
+               : "l"(from)
+               : "memory");
+}
+
+// Two 16-bit elements in 4 bytes, the first in the lower half, and the matrix units' products of
+// them.
+template <typename T>
+struct Elements;
+
+template <>
+struct Elements<__nv_bfloat16> {
+  // The sum over a row of inputs times norm weights stays in range without the norm's factor.
+  static constexpr bool kScalesFirst = false;
+
+  static __device__ __forceinline__ uint32_t pack(float a, float b) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+  static __device__ __forceinline__ float2 unpack(uint32_t pair) {
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
+  }
+  static __device__ __forceinline__ void add_product(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                     uint32_t a2, uint32_t a3, uint32_t b0,
+                                                     uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+};
+
+template <>
+struct Elements<__half> {
+  static constexpr bool kScalesFirst = true;
+
+  static __device__ __forceinline__ uint32_t pack(float a, float b) {
+    const __half2 pair = __floats2half2_rn(a, b);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+  static __device__ __forceinline__ float2 unpack(uint32_t pair) {
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+  }
+  static __device__ __forceinline__ void add_product(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                     uint32_t a2, uint32_t a3, uint32_t b0,
+                                                     uint32_t b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, "
+        "{%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+};
+
+}  // namespace quire::ops::cuda::step
