@@ -76,4 +76,19 @@ void* CudaStream::scratch() {
   return scratch_;
 }
 
+PFN_cuTensorMapEncodeTiled_v12000 CudaStream::encode_tensor_map() {
+  if (encode_tensor_map_ == nullptr) {
+    constexpr unsigned kCudaVersion = 12000;
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+    check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, kCudaVersion,
+                                                cudaEnableDefault, &result),
+               "asking the driver for tensor maps");
+    check_cuda(result == cudaDriverEntryPointSuccess ? cudaSuccess : cudaErrorSymbolNotFound,
+               "asking the driver for tensor maps");
+    encode_tensor_map_ = reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
+  }
+  return encode_tensor_map_;
+}
+
 }  // namespace quire

@@ -3,6 +3,8 @@
 //
 // Thread safety: one thread at a time.
 #include <cublasLt.h>
+#include <cuda.h>
+#include <cudaTypedefs.h>
 #include <cuda_runtime_api.h>
 
 #include <compare>
@@ -55,6 +57,8 @@ class CudaStream {
   // at the first use.
   static constexpr size_t kScratchBytes = size_t{96} << 20;
   void* scratch();
+  // The driver's cuTensorMapEncodeTiled, for devices from compute capability 9.0 on.
+  PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map();
 
  private:
   int index_;
@@ -66,6 +70,7 @@ class CudaStream {
   cublasLtHandle_t cublas_ = nullptr;
   void* workspace_ = nullptr;
   void* scratch_ = nullptr;
+  PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map_ = nullptr;
   std::map<CublasProduct, cublasLtMatmulAlgo_t> cublas_choices_;
 };
 

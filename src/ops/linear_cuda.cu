@@ -221,7 +221,9 @@ void product_and_activation(CudaStream& stream, const CudaLinear& args) {
 
 void linear(CudaStream& stream, const CudaLinear& args) {
   if (args.rows == 0 || args.n == 0) return;
-  if (args.silu_and_mul) {
+  if (skinny_linear_takes(stream, args)) {
+    skinny_linear(stream, args, skinny_plan(args));
+  } else if (args.silu_and_mul) {
     product_and_activation(stream, args);
   } else {
     product(stream, args);

@@ -9,4 +9,16 @@ namespace quire::ops::cuda {
 // of the arguments: [n] of out_dtype, or null. Needs k to be a multiple of 8, and no silu_and_mul.
 void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias);
 
+// For few rows (linear_skinny_cuda.cu): a kernel that streams the weights through the tensor cores
+// and starts to fetch them while the kernel before it still runs. How it cuts a product follows
+// from the shape alone.
+struct SkinnyPlan {
+  int tile_rows;   // 8, 16, 32, 64, 128 or 256 rows of activations a block
+  int splits;      // parts of k: 1, 2, 4 or 8
+  int num_stages;  // of 64 elements of k, in shared memory
+};
+bool skinny_linear_takes(CudaStream& stream, const CudaLinear& args);
+SkinnyPlan skinny_plan(const CudaLinear& args);
+void skinny_linear(CudaStream& stream, const CudaLinear& args, const SkinnyPlan& plan);
+
 }  // namespace quire::ops::cuda
