@@ -46,9 +46,13 @@ struct PeerView {
   const int* aborted;
 };
 
+// How a sum is taken. In one shot everybody sends everything to everybody; in two each rank sums a
+// slice and sends it to the others.
+enum class PeerSum { kBySize, kOneShot, kTwoShot };
+
 // data[i] = sum over ranks of data[i]. float32, bfloat16 or float16; data is aligned to 16 bytes.
 void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, void* data,
-                     int64_t count);
+                     int64_t count, PeerSum how = PeerSum::kBySize);
 
 // input [rows, columns] of every rank, side by side in rank order, in output [rows, columns *
 // size]. Columns and strides are in bytes.

@@ -1,0 +1,200 @@
+#pragma once
+// How the kernels of dist/one_shot_cuda.h send, wait and add.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "dist/one_shot_cuda.h"
+
+namespace quire::one_shot_internal {
+
+constexpr int64_t kChunkBytes = sizeof(uint4);  // what a thread sends at once
+constexpr int64_t kHalfChunks = kPeerHalfBytes / kChunkBytes;
+
+__device__ inline uint4 load_word4(const uint4* from) {
+  uint4 v;
+  asm volatile("ld.relaxed.sys.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "l"(from)
+               : "memory");
+  return v;
+}
+
+__device__ inline void store_word4(uint4* to, uint4 v) {
+  asm volatile("st.relaxed.sys.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y),
+               "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+__device__ inline uint32_t sendable(uint32_t word) {
+  return word == kEmptyWord ? 0x7fffffffu : word;
+}
+__device__ inline uint4 sendable(uint4 v) {
+  return make_uint4(sendable(v.x), sendable(v.y), sendable(v.z), sendable(v.w));
+}
+__device__ inline bool has_empty(uint4 v) {
+  return v.x == kEmptyWord || v.y == kEmptyWord || v.z == kEmptyWord || v.w == kEmptyWord;
+}
+
+// Where this call's half begins, in chunks. All threads of the block call it.
+__device__ inline int64_t take_turn(const PeerView& peers) {
+  __shared__ uint32_t turn;
+  if (threadIdx.x == 0) {
+    // Calls in the upper half of the word, blocks in the lower, so that one access does it.
+    const uint32_t seen = atomicAdd(peers.turn, 1);
+    if ((seen & 0xffff) == gridDim.x - 1) atomicAdd(peers.turn, 0x10000 - gridDim.x);
+    turn = seen >> 16;
+  }
+  __syncthreads();
+  return (turn & 1) * kHalfChunks;
+}
+
+// Called in each round of a wait.
+__device__ inline void trap_if_aborted(const int* aborted, unsigned round) {
+  constexpr unsigned kRoundsPerLook = 4096;  // a look takes a trip over PCIe, a round under 1 us
+  if (round % kRoundsPerLook != kRoundsPerLook - 1) return;
+  int value;
+  asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(aborted) : "memory");
+  if (value != 0) __trap();
+}
+
+// kPeers, here and below: at least the size of the group.
+template <int kPeers>
+__device__ inline void send_to_others(const PeerView& peers, int64_t offset, uint4 v) {
+  v = sendable(v);
+#pragma unroll
+  for (int r = 0; r < kPeers; ++r) {
+    if (r < peers.size && r != peers.rank) store_word4(peers.regions[r] + offset, v);
+  }
+}
+
+// Waits for what each other rank r has put at first + r * stride of this rank's region, and empties
+// it.
+template <int kPeers>
+__device__ inline void receive_from_others(const PeerView& peers, int64_t first, int64_t stride,
+                                           uint4 (&got)[kPeers]) {
+  uint4* mine = peers.own + first;
+  bool missing = true;
+  for (unsigned round = 0; missing; ++round) {
+    missing = false;
+#pragma unroll
+    for (int r = 0; r < kPeers; ++r) {
+      if (r < peers.size && r != peers.rank) got[r] = load_word4(mine + r * stride);
+    }
+#pragma unroll
+    for (int r = 0; r < kPeers; ++r) {
+      if (r < peers.size && r != peers.rank) missing |= has_empty(got[r]);
+    }
+    if (missing) trap_if_aborted(peers.aborted, round);
+  }
+  const uint4 empty = make_uint4(kEmptyWord, kEmptyWord, kEmptyWord, kEmptyWord);
+#pragma unroll
+  for (int r = 0; r < kPeers; ++r) {
+    if (r < peers.size && r != peers.rank) store_word4(mine + r * stride, empty);
+  }
+}
+
+__device__ inline uint4 receive(const PeerView& peers, int64_t offset) {
+  uint4* mine = peers.own + offset;
+  uint4 got = load_word4(mine);
+  for (unsigned round = 0; has_empty(got); ++round) {
+    trap_if_aborted(peers.aborted, round);
+    got = load_word4(mine);
+  }
+  store_word4(mine, make_uint4(kEmptyWord, kEmptyWord, kEmptyWord, kEmptyWord));
+  return got;
+}
+
+// Chunk c of `bytes` bytes; what is beyond the end is zero.
+__device__ inline uint4 load_chunk(const std::byte* data, int64_t bytes, int64_t c) {
+  const std::byte* from = data + c * kChunkBytes;
+  if ((c + 1) * kChunkBytes <= bytes) return *reinterpret_cast<const uint4*>(from);
+  uint32_t words[4] = {};
+#pragma unroll
+  for (int i = 0; i < kChunkBytes; ++i) {
+    if (c * kChunkBytes + i < bytes) words[i / 4] |= static_cast<uint32_t>(from[i]) << (i % 4 * 8);
+  }
+  return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+__device__ inline void store_chunk(std::byte* data, int64_t bytes, int64_t c, uint4 v) {
+  std::byte* to = data + c * kChunkBytes;
+  if ((c + 1) * kChunkBytes <= bytes) {
+    *reinterpret_cast<uint4*>(to) = v;
+    return;
+  }
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+  for (int i = 0; i < kChunkBytes; ++i) {
+    if (c * kChunkBytes + i < bytes) {
+      to[i] = static_cast<std::byte>(words[i / 4] >> (i % 4 * 8) & 0xff);
+    }
+  }
+}
+
+// A word of a chunk to the floats in it, and back.
+template <typename T>
+struct Word;
+
+template <>
+struct Word<float> {
+  static constexpr int kFloats = 1;
+  __device__ static void unpack(uint32_t word, float* out) { out[0] = __uint_as_float(word); }
+  __device__ static uint32_t pack(const float* in) { return __float_as_uint(in[0]); }
+};
+
+template <>
+struct Word<__nv_bfloat16> {
+  static constexpr int kFloats = 2;
+  __device__ static void unpack(uint32_t word, float* out) {
+    out[0] = __uint_as_float(word << 16);
+    out[1] = __uint_as_float(word & 0xffff0000u);
+  }
+  __device__ static uint32_t pack(const float* in) {
+    return __bfloat16_as_ushort(__float2bfloat16_rn(in[0])) |
+           static_cast<uint32_t>(__bfloat16_as_ushort(__float2bfloat16_rn(in[1]))) << 16;
+  }
+};
+
+template <>
+struct Word<__half> {
+  static constexpr int kFloats = 2;
+  __device__ static void unpack(uint32_t word, float* out) {
+    out[0] = __half2float(__ushort_as_half(static_cast<unsigned short>(word & 0xffff)));
+    out[1] = __half2float(__ushort_as_half(static_cast<unsigned short>(word >> 16)));
+  }
+  __device__ static uint32_t pack(const float* in) {
+    return __half_as_ushort(__float2half_rn(in[0])) |
+           static_cast<uint32_t>(__half_as_ushort(__float2half_rn(in[1]))) << 16;
+  }
+};
+
+// The sum in rank order of this rank's chunk and those of the others.
+template <typename T, int kPeers>
+__device__ inline uint4 sum_in_order(const PeerView& peers, uint4 own,
+                                     const uint4 (&others)[kPeers]) {
+  constexpr int kFloats = Word<T>::kFloats;
+  float sums[4 * kFloats];
+#pragma unroll
+  for (int r = 0; r < kPeers; ++r) {
+    if (r >= peers.size) break;
+    const uint4 v = r == peers.rank ? own : others[r];
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+#pragma unroll
+    for (int w = 0; w < 4; ++w) {
+      float values[kFloats];
+      Word<T>::unpack(words[w], values);
+#pragma unroll
+      for (int i = 0; i < kFloats; ++i) {
+        float& sum = sums[w * kFloats + i];
+        sum = r == 0 ? values[i] : sum + values[i];
+      }
+    }
+  }
+  return make_uint4(Word<T>::pack(sums), Word<T>::pack(sums + kFloats),
+                    Word<T>::pack(sums + 2 * kFloats), Word<T>::pack(sums + 3 * kFloats));
+}
+
+}  // namespace quire::one_shot_internal
