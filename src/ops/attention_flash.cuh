@@ -38,24 +38,31 @@ inline constexpr int kFlashKeys = 64;  // of a tile
 // Keys that are side by side in memory: a divisor of every block size.
 inline constexpr int kKeysTogether = 16;
 
-// kIsFp8: the cache is float8 e4m3, and is converted to T in shared memory.
-template <typename T, int kHeadDim, bool kIsFp8>
+// kIsFp8: the cache is float8 e4m3, and is converted to T in shared memory. A warp has kRowTiles
+// times 16 rows: two where their sums fit into registers and there are enough rows, as ldmatrix
+// reads shared memory at 128 bytes a cycle and takes longer than the products do with only 16. What
+// comes out for a row does not depend on it.
+template <typename T, int kHeadDim, bool kIsFp8, int kRowTiles>
 class FlashTile {
  public:
-  // 32 rows a warp where their sums fit into registers: ldmatrix reads shared memory at 128 bytes a
-  // cycle, so that with 16 rows a warp it takes longer than the products do.
-  static constexpr int kRowTiles = kHeadDim <= 128 ? 2 : 1;
+  static_assert(kRowTiles == 1 || (kRowTiles == 2 && kHeadDim <= 128));
   static constexpr int kWarpRows = 16 * kRowTiles;
   static constexpr int kRows = kFlashWarps * kWarpRows;
 
-  // Shared memory: queries, then keys and values; or the tile of float8 that is converted, then
-  // keys and values as they come.
+  // Shared memory: queries; keys and values of T; where those are converted, keys and values as
+  // they come. Keys and values of 256 elements are converted to the same place one after the other,
+  // so that two blocks fit on a multiprocessor.
   static constexpr int kRowBytes = kHeadDim * 2;
   static constexpr int kTileBytes = kFlashKeys * kRowBytes;
   static constexpr int kCacheRowBytes = kIsFp8 ? kHeadDim : kRowBytes;
   static constexpr int kCacheTileBytes = kFlashKeys * kCacheRowBytes;
-  static constexpr int kSharedBytes =
-      kRows * kRowBytes + (kIsFp8 ? kTileBytes : 0) + 2 * kCacheTileBytes;
+  static constexpr bool kSharesPlace = kIsFp8 && kHeadDim > 128;
+  static constexpr int kKeysBegin = kRows * kRowBytes;
+  static constexpr int kValuesBegin = kKeysBegin + (kSharesPlace ? 0 : kTileBytes);
+  static constexpr int kCacheBegin = kValuesBegin + kTileBytes;
+  static constexpr int kSharedBytes = kCacheBegin + (kIsFp8 ? 2 * kCacheTileBytes : 0);
+  // As the registers of 2 * kRowTiles sums and scores allow.
+  static constexpr int kBlocksTogether = kRowTiles == 1 && kHeadDim <= 128 ? 3 : 2;
 
   __device__ __forceinline__ FlashTile(const FlashParams& params, const QueryTile& tile,
                                        int kv_head, char* shared)
@@ -64,9 +71,10 @@ class FlashTile {
         kv_head_(kv_head),
         lane_(static_cast<int>(threadIdx.x % 32)),
         queries_(to_shared(shared)),
-        converted_(queries_ + kRows * kRowBytes),
-        keys_(converted_ + (kIsFp8 ? kTileBytes : 0)),
-        values_(keys_ + kCacheTileBytes) {}
+        keys_(queries_ + kKeysBegin),
+        values_(queries_ + kValuesBegin),
+        cache_keys_(kIsFp8 ? queries_ + kCacheBegin : keys_),
+        cache_values_(kIsFp8 ? cache_keys_ + kCacheTileBytes : values_) {}
 
   __device__ __forceinline__ void run() {
     copy_queries();
@@ -77,50 +85,49 @@ class FlashTile {
     const int first_masked = first_position + 1;
     const int seen_by_all = first_visible(last_position, params_.sliding_window);
     const int begin = first_visible(first_position, params_.sliding_window) / kFlashKeys;
-    begin_rows(last_row);
+    begin_rows();
 
     int index = last_position / kFlashKeys;
-    int64_t place = place_of(index);
-    copy_tile(params_.keys, keys_, index, place);
-    commit_copies();
-    if constexpr (kIsFp8) {
-      copy_tile(params_.values, values_, index, place);
-      commit_copies();
-    }
+    uint32_t place = place_of(index);
+    copy_keys(index, place);
+    if constexpr (kIsFp8) copy_values(index, place);
     for (; index >= begin; --index) {
-      const int64_t next_place = index > begin ? place_of(index - 1) : 0;
+      const bool is_last = index == begin;
+      const uint32_t next_place = is_last ? 0 : place_of(index - 1);
       float scores[kRowTiles][kFlashKeys / 8][4] = {};
-      if constexpr (kIsFp8) {
-        wait_for_copies<1>();
+      if constexpr (!kIsFp8) {
+        wait_for_all<0>();
+        copy_values(index, place);
+        add_scores(scores);
+        wait_for_all<0>();
+        if (!is_last) copy_keys(index - 1, next_place);
+      } else if constexpr (kSharesPlace) {
+        wait_for_all<1>();
+        convert(cache_keys_, keys_);
         __syncthreads();
-        convert(keys_);
+        if (!is_last) copy_keys(index - 1, next_place);
+        add_scores(scores);
+        is_last ? wait_for_all<0>() : wait_for_all<1>();
+        convert(cache_values_, values_);
         __syncthreads();
-        if (index > begin) copy_tile(params_.keys, keys_, index - 1, next_place);
-        commit_copies();
-        add_scores(scores, converted_);
-        wait_for_copies<1>();
-        __syncthreads();
-        convert(values_);
-        __syncthreads();
-        if (index > begin) copy_tile(params_.values, values_, index - 1, next_place);
-        commit_copies();
+        if (!is_last) copy_values(index - 1, next_place);
       } else {
-        wait_for_copies<0>();
+        wait_for_all<0>();
+        convert(cache_keys_, keys_);
+        convert(cache_values_, values_);
         __syncthreads();
-        copy_tile(params_.values, values_, index, place);
-        commit_copies();
-        add_scores(scores, keys_);
-        wait_for_copies<0>();
-        __syncthreads();
-        if (index > begin) copy_tile(params_.keys, keys_, index - 1, next_place);
-        commit_copies();
+        if (!is_last) {
+          copy_keys(index - 1, next_place);
+          copy_values(index - 1, next_place);
+        }
+        add_scores(scores);
       }
       const int first_key = index * kFlashKeys;
       if (first_key + kFlashKeys > first_masked || first_key < seen_by_all) {
         mask(scores, first_key);
       }
       soften(scores);
-      add_values(scores, kIsFp8 ? converted_ : values_);
+      add_values(scores);
       place = next_place;
     }
     store();
@@ -163,39 +170,68 @@ class FlashTile {
     }
   }
 
-  // Lane l: where the keys l % 4 * kKeysTogether of a tile are in the cache, in bytes.
-  __device__ __forceinline__ int64_t place_of(int index) const {
+  // This thread's copies but for the last kPending, then everybody's; and all are done with what
+  // they have read before.
+  template <int kPending>
+  __device__ __forceinline__ static void wait_for_all() {
+    wait_for_copies<kPending>();
+    __syncthreads();
+  }
+
+  __device__ __forceinline__ void copy_keys(int index, uint32_t place) const {
+    copy_tile(params_.keys, cache_keys_, index, place);
+    commit_copies();
+  }
+  __device__ __forceinline__ void copy_values(int index, uint32_t place) const {
+    copy_tile(params_.values, cache_values_, index, place);
+    commit_copies();
+  }
+
+  // Lane l: the row of the cache that the keys from l % 4 * kKeysTogether of a tile on are in.
+  __device__ __forceinline__ uint32_t place_of(int index) const {
     static_assert(kFlashKeys / kKeysTogether == 4);
-    const int key = index * kFlashKeys + lane_ % 4 * kKeysTogether;
-    if (key >= tile_.context_len) return 0;
-    const auto nth = static_cast<int>(params_.block_size.quotient(key));
-    const auto block_size = static_cast<int>(params_.block_size.divisor);
-    const int64_t block = tile_.block_table[nth];
-    const int64_t head_block = block * static_cast<int>(params_.num_kv_heads.divisor) + kv_head_;
-    return (head_block * block_size + key - nth * block_size) * kCacheRowBytes;
+    const auto key = static_cast<uint32_t>(index * kFlashKeys + lane_ % 4 * kKeysTogether);
+    if (key >= static_cast<uint32_t>(tile_.context_len)) return 0;
+    const uint32_t nth = params_.block_size.quotient(key);
+    const auto block = static_cast<uint32_t>(tile_.block_table[nth]);
+    const uint32_t head_block = block * params_.num_kv_heads.divisor + kv_head_;
+    return (head_block - nth) * params_.block_size.divisor + key;
   }
 
   // Keys beyond the context are zeros: whatever else is in the cache might not be finite.
   __device__ __forceinline__ void copy_tile(const char* from, uint32_t to, int index,
-                                            int64_t place) const {
+                                            uint32_t place) const {
+    // Threads side by side copy a power of two of chunks, and all of a thread's rows and chunks are
+    // at constant distances: it needs few registers beside the sums.
     constexpr int kCacheChunks = kCacheRowBytes / 16;
-    static_assert(kFlashKeys * kCacheChunks % kFlashThreads == 0);
-    const int keys_left = tile_.context_len - index * kFlashKeys;
+    constexpr int kWidth = kCacheChunks & -kCacheChunks;
+    constexpr int kHeight = kFlashThreads / kWidth;
+    static_assert(kFlashKeys % kHeight == 0);
+    const int row = static_cast<int>(threadIdx.x) / kWidth;
+    const int chunk = static_cast<int>(threadIdx.x) % kWidth;
+    const int keys_left = tile_.context_len - index * kFlashKeys - row;
+    from += row % kKeysTogether * kCacheRowBytes + chunk * 16;
 #pragma unroll
-    for (int i = 0; i < kFlashKeys * kCacheChunks / kFlashThreads; ++i) {
-      const int nth = static_cast<int>(threadIdx.x) + i * kFlashThreads;
-      const int row = nth / kCacheChunks;
-      const int chunk = nth % kCacheChunks;
-      const char* const source = from + __shfl_sync(~0u, place, row / kKeysTogether) +
-                                 row % kKeysTogether * kCacheRowBytes + chunk * 16;
-      const uint32_t target =
-          kIsFp8 ? to + static_cast<uint32_t>(nth * 16) : chunk_address(to, row, chunk);
-      copy_async(target, source, row < keys_left);
+    for (int down = 0; down < kFlashKeys; down += kHeight) {
+      const int in_group = kHeight < kKeysTogether ? down % kKeysTogether : 0;
+      const int group =
+          kHeight < kKeysTogether ? down / kKeysTogether : (down + row) / kKeysTogether;
+      const uint32_t cache_row = __shfl_sync(~0u, place, group);
+      const char* const source =
+          from + static_cast<uint64_t>(cache_row) * kCacheRowBytes + in_group * kCacheRowBytes;
+#pragma unroll
+      for (int right = 0; right < kCacheChunks; right += kWidth) {
+        const uint32_t target =
+            kIsFp8
+                ? to + static_cast<uint32_t>((row + down) * kCacheRowBytes + (chunk + right) * 16)
+                : chunk_address(to, row + down, chunk + right);
+        copy_async(target, source + right * 16, down < keys_left);
+      }
     }
   }
 
   // A tile of float8 to T, which holds all of its values.
-  __device__ __forceinline__ void convert(uint32_t from) const {
+  __device__ __forceinline__ void convert(uint32_t from, uint32_t to) const {
     constexpr int kUnits = kFlashKeys * kChunks;
 #pragma unroll 4
     for (int i = 0; i < kUnits / kFlashThreads; ++i) {
@@ -209,7 +245,7 @@ class FlashTile {
 #pragma unroll
       for (int k = 0; k < 4; ++k) out[k] = wide_pair(in[k / 2], k % 2);
       asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(
-                       chunk_address(converted_, nth / kChunks, nth % kChunks)),
+                       chunk_address(to, nth / kChunks, nth % kChunks)),
                    "r"(out[0]), "r"(out[1]), "r"(out[2]), "r"(out[3])
                    : "memory");
     }
@@ -240,13 +276,11 @@ class FlashTile {
     return static_cast<int>(threadIdx.x / 32) * kWarpRows;
   }
 
-  __device__ __forceinline__ void begin_rows(int last_row) {
+  __device__ __forceinline__ void begin_rows() {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int row = tile_.first_row + warp_row() + row_in_warp(t, half);
-        positions_[t][half] = tile_.position(params_.batch.group, min(row, last_row));
         maxima_[t][half] = -INFINITY;
         denominators_[t][half] = 0.0f;
       }
@@ -259,8 +293,7 @@ class FlashTile {
   }
 
   // scores += queries * keys^T.
-  __device__ __forceinline__ void add_scores(float (&scores)[kRowTiles][kFlashKeys / 8][4],
-                                             uint32_t keys) const {
+  __device__ __forceinline__ void add_scores(float (&scores)[kRowTiles][kFlashKeys / 8][4]) const {
     // Matrices of the queries: rows, rows + 8, then the same of the next chunk. Of the keys: two
     // chunks of the first eight, then of the next eight.
     const int q_row = lane_ % 16;
@@ -268,7 +301,7 @@ class FlashTile {
     const auto q_offset = static_cast<uint32_t>((lane_ / 16 ^ swizzle(q_row)) * 16);
     const auto k_offset = static_cast<uint32_t>((lane_ / 8 % 2 ^ swizzle(k_row)) * 16);
     const uint32_t q_base = queries_ + static_cast<uint32_t>((warp_row() + q_row) * kRowBytes);
-    const uint32_t k_base = keys + static_cast<uint32_t>(k_row * kRowBytes);
+    const uint32_t k_base = keys_ + static_cast<uint32_t>(k_row * kRowBytes);
 #pragma unroll
     for (int k = 0; k < kHeadDim / 16; ++k) {
       uint32_t q[kRowTiles][4];
@@ -295,9 +328,12 @@ class FlashTile {
     for (int t = 0; t < kRowTiles; ++t) {
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        const int high = positions_[t][half] - first_key - lane_ % 4 * 2;
-        const int low =
-            first_visible(positions_[t][half], params_.sliding_window) - first_key - lane_ % 4 * 2;
+        // Rows beyond the sequence's are as its last.
+        const int row = min(tile_.first_row + warp_row() + row_in_warp(t, half), tile_.rows - 1);
+        const int position = tile_.position(params_.batch.group, row);
+        const int lane_key = first_key + lane_ % 4 * 2;
+        const int high = position - lane_key;
+        const int low = first_visible(position, params_.sliding_window) - lane_key;
 #pragma unroll
         for (int n = 0; n < kFlashKeys / 8; ++n) {
 #pragma unroll
@@ -351,10 +387,10 @@ class FlashTile {
 
   // sums += probabilities * values.
   __device__ __forceinline__ void add_values(
-      const float (&probabilities)[kRowTiles][kFlashKeys / 8][4], uint32_t values) {
+      const float (&probabilities)[kRowTiles][kFlashKeys / 8][4]) {
     const int row = lane_ % 16;
     const auto offset = static_cast<uint32_t>((lane_ / 16 ^ swizzle(row)) * 16);
-    const uint32_t base = values + static_cast<uint32_t>(row * kRowBytes);
+    const uint32_t base = values_ + static_cast<uint32_t>(row * kRowBytes);
 #pragma unroll
     for (int k = 0; k < kFlashKeys / 16; ++k) {
       // Accumulators of two times 8 keys are laid out as a matrix of 16.
@@ -427,21 +463,20 @@ class FlashTile {
   const QueryTile& tile_;
   const int kv_head_;
   const int lane_;
-  const uint32_t queries_;    // [kRows][kHeadDim]
-  const uint32_t converted_;  // [kFlashKeys][kHeadDim] where the cache is float8
-  const uint32_t keys_;       // [kFlashKeys][kHeadDim], as the cache has them
-  const uint32_t values_;     // the same
-  int positions_[kRowTiles][2];
+  const uint32_t queries_;       // [kRows][kHeadDim] of T, swizzled
+  const uint32_t keys_;          // [kFlashKeys][kHeadDim] of T, swizzled
+  const uint32_t values_;        // the same
+  const uint32_t cache_keys_;    // where copies go: keys_, or [kFlashKeys][kHeadDim] of float8
+  const uint32_t cache_values_;  // the same
   float maxima_[kRowTiles][2];
   float denominators_[kRowTiles][2];  // of this lane's columns
   float sums_[kRowTiles][kHeadDim / 8][4];
 };
 
-template <typename T, int kHeadDim, bool kIsFp8>
-__global__ void __launch_bounds__(kFlashThreads, 2)
+template <typename Tile>
+__global__ void __launch_bounds__(kFlashThreads, Tile::kBlocksTogether)
     flash_kernel(const __grid_constant__ FlashParams params) {
   extern __shared__ __align__(128) char shared[];
-  using Tile = FlashTile<T, kHeadDim, kIsFp8>;
   wait_for_previous();
   release_next();
   const uint32_t index = params.num_kv_heads.quotient(blockIdx.x);

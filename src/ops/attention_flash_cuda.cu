@@ -4,10 +4,9 @@
 namespace quire::ops::cuda {
 namespace {
 
-template <typename T, int kHeadDim, bool kIsFp8>
-void launch_flash(CudaStream& stream, const CudaPagedAttention& args, const FlashParams& params) {
-  using Tile = FlashTile<T, kHeadDim, kIsFp8>;
-  void (*const kernel)(FlashParams) = flash_kernel<T, kHeadDim, kIsFp8>;
+template <typename Tile>
+void launch_tile(CudaStream& stream, const CudaPagedAttention& args, const FlashParams& params) {
+  void (*const kernel)(FlashParams) = flash_kernel<Tile>;
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
       "giving an attention kernel its shared memory");
@@ -16,13 +15,31 @@ void launch_flash(CudaStream& stream, const CudaPagedAttention& args, const Flas
          Tile::kSharedBytes, params);
 }
 
+template <typename T, int kHeadDim, bool kIsFp8>
+void launch_for_rows(CudaStream& stream, const CudaPagedAttention& args,
+                     const FlashParams& params) {
+  using Small = FlashTile<T, kHeadDim, kIsFp8, 1>;
+  if constexpr (kHeadDim <= 128) {
+    using Large = FlashTile<T, kHeadDim, kIsFp8, 2>;
+    // Small tiles where large ones would be half empty, or leave room on the device.
+    const int64_t group = args.num_heads / args.cache.num_kv_heads;
+    const int64_t rows = (args.num_tokens - args.num_decode_seqs) * group;
+    const int64_t blocks = max_tiles(args, Large::kRows) * args.cache.num_kv_heads;
+    if (rows > (args.num_seqs - args.num_decode_seqs) * Small::kRows &&
+        blocks > Large::kBlocksTogether * stream.num_multiprocessors()) {
+      return launch_tile<Large>(stream, args, params);
+    }
+  }
+  launch_tile<Small>(stream, args, params);
+}
+
 template <typename T, int kHeadDim>
 void launch_for_cache(CudaStream& stream, const CudaPagedAttention& args,
                       const FlashParams& params) {
   if (args.cache.dtype == DType::kFloat8E4M3) {
-    launch_flash<T, kHeadDim, true>(stream, args, params);
+    launch_for_rows<T, kHeadDim, true>(stream, args, params);
   } else {
-    launch_flash<T, kHeadDim, false>(stream, args, params);
+    launch_for_rows<T, kHeadDim, false>(stream, args, params);
   }
 }
 

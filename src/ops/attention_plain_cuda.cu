@@ -2,8 +2,6 @@
 // kernels do not take. One warp has one row (query and head): lanes are keys while it computes 32
 // scores, and elements of the head while it adds up 32 values. The rows of a block share their keys
 // and values through the first-level cache.
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_fp8.h>
 
 #include <string>
@@ -11,6 +9,7 @@
 #include "core/launch.cuh"
 #include "ops/attention_prefill.cuh"
 #include "ops/attention_tiles.cuh"
+#include "ops/elements.cuh"
 #include "quire/error.h"
 
 namespace quire::ops::cuda {
@@ -34,27 +33,12 @@ struct PlainParams {
   int head_dim;
 };
 
-__device__ __forceinline__ float to_float(float value) {
-  return value;
-}
-__device__ __forceinline__ float to_float(__nv_bfloat16 value) {
-  return __bfloat162float(value);
-}
-__device__ __forceinline__ float to_float(__half value) {
-  return __half2float(value);
-}
-__device__ __forceinline__ float to_float(__nv_fp8_e4m3 value) {
+__device__ __forceinline__ float element(__nv_fp8_e4m3 value) {
   return static_cast<float>(value);
 }
-
-__device__ __forceinline__ void store(float* out, float value) {
-  *out = value;
-}
-__device__ __forceinline__ void store(__nv_bfloat16* out, float value) {
-  *out = __float2bfloat16(value);
-}
-__device__ __forceinline__ void store(__half* out, float value) {
-  *out = __float2half(value);
+template <typename T>
+__device__ __forceinline__ float element(T value) {
+  return to_float(value);
 }
 
 __device__ __forceinline__ float warp_max(float value) {
@@ -79,7 +63,7 @@ __device__ __forceinline__ float dot(const float* q, const KvT* key, int head_di
   for (int d = 0; d < head_dim; d += 8) {
     const Elements elements = *reinterpret_cast<const Elements*>(key + d);
 #pragma unroll
-    for (int i = 0; i < 8; ++i) sum += q[d + i] * to_float(elements.values[i]);
+    for (int i = 0; i < 8; ++i) sum += q[d + i] * element(elements.values[i]);
   }
   return sum;
 }
@@ -138,7 +122,7 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
       const KvT* const value = static_cast<const KvT*>(params.values) + __shfl_sync(~0u, place, k);
 #pragma unroll
       for (int i = 0; i < kLaneElements; ++i) {
-        if (lane + 32 * i < head_dim) sums[i] += weight * to_float(value[lane + 32 * i]);
+        if (lane + 32 * i < head_dim) sums[i] += weight * element(value[lane + 32 * i]);
       }
     }
   }
@@ -146,7 +130,7 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
                  ((tile.first_query + query) * params.num_heads + head) * head_dim;
 #pragma unroll
   for (int i = 0; i < kLaneElements; ++i) {
-    if (lane + 32 * i < head_dim) store(out + lane + 32 * i, sums[i] / denominator);
+    if (lane + 32 * i < head_dim) out[lane + 32 * i] = from_float<T>(sums[i] / denominator);
   }
 }
 
@@ -180,14 +164,8 @@ void plain_attention(CudaStream& stream, const CudaPagedAttention& args) {
                 " elements; attention on a GPU takes at most " + std::to_string(kMaxPlainHeadDim) +
                 ".");
   }
-  switch (args.dtype) {
-    case DType::kBFloat16:
-      return launch_plain<__nv_bfloat16>(stream, args);
-    case DType::kFloat16:
-      return launch_plain<__half>(stream, args);
-    default:
-      return launch_plain<float>(stream, args);
-  }
+  with_element_type(args.dtype,
+                    [&](auto element) { launch_plain<decltype(element)>(stream, args); });
 }
 
 }  // namespace quire::ops::cuda

@@ -58,6 +58,7 @@ class Batch {
   std::vector<float> expected_;
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
   std::unique_ptr<DeviceArray<int32_t>> device_query_start_, device_context_lens_, device_table_;
+  DeviceArray<int32_t> scratch_{std::vector<int32_t>(16, 0)};  // its first counters
 };
 
 Batch::Batch(const Case& sizes, std::mt19937& random) : sizes_(sizes) {
@@ -154,6 +155,7 @@ CudaPagedAttention Batch::args() {
   args.cache.block_size = sizes_.block_size;
   args.cache.num_kv_heads = sizes_.num_kv_heads;
   args.cache.head_dim = sizes_.head_dim;
+  args.scratch = scratch_.data();
   return args;
 }
 
@@ -239,6 +241,7 @@ TEST_P(PrefillAttentionTest, IsAttention) {
     };
   };
   const std::pair<std::string, Kernel> kernels[] = {{"chosen", always(cuda::prefill_attention)},
+                                                    {"hopper", cuda::hopper_attention},
                                                     {"flash", cuda::flash_attention},
                                                     {"plain", always(cuda::plain_attention)}};
   for (const auto& [name, kernel] : kernels) {
@@ -274,6 +277,19 @@ std::vector<Case> cases() {
         c.block_size = 48;
         c.window = 40;
         c.name = "window_" + name_of_case(c);
+        cases.push_back(c);
+      }
+    }
+  }
+  // Enough blocks for the tiles that a device is filled with.
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const bool is_fp8 : {false, true}) {
+      for (const int head_dim : {64, 96, 128}) {
+        Case c{.dtype = dtype, .is_fp8 = is_fp8, .num_heads = 64, .num_kv_heads = 64};
+        c.head_dim = head_dim;
+        c.window = 90;
+        c.sequences = {{100, 100}, {129, 129}, {130, 311}};
+        c.name = "many_heads_" + name_of_case(c);
         cases.push_back(c);
       }
     }

@@ -1,4 +1,6 @@
 // Attention of prompts over the paged cache: whole prompts, many of them, and chunks over a prefix.
+// attention_prefill is what the engine runs on this device; flash_attention, what it runs where
+// there is nothing better.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -7,6 +9,7 @@
 
 #include "bench.h"
 #include "ops/attention_cuda.cuh"
+#include "ops/attention_prefill.cuh"
 
 namespace quire::bench {
 namespace {
@@ -40,7 +43,8 @@ double pairs_of(const Shape& shape) {
 
 void attention(CudaBench& bench, const Shape& shape) {
   const std::string name = "attention_prefill/" + shape.name;
-  if (!bench.wants(name)) return;
+  const std::string flash_name = "flash_attention/" + shape.name;
+  if (!bench.wants(name) && !bench.wants(flash_name)) return;
   const int64_t tokens = shape.seqs * shape.queries;
   const int64_t blocks_per_seq = (shape.context + kBlockSize - 1) / kBlockSize;
   const int64_t blocks = shape.seqs * blocks_per_seq;
@@ -85,19 +89,27 @@ void attention(CudaBench& bench, const Shape& shape) {
   args.query_start = starts.as<int32_t>();
   args.context_lens = context_lens.as<int32_t>();
   args.table_width = blocks_per_seq;
+  const DeviceBuffer scratch =
+      DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::paged_attention_scratch_bytes(
+          shape.seqs, shape.seqs, shape.num_heads, shape.num_kv_heads, shape.head_dim)));
+  args.scratch = scratch.data();
   args.cache.dtype = cache_dtype;
   args.cache.block_size = kBlockSize;
   args.cache.num_kv_heads = shape.num_kv_heads;
   args.cache.head_dim = shape.head_dim;
-  bench.time(name, work, num_sets, [&](int i) {
+  const auto use_set = [&](int i) -> const ops::CudaPagedAttention& {
     const Set& set = sets[static_cast<size_t>(i)];
     args.q = set.q.data();
     args.out = set.out.data();
     args.cache.keys = set.keys.data();
     args.cache.values = set.values.data();
     args.block_tables = set.block_tables.as<int32_t>();
-    ops::cuda::prefill_attention(bench.stream(), args);
-  });
+    return args;
+  };
+  bench.time(name, work, num_sets,
+             [&](int i) { ops::cuda::prefill_attention(bench.stream(), use_set(i)); });
+  bench.time(flash_name, work, num_sets,
+             [&](int i) { ops::cuda::flash_attention(bench.stream(), use_set(i)); });
 }
 
 void run(CudaBench& bench) {
