@@ -38,8 +38,9 @@ struct EngineConfig {
   double target_step_s = 0;
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16"
-  std::string device = "auto";   // "auto", "cpu"
+  std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
+  std::string kv_cache_dtype = "auto";  // "auto" (as dtype), on a GPU "fp8" (e4m3, scale 1)
+  std::string device = "auto";          // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;
   LoadFormat load_format = LoadFormat::kAuto;
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only

@@ -121,12 +121,17 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
 
 void add_device_options(CLI::App& app, EngineConfig& config) {
   add_choice(
-      app, "--dtype", {"auto", "float32", "bfloat16"},
+      app, "--dtype", {"auto", "float32", "bfloat16", "float16"},
       [&config](const std::string& text) { config.dtype = text; },
-      "Type of weights and KV cache [auto: the config's]", kGroup);
+      "Type of weights and KV cache; float16 on a GPU alone [auto: the config's]", kGroup);
   add_choice(
-      app, "--device", {"auto", "cpu"},
-      [&config](const std::string& text) { config.device = text; }, "Where to run [auto]", kGroup);
+      app, "--kv-cache-dtype", {"auto", "fp8"},
+      [&config](const std::string& text) { config.kv_cache_dtype = text; },
+      "Type of the KV cache: fp8 (e4m3) halves it, on a GPU [auto: that of the weights]", kGroup);
+  add_choice(
+      app, "--device", {"auto", "cpu", "cuda"},
+      [&config](const std::string& text) { config.device = text; },
+      "Where to run [auto: a GPU where one is found]", kGroup);
   add_count(
       app, "--tensor-parallel-size", {.most = kMaxTensorParallelSize},
       [&config](int64_t value) { config.tensor_parallel_size = static_cast<int>(value); },

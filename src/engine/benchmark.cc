@@ -8,6 +8,7 @@ namespace quire {
 
 MachineLimits measure_machine(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
+  if (setup.on_gpu) return {};
   return measure_machine(setup.threads, setup.isa, setup.dtype);
 }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <limits>
 
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
@@ -38,8 +39,10 @@ void check_settings(const EngineConfig& config) {
   require(config.gpu_memory_utilization > 0 && config.gpu_memory_utilization <= 1,
           fmt::format("--gpu-memory-utilization is {}; expected more than 0 and at most 1.",
                       config.gpu_memory_utilization));
-  require(config.device == "auto" || config.device == "cpu",
-          fmt::format("--device is \"{}\"; this build has: auto, cpu.", config.device));
+  require(config.device == "auto" || config.device == "cpu" || config.device == "cuda",
+          fmt::format("--device is \"{}\"; expected auto, cpu or cuda.", config.device));
+  require(config.kv_cache_dtype == "auto" || config.kv_cache_dtype == "fp8",
+          fmt::format("--kv-cache-dtype is \"{}\"; expected auto or fp8.", config.kv_cache_dtype));
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
   const auto at_most = [](const char* name, int64_t value, int64_t most) {
@@ -54,14 +57,62 @@ void check_settings(const EngineConfig& config) {
                       config.target_step_s));
 }
 
-// float16 checkpoints are held as float32: every float16 is one, while bfloat16 would round them.
-DType choose_dtype(const EngineConfig& config, const ModelConfig& model) {
+// On the CPU float16 checkpoints are held as float32: every float16 is one, while bfloat16 would
+// round them.
+DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
   if (config.dtype == "auto") {
+    if (on_gpu) return model.dtype;
     return model.dtype == DType::kBFloat16 ? DType::kBFloat16 : DType::kFloat32;
   }
   if (config.dtype == "float32") return DType::kFloat32;
   if (config.dtype == "bfloat16") return DType::kBFloat16;
-  throw Error(fmt::format("--dtype is \"{}\"; expected auto, float32 or bfloat16.", config.dtype));
+  require(
+      config.dtype == "float16",
+      fmt::format("--dtype is \"{}\"; expected auto, float32, bfloat16 or float16.", config.dtype));
+  require(on_gpu, "--dtype float16 needs a GPU; on the CPU float32 holds every float16.");
+  return DType::kFloat16;
+}
+
+DType choose_kv_cache_dtype(const EngineConfig& config, DType dtype, bool on_gpu) {
+  if (config.kv_cache_dtype == "auto") return dtype;
+  require(on_gpu, "--kv-cache-dtype fp8 needs a GPU.");
+  require(dtype != DType::kFloat32,
+          "--kv-cache-dtype fp8 goes with --dtype bfloat16 or float16, not float32.");
+  return DType::kFloat8E4M3;
+}
+
+// The CUDA backend if that is where to run; null on the CPU.
+std::shared_ptr<DeviceLibrary> choose_device(const EngineConfig& config) {
+  if (config.device == "cpu") return nullptr;
+  const bool is_wanted = config.device == "cuda";
+  LoadedLibrary loaded = load_cuda_library();
+  if (loaded.library == nullptr) {
+    require(!is_wanted, fmt::format("--device cuda: {}", loaded.explanation));
+    return nullptr;
+  }
+  const size_t num_gpus = loaded.library->devices().size();
+  if (num_gpus == 0) {
+    require(
+        !is_wanted,
+        "--device cuda: CUDA finds no GPU; see whether nvidia-smi does, and whether the driver is "
+        "of release 580 or later.");
+    return nullptr;
+  }
+  require(static_cast<size_t>(config.tensor_parallel_size) <= num_gpus,
+          fmt::format("--tensor-parallel-size is {}, but CUDA finds {} GPU{}; expected at most so "
+                      "many, or --device cpu.",
+                      config.tensor_parallel_size, num_gpus, num_gpus == 1 ? "" : "s"));
+  return std::move(loaded.library);
+}
+
+// What an engine may take of the GPUs' memory, over all ranks.
+int64_t available_gpu_memory(DeviceLibrary& library, const EngineConfig& config) {
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int rank = 0; rank < config.tensor_parallel_size; ++rank) {
+    least = std::min(least, library.free_bytes(rank));
+  }
+  return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
+         config.tensor_parallel_size;
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -118,7 +169,9 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   check_settings(config);
   ComputeSetup setup;
   setup.model = load_model_config(resolve_model(config.model));
-  setup.dtype = choose_dtype(config, setup.model);
+  const std::shared_ptr<DeviceLibrary> gpus = choose_device(config);
+  setup.on_gpu = gpus != nullptr;
+  setup.dtype = choose_dtype(config, setup.model, setup.on_gpu);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config);
   return setup;
@@ -131,23 +184,28 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   config = requested;
   setup.folder = resolve_model(config.model);
   config.model = setup.folder.string();
-  config.device = "cpu";
+  setup.executor.gpu_library = choose_device(config);
+  DeviceLibrary* const gpus = setup.executor.gpu_library.get();
+  const bool on_gpu = gpus != nullptr;
+  config.device = on_gpu ? "cuda" : "cpu";
   setup.model = load_model_config(setup.folder);
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
 
   PlanRequest request;
   request.model.config = setup.model;
-  request.model.dtype = choose_dtype(config, setup.model);
+  request.model.dtype = choose_dtype(config, setup.model, on_gpu);
+  if (on_gpu) request.model.device.type = DeviceType::kCuda;
+  if (on_gpu) request.kernels = &gpus->kernels();
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
-  request.kv_cache_dtype = request.model.dtype;
+  request.kv_cache_dtype = choose_kv_cache_dtype(config, request.model.dtype, on_gpu);
   request.block_size = config.block_size;
   request.max_num_batched_tokens = config.max_num_batched_tokens;
   request.max_num_seqs = config.max_num_seqs;
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
-  request.available_bytes = available_memory();
+  request.available_bytes = on_gpu ? available_gpu_memory(*gpus, config) : available_memory();
   config.threads = choose_threads(config);
   request.threads_per_rank = config.threads / config.tensor_parallel_size;
   setup.plan = make_memory_plan(request);
@@ -156,18 +214,16 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   config.max_model_len = request.model.max_model_len;
 
   RunnerOptions& runner = setup.executor.runner;
-  runner.model = request.model;
-  runner.kv_cache_dtype = request.kv_cache_dtype;
-  runner.block_size = config.block_size;
-  runner.num_blocks = setup.plan.num_blocks;
-  runner.max_tokens = max_step_tokens(request);
-  runner.max_logits_rows = max_logits_rows(request);
+  runner = runner_options(request, setup.plan.num_blocks);
+  runner.enforce_eager = config.enforce_eager;
   runner.eos_token_ids = setup.generation.eos_token_ids;
   runner.load_format = config.load_format;
   runner.seed = config.seed;
   setup.executor.tensor_parallel_size = config.tensor_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
+  setup.executor.gpu_rank_bytes =
+      static_cast<size_t>(setup.plan.total_bytes / config.tensor_parallel_size);
   setup.executor.on_progress = config.on_progress;
 
   SchedulerConfig& scheduler = setup.scheduler;

@@ -53,6 +53,16 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
   if (k_norm_) k_norm_->add_parameters(name + ".k_norm", parameters);
 }
 
+void Attention::describe(ops::DecoderStepLayer& layer) const {
+  layer.qkv = &qkv_proj_.weight();
+  layer.qkv_bias = qkv_proj_.bias();
+  if (q_norm_) layer.q_norm = q_norm_->weight();
+  if (k_norm_) layer.k_norm = k_norm_->weight();
+  layer.o = &o_proj_.weight();
+  layer.o_bias = o_proj_.bias();
+  layer.sliding_window = sliding_window_;
+}
+
 void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                         const Tensor& in, const Tensor& out) const {
   Arena::Scope scope(context.arena);

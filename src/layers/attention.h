@@ -12,6 +12,7 @@
 #include "layers/linear.h"
 #include "layers/norm.h"
 #include "layers/placement.h"
+#include "ops/decoder_step.h"
 
 namespace quire {
 
@@ -38,6 +39,11 @@ class Attention {
 
   // "<name>.qkv_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  // What a kernel of a whole step needs to know (ops/decoder_step.h): weights and the window.
+  void describe(ops::DecoderStepLayer& layer) const;
+  int num_heads() const { return num_heads_; }
+  float scale() const { return scale_; }
 
   // in, out [T, hidden_size]; out may be in. cos_sin: RotaryTable's.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,

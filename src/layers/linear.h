@@ -28,6 +28,9 @@ class Linear {
   // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Of a layer whose outputs
   // are not summed over ranks.
   void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  const ops::Weight& weight() const { return weight_.weight(); }
+  // float32[shard.n], or undefined.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
   // What forward_gated takes from the arena.
   static size_t gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows);
 

@@ -30,6 +30,9 @@ class Mlp {
   // "<name>.gate_up_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
+  const Linear& gate_up_proj() const { return gate_up_proj_; }
+  const Linear& down_proj() const { return down_proj_; }
+
   // in, out [T, hidden_size]; out may be in.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
 

@@ -145,6 +145,18 @@ void DecoderLayer::add_parameters(const std::string& name, ParameterMap& paramet
   mlp_.add_parameters(name + ".mlp", parameters);
 }
 
+ops::DecoderStepLayer DecoderLayer::describe() const {
+  ops::DecoderStepLayer layer;
+  layer.input_norm = input_norm_.weight();
+  attention_.describe(layer);
+  layer.post_norm = post_attention_norm_.weight();
+  layer.gate_up = &mlp_.gate_up_proj().weight();
+  layer.gate_up_bias = mlp_.gate_up_proj().bias();
+  layer.down = &mlp_.down_proj().weight();
+  layer.down_bias = mlp_.down_proj().bias();
+  return layer;
+}
+
 void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                            bool is_first, const IntermediateTensors& state) const {
   const auto& [hidden, residual] = state;
@@ -160,6 +172,7 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
     : config_((check_supported(options), options.config)),
+      at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
       rotary_(config_, options.max_model_len, options.device) {
@@ -201,9 +214,25 @@ ParameterMap Decoder::parameters() {
   return parameters;
 }
 
-void Decoder::bind_cache(Stream& /*stream*/, std::span<const KvCacheView> kv_caches) {
+void Decoder::bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) {
   check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
   kv_caches_ = kv_caches;
+  if (!stream.is_cpu() && at_.size == 1 && embed_tokens_ && final_norm_) make_decoder_step(stream);
+}
+
+void Decoder::make_decoder_step(Stream& stream) {
+  std::vector<ops::DecoderStepLayer> layers;
+  for (const auto& layer : layers_) layers.push_back(layer->describe());
+  const Attention& attention = layers_.front()->attention();
+  const ops::DecoderStepModel model = {.num_heads = attention.num_heads(),
+                                       .eps = static_cast<float>(config_.rms_norm_eps),
+                                       .scale = attention.scale(),
+                                       .cos_sin = rotary_.cos_sin(),
+                                       .embedding = &embed_tokens_->weight(),
+                                       .final_norm = final_norm_->weight(),
+                                       .layers = layers,
+                                       .caches = kv_caches_};
+  decoder_step_ = ops::DecoderStep::make(stream, model);
 }
 
 IntermediateTensors Decoder::forward(ForwardContext& context,
@@ -218,6 +247,10 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
+    if (decoder_step_ && decoder_step_->takes(context.batch)) {
+      decoder_step_->run(context.stream, context.batch, state.hidden);
+      return state;
+    }
     embed_tokens(context, *embed_tokens_, state.residual);
   }
   for (size_t i = 0; i < layers_.size(); ++i) {

@@ -16,6 +16,7 @@
 #include "layers/norm.h"
 #include "layers/rotary.h"
 #include "models/model.h"
+#include "ops/decoder_step.h"
 
 namespace quire {
 
@@ -34,6 +35,9 @@ class DecoderLayer {
   static size_t norm_bytes(const AttentionConfig& attention);
 
   void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  ops::DecoderStepLayer describe() const;
+  const Attention& attention() const { return attention_; }
 
   // Works in place. In the model's first layer `hidden` doesn't hold anything yet: the embedding is
   // in `residual`.
@@ -66,7 +70,10 @@ class Decoder final : public Model {
   static KvCacheShape kv_cache_shape(const ModelOptions& options);
 
  private:
+  void make_decoder_step(Stream& stream);
+
   ModelConfig config_;
+  ParallelRank at_;
   int64_t first_layer_;
   int64_t last_layer_;
   RotaryTable rotary_;
@@ -76,6 +83,8 @@ class Decoder final : public Model {
   std::optional<RmsNorm> final_norm_;
   std::optional<VocabTable> lm_head_;
   std::span<const KvCacheView> kv_caches_;
+  // Where this is the whole model, on a GPU that has the kernel.
+  std::optional<ops::DecoderStep> decoder_step_;
 };
 
 }  // namespace quire

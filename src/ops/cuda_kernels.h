@@ -36,6 +36,14 @@ struct CudaEmbedding {
   void* out;  // [num_tokens, hidden]
 };
 
+// token_ids[i] = sampled[sources[i]] where sources[i] >= 0: tokens that the host does not know yet.
+struct CudaResolveTokens {
+  int32_t* token_ids;  // [num_tokens]
+  const int32_t* sources;
+  const int32_t* sampled;
+  int64_t num_tokens;
+};
+
 // out[i] = in[rows[i]].
 struct CudaGatherRows {
   DType dtype;
@@ -221,6 +229,7 @@ struct CudaDecoderStep {
 
 struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
+  void (*resolve_tokens)(CudaStream&, const CudaResolveTokens&);
   void (*gather_rows)(CudaStream&, const CudaGatherRows&);
   void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
@@ -241,6 +250,7 @@ struct CudaKernels {
 // Each in the file of its name.
 namespace cuda {
 void embedding(CudaStream& stream, const CudaEmbedding& args);
+void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args);
 void gather_rows(CudaStream& stream, const CudaGatherRows& args);
 void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
 void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);

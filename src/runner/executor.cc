@@ -5,6 +5,7 @@
 #include <exception>
 #include <latch>
 #include <mutex>
+#include <numeric>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -15,6 +16,8 @@
 #include "base/thread_pool.h"
 #include "dist/communicator.h"
 #include "quire/error.h"
+#include "runner/gpu_runner.h"
+#include "runner/model_runner.h"
 
 namespace quire {
 
@@ -42,14 +45,16 @@ struct Executor::Group {
   void start(const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
-  void serve(Rank& rank, ModelRunner& runner);
+  std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
+                                          std::optional<Stream>& stream);
+  void serve(Rank& rank, RankRunner& runner);
   // Keeps the first error and wakes everybody who waits for this rank.
   void fail(Rank& rank);
 
   ExecutorOptions options;
   std::latch loaded;  // every rank has loaded its weights, or failed
   std::vector<std::unique_ptr<Rank>> ranks;
-  BlockingQueue<StepOutput> results;
+  BlockingQueue<std::unique_ptr<PendingStep>> results;
   std::mutex error_mutex;
   std::exception_ptr error;
 
@@ -97,16 +102,25 @@ void Executor::Group::start(const Checkpoint* checkpoint) {
   }
 }
 
+std::unique_ptr<RankRunner> Executor::Group::make_runner(Rank& rank, ThreadPool& pool,
+                                                         std::optional<Stream>& stream) {
+  if (options.gpu_library != nullptr) {
+    const GpuRank gpu{options.gpu_library.get(), rank.comm->rank(), options.gpu_rank_bytes};
+    return std::make_unique<GpuRunner>(options.runner, gpu, *rank.comm, pool);
+  }
+  stream.emplace(pool, options.isa);
+  return std::make_unique<ModelRunner>(options.runner, *rank.comm, *stream);
+}
+
 void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<ThreadPool> pool;
   std::optional<Stream> stream;
-  std::optional<ModelRunner> runner;
+  std::unique_ptr<RankRunner> runner;
   try {
     const int index = rank.comm->rank();
     pool.emplace(options.threads_per_rank,
                  cpus_of_rank(index, options.threads_per_rank, options.tensor_parallel_size));
-    stream.emplace(*pool, options.isa);
-    runner.emplace(options.runner, *rank.comm, *stream);
+    runner = make_runner(rank, *pool, stream);
     runner->load(checkpoint, index == 0 ? options.on_progress : ProgressCallback());
   } catch (...) {
     fail(rank);
@@ -121,10 +135,10 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   }
 }
 
-void Executor::Group::serve(Rank& rank, ModelRunner& runner) {
+void Executor::Group::serve(Rank& rank, RankRunner& runner) {
   while (std::optional<Batch> batch = rank.batches.pop()) {
-    StepOutput output = runner.execute(**batch);
-    if (rank.comm->rank() == 0) results.push(std::move(output));
+    std::unique_ptr<PendingStep> step = runner.launch(**batch);
+    if (rank.comm->rank() == 0) results.push(std::move(step));
   }
 }
 
@@ -134,6 +148,10 @@ Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
   std::vector<std::unique_ptr<Communicator>> comms;
   if (size == 1) {
     comms.push_back(make_single_communicator());
+  } else if (options.gpu_library != nullptr) {
+    std::vector<int> gpus(static_cast<size_t>(size));
+    std::iota(gpus.begin(), gpus.end(), 0);
+    comms = options.gpu_library->make_communicators(gpus);
   } else {
     comms = make_local_communicators(size);
   }
@@ -153,12 +171,12 @@ void Executor::submit(std::shared_ptr<const ScheduledBatch> batch) {
 }
 
 StepOutput Executor::wait() {
-  std::optional<StepOutput> output = group_->results.pop();
-  if (!output) {
+  std::optional<std::unique_ptr<PendingStep>> step = group_->results.pop();
+  if (!step) {
     group_->rethrow_error();
     check(false, "the executor was waited for after it was closed");
   }
-  return std::move(*output);
+  return (*step)->wait();
 }
 
 }  // namespace quire

@@ -12,7 +12,7 @@
 #include "loader/checkpoint.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
-#include "runner/model_runner.h"
+#include "runner/rank_runner.h"
 
 namespace quire {
 
@@ -21,6 +21,9 @@ struct ExecutorOptions {
   int tensor_parallel_size = 1;
   int threads_per_rank = 1;
   Isa isa = Isa::kScalar;  // one that the CPU supports
+  // With a library, rank i runs on GPU i and reserves so much of its memory.
+  std::shared_ptr<DeviceLibrary> gpu_library;
+  size_t gpu_rank_bytes = 0;
   ProgressCallback on_progress;
 };
 
@@ -36,8 +39,8 @@ class Executor {
 
   void submit(std::shared_ptr<const ScheduledBatch> batch);
 
-  // The result of the oldest step submitted and not waited for. Throws Error if a rank failed; the
-  // executor is of no use then.
+  // The result of the oldest step submitted and not waited for. Throws Error if a rank or its GPU
+  // failed; the executor is of no use then.
   StepOutput wait();
 
  private:

@@ -14,7 +14,8 @@ namespace quire {
 
 class KvCache {
  public:
-  KvCache(const KvCacheShape& shape, DType dtype, int block_size, int64_t num_blocks);
+  KvCache(const KvCacheShape& shape, DType dtype, int block_size, int64_t num_blocks,
+          const Device& device = {});
 
   // Keys and values of one block in all layers, in bytes.
   static int64_t bytes_per_block(const KvCacheShape& shape, DType dtype, int block_size);

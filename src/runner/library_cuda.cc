@@ -5,8 +5,9 @@
 #include "core/device_library.h"
 #include "core/device_stream_cuda.h"
 #include "core/memory_cuda.h"
+#include "dist/communicator.h"
+#include "dist/nccl_cuda.h"
 #include "ops/cuda_kernels.h"
-#include "quire/error.h"
 #include "quire/version.h"
 
 namespace quire {
@@ -14,6 +15,7 @@ namespace {
 
 constexpr ops::CudaKernels kKernels = {
     .embedding = ops::cuda::embedding,
+    .resolve_tokens = ops::cuda::resolve_tokens,
     .gather_rows = ops::cuda::gather_rows,
     .rms_norm = ops::cuda::rms_norm,
     .silu_and_mul = ops::cuda::silu_and_mul,
@@ -68,8 +70,8 @@ class CudaLibrary final : public DeviceLibrary {
   const ops::CudaKernels& kernels() const override { return kKernels; }
 
   std::vector<std::unique_ptr<Communicator>> make_communicators(
-      std::span<const int> /*indices*/) override {
-    throw Error("Several GPUs are not supported yet.");
+      std::span<const int> indices) override {
+    return make_nccl_communicators(indices);
   }
 };
 

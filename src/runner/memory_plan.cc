@@ -11,6 +11,7 @@
 #include "ops/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
 #include "runner/model_support.h"
 
@@ -69,6 +70,9 @@ int64_t bytes_per_block(const PlanRequest& request) {
 
 // What the ops of one rank use for themselves.
 int64_t scratch_bytes(const PlanRequest& request) {
+  if (request.kernels != nullptr) {
+    return gpu_sizes(*request.kernels, runner_options(request, 0)).total();
+  }
   const ModelConfig& config = request.model.config;
   ops::ScratchNeeds needs;
   needs.max_num_tokens = max_step_tokens(request);
@@ -79,6 +83,12 @@ int64_t scratch_bytes(const PlanRequest& request) {
   needs.head_dim = static_cast<int>(config.head_dim);
   needs.num_threads = request.threads_per_rank;
   return static_cast<int64_t>(ops::max_scratch_bytes(needs));
+}
+
+std::string describe_scratch(const PlanRequest& request) {
+  if (!request.model.device.is_cpu()) return "partial results of attention and sampling, inputs";
+  return fmt::format("packed inputs and attention tiles of {} threads",
+                     request.threads_per_rank * request.model.size);
 }
 
 // The longest sequence that `blocks` hold, as advice for a message.
@@ -109,8 +119,10 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   }
   const bool given = request.kv_cache_memory_bytes.has_value();
   const int64_t left = request.available_bytes - other_bytes;
-  const int64_t budget = given ? *request.kv_cache_memory_bytes
-                               : std::max<int64_t>(0, std::min(request.available_bytes / 2, left));
+  // The rest of a CPU's memory is for the page cache and other programs; a GPU's is for this.
+  const bool on_cpu = request.model.device.is_cpu();
+  const int64_t planned = on_cpu ? std::min(request.available_bytes / 2, left) : left;
+  const int64_t budget = given ? *request.kv_cache_memory_bytes : std::max<int64_t>(0, planned);
   const int64_t blocks = budget / block_bytes;
   if (blocks < needed) {
     throw Error(fmt::format(
@@ -154,7 +166,22 @@ int64_t max_step_tokens(const PlanRequest& request) {
   return request.max_num_batched_tokens;
 }
 
+RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
+  RunnerOptions options;
+  options.model = request.model;
+  options.kv_cache_dtype = request.kv_cache_dtype;
+  options.block_size = request.block_size;
+  options.num_blocks = num_blocks;
+  options.max_tokens = max_step_tokens(request);
+  options.max_num_seqs = std::min(request.max_num_seqs, options.max_tokens);
+  options.max_logits_rows = max_logits_rows(request);
+  return options;
+}
+
 int64_t max_logits_rows(const PlanRequest& request) {
+  if (!request.model.device.is_cpu()) {
+    return std::min(request.max_num_seqs, max_step_tokens(request));
+  }
   return std::min({kMaxLogitsRows, request.max_num_seqs, max_step_tokens(request)});
 }
 
@@ -162,7 +189,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   check_magnitude(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
-  plan.device = "cpu";
+  plan.device = request.model.device.is_cpu() ? "cpu" : "cuda";
   plan.dtype = name_of(request.model.dtype);
   plan.tensor_parallel_size = request.model.size;
   plan.available_bytes = request.available_bytes;
@@ -194,9 +221,8 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.buffers.push_back(
       {"activations", arena,
        fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
-  plan.buffers.push_back({"scratch", scratch_bytes(request) * request.model.size,
-                          fmt::format("packed inputs and attention tiles of {} threads{}",
-                                      request.threads_per_rank * request.model.size, ranks)});
+  plan.buffers.push_back(
+      {"scratch", scratch_bytes(request) * request.model.size, describe_scratch(request) + ranks});
   int64_t other = 0;
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {

@@ -21,7 +21,9 @@ struct PlanRequest {
   int64_t max_num_seqs = 0;
   std::optional<int64_t> num_blocks_override;
   std::optional<int64_t> kv_cache_memory_bytes;
-  int64_t available_bytes = 0;  // free memory
+  int64_t available_bytes = 0;  // free memory, over all ranks
+  // Of a GPU, whose ranks' model.device is one; null on the CPU.
+  const ops::CudaKernels* kernels = nullptr;
   int threads_per_rank = 1;
 };
 
@@ -35,6 +37,8 @@ int64_t max_step_tokens(const PlanRequest& request);
 // Rows of logits computed at a time: few enough to keep the logits of a large vocabulary small,
 // enough to read the output layer's weights seldom.
 int64_t max_logits_rows(const PlanRequest& request);
+// The sizes above as a runner takes them; what a plan does not know is left out.
+RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks);
 
 // Memory that can be taken without swapping: the system's estimate, or what a container's limit
 // leaves where that is lower. Bytes.

@@ -4,9 +4,8 @@
 #include <limits>
 
 namespace quire {
-namespace {
 
-ops::SamplingRow to_row(const SequenceState& state) {
+ops::SamplingRow to_sampling_row(const SequenceState& state) {
   const SamplingParams& params = *state.params;
   ops::SamplingRow row;
   row.temperature = static_cast<float>(params.temperature);
@@ -30,7 +29,13 @@ ops::SamplingRow to_row(const SequenceState& state) {
   return row;
 }
 
-}  // namespace
+bool needs_host_sampling(const SequenceState& state) {
+  const SamplingParams& params = *state.params;
+  return params.logprobs.has_value() || params.repetition_penalty != 1 ||
+         params.presence_penalty != 0 || params.frequency_penalty != 0 ||
+         !params.logit_bias.empty() || !params.logits_processors.empty() ||
+         static_cast<int64_t>(state.output_ids().size()) < params.min_tokens;
+}
 
 std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
                                                   std::span<const SequenceState* const> states) {
@@ -43,7 +48,7 @@ std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& 
     for (const LogitsProcessor& processor : state.params->logits_processors) {
       processor(state.token_ids, row);
     }
-    rows.push_back(to_row(state));
+    rows.push_back(to_sampling_row(state));
   }
   std::vector<ops::SampledToken> tokens(states.size());
   ops::sample(stream, logits, rows, tokens);

@@ -13,6 +13,13 @@
 
 namespace quire {
 
+// What the sampling ops are told of a sequence's next token. Points into `state`.
+ops::SamplingRow to_sampling_row(const SequenceState& state);
+
+// Whether the next token takes more than a row of logits and numbers: history, biases, masks,
+// log-probabilities, callbacks. On a GPU such rows are sampled on the host.
+bool needs_host_sampling(const SequenceState& state);
+
 // logits float32[R, vocab], changed in place; states.size() == R.
 std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
                                                   std::span<const SequenceState* const> states);

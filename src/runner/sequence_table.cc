@@ -44,6 +44,13 @@ const SequenceState& SequenceTable::at(SequenceId id) const {
   return it->second;
 }
 
+void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id) {
+  const auto it = sequences_.find(id);
+  // A preempted sequence may have come back, with the token in its list.
+  if (it == sequences_.end() || index >= it->second.token_ids.size()) return;
+  it->second.token_ids[index] = token_id;
+}
+
 void SequenceTable::append_token(SequenceId id, int32_t token_id) {
   const auto it = sequences_.find(id);
   check(it != sequences_.end(), "the runner doesn't know this sequence");

@@ -15,6 +15,9 @@
 
 namespace quire {
 
+// A token that the GPU has sampled and the host has not seen yet.
+inline constexpr int32_t kUnknownToken = -1;
+
 struct SequenceState {
   std::vector<int32_t> token_ids;  // the prompt, then what was generated
   int64_t num_prompt_tokens = 0;
@@ -44,6 +47,9 @@ class SequenceTable {
   // The sequence must be known.
   const SequenceState& at(SequenceId id) const;
   void append_token(SequenceId id, int32_t token_id);
+  // Says what token `index` of a sequence is, which was appended as kUnknownToken. Sequences that
+  // are gone are passed over.
+  void resolve_token(SequenceId id, size_t index, int32_t token_id);
   size_t size() const { return sequences_.size(); }
 
  private:

@@ -1,0 +1,120 @@
+#include "ops/decoder_step.h"
+
+#include <cstring>
+#include <utility>
+#include <vector>
+
+#include "base/check.h"
+
+namespace quire::ops {
+namespace {
+
+// The kernel's own use, at most, for any model that it takes.
+constexpr size_t kScratchBytes = size_t{32} << 20;
+
+const float* pointer(const Tensor& tensor) {
+  return tensor.defined() ? tensor.data<float>() : nullptr;
+}
+
+CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache) {
+  return {.input_norm = pointer(layer.input_norm),
+          .qkv_weight = layer.qkv->data(),
+          .qkv_bias = pointer(layer.qkv_bias),
+          .q_norm = pointer(layer.q_norm),
+          .k_norm = pointer(layer.k_norm),
+          .o_weight = layer.o->data(),
+          .o_bias = pointer(layer.o_bias),
+          .post_norm = pointer(layer.post_norm),
+          .gate_up_weight = layer.gate_up->data(),
+          .gate_up_bias = pointer(layer.gate_up_bias),
+          .down_weight = layer.down->data(),
+          .down_bias = pointer(layer.down_bias),
+          .keys = cache.keys,
+          .values = cache.values,
+          .sliding_window = layer.sliding_window};
+}
+
+}  // namespace
+
+size_t DecoderStep::bytes(int64_t num_layers) {
+  return kScratchBytes + align_up(static_cast<size_t>(num_layers) * sizeof(CudaDecoderLayer));
+}
+
+std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepModel& model) {
+  if (stream.is_cpu() || model.layers.empty()) return std::nullopt;
+  check(model.layers.size() == model.caches.size(), "each layer has its cache");
+  DecoderStep step;
+  step.model_ = model;
+  step.cache_ = model.caches.front();
+  step.hidden_ = model.embedding->k();
+  step.inner_ = model.layers.front().down->k();
+  step.num_layers_ = static_cast<int>(model.layers.size());
+  CudaDecoderStep sizes = step.arguments(ForwardBatch(), Tensor());
+  if (!stream.cuda_kernels().supports_decoder_step(stream.cuda(), sizes)) return std::nullopt;
+
+  const auto scratch_bytes =
+      static_cast<size_t>(stream.cuda_kernels().decoder_step_scratch_bytes(sizes));
+  if (scratch_bytes > kScratchBytes) return std::nullopt;
+  const Device& device = stream.device();
+  step.scratch_ = Buffer(scratch_bytes, device);
+  std::vector<CudaDecoderLayer> layers;
+  for (size_t i = 0; i < model.layers.size(); ++i) {
+    layers.push_back(to_cuda(model.layers[i], model.caches[i]));
+  }
+  const size_t layer_bytes = layers.size() * sizeof(CudaDecoderLayer);
+  step.layers_ = Buffer(layer_bytes, device);
+  device.memory->upload(step.layers_.data(), layer_bytes,
+                        [&](std::byte* to) { std::memcpy(to, layers.data(), layer_bytes); });
+  device.memory->finish_uploads();
+  return step;
+}
+
+CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& out) const {
+  const auto ints = [](const Tensor& tensor) {
+    return tensor.defined() ? tensor.data<int32_t>() : nullptr;
+  };
+  return {
+      .dtype = model_.embedding->dtype(),
+      .rows = batch.num_seqs,
+      .hidden = hidden_,
+      .inner = inner_,
+      .num_heads = model_.num_heads,
+      .num_kv_heads = cache_.num_kv_heads,
+      .head_dim = cache_.head_dim,
+      .eps = model_.eps,
+      .scale = model_.scale,
+      .cos_sin = model_.cos_sin.data<float>(),
+      .rotary_dim = static_cast<int>(model_.cos_sin.dim(1)),
+      .layers = reinterpret_cast<const CudaDecoderLayer*>(layers_.data()),
+      .num_layers = num_layers_,
+      .final_norm = model_.final_norm.data<float>(),
+      .embedding = model_.embedding->data(),
+      .token_ids = ints(batch.token_ids),
+      .positions = ints(batch.positions),
+      .slot_mapping = batch.slot_mapping.defined() ? batch.slot_mapping.data<int64_t>() : nullptr,
+      .context_lens = ints(batch.context_lens),
+      .block_tables = ints(batch.block_tables),
+      .table_width = batch.block_tables.defined() ? batch.block_tables.dim(1) : 0,
+      .decode_items = ints(batch.decode_items),
+      .num_decode_items = ints(batch.num_decode_items),
+      .max_decode_items = batch.decode_items.defined() ? batch.decode_items.dim(0) : 0,
+      .cache = {.dtype = cache_.dtype,
+                .keys = cache_.keys,
+                .values = cache_.values,
+                .block_size = cache_.block_size,
+                .num_kv_heads = cache_.num_kv_heads,
+                .head_dim = cache_.head_dim},
+      .out = out.defined() ? out.raw() : nullptr,
+      .scratch = scratch_.data()};
+}
+
+bool DecoderStep::takes(const ForwardBatch& batch) const {
+  return batch.num_seqs <= kMaxDecoderStepRows && batch.num_tokens == batch.num_seqs &&
+         batch.num_decode_seqs == batch.num_seqs;
+}
+
+void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& out) const {
+  stream.cuda_kernels().decoder_step(stream.cuda(), arguments(batch, out));
+}
+
+}  // namespace quire::ops

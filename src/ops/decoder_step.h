@@ -1,0 +1,76 @@
+#pragma once
+// A whole decode step of a decoder for a few sequences in one kernel, where a GPU has one:
+// embedding, all layers, final norm. What it computes is what the layers compute one op after the
+// other, up to rounding.
+//
+// Thread safety: one thread at a time on a stream.
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "core/buffer.h"
+#include "core/forward_batch.h"
+#include "core/kv_cache_view.h"
+#include "core/stream.h"
+#include "ops/cuda_kernels.h"
+#include "ops/weight.h"
+
+namespace quire::ops {
+
+// One layer's weights; undefined or null where there is none.
+struct DecoderStepLayer {
+  Tensor input_norm;  // float32, as all norms and biases
+  const Weight* qkv = nullptr;
+  Tensor qkv_bias;
+  Tensor q_norm;
+  Tensor k_norm;
+  const Weight* o = nullptr;
+  Tensor o_bias;
+  Tensor post_norm;
+  const Weight* gate_up = nullptr;
+  Tensor gate_up_bias;
+  const Weight* down = nullptr;
+  Tensor down_bias;
+  int64_t sliding_window = 0;
+};
+
+struct DecoderStepModel {
+  int num_heads = 0;
+  float eps = 1e-6f;
+  float scale = 1;
+  Tensor cos_sin;
+  const Weight* embedding = nullptr;
+  Tensor final_norm;
+  std::span<const DecoderStepLayer> layers;
+  std::span<const KvCacheView> caches;  // of the layers, in order
+};
+
+class DecoderStep {
+ public:
+  // Memory of the device that an object takes for a model of these sizes, at most.
+  static size_t bytes(int64_t num_layers);
+
+  // Nothing where `stream` has no such kernel for this model. Weights and caches outlive the
+  // object.
+  static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
+
+  // Whether the batch is one that the kernel takes: few sequences, one token each.
+  bool takes(const ForwardBatch& batch) const;
+  // out [num_seqs, hidden]: the normed hidden state of each token.
+  void run(Stream& stream, const ForwardBatch& batch, const Tensor& out) const;
+
+ private:
+  DecoderStep() = default;
+
+  CudaDecoderStep arguments(const ForwardBatch& batch, const Tensor& out) const;
+
+  Buffer layers_;  // CudaDecoderLayer[num_layers]
+  Buffer scratch_;
+  DecoderStepModel model_;  // its spans are not looked at after make()
+  KvCacheView cache_;       // of layer 0
+  int64_t hidden_ = 0;
+  int64_t inner_ = 0;
+  int num_layers_ = 0;
+};
+
+}  // namespace quire::ops

@@ -1,0 +1,395 @@
+#include "runner/gpu_runner.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstring>
+#include <numeric>
+
+#include "loader/weight_loader.h"
+#include "ops/sampling_noise.h"
+#include "runner/sampler.h"
+
+namespace quire {
+namespace {
+
+// Rows that decode steps are padded to: close together where a row more costs most.
+constexpr std::array<int64_t, 19> kLadder = {1,   2,   4,   8,   16,  24,  32,  48,  64, 96,
+                                             128, 160, 192, 224, 256, 320, 384, 448, 512};
+// Block tables of captured steps are as wide as this times a power of four.
+constexpr int64_t kLeastTableWidth = 64;
+
+ModelOptions place_on(ModelOptions options, const Communicator& comm, const Device& device) {
+  options.rank = comm.rank();
+  options.size = comm.size();
+  options.device = device;
+  return options;
+}
+
+DType activation_dtype(const RunnerOptions& options) {
+  return options.model.dtype;
+}
+
+}  // namespace
+
+struct GpuRunner::Launched {
+  struct Sampled {
+    SequenceId id = 0;
+    size_t index = 0;     // in its sequence's tokens
+    size_t sequence = 0;  // in the batch
+  };
+  StepOutput output;             // without the tokens that the GPU samples
+  std::vector<Sampled> sampled;  // in the order of the rows of logits
+  const int32_t* ids = nullptr;  // pinned: the result
+  std::unique_ptr<DeviceEvent> done;
+};
+
+class GpuRunner::Pending final : public PendingStep {
+ public:
+  explicit Pending(std::shared_ptr<Launched> step) : step_(std::move(step)) {}
+
+  StepOutput wait() override {
+    step_->done->wait();
+    StepOutput output = std::move(step_->output);
+    for (size_t row = 0; row < step_->sampled.size(); ++row) {
+      output.sequences[step_->sampled[row].sequence].token_id = step_->ids[row];
+    }
+    return output;
+  }
+
+ private:
+  std::shared_ptr<Launched> step_;
+};
+
+GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communicator& comm,
+                     ThreadPool& pool)
+    : options_(options),
+      comm_(comm),
+      pool_(pool),
+      library_(*gpu.library),
+      sizes_(gpu_sizes(library_.kernels(), options)),
+      gpu_(library_.make_stream(gpu.index)),
+      memory_(library_.reserve(gpu.index, gpu.memory_bytes)),
+      device_{DeviceType::kCuda, gpu.index, memory_.get()},
+      stream_(pool, device_, *gpu_, library_.kernels()),
+      host_stream_(pool),
+      model_(create_model(place_on(options.model, comm, device_))),
+      kv_cache_(model_kv_cache_shape(place_on(options.model, comm, device_)),
+                options.kv_cache_dtype, options.block_size, options.num_blocks, device_),
+      arena_(Buffer(model_arena_bytes(place_on(options.model, comm, device_), options.max_tokens,
+                                      sizes_.largest_step.num_logits),
+                    device_)),
+      inputs_(library_, device_, sizes_.largest_step),
+      attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),
+      sample_scratch_(static_cast<size_t>(sizes_.sample_scratch), device_),
+      sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
+      results_(
+          library_.allocate_pinned(StepInputs::kRing * static_cast<size_t>(sizes_.sampled_ids))),
+      table_(options.eos_token_ids),
+      builder_(options.block_size) {
+  model_->bind_cache(stream_, kv_cache_.layers());
+  memory_->finish_uploads();
+}
+
+GpuRunner::~GpuRunner() = default;
+
+void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {
+  if (options_.load_format == LoadFormat::kDummy) {
+    fill_dummy_weights(model_->parameters(), options_.seed, pool_, on_progress);
+  } else {
+    check(checkpoint != nullptr, "weights are loaded from a checkpoint");
+    load_weights(*checkpoint, model_->parameters(), pool_, on_progress);
+  }
+  memory_->finish_uploads();
+}
+
+void GpuRunner::settle(size_t keep) {
+  while (in_flight_.size() > keep) {
+    const Launched& step = *in_flight_.front();
+    step.done->wait();
+    for (size_t row = 0; row < step.sampled.size(); ++row) {
+      table_.resolve_token(step.sampled[row].id, step.sampled[row].index, step.ids[row]);
+    }
+    in_flight_.pop_front();
+  }
+}
+
+std::optional<StepShape> GpuRunner::captured_shape(const ScheduledBatch& batch,
+                                                   const ForwardBatch& host) const {
+  const auto num_seqs = static_cast<int64_t>(batch.sequences.size());
+  const auto decodes = [](const ScheduledSequence& s) { return s.samples && s.num_tokens == 1; };
+  if (options_.enforce_eager || num_seqs > kLadder.back() ||
+      !std::all_of(batch.sequences.begin(), batch.sequences.end(), decodes)) {
+    return std::nullopt;
+  }
+  const int64_t rows = *std::lower_bound(kLadder.begin(), kLadder.end(), num_seqs);
+  int64_t width = kLeastTableWidth;
+  while (width < host.block_tables.dim(1)) width *= 4;
+  const StepShape& largest = sizes_.largest_step;
+  width = std::min(width, largest.table_width);
+  const int64_t chunks = (width * options_.block_size + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
+  const StepShape shape{rows, rows, width, rows, rows * chunks};
+  if (rows > largest.num_seqs || shape.num_decode_items > largest.num_decode_items) {
+    return std::nullopt;
+  }
+  return shape;
+}
+
+int64_t GpuRunner::fill_decode_items(const ForwardBatch& host, const StepShape& shape,
+                                     const StepArrays& arrays) const {
+  const int32_t* query_start = host.query_start.data<int32_t>();
+  int64_t num_items = 0;
+  int64_t seq = 0;
+  for (; seq < host.num_seqs && query_start[seq + 1] - query_start[seq] == 1; ++seq) {
+    const int32_t context = host.context_lens.data<int32_t>()[seq];
+    const int32_t chunks = (context + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
+    if (num_items + chunks > shape.num_decode_items) break;
+    for (int32_t chunk = 0; chunk < chunks; ++chunk, ++num_items) {
+      arrays.decode_items[2 * num_items] = static_cast<int32_t>(seq);
+      arrays.decode_items[2 * num_items + 1] = chunk;
+    }
+  }
+  *arrays.num_decode_items = static_cast<int32_t>(num_items);
+  return seq;
+}
+
+void GpuRunner::fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const {
+  int64_t row = 0;
+  for (const ScheduledSequence& scheduled : batch.sequences) {
+    if (!scheduled.samples) continue;
+    const ops::SamplingRow params = to_sampling_row(table_.at(scheduled.id));
+    const ops::NoiseKey key = ops::noise_key(params.seed, params.index, params.position);
+    arrays.temperature[row] = params.temperature;
+    arrays.top_k[row] = params.top_k;
+    arrays.top_p[row] = params.top_p;
+    arrays.min_p[row] = params.min_p;
+    arrays.noise_keys[2 * row] = key.low;
+    arrays.noise_keys[2 * row + 1] = key.high;
+    ++row;
+  }
+}
+
+ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& host,
+                               const StepShape& shape) {
+  const StepArrays arrays = inputs_.next(shape);
+  // The host's values first, then padding up to the shape's size.
+  const auto fill = [](auto* to, const Tensor& from, int64_t size, auto padding) {
+    using T = std::remove_pointer_t<decltype(to)>;
+    std::copy_n(from.data<T>(), from.dim(0), to);
+    std::fill(to + from.dim(0), to + size, static_cast<T>(padding));
+  };
+  fill(arrays.token_ids, host.token_ids, shape.num_tokens, 0);
+  fill(arrays.positions, host.positions, shape.num_tokens, 0);
+  fill(arrays.slot_mapping, host.slot_mapping, shape.num_tokens, -1);
+  fill(arrays.query_start, host.query_start, shape.num_seqs + 1, host.num_tokens);
+  fill(arrays.context_lens, host.context_lens, shape.num_seqs, 0);
+  fill(arrays.logits_rows, host.logits_rows, shape.num_logits, 0);
+  std::fill_n(arrays.token_sources, shape.num_tokens, -1);
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const int32_t last = host.query_start.data<int32_t>()[i + 1] - 1;
+    if (arrays.token_ids[last] != kUnknownToken) continue;
+    arrays.token_sources[last] = last_rows_.at(batch.sequences[i].id);
+    arrays.token_ids[last] = 0;
+  }
+  const int64_t width = host.block_tables.dim(1);
+  for (int64_t seq = 0; seq < host.num_seqs; ++seq) {
+    std::copy_n(host.block_tables.row<int32_t>(seq), width,
+                arrays.block_tables + seq * shape.table_width);
+  }
+  std::fill_n(arrays.temperature, shape.num_logits, 0.0f);
+  std::fill_n(arrays.top_k, shape.num_logits, 0);
+  std::fill_n(arrays.top_p, shape.num_logits, 1.0f);
+  std::fill_n(arrays.min_p, shape.num_logits, 0.0f);
+  fill_sampling(batch, arrays);
+  const int64_t num_decode_seqs = fill_decode_items(host, shape, arrays);
+
+  on_device_ = inputs_.upload(*gpu_);
+  ForwardBatch forward = to_forward_batch(on_device_, shape);
+  const bool is_padded = shape.num_seqs > host.num_seqs;
+  forward.num_decode_seqs = is_padded ? shape.num_seqs : num_decode_seqs;
+  forward.max_query_len = host.max_query_len;
+  forward.max_context_len = host.max_context_len;
+  forward.attention_scratch = attention_scratch_.data();
+  return forward;
+}
+
+Tensor GpuRunner::run_model(ForwardBatch& forward) {
+  const ops::CudaResolveTokens resolve = {
+      .token_ids = on_device_.token_ids,
+      .sources = on_device_.token_sources,
+      .sampled = reinterpret_cast<const int32_t*>(sampled_ids_.data()),
+      .num_tokens = forward.num_tokens};
+  library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
+  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
+  return model_->forward(context, std::nullopt).hidden;
+}
+
+void GpuRunner::sample(const Tensor& logits, int64_t rows) {
+  const ops::CudaSample args = {.logits = logits.data<float>(),
+                                .stride = logits.row_stride(),
+                                .rows = rows,
+                                .vocab = logits.dim(1),
+                                .temperature = on_device_.temperature,
+                                .top_k = on_device_.top_k,
+                                .top_p = on_device_.top_p,
+                                .min_p = on_device_.min_p,
+                                .noise_keys = on_device_.noise_keys,
+                                .out = reinterpret_cast<int32_t*>(sampled_ids_.data()),
+                                .scratch = sample_scratch_.data()};
+  library_.kernels().sample(gpu_->cuda(), args);
+}
+
+Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward) {
+  // What a graph replays must not depend on this step's contexts.
+  forward.max_context_len = shape.table_width * options_.block_size;
+  const auto run = [&] {
+    ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
+    const Tensor logits = model_->compute_logits(context, run_model(forward));
+    sample(logits, shape.num_logits);
+    return logits;
+  };
+  const auto [found, is_new] =
+      captured_.try_emplace({shape.num_seqs, shape.table_width}, Captured());
+  Captured& captured = found->second;
+  // What kernels and libraries set up at their first use cannot be captured.
+  if (is_new) return run();
+  if (captured.graph == nullptr) {
+    gpu_->begin_capture();
+    captured.logits = run();
+    captured.graph = gpu_->end_capture();
+  }
+  gpu_->launch(*captured.graph);
+  return captured.logits;
+}
+
+std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
+  settle(1);
+  table_.apply(batch);
+  auto step = std::make_shared<Launched>();
+  step->output.step = batch.step;
+  if (batch.sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
+
+  const ForwardBatch host = builder_.build(batch, table_);
+  step->output.sequences.resize(batch.sequences.size());
+  bool wants_host = false;
+  bool wants_prompt_logprobs = false;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const ScheduledSequence& scheduled = batch.sequences[i];
+    const SequenceState& state = table_.at(scheduled.id);
+    step->output.sequences[i].id = scheduled.id;
+    wants_prompt_logprobs |= state.params->prompt_logprobs.has_value();
+    if (!scheduled.samples) continue;
+    wants_host |= needs_host_sampling(state);
+    step->sampled.push_back({scheduled.id, state.token_ids.size(), i});
+  }
+  const auto num_logits = static_cast<int64_t>(step->sampled.size());
+
+  const Arena::Scope scope(arena_);
+  std::optional<StepShape> shape = captured_shape(batch, host);
+  if (wants_prompt_logprobs) shape.reset();
+  Tensor logits;
+  if (shape) {
+    ForwardBatch forward = upload(batch, host, *shape);
+    logits = run_captured(*shape, forward);
+  } else {
+    shape = {host.num_tokens, host.num_seqs, host.block_tables.dim(1), num_logits,
+             sizes_.largest_step.num_decode_items};
+    ForwardBatch forward = upload(batch, host, *shape);
+    const Tensor hidden = run_model(forward);
+    if (wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, *step);
+    if (num_logits > 0) {
+      ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
+      logits = model_->compute_logits(context, hidden);
+      sample(logits, num_logits);
+    }
+  }
+  const size_t result_bytes = static_cast<size_t>(num_logits) * sizeof(int32_t);
+  std::byte* result = results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids);
+  next_result_ = (next_result_ + 1) % StepInputs::kRing;
+  step->ids = reinterpret_cast<const int32_t*>(result);
+  if (num_logits > 0) gpu_->copy_to_host(result, sampled_ids_.data(), result_bytes);
+  if (wants_host) {
+    sample_on_host(batch, logits, *step);
+    gpu_->copy_to_device(sampled_ids_.data(), result, result_bytes);
+  }
+  step->done = gpu_->record();
+
+  last_rows_.clear();
+  for (size_t row = 0; row < step->sampled.size(); ++row) {
+    last_rows_[step->sampled[row].id] = static_cast<int32_t>(row);
+    table_.append_token(step->sampled[row].id, kUnknownToken);
+  }
+  in_flight_.push_back(step);
+  return std::make_unique<Pending>(step);
+}
+
+void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
+  gpu_->synchronize();
+  settle(0);
+  std::vector<float> row(static_cast<size_t>(logits.dim(1)));
+  auto* ids = const_cast<int32_t*>(step.ids);
+  for (size_t i = 0; i < step.sampled.size(); ++i) {
+    const Launched::Sampled& sampled = step.sampled[i];
+    const SequenceState& state = table_.at(batch.sequences[sampled.sequence].id);
+    if (!needs_host_sampling(state)) continue;
+    const auto* from = logits.row<float>(static_cast<int64_t>(i));
+    memory_->download(row.data(), reinterpret_cast<const std::byte*>(from),
+                      row.size() * sizeof(float));
+    const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
+    const SequenceState* const states[] = {&state};
+    const ops::SampledToken token = sample_next_tokens(host_stream_, host_row, states).front();
+    ids[i] = token.token_id;
+    step.output.sequences[sampled.sequence].logprobs = to_token_logprobs(token.logprobs);
+  }
+}
+
+void GpuRunner::compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
+                                        const ForwardBatch& forward, const Tensor& hidden,
+                                        Launched& step) {
+  const int64_t vocab_size = options_.model.config.vocab_size;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const ScheduledSequence& scheduled = batch.sequences[i];
+    const SequenceState& state = table_.at(scheduled.id);
+    if (!state.params->prompt_logprobs) continue;
+    // The row of position p predicts token p + 1, which has to be one of the prompt.
+    const int64_t first = scheduled.num_computed_tokens;
+    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens - 1);
+    const int64_t first_row = host.query_start.data<int32_t>()[i] - first;
+    for (int64_t begin = first; begin < last;) {
+      const int64_t end = std::min(last, begin + sizes_.largest_step.num_logits);
+      const auto num_rows = static_cast<size_t>(end - begin);
+      const Arena::Scope scope(arena_);
+      ForwardBatch part = forward;
+      std::vector<int32_t> rows(num_rows);
+      std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first_row + begin));
+      gpu_->synchronize();
+      memory_->upload(sampled_ids_.data(), num_rows * sizeof(int32_t), [&](std::byte* to) {
+        std::memcpy(to, rows.data(), num_rows * sizeof(int32_t));
+      });
+      memory_->finish_uploads();
+      part.logits_rows = Tensor(sampled_ids_.data(), DType::kInt32, {end - begin});
+      ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
+      const Tensor logits = model_->compute_logits(context, hidden);
+      gpu_->synchronize();
+      std::vector<float> values(num_rows * static_cast<size_t>(vocab_size));
+      for (size_t row = 0; row < num_rows; ++row) {
+        memory_->download(
+            values.data() + row * static_cast<size_t>(vocab_size),
+            reinterpret_cast<const std::byte*>(logits.row<float>(static_cast<int64_t>(row))),
+            static_cast<size_t>(vocab_size) * sizeof(float));
+      }
+      const auto targets =
+          std::span(state.token_ids).subspan(static_cast<size_t>(begin + 1), num_rows);
+      std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
+      ops::token_logprobs(host_stream_,
+                          Tensor(values.data(), DType::kFloat32, {end - begin, vocab_size}),
+                          targets, *state.params->prompt_logprobs, found);
+      for (const auto& position : found) {
+        step.output.sequences[i].prompt_logprobs.push_back(to_token_logprobs(position));
+      }
+      begin = end;
+    }
+  }
+}
+
+}  // namespace quire

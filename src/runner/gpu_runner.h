@@ -1,0 +1,101 @@
+#pragma once
+// One rank on a GPU.
+//
+// launch() queues a step's work and returns while the GPU works on it, so the next step is built
+// and uploaded meanwhile. Sampled tokens stay on the GPU as the next step's input; the host learns
+// them from a copy. Steps in which every sequence has one token are captured as CUDA graphs, one
+// for each of a ladder of sizes, the second time that a size is met. Thread safety: as RankRunner
+// says.
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/device_library.h"
+#include "core/stream.h"
+#include "dist/communicator.h"
+#include "models/registry.h"
+#include "runner/batch_builder.h"
+#include "runner/gpu_sizes.h"
+#include "runner/kv_cache.h"
+#include "runner/rank_runner.h"
+#include "runner/sequence_table.h"
+#include "runner/step_inputs.h"
+
+namespace quire {
+
+struct GpuRank {
+  DeviceLibrary* library = nullptr;
+  int index = 0;            // of the GPU
+  size_t memory_bytes = 0;  // to reserve: the plan's
+};
+
+class GpuRunner final : public RankRunner {
+ public:
+  // `comm` and `pool` outlive the runner, and so does the library.
+  GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communicator& comm, ThreadPool& pool);
+  ~GpuRunner() override;
+
+  void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) override;
+  std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) override;
+
+ private:
+  // A step whose results are on their way.
+  struct Launched;
+  class Pending;
+  // What one size of step was captured as; not yet, where there is no graph.
+  struct Captured {
+    std::unique_ptr<DeviceGraph> graph;
+    Tensor logits;
+  };
+
+  // Learns the tokens of all but the last `keep` steps.
+  void settle(size_t keep);
+  // The shape of a captured step for this batch; nothing where it runs as it is.
+  std::optional<StepShape> captured_shape(const ScheduledBatch& batch,
+                                          const ForwardBatch& host) const;
+  // Copies the host's arrays to pinned memory, padded to `shape`, and queues their upload.
+  ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host,
+                      const StepShape& shape);
+  void fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const;
+  // Chunks of the leading sequences of one token, as many as there is room for.
+  int64_t fill_decode_items(const ForwardBatch& host, const StepShape& shape,
+                            const StepArrays& arrays) const;
+  Tensor run_model(ForwardBatch& forward);
+  Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
+  void sample(const Tensor& logits, int64_t rows);
+  // Samples rows that take more than the GPU knows, over what sample() chose.
+  void sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
+  void compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
+                               const ForwardBatch& forward, const Tensor& hidden, Launched& step);
+
+  RunnerOptions options_;
+  Communicator& comm_;
+  ThreadPool& pool_;
+  DeviceLibrary& library_;
+  GpuSizes sizes_;
+  std::unique_ptr<DeviceStream> gpu_;
+  std::unique_ptr<DeviceMemory> memory_;
+  Device device_;
+  Stream stream_;
+  Stream host_stream_;
+  std::unique_ptr<Model> model_;
+  KvCache kv_cache_;
+  Arena arena_;
+  StepInputs inputs_;
+  StepArrays on_device_ = {};  // of the step that is being launched
+  Buffer attention_scratch_;
+  Buffer sample_scratch_;
+  Buffer sampled_ids_;                     // of the last step, in the order of its rows of logits
+  std::unique_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids
+  size_t next_result_ = 0;
+  std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
+  std::deque<std::shared_ptr<Launched>> in_flight_;
+  std::map<std::pair<int64_t, int64_t>, Captured> captured_;  // by rows and table width
+  SequenceTable table_;
+  BatchBuilder builder_;
+};
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#include "runner/gpu_sizes.h"
+
+#include <algorithm>
+
+#include "models/registry.h"
+#include "ops/decoder_step.h"
+
+namespace quire {
+namespace {
+
+// Chunks of contexts that one step reads with the decode kernel, at most; a step with more reads
+// the last of its sequences as prompts are read. Four million tokens.
+constexpr int64_t kMaxDecodeItems = 16384;
+
+// Every piece of memory is rounded up to 256 bytes; a model of 100 layers has some 1,000.
+constexpr int64_t kRounding = 1 << 20;
+
+}  // namespace
+
+int64_t GpuSizes::total() const {
+  return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + kRounding;
+}
+
+GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options) {
+  const ModelConfig& config = options.model.config;
+  const KvCacheShape cache = model_kv_cache_shape(options.model);
+  const int64_t max_model_len = options.model.max_model_len;
+  const int64_t chunks = (max_model_len + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
+  const int num_heads = static_cast<int>(config.num_attention_heads / options.model.size);
+  GpuSizes sizes;
+  StepShape& step = sizes.largest_step;
+  step.num_tokens = options.max_tokens;
+  step.num_seqs = options.max_num_seqs;
+  // Tables of captured steps are rounded up to a power of two.
+  step.table_width = 2 * ((max_model_len + options.block_size - 1) / options.block_size);
+  step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
+  step.num_decode_items = std::min(kMaxDecodeItems, options.max_num_seqs * chunks);
+  sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
+      step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
+  sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
+  sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
+  sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
+  sizes.sampled_ids = step.num_logits * static_cast<int64_t>(sizeof(int32_t));
+  return sizes;
+}
+
+}  // namespace quire
