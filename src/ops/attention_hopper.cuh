@@ -1,7 +1,7 @@
 #pragma once
-// The pieces of the Hopper prefill attention kernel (attention_hopper_cuda.cu): what a tile is and
-// in which order tiles are taken, the online softmax on a warpgroup's accumulators, and the store
-// of a tile's result.
+// The pieces of the Hopper prefill attention kernel (attention_hopper_kernel.cuh): what a tile is
+// and in which order tiles are taken, the online softmax on a warpgroup's accumulators, and the
+// store of a tile's result.
 //
 // A warpgroup's accumulator of m64nNk16 is laid out as follows: warp w has rows [16 w, 16 w + 16).
 // In it, lane l holds rows l / 4 ("half" 0) and l / 4 + 8 (half 1), and of every 8 columns those at
@@ -132,23 +132,22 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return bits;
 }
 
-// Scores of keys [first_key, first_key + kKeys) that the rows at `position` and position + 8 do not
-// see become -inf.
-template <int kKeys>
+// Makes the scores of keys [first_key, first_key + kKeys) that come after the row's own position,
+// or with kFirst `window` or more before it, -inf; this lane's rows are at `position` and position
+// + 8.
+template <int kKeys, bool kFirst>
 __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int first_key, int position,
-                                            int sliding_window) {
+                                            int window) {
   const int first_column = first_key + static_cast<int>(threadIdx.x) % 4 * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int last = position + 8 * half - first_column;
-    const int before = last - sliding_window;
+    const int bound = position + 8 * half - first_column - (kFirst ? window : 0);
 #pragma unroll
     for (int j = 0; j < kKeys / 8; ++j) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int column = 8 * j + e;
-        float& score = scores[4 * j + 2 * half + e];
-        if (column > last || column <= before) score = -INFINITY;
+        if (kFirst ? column <= bound : column > bound) scores[4 * j + 2 * half + e] = -INFINITY;
       }
     }
   }

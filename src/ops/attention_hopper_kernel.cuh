@@ -2,15 +2,16 @@
 // Prefill attention for Hopper: one warpgroup copies tiles of queries, keys and values to shared
 // memory while the others multiply, after FlashAttention-3 (Shah et al., 2024).
 //
-// A block takes tiles of kGroups * 64 queries of one head until there are none. Warp 0 of the
-// copying warpgroup takes the next tile, copies its queries and then the keys, warp 1 the values;
-// the cache is a tensor of rows (block, head, token) to the copy engine, and a page of it is some
-// boxes. Each computing warpgroup has 64 queries. It issues the scores of the next block of keys,
-// then the sum over the values of this one, and works on the next one's softmax while the latter
-// runs; the warpgroups take turns at issuing, so that one's softmax runs during another's products.
+// A block takes tiles of kGroups * 64 queries of one head until there are none. In the copying
+// warpgroup, warp 0 takes the tiles and copies their keys, warp 1 their values, warp 2 their
+// queries, each as far ahead as there is room; the cache is a tensor of rows (block, head, token)
+// to the copy engine, and a page of it is some boxes. Each computing warpgroup has 64 queries. It
+// issues the scores of the next block of keys, then the sum over the values of this one, and works
+// on the next one's softmax while the latter runs; the warpgroups take turns at issuing, so that
+// one's softmax runs during another's products.
 //
-// Shared memory per block: queries, two stages of keys and two of values. Values past the context's
-// end are zeroed there, so that what the cache holds beyond it, NaN even, does not matter.
+// Values past the context's end are zeroed in shared memory, so that what the cache holds beyond
+// it, NaN even, does not matter.
 #include <cuda.h>
 
 #include <cstdint>
@@ -20,7 +21,7 @@
 
 namespace quire::ops::cuda::hopper {
 
-inline constexpr int kStages = 2;
+inline constexpr int kStages = 2;  // of keys, of values, of tiles' descriptions
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kGroupQueries = 64;
 // Named barrier kFirstTurn + g: warpgroup g may issue its products.
@@ -40,7 +41,9 @@ struct Shape {
   static constexpr int kKeyChunkBytes = kKeys * kSwizzleRowBytes;
   static constexpr int kQueryBytes = kGroups * kChunks * kQueryChunkBytes;
   static constexpr int kStageBytes = kChunks * kKeyChunkBytes;
-  static constexpr int kTileBytes = kQueryBytes + 2 * kStages * kStageBytes;
+  // The next tile's queries come early where there is room for them.
+  static constexpr int kQueryStages = kDim > 128 ? 1 : 2;
+  static constexpr int kTileBytes = kQueryStages * kQueryBytes + 2 * kStages * kStageBytes;
   // Sum to no more than 65,536 registers for the block.
   static constexpr int kCopyRegisters = 40;
   static constexpr int kComputeRegisters = kGroups == 2 ? 232 : 152;
@@ -52,24 +55,28 @@ struct Maps {
   CUtensorMap values;
 };
 
-// What follows the tiles in shared memory.
+// What follows the tiles in shared memory. The barriers of a stage: full once it may be read, empty
+// once it may be written.
 struct Control {
-  uint64_t q_full;
-  uint64_t q_empty;
+  uint64_t tiles_full[kStages];
+  uint64_t tiles_empty[kStages];
+  uint64_t queries_full[kStages];
+  uint64_t queries_empty[kStages];
   uint64_t keys_full[kStages];
   uint64_t keys_empty[kStages];
   uint64_t values_full[kStages];
   uint64_t values_empty[kStages];
   uint64_t tail_full;  // a last stage of values, before its rows past the context are zeroed
-  AttentionTile tile;
+  AttentionTile tiles[kStages];
 };
 
-// The place in a ring of stages.
+// The place in a ring of stages: waits of its reader are for `phase`, of its writer for the other.
+template <int kCount>
 struct Ring {
   int stage = 0;
   uint32_t phase = 0;
   __device__ void advance() {
-    if (++stage == kStages) {
+    if (++stage == kCount) {
       stage = 0;
       phase ^= 1;
     }
@@ -80,17 +87,47 @@ struct Ring {
 
 template <typename S>
 __device__ void init_barriers(Control& control) {
-  constexpr int kWarps = S::kGroups * 4;
-  init_barrier(shared_address(&control.q_full), 1);
-  init_barrier(shared_address(&control.q_empty), kWarps + 1);  // and the warp of the values
+  constexpr int kWarps = S::kGroups * 4;  // that compute
+  const auto init = [](uint64_t& barrier, int arrivals) {
+    init_barrier(shared_address(&barrier), arrivals);
+  };
   for (int i = 0; i < kStages; ++i) {
-    init_barrier(shared_address(&control.keys_full[i]), 1);
-    init_barrier(shared_address(&control.keys_empty[i]), kWarps);
-    init_barrier(shared_address(&control.values_full[i]), 1);
-    init_barrier(shared_address(&control.values_empty[i]), kWarps);
+    init(control.tiles_full[i], 1);
+    init(control.tiles_empty[i], kWarps + 2);  // and the warps of the values and queries
+    init(control.queries_full[i], 1);
+    init(control.queries_empty[i], kWarps);
+    init(control.keys_full[i], 1);
+    init(control.keys_empty[i], kWarps);
+    init(control.values_full[i], 1);
+    init(control.values_empty[i], kWarps);
   }
-  init_barrier(shared_address(&control.tail_full), 1);
+  init(control.tail_full, 1);
   fence_barrier_init();
+}
+
+__device__ __forceinline__ bool is_first_lane() {
+  return threadIdx.x % 32 == 0;
+}
+
+// Warp 0 announces a tile.
+__device__ __forceinline__ void send_tile(Control& control, Ring<kStages>& ring,
+                                          const AttentionTile& tile) {
+  wait(shared_address(&control.tiles_empty[ring.stage]), ring.phase ^ 1);
+  if (is_first_lane()) {
+    control.tiles[ring.stage] = tile;
+    arrive(shared_address(&control.tiles_full[ring.stage]));
+  }
+  ring.advance();
+}
+
+// Every other warp receives it.
+__device__ __forceinline__ AttentionTile receive_tile(Control& control, Ring<kStages>& ring) {
+  wait(shared_address(&control.tiles_full[ring.stage]), ring.phase);
+  const AttentionTile tile = control.tiles[ring.stage];
+  __syncwarp();
+  if (is_first_lane()) arrive(shared_address(&control.tiles_empty[ring.stage]));
+  ring.advance();
+  return tile;
 }
 
 // The boxes of a stage of keys or values, one a lane.
@@ -140,34 +177,21 @@ class StageCopy {
   int last_token_ = 0;
 };
 
-// Warp 0: takes tiles, copies their queries and keys.
+// Warp 0: takes tiles, copies their keys.
 template <typename S>
-__device__ void copy_queries_and_keys(const AttentionSizes& sizes, const Maps& maps,
-                                      Control& control, uint32_t queries, uint32_t keys) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const uint32_t q_full = shared_address(&control.q_full);
-  const uint32_t q_empty = shared_address(&control.q_empty);
+__device__ void copy_keys(const AttentionSizes& sizes, const Maps& maps, Control& control,
+                          uint32_t keys) {
   TileOrder<S::kQueries, S::kKeys> order(sizes);
   StageCopy<S> copy(sizes, maps.keys);
-  Ring ring;
+  Ring<kStages> tile_ring;
+  Ring<kStages> ring;
   int number = static_cast<int>(blockIdx.x);
-  for (uint32_t parity = 1;; parity ^= 1) {
+  for (;;) {
     const AttentionTile tile = order.find(number);
-    wait(q_empty, parity);
-    if (lane == 0) {
-      control.tile = tile;
-      arrive_expecting(q_full, tile.rows > 0 ? S::kQueryBytes : 0);
-    }
+    send_tile(control, tile_ring, tile);
     if (tile.rows == 0) break;
-    __syncwarp();
-    if (lane < S::kGroups * S::kChunks) {
-      const int group = lane / S::kChunks;
-      const int chunk = lane % S::kChunks;
-      copy_box(maps.q, tile.head * S::kDim + chunk * kSwizzleColumns,
-               tile.q_row + group * kGroupQueries, queries + lane * S::kQueryChunkBytes, q_full);
-    }
     int taken = 0;
-    if (lane == 0) taken = atomicAdd(sizes.next_tile, 1);
+    if (is_first_lane()) taken = atomicAdd(sizes.next_tile, 1);
     copy.start_tile(tile);
     for (int block = tile.end_block - 1; block >= tile.first_block; --block, ring.advance()) {
       const int row = copy.row_of(block);
@@ -180,7 +204,29 @@ __device__ void copy_queries_and_keys(const AttentionSizes& sizes, const Maps& m
   release_next();
   // Every block that had a tile takes one number too many; the last of those ends the count.
   const int last = static_cast<int>(gridDim.x) + order.count() - 1;
-  if (lane == 0 && order.count() > 0 && number == last) *sizes.next_tile = 0;
+  if (is_first_lane() && order.count() > 0 && number == last) *sizes.next_tile = 0;
+}
+
+// Warp 2: copies the queries.
+template <typename S>
+__device__ void copy_queries(const Maps& maps, Control& control, uint32_t queries) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int group = lane / S::kChunks;
+  const int column = lane % S::kChunks * kSwizzleColumns;
+  Ring<kStages> tile_ring;
+  Ring<S::kQueryStages> ring;
+  for (;; ring.advance()) {
+    const AttentionTile tile = receive_tile(control, tile_ring);
+    if (tile.rows == 0) break;
+    const uint32_t full = shared_address(&control.queries_full[ring.stage]);
+    wait(shared_address(&control.queries_empty[ring.stage]), ring.phase ^ 1);
+    if (lane == 0) arrive_expecting(full, S::kQueryBytes);
+    __syncwarp();
+    if (group < S::kGroups) {
+      copy_box(maps.q, tile.head * S::kDim + column, tile.q_row + group * kGroupQueries,
+               queries + ring.stage * S::kQueryBytes + lane * S::kQueryChunkBytes, full);
+    }
+  }
 }
 
 // Zeroes the rows of a stage of values from `first` on.
@@ -201,16 +247,13 @@ __device__ void zero_rows(uint32_t stage, int first) {
 template <typename S>
 __device__ void copy_values(const AttentionSizes& sizes, const Maps& maps, Control& control,
                             uint32_t values) {
-  const int lane = static_cast<int>(threadIdx.x) % 32;
   const uint32_t tail_full = shared_address(&control.tail_full);
   StageCopy<S> copy(sizes, maps.values);
-  Ring ring;
+  Ring<kStages> tile_ring;
+  Ring<kStages> ring;
   uint32_t tail_parity = 0;
-  for (uint32_t parity = 0;; parity ^= 1) {
-    wait(shared_address(&control.q_full), parity);
-    const AttentionTile tile = control.tile;
-    __syncwarp();
-    if (lane == 0) arrive(shared_address(&control.q_empty));
+  for (;;) {
+    const AttentionTile tile = receive_tile(control, tile_ring);
     if (tile.rows == 0) break;
     copy.start_tile(tile);
     for (int block = tile.end_block - 1; block >= tile.first_block; --block, ring.advance()) {
@@ -229,7 +272,7 @@ __device__ void copy_values(const AttentionSizes& sizes, const Maps& maps, Contr
       zero_rows<S>(stage, rows);
       fence_async_proxy();
       __syncwarp();
-      if (lane == 0) arrive(full);
+      if (is_first_lane()) arrive(full);
     }
   }
 }
@@ -280,9 +323,8 @@ class Computer {
   __device__ __forceinline__ void run() {
     // The first warpgroup's first turn.
     if (group_ == S::kGroups - 1) end_turn();
-    for (uint32_t parity = 0;; parity ^= 1) {
-      wait(shared_address(&control_.q_full), parity);
-      const AttentionTile tile = control_.tile;
+    for (;;) {
+      const AttentionTile tile = receive_tile(control_, tile_ring_);
       if (tile.rows == 0) break;
       compute(tile);
     }
@@ -299,10 +341,12 @@ class Computer {
 #pragma unroll
     for (float& value : out) value = 0.0f;
 
+    const uint64_t queries = queries_ + query_ring_.stage * (S::kQueryBytes >> 4);
     int block = tile.end_block - 1;
+    wait(shared_address(&control_.queries_full[query_ring_.stage]), query_ring_.phase);
     wait(shared_address(&control_.keys_full[key_ring_.stage]), key_ring_.phase);
     begin_turn();
-    issue_scores<S>(scores, queries_, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
+    issue_scores<S>(scores, queries, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
     end_turn();
     products_wait<0>();
     pin(scores);
@@ -314,7 +358,7 @@ class Computer {
     while (--block >= tile.first_block) {
       wait(shared_address(&control_.keys_full[key_ring_.stage]), key_ring_.phase);
       begin_turn();
-      issue_scores<S>(scores, queries_, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
+      issue_scores<S>(scores, queries, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
       wait(shared_address(&control_.values_full[value_ring_.stage]), value_ring_.phase);
       issue_sums<S>(out, weights, values_ + value_ring_.stage * (S::kStageBytes >> 4));
       end_turn();
@@ -330,7 +374,7 @@ class Computer {
       scale(out, correction);
       to_weights(scores, weights);
     }
-    if (is_first_lane()) arrive(shared_address(&control_.q_empty));
+    release(control_.queries_empty, query_ring_);
 
     wait(shared_address(&control_.values_full[value_ring_.stage]), value_ring_.phase);
     issue_sums<S>(out, weights, values_ + value_ring_.stage * (S::kStageBytes >> 4));
@@ -347,27 +391,25 @@ class Computer {
     named_arrive(kFirstTurn + (group_ + 1) % S::kGroups, 2 * kGroupThreads);
   }
 
-  __device__ __forceinline__ bool is_first_lane() const {
-    return threadIdx.x % 32 == 0;
-  }
-
-  __device__ __forceinline__ void release(uint64_t (&empty)[kStages], Ring& ring) const {
+  template <int kCount>
+  __device__ __forceinline__ void release(uint64_t (&empty)[kStages], Ring<kCount>& ring) const {
     if (is_first_lane()) arrive(shared_address(&empty[ring.stage]));
     ring.advance();
   }
 
-  // Masks a block that some of this warpgroup's queries do not see all of.
+  // Masks what some of this warpgroup's queries do not see of a block.
   __device__ __forceinline__ void mask(const AttentionTile& tile, int block,
                                        float (&scores)[S::kKeys / 2]) const {
     const int first = tile.first_position + group_ * kGroupQueries;
     const int first_key = block * S::kKeys;
-    if (first_key + S::kKeys - 1 <= first &&
-        first_key > first + kGroupQueries - 1 - sizes_.sliding_window) {
-      return;
-    }
     const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
-    mask_scores<S::kKeys>(scores, first_key, first + thread / 32 * 16 + thread % 32 / 4,
-                          sizes_.sliding_window);
+    const int position = first + thread / 32 * 16 + thread % 32 / 4;
+    if (first_key + S::kKeys - 1 > first) {
+      mask_scores<S::kKeys, false>(scores, first_key, position, 0);
+    }
+    if (first_key <= first + kGroupQueries - 1 - sizes_.sliding_window) {
+      mask_scores<S::kKeys, true>(scores, first_key, position, sizes_.sliding_window);
+    }
   }
 
   __device__ __forceinline__ static void to_weights(const float (&scores)[S::kKeys / 2],
@@ -399,8 +441,10 @@ class Computer {
   uint64_t queries_;
   uint64_t keys_;
   uint64_t values_;
-  Ring key_ring_;
-  Ring value_ring_;
+  Ring<kStages> tile_ring_;
+  Ring<S::kQueryStages> query_ring_;
+  Ring<kStages> key_ring_;
+  Ring<kStages> value_ring_;
 };
 
 #endif  // __CUDA_ARCH_FEAT_SM90_ALL
@@ -412,7 +456,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
   extern __shared__ char shared[];
   const uint32_t queries = (shared_address(shared) + 1023) / 1024 * 1024;
-  const uint32_t keys = queries + S::kQueryBytes;
+  const uint32_t keys = queries + S::kQueryStages * S::kQueryBytes;
   const uint32_t values = keys + kStages * S::kStageBytes;
   Control& control =
       *reinterpret_cast<Control*>(shared + (queries - shared_address(shared)) + S::kTileBytes);
@@ -426,10 +470,13 @@ __global__ void __launch_bounds__(S::kThreads, 1)
   if (threadIdx.x < kGroupThreads) {
     shrink_registers<S::kCopyRegisters>();
     wait_for_previous();
-    if (threadIdx.x < 32) {
-      copy_queries_and_keys<S>(sizes, maps, control, queries, keys);
-    } else if (threadIdx.x < 64) {
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    if (warp == 0) {
+      copy_keys<S>(sizes, maps, control, keys);
+    } else if (warp == 1) {
       copy_values<S>(sizes, maps, control, values);
+    } else if (warp == 2) {
+      copy_queries<S>(maps, control, queries);
     }
   } else {
     grow_registers<S::kComputeRegisters>();
