@@ -122,7 +122,7 @@ void time_pinning() {
   });
   report("cudaHostRegister of it", kBytes,
          [&] { check_cuda(cudaHostRegister(aligned, kBytes, 0), "pinning"); });
-  cudaHostUnregister(aligned);
+  report("cudaHostUnregister of it", kBytes, [&] { cudaHostUnregister(aligned); });
   munmap(huge, kBytes + (2 << 20));
 }
 
@@ -173,14 +173,26 @@ void time_uploader(const File& file, void* device) {
   auto* to = static_cast<std::byte*>(device);
   for (const int threads : {4, 8, 16}) {
     const std::byte* mapped = file.map();
+    const auto upload_mapped = [&](Uploader& uploader, size_t piece) {
+      uploader.upload(to + piece * kPieceBytes, kPieceBytes, [&](std::byte* from) {
+        std::memcpy(from, mapped + piece * kPieceBytes, kPieceBytes);
+      });
+    };
+    {
+      Uploader uploader(0);
+      report("Uploader, 32 pieces of 1 MiB", 32 * kPieceBytes, [&] {
+        for (size_t piece = 0; piece < 32; ++piece) upload_mapped(uploader, piece);
+        uploader.finish();
+      });
+    }
     report(fmt::format("Uploader from the mapped file, {} threads", threads), kFileBytes, [&] {
       Uploader uploader(0);
-      for_pieces(threads, [&](size_t piece, int) {
-        uploader.upload(to + piece * kPieceBytes, kPieceBytes, [&](std::byte* from) {
-          std::memcpy(from, mapped + piece * kPieceBytes, kPieceBytes);
-        });
-      });
+      for_pieces(threads, [&](size_t piece, int) { upload_mapped(uploader, piece); });
+      const auto start = std::chrono::steady_clock::now();
       uploader.finish();
+      fmt::print(
+          "finish() took {:.2f} ms of\n",
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() * 1e3);
     });
     File::unmap(mapped);
     report(fmt::format("Uploader with pread, {} threads", threads), kFileBytes, [&] {

@@ -13,7 +13,7 @@ constexpr size_t kPieceAlignment = 256;
 
 }  // namespace
 
-CudaMemory::CudaMemory(int index, size_t bytes) : index_(index), size_(bytes) {
+CudaMemory::CudaMemory(int index, size_t bytes) : index_(index), size_(bytes), uploader_(index) {
   check_cuda(cudaSetDevice(index), "selecting the device");
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
@@ -47,13 +47,12 @@ std::byte* CudaMemory::take(size_t bytes) {
 
 void CudaMemory::upload(std::byte* to, size_t bytes,
                         const std::function<void(std::byte* from)>& fill) {
-  std::vector<std::byte> staging(bytes);
-  fill(staging.data());
-  check_cuda(cudaSetDevice(index_), "selecting the device");
-  check_cuda(cudaMemcpy(to, staging.data(), bytes, cudaMemcpyHostToDevice), "copying weights");
+  uploader_.upload(to, bytes, fill);
 }
 
-void CudaMemory::finish_uploads() {}
+void CudaMemory::finish_uploads() {
+  uploader_.finish();
+}
 
 void CudaMemory::download(void* to, const std::byte* from, size_t bytes) {
   check_cuda(cudaSetDevice(index_), "selecting the device");

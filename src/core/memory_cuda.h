@@ -2,10 +2,11 @@
 // A rank's memory on a GPU: one allocation, handed out piece by piece.
 //
 // Thread safety: as DeviceMemory says.
-#include <mutex>
-#include <vector>
+#include <cstddef>
+#include <functional>
 
 #include "core/device.h"
+#include "core/uploader_cuda.h"
 
 namespace quire {
 
@@ -27,6 +28,7 @@ class CudaMemory final : public DeviceMemory {
   std::byte* data_ = nullptr;
   size_t size_;
   size_t taken_ = 0;
+  Uploader uploader_;
 };
 
 }  // namespace quire

@@ -1,43 +1,70 @@
 #include "core/uploader_cuda.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "core/check_cuda.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {
 
-// Enough for two slots a thread on a large machine: one that is written, one that is copied.
-constexpr size_t kMaxSlots = 48;
+// Reading a file from the page cache takes about 5 threads to be faster than PCIe; the rest is what
+// the copy engine has before it while they write.
+constexpr size_t kMaxSlots = 24;
+
+// Slots lie in huge pages of their own.
+constexpr size_t kMappingBytes = (kMaxSlots + 1) * Uploader::kSlotBytes;
+
+std::byte* first_slot(void* mapping) {
+  const auto address = reinterpret_cast<uintptr_t>(mapping);
+  const uintptr_t aligned =
+      (address + Uploader::kSlotBytes - 1) / Uploader::kSlotBytes * Uploader::kSlotBytes;
+  return static_cast<std::byte*>(mapping) + (aligned - address);
+}
 
 }  // namespace
 
-Uploader::Slot::Slot() {
-  void* pinned = nullptr;
-  check_cuda(cudaHostAlloc(&pinned, kSlotBytes, cudaHostAllocDefault), "pinning host memory");
-  memory = static_cast<std::byte*>(pinned);
-  const cudaError_t status = cudaEventCreateWithFlags(&copied, cudaEventDisableTiming);
-  if (status != cudaSuccess) cudaFreeHost(pinned);
-  check_cuda(status, "making an event");
+Uploader::Slot::Slot(std::byte* unpinned) : memory(unpinned) {
+  // Threads touch their pages side by side; registering them is done one after the other.
+  std::memset(memory, 0, kSlotBytes);
+  check_cuda(cudaEventCreateWithFlags(&copied, cudaEventDisableTiming), "making an event");
+  const cudaError_t status = cudaHostRegister(memory, kSlotBytes, cudaHostRegisterDefault);
+  if (status != cudaSuccess) cudaEventDestroy(copied);
+  check_cuda(status, "pinning host memory");
 }
 
 Uploader::Slot::~Slot() {
   // What fails here has failed before: the context is lost.
   cudaEventDestroy(copied);
-  cudaFreeHost(memory);
+  cudaHostUnregister(memory);
 }
 
 Uploader::Uploader(int device_index) : device_index_(device_index) {
   check_cuda(cudaSetDevice(device_index), "selecting the device");
   // Not a non-blocking stream: copies wait for the default stream.
   check_cuda(cudaStreamCreate(&stream_), "making a stream");
+  mapping_ =
+      mmap(nullptr, kMappingBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (mapping_ == MAP_FAILED) {
+    cudaStreamDestroy(stream_);
+    throw Error("The system refused memory to load weights through; close other programs.");
+  }
+  // Only advice: its failure makes loading slower.
+  (void)madvise(mapping_, kMappingBytes, MADV_HUGEPAGE);
+  for (size_t i = 0; i < kMaxSlots; ++i) {
+    unpinned_.push_back(first_slot(mapping_) + i * kSlotBytes);
+  }
 }
 
 Uploader::~Uploader() {
   cudaStreamSynchronize(stream_);
   slots_.clear();
   cudaStreamDestroy(stream_);
+  munmap(mapping_, kMappingBytes);
 }
 
 void Uploader::upload(std::byte* to, size_t bytes,
@@ -86,7 +113,7 @@ Uploader::Slot* Uploader::acquire() {
       free_.pop_back();
       return slot;
     }
-    const bool is_full = num_slots_ == kMaxSlots;
+    const bool is_full = unpinned_.empty();
     if (!copying_.empty() && (is_full || cudaEventQuery(copying_.front()->copied) == cudaSuccess)) {
       Slot* slot = copying_.front();
       copying_.pop_front();
@@ -95,14 +122,15 @@ Uploader::Slot* Uploader::acquire() {
     if (!is_full) break;
     released_.wait(lock);
   }
-  ++num_slots_;
+  std::byte* memory = unpinned_.back();
+  unpinned_.pop_back();
   lock.unlock();
   std::unique_ptr<Slot> slot;
   try {
-    slot = std::make_unique<Slot>();
+    slot = std::make_unique<Slot>(memory);
   } catch (...) {
     lock.lock();
-    --num_slots_;
+    unpinned_.push_back(memory);
     released_.notify_one();
     throw;
   }
@@ -128,8 +156,9 @@ void Uploader::finish() {
   const cudaError_t status = cudaStreamSynchronize(stream_);
   free_.clear();
   copying_.clear();
+  for (const auto& slot : slots_) unpinned_.push_back(slot->memory);
   slots_.clear();
-  num_slots_ = 0;
+  (void)madvise(mapping_, kMappingBytes, MADV_DONTNEED);
   if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
   check_cuda(status, "copying weights to the GPU");
 }

@@ -1,10 +1,10 @@
 #pragma once
 // Copies to a GPU through pinned memory: many threads write pieces, the copy engine moves them.
 //
-// Pageable memory would be copied twice, by one thread. Pinning costs about as much as writing, so
-// slots are pinned as threads find none free: while the first ones are pinned nothing else is lost,
-// and a small model pins little. Copies are ordered after what was queued on the device's default
-// stream before them.
+// Pageable memory would be copied twice, by one thread. Pinning takes time too (registering huge
+// pages less than cudaHostAlloc, by a factor of two), so slots are pinned as threads find none
+// free: while the first ones are pinned nothing else is lost, and a small model pins little. Copies
+// are ordered after what was queued on the device's default stream before them.
 //
 // Thread safety: upload() from any number of threads; finish() from one, when none is in upload().
 #include <cuda_runtime_api.h>
@@ -41,12 +41,12 @@ class Uploader {
 
  private:
   struct Slot {
-    Slot();
+    explicit Slot(std::byte* unpinned);
     ~Slot();
     Slot(const Slot&) = delete;
     Slot& operator=(const Slot&) = delete;
 
-    std::byte* memory = nullptr;
+    std::byte* memory;
     cudaEvent_t copied = nullptr;
   };
 
@@ -57,11 +57,12 @@ class Uploader {
 
   int device_index_;
   cudaStream_t stream_ = nullptr;
+  void* mapping_ = nullptr;
 
   std::mutex mutex_;
   std::condition_variable released_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  size_t num_slots_ = 0;  // slots_.size(), and those that are just being made
+  std::vector<std::byte*> unpinned_;  // memory for slots that are still to be made
   std::vector<Slot*> free_;
   std::deque<Slot*> copying_;  // oldest first
   std::exception_ptr error_;   // the first
