@@ -1,6 +1,7 @@
 # The CUDA backend: libquire_cuda.so, which the binary loads at run time where there is a GPU, from
 #   src/*/*_cuda.cu, src/*/*_cuda.cc     the library
-#   src/*/*_cuda_test.cc                 cuda_test, which skips itself where there is no GPU
+#   src/*/*_cuda_test.cc                 cuda_test, and engine_cuda_test from src/engine: labelled gpu,
+#                                        skipped where there is no GPU
 # Nothing else is compiled with, or linked to, anything of CUDA.
 
 set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a CUDA 13 compiler is found), ON or OFF")
@@ -57,11 +58,18 @@ function(quire_cuda_library)
   target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_dist quire_core quire_base CUDA::cudart_static
                         CUDA::cublasLt ${CMAKE_DL_LIBS})
   target_link_options(quire_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
+  # Beside the binary, which looks for it there.
+  set_target_properties(quire_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/src)
   install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)
 
-  file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)
-  if(tests AND QUIRE_BUILD_TESTS)
-    quire_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist CUDA::cudart_static
-               CUDA::cublasLt ${CMAKE_DL_LIBS})
+  if(QUIRE_BUILD_TESTS)
+    file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)
+    set(engine_tests ${tests})
+    list(FILTER engine_tests INCLUDE REGEX "/src/engine/")
+    list(FILTER tests EXCLUDE REGEX "/src/engine/")
+    quire_gpu_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist
+                   CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
+    quire_gpu_test(engine_cuda_test SOURCES ${engine_tests} DEPS quire_engine)
+    add_dependencies(engine_cuda_test quire_cuda)
   endif()
 endfunction()

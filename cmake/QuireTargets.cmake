@@ -69,16 +69,30 @@ function(quire_library folder)
 endfunction()
 
 # quire_test(<name> SOURCES ... DEPS ...): a GoogleTest binary, each of its tests known to ctest.
-# Tests find data through QUIRE_SOURCE_DIR.
+# Tests find data through QUIRE_SOURCE_DIR. They run on the CPU, on machines with a GPU too.
 function(quire_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  quire_test_binary(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 600 ENVIRONMENT QUIRE_CUDA_LIBRARY=)
+endfunction()
+
+# quire_gpu_test(<name> SOURCES ... DEPS ...): tests that skip themselves where there is no GPU.
+function(quire_gpu_test name)
+  cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
+  quire_test_binary(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS})
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
+                       PROPERTIES TIMEOUT 600 LABELS gpu)
+endfunction()
+
+function(quire_test_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} quire_options GTest::gtest GTest::gmock GTest::gtest_main)
   # Half of the time that a test takes to compile goes into optimising GoogleTest's templates, and most
   # tests run as long without; these loop for seconds in code of their own.
-  if(NOT name MATCHES "^(engine|golden|ops|runner|scheduler|tokenizer)_test$")
+  if(NOT name MATCHES "^(cuda|engine|golden|ops|runner|scheduler|tokenizer)_test$")
     target_compile_options(${name} PRIVATE -O0)
   endif()
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()

@@ -22,7 +22,6 @@ std::filesystem::path program_folder() {
 }
 
 std::vector<std::filesystem::path> candidates() {
-  if (const char* given = std::getenv("QUIRE_CUDA_LIBRARY")) return {given};
   const std::filesystem::path here = program_folder();
   return {here / kFile, here / "../src" / kFile, here / "../lib/quire" / kFile,
           here / "../lib/x86_64-linux-gnu/quire" / kFile};
@@ -31,9 +30,13 @@ std::vector<std::filesystem::path> candidates() {
 }  // namespace
 
 LoadedLibrary load_cuda_library() {
+  const char* given = std::getenv("QUIRE_CUDA_LIBRARY");
+  if (given != nullptr && *given == '\0') {
+    return {nullptr, "QUIRE_CUDA_LIBRARY is empty, which turns the CUDA backend off."};
+  }
   std::error_code ignored;
   std::filesystem::path file;
-  for (const auto& candidate : candidates()) {
+  for (const auto& candidate : given ? std::vector<std::filesystem::path>{given} : candidates()) {
     if (std::filesystem::exists(candidate, ignored)) {
       file = candidate;
       break;

@@ -94,8 +94,8 @@ struct LoadedLibrary {
   std::string explanation;
 };
 
-// Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says, beside the program, and where packages
-// put it. The library stays in memory until the process ends.
+// Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the
+// program and where packages put it. The library stays in memory until the process ends.
 LoadedLibrary load_cuda_library();
 
 }  // namespace quire

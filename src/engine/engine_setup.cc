@@ -195,6 +195,10 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
+  require(!on_gpu || setup.model.head_dim % 8 == 0,
+          fmt::format("config.json: head_dim is {}; on a GPU a multiple of 8 is expected. Use "
+                      "--device cpu.",
+                      setup.model.head_dim));
   if (on_gpu) request.model.device.type = DeviceType::kCuda;
   if (on_gpu) request.kernels = &gpus->kernels();
   request.model.max_model_len = choose_max_model_len(config, setup.model);

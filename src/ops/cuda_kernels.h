@@ -125,7 +125,9 @@ inline constexpr int kDecodeChunk = 256;
 
 // Causal grouped-query attention over the paged cache, which holds the step's own keys already.
 // Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), and are cut
-// into chunks; the others have any number of queries and are read in tiles.
+// into chunks; the others have any number of queries and are read in tiles. Of a decode sequence
+// the step writes nothing but the newest token's keys and values, so a kernel may read the rest
+// before qk_norm_rope_cache has ended.
 struct CudaPagedAttention {
   DType dtype;
   const void* q;  // [num_tokens, num_heads * head_dim], rows `q_stride` elements apart

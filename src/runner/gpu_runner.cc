@@ -118,7 +118,7 @@ std::optional<StepShape> GpuRunner::captured_shape(const ScheduledBatch& batch,
                                                    const ForwardBatch& host) const {
   const auto num_seqs = static_cast<int64_t>(batch.sequences.size());
   const auto decodes = [](const ScheduledSequence& s) { return s.samples && s.num_tokens == 1; };
-  if (options_.enforce_eager || num_seqs > kLadder.back() ||
+  if (options_.enforce_eager || num_seqs > kLadder.back() || !batch.added.empty() ||
       !std::all_of(batch.sequences.begin(), batch.sequences.end(), decodes)) {
     return std::nullopt;
   }
@@ -135,12 +135,19 @@ std::optional<StepShape> GpuRunner::captured_shape(const ScheduledBatch& batch,
   return shape;
 }
 
-int64_t GpuRunner::fill_decode_items(const ForwardBatch& host, const StepShape& shape,
-                                     const StepArrays& arrays) const {
+int64_t GpuRunner::fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
+                                     const StepShape& shape, const StepArrays& arrays) const {
   const int32_t* query_start = host.query_start.data<int32_t>();
+  // A sequence that is new may have found blocks in the prefix cache that this very step fills; the
+  // decode kernels read all but the newest token before the step has written its keys.
+  const auto is_new = [&batch](SequenceId id) {
+    return std::any_of(batch.added.begin(), batch.added.end(),
+                       [id](const NewSequence& added) { return added.id == id; });
+  };
   int64_t num_items = 0;
   int64_t seq = 0;
   for (; seq < host.num_seqs && query_start[seq + 1] - query_start[seq] == 1; ++seq) {
+    if (is_new(batch.sequences[static_cast<size_t>(seq)].id)) break;
     const int32_t context = host.context_lens.data<int32_t>()[seq];
     const int32_t chunks = (context + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
     if (num_items + chunks > shape.num_decode_items) break;
@@ -201,7 +208,7 @@ ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& 
   std::fill_n(arrays.top_p, shape.num_logits, 1.0f);
   std::fill_n(arrays.min_p, shape.num_logits, 0.0f);
   fill_sampling(batch, arrays);
-  const int64_t num_decode_seqs = fill_decode_items(host, shape, arrays);
+  const int64_t num_decode_seqs = fill_decode_items(batch, host, shape, arrays);
 
   on_device_ = inputs_.upload(*gpu_);
   ForwardBatch forward = to_forward_batch(on_device_, shape);

@@ -60,9 +60,10 @@ class GpuRunner final : public RankRunner {
   ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host,
                       const StepShape& shape);
   void fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const;
-  // Chunks of the leading sequences of one token, as many as there is room for.
-  int64_t fill_decode_items(const ForwardBatch& host, const StepShape& shape,
-                            const StepArrays& arrays) const;
+  // Chunks of the leading sequences of one token, as many as there is room for. Returns how many
+  // sequences these are.
+  int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
+                            const StepShape& shape, const StepArrays& arrays) const;
   Tensor run_model(ForwardBatch& forward);
   Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
   void sample(const Tensor& logits, int64_t rows);

@@ -22,6 +22,8 @@ int64_t count_parameters(const ModelOptions& options) {
   whole.rank = 0;
   whole.size = 1;
   whole.max_model_len = 2;  // a short rotary table
+  whole.device = {};
+  whole.dtype = DType::kFloat32;
   const std::unique_ptr<Model> model = create_model(whole);
   int64_t count = 0;
   for (const ParameterMap::Target& target : model->parameters().targets()) {

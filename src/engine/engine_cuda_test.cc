@@ -1,0 +1,228 @@
+// The whole engine on a GPU: the tokens of transformers and of the CPU in float32, under every way
+// to cut the work; in bfloat16 log-probabilities close to those of float32.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "core/device_library.h"
+#include "engine/test_models.h"
+#include "quire/llm.h"
+
+namespace quire {
+namespace {
+
+size_t num_gpus() {
+  const LoadedLibrary loaded = load_cuda_library();
+  return loaded.library ? loaded.library->devices().size() : 0;
+}
+
+#define QUIRE_SKIP_WITHOUT_GPUS(count) \
+  if (num_gpus() < (count)) GTEST_SKIP() << "there are fewer than " << (count) << " GPUs here"
+
+struct Way {
+  const char* name;
+  std::function<void(EngineConfig&)> change;
+  size_t num_gpus = 1;
+};
+
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all = {
+      {"graphs", [](EngineConfig&) {}},
+      {"eager", [](EngineConfig& config) { config.enforce_eager = true; }},
+      {"chunks", [](EngineConfig& config) { config.max_num_batched_tokens = 5; }},
+      {"preemption",
+       [](EngineConfig& config) {
+         config.num_gpu_blocks_override = (*config.max_model_len + 15) / 16 + 1;
+       }},
+      {"synchronous", [](EngineConfig& config) { config.async_scheduling = false; }},
+      {"no_prefix_cache", [](EngineConfig& config) { config.enable_prefix_caching = false; }},
+      {"two_gpus", [](EngineConfig& config) { config.tensor_parallel_size = 2; }, 2},
+      {"four_gpus", [](EngineConfig& config) { config.tensor_parallel_size = 4; }, 4},
+  };
+  return all;
+}
+
+class EngineGoldenCuda : public testing::TestWithParam<std::tuple<std::string, size_t>> {
+ protected:
+  static const Way& way() { return ways()[std::get<1>(GetParam())]; }
+  static const std::string& name() { return std::get<0>(GetParam()); }
+};
+
+bool splits_over(const std::string& name, size_t ranks) {
+  std::ifstream file(engine_test::golden_models() / name / "config.json");
+  const auto config = nlohmann::json::parse(file);
+  const auto size = static_cast<int>(ranks);
+  const int kv_heads =
+      config.value("num_key_value_heads", config["num_attention_heads"].get<int>());
+  return config["num_attention_heads"].get<int>() % size == 0 &&
+         config["intermediate_size"].get<int>() % size == 0 &&
+         (kv_heads % size == 0 || size % kv_heads == 0);
+}
+
+TEST_P(EngineGoldenCuda, GivesTheTokensOfTransformersInFloat32) {
+  QUIRE_SKIP_WITHOUT_GPUS(way().num_gpus);
+  if (!splits_over(name(), way().num_gpus)) GTEST_SKIP() << "this model cannot be split so";
+  const nlohmann::json golden = engine_test::load_golden(name());
+  EngineConfig config;
+  config.model = (engine_test::golden_models() / name()).string();
+  config.max_model_len = golden["max_model_len"].get<int64_t>();
+  config.dtype = "float32";
+  config.device = "cuda";
+  config.skip_tokenizer_init = true;
+  config.max_num_seqs = 16;
+  config.max_num_batched_tokens = 64;
+  config.kv_cache_memory_bytes = int64_t{1} << 28;
+  way().change(config);
+  if (config.num_gpu_blocks_override) config.kv_cache_memory_bytes.reset();
+  LLM llm(config);
+  std::vector<Prompt> prompts;
+  std::vector<SamplingParams> params;
+  std::vector<std::vector<int32_t>> expected;
+  for (const auto& prompt : golden["prompts"]) {
+    expected.push_back(prompt["output_token_ids"].get<std::vector<int32_t>>());
+    if (expected.back().empty()) {
+      expected.pop_back();
+      continue;
+    }
+    prompts.emplace_back(prompt["prompt_token_ids"].get<std::vector<int32_t>>());
+    SamplingParams greedy;
+    greedy.temperature = 0;
+    greedy.ignore_eos = true;
+    greedy.max_tokens = static_cast<int64_t>(expected.back().size());
+    params.push_back(greedy);
+  }
+  // Twice: the second time the prompts are cached, and steps of each size are replayed.
+  for (int round = 0; round < 2; ++round) {
+    const auto outputs = llm.generate(prompts, params);
+    ASSERT_EQ(outputs.size(), expected.size());
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i]) << "prompt " << i;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, EngineGoldenCuda,
+                         testing::Combine(testing::ValuesIn(engine_test::golden_cases()),
+                                          testing::Range(size_t{0}, ways().size())),
+                         [](const auto& info) {
+                           std::string name =
+                               std::get<0>(info.param) + "_" + ways()[std::get<1>(info.param)].name;
+                           std::replace_if(
+                               name.begin(), name.end(), [](char c) { return !std::isalnum(c); },
+                               '_');
+                           return name;
+                         });
+
+EngineConfig lexicon(const std::string& device, const std::string& dtype) {
+  EngineConfig config;
+  config.model = (std::filesystem::path(QUIRE_SOURCE_DIR) / "models" / "lexicon").string();
+  config.device = device;
+  config.dtype = dtype;
+  config.kv_cache_memory_bytes = int64_t{1} << 30;
+  return config;
+}
+
+std::vector<Prompt> lexicon_prompts(std::vector<std::vector<int32_t>>& expected) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/lexicon/prompts.json");
+  std::vector<Prompt> prompts;
+  for (const auto& prompt : nlohmann::json::parse(file)) {
+    prompts.emplace_back(prompt["prompt_ids"].get<std::vector<int32_t>>());
+    expected.push_back(prompt["output_ids"].get<std::vector<int32_t>>());
+  }
+  return prompts;
+}
+
+// Prompts whose greedy output differs anywhere.
+int count_differing(const std::vector<RequestOutput>& outputs,
+                    const std::vector<std::vector<int32_t>>& expected) {
+  int differing = 0;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    differing += outputs[i].outputs[0].token_ids != expected[i] ? 1 : 0;
+  }
+  return differing;
+}
+
+TEST(LexiconCuda, GivesTheTokensOfTheCpuInFloat32) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  std::vector<std::vector<int32_t>> expected;
+  const std::vector<Prompt> prompts = lexicon_prompts(expected);
+  LLM llm(lexicon("cuda", "float32"));
+  const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
+  EXPECT_EQ(count_differing(outputs, expected), 0);
+}
+
+TEST(LexiconCuda, DivergesSeldomInLowerPrecision) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  std::vector<std::vector<int32_t>> expected;
+  const std::vector<Prompt> prompts = lexicon_prompts(expected);
+  for (const char* dtype : {"bfloat16", "float16"}) {
+    for (const char* kv_cache : {"auto", "fp8"}) {
+      EngineConfig config = lexicon("cuda", dtype);
+      config.kv_cache_dtype = kv_cache;
+      LLM llm(config);
+      const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
+      const int differing = count_differing(outputs, expected);
+      std::printf("%s, KV cache %s: %d of %zu greedy outputs differ from float32's\n", dtype,
+                  kv_cache, differing, prompts.size());
+      EXPECT_LE(differing, static_cast<int>(prompts.size()) / 10) << dtype << " " << kv_cache;
+    }
+  }
+}
+
+TEST(LexiconCuda, SamplesAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  std::vector<SamplingParams> params(6, SamplingParams{.temperature = 1.0, .max_tokens = 24});
+  for (size_t i = 0; i < params.size(); ++i) params[i].seed = 17 + i;
+  params[1].top_k = 20;
+  params[2].top_p = 0.9;
+  params[3].min_p = 0.05;
+  params[4].repetition_penalty = 1.3;  // from here on the host samples
+  params[4].logprobs = 3;
+  params[5].min_tokens = 12;
+  params[5].logit_bias = {{42, 5.0f}};
+  const std::vector<Prompt> prompts(params.size(), std::string("The meaning of the word"));
+  LLM cpu(lexicon("cpu", "float32"));
+  LLM gpu(lexicon("cuda", "float32"));
+  const auto expected = cpu.generate(prompts, params);
+  const auto outputs = gpu.generate(prompts, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << i;
+  }
+}
+
+// Log-probabilities of the prompt's tokens.
+std::vector<float> prompt_logprobs(EngineConfig config, const Prompt& prompt) {
+  LLM llm(config);
+  SamplingParams params{.temperature = 0, .max_tokens = 1};
+  params.prompt_logprobs = 0;
+  std::vector<float> values;
+  const auto output = llm.generate({prompt}, params)[0];
+  for (const auto& position : output.prompt_logprobs) {
+    if (!position.empty()) values.push_back(position.front().logprob);
+  }
+  return values;
+}
+
+TEST(LexiconCuda, ScoresAPromptAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  std::vector<int32_t> ids;
+  for (int32_t i = 0; i < 200; ++i) ids.push_back(1 + i * 37 % 4000);
+  const std::vector<float> expected = prompt_logprobs(lexicon("cpu", "float32"), ids);
+  ASSERT_GE(expected.size(), 199u);
+  for (const auto& [dtype, tolerance] :
+       {std::pair("float32", 1e-3f), std::pair("bfloat16", 2e-2f)}) {
+    const std::vector<float> values = prompt_logprobs(lexicon("cuda", dtype), ids);
+    ASSERT_EQ(values.size(), expected.size());
+    float most = 0;
+    float worst = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      most = std::max(most, std::abs(expected[i]));
+      worst = std::max(worst, std::abs(values[i] - expected[i]));
+    }
+    EXPECT_LE(worst, tolerance * most) << dtype;
+    std::printf("%s: max|a-b| is %.2g of max|b|\n", dtype, worst / most);
+  }
+}
+
+}  // namespace
+}  // namespace quire
