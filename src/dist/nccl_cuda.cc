@@ -94,7 +94,12 @@ class CudaGroup {
     const bool is_distinct =
         std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
     check(is_distinct || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
-    if (is_distinct) nccl_start_ = std::async(std::launch::async, [this] { start_nccl(); });
+    if (!is_distinct) return;
+    if (auto library = find_library()) {
+      nccl_start_ = std::async(std::launch::async, [this, library] {
+        nccl_ = std::make_unique<NcclRanks>(library, devices_);
+      });
+    }
   }
 
   int size() const { return static_cast<int>(devices_.size()); }
@@ -126,15 +131,14 @@ class CudaGroup {
   }
 
  private:
-  void start_nccl() {
-    std::shared_ptr<const NcclLibrary> library;
+  // Null where it isn't installed, and ranks do without.
+  std::shared_ptr<const NcclLibrary> find_library() const {
     try {
-      library = NcclLibrary::load();
+      return NcclLibrary::load();
     } catch (const Error&) {
       if (!peers_) throw;
-      return;
+      return nullptr;
     }
-    nccl_ = std::make_unique<NcclRanks>(std::move(library), devices_);
   }
 
   const std::vector<int> devices_;

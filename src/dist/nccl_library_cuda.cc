@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <string>
 
 #include "quire/error.h"
 
@@ -22,7 +23,9 @@ void find(void* handle, const char* name, Function*& function) {
 }  // namespace
 
 std::shared_ptr<const NcclLibrary> NcclLibrary::load() {
-  setenv("NCCL_NVLS_ENABLE", "0", 1);
+  constexpr const char* kMulticast = "NCCL_NVLS_ENABLE";
+  const char* multicast = std::getenv(kMulticast);
+  if (multicast == nullptr || std::string_view(multicast) != "0") setenv(kMulticast, "0", 1);
   void* handle = nullptr;
   std::string reason;
   for (const char* file : {"libnccl.so.2", "/usr/local/cuda/lib64/libnccl.so.2"}) {
