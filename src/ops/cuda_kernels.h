@@ -174,6 +174,22 @@ struct CudaSample {
   void* scratch;               // sample_scratch_bytes(rows, vocab) bytes, zero before the first use
 };
 
+// Log-probabilities of raw logits, and ranks, as ops/sampling.h defines them: of one given token a
+// row, and of the num_top most likely in order.
+struct CudaLogprobs {
+  const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const int32_t* token_ids;  // [rows]
+  int32_t num_top;           // 0 to 512
+  float* token_logprobs;     // [rows]
+  int32_t* token_ranks;      // [rows]; 1: the most likely
+  int32_t* top_ids;          // [rows, num_top]; -1 where a row has fewer tokens above -infinity
+  float* top_logprobs;       // [rows, num_top]
+  void* scratch;             // sample_scratch_bytes(rows, vocab) bytes
+};
+
 // One layer of CudaDecoderStep. Lives in device memory. Norm weights and biases are float32;
 // biases and q_norm, k_norm are null where there are none.
 struct CudaDecoderLayer {
@@ -239,6 +255,7 @@ struct CudaKernels {
   void (*qk_norm_rope_cache)(CudaStream&, const CudaQkNormRopeCache&);
   void (*paged_attention)(CudaStream&, const CudaPagedAttention&);
   void (*sample)(CudaStream&, const CudaSample&);
+  void (*logprobs)(CudaStream&, const CudaLogprobs&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Whether decoder_step takes a model of these sizes on this device; rows are not looked at.
   bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
@@ -260,6 +277,7 @@ void linear(CudaStream& stream, const CudaLinear& args);
 void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);
 void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
 void sample(CudaStream& stream, const CudaSample& args);
+void logprobs(CudaStream& stream, const CudaLogprobs& args);
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,

@@ -79,14 +79,19 @@ struct SampleScratch {
     return num_slices(vocab) *
            static_cast<int64_t>(sizeof(SliceResult) + kChunksPerSlice * sizeof(float));
   }
-  __device__ SampleScratch(const CudaSample& args, int64_t row)
-      : slices(reinterpret_cast<SliceResult*>(static_cast<char*>(args.scratch) +
-                                              row * row_bytes(args.vocab))),
-        chunk_maxima(reinterpret_cast<float*>(slices + num_slices(args.vocab))) {}
+  __device__ SampleScratch(void* scratch, int64_t vocab, int64_t row)
+      : slices(
+            reinterpret_cast<SliceResult*>(static_cast<char*>(scratch) + row * row_bytes(vocab))),
+        chunk_maxima(reinterpret_cast<float*>(slices + num_slices(vocab))) {}
 
   SliceResult* slices;
   float* chunk_maxima;
 };
+
+inline void check_row_sizes(int64_t rows, int64_t vocab) {
+  check(vocab >= 1 && vocab <= kMostTokens, "a vocabulary has 1 to 2^21 tokens");
+  check(rows < 65536, "a step samples less than 65536 tokens");
+}
 
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
 inline constexpr float kLowestLogit = -3.402823466e38f;
@@ -120,8 +125,11 @@ __device__ __forceinline__ float float_of_key(uint32_t key) {
   return __uint_as_float((key & 0x80000000u) != 0 ? key & 0x7fffffffu : ~key);
 }
 
+// Of values that are no NaN, as integers in their order.
 __device__ __forceinline__ float warp_max(float value) {
-  return float_of_key(__reduce_max_sync(0xffffffffu, key_of(value)));
+  const int bits = __float_as_int(value);
+  const int most = __reduce_max_sync(0xffffffffu, bits ^ ((bits >> 31) & 0x7fffffff));
+  return __int_as_float(most ^ ((most >> 31) & 0x7fffffff));
 }
 
 // A token's score and its id as one number: the greatest belongs to the best score, and of equal
@@ -148,13 +156,33 @@ __device__ __forceinline__ double gumbel_noise_of(uint32_t bits) {
   return -log(-log((static_cast<double>(bits) + 0.5) * 0x1p-32));
 }
 
-// The same to 1e-5, from single precision.
-__device__ __forceinline__ float quick_gumbel_noise(uint32_t bits) {
-  const float v = (static_cast<float>(~bits) + 0.5f) * 0x1p-32f;  // 1 - u
-  const float minus_log_u = v < 0.01f ? v * (1.0f + v * (0.5f + v * (1.0f / 3)))
-                                      : -__logf((static_cast<float>(bits) + 0.5f) * 0x1p-32f);
-  return -__logf(minus_log_u);
+inline constexpr float kLog2E = 1.44269504f;
+
+// The hardware's own, where denormal numbers are zeros.
+__device__ __forceinline__ float quick_log2(float x) {
+  float result;
+  asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
 }
+
+__device__ __forceinline__ float quick_exp2(float x) {
+  float result;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
+  return result;
+}
+
+// The same in units of log(2), up to a constant, from single precision: -log2(-log2(u)). Where u is
+// close to 1, its logarithm comes from 1 - u.
+__device__ __forceinline__ float quick_noise(uint32_t bits) {
+  const bool is_near_one = bits >= 0xfd000000u;  // 1 - u < 0.012
+  const float x = fmaf(static_cast<float>(is_near_one ? ~bits : bits), 0x1p-32f, 0x1p-33f);
+  const float from_rest = x * (kLog2E + x * (0.5f * kLog2E));
+  return -quick_log2(is_near_one ? from_rest : -quick_log2(x));
+}
+
+// No less than the error of quick_noise(): about 1e-4, of x^3 / 3 beside x and of the hardware's
+// logarithm near 1.
+inline constexpr float kScoreMargin = 1e-3f;
 
 // A token of log weight at most `log_weight` can have a score of `best` only if ~noise_bits is at
 // most this. It takes noise above d = best - log weight, where 1 - u <= -log(u) < e^-d; the margins
@@ -165,7 +193,7 @@ __device__ __forceinline__ uint32_t most_inverted_bits(float best, float log_wei
 }
 
 __device__ __forceinline__ float weight_of(float log_weight) {
-  return __expf(log_weight);
+  return quick_exp2(log_weight * kLog2E);
 }
 
 }  // namespace quire::ops::cuda

@@ -23,6 +23,7 @@ constexpr ops::CudaKernels kKernels = {
     .qk_norm_rope_cache = ops::cuda::qk_norm_rope_cache,
     .paged_attention = ops::cuda::paged_attention,
     .sample = ops::cuda::sample,
+    .logprobs = ops::cuda::logprobs,
     .decoder_step = ops::cuda::decoder_step,
     .supports_decoder_step = ops::cuda::supports_decoder_step,
     .paged_attention_scratch_bytes = ops::cuda::paged_attention_scratch_bytes,

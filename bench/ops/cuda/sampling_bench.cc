@@ -1,4 +1,5 @@
-// Sampling: bound by one read of the logits at large batches, by latency at small ones.
+// Sampling and log-probabilities: bound by one read of the logits at large batches, by latency at
+// small ones.
 #include <random>
 
 #include "bench.h"
@@ -74,6 +75,18 @@ void run(CudaBench& bench) {
       for (int i = 0; i < num_sets; ++i) {
         logits.push_back(make_logits(normals, rows, is_peaked, random));
       }
+      const DeviceBuffer ids = DeviceBuffer::of(std::vector<int32_t>(count, 17));
+      const DeviceBuffer found = DeviceBuffer::of_bytes(count * 42 * sizeof(float));
+      auto* values = found.as<float>();
+      auto* numbers = reinterpret_cast<int32_t*>(values + 21 * count);
+      bench.time(
+          std::string("logprobs/") + (is_peaked ? "peaked/" : "flat/") + std::to_string(rows),
+          {.bytes = bytes}, num_sets, [&](int set) {
+            ops::cuda::logprobs(bench.stream(),
+                                {logits[static_cast<size_t>(set)].as<float>(), kVocab, rows, kVocab,
+                                 ids.as<int32_t>(), 20, values, numbers, numbers + count,
+                                 values + count, scratch.data()});
+          });
       for (const Settings& settings : kSettings) {
         if (settings.is_peaked != is_peaked) continue;
         const auto temperature = DeviceBuffer::of(std::vector<float>(count, settings.temperature));
