@@ -4,33 +4,65 @@
 namespace quire::ops::cuda {
 namespace {
 
-template <typename Tile>
+// Blocks that have the keys of the same rows between them: more are not in a cluster everywhere.
+constexpr int kSplitBlocks = 8;
+// A shorter context is not worth a cluster: two tiles for each of its blocks.
+constexpr int64_t kLeastSplitContext = 2 * kSplitBlocks * kFlashKeys;
+// Rows of a small tile, in four warps.
+constexpr int kSmallRows = 64;
+
+void launch_clusters(CudaStream& stream, void (*kernel)(FlashParams), dim3 grid,
+                     const FlashParams& params, int shared_bytes) {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = kSplitBlocks;
+  attributes[1].val.clusterDim.y = 1;
+  attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid;
+  config.blockDim = dim3(kFlashThreads);
+  config.dynamicSmemBytes = static_cast<size_t>(shared_bytes);
+  config.stream = stream.get();
+  config.attrs = attributes;
+  config.numAttrs = 2;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, params), "launching an attention kernel");
+}
+
+template <typename Shape>
 void launch_tile(CudaStream& stream, const CudaPagedAttention& args, const FlashParams& params) {
-  void (*const kernel)(FlashParams) = flash_kernel<Tile>;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Tile::kSharedBytes),
-      "giving an attention kernel its shared memory");
-  const int64_t blocks = max_tiles(args, Tile::kRows) * args.cache.num_kv_heads;
-  launch(stream, kernel, dim3(static_cast<unsigned>(blocks)), dim3(kFlashThreads),
-         Tile::kSharedBytes, params);
+  void (*const kernel)(FlashParams) = flash_kernel<Shape>;
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  Shape::kSharedBytes),
+             "giving an attention kernel its shared memory");
+  const int64_t blocks = max_tiles(args, Shape::kRows) * args.cache.num_kv_heads * Shape::kBlocks;
+  const dim3 grid(static_cast<unsigned>(blocks));
+  if constexpr (Shape::kBlocks == 1) {
+    launch(stream, kernel, grid, dim3(kFlashThreads), Shape::kSharedBytes, params);
+  } else {
+    launch_clusters(stream, kernel, grid, params, Shape::kSharedBytes);
+  }
 }
 
 template <typename T, int kHeadDim, bool kIsFp8>
 void launch_for_rows(CudaStream& stream, const CudaPagedAttention& args,
                      const FlashParams& params) {
-  using Small = FlashTile<T, kHeadDim, kIsFp8, 1>;
+  if (flash_attention_splits(stream, args)) {
+    return launch_tile<FlashShape<T, kHeadDim, kIsFp8, 1, kSplitBlocks>>(stream, args, params);
+  }
   if constexpr (kHeadDim <= 128) {
-    using Large = FlashTile<T, kHeadDim, kIsFp8, 2>;
+    using Large = FlashShape<T, kHeadDim, kIsFp8, 2>;
     // Small tiles where large ones would be half empty, or leave room on the device.
     const int64_t group = args.num_heads / args.cache.num_kv_heads;
     const int64_t rows = (args.num_tokens - args.num_decode_seqs) * group;
     const int64_t blocks = max_tiles(args, Large::kRows) * args.cache.num_kv_heads;
-    if (rows > (args.num_seqs - args.num_decode_seqs) * Small::kRows &&
+    if (rows > (args.num_seqs - args.num_decode_seqs) * kSmallRows &&
         blocks > Large::kBlocksTogether * stream.num_multiprocessors()) {
       return launch_tile<Large>(stream, args, params);
     }
   }
-  launch_tile<Small>(stream, args, params);
+  launch_tile<FlashShape<T, kHeadDim, kIsFp8, 1>>(stream, args, params);
 }
 
 template <typename T, int kHeadDim>
@@ -65,6 +97,13 @@ bool launch_for_head_dim(CudaStream& stream, const CudaPagedAttention& args,
 }
 
 }  // namespace
+
+bool flash_attention_splits(const CudaStream& stream, const CudaPagedAttention& args) {
+  // As many blocks as are on the device at the same time.
+  const int64_t blocks = max_tiles(args, kSmallRows) * args.cache.num_kv_heads * kSplitBlocks;
+  return stream.compute_capability() >= 90 && args.max_context_len >= kLeastSplitContext &&
+         blocks <= 3 * stream.num_multiprocessors();
+}
 
 bool flash_attention(CudaStream& stream, const CudaPagedAttention& args) {
   if (stream.compute_capability() < 80) return false;

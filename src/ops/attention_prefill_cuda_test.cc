@@ -281,6 +281,20 @@ std::vector<Case> cases() {
       }
     }
   }
+  // Few rows and many keys: several blocks have the keys of the same rows, some of them none.
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    for (const bool is_fp8 : {false, true}) {
+      for (const int head_dim : {64, 96, 128, 256}) {
+        Case c{.dtype = dtype, .is_fp8 = is_fp8, .head_dim = head_dim, .num_decode_seqs = 1};
+        c.sequences = {{1, 3}, {20, 1500}, {1, 1100}, {0, 0}, {5, 5}, {33, 1999}};
+        c.name = "few_of_many_" + name_of_case(c);
+        cases.push_back(c);
+        c.window = 300;
+        c.name += "_window";
+        cases.push_back(c);
+      }
+    }
+  }
   // Enough blocks for the tiles that a device is filled with.
   for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
     for (const bool is_fp8 : {false, true}) {

@@ -85,6 +85,45 @@ __device__ __forceinline__ uint32_t pair_of<__half>(float low, float high) {
   return pair;
 }
 
+// Four float8 e4m3 as float16, which holds all of their values.
+__device__ __forceinline__ uint2 halves_of_e4m3(uint32_t four) {
+  uint2 halves;
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.rn.f16x2.e4m3x2 %0, low;\n"
+      "cvt.rn.f16x2.e4m3x2 %1, high;\n}"
+      : "=r"(halves.x), "=r"(halves.y)
+      : "r"(four));
+#else
+  // Exponent and mantissa, put where float16 has its own, are the value divided by 2^8; for
+  // subnormal numbers too.
+  const auto scaled = [](uint32_t spread) {
+    const uint32_t bits = (spread & 0x80008000u) | (spread & 0x7f007f00u) >> 1;
+    uint32_t pair;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(bits), "r"(0x5c005c00u));
+    return pair;
+  };
+  halves.x = scaled(__byte_perm(four, 0, 0x1404));
+  halves.y = scaled(__byte_perm(four, 0, 0x3424));
+#endif
+  return halves;
+}
+
+__device__ __forceinline__ uint4 load_chunk(uint32_t address) {
+  uint4 chunk;
+  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(chunk.x), "=r"(chunk.y), "=r"(chunk.z), "=r"(chunk.w)
+               : "r"(address)
+               : "memory");
+  return chunk;
+}
+__device__ __forceinline__ void store_chunk(uint32_t address, uint4 chunk) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(chunk.x),
+               "r"(chunk.y), "r"(chunk.z), "r"(chunk.w)
+               : "memory");
+}
+
 // 2^x; 0 for minus infinity.
 __device__ __forceinline__ float fast_exp2(float x) {
   float y;

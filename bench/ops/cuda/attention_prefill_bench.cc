@@ -121,7 +121,17 @@ void run(CudaBench& bench) {
     }
     attention(bench, {"16_of_1024" + suffix, 16, 1024, 1024, heads, kv_heads});
     attention(bench, {"chunk_512_of_4608" + suffix, 1, 512, 4608, heads, kv_heads});
-    attention(bench, {"32_chunks_16_of_1040" + suffix, 32, 16, 1040, heads, kv_heads});
+    for (const int64_t queries : {16, 100}) {
+      for (const int64_t prefix : {2048, 4096, 16384}) {
+        const std::string name =
+            "chunk_" + std::to_string(queries) + "_over_" + std::to_string(prefix) + suffix;
+        attention(bench, {name, 1, queries, prefix + queries, heads, kv_heads});
+      }
+    }
+    for (const int64_t queries : {16, 32, 64}) {
+      const std::string name = "32_chunks_" + std::to_string(queries) + "_over_1024" + suffix;
+      attention(bench, {name, 32, queries, 1024 + queries, heads, kv_heads});
+    }
   }
   for (const int head_dim : {64, 96, 128, 256}) {
     const std::string suffix = "/head_dim_" + std::to_string(head_dim);
