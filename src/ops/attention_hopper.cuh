@@ -27,6 +27,8 @@ struct AttentionSizes {
   int num_heads;
   int num_kv_heads;
   int block_size;
+  int tile_queries;
+  int tile_heads;      // heads of a tile: they share their keys
   int box_rows;        // tokens that one copy takes: a divisor of block_size
   int sliding_window;  // greater than any position where there is none
   float scale_log2;    // the scale of scores, times log2(e)
@@ -34,7 +36,7 @@ struct AttentionSizes {
   int* next_tile;  // 0 before and after
 };
 
-// Queries [q_row, q_row + rows) of the batch and one head of them.
+// Queries [q_row, q_row + rows) of the batch; of each, sizes.tile_heads heads from `head` on.
 struct AttentionTile {
   int rows;  // 0: there are no more tiles
   int q_row;
@@ -49,10 +51,13 @@ struct AttentionTile {
 // Numbers the tiles: sequences in order, of each the last queries first since they see the most
 // keys, and a tile's heads side by side since they share keys. All lanes of a warp look together,
 // for numbers that only grow.
-template <int kQueries, int kKeys>
+template <int kKeys>
 class TileOrder {
  public:
-  __device__ explicit TileOrder(const AttentionSizes& sizes) : sizes_(sizes) { load(); }
+  __device__ explicit TileOrder(const AttentionSizes& sizes)
+      : sizes_(sizes), heads_(sizes.num_heads / sizes.tile_heads) {
+    load();
+  }
 
   __device__ AttentionTile find(int number) {
     int total = __shfl_sync(~0u, end_, 31);
@@ -68,15 +73,15 @@ class TileOrder {
     const int tiles = __shfl_sync(~0u, tiles_, lane);
     const int row = __shfl_sync(~0u, row_, lane);
     const int queries = __shfl_sync(~0u, queries_, lane);
-    const int rank = local - (__shfl_sync(~0u, end_, lane) - tiles * sizes_.num_heads);
-    const int first = (tiles - 1 - rank / sizes_.num_heads) * kQueries;
+    const int rank = local - (__shfl_sync(~0u, end_, lane) - tiles * heads_);
+    const int first = (tiles - 1 - rank / heads_) * sizes_.tile_queries;
     AttentionTile tile;
-    tile.rows = min(kQueries, queries - first);
+    tile.rows = min(sizes_.tile_queries, queries - first);
     tile.q_row = row + first;
     tile.seq = first_seq_ + lane;
     tile.context_len = __shfl_sync(~0u, context_len_, lane);
     tile.first_position = tile.context_len - queries + first;
-    tile.head = rank % sizes_.num_heads;
+    tile.head = rank % heads_ * sizes_.tile_heads;
     tile.first_block = max(0, tile.first_position - sizes_.sliding_window + 1) / kKeys;
     tile.end_block = (tile.first_position + tile.rows - 1) / kKeys + 1;
     return tile;
@@ -94,9 +99,11 @@ class TileOrder {
       row_ = sizes_.query_start[seq];
       queries_ = sizes_.query_start[seq + 1] - row_;
       context_len_ = sizes_.context_lens[seq];
-      if (context_len_ > 0) tiles_ = (queries_ + kQueries - 1) / kQueries;
+      if (context_len_ > 0) {
+        tiles_ = (queries_ + sizes_.tile_queries - 1) / sizes_.tile_queries;
+      }
     }
-    end_ = tiles_ * sizes_.num_heads;
+    end_ = tiles_ * heads_;
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) {
       const int other = __shfl_up_sync(~0u, end_, step);
@@ -105,6 +112,7 @@ class TileOrder {
   }
 
   const AttentionSizes& sizes_;
+  int heads_;  // tiles side by side
   int first_seq_ = sizes_.first_seq;
   int before_ = 0;  // tiles of the sequences before first_seq_
   // Of sequence first_seq_ + lane; end_: the tiles up to and with it.
@@ -147,7 +155,8 @@ __device__ __forceinline__ void mask_scores(float (&scores)[kKeys / 2], int firs
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int column = 8 * j + e;
-        if (kFirst ? column <= bound : column > bound) scores[4 * j + 2 * half + e] = -INFINITY;
+        float& score = scores[4 * j + 2 * half + e];
+        score = (kFirst ? column <= bound : column > bound) ? -INFINITY : score;
       }
     }
   }
@@ -211,12 +220,14 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&words)[4]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const uint32_t other = __shfl_xor_sync(~0u, upper ? words[i] : words[i + 2], 2);
-    (upper ? words[i] : words[i + 2]) = other;
+    words[i] = upper ? other : words[i];
+    words[i + 2] = upper ? words[i + 2] : other;
   }
 #pragma unroll
   for (int i = 0; i < 4; i += 2) {
     const uint32_t other = __shfl_xor_sync(~0u, odd ? words[i] : words[i + 1], 1);
-    (odd ? words[i] : words[i + 1]) = other;
+    words[i] = odd ? other : words[i];
+    words[i + 1] = odd ? words[i + 1] : other;
   }
 }
 

@@ -1,7 +1,5 @@
 // Prefill attention for Hopper: what the kernel of attention_hopper_kernel.cuh takes, and its
 // launch.
-#include <cudaTypedefs.h>
-
 #include <algorithm>
 #include <limits>
 #include <string>
@@ -15,30 +13,18 @@ namespace {
 
 using namespace hopper;
 
-PFN_cuTensorMapEncodeTiled_v12000 tensor_map_encoder() {
-  void* function = nullptr;
-  cudaDriverEntryPointQueryResult found = {};
-  check_cuda(cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000,
-                                              cudaEnableDefault, &found),
-             "looking for cuTensorMapEncodeTiled");
-  if (found != cudaDriverEntryPointSuccess) {
-    throw Error("The NVIDIA driver has no cuTensorMapEncodeTiled; one of CUDA 12.0 or newer does.");
-  }
-  return reinterpret_cast<PFN_cuTensorMapEncodeTiled_v12000>(function);
-}
-
 // Of a matrix of 16-bit elements, for boxes of `box_rows` rows and 64 columns, swizzled.
-CUtensorMap matrix_map(PFN_cuTensorMapEncodeTiled_v12000 encode, const void* data, uint64_t rows,
-                       uint64_t columns, int64_t row_stride, int box_rows) {
+CUtensorMap matrix_map(CudaStream& stream, const void* data, uint64_t rows, uint64_t columns,
+                       int64_t row_stride, int box_rows) {
   CUtensorMap map = {};
   const cuuint64_t sizes[] = {columns, rows};
   const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2};
   const cuuint32_t box[] = {kSwizzleColumns, static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
-  const CUresult status =
-      encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(data), sizes, strides, box,
-             steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult status = stream.encode_tensor_map()(
+      &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
+      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (status != CUDA_SUCCESS) {
     throw Error("CUDA refused the tensor map of a prefill attention's operand: code " +
                 std::to_string(static_cast<int>(status)) + ".");
@@ -53,14 +39,13 @@ void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
   while (box_rows < S::kKeys && cache.block_size % (2 * box_rows) == 0) box_rows *= 2;
 
   Maps maps;
-  const auto encode = tensor_map_encoder();
   maps.q =
-      matrix_map(encode, args.q, static_cast<uint64_t>(args.num_tokens),
+      matrix_map(stream, args.q, static_cast<uint64_t>(args.num_tokens),
                  static_cast<uint64_t>(args.num_heads) * S::kDim, args.q_stride, kGroupQueries);
   // The number of pages is not known here; no table has one outside the cache.
   constexpr uint64_t kAnyRows = std::numeric_limits<int32_t>::max();
-  maps.keys = matrix_map(encode, cache.keys, kAnyRows, S::kDim, S::kDim, box_rows);
-  maps.values = matrix_map(encode, cache.values, kAnyRows, S::kDim, S::kDim, box_rows);
+  maps.keys = matrix_map(stream, cache.keys, kAnyRows, S::kDim, S::kDim, box_rows);
+  maps.values = matrix_map(stream, cache.values, kAnyRows, S::kDim, S::kDim, box_rows);
 
   constexpr int kNoWindow = 1 << 30;
   AttentionSizes sizes;
@@ -73,6 +58,10 @@ void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
   sizes.num_heads = args.num_heads;
   sizes.num_kv_heads = cache.num_kv_heads;
   sizes.block_size = cache.block_size;
+  // Two warpgroups take two heads that share their keys rather than twice the queries: then few
+  // queries fill them too.
+  sizes.tile_heads = args.num_heads / cache.num_kv_heads % S::kGroups == 0 ? S::kGroups : 1;
+  sizes.tile_queries = S::kGroups * kGroupQueries / sizes.tile_heads;
   sizes.box_rows = box_rows;
   sizes.sliding_window = args.sliding_window > 0 && args.sliding_window < kNoWindow
                              ? static_cast<int>(args.sliding_window)
@@ -82,7 +71,8 @@ void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
   // The first of the scratch's counters, all of them zero between kernels.
   sizes.next_tile = static_cast<int*>(args.scratch);
 
-  const int64_t most_tiles = args.num_heads * (args.num_tokens / S::kQueries + args.num_seqs);
+  const int64_t most_tiles =
+      args.num_heads / sizes.tile_heads * (args.num_tokens / sizes.tile_queries + args.num_seqs);
   const auto blocks = std::min<int64_t>(stream.num_multiprocessors(), most_tiles);
   constexpr size_t kSharedBytes = 1024 + S::kTileBytes + sizeof(Control);
   check_cuda(

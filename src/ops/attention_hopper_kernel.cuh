@@ -2,11 +2,12 @@
 // Prefill attention for Hopper: one warpgroup copies tiles of queries, keys and values to shared
 // memory while the others multiply, after FlashAttention-3 (Shah et al., 2024).
 //
-// A block takes tiles of kGroups * 64 queries of one head until there are none. In the copying
-// warpgroup, warp 0 takes the tiles and copies their keys, warp 1 their values, warp 2 their
-// queries, each as far ahead as there is room; the cache is a tensor of rows (block, head, token)
-// to the copy engine, and a page of it is some boxes. Each computing warpgroup has 64 queries. It
-// issues the scores of the next block of keys, then the sum over the values of this one, and works
+// A block takes tiles until there are none: of kGroups * 64 queries of one head, or of 64 queries
+// of kGroups heads that share their keys. In the copying warpgroup, warp 0 takes the tiles and
+// copies their keys, warp 1 their values, warp 2 their queries, each as far ahead as there is room;
+// the cache is a tensor of rows (block, head, token) to the copy engine, and a page of it is some
+// boxes. Each computing warpgroup has 64 rows of the tile. It issues the scores of the next block
+// of keys, which may be the next tile's first, then the sum over the values of this one, and works
 // on the next one's softmax while the latter runs; the warpgroups take turns at issuing, so that
 // one's softmax runs during another's products.
 //
@@ -33,7 +34,6 @@ struct Shape {
   static constexpr int kDim = kHeadDim;
   static constexpr int kKeys = kKeyCount;  // of one stage
   static constexpr int kGroups = kGroupCount;
-  static constexpr int kQueries = kGroups * kGroupQueries;
   static constexpr int kThreads = (kGroups + 1) * kGroupThreads;
   static constexpr int kChunks = kDim / kSwizzleColumns;
   // 64 columns of a warpgroup's queries, and of a stage's keys or values.
@@ -44,9 +44,10 @@ struct Shape {
   // The next tile's queries come early where there is room for them.
   static constexpr int kQueryStages = kDim > 128 ? 1 : 2;
   static constexpr int kTileBytes = kQueryStages * kQueryBytes + 2 * kStages * kStageBytes;
-  // Sum to no more than 65,536 registers for the block.
-  static constexpr int kCopyRegisters = 40;
-  static constexpr int kComputeRegisters = kGroups == 2 ? 232 : 152;
+  // The least that each role has room in; together no more than 65,536 of the block.
+  static constexpr int kCopyRegisters = kDim > 128 ? 40 : 56;
+  static constexpr int kComputeRegisters = kDim > 128 ? 232 : 224;
+  static_assert((kCopyRegisters + kGroups * kComputeRegisters) * kGroupThreads <= 65536);
 };
 
 struct Maps {
@@ -84,6 +85,15 @@ struct Ring {
 };
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
+
+// Where a warpgroup's rows begin in a tile.
+struct GroupPlace {
+  int query;
+  int head;
+  __device__ GroupPlace(const AttentionSizes& sizes, int group)
+      : query(sizes.tile_heads == 1 ? group * kGroupQueries : 0),
+        head(sizes.tile_heads == 1 ? 0 : group) {}
+};
 
 template <typename S>
 __device__ void init_barriers(Control& control) {
@@ -181,7 +191,7 @@ class StageCopy {
 template <typename S>
 __device__ void copy_keys(const AttentionSizes& sizes, const Maps& maps, Control& control,
                           uint32_t keys) {
-  TileOrder<S::kQueries, S::kKeys> order(sizes);
+  TileOrder<S::kKeys> order(sizes);
   StageCopy<S> copy(sizes, maps.keys);
   Ring<kStages> tile_ring;
   Ring<kStages> ring;
@@ -209,10 +219,12 @@ __device__ void copy_keys(const AttentionSizes& sizes, const Maps& maps, Control
 
 // Warp 2: copies the queries.
 template <typename S>
-__device__ void copy_queries(const Maps& maps, Control& control, uint32_t queries) {
+__device__ void copy_queries(const AttentionSizes& sizes, const Maps& maps, Control& control,
+                             uint32_t queries) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int group = lane / S::kChunks;
-  const int column = lane % S::kChunks * kSwizzleColumns;
+  const GroupPlace place(sizes, group);
+  const int column = place.head * S::kDim + lane % S::kChunks * kSwizzleColumns;
   Ring<kStages> tile_ring;
   Ring<S::kQueryStages> ring;
   for (;; ring.advance()) {
@@ -223,7 +235,7 @@ __device__ void copy_queries(const Maps& maps, Control& control, uint32_t querie
     if (lane == 0) arrive_expecting(full, S::kQueryBytes);
     __syncwarp();
     if (group < S::kGroups) {
-      copy_box(maps.q, tile.head * S::kDim + column, tile.q_row + group * kGroupQueries,
+      copy_box(maps.q, tile.head * S::kDim + column, tile.q_row + place.query,
                queries + ring.stage * S::kQueryBytes + lane * S::kQueryChunkBytes, full);
     }
   }
@@ -316,72 +328,93 @@ class Computer {
       : sizes_(sizes),
         control_(control),
         group_(static_cast<int>(threadIdx.x) / kGroupThreads - 1),
+        place_(sizes, group_),
         queries_(tile_descriptor(queries + group_ * S::kChunks * S::kQueryChunkBytes)),
         keys_(tile_descriptor(keys)),
         values_(tile_descriptor(values, S::kKeyChunkBytes)) {}
 
   __device__ __forceinline__ void run() {
-    // The first warpgroup's first turn.
-    if (group_ == S::kGroups - 1) end_turn();
-    for (;;) {
-      const AttentionTile tile = receive_tile(control_, tile_ring_);
-      if (tile.rows == 0) break;
-      compute(tile);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void compute(const AttentionTile& tile) {
     float scores[S::kKeys / 2];
     float out[S::kDim / 2];
     uint32_t weights[S::kKeys / 4];
     float correction[2];
     OnlineSoftmax softmax;
-    softmax.reset();
-#pragma unroll
-    for (float& value : out) value = 0.0f;
+    // The first warpgroup's first turn.
+    if (group_ == S::kGroups - 1) end_turn();
 
-    const uint64_t queries = queries_ + query_ring_.stage * (S::kQueryBytes >> 4);
+    AttentionTile tile = receive_tile(control_, tile_ring_);
+    if (tile.rows == 0) return;
     int block = tile.end_block - 1;
-    wait(shared_address(&control_.queries_full[query_ring_.stage]), query_ring_.phase);
-    wait(shared_address(&control_.keys_full[key_ring_.stage]), key_ring_.phase);
+    wait_full(control_.queries_full, query_ring_);
+    wait_full(control_.keys_full, key_ring_);
     begin_turn();
-    issue_scores<S>(scores, queries, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
+    issue_scores<S>(scores, queries_of_stage(), keys_of_stage());
     end_turn();
     products_wait<0>();
     pin(scores);
     release(control_.keys_empty, key_ring_);
     mask(tile, block, scores);
+    softmax.reset();
     softmax.add(scores, sizes_.scale_log2, correction);
     to_weights(scores, weights);
+    clear(out);
 
-    while (--block >= tile.first_block) {
-      wait(shared_address(&control_.keys_full[key_ring_.stage]), key_ring_.phase);
-      begin_turn();
-      issue_scores<S>(scores, queries, keys_ + key_ring_.stage * (S::kStageBytes >> 4));
-      wait(shared_address(&control_.values_full[value_ring_.stage]), value_ring_.phase);
-      issue_sums<S>(out, weights, values_ + value_ring_.stage * (S::kStageBytes >> 4));
-      end_turn();
+    // `weights` are those of `block` of `tile`; `out` is the sum over the blocks before it.
+    for (;;) {
+      while (--block >= tile.first_block) {
+        issue_both(scores, out, weights);
+        products_wait<1>();
+        pin(scores);
+        release(control_.keys_empty, key_ring_);
+        mask(tile, block, scores);
+        softmax.add(scores, sizes_.scale_log2, correction);
+        products_wait<0>();
+        pin(out);
+        pin(weights);
+        release(control_.values_empty, value_ring_);
+        scale(out, correction);
+        to_weights(scores, weights);
+      }
+      release(control_.queries_empty, query_ring_);
+      const AttentionTile next = receive_tile(control_, tile_ring_);
+      if (next.rows == 0) break;
+      block = next.end_block - 1;
+      wait_full(control_.queries_full, query_ring_);
+      issue_both(scores, out, weights);
       products_wait<1>();
       pin(scores);
       release(control_.keys_empty, key_ring_);
-      mask(tile, block, scores);
+      const OnlineSoftmax finished = softmax;
+      mask(next, block, scores);
+      softmax.reset();
       softmax.add(scores, sizes_.scale_log2, correction);
       products_wait<0>();
       pin(out);
       pin(weights);
       release(control_.values_empty, value_ring_);
-      scale(out, correction);
+      store(tile, finished, out);
+      clear(out);
       to_weights(scores, weights);
+      tile = next;
     }
-    release(control_.queries_empty, query_ring_);
-
-    wait(shared_address(&control_.values_full[value_ring_.stage]), value_ring_.phase);
-    issue_sums<S>(out, weights, values_ + value_ring_.stage * (S::kStageBytes >> 4));
+    wait_full(control_.values_full, value_ring_);
+    issue_sums<S>(out, weights, values_of_stage());
     products_wait<0>();
     pin(out);
-    release(control_.values_empty, value_ring_);
     store(tile, softmax, out);
+  }
+
+ private:
+  // In this warpgroup's turn: the scores of the next block, the sum over the values of this one.
+  __device__ __forceinline__ void issue_both(float (&scores)[S::kKeys / 2],
+                                             float (&out)[S::kDim / 2],
+                                             const uint32_t (&weights)[S::kKeys / 4]) const {
+    wait_full(control_.keys_full, key_ring_);
+    begin_turn();
+    issue_scores<S>(scores, queries_of_stage(), keys_of_stage());
+    wait_full(control_.values_full, value_ring_);
+    issue_sums<S>(out, weights, values_of_stage());
+    end_turn();
   }
 
   __device__ __forceinline__ void begin_turn() const {
@@ -391,6 +424,21 @@ class Computer {
     named_arrive(kFirstTurn + (group_ + 1) % S::kGroups, 2 * kGroupThreads);
   }
 
+  __device__ __forceinline__ uint64_t queries_of_stage() const {
+    return queries_ + query_ring_.stage * (S::kQueryBytes >> 4);
+  }
+  __device__ __forceinline__ uint64_t keys_of_stage() const {
+    return keys_ + key_ring_.stage * (S::kStageBytes >> 4);
+  }
+  __device__ __forceinline__ uint64_t values_of_stage() const {
+    return values_ + value_ring_.stage * (S::kStageBytes >> 4);
+  }
+
+  template <int kCount>
+  __device__ __forceinline__ void wait_full(uint64_t (&full)[kStages],
+                                            const Ring<kCount>& ring) const {
+    wait(shared_address(&full[ring.stage]), ring.phase);
+  }
   template <int kCount>
   __device__ __forceinline__ void release(uint64_t (&empty)[kStages], Ring<kCount>& ring) const {
     if (is_first_lane()) arrive(shared_address(&empty[ring.stage]));
@@ -400,7 +448,7 @@ class Computer {
   // Masks what some of this warpgroup's queries do not see of a block.
   __device__ __forceinline__ void mask(const AttentionTile& tile, int block,
                                        float (&scores)[S::kKeys / 2]) const {
-    const int first = tile.first_position + group_ * kGroupQueries;
+    const int first = tile.first_position + place_.query;
     const int first_key = block * S::kKeys;
     const int thread = static_cast<int>(threadIdx.x) % kGroupThreads;
     const int position = first + thread / 32 * 16 + thread % 32 / 4;
@@ -420,6 +468,11 @@ class Computer {
     }
   }
 
+  __device__ __forceinline__ static void clear(float (&out)[S::kDim / 2]) {
+#pragma unroll
+    for (int i = 0; i < S::kDim / 2; ++i) out[i] = 0.0f;
+  }
+
   __device__ __forceinline__ static void scale(float (&out)[S::kDim / 2],
                                                const float (&factor)[2]) {
 #pragma unroll
@@ -431,13 +484,14 @@ class Computer {
     const float factor[2] = {softmax.inverse_sum(0), softmax.inverse_sum(1)};
     const int64_t stride = static_cast<int64_t>(sizes_.num_heads) * S::kDim;
     auto* first = static_cast<typename S::Element*>(sizes_.out) +
-                  (tile.q_row + group_ * kGroupQueries) * stride + tile.head * S::kDim;
-    store_rows(out, factor, first, stride, tile.rows - group_ * kGroupQueries);
+                  (tile.q_row + place_.query) * stride + (tile.head + place_.head) * S::kDim;
+    store_rows(out, factor, first, stride, tile.rows - place_.query);
   }
 
   const AttentionSizes& sizes_;
   Control& control_;
   int group_;
+  GroupPlace place_;
   uint64_t queries_;
   uint64_t keys_;
   uint64_t values_;
@@ -476,7 +530,7 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     } else if (warp == 1) {
       copy_values<S>(sizes, maps, control, values);
     } else if (warp == 2) {
-      copy_queries<S>(maps, control, queries);
+      copy_queries<S>(sizes, maps, control, queries);
     }
   } else {
     grow_registers<S::kComputeRegisters>();

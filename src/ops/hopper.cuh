@@ -124,12 +124,12 @@ __device__ __forceinline__ void products_wait() {
 template <int kCount>
 __device__ __forceinline__ void pin(float (&registers)[kCount]) {
 #pragma unroll
-  for (float& value : registers) asm volatile("" : "+f"(value)::"memory");
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+f"(registers[i])::"memory");
 }
 template <int kCount>
 __device__ __forceinline__ void pin(uint32_t (&registers)[kCount]) {
 #pragma unroll
-  for (uint32_t& value : registers) asm volatile("" : "+r"(value)::"memory");
+  for (int i = 0; i < kCount; ++i) asm volatile("" : "+r"(registers[i])::"memory");
 }
 
 #define QUIRE_F4(d, i) "+f"(d[i]), "+f"(d[(i) + 1]), "+f"(d[(i) + 2]), "+f"(d[(i) + 3])
