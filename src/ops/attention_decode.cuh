@@ -33,7 +33,8 @@ struct DecodeParams {
   int num_kv_heads;
   int group;           // query heads of a KV head
   int head_tile;       // query heads of a unit, at most
-  int slots;           // of an item: num_kv_heads * ceil(group / head_tile)
+  int head_tiles;      // of a group
+  int slots;           // of an item: num_kv_heads * head_tiles
   float scale_log2;    // scale * log2(e)
   int sliding_window;  // 0: none
   const int32_t* context_lens;
@@ -57,6 +58,9 @@ struct DecodeUnit {
   int seq;
   int chunk;
   int context_len;  // 0: there is no such unit
+  int kv_head;
+  int first_head;
+  int num_heads;
 
   __device__ int first_visible(int sliding_window) const {
     return sliding_window > 0 ? max(0, context_len - sliding_window) : 0;
@@ -66,98 +70,135 @@ struct DecodeUnit {
     return chunk * kDecodeChunk < context_len &&
            (chunk + 1) * kDecodeChunk > first_visible(sliding_window);
   }
-  __device__ int kv_head(const DecodeParams& p) const { return slot / (p.slots / p.num_kv_heads); }
-  __device__ int first_of_group(const DecodeParams& p) const {
-    return slot % (p.slots / p.num_kv_heads) * p.head_tile;
-  }
-  __device__ int first_head(const DecodeParams& p) const {
-    return kv_head(p) * p.group + first_of_group(p);
-  }
-  __device__ int num_heads(const DecodeParams& p) const {
-    return min(p.head_tile, p.group - first_of_group(p));
-  }
 };
 
-// An element of the output before the division by the sum.
+__device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, int2 seq_chunk,
+                                       int context_len) {
+  DecodeUnit unit;
+  unit.item = index / p.slots;
+  unit.slot = index % p.slots;
+  unit.seq = seq_chunk.x;
+  unit.chunk = seq_chunk.y;
+  unit.context_len = context_len;
+  unit.kv_head = unit.slot / p.head_tiles;
+  const int first_of_group = unit.slot % p.head_tiles * p.head_tile;
+  unit.first_head = unit.kv_head * p.group + first_of_group;
+  unit.num_heads = min(p.head_tile, p.group - first_of_group);
+  return unit;
+}
+
+// Four neighbouring elements of the output before the division by the sum.
 struct DecodePartial {
-  float value;
+  float4 value;
   float maximum;
   float sum;
+
+  // Adds another part of the sequence.
+  __device__ void add(float4 other, float2 maximum_sum) {
+    const float highest = fmaxf(maximum, maximum_sum.x);
+    const float factor = exp2f(maximum - highest);
+    const float other_factor = exp2f(maximum_sum.x - highest);
+    maximum = highest;
+    sum = sum * factor + maximum_sum.y * other_factor;
+    value.x = value.x * factor + other.x * other_factor;
+    value.y = value.y * factor + other.y * other_factor;
+    value.z = value.z * factor + other.z * other_factor;
+    value.w = value.w * factor + other.w * other_factor;
+  }
 };
 
-// Adds the chunks [0, num_chunks) of one element up, in order.
+// Adds the chunks [0, num_chunks) of four elements up, in order.
 __device__ inline DecodePartial combine_chunks(const DecodeParams& p, int64_t first_item,
                                                int num_chunks, int64_t element) {
   constexpr int kBatch = 8;  // loads in flight
   const int64_t width = int64_t{p.num_heads} * p.head_dim;
   const float* values = p.partials + first_item * width + element;
   const float2* maxima_sums = p.maxima_sums + (first_item * width + element) / 8;
-  DecodePartial total = {0.0f, -INFINITY, 0.0f};
+  DecodePartial total = {{0.0f, 0.0f, 0.0f, 0.0f}, -INFINITY, 0.0f};
   for (int chunk = 0; chunk < num_chunks; chunk += kBatch) {
-    float value[kBatch];
+    float4 value[kBatch];
     float2 maximum_sum[kBatch];
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
       const int64_t row = min(chunk + i, num_chunks - 1);
-      value[i] = __ldcg(values + row * width);
+      value[i] = __ldcg(reinterpret_cast<const float4*>(values + row * width));
       maximum_sum[i] = __ldcg(maxima_sums + row * (width / 8));
     }
 #pragma unroll
     for (int i = 0; i < kBatch; ++i) {
-      if (chunk + i >= num_chunks) break;
-      const float maximum = fmaxf(total.maximum, maximum_sum[i].x);
-      const float old_factor = exp2f(total.maximum - maximum);
-      const float factor = exp2f(maximum_sum[i].x - maximum);
-      total.maximum = maximum;
-      total.value = total.value * old_factor + value[i] * factor;
-      total.sum = total.sum * old_factor + maximum_sum[i].y * factor;
+      if (chunk + i < num_chunks) total.add(value[i], maximum_sum[i]);
     }
   }
   return total;
 }
 
-// Makes outputs of a unit's elements; `partial_of(e)` is element e of the unit's heads, which the
-// calling thread owns if e % kDecodeThreads is its index. Called by whole warps.
-template <typename T, typename PartialOf>
-__device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, PartialOf&& partial_of) {
-  const int thread = static_cast<int>(threadIdx.x);
-  const int num_elements = unit.num_heads(p) * p.head_dim;
-  const int warp = thread / 32;
-  if (warp * 32 >= num_elements) return;
+template <typename T>
+__device__ void write_output(T* out, const DecodePartial& partial) {
+  const float factor = 1.0f / partial.sum;
+  struct alignas(4 * sizeof(T)) Four {
+    T at[4];
+  };
+  *reinterpret_cast<Four*>(out) = {
+      from_float<T>(partial.value.x * factor), from_float<T>(partial.value.y * factor),
+      from_float<T>(partial.value.z * factor), from_float<T>(partial.value.w * factor)};
+}
+
+// Whether this warp is the last of num_chunks to come here for a counter. What the others wrote
+// before can then be read past the L1 cache. The counter goes back to zero.
+__device__ inline bool is_last_warp(unsigned* counter, int num_chunks, int lane) {
+  __syncwarp();
+  bool is_last = false;
+  if (lane == 0) {
+    const auto last = static_cast<unsigned>(num_chunks - 1);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    is_last = atomicInc(counter, last) == last;
+  }
+  return __shfl_sync(0xffffffffu, is_last, 0);
+}
+
+// Chunks of the unit's sequence, of which the first visible one is `first`.
+struct ChunkRange {
+  int first;
+  int count;
+};
+__device__ inline ChunkRange chunks_of(const DecodeParams& p, const DecodeUnit& unit) {
+  const int first = unit.first_visible(p.sliding_window) / kDecodeChunk;
+  return {first, (unit.context_len - 1) / kDecodeChunk - first + 1};
+}
+
+// Makes outputs of a unit's elements: warp `warp` of num_warps, which is called as a whole, owns
+// the same of them in every unit of a sequence. `partial_of(e)` is elements e to e + 3 of the
+// unit's heads; `done()` is called after the last of these calls.
+template <typename T, typename PartialOf, typename Done>
+__device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int warp, int num_warps,
+                            PartialOf&& partial_of, Done&& done) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int num_elements = unit.num_heads * p.head_dim;
+  const int first = (warp * 32 + lane) * 4;
+  const int stride = num_warps * 32 * 4;
   const int64_t width = int64_t{p.num_heads} * p.head_dim;
-  const int64_t first_element = int64_t{unit.first_head(p)} * p.head_dim;
+  const int64_t first_element = int64_t{unit.first_head} * p.head_dim;
   T* out = static_cast<T*>(p.out) + unit.seq * width + first_element;
-  const int first_chunk = unit.first_visible(p.sliding_window) / kDecodeChunk;
-  const int num_chunks = (unit.context_len - 1) / kDecodeChunk - first_chunk + 1;
-  if (num_chunks == 1) {
-    for (int e = thread; e < num_elements; e += kDecodeThreads) {
-      const DecodePartial partial = partial_of(e);
-      out[e] = from_float<T>(partial.value / partial.sum);
-    }
+  const ChunkRange chunks = chunks_of(p, unit);
+  if (chunks.count == 1) {
+    for (int e = first; e < num_elements; e += stride) write_output(out + e, partial_of(e));
+    done();
     return;
   }
 
-  for (int e = thread; e < num_elements; e += kDecodeThreads) {
+  for (int e = first; e < num_elements; e += stride) {
     const DecodePartial partial = partial_of(e);
     const int64_t place = unit.item * width + first_element + e;
-    p.partials[place] = partial.value;
+    *reinterpret_cast<float4*>(p.partials + place) = partial.value;
     if (e % 8 == 0) p.maxima_sums[place / 8] = make_float2(partial.maximum, partial.sum);
   }
-  __syncwarp();
-  bool is_last = false;
-  if (thread % 32 == 0) {
-    __threadfence();
-    const int64_t counter = (int64_t{unit.seq} * p.slots + unit.slot) * kDecodeWarps + warp;
-    // Wraps to zero at the last, for the next kernel.
-    const auto last = static_cast<unsigned>(num_chunks - 1);
-    is_last = atomicInc(p.counters + counter, last) == last;
-    __threadfence();
-  }
-  if (!__shfl_sync(0xffffffffu, is_last, 0)) return;
-  const int64_t first_item = unit.item - (unit.chunk - first_chunk);
-  for (int e = thread; e < num_elements; e += kDecodeThreads) {
-    const DecodePartial total = combine_chunks(p, first_item, num_chunks, first_element + e);
-    out[e] = from_float<T>(total.value / total.sum);
+  done();
+  if (warp * 32 * 4 >= num_elements) return;
+  const int64_t counter = (int64_t{unit.seq} * p.slots + unit.slot) * kDecodeWarps + warp;
+  if (!is_last_warp(p.counters + counter, chunks.count, lane)) return;
+  const int64_t first_item = unit.item - (unit.chunk - chunks.first);
+  for (int e = first; e < num_elements; e += stride) {
+    write_output(out + e, combine_chunks(p, first_item, chunks.count, first_element + e));
   }
 }
 

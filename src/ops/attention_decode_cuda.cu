@@ -14,8 +14,10 @@ constexpr float kLog2E = 1.4426950408889634f;
 template <typename T, typename Kv>
 void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
   constexpr int kBlocksPerMultiprocessor = 4;
-  launch_decode(stream, plain_decode_attention<T, Kv>, kBlocksPerMultiprocessor,
-                plain_shared_bytes(args.cache.head_dim), args, decode_params(args, kPlainHeadTile));
+  const DecodeParams params = decode_params(args, kPlainHeadTile);
+  launch_decode(stream, plain_decode_attention<T, Kv>, kBlocksPerMultiprocessor, kDecodeThreads,
+                plain_shared_bytes(args.cache.head_dim), args.max_decode_items * params.slots,
+                params);
 }
 
 template <typename T>
@@ -46,8 +48,9 @@ void check_counters(int64_t num_seqs, int64_t slots) {
 DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
   const CudaKvCache& cache = args.cache;
   const int group = args.num_heads / cache.num_kv_heads;
+  const auto head_tiles = static_cast<int>(ceil_div(group, head_tile));
   auto* counters = static_cast<unsigned*>(args.scratch);
-  auto* maxima_sums = reinterpret_cast<float2*>(counters + kDecodeCounters);
+  auto* partials = reinterpret_cast<float*>(counters + kDecodeCounters);
   const int64_t width = int64_t{args.num_heads} * cache.head_dim;
   return {.q = args.q,
           .q_stride = args.q_stride,
@@ -56,7 +59,8 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .num_kv_heads = cache.num_kv_heads,
           .group = group,
           .head_tile = head_tile,
-          .slots = static_cast<int>(cache.num_kv_heads * ceil_div(group, head_tile)),
+          .head_tiles = head_tiles,
+          .slots = cache.num_kv_heads * head_tiles,
           .scale_log2 = args.scale * kLog2E,
           .sliding_window = static_cast<int>(
               std::min<int64_t>(args.sliding_window, std::numeric_limits<int>::max())),
@@ -70,8 +74,8 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .block_size = cache.block_size,
           .head_dim = cache.head_dim,
           .counters = counters,
-          .maxima_sums = maxima_sums,
-          .partials = reinterpret_cast<float*>(maxima_sums + args.max_decode_items * width / 8)};
+          .maxima_sums = reinterpret_cast<float2*>(partials + args.max_decode_items * width),
+          .partials = partials};
 }
 
 void decode_attention(CudaStream& stream, const CudaPagedAttention& args) {

@@ -11,25 +11,27 @@ namespace quire::ops::cuda {
 DecodeParams decode_params(const CudaPagedAttention& args, int head_tile);
 
 // As many blocks as the device holds, or fewer if there is less to do.
-template <typename Kernel>
-void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiprocessor,
-                   size_t shared_bytes, const CudaPagedAttention& args,
-                   const DecodeParams& params) {
+template <typename Kernel, typename... Args>
+void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiprocessor, int threads,
+                   size_t shared_bytes, int64_t max_units, const Args&... args) {
   check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                   static_cast<int>(shared_bytes)),
              "giving decode attention its shared memory");
-  const int64_t max_units = args.max_decode_items * params.slots;
   const int64_t grid =
       std::min<int64_t>(max_units, blocks_per_multiprocessor * stream.num_multiprocessors());
-  launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(kDecodeThreads), shared_bytes,
-         params);
+  launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)),
+         shared_bytes, args...);
 }
 
 template <typename Shape>
 void launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
   const DecodeParams params = decode_params(args, Shape::kHeads);
-  launch_decode(stream, decode_attention_kernel<Shape>, Shape::kBlocksPerMultiprocessor,
-                decode_shared_bytes<Shape>(std::min(params.group, Shape::kHeads)), args, params);
+  const int heads = std::min(params.group, Shape::kHeads);
+  int depth = kMaxDepth;
+  while (depth > 1 && decode_shared_bytes<Shape>(heads, depth) > stream.max_shared_bytes()) --depth;
+  launch_decode(stream, decode_attention_kernel<Shape>, 1, kMmaThreads,
+                decode_shared_bytes<Shape>(heads, depth), args.max_decode_items * params.slots,
+                params, heads, depth);
 }
 
 template <typename T, typename Kv, int kHeadDim>

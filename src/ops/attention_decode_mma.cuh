@@ -1,12 +1,16 @@
 #pragma once
 // Decode attention at the speed of memory, for 16-bit activations.
 //
-// Warps share nothing but the query until the end of a unit: each reads tiles of 16 tokens straight
-// into registers, in the order in which mma.sync wants them, and has the next tile's keys and
-// values on the way while it works on this one's. Both products have the cache as the 16-row
-// operand and the query heads as the 8 columns. The order in which the head's elements are summed,
-// and that in which elements are rows of the output, is free, so that a lane's operands are what
-// lies side by side in memory:
+// A block has warps of three kinds that never wait for each other more than they must:
+//   one that finds out what the next units are and brings their queries,
+//   kDecodeWarps that compute; each has its own ring of tiles, 16 tokens' keys and values, in
+//     shared memory, which it fills as far ahead as there is room, over the ends of units,
+//   kFinishWarps that add up what these leave of a unit, and agree with other blocks on who
+//     combines the chunks of a sequence.
+//
+// Both products of a tile have the cache as the 16-row operand and the query heads as the 8
+// columns. The order in which the head's elements are summed, and that in which elements are rows
+// of the output, is free, so that a lane's operands are what lies side by side in memory:
 //   scores[token, head] = K q^T: lane (g, t) = (lane / 4, lane % 4) reads of tokens g and g + 8 the
 //     16 bytes t, t + 4, ...; so it does of query g
 //   out^T[element, head] = V^T p^T: lane (g, t) reads of tokens 2t, 2t + 1, 2t + 8 and 2t + 9 the
@@ -14,15 +18,21 @@
 // The probabilities' registers become the second product's operand by a transposition in registers.
 // An fp8 cache is converted to float16 in registers.
 //
-// What the next units are is found out by one warp ahead of time, and passed on in shared memory.
+// The kernel before this one in the stream writes the queries and the newest token of each
+// sequence, and nothing else that is read here (qk_norm_rope_cache, which lets this kernel start
+// only when it has itself waited for all before it). So the first units are placed, and the older
+// tokens' tiles are on their way, before that kernel has ended.
 #include <type_traits>
 
 #include "core/launch.cuh"
 #include "ops/attention_decode.cuh"
+#include "ops/attention_decode_copy.cuh"
 #include "ops/mma.cuh"
 
 namespace quire::ops::cuda {
 
+inline constexpr int kFinishWarps = 4;
+inline constexpr int kMmaThreads = 32 * (kDecodeWarps + kFinishWarps + 1);
 inline constexpr int kTileTokens = 16;
 // A warp's tiles of a chunk: its number, and its number plus kDecodeWarps.
 inline constexpr int kWarpTiles = 2;
@@ -40,9 +50,7 @@ struct DecodeShape {
   static constexpr int kHeads = 8 * kHeadTiles;
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Kv));
 
-  // Tiles that a warp works on together: about 8 KiB of keys and values.
-  static constexpr int kTilesPerStep = kRowBytes <= 128 ? 2 : 1;
-  static constexpr int kSteps = kWarpTiles / kTilesPerStep;
+  static constexpr int kTileBytes = kTileTokens * kRowBytes;  // keys, and as much for values
 
   // Keys: kKeyLoads pieces of 16 bytes for each of two tokens.
   static constexpr int kKeyPiece = 16 / static_cast<int>(sizeof(Kv));
@@ -59,76 +67,43 @@ struct DecodeShape {
 
   // Rows of queries in shared memory, 16-bit elements: lanes of two rows then hit other banks.
   static constexpr int kQueryStride = kPaddedKeyDim + 32;
-  static constexpr int kQueryPieces = kHeads * kPaddedKeyDim / kPackSize;
-  static constexpr int kQueryLoads = (kQueryPieces + kDecodeThreads - 1) / kDecodeThreads;
-
-  static constexpr int kBlocksPerMultiprocessor =
-      kHeadTiles * kOutTiles * 4 + kTilesPerStep * 8 * kKeyLoads + kTilesPerStep * 4 * kValueWords >
-              96
-          ? 1
-          : 2;
+  static constexpr int kQueryLoads = kHeads * kPaddedKeyDim / kPackSize / 32;
+  static_assert(kHeads * kPaddedKeyDim % (32 * kPackSize) == 0);
 };
 
-// A unit and where its tokens are: row[i] is that of tile i's first token and the block's first KV
-// head, in rows of head_dim elements.
+// A unit and where its tokens are: row[i] is that of tile i's first token in the cache, in rows of
+// head_dim elements. A negative context length is the end of the work.
 struct PlacedUnit {
   DecodeUnit unit;
   int64_t row[kWarpTiles * kDecodeWarps];
 };
-inline constexpr int kPlacedUnits = 3;  // this, the next, and the one being placed
+inline constexpr int kPlacedUnits = 4;
+inline constexpr int kMaxDepth = 4;  // tiles in a warp's ring
 
 template <typename Shape>
 struct DecodeShared {
+  SharedBarrier tile_full[kDecodeWarps][kMaxDepth];
+  SharedBarrier unit_ready[kPlacedUnits];
+  SharedBarrier query_ready[kPlacedUnits];
+  SharedBarrier unit_free[kPlacedUnits];
+  SharedBarrier outputs_full[kFinishWarps];
+  SharedBarrier outputs_free;
   PlacedUnit units[kPlacedUnits];
   float2 maxima_sums[kDecodeWarps][Shape::kHeads];
-  alignas(16) typename Shape::Operand queries[2][Shape::kHeads * Shape::kQueryStride];
+  alignas(16) typename Shape::Operand queries[kPlacedUnits][Shape::kHeads * Shape::kQueryStride];
 };
 
-// The shared memory's part that depends on the group: [kDecodeWarps][heads][kHeadDim] outputs.
+// What follows in shared memory: [kDecodeWarps][heads][kHeadDim] outputs, then the tiles:
+// [kDecodeWarps][depth][keys, values].
 template <typename Shape>
-size_t decode_shared_bytes(int heads) {
-  return sizeof(DecodeShared<Shape>) +
-         sizeof(float) * kDecodeWarps * Shape::kHeadDim * static_cast<size_t>(heads);
+constexpr size_t decode_outputs_bytes(int heads) {
+  return sizeof(float) * kDecodeWarps * Shape::kHeadDim * static_cast<size_t>(heads);
 }
-
-// Finds out what a unit is in three steps, so that a warp waits for none of its loads.
-class UnitPlacer {
- public:
-  __device__ UnitPlacer(const DecodeParams& p, int num_units) : p_(p), num_units_(num_units) {}
-
-  __device__ void read_item(int index) {
-    index_ = index;
-    if (index_ < num_units_) item_ = p_.items[index_ / p_.slots];
-  }
-  __device__ void read_sequence(int lane) {
-    context_len_ = 0;
-    if (index_ >= num_units_) return;
-    context_len_ = p_.context_lens[item_.x];
-    const int64_t column = first_token(lane) / p_.block_size;
-    block_ = p_.block_tables[item_.x * p_.table_width + min(column, p_.table_width - 1)];
-  }
-  __device__ void place(int lane, PlacedUnit& to) const {
-    if (lane == 0) {
-      to.unit = {index_ / p_.slots, index_ % p_.slots, item_.x, item_.y, context_len_};
-    }
-    if (lane < kWarpTiles * kDecodeWarps) {
-      to.row[lane] =
-          int64_t{block_} * p_.num_kv_heads * p_.block_size + first_token(lane) % p_.block_size;
-    }
-  }
-
- private:
-  __device__ int first_token(int lane) const {
-    return item_.y * kDecodeChunk + lane % (kWarpTiles * kDecodeWarps) * kTileTokens;
-  }
-
-  const DecodeParams& p_;
-  int num_units_;
-  int index_ = 0;
-  int2 item_ = {};
-  int context_len_ = 0;
-  int block_ = 0;
-};
+template <typename Shape>
+constexpr size_t decode_shared_bytes(int heads, int depth) {
+  return sizeof(DecodeShared<Shape>) + decode_outputs_bytes<Shape>(heads) +
+         size_t{2} * Shape::kTileBytes * kDecodeWarps * static_cast<size_t>(depth);
+}
 
 // Part of a unit: 16 tokens of the cache, seen by one warp.
 struct Tile {
@@ -139,26 +114,14 @@ struct Tile {
   __device__ bool is_visible(int first_visible) const {
     return first_token < end && first_token + kTileTokens > first_visible;
   }
+  __device__ bool has_newest_token() const { return end <= first_token + kTileTokens; }
   // Tokens from the end of the context on have no data: the last token's stands for theirs.
   __device__ int present(int token) const { return min(token, end - 1 - first_token); }
 };
 
-__device__ inline Tile tile_of(const DecodeParams& p, const PlacedUnit& placed, int number) {
-  const DecodeUnit& unit = placed.unit;
-  return {placed.row[number] + int64_t{unit.kv_head(p)} * p.block_size,
-          unit.chunk * kDecodeChunk + number * kTileTokens, unit.context_len};
-}
-
-__device__ __forceinline__ void load_stream(uint32_t* to, const void* from, int bytes) {
-  if (bytes == 16) {
-    asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                 : "l"(from));
-  } else {
-    asm volatile("ld.global.L1::no_allocate.v2.u32 {%0, %1}, [%2];"
-                 : "=r"(to[0]), "=r"(to[1])
-                 : "l"(from));
-  }
+__device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
+  return {placed.row[number], placed.unit.chunk * kDecodeChunk + number * kTileTokens,
+          placed.unit.context_len};
 }
 
 __device__ __forceinline__ uint32_t halves_of_fp8(uint32_t pair) {
@@ -176,10 +139,9 @@ __device__ __forceinline__ uint32_t transposed(uint32_t matrix_row) {
 // A warp's keys of a tile.
 template <typename Shape>
 struct KeyTile {
-  uint32_t words[2][Shape::kKeyLoads * 4];
+  alignas(16) uint32_t words[2][Shape::kKeyLoads * 4];
 
-  __device__ void load(const DecodeParams& p, const Tile& tile, int lane) {
-    const char* keys = static_cast<const char*>(p.keys) + tile.row * Shape::kRowBytes;
+  __device__ void load(const char* keys, const Tile& tile, int lane) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const char* row = keys + tile.present(lane / 4 + 8 * i) * Shape::kRowBytes;
@@ -188,12 +150,13 @@ struct KeyTile {
         // Past the head's end the query is zero.
         const int piece = j * 4 + lane % 4;
         const int last = Shape::kHeadDim / Shape::kKeyPiece - 1;
-        load_stream(&words[i][4 * j], row + 16 * min(piece, last), 16);
+        *reinterpret_cast<uint4*>(&words[i][4 * j]) =
+            *reinterpret_cast<const uint4*>(row + 16 * min(piece, last));
       }
     }
   }
 
-  // scores[n] += the tile's keys times the queries of heads [8 n, 8 n + 8).
+  // scores[n] = the tile's keys times the queries of heads [8 n, 8 n + 8).
   __device__ void multiply(const typename Shape::Operand* queries, int lane,
                            float (&scores)[Shape::kHeadTiles][4]) const {
     using Operand = typename Shape::Operand;
@@ -242,10 +205,10 @@ struct KeyTile {
 // A warp's values of a tile.
 template <typename Shape>
 struct ValueTile {
-  uint32_t words[4][Shape::kValueWords];
+  alignas(16) uint32_t words[4][Shape::kValueWords];
 
-  __device__ void load(const DecodeParams& p, const Tile& tile, int lane) {
-    const char* values = static_cast<const char*>(p.values) + tile.row * Shape::kRowBytes;
+  __device__ void load(const char* values, const Tile& tile, int lane) {
+    using Piece = std::conditional_t<Shape::kValuePieceBytes == 16, uint4, uint2>;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int token = lane % 4 * 2 + i % 2 + i / 2 * 8;
@@ -255,8 +218,8 @@ struct ValueTile {
         // Past the head's end the outputs are dropped.
         const int piece = j * 8 + lane / 4;
         const int last = Shape::kHeadDim / Shape::kValuePiece - 1;
-        load_stream(&words[i][j * Shape::kValuePieceBytes / 4],
-                    row + Shape::kValuePieceBytes * min(piece, last), Shape::kValuePieceBytes);
+        *reinterpret_cast<Piece*>(&words[i][j * Shape::kValuePieceBytes / 4]) =
+            *reinterpret_cast<const Piece*>(row + Shape::kValuePieceBytes * min(piece, last));
       }
     }
   }
@@ -297,40 +260,27 @@ struct WarpOutput {
     }
   }
 
-  // Turns the scores of a step into probabilities to the base of the new maximum, to which what is
-  // there already is brought too. At least one score is finite.
-  __device__ void soften(float (&scores)[Shape::kTilesPerStep][Shape::kHeadTiles][4]) {
+  // Turns scores into probabilities to the base of the new maximum, to which what is there already
+  // is brought too. At least one score is finite.
+  __device__ void soften(float (&scores)[Shape::kHeadTiles][4]) {
 #pragma unroll
     for (int n = 0; n < Shape::kHeadTiles; ++n) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        float highest = maximum[n][i];
-#pragma unroll
-        for (int s = 0; s < Shape::kTilesPerStep; ++s) {
-          highest = fmaxf(highest, fmaxf(scores[s][n][i], scores[s][n][i + 2]));
-        }
+        float highest = fmaxf(maximum[n][i], fmaxf(scores[n][i], scores[n][i + 2]));
 #pragma unroll
         for (int lanes = 4; lanes < 32; lanes *= 2) {
           highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, lanes));
         }
         const float factor = fast_exp2(maximum[n][i] - highest);
         maximum[n][i] = highest;
-        float total = sum[n][i] * factor;
+        scores[n][i] = fast_exp2(scores[n][i] - highest);
+        scores[n][i + 2] = fast_exp2(scores[n][i + 2] - highest);
+        sum[n][i] = sum[n][i] * factor + scores[n][i] + scores[n][i + 2];
 #pragma unroll
-        for (int s = 0; s < Shape::kTilesPerStep; ++s) {
-#pragma unroll
-          for (int row = 0; row < 4; row += 2) {
-            scores[s][n][i + row] = fast_exp2(scores[s][n][i + row] - highest);
-            total += scores[s][n][i + row];
-          }
-        }
-        sum[n][i] = total;
-        if constexpr (Shape::kSteps > 1) {
-#pragma unroll
-          for (int j = 0; j < Shape::kOutTiles; ++j) {
-            out[n][j][i] *= factor;
-            out[n][j][i + 2] *= factor;
-          }
+        for (int j = 0; j < Shape::kOutTiles; ++j) {
+          out[n][j][i] *= factor;
+          out[n][j][i + 2] *= factor;
         }
       }
     }
@@ -386,23 +336,19 @@ struct WarpOutput {
   }
 };
 
-// A thread's part of a unit's queries on the way to shared memory; zeros where there are none.
+// A warp's part of a unit's queries on the way to shared memory; zeros where there are none.
 template <typename Shape>
 struct QueryLoad {
   using T = typename Shape::T;
   Pack<T> packs[Shape::kQueryLoads];
 
-  __device__ static bool has_piece(int piece) {
-    return Shape::kQueryPieces % kDecodeThreads == 0 || piece < Shape::kQueryPieces;
-  }
-
-  __device__ void load(const DecodeParams& p, const DecodeUnit& unit) {
-    const int heads = unit.num_heads(p);
+  __device__ void load(const DecodeParams& p, const DecodeUnit& unit, int lane) {
+    const int heads = unit.num_heads;
     const T* queries = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
-                       int64_t{unit.first_head(p)} * Shape::kHeadDim;
+                       int64_t{unit.first_head} * Shape::kHeadDim;
 #pragma unroll
     for (int i = 0; i < Shape::kQueryLoads; ++i) {
-      const int piece = static_cast<int>(threadIdx.x) + i * kDecodeThreads;
+      const int piece = lane + i * 32;
       const int head = piece / (Shape::kPaddedKeyDim / kPackSize);
       const int element = piece % (Shape::kPaddedKeyDim / kPackSize) * kPackSize;
       packs[i] = {};
@@ -412,11 +358,10 @@ struct QueryLoad {
     }
   }
 
-  __device__ void store(typename Shape::Operand* queries) const {
+  __device__ void store(typename Shape::Operand* queries, int lane) const {
 #pragma unroll
     for (int i = 0; i < Shape::kQueryLoads; ++i) {
-      const int piece = static_cast<int>(threadIdx.x) + i * kDecodeThreads;
-      if (!has_piece(piece)) break;
+      const int piece = lane + i * 32;
       const int head = piece / (Shape::kPaddedKeyDim / kPackSize);
       const int element = piece % (Shape::kPaddedKeyDim / kPackSize) * kPackSize;
       Pack<typename Shape::Operand> operands;
@@ -456,127 +401,248 @@ __device__ __forceinline__ void scale_and_mask(float (&scores)[Shape::kHeadTiles
   }
 }
 
+// The part of the warp that finds out what the next units are.
 template <typename Shape>
-__global__ void __launch_bounds__(kDecodeThreads, Shape::kBlocksPerMultiprocessor)
-    decode_attention_kernel(const __grid_constant__ DecodeParams p) {
-  constexpr int kTilesPerStep = Shape::kTilesPerStep;
-  extern __shared__ __align__(16) char shared_bytes[];
-  auto& shared = *reinterpret_cast<DecodeShared<Shape>*>(shared_bytes);
-  auto* outputs = reinterpret_cast<float*>(&shared + 1);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+__device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, int lane) {
   const int grid = static_cast<int>(gridDim.x);
-
-  wait_for_previous();
-  release_next();
-  const int num_units = *p.num_items * p.slots;
+  const int number = lane % (kWarpTiles * kDecodeWarps);
+  // The next unit's item is read while this one's sequence is.
   int index = static_cast<int>(blockIdx.x);
-  if (index >= num_units) return;
+  const int num_items = *p.num_items;
+  int2 item = p.items[index / p.slots];
+  for (int turn = 0;; ++turn, index += grid) {
+    const int place = turn % kPlacedUnits;
+    PlacedUnit& to = shared.units[place];
+    const bool is_end = index / p.slots >= num_items;
+    DecodeUnit unit = {};
+    unit.context_len = -1;
+    int64_t row = 0;
+    if (!is_end) {
+      const int first_token = item.y * kDecodeChunk + number * kTileTokens;
+      const int64_t column = min(int64_t{first_token / p.block_size}, p.table_width - 1);
+      const int64_t block = p.block_tables[item.x * p.table_width + column];
+      unit = make_unit(p, index, item, p.context_lens[item.x]);
+      row = (block * p.num_kv_heads + unit.kv_head) * p.block_size + first_token % p.block_size;
+    }
+    shared.unit_free[place].wait(turn / kPlacedUnits % 2 ^ 1);
+    if (lane == number) to.row[number] = row;
+    if (lane == 0) to.unit = unit;
+    __syncwarp();
+    if (lane == 0) shared.unit_ready[place].arrive();
+    if (is_end) return;
 
-  UnitPlacer placer(p, num_units);
-  if (warp < 2) {
-    placer.read_item(index + warp * grid);
-    placer.read_sequence(lane);
-    placer.place(lane, shared.units[warp]);
+    if (turn == 0) wait_for_previous();
+    QueryLoad<Shape> queries;
+    queries.load(p, unit, lane);
+    if ((index + grid) / p.slots < num_items) item = p.items[(index + grid) / p.slots];
+    queries.store(shared.queries[place], lane);
+    __syncwarp();
+    if (lane == 0) shared.query_ready[place].arrive();
   }
-  __syncthreads();
+}
 
-  KeyTile<Shape> keys[kTilesPerStep];
-  ValueTile<Shape> values[kTilesPerStep];
-  QueryLoad<Shape> query_load;
-  const auto load_keys = [&](const PlacedUnit& placed, int step) {
-#pragma unroll
-    for (int s = 0; s < kTilesPerStep; ++s) {
-      const Tile tile = tile_of(p, placed, (step * kTilesPerStep + s) * kDecodeWarps + warp);
-      if (tile.is_visible(placed.unit.first_visible(p.sliding_window))) {
-        keys[s].load(p, tile, lane);
-      }
-    }
-  };
-  const auto load_values = [&](const PlacedUnit& placed, int step) {
-#pragma unroll
-    for (int s = 0; s < kTilesPerStep; ++s) {
-      const Tile tile = tile_of(p, placed, (step * kTilesPerStep + s) * kDecodeWarps + warp);
-      if (tile.is_visible(placed.unit.first_visible(p.sliding_window))) {
-        values[s].load(p, tile, lane);
-      }
-    }
-  };
-  query_load.load(p, shared.units[0].unit);
-  load_keys(shared.units[0], 0);
-  load_values(shared.units[0], 0);
-  query_load.store(shared.queries[0]);
-  __syncthreads();
+// The ring of tiles of a warp that computes.
+template <typename Shape>
+class TileRing {
+ public:
+  __device__ TileRing(const DecodeParams& p, DecodeShared<Shape>& shared, char* tiles, int depth,
+                      int warp, int lane)
+      : p_(p),
+        shared_(shared),
+        tiles_(tiles + 2 * Shape::kTileBytes * depth * warp),
+        depth_(depth),
+        warp_(warp),
+        lane_(lane) {}
 
-  for (int turn = 0; index < num_units; ++turn, index += grid) {
-    const PlacedUnit& placed = shared.units[turn % kPlacedUnits];
-    const PlacedUnit& next = shared.units[(turn + 1) % kPlacedUnits];
+  // Queues copies of the next tiles that are visible, as long as there is room and their units are
+  // known: at least those of the unit that this warp has waited for. To be called in every unit.
+  __device__ void fill() {
+    while (count_ < depth_) {
+      const int place = turn_ % kPlacedUnits;
+      const bool is_ready = shared_.unit_ready[place].is_over(turn_ / kPlacedUnits % 2);
+      if (!__all_sync(0xffffffffu, is_ready)) return;
+      const PlacedUnit& placed = shared_.units[place];
+      if (placed.unit.context_len < 0) return;
+      const Tile tile = tile_of(placed, tile_ * kDecodeWarps + warp_);
+      if (++tile_ == kWarpTiles) {
+        tile_ = 0;
+        ++turn_;
+      }
+      if (!tile.is_visible(placed.unit.first_visible(p_.sliding_window))) continue;
+      if (tile.has_newest_token()) wait_for_previous();
+      const int64_t offset = tile.row * Shape::kRowBytes;
+      char* to = tiles_ + 2 * Shape::kTileBytes * fill_slot_;
+      warp_copy(to, static_cast<const char*>(p_.keys) + offset, to + Shape::kTileBytes,
+                static_cast<const char*>(p_.values) + offset, Shape::kTileBytes,
+                shared_.tile_full[warp_][fill_slot_], lane_);
+      fill_slot_ = fill_slot_ + 1 == depth_ ? 0 : fill_slot_ + 1;
+      ++count_;
+    }
+  }
+
+  // Waits for the oldest tile; keys, then values.
+  __device__ const char* front() {
+    shared_.tile_full[warp_][slot_].wait(parity_);
+    return tiles_ + 2 * Shape::kTileBytes * slot_;
+  }
+  // Takes the oldest tile out, which all lanes have read.
+  __device__ void pop() {
+    __syncwarp();
+    if (++slot_ == depth_) {
+      slot_ = 0;
+      parity_ ^= 1;
+    }
+    --count_;
+    fill();
+  }
+
+ private:
+  const DecodeParams& p_;
+  DecodeShared<Shape>& shared_;
+  char* tiles_;
+  int depth_;
+  int warp_;
+  int lane_;
+  int turn_ = 0;  // the next tile to be copied: unit and number
+  int tile_ = 0;
+  int fill_slot_ = 0;
+  int count_ = 0;
+  int slot_ = 0;  // the oldest tile
+  uint32_t parity_ = 0;
+};
+
+// The part of the warps that compute.
+template <typename Shape>
+__device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared, float* outputs,
+                              TileRing<Shape>& ring, int warp, int lane) {
+  int num_outputs = 0;
+  for (int turn = 0;; ++turn) {
+    const int place = turn % kPlacedUnits;
+    shared.unit_ready[place].wait(turn / kPlacedUnits % 2);
+    const PlacedUnit& placed = shared.units[place];
+    if (placed.unit.context_len < 0) return;
+    ring.fill();
     const int first_visible = placed.unit.first_visible(p.sliding_window);
-    if (warp == kDecodeWarps - 1) placer.read_item(index + 2 * grid);
     WarpOutput<Shape> output;
     output.clear();
-
-#pragma unroll
-    for (int step = 0; step < Shape::kSteps; ++step) {
-      const bool is_last = step + 1 == Shape::kSteps;
-      const PlacedUnit& following = is_last ? next : placed;
-      const int following_step = is_last ? 0 : step + 1;
-      float scores[kTilesPerStep][Shape::kHeadTiles][4];
-      bool is_visible[kTilesPerStep];
-#pragma unroll
-      for (int s = 0; s < kTilesPerStep; ++s) {
-        const Tile tile = tile_of(p, placed, (step * kTilesPerStep + s) * kDecodeWarps + warp);
-        is_visible[s] = tile.is_visible(first_visible);
-        if (is_visible[s]) {
-          keys[s].multiply(shared.queries[turn % 2], lane, scores[s]);
-          scale_and_mask<Shape>(scores[s], tile, first_visible, p.scale_log2, lane);
-        } else {
-#pragma unroll
-          for (int n = 0; n < Shape::kHeadTiles; ++n) {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) scores[s][n][i] = -INFINITY;
-          }
-        }
-      }
-      load_keys(following, following_step);
-      if (is_visible[0] || is_visible[kTilesPerStep - 1]) {
-        output.soften(scores);
-#pragma unroll
-        for (int s = 0; s < kTilesPerStep; ++s) {
-          if (is_visible[s]) output.add(values[s], scores[s]);
-        }
-      }
-      load_values(following, following_step);
-      if (step == 0 && warp == kDecodeWarps - 1) placer.read_sequence(lane);
+    shared.query_ready[place].wait(turn / kPlacedUnits % 2);
+    for (int i = 0; i < kWarpTiles; ++i) {
+      const Tile tile = tile_of(placed, i * kDecodeWarps + warp);
+      if (!tile.is_visible(first_visible)) continue;
+      const char* data = ring.front();
+      float scores[Shape::kHeadTiles][4];
+      KeyTile<Shape> keys;
+      keys.load(data, tile, lane);
+      keys.multiply(shared.queries[place], lane, scores);
+      ValueTile<Shape> values;
+      values.load(data + Shape::kTileBytes, tile, lane);
+      scale_and_mask<Shape>(scores, tile, first_visible, p.scale_log2, lane);
+      output.soften(scores);
+      output.add(values, scores);
+      ring.pop();
     }
-    query_load.load(p, next.unit);
-
-    // No warp is behind with the unit before, whose outputs these replace.
-    __syncthreads();
-    const int heads = placed.unit.num_heads(p);
-    output.leave(lane, heads, shared.maxima_sums[warp], outputs + warp * heads * Shape::kHeadDim);
-    query_load.store(shared.queries[(turn + 1) % 2]);
-    if (warp == kDecodeWarps - 1) {
-      placer.place(lane, shared.units[(turn + 2) % kPlacedUnits]);
+    if (placed.unit.is_visible(p.sliding_window)) {
+      shared.outputs_free.wait(num_outputs % 2 ^ 1);
+      const int heads = placed.unit.num_heads;
+      output.leave(lane, heads, shared.maxima_sums[warp], outputs + warp * heads * Shape::kHeadDim);
+      __syncwarp();
+      if (lane == 0) shared.outputs_full[num_outputs % kFinishWarps].arrive();
+      ++num_outputs;
     }
-    __syncthreads();
-    if (!placed.unit.is_visible(p.sliding_window)) continue;
-    finish_unit<typename Shape::T>(p, placed.unit, [&](int e) {
-      const int head = e / Shape::kHeadDim;
-      DecodePartial total = {0.0f, -INFINITY, 0.0f};
+    __syncwarp();
+    if (lane == 0) shared.unit_free[place].arrive();
+  }
+}
+
+// The block's sum of what its warps have left of elements e to e + 3 of a unit.
+template <typename Shape>
+__device__ DecodePartial sum_of_warps(const DecodeShared<Shape>& shared, const float* outputs,
+                                      int heads, int e) {
+  const int head = e / Shape::kHeadDim;
+  DecodePartial total = {{0.0f, 0.0f, 0.0f, 0.0f}, -INFINITY, 0.0f};
 #pragma unroll
-      for (int w = 0; w < kDecodeWarps; ++w) {
-        total.maximum = fmaxf(total.maximum, shared.maxima_sums[w][head].x);
-      }
+  for (int w = 0; w < kDecodeWarps; ++w) {
+    total.maximum = fmaxf(total.maximum, shared.maxima_sums[w][head].x);
+  }
 #pragma unroll
-      for (int w = 0; w < kDecodeWarps; ++w) {
-        const float2 maximum_sum = shared.maxima_sums[w][head];
-        const float factor = fast_exp2(maximum_sum.x - total.maximum);
-        total.value += outputs[w * heads * Shape::kHeadDim + e] * factor;
-        total.sum += maximum_sum.y * factor;
-      }
-      return total;
-    });
+  for (int w = 0; w < kDecodeWarps; ++w) {
+    const float2 maximum_sum = shared.maxima_sums[w][head];
+    const float factor = fast_exp2(maximum_sum.x - total.maximum);
+    const float4 value =
+        *reinterpret_cast<const float4*>(outputs + w * heads * Shape::kHeadDim + e);
+    total.sum += maximum_sum.y * factor;
+    total.value.x += value.x * factor;
+    total.value.y += value.y * factor;
+    total.value.z += value.z * factor;
+    total.value.w += value.w * factor;
+  }
+  return total;
+}
+
+// The part of the warps that add up what those that compute leave. They take turns, so that one
+// can wait for other blocks while the next is at work; but many chunks are combined by all.
+template <typename Shape>
+__device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
+                             const float* outputs, int warp, int lane) {
+  constexpr int kManyChunks = 9;
+  int num_outputs = 0;
+  wait_for_previous();
+  release_next();
+  for (int turn = 0;; ++turn) {
+    const int place = turn % kPlacedUnits;
+    shared.unit_ready[place].wait(turn / kPlacedUnits % 2);
+    const DecodeUnit unit = shared.units[place].unit;
+    __syncwarp();
+    if (unit.context_len < 0) return;
+    if (lane == 0) shared.unit_free[place].arrive();
+    if (!unit.is_visible(p.sliding_window)) continue;
+    const int number = num_outputs++;
+    const int warp_in_turn = number % kFinishWarps;
+    const bool is_for_all = chunks_of(p, unit).count >= kManyChunks;
+    if (!is_for_all && warp != warp_in_turn) continue;
+    shared.outputs_full[warp_in_turn].wait(number / kFinishWarps % 2);
+    finish_unit<typename Shape::T>(
+        p, unit, is_for_all ? warp : 0, is_for_all ? kFinishWarps : 1,
+        [&](int e) { return sum_of_warps<Shape>(shared, outputs, unit.num_heads, e); },
+        [&] {
+          __syncwarp();
+          // As many arrivals either way.
+          if (lane < (is_for_all ? 1 : kFinishWarps)) shared.outputs_free.arrive();
+        });
+  }
+}
+
+template <typename Shape>
+__global__ void __launch_bounds__(kMmaThreads, 1)
+    decode_attention_kernel(const __grid_constant__ DecodeParams p, int heads, int depth) {
+  extern __shared__ __align__(128) char shared_bytes[];
+  auto& shared = *reinterpret_cast<DecodeShared<Shape>*>(shared_bytes);
+  auto* outputs = reinterpret_cast<float*>(&shared + 1);
+  auto* tiles = reinterpret_cast<char*>(outputs) + decode_outputs_bytes<Shape>(heads);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+
+  if (threadIdx.x == 0) {
+    for (int w = 0; w < kDecodeWarps; ++w) {
+      for (int i = 0; i < depth; ++i) shared.tile_full[w][i].init(kCopyArrivals);
+    }
+    for (int i = 0; i < kPlacedUnits; ++i) {
+      shared.unit_ready[i].init(1);
+      shared.query_ready[i].init(1);
+      shared.unit_free[i].init(kDecodeWarps + kFinishWarps);
+    }
+    for (int i = 0; i < kFinishWarps; ++i) shared.outputs_full[i].init(kDecodeWarps);
+    shared.outputs_free.init(kFinishWarps);
+    publish_barriers();
+  }
+  __syncthreads();
+  if (warp < kDecodeWarps) {
+    TileRing<Shape> ring(p, shared, tiles, depth, warp, lane);
+    compute_units(p, shared, outputs, ring, warp, lane);
+  } else if (warp < kDecodeWarps + kFinishWarps) {
+    finish_units(p, shared, outputs, warp - kDecodeWarps, lane);
+  } else {
+    place_units(p, shared, lane);
   }
 }
 

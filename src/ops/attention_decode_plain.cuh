@@ -22,7 +22,7 @@ __device__ inline float block_reduce(float value, float* shared, bool is_max) {
 // Index of a token's row of head_dim elements in the cache.
 __device__ inline int64_t cache_row(const DecodeParams& p, const DecodeUnit& unit, int token) {
   const int64_t block = p.block_tables[unit.seq * p.table_width + token / p.block_size];
-  return (block * p.num_kv_heads + unit.kv_head(p)) * p.block_size + token % p.block_size;
+  return (block * p.num_kv_heads + unit.kv_head) * p.block_size + token % p.block_size;
 }
 
 static_assert(kDecodeChunk == kDecodeThreads, "a thread takes a key");
@@ -55,16 +55,15 @@ __global__ void __launch_bounds__(kDecodeThreads)
   for (int index = static_cast<int>(blockIdx.x); index < num_units;
        index += static_cast<int>(gridDim.x)) {
     const int2 item = p.items[index / p.slots];
-    const DecodeUnit unit = {index / p.slots, index % p.slots, item.x, item.y,
-                             p.context_lens[item.x]};
+    const DecodeUnit unit = make_unit(p, index, item, p.context_lens[item.x]);
     if (!unit.is_visible(p.sliding_window)) continue;
     const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));
     const int count = min((unit.chunk + 1) * kDecodeChunk, unit.context_len) - first;
     if (thread < count) rows[thread] = cache_row(p, unit, first + thread) * p.head_dim;
 
-    for (int head = 0; head < unit.num_heads(p); ++head) {
+    for (int head = 0; head < unit.num_heads; ++head) {
       const T* q = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
-                   int64_t{unit.first_head(p) + head} * p.head_dim;
+                   int64_t{unit.first_head + head} * p.head_dim;
       for (int d = thread; d < p.head_dim; d += kDecodeThreads) {
         query[d] = to_float(q[d]);
       }
@@ -94,9 +93,13 @@ __global__ void __launch_bounds__(kDecodeThreads)
       }
       __syncthreads();
     }
-    finish_unit<T>(p, unit, [&](int e) -> DecodePartial {
-      return {outputs[e], maxima[e / p.head_dim], sums[e / p.head_dim]};
-    });
+    finish_unit<T>(
+        p, unit, thread / 32, kDecodeWarps,
+        [&](int e) -> DecodePartial {
+          const int head = e / p.head_dim;
+          return {*reinterpret_cast<const float4*>(outputs + e), maxima[head], sums[head]};
+        },
+        [] {});
     __syncthreads();
   }
 }

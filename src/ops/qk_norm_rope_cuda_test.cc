@@ -33,7 +33,7 @@ double tolerance_of(DType dtype) {
     case DType::kFloat16:
       return 5e-4;
     case DType::kFloat8E4M3:
-      return 3.2e-2;
+      return 6.3e-2;
     default:
       return 2e-6;
   }
