@@ -6,6 +6,15 @@
 
 namespace quire {
 
+namespace {
+
+// Elements from one row of logits to the next: a GPU's kernels read rows 32 bytes at a time.
+int64_t logits_width(int64_t vocab_size, DeviceType device) {
+  return device == DeviceType::kCpu ? vocab_size : (vocab_size + 7) / 8 * 8;
+}
+
+}  // namespace
+
 VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place)
     : VocabTable(vocab_shard(vocab_size, hidden_size, place.at), hidden_size, place) {}
 
@@ -34,7 +43,9 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   const int64_t num_logits = context.batch.logits_rows.dim(0);
   const int64_t rows = table.weight().n();
   const int size = context.comm.size();
-  const Tensor logits = context.arena.allocate(DType::kFloat32, {num_logits, rows * size});
+  const int64_t width = logits_width(rows * size, context.stream.device().type);
+  const Tensor padded = context.arena.allocate(DType::kFloat32, {num_logits, width});
+  const Tensor logits = padded.columns(0, rows * size);
   Arena::Scope scope(context.arena);
   const Tensor wanted = context.arena.allocate(context.dtype, {num_logits, hidden.dim(1)});
   ops::gather_rows(context.stream, hidden, context.batch.logits_rows, wanted);
@@ -42,7 +53,9 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
     ops::linear(context.stream, wanted, table.weight(), Tensor(), logits);
     return logits;
   }
-  const Tensor shard = context.arena.allocate(DType::kFloat32, {num_logits, rows});
+  const int64_t shard_width = logits_width(rows, context.stream.device().type);
+  const Tensor shard =
+      context.arena.allocate(DType::kFloat32, {num_logits, shard_width}).columns(0, rows);
   ops::linear(context.stream, wanted, table.weight(), Tensor(), shard);
   context.comm.all_gather_columns(context.stream, shard, logits);
   return logits.columns(0, table.vocab_size());
@@ -52,9 +65,12 @@ size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, const Placeme
                           int64_t num_logits) {
   const int size = place.at.size;
   const int64_t rows = vocab_shard(vocab_size, hidden_size, place.at).rows;
-  return activation_bytes(num_logits, rows * size, DType::kFloat32) +
+  return activation_bytes(num_logits, logits_width(rows * size, place.device.type),
+                          DType::kFloat32) +
          activation_bytes(num_logits, hidden_size, place.activation_dtype()) +
-         (size > 1 ? activation_bytes(num_logits, rows, DType::kFloat32) : 0);
+         (size > 1
+              ? activation_bytes(num_logits, logits_width(rows, place.device.type), DType::kFloat32)
+              : 0);
 }
 
 }  // namespace quire
