@@ -12,6 +12,15 @@
 
 namespace quire {
 
+// All but the weight are [rows, n], contiguous, of one dtype.
+struct AddNorm {
+  Tensor x;
+  Tensor residual;
+  Tensor weight;  // float32[n]
+  float eps;
+  Tensor out;  // may be x
+};
+
 class Communicator {
  public:
   virtual ~Communicator() = default;
@@ -21,6 +30,10 @@ class Communicator {
 
   // tensor[i] = sum over ranks of tensor[i], in place. float32, contiguous.
   virtual void all_reduce_sum(Stream& stream, const Tensor& tensor) = 0;
+  // x = sum over ranks of x, residual += x, out = RMS norm of residual, times weight:
+  // all_reduce_sum and ops::add_rms_norm in one go. False, and nothing is done, where they go one
+  // after the other.
+  virtual bool all_reduce_add_norm(Stream&, const AddNorm&) { return false; }
   // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()].
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // Every rank's tensor becomes that of rank `root`.

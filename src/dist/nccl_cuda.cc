@@ -10,6 +10,7 @@
 
 #include "core/check_cuda.h"
 #include "core/stream_cuda.h"
+#include "dist/all_reduce_norm_cuda.h"
 #include "dist/nccl_library_cuda.h"
 #include "dist/peer_memory_cuda.h"
 #include "quire/error.h"
@@ -183,6 +184,22 @@ class CudaCommunicator final : public Communicator {
       return nccl.all_reduce(tensor.raw(), tensor.raw(), static_cast<size_t>(tensor.num_elements()),
                              nccl_type(tensor.dtype()), ncclSum, comm, stream.cuda().get());
     });
+  }
+
+  bool all_reduce_add_norm(Stream& stream, const AddNorm& args) override {
+    check(args.x.contiguous() && args.residual.contiguous() && args.out.contiguous(),
+          "all_reduce_add_norm takes contiguous tensors");
+    group_->check_alive(rank_);
+    if (!has_peers() || args.x.num_elements() == 0) return false;
+    return peer_all_reduce_add_norm(stream.cuda(), peers_,
+                                    {.dtype = args.x.dtype(),
+                                     .x = args.x.raw(),
+                                     .residual = args.residual.raw(),
+                                     .weight = args.weight.data<float>(),
+                                     .eps = args.eps,
+                                     .rows = args.x.dim(0),
+                                     .n = args.x.dim(1),
+                                     .out = args.out.raw()});
   }
 
   void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {

@@ -288,6 +288,64 @@ TEST_P(NcclCommunicators, SumsOfLargeTensorsRepeatBitForBit) {
   }
 }
 
+TEST_P(NcclCommunicators, SumAddAndNormInOneGo) {
+  struct Case {
+    DType dtype;
+    size_t rows, n;
+  };
+  constexpr float kEps = 1e-5f;
+  for (const Case c : {Case{DType::kBFloat16, 1, 4096}, Case{DType::kBFloat16, 7, 1032},
+                       Case{DType::kFloat16, 3, 8}, Case{DType::kFloat32, 2, 4096},
+                       Case{DType::kBFloat16, 14, 8192}, Case{DType::kFloat32, 5, 1100}}) {
+    const size_t count = c.rows * c.n;
+    const size_t bytes = count * size_of(c.dtype);
+    std::vector<Bytes> inputs;
+    for (int r = 0; r < size(); ++r) {
+      inputs.push_back(random_elements(c.dtype, count, static_cast<unsigned>(c.n + 5 * r)));
+    }
+    const Bytes residual = random_elements(c.dtype, count, 99);
+    Bytes weight = random_elements(DType::kFloat32, c.n, 98);
+    const Bytes sums = sum_in_rank_order(c.dtype, inputs);
+    const Bytes new_residual = sum_in_rank_order(c.dtype, {residual, sums});
+    std::vector<Bytes> results(inputs.size());
+    run(3 * bytes + weight.size() + 64, [&](Rank& rank) {
+      std::byte* x = rank.memory();
+      std::byte* r = x + bytes;
+      std::byte* w = r + bytes;
+      rank.upload(x, inputs[static_cast<size_t>(rank.comm().rank())]);
+      rank.upload(r, residual);
+      rank.upload(w, weight);
+      const auto rows = static_cast<int64_t>(c.rows);
+      const auto n = static_cast<int64_t>(c.n);
+      const Tensor in(x, c.dtype, {rows, n});
+      ASSERT_TRUE(
+          rank.comm().all_reduce_add_norm(rank.stream(), {.x = in,
+                                                          .residual = Tensor(r, c.dtype, {rows, n}),
+                                                          .weight = Tensor(w, DType::kFloat32, {n}),
+                                                          .eps = kEps,
+                                                          .out = in}));
+      EXPECT_TRUE(rank.download(bytes, r) == new_residual) << c.rows << " x " << c.n;
+      results[static_cast<size_t>(rank.comm().rank())] = rank.download(bytes, x);
+    });
+    for (const Bytes& result : results) EXPECT_TRUE(result == results[0]);
+    for (size_t row = 0; row < c.rows; ++row) {
+      const auto at = [&](const Bytes& of, size_t i) {
+        return static_cast<double>(to_float(c.dtype, &of[(row * c.n + i) * size_of(c.dtype)]));
+      };
+      double squares = 0;
+      for (size_t i = 0; i < c.n; ++i) squares += at(new_residual, i) * at(new_residual, i);
+      const double scale = 1.0 / std::sqrt(squares / static_cast<double>(c.n) + kEps);
+      for (size_t i = 0; i < c.n; ++i) {
+        const double expected =
+            at(new_residual, i) * scale * to_float(DType::kFloat32, &weight[i * sizeof(float)]);
+        ASSERT_NEAR(at(results[0], i), expected,
+                    (c.dtype == DType::kFloat32 ? 1e-5 : 1e-2) * (std::abs(expected) + 1e-3))
+            << c.rows << " x " << c.n << " at " << row << ", " << i;
+      }
+    }
+  }
+}
+
 TEST_P(NcclCommunicators, PassOnNotANumberAndNegativeZero) {
   const std::vector<uint32_t> words = {0xffffffffu, 0x7fffffffu, 0x80000000u, 0xffff0000u,
                                        0x0000ffffu, 0xff800000u, 0x80008000u};

@@ -17,10 +17,6 @@ using namespace one_shot_internal;
 // multiprocessor does.
 constexpr int kMaxThreads = 512;
 
-// One-shot sums up to this size: two trips over the link cost more than sending it size - 1 times.
-// With two ranks one-shot sends no more than two-shot.
-constexpr int64_t kMaxOneShotBytes = 256 << 10;
-
 // Rank r's chunk c is at r * num_chunks + c.
 template <typename T, int kPeers>
 __global__ void __launch_bounds__(kMaxThreads)
@@ -224,16 +220,15 @@ struct Kernels {
 
   static void all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, std::byte* data,
                          int64_t bytes, PeerSum how) {
-    const bool is_one_shot =
-        how == PeerSum::kOneShot ||
-        (how == PeerSum::kBySize && (peers.size == 2 || bytes <= kMaxOneShotBytes));
+    const bool one_shot_is_used =
+        how == PeerSum::kOneShot || (how == PeerSum::kBySize && is_one_shot(peers.size, bytes));
     // A two-shot sum keeps what is sent and the sums, with a chunk a rank to round up to.
-    const int64_t piece = is_one_shot ? kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes
-                                      : kPeerHalfBytes / 2 - peers.size * kChunkBytes;
+    const int64_t piece = one_shot_is_used ? kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes
+                                           : kPeerHalfBytes / 2 - peers.size * kChunkBytes;
     for (int64_t begin = 0; begin < bytes; begin += piece) {
       const int64_t length = std::min(piece, bytes - begin);
       const int64_t num_chunks = (length + kChunkBytes - 1) / kChunkBytes;
-      if (is_one_shot) {
+      if (one_shot_is_used) {
         launch_peers(stream, one_shot(dtype), num_chunks, peers, data + begin, length);
       } else {
         launch_peers(stream, two_shot(dtype), (num_chunks + peers.size - 1) / peers.size, peers,
@@ -298,6 +293,13 @@ void with_kernels(int size, const Body& body) {
 }
 
 }  // namespace
+
+bool is_one_shot(int size, int64_t bytes) {
+  // Two trips over the link cost more than sending this much size - 1 times. With two ranks
+  // one-shot sends no more than two-shot.
+  constexpr int64_t kMaxOneShotBytes = 256 << 10;
+  return size == 2 ? bytes <= kPeerHalfBytes / 2 : bytes <= kMaxOneShotBytes;
+}
 
 void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, void* data,
                      int64_t count, PeerSum how) {

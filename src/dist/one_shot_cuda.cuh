@@ -171,30 +171,37 @@ struct Word<__half> {
   }
 };
 
+// A chunk to its floats, and back, rounded.
+template <typename T>
+__device__ void unpack(uint4 chunk, float* out) {
+  constexpr int kFloats = Word<T>::kFloats;
+  Word<T>::unpack(chunk.x, out);
+  Word<T>::unpack(chunk.y, out + kFloats);
+  Word<T>::unpack(chunk.z, out + 2 * kFloats);
+  Word<T>::unpack(chunk.w, out + 3 * kFloats);
+}
+
+template <typename T>
+__device__ uint4 pack(const float* in) {
+  constexpr int kFloats = Word<T>::kFloats;
+  return make_uint4(Word<T>::pack(in), Word<T>::pack(in + kFloats), Word<T>::pack(in + 2 * kFloats),
+                    Word<T>::pack(in + 3 * kFloats));
+}
+
 // The sum in rank order of this rank's chunk and those of the others.
 template <typename T, int kPeers>
-__device__ inline uint4 sum_in_order(const PeerView& peers, uint4 own,
-                                     const uint4 (&others)[kPeers]) {
-  constexpr int kFloats = Word<T>::kFloats;
-  float sums[4 * kFloats];
+__device__ uint4 sum_in_order(const PeerView& peers, uint4 own, const uint4 (&others)[kPeers]) {
+  constexpr int kFloats = 4 * Word<T>::kFloats;
+  float sums[kFloats];
 #pragma unroll
   for (int r = 0; r < kPeers; ++r) {
     if (r >= peers.size) break;
-    const uint4 v = r == peers.rank ? own : others[r];
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    float values[kFloats];
+    unpack<T>(r == peers.rank ? own : others[r], values);
 #pragma unroll
-    for (int w = 0; w < 4; ++w) {
-      float values[kFloats];
-      Word<T>::unpack(words[w], values);
-#pragma unroll
-      for (int i = 0; i < kFloats; ++i) {
-        float& sum = sums[w * kFloats + i];
-        sum = r == 0 ? values[i] : sum + values[i];
-      }
-    }
+    for (int i = 0; i < kFloats; ++i) sums[i] = r == 0 ? values[i] : sums[i] + values[i];
   }
-  return make_uint4(Word<T>::pack(sums), Word<T>::pack(sums + kFloats),
-                    Word<T>::pack(sums + 2 * kFloats), Word<T>::pack(sums + 3 * kFloats));
+  return pack<T>(sums);
 }
 
 }  // namespace quire::one_shot_internal

@@ -50,6 +50,9 @@ struct PeerView {
 // slice and sends it to the others.
 enum class PeerSum { kBySize, kOneShot, kTwoShot };
 
+// Whether kBySize is one shot, and in one piece.
+bool is_one_shot(int size, int64_t bytes);
+
 // data[i] = sum over ranks of data[i]. float32, bfloat16 or float16; data is aligned to 16 bytes.
 void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, void* data,
                      int64_t count, PeerSum how = PeerSum::kBySize);

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "core/check_cuda.h"
+#include "dist/all_reduce_norm_cuda.h"
 
 namespace quire {
 namespace {
@@ -42,6 +43,7 @@ PeerMemory::PeerMemory(std::span<const int> devices) {
     for (const int device : std::set<int>(devices.begin(), devices.end())) {
       check_cuda(cudaSetDevice(device), "selecting the device");
       load_peer_kernels(static_cast<int>(devices.size()));
+      load_all_reduce_norm_kernels(static_cast<int>(devices.size()));
     }
   } catch (...) {
     release();

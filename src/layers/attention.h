@@ -45,7 +45,8 @@ class Attention {
   int num_heads() const { return num_heads_; }
   float scale() const { return scale_; }
 
-  // in, out [T, hidden_size]; out may be in. cos_sin: RotaryTable's.
+  // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
+  // cos_sin: RotaryTable's.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                const Tensor& in, const Tensor& out) const;
 

@@ -8,7 +8,7 @@ namespace quire {
 
 Linear::Linear(const LinearShard& shard, const Placement& place)
     : weight_(place, shard.n, shard.k, shard.weight_parts),
-      all_reduce_(shard.partial_sum),
+      is_partial_sum_(shard.partial_sum),
       adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {
   if (shard.bias) bias_.emplace(place, shard.n, DummyInit::kUniform, shard.bias_parts);
 }
@@ -25,11 +25,10 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
 
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
   ops::linear(context.stream, in, weight_.weight(), adds_bias_ ? bias_->tensor() : Tensor(), out);
-  if (all_reduce_) context.comm.all_reduce_sum(context.stream, out);
 }
 
 void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
-  check(!all_reduce_, "a gated layer's outputs are this rank's own");
+  check(!is_partial_sum_, "a gated layer's outputs are this rank's own");
   Arena::Scope scope(context.arena);
   Tensor gate_up;
   if (context.stream.is_cpu()) {

@@ -1,6 +1,6 @@
 #pragma once
-// A linear layer: this rank's share of out = in * W^T + bias, summed over the ranks where the shard
-// says so.
+// A linear layer: this rank's share of out = in * W^T + bias. Where the shard says so that is a
+// part of a sum over the ranks, which whoever uses the outputs takes.
 //
 // Thread safety: forward is called by the rank's worker.
 #include <cstddef>
@@ -23,10 +23,10 @@ class Linear {
 
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in [T, shard.k], out [T, shard.n]; out is contiguous where outputs are summed over ranks.
+  // in [T, shard.k], out [T, shard.n].
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
   // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Of a layer whose outputs
-  // are not summed over ranks.
+  // are no part of a sum.
   void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
   const ops::Weight& weight() const { return weight_.weight(); }
   // float32[shard.n], or undefined.
@@ -37,7 +37,7 @@ class Linear {
  private:
   MatrixParameter weight_;
   std::optional<VectorParameter> bias_;
-  bool all_reduce_ = false;
+  bool is_partial_sum_ = false;
   bool adds_bias_ = false;  // of a sum over the ranks, the first alone adds the bias
 };
 

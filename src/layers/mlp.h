@@ -33,7 +33,7 @@ class Mlp {
   const Linear& gate_up_proj() const { return gate_up_proj_; }
   const Linear& down_proj() const { return down_proj_; }
 
-  // in, out [T, hidden_size]; out may be in.
+  // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
 
  private:

@@ -18,6 +18,14 @@ void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& o
 
 void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                           const Tensor& out) const {
+  if (context.comm.size() > 1) {
+    if (context.comm.all_reduce_add_norm(
+            context.stream,
+            {.x = x, .residual = residual, .weight = weight_.tensor(), .eps = eps_, .out = out})) {
+      return;
+    }
+    context.comm.all_reduce_sum(context.stream, x);
+  }
   ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out);
 }
 

@@ -19,7 +19,8 @@ class RmsNorm {
 
   // in, out [T, size]; out may be in.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
-  // residual += x, then out = norm(residual); out may be x.
+  // residual += the sum of x over the ranks, then out = norm(residual); out may be x, which is
+  // overwritten in any case.
   void forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                    const Tensor& out) const;
 

@@ -39,7 +39,9 @@ struct ModelOptions {
 
 // What one stage hands to the next. Both [num_tokens, hidden_size].
 struct IntermediateTensors {
-  Tensor hidden;  // of the last stage: after the final norm
+  // Of the last stage: after the final norm. Of the others: this rank's part of a sum over the
+  // ranks.
+  Tensor hidden;
   Tensor residual;
 };
 
