@@ -2,7 +2,6 @@
 // are read once, q is written back, k and v go to the cache.
 #include <cuda_fp8.h>
 
-#include <algorithm>
 #include <type_traits>
 
 #include "core/launch.cuh"
@@ -13,7 +12,6 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kMaxThreads = 256;
-constexpr int kBlocksPerMultiprocessor = 3;
 
 // Where a token's key or value of one KV head is in the cache.
 __device__ int64_t cache_offset(const CudaKvCache& cache, int64_t slot, int head) {
@@ -33,7 +31,8 @@ __device__ __forceinline__ Kv to_cache(float value) {
 }
 
 template <typename T>
-__device__ __forceinline__ void to_floats(float (&to)[kPackSize], const Pack<T>& pack) {
+__device__ __forceinline__ void load_floats(float (&to)[kPackSize], const T* from) {
+  const Pack<T> pack = load_pack(from);
 #pragma unroll
   for (int i = 0; i < kPackSize; ++i) to[i] = to_float(pack.at[i]);
 }
@@ -52,113 +51,80 @@ __device__ __forceinline__ void store_floats(T* to, const float (&from)[kPackSiz
   }
 }
 
-// A lane's part of a head: 8 elements of the first half and the 8 that they are rotated with.
-template <typename T>
-struct HeadPart {
-  Pack<T> low;
-  Pack<T> high;
-};
-
-// What a block works on: the heads from first_head on of a token.
-template <typename T>
-struct Job {
-  int position;
-  int64_t slot;
-  HeadPart<T> part;
-};
-
-// Heads that are rotated whole, of 16 * kLanes elements or fewer: with a lane's part as above
-// nothing but the norm's sum crosses lanes. A token's heads are cut into `passes`; the next job is
-// read while one is worked on.
+// Heads that are rotated whole, of 16 * kLanes elements or fewer: a lane takes 8 elements of the
+// first half and the 8 that they are rotated with, so that nothing but the norm's sum crosses
+// lanes.
 template <typename T, typename Kv, int kLanes>
-__global__ void __launch_bounds__(kMaxThreads, kBlocksPerMultiprocessor)
-    qk_norm_rope_kernel(const __grid_constant__ CudaQkNormRopeCache p, int passes) {
+__global__ void __launch_bounds__(kMaxThreads, 4)
+    qk_norm_rope_kernel(const __grid_constant__ CudaQkNormRopeCache p) {
   const int half = p.cache.head_dim / 2;
   const int num_kv_heads = p.cache.num_kv_heads;
   const int num_heads = p.num_heads + 2 * num_kv_heads;
+  const int64_t token = blockIdx.x;
   const int element = static_cast<int>(threadIdx.x) % kLanes * kPackSize;
   const bool has_elements = element < half;
-  const int heads_per_pass = static_cast<int>(blockDim.x) / kLanes;
-  const int num_jobs = static_cast<int>(p.num_tokens) * passes;
-  const auto head_of = [&](int job) {
-    return job % passes * heads_per_pass + static_cast<int>(threadIdx.x) / kLanes;
-  };
-  const auto part_of = [&](int job) {
-    return static_cast<T*>(p.qkv) +
-           (int64_t{job / passes} * num_heads + head_of(job)) * p.cache.head_dim + element;
-  };
-  const auto read = [&](int job) {
-    Job<T> result = {};
-    if (job >= num_jobs) return result;
-    if (has_elements && head_of(job) < num_heads) {
-      const T* x = part_of(job);
-      result.part = {load_pack(x), load_pack(x + half)};
-    }
-    result.position = p.positions[job / passes];
-    result.slot = p.slot_mapping[job / passes];
-    return result;
-  };
+  const int heads_of_block = static_cast<int>(blockDim.x) / kLanes;
+  const int head =
+      static_cast<int>(blockIdx.y) * heads_of_block + static_cast<int>(threadIdx.x) / kLanes;
+  const bool is_value = head >= p.num_heads + num_kv_heads;
+  const bool is_query = head < p.num_heads;
+  const bool works = has_elements && head < num_heads;
 
   wait_for_previous();
   release_next();
-  const int stride = static_cast<int>(gridDim.x);
-  Job<T> next = read(static_cast<int>(blockIdx.x));
-  for (int number = static_cast<int>(blockIdx.x); number < num_jobs; number += stride) {
-    const Job<T> job = next;
-    const int head = head_of(number);
-    const bool is_query = head < p.num_heads;
-    const bool is_value = head >= p.num_heads + num_kv_heads;
-    const bool works = has_elements && head < num_heads;
-    Pack<float> cosines = {};
-    Pack<float> sines = {};
-    if (works && !is_value) {
-      const float* cos_sin = p.cos_sin + int64_t{job.position} * p.rotary_dim + element;
-      cosines = load_pack(cos_sin);
-      sines = load_pack(cos_sin + half);
-    }
-    next = read(number + stride);
+  const int64_t slot = p.slot_mapping[token];
+  float cosines[kPackSize];
+  float sines[kPackSize];
+  if (has_elements) {
+    const float* cos_sin = p.cos_sin + int64_t{p.positions[token]} * p.rotary_dim;
+    load_floats(cosines, cos_sin + element);
+    load_floats(sines, cos_sin + half + element);
+  }
 
-    float low[kPackSize];
-    float high[kPackSize];
-    to_floats(low, job.part.low);
-    to_floats(high, job.part.high);
-    float sum = 0.0f;
+  T* x = static_cast<T*>(p.qkv) + (token * num_heads + head) * p.cache.head_dim + element;
+  float low[kPackSize] = {};
+  float high[kPackSize] = {};
+  if (works) {
+    load_floats(low, x);
+    load_floats(high, x + half);
+  }
+  const float* norm = is_query ? p.q_norm : p.k_norm;
+  float sum = 0.0f;
 #pragma unroll
-    for (int i = 0; i < kPackSize; ++i) sum += low[i] * low[i] + high[i] * high[i];
-      // Whole warps are here.
+  for (int i = 0; i < kPackSize; ++i) sum += low[i] * low[i] + high[i] * high[i];
 #pragma unroll
-    for (int i = kLanes / 2; i > 0; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
-    if (!works) continue;
-    const float* norm = is_query ? p.q_norm : p.k_norm;
-    if (!is_value) {
-      if (norm != nullptr) {
-        const float factor = rsqrtf(sum / static_cast<float>(2 * half) + p.eps);
-        const Pack<float> low_norm = load_pack(norm + element);
-        const Pack<float> high_norm = load_pack(norm + half + element);
-#pragma unroll
-        for (int i = 0; i < kPackSize; ++i) {
-          low[i] *= factor * low_norm.at[i];
-          high[i] *= factor * high_norm.at[i];
-        }
-      }
+  for (int i = kLanes / 2; i > 0; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
+  // Whole warps have been here for the sum over lanes.
+  if (!works) return;
+  if (!is_value) {
+    if (norm != nullptr) {
+      const float factor = rsqrtf(sum / static_cast<float>(2 * half) + p.eps);
+      float low_norm[kPackSize];
+      float high_norm[kPackSize];
+      load_floats(low_norm, norm + element);
+      load_floats(high_norm, norm + half + element);
 #pragma unroll
       for (int i = 0; i < kPackSize; ++i) {
-        const float rotated = low[i] * cosines.at[i] - high[i] * sines.at[i];
-        high[i] = high[i] * cosines.at[i] + low[i] * sines.at[i];
-        low[i] = rotated;
+        low[i] *= factor * low_norm[i];
+        high[i] *= factor * high_norm[i];
       }
     }
-    if (is_query) {
-      T* x = part_of(number);
-      store_floats(x, low);
-      store_floats(x + half, high);
-    } else if (job.slot >= 0) {
-      const int kv_head = head - p.num_heads - (is_value ? num_kv_heads : 0);
-      Kv* to = static_cast<Kv*>(is_value ? p.cache.values : p.cache.keys) +
-               cache_offset(p.cache, job.slot, kv_head) + element;
-      store_floats(to, low);
-      store_floats(to + half, high);
+#pragma unroll
+    for (int i = 0; i < kPackSize; ++i) {
+      const float rotated = low[i] * cosines[i] - high[i] * sines[i];
+      high[i] = high[i] * cosines[i] + low[i] * sines[i];
+      low[i] = rotated;
     }
+  }
+  if (is_query) {
+    store_floats(x, low);
+    store_floats(x + half, high);
+  } else if (slot >= 0) {
+    const int kv_head = head - p.num_heads - (is_value ? num_kv_heads : 0);
+    Kv* to = static_cast<Kv*>(is_value ? p.cache.values : p.cache.keys) +
+             cache_offset(p.cache, slot, kv_head) + element;
+    store_floats(to, low);
+    store_floats(to + half, high);
   }
 }
 
@@ -222,17 +188,15 @@ template <typename T, typename Kv>
 void launch_for(CudaStream& stream, const CudaQkNormRopeCache& args) {
   const int head_dim = args.cache.head_dim;
   const int num_heads = args.num_heads + 2 * args.cache.num_kv_heads;
+  const auto num_tokens = static_cast<unsigned>(args.num_tokens);
   const bool is_fast = args.rotary_dim == head_dim && head_dim % (2 * kPackSize) == 0;
   const int lanes = head_dim / (2 * kPackSize);
-  // As many threads as take every head in the fewest passes.
+  // A token's heads in as few blocks as hold them, all of a size.
   const auto launch_lanes = [&](auto kernel, int lanes_of_head) {
-    const int64_t passes = ceil_div(num_heads * lanes_of_head, kMaxThreads);
-    const int64_t warps = ceil_div(ceil_div(num_heads, passes) * lanes_of_head, 32);
-    const int64_t blocks =
-        kBlocksPerMultiprocessor * stream.num_multiprocessors() * (kMaxThreads / 32) / warps;
-    const int64_t grid = std::min(args.num_tokens * passes, blocks);
-    launch(stream, kernel, dim3(static_cast<unsigned>(grid)),
-           dim3(static_cast<unsigned>(32 * warps)), 0, args, static_cast<int>(passes));
+    const int64_t blocks = ceil_div(num_heads * lanes_of_head, kMaxThreads);
+    const int64_t warps = ceil_div(ceil_div(num_heads, blocks) * lanes_of_head, 32);
+    launch(stream, kernel, dim3(num_tokens, static_cast<unsigned>(blocks)),
+           dim3(static_cast<unsigned>(32 * warps)), 0, args);
   };
   if (is_fast && lanes <= 4) {
     launch_lanes(qk_norm_rope_kernel<T, Kv, 4>, 4);
@@ -241,8 +205,7 @@ void launch_for(CudaStream& stream, const CudaQkNormRopeCache& args) {
   } else if (is_fast && lanes <= 16) {
     launch_lanes(qk_norm_rope_kernel<T, Kv, 16>, 16);
   } else {
-    launch(stream, plain_qk_norm_rope_kernel<T, Kv>, dim3(static_cast<unsigned>(args.num_tokens)),
-           dim3(kMaxThreads), 0, args);
+    launch(stream, plain_qk_norm_rope_kernel<T, Kv>, dim3(num_tokens), dim3(kMaxThreads), 0, args);
   }
 }
 
