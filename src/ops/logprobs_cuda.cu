@@ -108,6 +108,7 @@ class TopTokens {
     if (thread < num_listed) {
       const Place own = search_.listed(thread);
       int32_t at = 0;
+#pragma unroll 8
       for (int32_t i = 0; i < num_listed; ++i) {
         const Place other = search_.listed(i);
         at += own.is_after(other.logit, other.id) ? 1 : 0;

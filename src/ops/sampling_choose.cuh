@@ -159,10 +159,14 @@ class Chooser {
     __syncthreads();
     int32_t num_greater = 0;
     unsigned long long mass = 0;  // before this thread's token
-    for (int32_t i = 0; has_token && i < count; ++i) {
-      const Place other = search_.listed(i);
-      if (other.logit > own.logit) ++num_greater;
-      if (own.is_after(other.logit, other.id)) mass += shared_.weights[i];
+    if (has_token) {
+#pragma unroll 8
+      for (int32_t i = 0; i < count; ++i) {
+        const Place other = search_.listed(i);
+        const unsigned long long weight = shared_.weights[i];
+        num_greater += other.logit > own.logit ? 1 : 0;
+        mass += own.is_after(other.logit, other.id) ? weight : 0;
+      }
     }
     bool is_kept = has_token && num_greater < row_.top_k;
     if (row_.has_top_p()) {
@@ -175,14 +179,18 @@ class Chooser {
 
   // ---- Arithmetic.
 
-  __device__ float log_weight(float logit) const { return (logit - max_) * scale_; }
+  __device__ float log_weight(float logit) const {
+    return (logit - max_) * scale_;
+  }
   __device__ unsigned long long integer_weight(float logit) const {
     return __float2ull_rn(weight_of(log_weight(logit)) * kWeightUnit);
   }
   __device__ unsigned long long rank_of(float logit, int32_t id, uint32_t bits) const {
     return ranked(static_cast<double>(log_weight(logit)) + gumbel_noise_of(bits), id);
   }
-  static __device__ int thread() { return RowSearch::thread(); }
+  static __device__ int thread() {
+    return RowSearch::thread();
+  }
 
   RowSearch& search_;
   const SampleRow& row_;

@@ -43,8 +43,7 @@ struct RowShared {
   int32_t num_hot;
   int32_t first;
   int32_t list_count;
-  float list_logits[kListSize];
-  int32_t list_ids[kListSize];
+  Place list[kListSize];
 };
 
 // One block's view of a row. All of its kChooseThreads threads call each method together, with the
@@ -68,7 +67,7 @@ class RowSearch {
     return static_cast<int32_t>(SampleScratch::num_slices(vocab_));
   }
   // Of those that collect_top() listed.
-  __device__ Place listed(int32_t i) const { return {shared_.list_logits[i], shared_.list_ids[i]}; }
+  __device__ const Place& listed(int32_t i) const { return shared_.list[i]; }
   static __device__ int thread() { return static_cast<int>(threadIdx.x); }
 
   // The sum over the block.
@@ -183,8 +182,7 @@ class RowSearch {
         if (*static_cast<volatile int32_t*>(&shared_.list_count) >= kListSize) return;
         const int32_t at = atomicAdd(&shared_.list_count, 1);
         if (at >= kListSize) return;
-        shared_.list_logits[at] = logit;
-        shared_.list_ids[at] = id;
+        shared_.list[at] = {logit, id};
       });
     });
     return {sum_of(static_cast<int64_t>(count)), bound};
@@ -195,6 +193,7 @@ class RowSearch {
     if (thread() < num_slices()) {
       const float own = shared_.slice_maxima[thread()];
       int32_t num_before = 0;
+#pragma unroll 8
       for (int32_t i = 0; i < num_slices(); ++i) {
         const float other = shared_.slice_maxima[i];
         num_before += other > own || (other == own && i < thread()) ? 1 : 0;
