@@ -201,10 +201,11 @@ void product_and_activation(CudaStream& stream, const CudaLinear& args) {
   piece.out_stride = stride;
   const size_t first = bias_scratch_bytes(piece);
   piece.out = static_cast<char*>(stream.scratch()) + first;
-  int64_t most_rows = static_cast<int64_t>((CudaStream::kScratchBytes - first) /
-                                           (static_cast<size_t>(stride) * size));
+  const int64_t row_bytes = stride * static_cast<int64_t>(size);
+  const int64_t most_bytes = static_cast<int64_t>(CudaStream::kScratchBytes - first);
+  check(row_bytes <= most_bytes, "a row of a product fits the scratch memory");
+  int64_t most_rows = most_bytes / row_bytes;
   if (most_rows > kRowsUnit) most_rows = most_rows / kRowsUnit * kRowsUnit;
-  check(most_rows > 0, "a row of a product fits the scratch memory");
   for (int64_t row = 0; row < args.rows; row += most_rows) {
     piece.rows = std::min(most_rows, args.rows - row);
     piece.in = static_cast<const char*>(args.in) + static_cast<size_t>(row * args.in_stride) * size;

@@ -13,9 +13,14 @@ void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias)
 // and starts to fetch them while the kernel before it still runs. How it cuts a product follows
 // from the shape alone.
 struct SkinnyPlan {
-  int tile_rows;   // 8, 16, 32, 64, 128 or 256 rows of activations a block
-  int splits;      // parts of k: 1, 2, 4 or 8
-  int num_stages;  // of 64 elements of k, in shared memory
+  int tile_rows;     // 8, 16, 32, 64 or 128: rows of activations a block
+  int tile_columns;  // 64 or, with 64 rows or more, 128: rows of weights a block
+  int splits;        // parts of k: 1, 2, 4 or 8
+  int num_stages;    // of 64 elements of k, in shared memory; 16 at most
+  // Tiles, 1 or 2, that read each other's weights, or activations, from memory but once. Together
+  // with the splits, 8 at most.
+  int cluster_rows;
+  int cluster_columns;
 };
 bool skinny_linear_takes(CudaStream& stream, const CudaLinear& args);
 SkinnyPlan skinny_plan(const CudaLinear& args);

@@ -3,6 +3,7 @@
 
 #include "ops/cuda_kernels.h"
 #include "ops/cuda_test_util.h"
+#include "ops/linear_cuda.cuh"
 
 namespace quire::ops {
 namespace {
@@ -33,7 +34,7 @@ class LinearCudaTest : public CudaTest {
  protected:
   // Compares linear's result with a double's, element by element of rows and columns that cover all
   // tiles' edges; sizes are such that the host is done in a second.
-  void expect_right(const Case& c) {
+  void expect_right(const Case& c, const cuda::SkinnyPlan* plan = nullptr) {
     SCOPED_TRACE(text_of(c));
     const int64_t in_stride = round_up_to_8(c.k) + c.in_gap;
     const int64_t columns = c.silu_and_mul ? c.n / 2 : c.n;
@@ -62,7 +63,14 @@ class LinearCudaTest : public CudaTest {
                              .out_stride = out_stride,
                              .out_dtype = out_dtype,
                              .silu_and_mul = c.silu_and_mul};
-    cuda::linear(stream(), args);
+    const auto run = [&] {
+      if (plan == nullptr) {
+        cuda::linear(stream(), args);
+      } else {
+        cuda::skinny_linear(stream(), args, *plan);
+      }
+    };
+    run();
     synchronize();
     const auto bytes = out_device.download_bytes();
     const auto out = out_device.download();
@@ -101,7 +109,7 @@ class LinearCudaTest : public CudaTest {
     EXPECT_TRUE(is_close_l2(actual, expected, tolerance));
 
     out_device.poison();
-    cuda::linear(stream(), args);
+    run();
     synchronize();
     EXPECT_EQ(bytes, out_device.download_bytes()) << "the same arguments give other bits";
   }
@@ -156,6 +164,32 @@ TEST_F(LinearCudaTest, ShapesOfModels) {
 // Rows that are multiplied piece by piece: the scratch memory holds 2048 rows of 24576.
 TEST_F(LinearCudaTest, MoreRowsThanTheScratchMemoryHolds) {
   expect_right({2049, 24576, 64, DType::kBFloat16, false, true, true});
+}
+
+// Every kernel, split of k and cluster, whichever the table picks.
+TEST_F(LinearCudaTest, PlansOfTheSkinnyKernel) {
+  if (stream().compute_capability() != 90) GTEST_SKIP() << "The kernel is for devices of 9.0.";
+  for (const int tile_rows : {8, 16, 32, 64, 128}) {
+    for (const int tile_columns : {64, 128}) {
+      if (tile_columns == 128 && tile_rows < 64) continue;
+      for (const int splits : {1, 2, 4, 8}) {
+        for (const int cluster : {0, 1, 2, 3}) {
+          const int cluster_rows = 1 + cluster % 2;
+          const int cluster_columns = 1 + cluster / 2;
+          if (splits * cluster_rows * cluster_columns > 8) continue;
+          const cuda::SkinnyPlan plan = {tile_rows, tile_columns, splits,
+                                         3,         cluster_rows, cluster_columns};
+          SCOPED_TRACE("tiles of " + std::to_string(tile_rows) + " x " +
+                       std::to_string(tile_columns) + ", " + std::to_string(splits) +
+                       " splits, cluster of " + std::to_string(cluster_rows) + " x " +
+                       std::to_string(cluster_columns));
+          expect_right({2 * tile_rows - 3, 330, 2056, DType::kBFloat16, false, true}, &plan);
+          expect_right({tile_rows, 520, 1096, DType::kFloat16, splits == 2, true, true, 8, 8},
+                       &plan);
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -33,10 +33,6 @@ __device__ __forceinline__ void barrier_expect(uint32_t barrier, uint32_t bytes)
                : "memory");
 }
 
-__device__ __forceinline__ void barrier_arrive(uint32_t barrier) {
-  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
-}
-
 // Waits for the phase of that parity to end; phases count from 0.
 __device__ __forceinline__ void barrier_wait(uint32_t barrier, uint32_t parity) {
   uint32_t done = 0;
@@ -63,26 +59,90 @@ __device__ __forceinline__ void copy_box(uint32_t to, const CUtensorMap* map, in
       : "memory");
 }
 
+// As copy_box, to the same address of all blocks of the cluster whose ranks' bits are set, and with
+// the barrier of each.
+__device__ __forceinline__ void copy_box_to_cluster(uint32_t to, const CUtensorMap* map, int column,
+                                                    int row, uint32_t barrier, uint16_t ranks) {
+  asm volatile(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes"
+      ".multicast::cluster [%0], [%1, {%3, %4}], [%2], %5;" ::"r"(to),
+      "l"(map), "r"(barrier), "r"(column), "r"(row), "h"(ranks)
+      : "memory");
+}
+
 __device__ __forceinline__ void prefetch_map(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// All threads of the cluster that have not exited.
-__device__ __forceinline__ void cluster_barrier() {
+// As barrier_wait, where what is waited for comes from other blocks of the cluster.
+__device__ __forceinline__ void barrier_wait_cluster(uint32_t barrier, uint32_t parity) {
+  uint32_t done = 0;
+  while (done == 0) {
+    asm volatile(
+        "{\n"
+        ".reg .pred p;\n"
+        "mbarrier.try_wait.parity.acquire.cluster.shared::cta.b64 p, [%1], %2;\n"
+        "selp.u32 %0, 1, 0, p;\n"
+        "}\n"
+        : "=r"(done)
+        : "r"(barrier), "r"(parity)
+        : "memory");
+  }
+}
+
+// All threads of the cluster arrive, and then wait for all others.
+__device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
-// Of the block `rank` of the cluster, at the address that `address` is in this block.
-__device__ __forceinline__ float4 load_from_cluster(uint32_t address, uint32_t rank) {
+// Where block `rank` of the cluster has what this block has at `address`.
+__device__ __forceinline__ uint32_t address_in_cluster(uint32_t address, uint32_t rank) {
   uint32_t remote;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(address), "r"(rank));
-  float4 value;
-  asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];"
-               : "=f"(value.x), "=f"(value.y), "=f"(value.z), "=f"(value.w)
-               : "r"(remote)
+  return remote;
+}
+
+// At a barrier of any block of the cluster: barrier_release after the warp's stores, which whoever
+// waits then sees; barrier_arrive, which takes no time, where there were none.
+__device__ __forceinline__ void barrier_release_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%0];" ::"r"(barrier)
                : "memory");
-  return value;
+}
+__device__ __forceinline__ void barrier_arrive_in_cluster(uint32_t barrier) {
+  asm volatile("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
+__device__ __forceinline__ void store_in_cluster(uint32_t address, const float (&values)[4]) {
+  asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]),
+               "f"(values[1]), "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+
+// Stores 16 bytes and has the block's barrier, which expects them, know: soonest, but each store
+// takes the barrier's time.
+__device__ __forceinline__ void store_in_cluster(uint32_t address, const float (&values)[4],
+                                                 uint32_t barrier) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, "
+      "[%5];" ::"r"(address),
+      "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3]), "r"(barrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_shared(uint32_t address, const float (&values)[4]) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(values[0]),
+               "f"(values[1]), "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+
+__device__ __forceinline__ void load_shared(uint32_t address, float (&values)[4]) {
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+               : "=f"(values[0]), "=f"(values[1]), "=f"(values[2]), "=f"(values[3])
+               : "r"(address)
+               : "memory");
 }
 
 // How wgmma finds a tile of 64 elements a row (see above).
