@@ -86,7 +86,7 @@ class RowSearch {
     return static_cast<T>(shared_.sum);
   }
 
-  // The same of integers.
+  // The greatest over the block.
   __device__ unsigned long long max_of(unsigned long long value) {
     __syncthreads();
     if (threadIdx.x == 0) shared_.sum = 0;
