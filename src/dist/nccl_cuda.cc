@@ -307,8 +307,4 @@ std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
   return ranks;
 }
 
-size_t communicator_bytes() {
-  return static_cast<size_t>(2 * kPeerHalfBytes + (2 << 20));
-}
-
 }  // namespace quire
