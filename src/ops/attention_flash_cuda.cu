@@ -8,6 +8,11 @@ namespace {
 constexpr int kSplitBlocks = 8;
 // A shorter context is not worth a cluster: two tiles for each of its blocks.
 constexpr int64_t kLeastSplitContext = 2 * kSplitBlocks * kFlashKeys;
+// With more, the tiles fill a device by themselves: three for each multiprocessor of an H200, four
+// where most of a tile's rows are empty. Not by the device's own number, since it decides about the
+// order of sums.
+constexpr int64_t kMostSplitBlocks = 396;
+constexpr int64_t kMostSplitBlocksOfFew = 528;
 // Rows of a small tile, in four warps.
 constexpr int kSmallRows = 64;
 
@@ -99,10 +104,11 @@ bool launch_for_head_dim(CudaStream& stream, const CudaPagedAttention& args,
 }  // namespace
 
 bool flash_attention_splits(const CudaStream& stream, const CudaPagedAttention& args) {
-  // As many blocks as are on the device at the same time.
+  const int64_t most_blocks =
+      args.max_query_len <= kFewQueries ? kMostSplitBlocksOfFew : kMostSplitBlocks;
   const int64_t blocks = max_tiles(args, kSmallRows) * args.cache.num_kv_heads * kSplitBlocks;
   return stream.compute_capability() >= 90 && args.max_context_len >= kLeastSplitContext &&
-         blocks <= 3 * stream.num_multiprocessors();
+         blocks <= most_blocks;
 }
 
 bool flash_attention(CudaStream& stream, const CudaPagedAttention& args) {

@@ -18,6 +18,8 @@ bool hopper_attention(CudaStream& stream, const CudaPagedAttention& args);
 // mma.sync: bfloat16 and float16 with head sizes 64, 96, 128 and 256, from compute capability 8.0
 // on. False: not supported, nothing was queued.
 bool flash_attention(CudaStream& stream, const CudaPagedAttention& args);
+// So few queries of a sequence leave most of a tile empty.
+inline constexpr int64_t kFewQueries = 32;
 // Whether flash_attention() cuts the keys of each row among several multiprocessors, which fills
 // the device where there are few rows and many keys.
 bool flash_attention_splits(const CudaStream& stream, const CudaPagedAttention& args);

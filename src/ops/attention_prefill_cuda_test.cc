@@ -259,6 +259,29 @@ TEST_P(PrefillAttentionTest, IsAttention) {
   }
 }
 
+// Few sequences are cut into smaller tiles than many: a row's bits are the same.
+TEST_F(CudaTest, FlashAttentionGivesARowTheSameBitsInAnyTile) {
+  for (const bool is_fp8 : {false, true}) {
+    Case sizes{.is_fp8 = is_fp8, .num_heads = 64, .num_kv_heads = 64};
+    sizes.sequences = {{100, 100}, {129, 129}, {130, 311}};
+    Batch batch(sizes, random());
+    CudaPagedAttention args = batch.args();
+    if (!cuda::flash_attention(stream(), args)) GTEST_SKIP() << "There are no such tensor cores.";
+    synchronize();
+    std::vector<std::byte> together = batch.out_bytes();
+    batch.poison_out();
+    args.num_seqs = 1;
+    args.num_tokens = 100;
+    cuda::flash_attention(stream(), args);
+    synchronize();
+    std::vector<std::byte> alone = batch.out_bytes();
+    const size_t size = together.size() / 359 * 100;
+    together.resize(size);
+    alone.resize(size);
+    EXPECT_EQ(together, alone);
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> cases;
   const std::vector<Sequence> varied = {{17, 17}, {1, 1}, {129, 129}, {128, 128}, {64, 65}};

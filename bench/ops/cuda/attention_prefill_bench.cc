@@ -128,6 +128,10 @@ void run(CudaBench& bench) {
         attention(bench, {name, 1, queries, prefix + queries, heads, kv_heads});
       }
     }
+    for (const int64_t seqs : {2, 4, 8}) {
+      const std::string name = std::to_string(seqs) + "_chunks_16_over_4096" + suffix;
+      attention(bench, {name, seqs, 16, 4096 + 16, heads, kv_heads});
+    }
     for (const int64_t queries : {16, 32, 64}) {
       const std::string name = "32_chunks_" + std::to_string(queries) + "_over_1024" + suffix;
       attention(bench, {name, 32, queries, 1024 + queries, heads, kv_heads});
