@@ -1,88 +1,13 @@
 #pragma once
 // The attention of the decoder step's kernel: norm, rotation and cache write of the step's own
 // heads, and attention over the paged cache.
-//
-// A unit of work is a sequence's chunk of context for two query heads that share a KV head. Chunks
-// are cut at multiples of their size from position 0; the size is 64 tokens or, so that a sequence
-// has at most kMaxChunks, the power of two that its context asks for. Where a sequence has one
-// chunk, its unit publishes the result; else units publish partial results, and other pieces of
-// work, of 32 elements of a head each, combine them. Units are dealt out from the first block on,
-// combinations from the last.
 #include "ops/decoder_step_product.cuh"
+#include "ops/decoder_step_work.cuh"
 
 namespace quire::ops::cuda::step {
 
-inline constexpr int kHeadsPerUnit = 2;
-inline constexpr int kTileTokens = 64;
-inline constexpr int kMaxChunks = 17;  // 16 chunks' length may touch 17
-inline constexpr int kCombinedElements = 32;
 inline constexpr float kLog2E = 1.4426950408889634f;
 inline constexpr float kNoScore = -1e30f;  // finite, so that differences are numbers
-
-// What of its context a sequence's query sees.
-struct ContextSpan {
-  int begin;
-  int end;
-  int chunk_tokens;
-  int first_chunk;
-  int num_chunks;
-};
-
-// A padding row (context 0) sees its own token alone, which never comes from the cache.
-__device__ __forceinline__ ContextSpan span_of(int context_len, int64_t window) {
-  ContextSpan span;
-  span.end = max(context_len, 1);
-  span.begin = window > 0 && window < span.end ? span.end - static_cast<int>(window) : 0;
-  span.chunk_tokens = kTileTokens;
-  while (span.chunk_tokens * (kMaxChunks - 1) < span.end - span.begin) span.chunk_tokens *= 2;
-  span.first_chunk = span.begin / span.chunk_tokens;
-  span.num_chunks = (span.end - 1) / span.chunk_tokens + 1 - span.first_chunk;
-  return span;
-}
-
-__device__ __forceinline__ int pairs_per_kv_head(const CudaDecoderStep& args) {
-  const int group = args.num_heads / args.num_kv_heads;
-  return (group + kHeadsPerUnit - 1) / kHeadsPerUnit;
-}
-
-struct AttentionUnit {
-  int row;
-  int kv_head;
-  int first_head;
-  int num_heads;
-  int chunk;  // of the span's, from 0
-  ContextSpan span;
-
-  __device__ int first_token() const { return (span.first_chunk + chunk) * span.chunk_tokens; }
-  __device__ int last_token() const {  // exclusive
-    return min(first_token() + span.chunk_tokens, span.end);
-  }
-  __device__ bool holds_own_token() const { return chunk == span.num_chunks - 1; }
-};
-
-// The index-th unit of all rows; false past the last.
-__device__ __forceinline__ bool find_unit(const CudaDecoderStep& args, int64_t window, int index,
-                                          AttentionUnit& unit) {
-  const int pairs = args.num_kv_heads * pairs_per_kv_head(args);
-  for (int row = 0; row < args.rows; ++row) {
-    const ContextSpan span = span_of(args.context_lens[row], window);
-    const int units = pairs * span.num_chunks;
-    if (index < units) {
-      const int group = args.num_heads / args.num_kv_heads;
-      const int pair = index % pairs;
-      const int first = pair % pairs_per_kv_head(args) * kHeadsPerUnit;
-      unit.row = row;
-      unit.kv_head = pair / pairs_per_kv_head(args);
-      unit.first_head = unit.kv_head * group + first;
-      unit.num_heads = min(kHeadsPerUnit, group - first);
-      unit.chunk = index / pairs;
-      unit.span = span;
-      return true;
-    }
-    index -= units;
-  }
-  return false;
-}
 
 // Scratch of a unit, in the block's partial sums.
 template <int kHeadDim>
@@ -196,7 +121,7 @@ __device__ __forceinline__ void prepare_unit(const BlockState& block, const Cuda
     }
     return;
   }
-  if (!unit.holds_own_token()) return;
+  if (!unit.sees_own_token()) return;
   const bool is_key = block.warp == kHeadsPerUnit;
   if (is_key) {
     prepare_head<T, kHeadDim>(args, head(args.num_heads + unit.kv_head), tag, layer.k_norm,
@@ -211,50 +136,64 @@ __device__ __forceinline__ void prepare_unit(const BlockState& block, const Cuda
       make_uint4(Elements<T>::pack(from[0], from[1]), Elements<T>::pack(from[2], from[3]),
                  Elements<T>::pack(from[4], from[5]), Elements<T>::pack(from[6], from[7]));
   (is_key ? scratch.key : scratch.value)[block.lane] = packed;
-  // Units of other query heads of this KV head have the same key and value.
-  const int64_t slot = args.slot_mapping[unit.row];
-  if (slot < 0 || unit.first_head % (args.num_heads / args.num_kv_heads) != 0) return;
-  const int64_t at =
-      ((slot / args.cache.block_size * args.num_kv_heads + unit.kv_head) * args.cache.block_size +
-       slot % args.cache.block_size) *
-      (kHeadDim / 8);
-  static_cast<uint4*>(is_key ? layer.keys : layer.values)[at + block.lane] = packed;
+  if (unit.own_place < 0) return;
+  static_cast<uint4*>(is_key ? layer.keys : layer.values)[unit.own_place + block.lane] = packed;
 }
 
-// A warp's part of a tile: 4 tokens. A lane holds 8 elements of one token in each load.
+// A warp's part of a tile: 8 tokens, which lie side by side in one block of the cache. A lane holds
+// 8 elements of one token in each load.
 template <int kHeadDim>
 struct TileLoads {
   static constexpr int kLanesPerToken = kHeadDim / 8;
   static constexpr int kTokensPerLoad = 32 / kLanesPerToken;
-  static constexpr int kLoads = kTileTokens / kWarps / kTokensPerLoad;
+  static constexpr int kTokensPerWarp = kTileTokens / kWarps;
+  static constexpr int kLoads = kTokensPerWarp / kTokensPerLoad;
 
   uint4 key[kLoads];
   uint4 value[kLoads];
 
   static __device__ __forceinline__ int token(const BlockState& block, int tile_begin, int load) {
-    return tile_begin + block.warp * (kTileTokens / kWarps) + load * kTokensPerLoad +
+    return tile_begin + block.warp * kTokensPerWarp + load * kTokensPerLoad +
            block.lane / kLanesPerToken;
   }
 
-  __device__ __forceinline__ void load(const BlockState& block, const CudaDecoderStep& args,
-                                       const CudaDecoderLayer& layer, const AttentionUnit& unit,
-                                       int tile_begin) {
+  // Where the first load of a tile is in the cache, in 16-byte words.
+  static __device__ __forceinline__ int64_t place(const BlockState& block,
+                                                  const CudaDecoderStep& args,
+                                                  const AttentionUnit& unit, int tile_begin) {
+    const int at = tile_begin + block.warp * kTokensPerWarp;
+    if (at >= unit.end) return 0;
+    const int block_size = args.cache.block_size;
+    const auto table_index =
+        static_cast<int>(__umulhi(static_cast<uint32_t>(at), block.block_size_reciprocal));
+    const WorkList& work = block.work();
+    const int entry = table_index - work.first_entry;
+    const int64_t cache_block = unit.is_first && entry < WorkList::kMaxEntries
+                                    ? work.entries[entry]
+                                    : args.block_tables[unit.row * args.table_width + table_index];
+    return ((cache_block * args.num_kv_heads + unit.kv_head) * block_size +
+            (at - table_index * block_size)) *
+               kLanesPerToken +
+           block.lane;
+  }
+  // Tokens outside of the unit are not read, nor is the step's own, the last of the context.
+  static __device__ __forceinline__ uint4 load(const BlockState& block, const AttentionUnit& unit,
+                                               const void* cache, int64_t place, int tile_begin,
+                                               int load) {
+    const int at = token(block, tile_begin, load);
+    return at < unit.begin || at >= unit.cached_end
+               ? make_uint4(0, 0, 0, 0)
+               : static_cast<const uint4*>(cache)[place + 32 * load];
+  }
+
+  __device__ __forceinline__ void load_all(const BlockState& block, const CudaDecoderStep& args,
+                                           const CudaDecoderLayer& layer, const AttentionUnit& unit,
+                                           int tile_begin) {
+    const int64_t first = place(block, args, unit, tile_begin);
 #pragma unroll
     for (int i = 0; i < kLoads; ++i) {
-      const int at = token(block, tile_begin, i);
-      key[i] = value[i] = make_uint4(0, 0, 0, 0);
-      // The last token of the context is the step's own.
-      if (at < unit.span.begin || at >= unit.last_token() || at == unit.span.end - 1) continue;
-      const int32_t* table = args.block_tables + unit.row * args.table_width;
-      const int block_size = args.cache.block_size;
-      const int64_t place =
-          ((static_cast<int64_t>(table[at / block_size]) * args.num_kv_heads + unit.kv_head) *
-               block_size +
-           at % block_size) *
-              kLanesPerToken +
-          block.lane % kLanesPerToken;
-      key[i] = static_cast<const uint4*>(layer.keys)[place];
-      value[i] = static_cast<const uint4*>(layer.values)[place];
+      key[i] = load(block, unit, layer.keys, first, tile_begin, i);
+      value[i] = load(block, unit, layer.values, first, tile_begin, i);
     }
   }
 };
@@ -268,6 +207,11 @@ __device__ __forceinline__ void unpack8(const uint4& packed, float (&out)[8]) {
     out[2 * i] = pair.x;
     out[2 * i + 1] = pair.y;
   }
+}
+
+// By value: a choice between places would keep the loaded tile out of registers.
+__device__ __forceinline__ uint4 select(bool first, uint4 a, uint4 b) {
+  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
 }
 
 // The running softmax of one query head over the tokens that a lane has seen, for 8 elements.
@@ -285,37 +229,75 @@ struct Softmax {
   }
 };
 
+// Adds the tile's tokens to the states, and loads the tile after it.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void add_tile_tokens(const BlockState& block, const AttentionUnit& unit,
-                                                int tile_begin, TileLoads<kHeadDim>& tile,
-                                                const UnitScratch<kHeadDim>& scratch,
-                                                Softmax (&state)[kHeadsPerUnit]) {
+__device__ __forceinline__ void add_tile_tokens(
+    const BlockState& block, const CudaDecoderStep& args, const CudaDecoderLayer& layer,
+    const AttentionUnit& unit, int tile_begin, TileLoads<kHeadDim>& tile,
+    const UnitScratch<kHeadDim>& scratch, Softmax (&state)[kHeadsPerUnit]) {
   using Loads = TileLoads<kHeadDim>;
   const int piece = block.lane % Loads::kLanesPerToken;
+  float query[kHeadsPerUnit][8];
+#pragma unroll
+  for (int h = 0; h < kHeadsPerUnit; ++h) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) query[h][j] = scratch.query[h][8 * piece + j];
+  }
+  const uint4 own_key = scratch.key[piece];
+  const uint4 own_value = scratch.value[piece];
+  const int next_begin = tile_begin + kTileTokens;
+  const bool has_next = next_begin < unit.end;
+  const int64_t next = has_next ? Loads::place(block, args, unit, next_begin) : 0;
+  float scores[Loads::kLoads][kHeadsPerUnit];
+#pragma unroll
+  for (int i = 0; i < Loads::kLoads; ++i) {
+    float key[8];
+    const bool own = Loads::token(block, tile_begin, i) == unit.cached_end;
+    unpack8<T>(select(own, own_key, tile.key[i]), key);
+    if (has_next) {
+      tile.key[i] = Loads::load(block, unit, layer.keys, next, next_begin, i);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeadsPerUnit; ++h) {
+      scores[i][h] = 0;
+#pragma unroll
+      for (int j = 0; j < 8; ++j) scores[i][h] += key[j] * query[h][j];
+    }
+  }
+#pragma unroll
+  for (int offset = Loads::kLanesPerToken / 2; offset > 0; offset /= 2) {
+#pragma unroll
+    for (auto& of_token : scores) {
+#pragma unroll
+      for (float& score : of_token) score += __shfl_xor_sync(0xffffffffu, score, offset);
+    }
+  }
+  float greatest[kHeadsPerUnit];
+#pragma unroll
+  for (int h = 0; h < kHeadsPerUnit; ++h) greatest[h] = state[h].greatest;
 #pragma unroll
   for (int i = 0; i < Loads::kLoads; ++i) {
     const int token = Loads::token(block, tile_begin, i);
-    const bool seen = token >= unit.span.begin && token < unit.last_token();
-    if (token == unit.span.end - 1) {
-      tile.key[i] = scratch.key[piece];
-      tile.value[i] = scratch.value[piece];
-    }
-    float key[8];
-    float value[8];
-    unpack8<T>(tile.key[i], key);
-    unpack8<T>(tile.value[i], value);
+    const bool seen = token >= unit.begin && token < unit.end;
 #pragma unroll
     for (int h = 0; h < kHeadsPerUnit; ++h) {
-      float score = 0;
+      if (!seen) scores[i][h] = 2 * kNoScore;
+      greatest[h] = fmaxf(greatest[h], scores[i][h]);
+    }
+  }
 #pragma unroll
-      for (int j = 0; j < 8; ++j) score += key[j] * scratch.query[h][8 * piece + j];
+  for (int h = 0; h < kHeadsPerUnit; ++h) state[h].rescale(greatest[h]);
 #pragma unroll
-      for (int offset = Loads::kLanesPerToken / 2; offset > 0; offset /= 2) {
-        score += __shfl_xor_sync(0xffffffffu, score, offset);
-      }
-      if (!seen) score = 2 * kNoScore;
-      state[h].rescale(fmaxf(state[h].greatest, score));
-      const float weight = exp2f(score - state[h].greatest);
+  for (int i = 0; i < Loads::kLoads; ++i) {
+    float value[8];
+    const bool own = Loads::token(block, tile_begin, i) == unit.cached_end;
+    unpack8<T>(select(own, own_value, tile.value[i]), value);
+    if (has_next) {
+      tile.value[i] = Loads::load(block, unit, layer.values, next, next_begin, i);
+    }
+#pragma unroll
+    for (int h = 0; h < kHeadsPerUnit; ++h) {
+      const float weight = exp2f(scores[i][h] - state[h].greatest);
       state[h].weight += weight;
 #pragma unroll
       for (int j = 0; j < 8; ++j) state[h].sum[j] += weight * value[j];
@@ -379,7 +361,7 @@ __device__ __forceinline__ void publish_unit(const BlockState& block, const Cuda
   }
   const int head = unit.first_head + h;
   const bool valid = h < unit.num_heads;
-  if (unit.span.num_chunks == 1) {
+  if (unit.num_chunks == 1) {
     publish_pair<T>(exchanges.attention, args.num_heads * kHeadDim, unit.row,
                     head * kHeadDim + element, sum / weight, valid, tag);
   } else if (valid) {
@@ -396,17 +378,17 @@ template <typename T, int kHeadDim>
 __device__ __forceinline__ void attend(const BlockState& block, const CudaDecoderStep& args,
                                        const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                        uint32_t tag, const AttentionUnit& unit) {
-  auto& scratch = *reinterpret_cast<UnitScratch<kHeadDim>*>(block.sums);
+  auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kSumsAt);
   static_assert(sizeof(UnitScratch<kHeadDim>) <= kSumsBytes);
-  TileLoads<kHeadDim> next;
-  next.load(block, args, layer, unit, unit.first_token());  // while q, k and v are on their way
+  TileLoads<kHeadDim> tile;
+  // While q, k and v are on their way.
+  tile.load_all(block, args, layer, unit, unit.chunk_begin);
   prepare_unit<T, kHeadDim>(block, args, layer, exchanges.qkv, tag, unit, scratch);
   block.synchronize();
   Softmax state[kHeadsPerUnit];
-  for (int begin = unit.first_token(); begin < unit.last_token(); begin += kTileTokens) {
-    TileLoads<kHeadDim> tile = next;
-    next.load(block, args, layer, unit, begin + kTileTokens);
-    add_tile_tokens<T, kHeadDim>(block, unit, begin, tile, scratch, state);
+#pragma unroll 1
+  for (int begin = unit.chunk_begin; begin < unit.end; begin += kTileTokens) {
+    add_tile_tokens<T, kHeadDim>(block, args, layer, unit, begin, tile, scratch, state);
   }
 #pragma unroll
   for (int h = 0; h < kHeadsPerUnit; ++h) store_warp_state<kHeadDim>(block, h, state[h], scratch);
@@ -415,19 +397,19 @@ __device__ __forceinline__ void attend(const BlockState& block, const CudaDecode
   block.synchronize();
 }
 
-// Elements [first, first + kCombinedElements) of a head, of all chunks' partial results.
 template <typename T>
 __device__ __forceinline__ void combine(const BlockState& block, const CudaDecoderStep& args,
-                                        const Exchanges& exchanges, uint32_t tag, int row, int head,
-                                        int first, int num_chunks) {
-  auto& scratch = *reinterpret_cast<CombineScratch*>(block.sums);
-  for (int chunk = block.warp; chunk < num_chunks; chunk += kWarps) {
-    const Word* from = partial_of(args, exchanges.partials, row, head, chunk);
+                                        const Exchanges& exchanges, uint32_t tag,
+                                        const Combination& piece) {
+  auto& scratch = *in_shared<CombineScratch>(kSumsAt);
+#pragma unroll 1
+  for (int chunk = block.warp; chunk < piece.num_chunks; chunk += kWarps) {
+    const Word* from = partial_of(args, exchanges.partials, piece.row, piece.head, chunk);
     Word sum;
     Word greatest;
     Word weight;
     do {
-      sum = load_word(from + first + block.lane);
+      sum = load_word(from + piece.first_element + block.lane);
       load_two_words(from + args.head_dim, greatest, weight);
     } while (__any_sync(0xffffffffu,
                         tag_of(sum) != tag || tag_of(greatest) != tag || tag_of(weight) != tag));
@@ -438,16 +420,19 @@ __device__ __forceinline__ void combine(const BlockState& block, const CudaDecod
   block.synchronize();
   if (block.warp == 0) {
     float greatest = kNoScore;
-    for (int i = 0; i < num_chunks; ++i) greatest = fmaxf(greatest, scratch.greatest[i]);
+#pragma unroll 1
+    for (int i = 0; i < piece.num_chunks; ++i) greatest = fmaxf(greatest, scratch.greatest[i]);
     float weight = 0;
     float sum = 0;
-    for (int i = 0; i < num_chunks; ++i) {
+#pragma unroll 1
+    for (int i = 0; i < piece.num_chunks; ++i) {
       const float factor = exp2f(scratch.greatest[i] - greatest);
       weight += factor * scratch.weights[i];
       sum += factor * scratch.sums[i][block.lane];
     }
-    publish_pair<T>(exchanges.attention, args.num_heads * args.head_dim, row,
-                    head * args.head_dim + first + block.lane, sum / weight, true, tag);
+    publish_pair<T>(exchanges.attention, args.num_heads * args.head_dim, piece.row,
+                    piece.head * args.head_dim + piece.first_element + block.lane, sum / weight,
+                    true, tag);
   }
   block.synchronize();
 }
@@ -457,23 +442,17 @@ template <typename T, int kHeadDim>
 __device__ __forceinline__ void attention(const BlockState& block, const CudaDecoderStep& args,
                                           const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                           uint32_t tag) {
-  AttentionUnit unit;
-  for (int index = static_cast<int>(blockIdx.x); find_unit(args, layer.sliding_window, index, unit);
-       index += static_cast<int>(gridDim.x)) {
+#pragma unroll 1
+  for (int i = 0; i < WorkList::kMaxUnits; ++i) {
+    const AttentionUnit unit = block.work().units[i];
+    if (unit.row < 0) break;
     attend<T, kHeadDim>(block, args, layer, exchanges, tag, unit);
   }
-  const int pieces = kHeadDim / kCombinedElements;
-  int before = 0;  // pieces of rows before
-  for (int row = 0; row < args.rows; ++row) {
-    const ContextSpan span = span_of(args.context_lens[row], layer.sliding_window);
-    if (span.num_chunks == 1) continue;
-    const int grid = static_cast<int>(gridDim.x);
-    const int mine = (grid - 1 - static_cast<int>(blockIdx.x) - before % grid + grid) % grid;
-    for (int piece = mine; piece < args.num_heads * pieces; piece += grid) {
-      combine<T>(block, args, exchanges, tag, row, piece / pieces,
-                 piece % pieces * kCombinedElements, span.num_chunks);
-    }
-    before += args.num_heads * pieces;
+#pragma unroll 1
+  for (int i = 0; i < WorkList::kMaxCombinations; ++i) {
+    const Combination piece = block.work().combinations[i];
+    if (piece.row < 0) break;
+    combine<T>(block, args, exchanges, tag, piece);
   }
 }
 

@@ -23,30 +23,21 @@ __global__ void __launch_bounds__(kThreads, 1)
     decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
                         const __grid_constant__ Exchanges exchanges) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  extern __shared__ __align__(128) unsigned char shared[];
-  const uint32_t base = hopper::shared_address(shared);
+  const uint32_t base = hopper::shared_address(in_shared<unsigned char>(0));
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
-  auto& shares = *reinterpret_cast<BlockShares*>(shared + kSharesAt);
   if (thread == 0) {
-    shares = shares_of(args);
+    BlockState::shares() = shares_of(args);
     init_ring(base + kBarriersAt);
   }
   __syncthreads();
   const Ring ring(base, base + kBarriersAt);
   if (thread >= kComputeThreads) {
-    stream_weights(args, shares, ring, lane);
+    stream_weights(args, ring, lane);
     return;
   }
-  BlockState block{thread,
-                   thread / 32,
-                   lane,
-                   static_cast<int>(args.rows),
-                   ring,
-                   reinterpret_cast<float*>(shared + kSumsAt),
-                   reinterpret_cast<float*>(shared + kSquaresAt)};
-  compute<T, kSlots, kHeadDim>(block, args, shares, exchanges,
-                               reinterpret_cast<CudaDecoderLayer*>(shared + kLayersAt));
+  BlockState block(thread, static_cast<int>(args.rows), args.cache.block_size, ring);
+  compute<T, kSlots, kHeadDim>(block, args, exchanges);
   block.synchronize();
   if (thread == 0) finish(args, exchanges);
 #endif
@@ -94,22 +85,31 @@ Exchanges exchanges_in(void* scratch, const ExchangeSizes& sizes) {
 
 using Kernel = void (*)(CudaDecoderStep, Exchanges);
 
+// Of the residual, in a block of so many.
+int64_t features_per_block(int64_t hidden, int64_t blocks) {
+  return 2 * ((hidden / 2 + blocks - 1) / blocks);
+}
+
 template <typename T, int kHeadDim>
-Kernel kernel_for_hidden(int64_t hidden) {
-  if (hidden <= kSlotColumns) return decoder_step_kernel<T, 1, kHeadDim>;
-  if (hidden <= 2 * kSlotColumns) return decoder_step_kernel<T, 2, kHeadDim>;
+Kernel kernel_for_hidden(int64_t hidden, int64_t blocks) {
+  const auto takes = [&](int slots) {
+    return hidden <= slots * kSlotColumns &&
+           features_per_block(hidden, blocks) <= 2 * kGroupRows * projection_tiles(slots);
+  };
+  if (takes(1)) return decoder_step_kernel<T, 1, kHeadDim>;
+  if (takes(2)) return decoder_step_kernel<T, 2, kHeadDim>;
   return decoder_step_kernel<T, 4, kHeadDim>;
 }
 
 template <typename T>
-Kernel kernel_for_head(const CudaDecoderStep& args) {
-  return args.head_dim == 64 ? kernel_for_hidden<T, 64>(args.hidden)
-                             : kernel_for_hidden<T, 128>(args.hidden);
+Kernel kernel_for_head(const CudaDecoderStep& args, int64_t blocks) {
+  return args.head_dim == 64 ? kernel_for_hidden<T, 64>(args.hidden, blocks)
+                             : kernel_for_hidden<T, 128>(args.hidden, blocks);
 }
 
-Kernel kernel_for(const CudaDecoderStep& args) {
-  return args.dtype == DType::kBFloat16 ? kernel_for_head<__nv_bfloat16>(args)
-                                        : kernel_for_head<__half>(args);
+Kernel kernel_for(const CudaDecoderStep& args, int64_t blocks) {
+  return args.dtype == DType::kBFloat16 ? kernel_for_head<__nv_bfloat16>(args, blocks)
+                                        : kernel_for_head<__half>(args, blocks);
 }
 
 constexpr int64_t kMaxHidden = 4 * kSlotColumns;
@@ -133,8 +133,8 @@ bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   }
   if (!in_runs(args.hidden) || !in_runs(args.inner) || args.hidden > kMaxHidden) return false;
   const int64_t blocks = stream.num_multiprocessors();
-  const int64_t rows_per_block = 2 * ((args.hidden / 2 + blocks - 1) / blocks);
-  return rows_per_block <= 2 * kGroupRows * kMaxProjectionTiles;
+  if (!work_fits(args, blocks)) return false;
+  return features_per_block(args.hidden, blocks) <= 2 * kGroupRows * kMaxProjectionTiles;
 }
 
 int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes) {
@@ -145,7 +145,7 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(supports_decoder_step(stream, args), "a decoder step is asked for a model that it takes");
   check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
   check(args.num_layers >= 1, "a decoder has layers");
-  const Kernel kernel = kernel_for(args);
+  const Kernel kernel = kernel_for(args, stream.num_multiprocessors());
   check_cuda(
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes),
       "giving the decoder step its shared memory");

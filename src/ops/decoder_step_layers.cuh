@@ -25,23 +25,84 @@ __device__ __forceinline__ int64_t attention_width(const CudaDecoderStep& args) 
 }
 
 __device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
-  return {share_of(qkv_width(args), args.hidden), share_of(args.hidden, attention_width(args)),
-          share_of(args.inner, args.hidden, args.inner), share_of(args.hidden, args.inner)};
+  return {{share_of(qkv_width(args), args.hidden), share_of(args.inner, args.hidden, args.inner)},
+          {share_of(args.hidden, attention_width(args)), share_of(args.hidden, args.inner)}};
 }
 
-__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args,
-                                               const BlockShares& shares, const Ring& ring,
+// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
+// that are on their way, a read of device memory takes microseconds. The cached keys and values of
+// `unit`, or without one the head norms and biases.
+__device__ __forceinline__ void prefetch_context(const CudaDecoderStep& args,
+                                                 const CudaDecoderLayer& layer,
+                                                 const AttentionUnit& unit, const Filler& filler) {
+  const int block_size = args.cache.block_size;
+  const int row_bytes = 2 * args.head_dim;
+  const int end = min(unit.cached_end, unit.begin + kMaxPrefetchTokens);
+  for (int at = unit.begin / block_size + filler.lane(); at * block_size < end; at += 32) {
+    const int first = max(unit.begin, at * block_size);
+    const int last = min(end, (at + 1) * block_size);
+    const int64_t cache_block = args.block_tables[unit.row * args.table_width + at];
+    const int64_t offset =
+        ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + first % block_size) *
+        row_bytes;
+    const auto bytes = static_cast<uint32_t>((last - first) * row_bytes);
+    filler.prefetch(static_cast<const char*>(layer.keys) + offset, bytes);
+    filler.prefetch(static_cast<const char*>(layer.values) + offset, bytes);
+  }
+}
+
+__device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
+                                                 const CudaDecoderLayer& layer,
+                                                 const BlockShares& shares, const Filler& filler) {
+  const auto features = [&](const float* vector, int begin, int end) {
+    const int first = begin / 4 * 4;  // whole words of 16 bytes
+    const int words = (end - first) / 4;
+    if (vector != nullptr && words > 0) {
+      filler.prefetch(vector + first, static_cast<uint32_t>(16 * words));
+    }
+  };
+  const auto share = [&](const float* bias, const Share& of) {
+    features(bias, of.begin, of.end);
+    if (of.second_half > 0) features(bias, of.begin + of.second_half, of.end + of.second_half);
+  };
+  switch (filler.lane()) {
+    case 0:
+      return features(layer.q_norm, 0, args.head_dim);
+    case 1:
+      return features(layer.k_norm, 0, args.head_dim);
+    case 2:
+      return share(layer.qkv_bias, shares.normed[0]);
+    case 3:
+      return share(layer.o_bias, shares.projected[0]);
+    case 4:
+      return share(layer.gate_up_bias, shares.normed[1]);
+    case 5:
+      return share(layer.down_bias, shares.projected[1]);
+    default:
+      return;
+  }
+}
+
+__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
                                                int lane) {
+  const BlockShares& shares = BlockState::shares();
+  const AttentionUnit unit =
+      find_unit(args, args.layers[0].sliding_window, static_cast<int>(blockIdx.x));
   Filler filler(ring, lane);
   const int hidden = static_cast<int>(args.hidden);
+#pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
-    const CudaDecoderLayer& layer = args.layers[i];
-    if (shares.qkv.num_tiles() > 0) filler.norm(layer.input_norm, hidden);
-    filler.tiles_by_row(layer.qkv_weight, shares.qkv);
-    filler.tiles_by_column(layer.o_weight, shares.o);
-    if (shares.gate_up.num_tiles() > 0) filler.norm(layer.post_norm, hidden);
-    filler.tiles_by_row(layer.gate_up_weight, shares.gate_up);
-    filler.tiles_by_column(layer.down_weight, shares.down);
+    const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
+    prefetch_vectors(args, layer, shares, filler);
+    if (unit.row >= 0) prefetch_context(args, layer, unit, filler);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const Share& normed = shares.normed[half];
+      const bool first = half == 0;
+      if (normed.num_tiles() > 0) filler.norm(first ? layer.input_norm : layer.post_norm, hidden);
+      filler.tiles_by_row(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      filler.tiles_by_column(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
+    }
   }
 }
 
@@ -85,7 +146,7 @@ struct Owned {
 };
 
 __device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
-  const Result at = result_of(block, share.rows_per_tile());
+  const Result at = block.of_tile;
   const int feature = share.begin + at.tile * share.rows_per_tile() + at.feature;
   return {at.row, feature, at.tile < share.num_tiles() && feature < share.end};
 }
@@ -112,49 +173,78 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
   static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
 }
 
+// Tiles that a kernel for rows of up to `slots` column slots has for a block's share of the
+// residual.
+constexpr int projection_tiles(int slots) {
+  return slots <= 2 ? 1 : kMaxProjectionTiles;
+}
+
+// Between them, the thread goes on.
+__device__ __forceinline__ void copy_word_async(uint64_t* to, const uint64_t* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(hopper::shared_address(to)),
+               "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
 template <typename T, int kSlots, int kHeadDim>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
-                                        const BlockShares& shares, const Exchanges& exchanges,
-                                        CudaDecoderLayer* layers) {
+                                        const Exchanges& exchanges) {
+  constexpr int kTiles = projection_tiles(kSlots);
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
+  const BlockShares& shares = block.shares();
   const uint32_t first_tag = *exchanges.last_tag + 1;
-  const Owned owned = owned_of(block, shares.o);
+  const Owned owned = owned_of(block, shares.projected[0]);
   float residual = embedded<T>(args, owned);
   constexpr int kLayerWords = kLayerBytes / 8;
   // Two layers are in shared memory: this one, and the next one on its way.
   const auto fetch_layer = [&](int i) {
     if (block.thread >= kLayerWords || i >= args.num_layers) return;
-    reinterpret_cast<uint64_t*>(&layers[i % 2])[block.thread] =
-        reinterpret_cast<const uint64_t*>(&args.layers[i])[block.thread];
+    copy_word_async(reinterpret_cast<uint64_t*>(&block.layer(i)) + block.thread,
+                    reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
   };
   fetch_layer(0);
+  int64_t listed_window = 0;
+#pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
+    wait_for_copies();
     block.synchronize();
     fetch_layer(i + 1);
-    const CudaDecoderLayer& layer = layers[i % 2];
+    const CudaDecoderLayer& layer = block.layer(i);
     const uint32_t tag = first_tag + i;
-    Columns x[kSlots];
-    if (shares.qkv.num_tiles() > 0) {
-      if (i == 0) {
-        read_embedding(block, args, x);
-      } else {
-        read_residual(block, exchanges.after_mlp, hidden, tag - 1, x);
+    if (i == 0 || layer.sliding_window != listed_window) {
+      listed_window = layer.sliding_window;
+      list_work(block.thread, args, listed_window, block.work());
+      block.synchronize();
+    }
+    // The two halves of a layer share their code: all of it has to stay in the instruction cache.
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const bool first = half == 0;
+      Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
+      const Share& normed = shares.normed[half];
+      if (normed.num_tiles() > 0) {
+        Columns x[kSlots];
+        if (first && i == 0) {
+          read_embedding(block, args, x);
+        } else {
+          read_residual(block, first ? exchanges.after_mlp : exchanges.after_attention, hidden,
+                        first ? tag - 1 : tag, x);
+        }
+        normed_product<T>(block, normed, x, first ? layer.qkv_bias : layer.gate_up_bias, args.eps,
+                          normed_out, first ? qkv : static_cast<int>(args.inner), tag);
       }
-      normed_product<T>(block, shares.qkv, x, layer.qkv_bias, args.eps, exchanges.qkv, qkv, tag);
+      if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
+      add_projection<T, kTiles>(
+          block, shares.projected[half], first ? exchanges.attention : exchanges.inner,
+          first ? layer.o_bias : layer.down_bias,
+          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag, residual);
     }
-    attention<T, kHeadDim>(block, args, layer, exchanges, tag);
-    add_projection<T>(block, shares.o, exchanges.attention, layer.o_bias, exchanges.after_attention,
-                      hidden, tag, residual);
-    if (shares.gate_up.num_tiles() > 0) {
-      read_residual(block, exchanges.after_attention, hidden, tag, x);
-      normed_product<T>(block, shares.gate_up, x, layer.gate_up_bias, args.eps, exchanges.inner,
-                        static_cast<int>(args.inner), tag);
-    }
-    add_projection<T>(block, shares.down, exchanges.inner, layer.down_bias, exchanges.after_mlp,
-                      hidden, tag, residual);
   }
-  if (shares.o.num_tiles() > 0) {
+  if (shares.projected[0].num_tiles() > 0) {
     final_norm<T, kSlots>(block, args, exchanges, first_tag + args.num_layers - 1, owned, residual);
   }
 }

@@ -3,8 +3,8 @@
 // rows of activations, by mma.m16n8k16 with the weights as the first operand, so that any number of
 // rows costs what one does.
 //
-// Each slot's columns are split over the warps, 64 to a warp in two runs of 32, and each warp keeps
-// its columns of the activations in registers; the 16 warps' sums meet in shared memory. So an
+// Each slot's columns are split over the warps, 128 to a warp in four runs of 32, and each warp
+// keeps its columns of the activations in registers; the warps' sums meet in shared memory. So an
 // element is always summed in the same order. In a run of 32 columns, lane (row g = lane / 4,
 // t = lane % 4) holds columns 8 t to 8 t + 7 of both operands, a permutation of the columns that
 // the products' operands share.
@@ -14,7 +14,8 @@ namespace quire::ops::cuda::step {
 
 inline constexpr int kRunColumns = 32;
 inline constexpr int kRunsPerWarp = kSlotColumns / kRunColumns / kWarps;
-static_assert(kRunsPerWarp == 2);
+
+inline constexpr int kMaxRowsReadAtOnce = 2;
 
 // 8 columns of each of a warp's runs, two 16-bit elements in each.
 struct Columns {
@@ -48,6 +49,10 @@ __device__ __forceinline__ void read_columns(const BlockState& block, const Word
   for (int run = 0; run < kRuns; ++run) {
 #pragma unroll
     for (Word& word : at[run]) word = make_word(0, tag);
+  }
+  // Many rows are many words: while most are still on their way, ask for one of a lane's.
+  if (block.rows > kMaxRowsReadAtOnce) {
+    while (__any_sync(0xffffffffu, end > 0 && tag_of(load_word(words)) != tag)) continue;
   }
   bool complete;
   do {
@@ -83,48 +88,43 @@ __device__ __forceinline__ uint4 load_shared(uint32_t address) {
   return value;
 }
 
+// This warp's part of the next slot: 8 rows of its first `runs` runs.
+__device__ __forceinline__ void take_group(BlockState& block, int runs, uint4 (&to)[kRunsPerWarp]) {
+  block.ring.wait_full();
+  const uint32_t from = block.ring.data() + block.tile_offset;
+#pragma unroll
+  for (int run = 0; run < kRunsPerWarp; ++run) {
+    to[run] = run < runs ? load_shared(from + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
+  }
+  block.ring.release(block.lane);
+}
+
 // sum += the tile's next column slot times x.
 template <typename T>
 __device__ __forceinline__ void add_tile(BlockState& block, bool has_second_group, int runs,
                                          const Columns& x, float (&sum)[4]) {
-  const uint32_t offset = (block.lane / 4) * kSlotRowBytes + 16 * (block.lane % 4) +
-                          block.warp * kRunsPerWarp * 2 * kRunColumns;
   uint4 first[kRunsPerWarp];
-  uint4 second[kRunsPerWarp];
-  const auto load = [&](uint4(&to)[kRunsPerWarp]) {
-    block.ring.wait_full();
-#pragma unroll
-    for (int run = 0; run < kRunsPerWarp; ++run) {
-      to[run] = run < runs ? load_shared(block.ring.data() + offset + run * 2 * kRunColumns)
-                           : make_uint4(0, 0, 0, 0);
-    }
-    block.ring.release(block.lane);
-  };
-  load(first);
-  if (has_second_group) {
-    load(second);
-  } else {
-#pragma unroll
-    for (int run = 0; run < kRunsPerWarp; ++run) second[run] = make_uint4(0, 0, 0, 0);
-  }
+  uint4 second[kRunsPerWarp] = {};
+  take_group(block, runs, first);
+  if (has_second_group) take_group(block, runs, second);
+  float other[4] = {};  // a second chain of products
 #pragma unroll
   for (int run = 0; run < kRunsPerWarp; ++run) {
     const uint4 a = first[run];
     const uint4 b = second[run];
     Elements<T>::add_product(sum, a.x, b.x, a.y, b.y, x.at[run][0], x.at[run][1]);
-    Elements<T>::add_product(sum, a.z, b.z, a.w, b.w, x.at[run][2], x.at[run][3]);
+    Elements<T>::add_product(other, a.z, b.z, a.w, b.w, x.at[run][2], x.at[run][3]);
   }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) sum[i] += other[i];
 }
 
-// Partial sums: [tile][warp][row of activations][16 rows of weights], the last padded to 20 so that
-// a warp's stores lie in different banks.
-inline constexpr int kSumStride = 20;
-
+// Partial sums: [tile][warp][row of activations][kSumStride].
 __device__ __forceinline__ void store_sums(const BlockState& block, int tile,
                                            const float (&sum)[4]) {
   const int weight_row = block.lane / 4;
   const int row = 2 * (block.lane % 4);
-  float* to = block.sums + ((tile * kWarps + block.warp) * block.rows + row) * kSumStride;
+  float* to = block.sums() + ((tile * kWarps + block.warp) * block.rows + row) * kSumStride;
   if (row < block.rows) {
     to[weight_row] = sum[0];
     to[weight_row + 8] = sum[2];
@@ -135,36 +135,54 @@ __device__ __forceinline__ void store_sums(const BlockState& block, int tile,
   }
 }
 
+// In four chains.
+__device__ __forceinline__ float sum_of(const float (&of_warp)[kWarps]) {
+  float chains[4] = {of_warp[0], of_warp[1], of_warp[2], of_warp[3]};
+#pragma unroll
+  for (int warp = 4; warp < kWarps; ++warp) chains[warp % 4] += of_warp[warp];
+  return (chains[0] + chains[1]) + (chains[2] + chains[3]);
+}
+
 __device__ __forceinline__ float total_of(const BlockState& block, int tile, int row,
                                           int weight_row) {
-  const float* from = block.sums + (tile * kWarps * block.rows + row) * kSumStride + weight_row;
-  float total = 0;
+  const float* from = block.sums() + (tile * kWarps * block.rows + row) * kSumStride + weight_row;
+  float of_warp[kWarps];
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) total += from[warp * block.rows * kSumStride];
-  return total;
+  for (int warp = 0; warp < kWarps; ++warp) of_warp[warp] = from[warp * block.rows * kSumStride];
+  return sum_of(of_warp);
 }
 
 // The factor of an RMS norm, of the squares that the warps have stored.
 __device__ __forceinline__ float norm_factor(const BlockState& block, int row, int n, float eps) {
-  float total = 0;
+  float of_warp[kWarps];
 #pragma unroll
-  for (int warp = 0; warp < kWarps; ++warp) total += block.squares[warp * kMaxRows + row];
-  return rsqrtf(total / static_cast<float>(n) + eps);
+  for (int warp = 0; warp < kWarps; ++warp) of_warp[warp] = block.squares()[warp * kMaxRows + row];
+  return rsqrtf(sum_of(of_warp) / static_cast<float>(n) + eps);
 }
 
-// Stores this warp's sums of squares of x, for norm_factor() after the next barrier.
+// Stores this warp's sums of squares of x, for norm_factor() after the next barrier: the diagonal
+// of x times itself.
 template <typename T, int kSlots>
 __device__ __forceinline__ void store_squares(const BlockState& block, const Columns (&x)[kSlots]) {
-  float total = 0;
+  float sum[2 * kRunsPerWarp][4] = {};  // chains of products of their own
 #pragma unroll
-  for (int i = 0; i < kSlots * kRunsPerWarp * 4; ++i) {
-    const float2 pair = Elements<T>::unpack(x[i / 8].at[i / 4 % 2][i % 4]);
-    total += pair.x * pair.x + pair.y * pair.y;
+  for (const Columns& columns : x) {
+#pragma unroll
+    for (int run = 0; run < kRunsPerWarp; ++run) {
+      const uint32_t(&at)[4] = columns.at[run];
+      Elements<T>::add_product(sum[2 * run], at[0], 0, at[1], 0, at[0], at[1]);
+      Elements<T>::add_product(sum[2 * run + 1], at[2], 0, at[3], 0, at[2], at[3]);
+    }
   }
-  total += __shfl_xor_sync(0xffffffffu, total, 1);
-  total += __shfl_xor_sync(0xffffffffu, total, 2);
+#pragma unroll
+  for (int i = 1; i < 2 * kRunsPerWarp; ++i) {
+    sum[0][0] += sum[i][0];
+    sum[0][1] += sum[i][1];
+  }
   const int row = block.lane / 4;
-  if (block.lane % 4 == 0) block.squares[block.warp * kMaxRows + row] = total;
+  if (block.lane % 4 == row / 2) {
+    block.squares()[block.warp * kMaxRows + row] = row % 2 == 0 ? sum[0][0] : sum[0][1];
+  }
 }
 
 // x times the norm's weights, which are in the next slot of the ring. Where kScalesFirst, times its
@@ -180,34 +198,33 @@ __device__ __forceinline__ void apply_norm(BlockState& block, int n, float eps,
   }
   block.ring.wait_full();
 #pragma unroll
-  for (int i = 0; i < kSlots * kRunsPerWarp; ++i) {
-    const int column = first_column(i / 2, i % 2, block.warp, block.lane);
-    if (column >= n) continue;
+  for (int slot = 0; slot < kSlots; ++slot) {
+    uint4 weights[kRunsPerWarp][2];  // all on their way before the first is used
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const uint4 bits = load_shared(block.ring.data() + 4 * (column + 4 * half));
-      uint32_t(&pairs)[4] = x[i / 2].at[i % 2];
-      const float2 a = Elements<T>::unpack(pairs[2 * half]);
-      const float2 b = Elements<T>::unpack(pairs[2 * half + 1]);
-      pairs[2 * half] = Elements<T>::pack(a.x * factor * __uint_as_float(bits.x),
-                                          a.y * factor * __uint_as_float(bits.y));
-      pairs[2 * half + 1] = Elements<T>::pack(b.x * factor * __uint_as_float(bits.z),
-                                              b.y * factor * __uint_as_float(bits.w));
+    for (int run = 0; run < kRunsPerWarp; ++run) {
+      const int column = first_column(slot, run, block.warp, block.lane);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        weights[run][half] = column < n ? load_shared(block.ring.data() + 4 * (column + 4 * half))
+                                        : make_uint4(0, 0, 0, 0);
+      }
+    }
+#pragma unroll
+    for (int run = 0; run < kRunsPerWarp; ++run) {
+      uint32_t(&pairs)[4] = x[slot].at[run];
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const uint4 bits = weights[run][half];
+        const float2 a = Elements<T>::unpack(pairs[2 * half]);
+        const float2 b = Elements<T>::unpack(pairs[2 * half + 1]);
+        pairs[2 * half] = Elements<T>::pack(a.x * factor * __uint_as_float(bits.x),
+                                            a.y * factor * __uint_as_float(bits.y));
+        pairs[2 * half + 1] = Elements<T>::pack(b.x * factor * __uint_as_float(bits.z),
+                                                b.y * factor * __uint_as_float(bits.w));
+      }
     }
   }
   block.ring.release(block.lane);
-}
-
-// Which of a batch of tiles' results a thread adds up: adjacent threads have adjacent features.
-struct Result {
-  int tile;
-  int row;
-  int feature;  // within the tile
-};
-
-__device__ __forceinline__ Result result_of(const BlockState& block, int features_per_tile) {
-  const int rest = block.thread / features_per_tile;
-  return {rest / block.rows, rest % block.rows, block.thread % features_per_tile};
 }
 
 // Publishes `value`, and the next lane's beside it, by lanes of even features.
@@ -233,10 +250,11 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
                                                Word* out, int out_width, uint32_t tag) {
   apply_norm<T>(block, share.k, eps, x);
   const int num_tiles = share.num_tiles();
-  const int tiles_per_batch = kMaxSumTiles / block.rows;
   const bool gated = share.second_half > 0;
-  for (int first = 0; first < num_tiles; first += tiles_per_batch) {
-    const int batch = min(tiles_per_batch, num_tiles - first);
+#pragma unroll 1
+  for (int first = 0; first < num_tiles; first += block.tiles_per_batch) {
+    const int batch = min(block.tiles_per_batch, num_tiles - first);
+#pragma unroll 1
     for (int tile = 0; tile < batch; ++tile) {
       float sum[4] = {};
       const bool has_second_group = share.num_rows(first + tile, 1) > 0;
@@ -250,7 +268,7 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
     block.synchronize();
     const int features = share.rows_per_tile();
     if (32 * block.warp < batch * features * block.rows) {
-      const Result at = result_of(block, features);
+      const Result at = gated ? Result(block.of_group) : Result(block.of_tile);
       const int feature = share.begin + (first + at.tile) * features + at.feature;
       const bool valid = at.tile < batch && feature < share.end;
       float value = 0;
@@ -273,14 +291,15 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
 
 // residual += in * weight^T + bias, where each thread holds one element of the block's share of the
 // residual; publishes it.
-template <typename T>
+template <typename T, int kTiles>
 __device__ __forceinline__ void add_projection(BlockState& block, const Share& share,
                                                const Word* in, const float* bias, Word* out,
                                                int hidden, uint32_t tag, float& residual) {
   constexpr int kSlotsAtOnce = 3;
   const int num_tiles = share.num_tiles();
   if (num_tiles == 0) return;
-  float sum[kMaxProjectionTiles][4] = {};
+  float sum[kTiles][4] = {};
+#pragma unroll 1
   for (int first = 0; first < share.num_column_slots(); first += kSlotsAtOnce) {
     Columns x[kSlotsAtOnce];
     read_columns(block, in, share.k, first, tag, x);
@@ -289,7 +308,7 @@ __device__ __forceinline__ void add_projection(BlockState& block, const Share& s
       if (first + i >= share.num_column_slots()) break;
       const int runs = runs_of(share.columns_of(first + i), block.warp);
 #pragma unroll
-      for (int tile = 0; tile < kMaxProjectionTiles; ++tile) {
+      for (int tile = 0; tile < kTiles; ++tile) {
         if (tile < num_tiles) {
           add_tile<T>(block, share.num_rows(tile, 1) > 0, runs, x[i], sum[tile]);
         }
@@ -297,12 +316,12 @@ __device__ __forceinline__ void add_projection(BlockState& block, const Share& s
     }
   }
 #pragma unroll
-  for (int tile = 0; tile < kMaxProjectionTiles; ++tile) {
+  for (int tile = 0; tile < kTiles; ++tile) {
     if (tile < num_tiles) store_sums(block, tile, sum[tile]);
   }
   block.synchronize();
   if (32 * block.warp < num_tiles * share.rows_per_tile() * block.rows) {
-    const Result at = result_of(block, share.rows_per_tile());
+    const Result at = block.of_tile;
     const int feature = share.begin + at.tile * share.rows_per_tile() + at.feature;
     const bool valid = at.tile < num_tiles && feature < share.end;
     if (valid) {

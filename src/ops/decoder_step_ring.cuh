@@ -13,7 +13,8 @@
 
 namespace quire::ops::cuda::step {
 
-inline constexpr int kWarps = 16;  // that compute; one more fills the ring
+// That compute; one more fills the ring.
+inline constexpr int kWarps = 8;
 inline constexpr int kComputeThreads = 32 * kWarps;
 inline constexpr int kThreads = kComputeThreads + 32;
 
@@ -33,7 +34,10 @@ struct Share {
   int second_half;
 
   __device__ int rows_per_tile() const { return second_half > 0 ? kGroupRows : 2 * kGroupRows; }
-  __device__ int num_tiles() const { return (end - begin + rows_per_tile() - 1) / rows_per_tile(); }
+  __device__ int num_tiles() const {
+    return second_half > 0 ? (end - begin + kGroupRows - 1) / kGroupRows
+                           : (end - begin + 2 * kGroupRows - 1) / (2 * kGroupRows);
+  }
   __device__ int num_column_slots() const { return (k + kSlotColumns - 1) / kSlotColumns; }
   __device__ int columns_of(int column_slot) const {
     return min(kSlotColumns, k - column_slot * kSlotColumns);
@@ -48,27 +52,31 @@ struct Share {
   }
 };
 
-// A block's shares of a layer's matrices.
+// A block's shares of a layer's matrices, each by half of the layer: attention, MLP.
 struct BlockShares {
-  Share qkv;
-  Share o;
-  Share gate_up;
-  Share down;
+  Share normed[2];     // qkv, gate and up
+  Share projected[2];  // o, down
 };
+
+inline constexpr int kRingBarrierBytes = 16 * kNumSlots;
 
 // A place in the ring, advanced alike by the filling warp and by each of the others.
 class Ring {
  public:
-  __device__ Ring(uint32_t slots, uint32_t barriers) : slots_(slots), barriers_(barriers) {}
+  __device__ Ring(uint32_t slots, uint32_t barriers)
+      : slots_(slots), barriers_(barriers), data_(slots), full_(barriers) {}
 
-  __device__ uint32_t data() const { return slots_ + slot_ * kSlotBytes; }
-  __device__ uint32_t full() const { return barriers_ + 16 * slot_; }
-  __device__ uint32_t empty() const { return barriers_ + 16 * slot_ + 8; }
+  __device__ uint32_t data() const { return data_; }
+  __device__ uint32_t full() const { return full_; }
+  __device__ uint32_t empty() const { return full_ + 8; }
   __device__ void wait_full() const { hopper::wait(full(), parity_); }
   __device__ void wait_empty() const { hopper::wait(empty(), parity_ ^ 1); }
   __device__ void advance() {
-    if (++slot_ == kNumSlots) {
-      slot_ = 0;
+    data_ += kSlotBytes;
+    full_ += 16;
+    if (full_ == barriers_ + kRingBarrierBytes) {
+      data_ = slots_;
+      full_ = barriers_;
       parity_ ^= 1;
     }
   }
@@ -82,11 +90,10 @@ class Ring {
  private:
   uint32_t slots_;
   uint32_t barriers_;
-  int slot_ = 0;
+  uint32_t data_;
+  uint32_t full_;
   uint32_t parity_ = 0;
 };
-
-inline constexpr int kRingBarrierBytes = 16 * kNumSlots;
 
 __device__ __forceinline__ void init_ring(uint32_t barriers) {
   for (int i = 0; i < kNumSlots; ++i) {
@@ -113,16 +120,26 @@ class Filler {
     asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
   }
 
+  // Brings memory into the L2 cache that is read outside of the ring.
+  __device__ void prefetch(const void* from, uint32_t bytes) const {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  }
+  __device__ int lane() const { return lane_; }
+
   __device__ void norm(const float* weight, int n) { fill(weight, 1, 0, 4 * n); }
 
   // In the order in which tiles_by_row() and tiles_by_column() of decoder_step_product.cuh read.
   __device__ void tiles_by_row(const void* weight, const Share& share) {
+#pragma unroll 1
     for (int tile = 0; tile < share.num_tiles(); ++tile) {
+#pragma unroll 1
       for (int at = 0; at < share.num_column_slots(); ++at) this->tile(weight, share, tile, at);
     }
   }
   __device__ void tiles_by_column(const void* weight, const Share& share) {
+#pragma unroll 1
     for (int at = 0; at < share.num_column_slots(); ++at) {
+#pragma unroll 1
       for (int tile = 0; tile < share.num_tiles(); ++tile) this->tile(weight, share, tile, at);
     }
   }
@@ -130,6 +147,7 @@ class Filler {
  private:
   __device__ void tile(const void* weight, const Share& share, int tile, int column_slot) {
     const int64_t stride = 2 * static_cast<int64_t>(share.k);
+#pragma unroll 1
     for (int group = 0; group < 2; ++group) {
       const int rows = share.num_rows(tile, group);
       if (rows == 0) continue;
