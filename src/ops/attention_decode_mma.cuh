@@ -579,15 +579,16 @@ __device__ DecodePartial sum_of_warps(const DecodeShared<Shape>& shared, const f
   return total;
 }
 
-// The part of the warps that add up what those that compute leave. They take turns, so that one
-// can wait for other blocks while the next is at work; but many chunks are combined by all.
+// The part of the warps that add up what those that compute leave. Where there is much to do they
+// take turns, so that one can wait for other blocks while the next is at work; else all do a part.
+// Either way an element's sum is the same.
 template <typename Shape>
 __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
                              const float* outputs, int warp, int lane) {
-  constexpr int kManyChunks = 9;
   int num_outputs = 0;
   wait_for_previous();
   release_next();
+  const bool is_for_all = *p.num_items * p.slots <= 2 * static_cast<int>(gridDim.x);
   for (int turn = 0;; ++turn) {
     const int place = turn % kPlacedUnits;
     shared.unit_ready[place].wait(turn / kPlacedUnits % 2);
@@ -598,7 +599,6 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
     if (!unit.is_visible(p.sliding_window)) continue;
     const int number = num_outputs++;
     const int warp_in_turn = number % kFinishWarps;
-    const bool is_for_all = chunks_of(p, unit).count >= kManyChunks;
     if (!is_for_all && warp != warp_in_turn) continue;
     shared.outputs_full[warp_in_turn].wait(number / kFinishWarps % 2);
     finish_unit<typename Shape::T>(
