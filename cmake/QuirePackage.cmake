@@ -47,4 +47,18 @@ set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 # The libraries' packages and versions are read off the binary.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+if(QUIRE_HAS_CUDA)
+  # Two packages: quire, which runs anywhere, and quire-cuda beside it, which is libquire_cuda.so. CUDA's
+  # own libraries come from NVIDIA's repository, whose packages Debian's tools know nothing of.
+  set(CPACK_DEB_COMPONENT_INSTALL ON)
+  set(CPACK_COMPONENTS_ALL Unspecified cuda)
+  set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME quire)
+  set(CPACK_DEBIAN_CUDA_PACKAGE_NAME quire-cuda)
+  set(CPACK_COMPONENT_CUDA_DESCRIPTION "quire's CUDA backend
+ The library that quire loads to run models on NVIDIA GPUs.")
+  set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)
+  set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS
+      "quire (= ${PROJECT_VERSION}), libcublas-13-0 | libcublas13, libfmt9, libhwloc15, libstdc++6")
+  set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libnccl2")
+endif()
 include(CPack)

@@ -3,6 +3,9 @@
 #
 #   scripts/test.sh [--quick]     --quick: the release build and its tests alone
 #
+# Where there is a CUDA 13 compiler, the CUDA backend is built too, for one GPU architecture; its tests
+# skip themselves where there is no GPU.
+#
 # Environment: QUIRE_FUZZ_SECONDS (20) for each fuzz target, QUIRE_TIDY_SECONDS (75) for clang-tidy in
 # all, QUIRE_TIDY_BASE (where the branch left its upstream) the commit whose changes clang-tidy reads.
 set -uo pipefail
@@ -69,7 +72,7 @@ summarise() {
 }
 
 step "setup" scripts/setup.sh --test || summarise
-step "build: release" scripts/build.sh release -- -DQUIRE_WERROR=ON -DQUIRE_BUILD_TESTS=ON || summarise
+step "build: release" scripts/build.sh release -- -DQUIRE_WERROR=ON -DQUIRE_BUILD_TESTS=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real || summarise
 step "tests: release" run_ctest --test-dir build/release
 if $quick; then summarise; exit; fi
 

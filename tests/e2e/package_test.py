@@ -19,7 +19,10 @@ class Package(CliTest):
         path = pathlib.Path(cls.folder.name)
         subprocess.run(["cpack", "-G", "DEB", "--config", BUILD_DIR / "CPackConfig.cmake", "-B", path / "deb"],
                        check=True, capture_output=True, cwd=BUILD_DIR)
-        (cls.package,) = (path / "deb").glob("*.deb")
+        packages = {file.name.split("_")[0]: file for file in (path / "deb").glob("*.deb")}
+        cls.package = packages.pop("quire")
+        cls.cuda_package = packages.pop("quire-cuda", None)  # where the build has the CUDA backend
+        assert not packages, packages
         cls.root = path / "root"
         subprocess.run(["dpkg-deb", "-x", cls.package, cls.root], check=True)
         cls.binary = cls.root / "usr" / "bin" / "quire"
@@ -34,6 +37,15 @@ class Package(CliTest):
             self.assertIn(library, depends)
         self.assertNotIn("-dev", depends)
         self.assertEqual(self.field("Package"), "quire")
+
+    def test_cuda_is_a_package_of_its_own(self):
+        if self.cuda_package is None:
+            self.skipTest("this build has no CUDA backend")
+        listing = subprocess.run(["dpkg-deb", "-c", self.cuda_package], check=True, capture_output=True,
+                                 encoding="utf-8").stdout
+        self.assertIn("/quire/libquire_cuda.so", listing)
+        self.assertNotIn("bin/quire", listing)
+        self.assertFalse(list(self.root.rglob("libquire_cuda.so")))
 
     def test_files(self):
         for path in ("usr/share/quire/models/lexicon/model.safetensors",
