@@ -18,8 +18,10 @@
 namespace quire {
 namespace {
 
-// From here on NCCL moves more bytes a second than our kernels.
-constexpr int64_t kMaxPeerBytes = int64_t{4} << 20;
+// From here on NCCL moves more bytes a second than our kernels (bench/dist/all_reduce_bench.cc).
+int64_t max_peer_bytes(int size) {
+  return size == 2 ? int64_t{16} << 20 : int64_t{4} << 20;
+}
 
 // Where NCCL puts the ranks' columns one after the other; a row of all ranks fits.
 constexpr int64_t kGatherBytes = 2 * kPeerHalfBytes;
@@ -176,7 +178,7 @@ class CudaCommunicator final : public Communicator {
     check(tensor.contiguous(), "all_reduce_sum takes a contiguous tensor");
     group_->check_alive(rank_);
     if (size() == 1 || tensor.num_elements() == 0) return;
-    if (has_peers() && (bytes_of(tensor) <= kMaxPeerBytes || group_->nccl() == nullptr)) {
+    if (has_peers() && (bytes_of(tensor) <= max_peer_bytes(size()) || group_->nccl() == nullptr)) {
       peer_all_reduce(stream.cuda(), peers_, tensor.dtype(), tensor.raw(), tensor.num_elements());
       return;
     }
