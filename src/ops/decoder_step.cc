@@ -12,6 +12,13 @@ namespace {
 // The kernel's own use, at most, for any model that it takes.
 constexpr size_t kScratchBytes = size_t{32} << 20;
 
+// Where one op after the other is slower, by what an H200 took for Qwen3-0.6B: up to so many
+// sequences, or one where contexts are long, as their attention then has more of the
+// multiprocessors.
+constexpr int64_t kMostRows = 4;
+constexpr int64_t kShortContext = 1024;
+static_assert(kMostRows <= kMaxDecoderStepRows);
+
 const float* pointer(const Tensor& tensor) {
   return tensor.defined() ? tensor.data<float>() : nullptr;
 }
@@ -109,7 +116,8 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
 }
 
 bool DecoderStep::takes(const ForwardBatch& batch) const {
-  return batch.num_seqs <= kMaxDecoderStepRows && batch.num_tokens == batch.num_seqs &&
+  const int64_t most = batch.max_context_len <= kShortContext ? kMostRows : 1;
+  return batch.num_seqs <= most && batch.num_tokens == batch.num_seqs &&
          batch.num_decode_seqs == batch.num_seqs;
 }
 
