@@ -56,6 +56,11 @@ double ratio(double amount, double seconds) {
   return seconds > 0 ? amount / seconds : 0;
 }
 
+// Null where a ceiling was not measured.
+Json measured(double ceiling) {
+  return ceiling > 0 ? Json(ceiling) : Json();
+}
+
 // What the outputs of one step say: the tokens that were not their sequence's first, and the
 // context that these looked back on.
 struct DecodedTokens {
@@ -155,14 +160,6 @@ void run_workload(LLMEngine& engine, const BenchWorkload& workload, const ModelC
   WorkloadRun(engine, workload, cost, figures).run();
 }
 
-void warm_up(LLMEngine& engine) {
-  SamplingParams params;
-  params.max_tokens = 4;
-  params.ignore_eos = true;
-  engine.add_request("warm-up", std::vector<int32_t>{0, 0, 0, 0}, params);
-  while (!engine.is_finished()) engine.step();
-}
-
 Json figures_to_json(const BenchFigures& figures, const MachineLimits& limits) {
   const auto prompt_tokens = static_cast<double>(figures.prompt_tokens);
   Json json;
@@ -182,9 +179,9 @@ Json figures_to_json(const BenchFigures& figures, const MachineLimits& limits) {
   json["tpot_p50_ms"] = 1e3 * percentile(figures.tpot_s, 0.5);
   json["tpot_p99_ms"] = 1e3 * percentile(figures.tpot_s, 0.99);
   json["achieved_gb_s"] = 1e-9 * ratio(figures.decode_bytes, figures.decode_s);
-  json["read_gb_s"] = limits.read_gb_s;
+  json["read_gb_s"] = measured(limits.read_gb_s);
   json["achieved_gflops"] = 1e-9 * ratio(figures.prefill_flops, figures.prefill_s);
-  json["peak_gflops"] = limits.peak_gflops;
+  json["peak_gflops"] = measured(limits.peak_gflops);
   return json;
 }
 
@@ -193,10 +190,13 @@ void print_figures(const BenchFigures& figures, const MachineLimits& limits, Ter
   const auto number = [&](const char* key, const char* format) {
     return fmt::format(fmt::runtime(format), json[key].get<double>());
   };
-  const auto share = [&](const char* achieved, const char* ceiling) {
+  // Against the ceiling, where that was measured.
+  const auto share = [&](const char* unit, const char* achieved, const char* ceiling,
+                         const char* what) -> std::string {
+    if (json[ceiling].is_null()) return unit;
     const double most = json[ceiling].get<double>();
-    return most > 0 ? fmt::format("{:.0f} %", 100 * json[achieved].get<double>() / most)
-                    : "unknown";
+    return fmt::format("{}, {:.0f} % of the {:.1f} {} that this machine {}", unit,
+                       100 * json[achieved].get<double>() / most, most, unit, what);
   };
   Table table({Table::Align::kLeft, Table::Align::kRight, Table::Align::kLeft});
   table.add({"sequences", with_commas(figures.num_seqs), ""});
@@ -213,12 +213,9 @@ void print_figures(const BenchFigures& figures, const MachineLimits& limits, Ter
              fmt::format("ms on average, p50 {}, p99 {}", number("tpot_p50_ms", "{:.2f}"),
                          number("tpot_p99_ms", "{:.2f}"))});
   table.add({"decode reads", number("achieved_gb_s", "{:.1f}"),
-             fmt::format("GB/s, {} of the {} GB/s that this machine reads",
-                         share("achieved_gb_s", "read_gb_s"), number("read_gb_s", "{:.1f}"))});
-  table.add(
-      {"prefill computes", number("achieved_gflops", "{:.1f}"),
-       fmt::format("GFLOP/s, {} of the {} GFLOP/s that this machine does",
-                   share("achieved_gflops", "peak_gflops"), number("peak_gflops", "{:.1f}"))});
+             share("GB/s", "achieved_gb_s", "read_gb_s", "reads")});
+  table.add({"prefill computes", number("achieved_gflops", "{:.1f}"),
+             share("GFLOP/s", "achieved_gflops", "peak_gflops", "does")});
   terminal.out << table.str();
 }
 

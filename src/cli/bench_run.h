@@ -30,10 +30,6 @@ struct BenchFigures {
 void run_workload(LLMEngine& engine, const BenchWorkload& workload, const ModelCost& cost,
                   BenchFigures& figures);
 
-// The first step of an engine pays for what later ones do not; this takes it out of the
-// measurement.
-void warm_up(LLMEngine& engine);
-
 Json figures_to_json(const BenchFigures& figures, const MachineLimits& limits);
 void print_figures(const BenchFigures& figures, const MachineLimits& limits, Terminal& terminal);
 

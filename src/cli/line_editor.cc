@@ -197,6 +197,9 @@ LineEditor::Result TerminalEditor::read(const std::string& prompt) {
   prompt_ = prompt;
   interrupted_ = false;
   flush(terminal_);
+  // libedit shows the prompt before it changes the terminal's modes; a signal that ends the program
+  // in between would find them changed after they were given back.
+  el_set(edit_line_, EL_PREP_TERM, 1);
   int length = 0;
   const char* line = el_gets(edit_line_, &length);
   if (interrupted_) {

@@ -8,6 +8,7 @@
 
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
+#include "core/device_library.h"
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"

@@ -104,7 +104,7 @@ class Usage(CliTest):
         self.assertEqual(complete("quire", "gen"), ["generate"])
         self.assertEqual(complete("quire", "bench", "lat"), ["latency"])
         self.assertIn("--max-model-len", complete("quire", "plan", "--max-m"))
-        self.assertEqual(complete("quire", "plan", "--dtype", "f"), ["float32"])
+        self.assertEqual(complete("quire", "plan", "--dtype", "f"), ["float32", "float16"])
         self.assertEqual(complete("quire", "bench", "latency", "--ba"), ["--batch"])
 
 
