@@ -8,8 +8,8 @@
 namespace quire {
 
 // What the threads of an engine with this config can reach on this machine, measured in about a
-// second, with the instructions that it would use (QUIRE_CPU_ISA). Zeros for an engine on GPUs, which
-// are not measured.
+// second, with the instructions that it would use (QUIRE_CPU_ISA). Zeros for an engine on GPUs,
+// which are not measured.
 struct MachineLimits {
   double read_gb_s = 0;    // reading memory, 10^9 bytes a second
   double peak_gflops = 0;  // multiply-adds in the engine's dtype, counted as two, 10^9 a second
