@@ -1,5 +1,6 @@
 #pragma once
-// The most that the settings of an engine may be: bounds that keep later sums far from overflow.
+// The most that the settings of an engine and of its requests may be: bounds that keep later sums
+// far from overflow.
 #include <cstdint>
 #include <limits>
 
@@ -11,5 +12,7 @@ inline constexpr int64_t kMaxNumSeqs = int64_t{1} << 16;
 inline constexpr int64_t kMaxNumBlocks = std::numeric_limits<int32_t>::max() - 1;
 inline constexpr int64_t kMaxTensorParallelSize = 256;
 inline constexpr int64_t kMaxThreads = 1024;
+// Of the most likely tokens, in SamplingParams::logprobs and prompt_logprobs.
+inline constexpr int kMaxLogprobs = 20;
 
 }  // namespace quire

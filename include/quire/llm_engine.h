@@ -57,6 +57,7 @@ struct EngineStats {
   int64_t num_steps = 0;
   double prefill_s = 0;  // time of steps that held prompt tokens
   double decode_s = 0;   // time of the others
+  double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
 };
 
 class LLMEngine {

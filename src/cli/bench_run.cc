@@ -80,6 +80,7 @@ class WorkloadRun {
 
   void run() {
     const auto start = std::chrono::steady_clock::now();
+    const double gpu_s_before = engine_.stats().gpu_s;
     add_requests();
     StepMeter meter(engine_.stats());
     ProgressBar bar(STDERR_FILENO, "Running");
@@ -90,6 +91,7 @@ class WorkloadRun {
       bar.update(static_cast<double>(meter.total().output_tokens) / total, meter.rates());
     }
     figures_.elapsed_s += seconds_since(start);
+    figures_.gpu_s += engine_.stats().gpu_s - gpu_s_before;
     figures_.prefill_s += meter.total().prefill_s;
     figures_.decode_s += meter.total().decode_s;
     figures_.decode_step_tokens += meter.decode_step_tokens();
@@ -178,6 +180,8 @@ Json figures_to_json(const BenchFigures& figures, const MachineLimits& limits) {
   json["tpot_ms"] = 1e3 * mean(figures.tpot_s);
   json["tpot_p50_ms"] = 1e3 * percentile(figures.tpot_s, 0.5);
   json["tpot_p99_ms"] = 1e3 * percentile(figures.tpot_s, 0.99);
+  // Of the whole run; null on the CPU.
+  json["gpu_idle"] = figures.gpu_s > 0 ? Json(1 - ratio(figures.gpu_s, figures.elapsed_s)) : Json();
   json["achieved_gb_s"] = 1e-9 * ratio(figures.decode_bytes, figures.decode_s);
   json["read_gb_s"] = measured(limits.read_gb_s);
   json["achieved_gflops"] = 1e-9 * ratio(figures.prefill_flops, figures.prefill_s);
@@ -216,6 +220,10 @@ void print_figures(const BenchFigures& figures, const MachineLimits& limits, Ter
              share("GB/s", "achieved_gb_s", "read_gb_s", "reads")});
   table.add({"prefill computes", number("achieved_gflops", "{:.1f}"),
              share("GFLOP/s", "achieved_gflops", "peak_gflops", "does")});
+  if (!json["gpu_idle"].is_null()) {
+    const double idle = 100 * json["gpu_idle"].get<double>();
+    table.add({"GPU idle", fmt::format("{:.2f}", idle), "% of the time"});
+  }
   terminal.out << table.str();
 }
 

@@ -18,6 +18,7 @@ struct BenchFigures {
   double elapsed_s = 0;
   double prefill_s = 0;  // time of steps that held prompt tokens
   double decode_s = 0;   // time of the others
+  double gpu_s = 0;      // time in which the GPU worked; 0 on the CPU
   int64_t decode_step_tokens = 0;
   double decode_bytes = 0;
   double prefill_flops = 0;

@@ -29,6 +29,8 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
   // Returns when the work before it is done. Throws Error when that work failed.
   virtual void wait() = 0;
+  // Seconds of the GPU's time from `earlier`, of the same stream, to this point; wait() returned.
+  virtual double seconds_since(const DeviceEvent& earlier) const = 0;
 };
 
 // Work that was captured from a stream and can be run again. Thread safety: as DeviceStream.

@@ -10,8 +10,8 @@ namespace {
 class CudaEvent final : public DeviceEvent {
  public:
   explicit CudaEvent(cudaStream_t stream) {
-    // Waiting threads sleep: a server has other work for the core.
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming), "making an event");
+    // Not one that sleeps while it waits: waking up takes as long as a small kernel.
+    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDefault), "making an event");
     check_cuda(cudaEventRecord(event_, stream), "recording an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
@@ -19,6 +19,13 @@ class CudaEvent final : public DeviceEvent {
   CudaEvent& operator=(const CudaEvent&) = delete;
 
   void wait() override { check_cuda(cudaEventSynchronize(event_), "running a step on the GPU"); }
+
+  double seconds_since(const DeviceEvent& earlier) const override {
+    float milliseconds = 0;
+    const cudaEvent_t from = static_cast<const CudaEvent&>(earlier).event_;
+    check_cuda(cudaEventElapsedTime(&milliseconds, from, event_), "timing a step on the GPU");
+    return 1e-3 * static_cast<double>(milliseconds);
+  }
 
  private:
   cudaEvent_t event_ = nullptr;

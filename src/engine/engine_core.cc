@@ -192,6 +192,7 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
     const double token_s = elapsed / static_cast<double>(step.num_tokens);
     token_s_ = token_s_ > 0 ? token_s_ + kSmoothing * (token_s - token_s_) : token_s;
   }
+  counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
 }

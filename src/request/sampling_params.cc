@@ -4,6 +4,7 @@
 
 #include <string_view>
 
+#include "quire/engine_limits.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -12,7 +13,6 @@ namespace {
 constexpr size_t kMaxStopStrings = 64;
 constexpr size_t kMaxStopStringBytes = 4096;
 constexpr size_t kMaxStopTokenIds = 1024;
-constexpr int kMaxLogprobs = 20;
 
 template <typename T>
 [[noreturn]] void refuse(std::string_view field, const T& value, std::string_view expected) {

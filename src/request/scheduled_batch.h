@@ -62,6 +62,7 @@ struct SequenceOutput {
 
 struct StepOutput {
   uint64_t step = 0;
+  double gpu_s = 0;                       // that the GPU worked on it; 0 on the CPU
   std::vector<SequenceOutput> sequences;  // in the batch's order
 };
 

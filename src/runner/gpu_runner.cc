@@ -8,6 +8,7 @@
 
 #include "loader/weight_loader.h"
 #include "ops/sampling_noise.h"
+#include "quire/engine_limits.h"
 #include "runner/sampler.h"
 
 namespace quire {
@@ -37,10 +38,15 @@ struct GpuRunner::Launched {
     SequenceId id = 0;
     size_t index = 0;     // in its sequence's tokens
     size_t sequence = 0;  // in the batch
+    // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
+    std::optional<int> num_logprobs;
   };
-  StepOutput output;             // without the tokens that the GPU samples
+  StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
-  const int32_t* ids = nullptr;  // pinned: the result
+  LogprobsLayout logprobs_layout;
+  int32_t* ids = nullptr;         // pinned: the result
+  std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
+  std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
 };
 
@@ -51,8 +57,15 @@ class GpuRunner::Pending final : public PendingStep {
   StepOutput wait() override {
     step_->done->wait();
     StepOutput output = std::move(step_->output);
+    output.gpu_s = step_->done->seconds_since(*step_->began);
     for (size_t row = 0; row < step_->sampled.size(); ++row) {
-      output.sequences[step_->sampled[row].sequence].token_id = step_->ids[row];
+      const Launched::Sampled& sampled = step_->sampled[row];
+      SequenceOutput& sequence = output.sequences[sampled.sequence];
+      sequence.token_id = step_->ids[row];
+      if (!sampled.num_logprobs) continue;
+      sequence.logprobs =
+          GpuLogprobs::read(step_->logprobs, step_->logprobs_layout, static_cast<int64_t>(row),
+                            sequence.token_id, *sampled.num_logprobs);
     }
     return output;
   }
@@ -83,8 +96,9 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),
       sample_scratch_(static_cast<size_t>(sizes_.sample_scratch), device_),
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
-      results_(
-          library_.allocate_pinned(StepInputs::kRing * static_cast<size_t>(sizes_.sampled_ids))),
+      logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
+      results_(library_.allocate_pinned(StepInputs::kRing *
+                                        static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
   model_->bind_cache(stream_, kv_cache_.layers());
@@ -177,7 +191,7 @@ void GpuRunner::fill_sampling(const ScheduledBatch& batch, const StepArrays& arr
 }
 
 ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& host,
-                               const StepShape& shape) {
+                               const StepShape& shape, Launched& step) {
   const StepArrays arrays = inputs_.next(shape);
   // The host's values first, then padding up to the shape's size.
   const auto fill = [](auto* to, const Tensor& from, int64_t size, auto padding) {
@@ -210,6 +224,7 @@ ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& 
   fill_sampling(batch, arrays);
   const int64_t num_decode_seqs = fill_decode_items(batch, host, shape, arrays);
 
+  step.began = gpu_->record();
   on_device_ = inputs_.upload(*gpu_);
   ForwardBatch forward = to_forward_batch(on_device_, shape);
   const bool is_padded = shape.num_seqs > host.num_seqs;
@@ -286,22 +301,32 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
     step->output.sequences[i].id = scheduled.id;
     wants_prompt_logprobs |= state.params->prompt_logprobs.has_value();
     if (!scheduled.samples) continue;
-    wants_host |= needs_host_sampling(state);
-    step->sampled.push_back({scheduled.id, state.token_ids.size(), i});
+    const bool on_host = needs_host_sampling(state);
+    wants_host |= on_host;
+    step->sampled.push_back({.id = scheduled.id,
+                             .index = state.token_ids.size(),
+                             .sequence = i,
+                             .num_logprobs = on_host ? std::nullopt : state.params->logprobs});
   }
   const auto num_logits = static_cast<int64_t>(step->sampled.size());
+
+  std::byte* const results =
+      results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs);
+  next_result_ = (next_result_ + 1) % StepInputs::kRing;
+  step->ids = reinterpret_cast<int32_t*>(results);
+  step->logprobs = results + sizes_.sampled_ids;
 
   const Arena::Scope scope(arena_);
   std::optional<StepShape> shape = captured_shape(batch, host);
   if (wants_prompt_logprobs) shape.reset();
   Tensor logits;
   if (shape) {
-    ForwardBatch forward = upload(batch, host, *shape);
+    ForwardBatch forward = upload(batch, host, *shape, *step);
     logits = run_captured(*shape, forward);
   } else {
     shape = {host.num_tokens, host.num_seqs, host.block_tables.dim(1), num_logits,
              sizes_.largest_step.num_decode_items};
-    ForwardBatch forward = upload(batch, host, *shape);
+    ForwardBatch forward = upload(batch, host, *shape, *step);
     const Tensor hidden = run_model(forward);
     if (wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, *step);
     if (num_logits > 0) {
@@ -311,13 +336,11 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
     }
   }
   const size_t result_bytes = static_cast<size_t>(num_logits) * sizeof(int32_t);
-  std::byte* result = results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids);
-  next_result_ = (next_result_ + 1) % StepInputs::kRing;
-  step->ids = reinterpret_cast<const int32_t*>(result);
-  if (num_logits > 0) gpu_->copy_to_host(result, sampled_ids_.data(), result_bytes);
+  if (num_logits > 0) gpu_->copy_to_host(step->ids, sampled_ids_.data(), result_bytes);
+  find_logprobs(logits, *step);
   if (wants_host) {
     sample_on_host(batch, logits, *step);
-    gpu_->copy_to_device(sampled_ids_.data(), result, result_bytes);
+    gpu_->copy_to_device(sampled_ids_.data(), step->ids, result_bytes);
   }
   step->done = gpu_->record();
 
@@ -330,11 +353,24 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   return std::make_unique<Pending>(step);
 }
 
+void GpuRunner::find_logprobs(const Tensor& logits, Launched& step) {
+  LogprobsLayout& layout = step.logprobs_layout;
+  bool wanted = false;
+  for (const Launched::Sampled& sampled : step.sampled) {
+    wanted |= sampled.num_logprobs.has_value();
+    layout.num_top = std::max(layout.num_top, sampled.num_logprobs.value_or(0));
+  }
+  if (!wanted) return;
+  layout.rows = static_cast<int64_t>(step.sampled.size());
+  logprobs_.find(library_.kernels(), *gpu_, logits,
+                 reinterpret_cast<const int32_t*>(sampled_ids_.data()), layout,
+                 sample_scratch_.data(), step.logprobs);
+}
+
 void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
   gpu_->synchronize();
   settle(0);
   std::vector<float> row(static_cast<size_t>(logits.dim(1)));
-  auto* ids = const_cast<int32_t*>(step.ids);
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     const Launched::Sampled& sampled = step.sampled[i];
     const SequenceState& state = table_.at(batch.sequences[sampled.sequence].id);
@@ -345,7 +381,7 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
     const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
     const SequenceState* const states[] = {&state};
     const ops::SampledToken token = sample_next_tokens(host_stream_, host_row, states).front();
-    ids[i] = token.token_id;
+    step.ids[i] = token.token_id;
     step.output.sequences[sampled.sequence].logprobs = to_token_logprobs(token.logprobs);
   }
 }
@@ -353,7 +389,6 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
 void GpuRunner::compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
                                         const ForwardBatch& forward, const Tensor& hidden,
                                         Launched& step) {
-  const int64_t vocab_size = options_.model.config.vocab_size;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
@@ -362,41 +397,50 @@ void GpuRunner::compute_prompt_logprobs(const ScheduledBatch& batch, const Forwa
     const int64_t first = scheduled.num_computed_tokens;
     const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens - 1);
     const int64_t first_row = host.query_start.data<int32_t>()[i] - first;
-    for (int64_t begin = first; begin < last;) {
+    for (int64_t begin = first; begin < last; begin += sizes_.largest_step.num_logits) {
       const int64_t end = std::min(last, begin + sizes_.largest_step.num_logits);
-      const auto num_rows = static_cast<size_t>(end - begin);
-      const Arena::Scope scope(arena_);
-      ForwardBatch part = forward;
-      std::vector<int32_t> rows(num_rows);
-      std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first_row + begin));
-      gpu_->synchronize();
-      memory_->upload(sampled_ids_.data(), num_rows * sizeof(int32_t), [&](std::byte* to) {
-        std::memcpy(to, rows.data(), num_rows * sizeof(int32_t));
-      });
-      memory_->finish_uploads();
-      part.logits_rows = Tensor(sampled_ids_.data(), DType::kInt32, {end - begin});
-      ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
-      const Tensor logits = model_->compute_logits(context, hidden);
-      gpu_->synchronize();
-      std::vector<float> values(num_rows * static_cast<size_t>(vocab_size));
-      for (size_t row = 0; row < num_rows; ++row) {
-        memory_->download(
-            values.data() + row * static_cast<size_t>(vocab_size),
-            reinterpret_cast<const std::byte*>(logits.row<float>(static_cast<int64_t>(row))),
-            static_cast<size_t>(vocab_size) * sizeof(float));
-      }
       const auto targets =
-          std::span(state.token_ids).subspan(static_cast<size_t>(begin + 1), num_rows);
-      std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
-      ops::token_logprobs(host_stream_,
-                          Tensor(values.data(), DType::kFloat32, {end - begin, vocab_size}),
-                          targets, *state.params->prompt_logprobs, found);
-      for (const auto& position : found) {
-        step.output.sequences[i].prompt_logprobs.push_back(to_token_logprobs(position));
+          std::span(state.token_ids)
+              .subspan(static_cast<size_t>(begin + 1), static_cast<size_t>(end - begin));
+      for (TokenLogprobs& found : prompt_logprobs(forward, hidden, first_row + begin, targets,
+                                                  *state.params->prompt_logprobs, step)) {
+        step.output.sequences[i].prompt_logprobs.push_back(std::move(found));
       }
-      begin = end;
     }
   }
+}
+
+std::vector<TokenLogprobs> GpuRunner::prompt_logprobs(const ForwardBatch& forward,
+                                                      const Tensor& hidden, int64_t first_row,
+                                                      std::span<const int32_t> targets, int num_top,
+                                                      Launched& step) {
+  const auto num_rows = static_cast<int64_t>(targets.size());
+  // The ids of the step before are taken by now, and those of this one are still to be sampled.
+  auto* const on_gpu = reinterpret_cast<int32_t*>(sampled_ids_.data());
+  const auto set = [&](std::span<const int32_t> values) {
+    gpu_->synchronize();
+    std::copy(values.begin(), values.end(), step.ids);
+    gpu_->copy_to_device(on_gpu, step.ids, values.size_bytes());
+  };
+  std::vector<int32_t> rows(targets.size());
+  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first_row));
+  set(rows);
+  const Arena::Scope scope(arena_);
+  ForwardBatch part = forward;
+  part.logits_rows = Tensor(on_gpu, DType::kInt32, {num_rows});
+  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
+  const Tensor logits = model_->compute_logits(context, hidden);
+  set(targets);
+  const LogprobsLayout layout{num_rows, num_top};
+  logprobs_.find(library_.kernels(), *gpu_, logits, on_gpu, layout, sample_scratch_.data(),
+                 step.logprobs);
+  gpu_->synchronize();
+  std::vector<TokenLogprobs> found;
+  for (int64_t row = 0; row < num_rows; ++row) {
+    found.push_back(
+        GpuLogprobs::read(step.logprobs, layout, row, targets[static_cast<size_t>(row)], num_top));
+  }
+  return found;
 }
 
 }  // namespace quire

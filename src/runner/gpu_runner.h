@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "dist/communicator.h"
 #include "models/registry.h"
 #include "runner/batch_builder.h"
+#include "runner/gpu_logprobs.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
 #include "runner/rank_runner.h"
@@ -57,8 +59,8 @@ class GpuRunner final : public RankRunner {
   std::optional<StepShape> captured_shape(const ScheduledBatch& batch,
                                           const ForwardBatch& host) const;
   // Copies the host's arrays to pinned memory, padded to `shape`, and queues their upload.
-  ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host,
-                      const StepShape& shape);
+  ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host, const StepShape& shape,
+                      Launched& step);
   void fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const;
   // Chunks of the leading sequences of one token, as many as there is room for. Returns how many
   // sequences these are.
@@ -67,10 +69,16 @@ class GpuRunner final : public RankRunner {
   Tensor run_model(ForwardBatch& forward);
   Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
   void sample(const Tensor& logits, int64_t rows);
+  // Finds the log-probabilities that were asked for, of what sample() chose.
+  void find_logprobs(const Tensor& logits, Launched& step);
   // Samples rows that take more than the GPU knows, over what sample() chose.
   void sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
   void compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
                                const ForwardBatch& forward, const Tensor& hidden, Launched& step);
+  // Those of the prompt tokens `targets`, which rows first_row and on of `hidden` predict.
+  std::vector<TokenLogprobs> prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
+                                             int64_t first_row, std::span<const int32_t> targets,
+                                             int num_top, Launched& step);
 
   RunnerOptions options_;
   Communicator& comm_;
@@ -89,8 +97,9 @@ class GpuRunner final : public RankRunner {
   StepArrays on_device_ = {};  // of the step that is being launched
   Buffer attention_scratch_;
   Buffer sample_scratch_;
-  Buffer sampled_ids_;                     // of the last step, in the order of its rows of logits
-  std::unique_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids
+  Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
+  GpuLogprobs logprobs_;
+  std::unique_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids, then logprobs
   size_t next_result_ = 0;
   std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
   std::deque<std::shared_ptr<Launched>> in_flight_;

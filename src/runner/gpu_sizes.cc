@@ -4,6 +4,8 @@
 
 #include "models/registry.h"
 #include "ops/decoder_step.h"
+#include "quire/engine_limits.h"
+#include "runner/gpu_logprobs.h"
 
 namespace quire {
 namespace {
@@ -18,7 +20,8 @@ constexpr int64_t kRounding = 1 << 20;
 }  // namespace
 
 int64_t GpuSizes::total() const {
-  return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + kRounding;
+  return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + logprobs +
+         kRounding;
 }
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options) {
@@ -41,6 +44,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
   sizes.sampled_ids = step.num_logits * static_cast<int64_t>(sizeof(int32_t));
+  sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   return sizes;
 }
 

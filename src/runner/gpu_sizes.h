@@ -17,6 +17,7 @@ struct GpuSizes {
   int64_t decoder_scratch = 0;
   int64_t inputs = 0;
   int64_t sampled_ids = 0;
+  int64_t logprobs = 0;
 
   // With what the pieces lose to alignment.
   int64_t total() const;

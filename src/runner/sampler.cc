@@ -31,9 +31,9 @@ ops::SamplingRow to_sampling_row(const SequenceState& state) {
 
 bool needs_host_sampling(const SequenceState& state) {
   const SamplingParams& params = *state.params;
-  return params.logprobs.has_value() || params.repetition_penalty != 1 ||
-         params.presence_penalty != 0 || params.frequency_penalty != 0 ||
-         !params.logit_bias.empty() || !params.logits_processors.empty() ||
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0 || !params.logit_bias.empty() ||
+         !params.logits_processors.empty() ||
          static_cast<int64_t>(state.output_ids().size()) < params.min_tokens;
 }
 

@@ -17,7 +17,7 @@ namespace quire {
 ops::SamplingRow to_sampling_row(const SequenceState& state);
 
 // Whether the next token takes more than a row of logits and numbers: history, biases, masks,
-// log-probabilities, callbacks. On a GPU such rows are sampled on the host.
+// callbacks. On a GPU such rows are sampled on the host.
 bool needs_host_sampling(const SequenceState& state);
 
 // logits float32[R, vocab], changed in place; states.size() == R.
