@@ -242,7 +242,10 @@ class CudaCommunicator final : public Communicator {
     });
   }
 
-  void barrier() override { group_->host(rank_).barrier(); }
+  void barrier() override {
+    group_->check_alive(rank_);
+    group_->host(rank_).barrier();
+  }
   void abort() override { group_->abort(); }
 
  private:

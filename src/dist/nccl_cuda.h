@@ -20,8 +20,9 @@ namespace quire {
 
 // Element i is for rank i, on device device_indices[i]. The ranks go before the streams that they
 // were given, or after they are idle. NCCL starts while the ranks load: what it says comes with the
-// first collective. Takes 16 MiB of each device beside NCCL's own buffers. Throws Error when CUDA
-// or NCCL fails, or when NCCL is not installed and the devices do not reach each other's memory.
+// first collective or barrier. Takes 16 MiB of each device beside NCCL's own buffers. Throws Error
+// when CUDA or NCCL fails, or when NCCL is not installed and the devices do not reach each other's
+// memory.
 std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
     std::span<const int> device_indices);
 

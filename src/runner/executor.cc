@@ -28,6 +28,10 @@ struct Executor::Group {
     std::unique_ptr<Communicator> comm;
     BlockingQueue<Batch> batches;
     std::thread thread;
+    // Of ranks other than 0, whose results nobody asks for: their steps, and who looks at how these
+    // end. A GPU that fails leaves the others waiting for it until somebody says so.
+    BlockingQueue<std::unique_ptr<PendingStep>> steps;
+    std::thread watcher;
   };
 
   explicit Group(const ExecutorOptions& options)
@@ -36,6 +40,8 @@ struct Executor::Group {
     for (auto& rank : ranks) rank->batches.close();
     for (auto& rank : ranks) {
       if (rank->thread.joinable()) rank->thread.join();
+      rank->steps.close();
+      if (rank->watcher.joinable()) rank->watcher.join();
     }
   }
   Group(const Group&) = delete;
@@ -48,7 +54,9 @@ struct Executor::Group {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
-  // Keeps the first error and wakes everybody who waits for this rank.
+  // The body of a watcher.
+  void watch(Rank& rank);
+  // Keeps the first error and wakes everybody who waits for this rank. Within a catch block.
   void fail(Rank& rank);
 
   ExecutorOptions options;
@@ -91,6 +99,8 @@ void Executor::Group::start(const Checkpoint* checkpoint) {
   for (auto& rank : ranks) {
     try {
       rank->thread = std::thread([this, &rank = *rank, checkpoint] { run_rank(rank, checkpoint); });
+      if (rank->comm->rank() == 0) continue;
+      rank->watcher = std::thread([this, &rank = *rank] { watch(rank); });
     } catch (const std::system_error& error) {
       // Those that run must not wait for this one.
       for (auto& other : ranks) other->comm->abort();
@@ -122,6 +132,8 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
                  cpus_of_rank(index, options.threads_per_rank, options.tensor_parallel_size));
     runner = make_runner(rank, *pool, stream);
     runner->load(checkpoint, index == 0 ? options.on_progress : ProgressCallback());
+    // What went wrong at the start of a group comes out here, and not with the first request.
+    rank.comm->barrier();
   } catch (...) {
     fail(rank);
     runner.reset();
@@ -138,7 +150,15 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
 void Executor::Group::serve(Rank& rank, RankRunner& runner) {
   while (std::optional<Batch> batch = rank.batches.pop()) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
-    if (rank.comm->rank() == 0) results.push(std::move(step));
+    (rank.comm->rank() == 0 ? results : rank.steps).push(std::move(step));
+  }
+}
+
+void Executor::Group::watch(Rank& rank) {
+  try {
+    while (std::optional<std::unique_ptr<PendingStep>> step = rank.steps.pop()) (*step)->wait();
+  } catch (...) {
+    fail(rank);
   }
 }
 
@@ -176,7 +196,14 @@ StepOutput Executor::wait() {
     group_->rethrow_error();
     check(false, "the executor was waited for after it was closed");
   }
-  return (*step)->wait();
+  try {
+    return (*step)->wait();
+  } catch (...) {
+    group_->fail(*group_->ranks.front());
+    // The first error: a rank that fails takes the others with it.
+    group_->rethrow_error();
+    throw;
+  }
 }
 
 }  // namespace quire

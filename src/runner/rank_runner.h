@@ -37,7 +37,8 @@ class RankRunner {
   // Fills the weights, from `checkpoint` unless load_format is dummy.
   virtual void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) = 0;
 
-  // Starts one step; steps are done in the order of the calls. Only rank 0's result holds anything.
+  // Starts one step; steps are done in the order of the calls. Rank 0's result is
+  // what the step came to; of the others only whether they failed is of interest.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 };
 
