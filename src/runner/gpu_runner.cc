@@ -1,24 +1,16 @@
 #include "runner/gpu_runner.h"
 
 #include <algorithm>
-#include <array>
-#include <bit>
 #include <cstring>
 #include <numeric>
 
 #include "loader/weight_loader.h"
-#include "ops/sampling_noise.h"
 #include "quire/engine_limits.h"
+#include "runner/gpu_batch.h"
 #include "runner/sampler.h"
 
 namespace quire {
 namespace {
-
-// Rows that decode steps are padded to: close together where a row more costs most.
-constexpr std::array<int64_t, 19> kLadder = {1,   2,   4,   8,   16,  24,  32,  48,  64, 96,
-                                             128, 160, 192, 224, 256, 320, 384, 448, 512};
-// Block tables of captured steps are as wide as this times a power of four.
-constexpr int64_t kLeastTableWidth = 64;
 
 ModelOptions place_on(ModelOptions options, const Communicator& comm, const Device& device) {
   options.rank = comm.rank();
@@ -44,6 +36,8 @@ struct GpuRunner::Launched {
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
   LogprobsLayout logprobs_layout;
+  // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
+  std::shared_ptr<PinnedBuffer> results;
   int32_t* ids = nullptr;         // pinned: the result
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
@@ -128,102 +122,10 @@ void GpuRunner::settle(size_t keep) {
   }
 }
 
-std::optional<StepShape> GpuRunner::captured_shape(const ScheduledBatch& batch,
-                                                   const ForwardBatch& host) const {
-  const auto num_seqs = static_cast<int64_t>(batch.sequences.size());
-  const auto decodes = [](const ScheduledSequence& s) { return s.samples && s.num_tokens == 1; };
-  if (options_.enforce_eager || num_seqs > kLadder.back() || !batch.added.empty() ||
-      !std::all_of(batch.sequences.begin(), batch.sequences.end(), decodes)) {
-    return std::nullopt;
-  }
-  const int64_t rows = *std::lower_bound(kLadder.begin(), kLadder.end(), num_seqs);
-  int64_t width = kLeastTableWidth;
-  while (width < host.block_tables.dim(1)) width *= 4;
-  const StepShape& largest = sizes_.largest_step;
-  width = std::min(width, largest.table_width);
-  const int64_t chunks = (width * options_.block_size + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
-  const StepShape shape{rows, rows, width, rows, rows * chunks};
-  if (rows > largest.num_seqs || shape.num_decode_items > largest.num_decode_items) {
-    return std::nullopt;
-  }
-  return shape;
-}
-
-int64_t GpuRunner::fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
-                                     const StepShape& shape, const StepArrays& arrays) const {
-  const int32_t* query_start = host.query_start.data<int32_t>();
-  // A sequence that is new may have found blocks in the prefix cache that this very step fills; the
-  // decode kernels read all but the newest token before the step has written its keys.
-  const auto is_new = [&batch](SequenceId id) {
-    return std::any_of(batch.added.begin(), batch.added.end(),
-                       [id](const NewSequence& added) { return added.id == id; });
-  };
-  int64_t num_items = 0;
-  int64_t seq = 0;
-  for (; seq < host.num_seqs && query_start[seq + 1] - query_start[seq] == 1; ++seq) {
-    if (is_new(batch.sequences[static_cast<size_t>(seq)].id)) break;
-    const int32_t context = host.context_lens.data<int32_t>()[seq];
-    const int32_t chunks = (context + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
-    if (num_items + chunks > shape.num_decode_items) break;
-    for (int32_t chunk = 0; chunk < chunks; ++chunk, ++num_items) {
-      arrays.decode_items[2 * num_items] = static_cast<int32_t>(seq);
-      arrays.decode_items[2 * num_items + 1] = chunk;
-    }
-  }
-  *arrays.num_decode_items = static_cast<int32_t>(num_items);
-  return seq;
-}
-
-void GpuRunner::fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const {
-  int64_t row = 0;
-  for (const ScheduledSequence& scheduled : batch.sequences) {
-    if (!scheduled.samples) continue;
-    const ops::SamplingRow params = to_sampling_row(table_.at(scheduled.id));
-    const ops::NoiseKey key = ops::noise_key(params.seed, params.index, params.position);
-    arrays.temperature[row] = params.temperature;
-    arrays.top_k[row] = params.top_k;
-    arrays.top_p[row] = params.top_p;
-    arrays.min_p[row] = params.min_p;
-    arrays.noise_keys[2 * row] = key.low;
-    arrays.noise_keys[2 * row + 1] = key.high;
-    ++row;
-  }
-}
-
 ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& host,
                                const StepShape& shape, Launched& step) {
-  const StepArrays arrays = inputs_.next(shape);
-  // The host's values first, then padding up to the shape's size.
-  const auto fill = [](auto* to, const Tensor& from, int64_t size, auto padding) {
-    using T = std::remove_pointer_t<decltype(to)>;
-    std::copy_n(from.data<T>(), from.dim(0), to);
-    std::fill(to + from.dim(0), to + size, static_cast<T>(padding));
-  };
-  fill(arrays.token_ids, host.token_ids, shape.num_tokens, 0);
-  fill(arrays.positions, host.positions, shape.num_tokens, 0);
-  fill(arrays.slot_mapping, host.slot_mapping, shape.num_tokens, -1);
-  fill(arrays.query_start, host.query_start, shape.num_seqs + 1, host.num_tokens);
-  fill(arrays.context_lens, host.context_lens, shape.num_seqs, 0);
-  fill(arrays.logits_rows, host.logits_rows, shape.num_logits, 0);
-  std::fill_n(arrays.token_sources, shape.num_tokens, -1);
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const int32_t last = host.query_start.data<int32_t>()[i + 1] - 1;
-    if (arrays.token_ids[last] != kUnknownToken) continue;
-    arrays.token_sources[last] = last_rows_.at(batch.sequences[i].id);
-    arrays.token_ids[last] = 0;
-  }
-  const int64_t width = host.block_tables.dim(1);
-  for (int64_t seq = 0; seq < host.num_seqs; ++seq) {
-    std::copy_n(host.block_tables.row<int32_t>(seq), width,
-                arrays.block_tables + seq * shape.table_width);
-  }
-  std::fill_n(arrays.temperature, shape.num_logits, 0.0f);
-  std::fill_n(arrays.top_k, shape.num_logits, 0);
-  std::fill_n(arrays.top_p, shape.num_logits, 1.0f);
-  std::fill_n(arrays.min_p, shape.num_logits, 0.0f);
-  fill_sampling(batch, arrays);
-  const int64_t num_decode_seqs = fill_decode_items(batch, host, shape, arrays);
-
+  const int64_t num_decode_seqs =
+      fill_step(batch, host, table_, last_rows_, shape, inputs_.next(shape));
   step.began = gpu_->record();
   on_device_ = inputs_.upload(*gpu_);
   ForwardBatch forward = to_forward_batch(on_device_, shape);
@@ -299,7 +201,8 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
     step->output.sequences[i].id = scheduled.id;
-    wants_prompt_logprobs |= state.params->prompt_logprobs.has_value();
+    wants_prompt_logprobs |= state.params->prompt_logprobs.has_value() &&
+                             scheduled.num_computed_tokens < state.num_prompt_tokens - 1;
     if (!scheduled.samples) continue;
     const bool on_host = needs_host_sampling(state);
     wants_host |= on_host;
@@ -313,12 +216,15 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   std::byte* const results =
       results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs);
   next_result_ = (next_result_ + 1) % StepInputs::kRing;
+  step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
   step->logprobs = results + sizes_.sampled_ids;
 
   const Arena::Scope scope(arena_);
-  std::optional<StepShape> shape = captured_shape(batch, host);
-  if (wants_prompt_logprobs) shape.reset();
+  std::optional<StepShape> shape;
+  if (!options_.enforce_eager && !wants_prompt_logprobs) {
+    shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size);
+  }
   Tensor logits;
   if (shape) {
     ForwardBatch forward = upload(batch, host, *shape, *step);
@@ -339,8 +245,14 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   if (num_logits > 0) gpu_->copy_to_host(step->ids, sampled_ids_.data(), result_bytes);
   find_logprobs(logits, *step);
   if (wants_host) {
-    sample_on_host(batch, logits, *step);
-    gpu_->copy_to_device(sampled_ids_.data(), step->ids, result_bytes);
+    // One rank asks the callbacks, and all go on with what it got.
+    if (comm_.rank() == 0) {
+      sample_on_host(batch, logits, *step);
+      gpu_->copy_to_device(sampled_ids_.data(), step->ids, result_bytes);
+    }
+    // A communicator of GPUs takes floats; ids keep their bits.
+    comm_.broadcast(stream_, Tensor(sampled_ids_.data(), DType::kFloat32, {num_logits}), 0);
+    if (comm_.rank() != 0) gpu_->copy_to_host(step->ids, sampled_ids_.data(), result_bytes);
   }
   step->done = gpu_->record();
 

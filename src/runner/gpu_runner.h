@@ -55,17 +55,9 @@ class GpuRunner final : public RankRunner {
 
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
-  // The shape of a captured step for this batch; nothing where it runs as it is.
-  std::optional<StepShape> captured_shape(const ScheduledBatch& batch,
-                                          const ForwardBatch& host) const;
-  // Copies the host's arrays to pinned memory, padded to `shape`, and queues their upload.
+  // Fills the step's arrays, padded to `shape`, and queues their upload.
   ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host, const StepShape& shape,
                       Launched& step);
-  void fill_sampling(const ScheduledBatch& batch, const StepArrays& arrays) const;
-  // Chunks of the leading sequences of one token, as many as there is room for. Returns how many
-  // sequences these are.
-  int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
-                            const StepShape& shape, const StepArrays& arrays) const;
   Tensor run_model(ForwardBatch& forward);
   Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
   void sample(const Tensor& logits, int64_t rows);
@@ -99,7 +91,7 @@ class GpuRunner final : public RankRunner {
   Buffer sample_scratch_;
   Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
   GpuLogprobs logprobs_;
-  std::unique_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids, then logprobs
+  std::shared_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids, then logprobs
   size_t next_result_ = 0;
   std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
   std::deque<std::shared_ptr<Launched>> in_flight_;
