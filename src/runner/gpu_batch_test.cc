@@ -1,0 +1,227 @@
+#include "runner/gpu_batch.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ops/cuda_kernels.h"
+#include "runner/batch_builder.h"
+
+namespace quire {
+namespace {
+
+using testing::Each;
+using testing::ElementsAre;
+
+constexpr int kBlockSize = 16;
+
+// A table of sequences that hold `contexts` tokens, and the step that decodes each one's next.
+class Decodes {
+ public:
+  explicit Decodes(const std::vector<int64_t>& contexts) : table_({}), builder_(kBlockSize) {
+    ScheduledBatch prompts;
+    int32_t next_block = 0;
+    for (size_t i = 0; i < contexts.size(); ++i) {
+      NewSequence added;
+      added.id = i + 1;
+      added.token_ids.assign(static_cast<size_t>(contexts[i]), 5);
+      added.num_prompt_tokens = contexts[i];
+      added.sampling_params = std::make_shared<const SamplingParams>();
+      prompts.added.push_back(added);
+      ScheduledSequence scheduled;
+      scheduled.id = i + 1;
+      scheduled.num_tokens = contexts[i];
+      scheduled.samples = true;
+      for (int64_t block = 0; block <= contexts[i] / kBlockSize; ++block) {
+        scheduled.new_block_ids.push_back(next_block++);
+      }
+      prompts.sequences.push_back(scheduled);
+      ScheduledSequence decode;
+      decode.id = i + 1;
+      decode.num_computed_tokens = contexts[i];
+      decode.num_tokens = 1;
+      decode.samples = true;
+      batch.sequences.push_back(decode);
+    }
+    table_.apply(prompts);
+    for (size_t i = 0; i < contexts.size(); ++i) {
+      table_.append_token(i + 1, kUnknownToken);
+      last_rows[i + 1] = static_cast<int32_t>(contexts.size() - 1 - i);
+    }
+  }
+
+  ForwardBatch build() {
+    table_.apply(batch);
+    return builder_.build(batch, table_);
+  }
+  const SequenceTable& table() const { return table_; }
+
+  ScheduledBatch batch;
+  std::map<SequenceId, int32_t> last_rows;
+
+ private:
+  SequenceTable table_;
+  BatchBuilder builder_;
+};
+
+StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
+  const int64_t chunks = (max_model_len + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
+  return {.num_tokens = 2 * num_seqs,
+          .num_seqs = num_seqs,
+          .table_width = 2 * (max_model_len / kBlockSize),
+          .num_logits = num_seqs,
+          .num_decode_items = num_seqs * chunks};
+}
+
+// A step's arrays in the host's memory.
+class HostArrays {
+ public:
+  explicit HostArrays(const StepShape& shape)
+      : ints_(static_cast<size_t>(4 * shape.num_tokens + 2 * shape.num_seqs + 1 +
+                                  shape.num_seqs * shape.table_width + 4 * shape.num_logits +
+                                  2 * shape.num_decode_items + 1),
+              kUntouched),
+        slots_(static_cast<size_t>(shape.num_tokens), kUntouched),
+        floats_(static_cast<size_t>(3 * shape.num_logits), -7.0f) {
+    int32_t* next = ints_.data();
+    const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
+    arrays = {.token_ids = take(shape.num_tokens),
+              .token_sources = take(shape.num_tokens),
+              .positions = take(shape.num_tokens),
+              .slot_mapping = slots_.data(),
+              .query_start = take(shape.num_seqs + 1),
+              .context_lens = take(shape.num_seqs),
+              .block_tables = take(shape.num_seqs * shape.table_width),
+              .logits_rows = take(shape.num_logits),
+              .decode_items = take(2 * shape.num_decode_items),
+              .num_decode_items = take(1),
+              .temperature = floats_.data(),
+              .top_k = take(shape.num_logits),
+              .top_p = floats_.data() + shape.num_logits,
+              .min_p = floats_.data() + 2 * shape.num_logits,
+              .noise_keys = reinterpret_cast<uint32_t*>(take(2 * shape.num_logits))};
+  }
+
+  static constexpr int32_t kUntouched = -77;
+  StepArrays arrays;
+
+ private:
+  std::vector<int32_t> ints_;
+  std::vector<int64_t> slots_;
+  std::vector<float> floats_;
+};
+
+template <typename T>
+std::vector<T> values(const T* from, int64_t count) {
+  return {from, from + count};
+}
+
+TEST(CapturedShape, PadsLittleAndNeverBelow) {
+  for (int64_t n = 1; n <= 1024; ++n) {
+    const int64_t rows = padded_rows(n);
+    EXPECT_GE(rows, n);
+    EXPECT_LE(rows, n < 8 ? 2 * n - 1 : n + std::max<int64_t>(7, (n - 1) / 2)) << n;
+    EXPECT_EQ(padded_rows(rows), rows);
+  }
+}
+
+TEST(CapturedShape, IsThereForEveryDecodeStepOfAnEngine) {
+  for (const int64_t max_seqs : {1, 3, 10, 100, 513}) {
+    for (const int64_t max_model_len : {64, 512, 5000}) {
+      const StepShape largest = largest_shape(max_seqs, max_model_len);
+      for (int64_t n = 1; n <= max_seqs; n = n < 12 ? n + 1 : n * 2) {
+        const int64_t num_seqs = std::min(n, max_seqs);
+        Decodes step(std::vector<int64_t>(static_cast<size_t>(num_seqs), max_model_len - 1));
+        const auto shape = captured_shape(step.batch, step.build(), largest, kBlockSize);
+        ASSERT_TRUE(shape) << num_seqs << " of " << max_seqs << ", " << max_model_len;
+        EXPECT_GE(shape->num_seqs, num_seqs);
+        EXPECT_LE(shape->num_seqs, largest.num_seqs);
+        EXPECT_LE(shape->num_tokens, largest.num_tokens);
+        EXPECT_LE(shape->num_logits, largest.num_logits);
+        EXPECT_LE(shape->table_width, largest.table_width);
+        EXPECT_LE(shape->num_decode_items, largest.num_decode_items);
+        EXPECT_GE(shape->table_width * kBlockSize, max_model_len);
+      }
+    }
+  }
+}
+
+TEST(CapturedShape, IsTheSameForContextsThatShareAGraph) {
+  const StepShape largest = largest_shape(8, 4096);
+  Decodes shorter({3, 900});
+  Decodes longer({700, 1000});
+  EXPECT_EQ(captured_shape(shorter.batch, shorter.build(), largest, kBlockSize),
+            captured_shape(longer.batch, longer.build(), largest, kBlockSize));
+}
+
+TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
+  const StepShape largest = largest_shape(8, 512);
+  Decodes with_prompt({20, 30});
+  with_prompt.batch.sequences[1].num_computed_tokens = 20;
+  with_prompt.batch.sequences[1].num_tokens = 10;
+  EXPECT_FALSE(
+      captured_shape(with_prompt.batch, with_prompt.build(), largest, kBlockSize).has_value());
+
+  Decodes with_new({20, 30});
+  const ForwardBatch host = with_new.build();
+  with_new.batch.added.emplace_back();
+  EXPECT_FALSE(captured_shape(with_new.batch, host, largest, kBlockSize).has_value());
+}
+
+TEST(CapturedShape, IsNotThereWhereChunksHaveNoRoom) {
+  StepShape largest = largest_shape(4, 4096);
+  largest.num_decode_items = 20;
+  Decodes fits({2000, 3000});  // 8 and 12 chunks
+  EXPECT_TRUE(captured_shape(fits.batch, fits.build(), largest, kBlockSize).has_value());
+  Decodes does_not({2000, 3100});
+  EXPECT_FALSE(captured_shape(does_not.batch, does_not.build(), largest, kBlockSize).has_value());
+}
+
+TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
+  Decodes step({40, 300, 17});
+  const ForwardBatch host = step.build();
+  const StepShape shape = *captured_shape(step.batch, host, largest_shape(8, 512), kBlockSize);
+  ASSERT_EQ(shape.num_seqs, 4);
+  HostArrays memory(shape);
+  const StepArrays& arrays = memory.arrays;
+  EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, arrays), 3);
+
+  // The host knows none of the tokens: each is where the step before has sampled it.
+  EXPECT_THAT(values(arrays.token_ids, 4), Each(0));
+  EXPECT_THAT(values(arrays.token_sources, 4), ElementsAre(2, 1, 0, -1));
+  EXPECT_THAT(values(arrays.positions, 4), ElementsAre(40, 300, 17, 0));
+  EXPECT_THAT(values(arrays.slot_mapping, 4),
+              ElementsAre(2 * 16 + 8, (3 + 18) * 16 + 12, (22 + 1) * 16 + 1, -1));
+  EXPECT_THAT(values(arrays.query_start, 5), ElementsAre(0, 1, 2, 3, 3));
+  EXPECT_THAT(values(arrays.context_lens, 4), ElementsAre(41, 301, 18, 0));
+  EXPECT_THAT(values(arrays.logits_rows, 4), ElementsAre(0, 1, 2, 0));
+  EXPECT_EQ(*arrays.num_decode_items, 4);
+  EXPECT_THAT(values(arrays.decode_items, 8), ElementsAre(0, 0, 1, 0, 1, 1, 2, 0));
+  EXPECT_EQ(arrays.temperature[3], 0.0f);
+  EXPECT_EQ(arrays.top_k[3], 0);
+  EXPECT_EQ(arrays.block_tables[shape.table_width], 3);
+}
+
+TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {
+  Decodes step({40, 300, 17});
+  const ForwardBatch host = step.build();
+  StepShape shape{.num_tokens = 3,
+                  .num_seqs = 3,
+                  .table_width = host.block_tables.dim(1),
+                  .num_logits = 3,
+                  .num_decode_items = 2};
+  {
+    HostArrays memory(shape);
+    EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 1);
+    EXPECT_EQ(*memory.arrays.num_decode_items, 1);
+    EXPECT_THAT(values(memory.arrays.decode_items + 2, 2), Each(HostArrays::kUntouched));
+  }
+  shape.num_decode_items = 100;
+  step.batch.added.emplace_back();
+  step.batch.added.back().id = 3;
+  HostArrays memory(shape);
+  EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 2);
+  EXPECT_EQ(*memory.arrays.num_decode_items, 3);
+}
+
+}  // namespace
+}  // namespace quire
