@@ -14,6 +14,7 @@
 #include <string>
 
 #include "quire/llm_engine.h"
+#include "quire/plan.h"
 
 namespace quire {
 
@@ -72,7 +73,8 @@ class AsyncLLM {
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;
   int64_t vocab_size() const;
-  const EngineConfig& config() const;  // with every default filled in
+  const EngineConfig& config() const;     // with every default filled in
+  const MemoryPlan& memory_plan() const;  // what was taken, and where
   int64_t max_model_len() const;
   SamplingParams default_sampling_params() const;
   const Tokenizer& tokenizer() const;

@@ -17,6 +17,7 @@
 #include "quire/chat_template.h"
 #include "quire/engine_config.h"
 #include "quire/error.h"
+#include "quire/plan.h"
 #include "quire/request_output.h"
 #include "quire/sampling_params.h"
 #include "quire/tokenizer.h"
@@ -88,7 +89,8 @@ class LLMEngine {
   bool is_finished() const;
 
   EngineStats stats() const;
-  const EngineConfig& config() const;  // with every default filled in
+  const EngineConfig& config() const;     // with every default filled in
+  const MemoryPlan& memory_plan() const;  // what was taken, and where
   int64_t max_model_len() const;
   int64_t vocab_size() const;
 

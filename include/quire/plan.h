@@ -22,13 +22,16 @@ struct PlannedBuffer {
 struct MemoryPlan {
   std::string model;  // the folder
   std::string architecture;
-  std::string device;  // "cpu"
+  std::string device;       // "cpu", "cuda"
+  std::string device_name;  // "NVIDIA H200", "4 x NVIDIA H200"; empty on the CPU
+  std::string device_note;  // why no GPU is used though there is something of one; else empty
   std::string dtype;
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;
   std::vector<PlannedBuffer> buffers;
   int64_t total_bytes = 0;
-  int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is lower
+  int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is
+                                // lower; of GPUs the share of it that may be taken
   int64_t block_size = 0;
   int64_t bytes_per_block = 0;  // over all layers and ranks
   int64_t num_blocks = 0;

@@ -114,6 +114,7 @@ int BenchCommand::run(Terminal& terminal) {
   }
   const ModelCost cost = model_cost(config);
   LLMEngine engine(config);
+  report_device(engine.memory_plan(), terminal);
   BenchFigures figures_of_warm_up;
   run_workload(engine, warm_up(info.vocab_size), cost, figures_of_warm_up);
   BenchFigures figures;

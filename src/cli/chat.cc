@@ -213,6 +213,7 @@ int ChatCommand::run(Terminal& terminal) {
   const SamplingParams given = sampling_.apply({});
   if (given.seed) config.seed = *given.seed;
   AsyncLLM llm(std::move(config));
+  report_device(llm.memory_plan(), terminal);
   SamplingParams params = sampling_.apply(llm.default_sampling_params());
   // An answer ends when the model says so, or when the context is full.
   if (!sampling_.has("max_tokens")) params.max_tokens.reset();

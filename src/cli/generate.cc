@@ -217,6 +217,7 @@ int GenerateCommand::run(Terminal& terminal) {
   EngineConfig config = config_;
   if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
   LLMEngine engine(ready_to_load(std::move(config), terminal));
+  report_device(engine.memory_plan(), terminal);
   const SamplingParams defaults = sampling_.apply(engine.default_sampling_params());
   Batch batch(engine);
   bool several = requests.size() > 1;

@@ -27,4 +27,8 @@ EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal) {
   return config;
 }
 
+void report_device(const MemoryPlan& plan, Terminal& terminal) {
+  if (!plan.device_note.empty()) terminal.err << "quire: " << plan.device_note << '\n';
+}
+
 }  // namespace quire::cli

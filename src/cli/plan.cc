@@ -35,6 +35,8 @@ Json to_json(const MemoryPlan& plan) {
   json["model"] = plan.model;
   json["architecture"] = plan.architecture;
   json["device"] = plan.device;
+  json["device_name"] = plan.device_name;
+  json["device_note"] = plan.device_note;
   json["dtype"] = plan.dtype;
   json["num_parameters"] = plan.num_parameters;
   json["tensor_parallel_size"] = plan.tensor_parallel_size;
@@ -67,9 +69,12 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
     out << styled(text, Style::kBold, terminal.out_colours) << '\n';
   };
   heading(plan.model);
-  out << fmt::format("  {}, {} parameters, {} on {}, tensor parallel size {}\n\n",
-                     plan.architecture, with_commas(plan.num_parameters), plan.dtype, plan.device,
+  out << fmt::format("  {}, {} parameters, {} on {}, tensor parallel size {}\n", plan.architecture,
+                     with_commas(plan.num_parameters), plan.dtype,
+                     plan.device_name.empty() ? plan.device : plan.device_name,
                      plan.tensor_parallel_size);
+  if (!plan.device_note.empty()) out << "  " << plan.device_note << '\n';
+  out << '\n';
   heading("Memory");
   Table buffers(
       {Table::Align::kLeft, Table::Align::kRight, Table::Align::kRight, Table::Align::kLeft});

@@ -80,6 +80,8 @@ class DeviceLibrary {
   virtual std::vector<DeviceInfo> devices() = 0;
   // Memory that is free on a GPU now, in bytes.
   virtual int64_t free_bytes(int index) = 0;
+  // What an engine of `num_ranks` ranks takes of each GPU beside reserve(), in bytes.
+  virtual int64_t overhead_bytes(int num_ranks) const = 0;
   // Takes `bytes` of a GPU's memory at once.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
   virtual std::unique_ptr<DeviceStream> make_stream(int index) = 0;
@@ -94,6 +96,7 @@ struct LoadedLibrary {
   std::shared_ptr<DeviceLibrary> library;  // null where there is none that works
   // Why there is none, or which file it is: a sentence.
   std::string explanation;
+  bool is_installed = false;  // a file was found, whether it works or not
 };
 
 // Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the

@@ -271,7 +271,9 @@ int64_t AsyncLLM::vocab_size() const {
 const EngineConfig& AsyncLLM::config() const {
   return impl_->core.config();
 }
-
+const MemoryPlan& AsyncLLM::memory_plan() const {
+  return impl_->core.memory_plan();
+}
 int64_t AsyncLLM::max_model_len() const {
   return *impl_->core.config().max_model_len;
 }

@@ -37,6 +37,7 @@ class EngineCore {
   EngineStats stats() const;
 
   const EngineConfig& config() const { return setup_.config; }
+  const MemoryPlan& memory_plan() const { return setup_.plan; }
   int64_t vocab_size() const { return setup_.model.vocab_size; }
   SamplingParams default_sampling_params() const;
   const Tokenizer& tokenizer() const;

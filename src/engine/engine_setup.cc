@@ -9,6 +9,7 @@
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "core/device_library.h"
+#include "engine/device_choice.h"
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
@@ -82,30 +83,6 @@ DType choose_kv_cache_dtype(const EngineConfig& config, DType dtype, bool on_gpu
   return DType::kFloat8E4M3;
 }
 
-// The CUDA backend if that is where to run; null on the CPU.
-std::shared_ptr<DeviceLibrary> choose_device(const EngineConfig& config) {
-  if (config.device == "cpu") return nullptr;
-  const bool is_wanted = config.device == "cuda";
-  LoadedLibrary loaded = load_cuda_library();
-  if (loaded.library == nullptr) {
-    require(!is_wanted, fmt::format("--device cuda: {}", loaded.explanation));
-    return nullptr;
-  }
-  const size_t num_gpus = loaded.library->devices().size();
-  if (num_gpus == 0) {
-    require(
-        !is_wanted,
-        "--device cuda: CUDA finds no GPU; see whether nvidia-smi does, and whether the driver is "
-        "of release 580 or later.");
-    return nullptr;
-  }
-  require(static_cast<size_t>(config.tensor_parallel_size) <= num_gpus,
-          fmt::format("--tensor-parallel-size is {}, but CUDA finds {} GPU{}; expected at most so "
-                      "many, or --device cpu.",
-                      config.tensor_parallel_size, num_gpus, num_gpus == 1 ? "" : "s"));
-  return std::move(loaded.library);
-}
-
 // What an engine may take of the GPUs' memory, over all ranks.
 int64_t available_gpu_memory(DeviceLibrary& library, const EngineConfig& config) {
   int64_t least = std::numeric_limits<int64_t>::max();
@@ -114,6 +91,21 @@ int64_t available_gpu_memory(DeviceLibrary& library, const EngineConfig& config)
   }
   return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
          config.tensor_parallel_size;
+}
+
+// What the kernels are made for, where config.json may say more.
+void check_fits_gpu_kernels(const ModelConfig& model) {
+  constexpr int64_t kMaxHeadDim = 512;
+  constexpr int64_t kMaxVocabSize = int64_t{1} << 21;
+  require(model.head_dim % 8 == 0 && model.head_dim <= kMaxHeadDim,
+          fmt::format("config.json: head_dim is {}; on a GPU a multiple of 8 up to {} is expected. "
+                      "Use --device cpu.",
+                      model.head_dim, kMaxHeadDim));
+  require(
+      model.vocab_size <= kMaxVocabSize,
+      fmt::format("config.json: vocab_size is {}; on a GPU at most {} is expected. Use --device "
+                  "cpu.",
+                  model.vocab_size, kMaxVocabSize));
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -170,8 +162,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   check_settings(config);
   ComputeSetup setup;
   setup.model = load_model_config(resolve_model(config.model));
-  const std::shared_ptr<DeviceLibrary> gpus = choose_device(config);
-  setup.on_gpu = gpus != nullptr;
+  setup.on_gpu = choose_device(config).library != nullptr;
   setup.dtype = choose_dtype(config, setup.model, setup.on_gpu);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config);
@@ -185,8 +176,9 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   config = requested;
   setup.folder = resolve_model(config.model);
   config.model = setup.folder.string();
-  setup.executor.gpu_library = choose_device(config);
-  DeviceLibrary* const gpus = setup.executor.gpu_library.get();
+  const DeviceChoice choice = choose_device(config);
+  setup.executor.gpu_library = choice.library;
+  DeviceLibrary* const gpus = choice.library.get();
   const bool on_gpu = gpus != nullptr;
   config.device = on_gpu ? "cuda" : "cpu";
   setup.model = load_model_config(setup.folder);
@@ -196,12 +188,13 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
-  require(!on_gpu || setup.model.head_dim % 8 == 0,
-          fmt::format("config.json: head_dim is {}; on a GPU a multiple of 8 is expected. Use "
-                      "--device cpu.",
-                      setup.model.head_dim));
+  if (on_gpu) check_fits_gpu_kernels(setup.model);
   if (on_gpu) request.model.device.type = DeviceType::kCuda;
-  if (on_gpu) request.kernels = &gpus->kernels();
+  if (on_gpu) {
+    request.kernels = &gpus->kernels();
+    request.gpu_memory_utilization = config.gpu_memory_utilization;
+    request.overhead_bytes = gpus->overhead_bytes(config.tensor_parallel_size);
+  }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
   request.kv_cache_dtype = choose_kv_cache_dtype(config, request.model.dtype, on_gpu);
@@ -215,6 +208,8 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.threads_per_rank = config.threads / config.tensor_parallel_size;
   setup.plan = make_memory_plan(request);
   setup.plan.model = config.model;
+  setup.plan.device_name = choice.name;
+  setup.plan.device_note = choice.note;
   config.dtype = name_of(request.model.dtype);
   config.max_model_len = request.model.max_model_len;
 
@@ -227,8 +222,8 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   setup.executor.tensor_parallel_size = config.tensor_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
-  setup.executor.gpu_rank_bytes =
-      static_cast<size_t>(setup.plan.total_bytes / config.tensor_parallel_size);
+  setup.executor.gpu_rank_bytes = static_cast<size_t>(
+      setup.plan.total_bytes / config.tensor_parallel_size - request.overhead_bytes);
   setup.executor.on_progress = config.on_progress;
 
   SchedulerConfig& scheduler = setup.scheduler;

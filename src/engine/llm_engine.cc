@@ -36,6 +36,9 @@ EngineStats LLMEngine::stats() const {
 const EngineConfig& LLMEngine::config() const {
   return impl_->config();
 }
+const MemoryPlan& LLMEngine::memory_plan() const {
+  return impl_->memory_plan();
+}
 int64_t LLMEngine::max_model_len() const {
   return *impl_->config().max_model_len;
 }

@@ -5,8 +5,10 @@
 #include "core/device_library.h"
 #include "core/device_stream_cuda.h"
 #include "core/memory_cuda.h"
+#include "core/stream_cuda.h"
 #include "dist/communicator.h"
 #include "dist/nccl_cuda.h"
+#include "dist/one_shot_cuda.h"
 #include "ops/cuda_kernels.h"
 #include "quire/version.h"
 
@@ -54,6 +56,17 @@ class CudaLibrary final : public DeviceLibrary {
     size_t total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for a GPU's free memory");
     return static_cast<int64_t>(free);
+  }
+
+  int64_t overhead_bytes(int num_ranks) const override {
+    constexpr size_t kStream = CudaStream::kWorkspaceBytes + CudaStream::kScratchBytes;
+    // Allowances, not sums: kernels that are loaded when they are first used, and CUDA graphs; what
+    // NCCL takes for itself.
+    constexpr size_t kCodeAndGraphs = size_t{256} << 20;
+    constexpr size_t kNccl = size_t{512} << 20;
+    constexpr size_t kPeerMemory = 2 * static_cast<size_t>(kPeerHalfBytes);
+    const size_t group = num_ranks > 1 ? kPeerMemory + kNccl : 0;
+    return static_cast<int64_t>(kStream + kCodeAndGraphs + group);
   }
 
   std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {

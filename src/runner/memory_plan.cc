@@ -34,6 +34,24 @@ ModelOptions for_rank(const ModelOptions& model, int rank) {
   return options;
 }
 
+// What there is to take, for a message.
+std::string available_memory_of(const PlanRequest& request) {
+  if (request.model.device.is_cpu()) return gib(request.available_bytes) + " of memory is free";
+  return fmt::format("{} may be taken (--gpu-memory-utilization {} of what is free on {})",
+                     gib(request.available_bytes), request.gpu_memory_utilization,
+                     request.model.size == 1
+                         ? "the GPU"
+                         : fmt::format("the {} GPUs together", request.model.size));
+}
+
+// How to have more of it; opens a sentence.
+std::string more_memory_advice(const PlanRequest& request) {
+  if (request.model.device.is_cpu()) return "Free some memory, take a smaller model";
+  return "Free memory of the GPU or raise --gpu-memory-utilization, spread the model over more "
+         "GPUs "
+         "with --tensor-parallel-size, take a smaller model";
+}
+
 // Sizes as floating point, each a lower bound: the exact sums below are integers, which a config of
 // absurd sizes would overflow.
 void check_magnitude(const PlanRequest& request) {
@@ -48,10 +66,9 @@ void check_magnitude(const PlanRequest& request) {
   if (cost.weight_bytes > static_cast<double>(request.available_bytes) || needed > kFarTooMuch) {
     throw Error(fmt::format(
         "The weights of this model alone take at least {:.2f} GiB, and a step and one full "
-        "sequence "
-        "{:.2f} GiB more, but {} of memory is free. Free some memory or take a smaller model.",
+        "sequence {:.2f} GiB more, but {}. {}, or run it elsewhere.",
         cost.weight_bytes / (1 << 30), std::max(activations, cache) / (1 << 30),
-        gib(request.available_bytes)));
+        available_memory_of(request), more_memory_advice(request)));
   }
 }
 
@@ -98,7 +115,14 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
   return fmt::format("Set --max-model-len to {} or less", tokens);
 }
 
-// Block numbers are 32-bit.
+// How to have more KV cache; ends a sentence.
+std::string larger_cache_advice(const PlanRequest& request) {
+  if (request.kv_cache_memory_bytes) return "raise --kv-cache-memory-bytes";
+  if (request.model.device.is_cpu()) return "set --kv-cache-memory-bytes yourself";
+  return "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs, halve "
+         "the cache with --kv-cache-dtype fp8, or spread it over more GPUs with "
+         "--tensor-parallel-size";
+}
 
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
   const int64_t needed = blocks_per_full_sequence(request);
@@ -129,11 +153,9 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
         "One sequence of {} tokens needs {} of KV cache, but {} {}. {}, or {}.",
         request.model.max_model_len, gib(needed * block_bytes), gib(budget),
         given ? "was given with --kv-cache-memory-bytes"
-              : fmt::format("is what is planned for it ({} of memory is free; weights and "
-                            "activations take {})",
-                            gib(request.available_bytes), gib(other_bytes)),
-        shorter_length_advice(request, blocks),
-        given ? "raise --kv-cache-memory-bytes" : "set --kv-cache-memory-bytes yourself"));
+              : fmt::format("is what is planned for it ({}; weights and activations take {})",
+                            available_memory_of(request), gib(other_bytes)),
+        shorter_length_advice(request, blocks), larger_cache_advice(request)));
   }
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
@@ -223,13 +245,18 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
        fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
   plan.buffers.push_back(
       {"scratch", scratch_bytes(request) * request.model.size, describe_scratch(request) + ranks});
+  if (request.overhead_bytes > 0) {
+    plan.buffers.push_back(
+        {"CUDA", request.overhead_bytes * request.model.size,
+         "kernels and their scratch, cuBLAS, graphs, messages between GPUs" + ranks});
+  }
   int64_t other = 0;
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {
-    throw Error(fmt::format(
-        "The weights and activations of this model take {}, but {} of memory is free. Free some "
-        "memory, take a smaller model, or lower --max-num-batched-tokens.",
-        gib(other), gib(request.available_bytes)));
+    throw Error(
+        fmt::format("The weights and activations of this model take {}, but {}. {}, or lower "
+                    "--max-num-batched-tokens.",
+                    gib(other), available_memory_of(request), more_memory_advice(request)));
   }
 
   plan.bytes_per_block = bytes_per_block(request);
@@ -250,9 +277,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
     throw Error(
-        fmt::format("The model would take {} ({} of it KV cache), but {} of memory is free. Lower "
+        fmt::format("The model would take {} ({} of it KV cache), but {}. Lower "
                     "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
-                    gib(plan.total_bytes), gib(kv_bytes), gib(request.available_bytes)));
+                    gib(plan.total_bytes), gib(kv_bytes), available_memory_of(request)));
   }
   return plan;
 }

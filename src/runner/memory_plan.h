@@ -21,9 +21,11 @@ struct PlanRequest {
   int64_t max_num_seqs = 0;
   std::optional<int64_t> num_blocks_override;
   std::optional<int64_t> kv_cache_memory_bytes;
-  int64_t available_bytes = 0;  // free memory, over all ranks
+  int64_t available_bytes = 0;  // that may be taken, over all ranks
   // Of a GPU, whose ranks' model.device is one; null on the CPU.
   const ops::CudaKernels* kernels = nullptr;
+  double gpu_memory_utilization = 0;  // that available_bytes were found with; for messages
+  int64_t overhead_bytes = 0;         // of each rank (DeviceLibrary::overhead_bytes)
   int threads_per_rank = 1;
 };
 

@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "ops/cuda_kernels.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 // Qwen3-0.6B's sizes.
 PlanRequest qwen3_600m() {
@@ -82,6 +86,53 @@ TEST(MemoryPlan, SaysWhatToChangeWhereNothingFits) {
   EXPECT_THAT(error_of(request), HasSubstr("Set --max-model-len to 160 or less"));
   request.num_blocks_override = 1 << 20;
   EXPECT_THAT(error_of(request), HasSubstr("Lower --kv-cache-memory-bytes or"));
+}
+
+// The sizes that a GPU's kernels ask for are theirs to say; these are any.
+ops::CudaKernels sizes_of_kernels() {
+  ops::CudaKernels kernels = {};
+  kernels.paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) {
+    return int64_t{64} << 20;
+  };
+  kernels.sample_scratch_bytes = [](int64_t rows, int64_t) { return rows * 4096; };
+  return kernels;
+}
+
+PlanRequest on_gpus(const ops::CudaKernels& kernels, int num_ranks) {
+  PlanRequest request = qwen3_600m();
+  request.model.device.type = DeviceType::kCuda;
+  request.model.size = num_ranks;
+  request.kernels = &kernels;
+  request.gpu_memory_utilization = 0.9;
+  request.overhead_bytes = int64_t{300} << 20;
+  return request;
+}
+
+TEST(MemoryPlan, TakesAllThatIsLeftOfAGpuForTheCache) {
+  const ops::CudaKernels kernels = sizes_of_kernels();
+  for (const int num_ranks : {1, 2, 4}) {
+    const MemoryPlan plan = make_memory_plan(on_gpus(kernels, num_ranks));
+    EXPECT_EQ(plan.device, "cuda");
+    EXPECT_LE(plan.total_bytes, plan.available_bytes);
+    EXPECT_GT(plan.total_bytes, plan.available_bytes - plan.bytes_per_block);
+    // Each rank reserves its part.
+    EXPECT_EQ(plan.total_bytes % num_ranks, 0);
+    const auto overhead = std::ranges::find(plan.buffers, "CUDA", &PlannedBuffer::name);
+    ASSERT_NE(overhead, plan.buffers.end());
+    EXPECT_EQ(overhead->bytes, num_ranks * (int64_t{300} << 20));
+  }
+}
+
+TEST(MemoryPlan, SaysWhatToChangeWhereAGpuIsTooSmall) {
+  const ops::CudaKernels kernels = sizes_of_kernels();
+  PlanRequest request = on_gpus(kernels, 1);
+  request.available_bytes = int64_t{6} << 30;
+  EXPECT_THAT(error_of(request), HasSubstr("6.00 GiB may be taken (--gpu-memory-utilization 0.9 of "
+                                           "what is free on the GPU)"));
+  EXPECT_THAT(error_of(request), HasSubstr("--kv-cache-dtype fp8"));
+  EXPECT_THAT(error_of(request), Not(HasSubstr("set --kv-cache-memory-bytes yourself")));
+  request.available_bytes = int64_t{1} << 30;
+  EXPECT_THAT(error_of(request), HasSubstr("raise --gpu-memory-utilization"));
 }
 
 TEST(MemoryPlan, RefusesSizesThatOverflow) {

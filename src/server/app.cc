@@ -143,7 +143,10 @@ App::Impl::Impl(ServeOptions options)
   engine_ = make_engine_port(*llm_);
   service_ = make_service();
   gate_->open(http_.get());
-  log_.info(fmt::format("quire {} loaded {} in {:.2f} s", version(), options_.engine.model,
+  const MemoryPlan& plan = llm_->memory_plan();
+  if (!plan.device_note.empty()) log_.warning(plan.device_note);
+  log_.info(fmt::format("quire {} loaded {} on {} in {:.2f} s", version(), options_.engine.model,
+                        plan.device_name.empty() ? "the CPU" : plan.device_name,
                         std::chrono::duration<double>(Clock::now() - begin).count()));
 }
 

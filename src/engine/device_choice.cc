@@ -1,0 +1,84 @@
+#include "engine/device_choice.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+constexpr int kLeastCapability = 80;
+
+struct Search {
+  LoadedLibrary loaded;
+  std::vector<DeviceInfo> devices;
+  std::string obstacle;   // why no GPU can be used; empty where it can
+  bool is_fault = false;  // something is there and does not work
+};
+
+Search find_gpus(int num_ranks) {
+  Search search;
+  search.loaded = load_cuda_library();
+  if (search.loaded.library == nullptr) {
+    search.obstacle = search.loaded.explanation;
+    search.is_fault = search.loaded.is_installed;
+    return search;
+  }
+  try {
+    search.devices = search.loaded.library->devices();
+  } catch (const Error& error) {
+    search.obstacle = error.what();
+    search.is_fault = true;
+    return search;
+  }
+  if (search.devices.empty()) {
+    search.obstacle =
+        "CUDA finds no GPU; see whether nvidia-smi does, and whether the driver is of release 580 "
+        "or later.";
+    return search;
+  }
+  for (size_t i = 0; i < search.devices.size() && i < static_cast<size_t>(num_ranks); ++i) {
+    const DeviceInfo& device = search.devices[i];
+    if (device.compute_capability >= kLeastCapability) continue;
+    search.obstacle = fmt::format(
+        "GPU {} ({}) has compute capability {}.{}, and quire's kernels need {}.{} or newer; "
+        "CUDA_VISIBLE_DEVICES chooses among several GPUs.",
+        i, device.name, device.compute_capability / 10, device.compute_capability % 10,
+        kLeastCapability / 10, kLeastCapability % 10);
+    search.is_fault = true;
+  }
+  return search;
+}
+
+std::string name_of_gpus(const std::vector<DeviceInfo>& devices, int num_ranks) {
+  const std::string& first = devices.front().name;
+  return num_ranks == 1 ? first : fmt::format("{} x {}", num_ranks, first);
+}
+
+}  // namespace
+
+DeviceChoice choose_device(const EngineConfig& config) {
+  if (config.device == "cpu") return {};
+  Search search = find_gpus(config.tensor_parallel_size);
+  if (!search.obstacle.empty()) {
+    if (config.device == "cuda") throw Error("--device cuda: " + search.obstacle);
+    if (!search.is_fault) return {};
+    return {.library = nullptr,
+            .name = "",
+            .note = "Running on the CPU, as no GPU can be used: " + search.obstacle};
+  }
+  if (search.devices.size() < static_cast<size_t>(config.tensor_parallel_size)) {
+    throw Error(fmt::format(
+        "--tensor-parallel-size is {}, but CUDA finds {} GPU{}; expected at most so "
+        "many, or --device cpu.",
+        config.tensor_parallel_size, search.devices.size(), search.devices.size() == 1 ? "" : "s"));
+  }
+  return {.library = std::move(search.loaded.library),
+          .name = name_of_gpus(search.devices, config.tensor_parallel_size),
+          .note = ""};
+}
+
+}  // namespace quire
