@@ -1,6 +1,4 @@
 // The one function of libquire_cuda.so.
-#include <cstring>
-
 #include "core/check_cuda.h"
 #include "core/device_library.h"
 #include "core/device_stream_cuda.h"
@@ -8,7 +6,6 @@
 #include "dist/communicator.h"
 #include "dist/nccl_cuda.h"
 #include "ops/cuda_kernels.h"
-#include "quire/version.h"
 
 namespace quire {
 namespace {
@@ -81,6 +78,6 @@ class CudaLibrary final : public DeviceLibrary {
 
 extern "C" __attribute__((visibility("default"))) quire::DeviceLibrary* quire_cuda_library(
     const char* version) {
-  if (quire::version() != version) return nullptr;
+  if (quire::device_library_version() != version) return nullptr;
   return new quire::CudaLibrary();
 }
