@@ -28,6 +28,21 @@ constexpr ops::CudaKernels kKernels = {
     .decoder_step_scratch_bytes = ops::cuda::decoder_step_scratch_bytes,
 };
 
+// Selects a GPU for the calling thread, and at its end the one that was selected before.
+class SelectedDevice {
+ public:
+  explicit SelectedDevice(int index) {
+    check_cuda(cudaGetDevice(&before_), "asking for the current device");
+    check_cuda(cudaSetDevice(index), "selecting the device");
+  }
+  ~SelectedDevice() { cudaSetDevice(before_); }  // it could be selected before
+  SelectedDevice(const SelectedDevice&) = delete;
+  SelectedDevice& operator=(const SelectedDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 class CudaLibrary final : public DeviceLibrary {
  public:
   std::vector<DeviceInfo> devices() override {
@@ -46,7 +61,7 @@ class CudaLibrary final : public DeviceLibrary {
   }
 
   int64_t free_bytes(int index) override {
-    check_cuda(cudaSetDevice(index), "selecting the device");
+    const SelectedDevice selected(index);
     size_t free = 0;
     size_t total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for a GPU's free memory");
