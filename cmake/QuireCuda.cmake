@@ -4,13 +4,15 @@
 #                                        skipped where there is no GPU
 # Nothing else is compiled with, or linked to, anything of CUDA.
 
-set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where a CUDA 13 compiler is found), ON or OFF")
+set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where all that it takes is found), ON or OFF")
 set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(QUIRE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
     "GPU code to build: machine code for sm_80 and sm_90a, and PTX that newer drivers compile")
 
 set(QUIRE_HAS_CUDA OFF)
-if(NOT QUIRE_CUDA STREQUAL OFF)
+if(QUIRE_CUDA STREQUAL OFF)
+  message(STATUS "CUDA backend: OFF")
+else()
   include(CheckLanguage)
   if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -21,16 +23,29 @@ if(NOT QUIRE_CUDA STREQUAL OFF)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
     find_package(CUDAToolkit 13)
-    if(CUDAToolkit_FOUND AND TARGET CUDA::cublasLt)
-      set(QUIRE_HAS_CUDA ON)
-    endif()
+    # The toolkit does not ship it.
+    find_path(QUIRE_NCCL_INCLUDE_DIR nccl.h HINTS ${CUDAToolkit_INCLUDE_DIRS} DOC "Where nccl.h is")
+    mark_as_advanced(QUIRE_NCCL_INCLUDE_DIR)
   endif()
-  if(QUIRE_CUDA STREQUAL ON AND NOT QUIRE_HAS_CUDA)
-    message(FATAL_ERROR "QUIRE_CUDA is ON, but no CUDA 13 toolkit with cuBLAS was found; set CUDACXX to "
-                        "its nvcc, or QUIRE_CUDA to OFF.")
+  if(NOT CMAKE_CUDA_COMPILER)
+    set(missing "no CUDA compiler works; set CUDACXX to the nvcc of a CUDA 13 toolkit")
+  elseif(NOT CUDAToolkit_FOUND)
+    set(missing "${CMAKE_CUDA_COMPILER} is of release ${CMAKE_CUDA_COMPILER_VERSION}; set CUDACXX to the nvcc of a CUDA 13 toolkit")
+  elseif(NOT TARGET CUDA::cublasLt)
+    set(missing "the CUDA toolkit has no cuBLAS; install NVIDIA's package libcublas-dev-13-0")
+  elseif(NOT QUIRE_NCCL_INCLUDE_DIR)
+    set(missing "nccl.h was not found; install NVIDIA's package libnccl-dev")
+  else()
+    set(QUIRE_HAS_CUDA ON)
+  endif()
+  if(QUIRE_HAS_CUDA)
+    message(STATUS "CUDA backend: ON")
+  elseif(QUIRE_CUDA STREQUAL ON)
+    message(FATAL_ERROR "QUIRE_CUDA is ON, but ${missing}; or set QUIRE_CUDA to OFF.")
+  else()
+    message(STATUS "CUDA backend: OFF, because ${missing}")  # scripts/build.sh repeats this line
   endif()
 endif()
-message(STATUS "CUDA backend: ${QUIRE_HAS_CUDA}")
 
 # To be called once all folders' libraries are there.
 function(quire_cuda_library)
@@ -50,7 +65,8 @@ function(quire_cuda_library)
   set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${QUIRE_CUDA_ARCHITECTURES}"
                         CUDA_EXTENSIONS OFF)
   # The toolkit's headers are no business of our warnings.
-  target_include_directories(quire_cuda_objects SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS})
+  target_include_directories(quire_cuda_objects SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS}
+                             ${QUIRE_NCCL_INCLUDE_DIR})
   target_link_libraries(quire_cuda_objects PUBLIC fmt::fmt Threads::Threads)
 
   # MODULE: nothing links to it. What it needs of the lower folders it has a copy of.

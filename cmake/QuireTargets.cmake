@@ -85,6 +85,21 @@ function(quire_gpu_test name)
                        PROPERTIES TIMEOUT 600 LABELS gpu)
 endfunction()
 
+# quire_test_module(<test> <name> <code>): <name>.so of one piece of code, for a test that loads it, in the
+# folder that the test knows as QUIRE_TEST_MODULES.
+function(quire_test_module test name code)
+  set(dir ${CMAKE_CURRENT_BINARY_DIR}/${test}_modules)
+  file(CONFIGURE OUTPUT ${dir}/${name}.cc CONTENT "${code}\n" @ONLY)
+  add_library(${test}_${name} MODULE ${dir}/${name}.cc)
+  set_target_properties(${test}_${name} PROPERTIES OUTPUT_NAME ${name} PREFIX ""
+                        LIBRARY_OUTPUT_DIRECTORY ${dir})
+  add_dependencies(${test} ${test}_${name})
+  get_target_property(definitions ${test} COMPILE_DEFINITIONS)
+  if(NOT definitions MATCHES QUIRE_TEST_MODULES)
+    target_compile_definitions(${test} PRIVATE QUIRE_TEST_MODULES="${dir}")
+  endif()
+endfunction()
+
 function(quire_test_binary name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})

@@ -28,6 +28,7 @@ fi
 cp "build/$preset/build.ninja" "build/$preset/dry_run.ninja"
 if ninja -C "build/$preset" -f dry_run.ninja -n "${targets[@]}" | grep -q 'no work to do'; then exit 0; fi
 echo "Building build/$preset"
+sed -n 's/^-- \(CUDA backend: OFF, .*\)/\1/p' "$log"
 # On a terminal ninja shows its progress in one line.
 if [ -t 1 ]; then
   exec ninja -C "build/$preset" "${targets[@]}"

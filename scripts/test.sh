@@ -3,8 +3,8 @@
 #
 #   scripts/test.sh [--quick]     --quick: the release build and its tests alone
 #
-# Where there is a CUDA 13 compiler, the CUDA backend is built too, for one GPU architecture; its tests
-# skip themselves where there is no GPU.
+# Where there are a CUDA 13 toolkit and NCCL's header, the CUDA backend is built too, for one GPU
+# architecture; its tests skip themselves where there is no GPU.
 #
 # Environment: QUIRE_FUZZ_SECONDS (20) for each fuzz target, QUIRE_TIDY_SECONDS (75) for clang-tidy in
 # all, QUIRE_TIDY_BASE (where the branch left its upstream) the commit whose changes clang-tidy reads.

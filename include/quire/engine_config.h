@@ -27,9 +27,9 @@ struct EngineConfig {
   std::optional<int64_t> max_model_len{};  // prompt and output together; none: from the config
   int block_size = 16;                     // tokens in a KV block: a multiple of 16 up to 256
   std::optional<int64_t> num_gpu_blocks_override{};  // KV blocks, instead of what memory allows
-  std::optional<int64_t>
-      kv_cache_memory_bytes{};          // over all ranks; CPU default: half of free memory
-  double gpu_memory_utilization = 0.9;  // (0, 1]; GPU only
+  std::optional<int64_t> kv_cache_memory_bytes{};    // over all ranks; none: half of the CPU's free
+                                                     // memory, or what a GPU's share leaves
+  double gpu_memory_utilization = 0.9;  // (0, 1]: of what is free on each GPU at the start
   bool enable_prefix_caching = true;
   int tensor_parallel_size = 1;
   // > 0: prompts are computed in chunks such that a step takes about this many seconds while other

@@ -86,9 +86,11 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
   add_count(
       app, "--kv-cache-memory-bytes", {},
       [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
-      "Memory for the KV cache, e.g. 4G [CPU: half of what is free]");
+      "Memory for the KV cache, over all ranks, e.g. 4G [CPU: half of what is free; GPU: what its "
+      "share leaves]");
   app.add_option("--gpu-memory-utilization", config.gpu_memory_utilization,
-                 fmt::format("Share of a GPU's memory to use [{}]", config.gpu_memory_utilization))
+                 fmt::format("Share to take of what is free on each GPU at the start [{}]",
+                             config.gpu_memory_utilization))
       ->check([](const std::string& text) -> std::string {
         const double value = std::strtod(text.c_str(), nullptr);
         return value > 0 && value <= 1 ? "" : "expected a number above 0 and up to 1, got " + text;
@@ -123,25 +125,31 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_choice(
       app, "--dtype", {"auto", "float32", "bfloat16", "float16"},
       [&config](const std::string& text) { config.dtype = text; },
-      "Type of weights and KV cache; float16 on a GPU alone [auto: the config's]", kGroup);
+      "Type of weights and KV cache; float16 on a GPU alone [auto: the config's; the CPU holds "
+      "float16 as float32]",
+      kGroup);
   add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
-      "Type of the KV cache: fp8 (e4m3) halves it, on a GPU [auto: that of the weights]", kGroup);
+      "Type of the KV cache: fp8 (e4m3) halves it, on a GPU alone and not with float32 [auto: that "
+      "of the weights]",
+      kGroup);
   add_choice(
       app, "--device", {"auto", "cpu", "cuda"},
       [&config](const std::string& text) { config.device = text; },
-      "Where to run [auto: a GPU where one is found]", kGroup);
+      "Where to run [auto: on a GPU where one works, else on the CPU]", kGroup);
   add_count(
       app, "--tensor-parallel-size", {.most = kMaxTensorParallelSize},
       [&config](int64_t value) { config.tensor_parallel_size = static_cast<int>(value); },
-      fmt::format("Ranks to split each layer over [{}]", config.tensor_parallel_size));
+      fmt::format(
+          "Ranks to split each layer over, each on a GPU of its own or on threads of the CPU [{}]",
+          config.tensor_parallel_size));
   add_count(
       app, "--threads", {.least = 0, .most = kMaxThreads},
       [&config](int64_t value) { config.threads = static_cast<int>(value); },
       "CPU threads in all, over all ranks [the physical cores]");
   app.add_flag("--enforce-eager", config.enforce_eager,
-               "Use no CUDA graphs; no effect on the CPU [off]")
+               "Use no CUDA graphs, which is slower; no effect on the CPU [off]")
       ->group(kGroup);
 }
 

@@ -4,15 +4,13 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-
-#include "quire/version.h"
+#include <string_view>
 
 namespace quire {
 namespace {
 
 constexpr const char* kFile = "libquire_cuda.so";
 constexpr const char* kEntry = "quire_cuda_library";
-// Returns null where the library is of another version than `version`.
 using Entry = DeviceLibrary* (*)(const char* version);
 
 std::filesystem::path program_folder() {
@@ -21,46 +19,67 @@ std::filesystem::path program_folder() {
   return error ? std::filesystem::path(".") : program.parent_path();
 }
 
+// Where `cmake --install` and the packages put it.
+std::filesystem::path installed_folder() {
+  return (program_folder() / QUIRE_CUDA_FOLDER).lexically_normal();
+}
+
 std::vector<std::filesystem::path> candidates() {
   const std::filesystem::path here = program_folder();
-  return {here / kFile, here / "../src" / kFile, here / "../lib/quire" / kFile,
-          here / "../lib/x86_64-linux-gnu/quire" / kFile};
+  return {here / kFile, here / "../src" / kFile, installed_folder() / kFile};
+}
+
+// What dlopen said of `file`, and what to do about it where that is known.
+std::string why_not_loaded(const std::string& file, std::string_view reason) {
+  const std::string prefix = file + ": ";
+  if (reason.starts_with(prefix)) reason.remove_prefix(prefix.size());
+  std::string text = fmt::format("{} cannot be loaded: {}.", file, reason);
+  if (reason.find("libcublas") != std::string_view::npos) {
+    text += " Install cuBLAS 13, which is NVIDIA's package libcublas-13-0.";
+  }
+  return text;
 }
 
 }  // namespace
 
 LoadedLibrary load_cuda_library() {
-  const char* given = std::getenv("QUIRE_CUDA_LIBRARY");
+  constexpr const char* kVariable = "QUIRE_CUDA_LIBRARY";
+  const char* given = std::getenv(kVariable);
   if (given != nullptr && *given == '\0') {
-    return {nullptr, "QUIRE_CUDA_LIBRARY is empty, which turns the CUDA backend off."};
+    return {nullptr, fmt::format("{} is empty, which turns the CUDA backend off.", kVariable)};
   }
   std::error_code ignored;
-  std::filesystem::path file;
+  std::string file;
   for (const auto& candidate : given ? std::vector<std::filesystem::path>{given} : candidates()) {
     if (std::filesystem::exists(candidate, ignored)) {
-      file = candidate;
+      // dlopen looks for a name without a slash in the system's folders.
+      file = std::filesystem::absolute(candidate).lexically_normal().string();
       break;
     }
   }
+  if (file.empty() && given != nullptr) {
+    return {nullptr, fmt::format("{} is {}, and there is no such file.", kVariable, given)};
+  }
   if (file.empty()) {
     return {nullptr,
-            fmt::format("{} was not found: this is quire without its CUDA package.", kFile)};
+            fmt::format("{} was found neither beside the program nor in {}; install the package "
+                        "quire-cuda, or name the library in {}.",
+                        kFile, installed_folder().string(), kVariable)};
   }
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) {
-    return {nullptr, fmt::format("{} cannot be loaded: {}.", file.string(), dlerror())};
-  }
+  if (handle == nullptr) return {nullptr, why_not_loaded(file, dlerror())};
   const auto entry = reinterpret_cast<Entry>(dlsym(handle, kEntry));
   if (entry == nullptr) {
-    return {nullptr, fmt::format("{} is no library of quire's.", file.string())};
-  }
-  std::shared_ptr<DeviceLibrary> library(entry(std::string(version()).c_str()));
-  if (!library) {
     return {nullptr,
-            fmt::format("{} is of another version than quire {}; install both of one version.",
-                        file.string(), version())};
+            fmt::format("{} is no library of quire's: it has no function {}.", file, kEntry)};
   }
-  return {std::move(library), file.string()};
+  std::shared_ptr<DeviceLibrary> library(entry(device_library_version().c_str()));
+  if (!library) {
+    return {nullptr, fmt::format("{} was not made for this quire, {}; install quire and quire-cuda "
+                                 "of one version, or build both from the same sources.",
+                                 file, device_library_version())};
+  }
+  return {std::move(library), file};
 }
 
 }  // namespace quire

@@ -92,6 +92,13 @@ class DeviceLibrary {
       std::span<const int> indices) = 0;
 };
 
+// What the two sides have to agree on: quire's version and a hash of the headers that both are
+// compiled with, "0.1.0+0123456789ab". The version alone stays while the headers change, and would
+// let in a library whose functions lie elsewhere. The library's one function,
+//   extern "C" DeviceLibrary* quire_cuda_library(const char* version),
+// gets it from the program and returns null where its own differs.
+std::string device_library_version();
+
 struct LoadedLibrary {
   std::shared_ptr<DeviceLibrary> library;  // null where there is none that works
   // Why there is none, or which file it is: a sentence.

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "dist/one_shot_cuda.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -33,7 +34,10 @@ std::shared_ptr<const NcclLibrary> NcclLibrary::load() {
     if (handle != nullptr) return std::shared_ptr<const NcclLibrary>(new NcclLibrary(handle));
     if (reason.empty()) reason = dlerror();
   }
-  throw Error(fmt::format("Several GPUs need NCCL, and it cannot be loaded: {}.", reason));
+  throw Error(
+      fmt::format("GPUs that do not reach each other's memory, or are more than {}, need NCCL, and "
+                  "it cannot be loaded: {}. Install NVIDIA's package libnccl2.",
+                  kMaxPeers, reason));
 }
 
 NcclLibrary::NcclLibrary(void* handle) {

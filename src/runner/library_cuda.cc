@@ -1,6 +1,4 @@
 // The one function of libquire_cuda.so.
-#include <cstring>
-
 #include "core/check_cuda.h"
 #include "core/device_library.h"
 #include "core/device_stream_cuda.h"
@@ -10,7 +8,6 @@
 #include "dist/nccl_cuda.h"
 #include "dist/one_shot_cuda.h"
 #include "ops/cuda_kernels.h"
-#include "quire/version.h"
 
 namespace quire {
 namespace {
@@ -33,6 +30,21 @@ constexpr ops::CudaKernels kKernels = {
     .decoder_step_scratch_bytes = ops::cuda::decoder_step_scratch_bytes,
 };
 
+// Selects a GPU for the calling thread, and at its end the one that was selected before.
+class SelectedDevice {
+ public:
+  explicit SelectedDevice(int index) {
+    check_cuda(cudaGetDevice(&before_), "asking for the current device");
+    check_cuda(cudaSetDevice(index), "selecting the device");
+  }
+  ~SelectedDevice() { cudaSetDevice(before_); }  // it could be selected before
+  SelectedDevice(const SelectedDevice&) = delete;
+  SelectedDevice& operator=(const SelectedDevice&) = delete;
+
+ private:
+  int before_ = 0;
+};
+
 class CudaLibrary final : public DeviceLibrary {
  public:
   std::vector<DeviceInfo> devices() override {
@@ -51,7 +63,7 @@ class CudaLibrary final : public DeviceLibrary {
   }
 
   int64_t free_bytes(int index) override {
-    check_cuda(cudaSetDevice(index), "selecting the device");
+    const SelectedDevice selected(index);
     size_t free = 0;
     size_t total = 0;
     check_cuda(cudaMemGetInfo(&free, &total), "asking for a GPU's free memory");
@@ -94,6 +106,6 @@ class CudaLibrary final : public DeviceLibrary {
 
 extern "C" __attribute__((visibility("default"))) quire::DeviceLibrary* quire_cuda_library(
     const char* version) {
-  if (quire::version() != version) return nullptr;
+  if (quire::device_library_version() != version) return nullptr;
   return new quire::CudaLibrary();
 }

@@ -34,6 +34,32 @@ class Plan(CliTest):
     def test_longer_than_the_model_allows(self):
         self.assert_error(run("plan", "--max-model-len", "1M"), 1, "--max-model-len")
 
+    def test_what_needs_a_gpu_says_so(self):
+        no_gpu = {"QUIRE_CUDA_LIBRARY": ""}
+        for options, sentence in (
+            (["--device", "cuda"],
+             "--device cuda: QUIRE_CUDA_LIBRARY is empty, which turns the CUDA backend off."),
+            (["--dtype", "float16", "--device", "cpu"],
+             "--dtype float16 needs a GPU; on the CPU float32 holds every float16."),
+            (["--dtype", "float16"],
+             "--dtype float16 needs a GPU; on the CPU float32 holds every float16."),
+            (["--kv-cache-dtype", "fp8", "--device", "cpu"], "--kv-cache-dtype fp8 needs a GPU."),
+            (["--kv-cache-dtype", "fp8", "--dtype", "float32", "--device", "cpu"],
+             "--kv-cache-dtype fp8 needs a GPU."),
+        ):
+            for command in (["plan"], ["generate", "-p", "x"]):
+                with self.subTest(command=command[0], options=options):
+                    self.assert_error(run(*command, *options, env=no_gpu), 1, sentence)
+
+    def test_no_cuda_library(self):
+        result = run("plan", "--device", "cuda", env={"QUIRE_CUDA_LIBRARY": "/nowhere/libquire_cuda.so"})
+        self.assert_error(result, 1, "--device cuda: QUIRE_CUDA_LIBRARY is /nowhere/libquire_cuda.so, and there is no "
+                                     "such file.")
+        # Where nobody asked for a GPU, the CPU does.
+        result = run("plan", "--json", env={"QUIRE_CUDA_LIBRARY": "/nowhere/libquire_cuda.so"})
+        self.assert_ok(result)
+        self.assertEqual(json.loads(result.stdout)["device"], "cpu")
+
 
 class Inspect(CliTest):
     def test_bundled_model(self):
