@@ -42,6 +42,9 @@ LoadedLibrary load_cuda_library() {
       break;
     }
   }
+  if (file.empty() && given != nullptr) {
+    return {nullptr, fmt::format("{}, which QUIRE_CUDA_LIBRARY names, does not exist.", given)};
+  }
   if (file.empty()) {
     return {nullptr,
             fmt::format("{} was not found: this is quire without its CUDA package.", kFile)};
