@@ -11,6 +11,7 @@
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
 //                               is as far ahead as it can be; for one GPU alone, as nobody waits
 //                               for the streams of the other ranks
+//   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Thread safety: all functions from any thread.
 #include <cstdint>
 #include <map>
