@@ -98,8 +98,8 @@ void Gpu::remove(CudaStream& stream) {
 }
 
 void Gpu::finish() {
-  // A stream's kernels count themselves under mutex_, so it is not held while waiting for them; a
-  // stream that another engine removes meanwhile keeps itself until it is let go.
+  // Not under mutex_, which the streams' threads take for each kernel. A stream may be removed
+  // meanwhile; its queue lives as long as it is held here.
   std::set<std::shared_ptr<StreamQueue>> queues;
   {
     const std::lock_guard lock(mutex_);
