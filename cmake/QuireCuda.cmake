@@ -1,7 +1,7 @@
 # The CUDA backend: libquire_cuda.so, which the binary loads at run time where there is a GPU, from
 #   src/*/*_cuda.cu, src/*/*_cuda.cc     the library
-#   src/*/*_cuda_test.cc                 cuda_test, and engine_cuda_test from src/engine: labelled gpu,
-#                                        skipped where there is no GPU
+#   src/*/*_cuda_test.cc                 cuda_test: labelled gpu, skipped where there is no GPU; those of
+#                                        src/engine need only the library: tests/CMakeLists.txt
 # Nothing else is compiled with, or linked to, anything of CUDA.
 
 set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where all that it takes is found), ON or OFF")
@@ -80,12 +80,8 @@ function(quire_cuda_library)
 
   if(QUIRE_BUILD_TESTS)
     file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)
-    set(engine_tests ${tests})
-    list(FILTER engine_tests INCLUDE REGEX "/src/engine/")
     list(FILTER tests EXCLUDE REGEX "/src/engine/")
     quire_gpu_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist
                    CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
-    quire_gpu_test(engine_cuda_test SOURCES ${engine_tests} DEPS quire_engine)
-    add_dependencies(engine_cuda_test quire_cuda)
   endif()
 endfunction()

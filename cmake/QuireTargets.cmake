@@ -2,7 +2,7 @@
 # as soon as it exists and none can be forgotten:
 #   *_test.cc    one test binary for the folder
 #   *_avx2.cc, *_avx512.cc    compiled for that instruction set; everything else for plain x86-64
-#   *_cuda.cc, *_cuda_test.cc    left to cmake/QuireCuda.cmake
+#   *_cuda.cc, *_cuda_test.cc    left to cmake/QuireCuda.cmake and tests/CMakeLists.txt
 #   main.cc      left to the executable
 
 find_program(QUIRE_CCACHE ccache)
@@ -40,7 +40,7 @@ function(quire_library folder)
   file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
-  list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cc$")  # cmake/QuireCuda.cmake
+  list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cc$")
   list(FILTER sources EXCLUDE REGEX "(_test|_cuda|/main)\\.cc$")
   set(target quire_${folder})
   if(sources)
@@ -106,7 +106,7 @@ function(quire_test_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} quire_options GTest::gtest GTest::gmock GTest::gtest_main)
   # Half of the time that a test takes to compile goes into optimising GoogleTest's templates, and most
   # tests run as long without; these loop for seconds in code of their own.
-  if(NOT name MATCHES "^(cuda|engine|golden|ops|runner|scheduler|tokenizer)_test$")
+  if(NOT name MATCHES "^(cuda|engine|engine_cuda|golden|ops|runner|scheduler|tokenizer)_test$")
     target_compile_options(${name} PRIVATE -O0)
   endif()
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -56,7 +56,7 @@ run_ctest_tsan() {
 # server.
 tsan_targets() {
   local name
-  for name in base_test dist_test ops_test runner_test engine_test http_test server_test; do
+  for name in base_test dist_test ops_test runner_test engine_test engine_cuda_test http_test server_test; do
     ninja -C build/tsan -t query "$name" >/dev/null 2>&1 && echo "$name"
   done
 }

@@ -67,19 +67,21 @@ LoadedLibrary load_cuda_library() {
                         kFile, installed_folder().string(), kVariable)};
   }
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  if (handle == nullptr) return {nullptr, why_not_loaded(file, dlerror())};
+  if (handle == nullptr) return {nullptr, why_not_loaded(file, dlerror()), true};
   const auto entry = reinterpret_cast<Entry>(dlsym(handle, kEntry));
   if (entry == nullptr) {
     return {nullptr,
-            fmt::format("{} is no library of quire's: it has no function {}.", file, kEntry)};
+            fmt::format("{} is no library of quire's: it has no function {}.", file, kEntry), true};
   }
   std::shared_ptr<DeviceLibrary> library(entry(device_library_version().c_str()));
   if (!library) {
-    return {nullptr, fmt::format("{} was not made for this quire, {}; install quire and quire-cuda "
-                                 "of one version, or build both from the same sources.",
-                                 file, device_library_version())};
+    return {nullptr,
+            fmt::format("{} was not made for this quire, {}; install quire and quire-cuda "
+                        "of one version, or build both from the same sources.",
+                        file, device_library_version()),
+            true};
   }
-  return {std::move(library), file};
+  return {std::move(library), file, true};
 }
 
 }  // namespace quire

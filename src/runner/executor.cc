@@ -23,6 +23,7 @@ namespace quire {
 
 struct Executor::Group {
   using Batch = std::shared_ptr<const ScheduledBatch>;
+  using Steps = BlockingQueue<std::unique_ptr<PendingStep>>;
 
   struct Rank {
     std::unique_ptr<Communicator> comm;
@@ -30,7 +31,7 @@ struct Executor::Group {
     std::thread thread;
     // Of ranks other than 0, whose results nobody asks for: their steps, and who looks at how these
     // end. A GPU that fails leaves the others waiting for it until somebody says so.
-    BlockingQueue<std::unique_ptr<PendingStep>> steps;
+    Steps steps;
     std::thread watcher;
   };
 
@@ -54,15 +55,16 @@ struct Executor::Group {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
-  // The body of a watcher.
-  void watch(Rank& rank);
+  // Waits for the steps of a rank until their queue is closed; fails the rank when one failed. The
+  // body of a watcher.
+  void watch(Rank& rank, Steps& steps);
   // Keeps the first error and wakes everybody who waits for this rank. Within a catch block.
   void fail(Rank& rank);
 
   ExecutorOptions options;
   std::latch loaded;  // every rank has loaded its weights, or failed
   std::vector<std::unique_ptr<Rank>> ranks;
-  BlockingQueue<std::unique_ptr<PendingStep>> results;
+  Steps results;
   std::mutex error_mutex;
   std::exception_ptr error;
 
@@ -100,7 +102,7 @@ void Executor::Group::start(const Checkpoint* checkpoint) {
     try {
       rank->thread = std::thread([this, &rank = *rank, checkpoint] { run_rank(rank, checkpoint); });
       if (rank->comm->rank() == 0) continue;
-      rank->watcher = std::thread([this, &rank = *rank] { watch(rank); });
+      rank->watcher = std::thread([this, &rank = *rank] { watch(rank, rank.steps); });
     } catch (const std::system_error& error) {
       // Those that run must not wait for this one.
       for (auto& other : ranks) other->comm->abort();
@@ -152,13 +154,18 @@ void Executor::Group::serve(Rank& rank, RankRunner& runner) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
     (rank.comm->rank() == 0 ? results : rank.steps).push(std::move(step));
   }
+  if (rank.comm->rank() == 0) results.close();
 }
 
-void Executor::Group::watch(Rank& rank) {
-  try {
-    while (std::optional<std::unique_ptr<PendingStep>> step = rank.steps.pop()) (*step)->wait();
-  } catch (...) {
-    fail(rank);
+void Executor::Group::watch(Rank& rank, Steps& steps) {
+  while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
+    try {
+      (*step)->wait();
+    } catch (...) {
+      // While the step is there: what frees its memory may wait for the GPUs of all ranks.
+      fail(rank);
+      return;
+    }
   }
 }
 
@@ -184,7 +191,11 @@ Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
   group_->rethrow_error();
 }
 
-Executor::~Executor() = default;
+Executor::~Executor() {
+  for (auto& rank : group_->ranks) rank->batches.close();
+  // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
+  group_->watch(*group_->ranks.front(), group_->results);
+}
 
 void Executor::submit(std::shared_ptr<const ScheduledBatch> batch) {
   for (auto& rank : group_->ranks) rank->batches.push(batch);

@@ -1,0 +1,246 @@
+"""Every command on a GPU: simulated ones (tests/simulated_gpu), so that this runs anywhere."""
+
+import concurrent.futures
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import tempfile
+import time
+import unittest
+
+from server_support import Server, serving
+from support import BINARY, CliTest, json_lines, run
+
+LIBRARY = os.environ["QUIRE_SIMULATED_GPU"]
+CPU = {"QUIRE_CUDA_LIBRARY": ""}
+PROMPTS = ("define apple", "what does candid mean?", "give me a synonym for happy")
+ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
+# Of a process whose GPU has failed: far more than it takes, far less than for ever.
+END_S = 60
+
+
+def gpus(count=1, **settings):
+    """The environment with so many GPUs; settings as in tests/simulated_gpu/gpu.h."""
+    return {"QUIRE_CUDA_LIBRARY": LIBRARY, "QUIRE_SIMULATED_GPUS": str(count),
+            **{f"QUIRE_SIMULATED_{name.upper()}": str(value) for name, value in settings.items()}}
+
+
+def generate(*arguments, env):
+    prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
+    return run("generate", "--dtype", "float32", "--temperature", "0", "--chat", "--json", *prompts, *arguments,
+               env=env)
+
+
+class SameTokens(CliTest):
+    """With no flag at all a command runs on the GPU, and in float32 it gives the CPU's tokens."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.expected = json_lines(generate(env=CPU).stdout)
+        cls.texts = [line["text"] for line in cls.expected]
+
+    def test_generate(self):
+        for arguments, env in (((), gpus()), (("--enforce-eager",), gpus()), ((), gpus(pace="lazy")),
+                               (("--tensor-parallel-size", "2"), gpus(2)),
+                               (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
+            with self.subTest(arguments=arguments, env=env):
+                result = generate(*arguments, env=env)
+                self.assert_ok(result)
+                tokens = [line["token_ids"] for line in json_lines(result.stdout)]
+                self.assertEqual(tokens, [line["token_ids"] for line in self.expected])
+
+    def test_chat(self):
+        arguments = ("chat", "--dtype", "float32", "--temperature", "0")
+        stdin = "define apple\nwhat does candid mean?\n"
+        expected = run(*arguments, stdin=stdin, env=CPU)
+        result = run(*arguments, stdin=stdin, env=gpus())
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, expected.stdout)
+        self.assertIn(self.texts[0], result.stdout)
+
+    def test_serve(self):
+        with serving("--dtype", "float32", env=gpus()) as server:
+            for prompt, text in zip(PROMPTS, self.texts):
+                status, _, answer = server.chat(prompt)
+                self.assertEqual(status, 200, answer)
+                self.assertEqual(answer["choices"][0]["message"]["content"], text)
+
+    def test_two_engines_on_one_gpu(self):
+        arguments = ("--dtype", "float32", "--gpu-memory-utilization", "0.4")
+        with serving(*arguments, env=gpus()) as first, serving(*arguments, env=gpus()) as second:
+            with concurrent.futures.ThreadPoolExecutor() as pool:
+                answers = list(pool.map(lambda server: server.chat(PROMPTS[0]), [first, second] * 2))
+        for status, _, answer in answers:
+            self.assertEqual((status, answer["choices"][0]["message"]["content"]), (200, self.texts[0]))
+
+
+class WhatItSays(CliTest):
+    def test_plan_says_where(self):
+        for env, device in ((gpus(), "cuda"), (CPU, "cpu")):
+            result = run("plan", env=env)
+            self.assert_ok(result)
+            self.assertIn(f"bfloat16 on {device}", result.stdout)
+
+    def test_plan_keeps_to_its_share_of_the_gpu(self):
+        for share in (0.9, 0.4):
+            result = run("plan", "--json", "--gpu-memory-utilization", share, env=gpus(gpu_memory=10**9))
+            self.assert_ok(result)
+            plan = json.loads(result.stdout)
+            self.assertAlmostEqual(plan["available_bytes"], share * 10**9, delta=1)
+            self.assertLessEqual(plan["total_bytes"], plan["available_bytes"])
+
+    def test_bench(self):
+        result = run("bench", "latency", "--batch", "2", "--input-len", "16", "--output-len", "8", "--num-iters", "1",
+                     env=gpus())
+        self.assert_ok(result)
+        self.assertIn("time per token", result.stdout)
+
+    def test_no_library(self):
+        for library, fragment in (("", "QUIRE_CUDA_LIBRARY is empty"), ("/nowhere.so", "/nowhere.so"),
+                                  ("/dev/null", "cannot be loaded"), ("libc.so.6", "no library of quire's")):
+            if library == "libc.so.6":
+                library = foreign_library()
+            result = run("plan", "--device", "cuda", env={"QUIRE_CUDA_LIBRARY": library})
+            self.assert_error(result, 1, "--device cuda", fragment)
+
+    def test_a_library_of_another_version(self):
+        result = run("plan", "--device", "cuda", env=gpus(version="0.0.1"))
+        self.assert_error(result, 1, "--device cuda", "another version")
+
+    def test_no_gpu(self):
+        self.assert_error(run("plan", "--device", "cuda", env=gpus(0)), 1, "CUDA finds no GPU", "nvidia-smi")
+        result = run("plan", env=gpus(0))
+        self.assert_ok(result)
+        self.assertIn("on cpu", result.stdout)
+
+    def test_fewer_gpus_than_ranks(self):
+        for command in (["plan"], ["serve"], ["generate", "-p", "a"]):
+            result = run(*command, "--tensor-parallel-size", "4", env=gpus(2))
+            self.assert_error(result, 1, "--tensor-parallel-size is 4", "2 GPUs")
+
+    def test_too_little_memory(self):
+        for megabytes, setting in ((10, "smaller model"), (60, "--max-num-batched-tokens"), (105, "--max-model-len")):
+            result = run("generate", "-p", "a", env=gpus(gpu_memory=megabytes * 10**6))
+            self.assert_error(result, 1, "memory", setting)
+
+    def test_memory_that_another_program_took_meanwhile(self):
+        for count in (1, 2):
+            result = run("generate", "-p", "a", "--tensor-parallel-size", count,
+                         env=gpus(count, fault=f"{count - 1}:reserve:1"))
+            self.assert_error(result, 1, f"cuda:{count - 1}", "--gpu-memory-utilization")
+
+
+class Faults(CliTest):
+    """A GPU that fails ends all that needs it, with its own message, at once."""
+
+    # GPUs, and the run that fails: while weights are loaded, in the prompt, in steps that are captured
+    # graphs, in the copy of the results; on a rank that the engine does not wait for.
+    CASES = ((1, "0:upload:5"), (1, "0:linear:3"), (1, "0:paged_attention:200"), (1, "0:copy_to_host:20"),
+             (2, "0:upload:5"), (2, "1:upload:5"), (2, "0:paged_attention:200"), (2, "1:paged_attention:200"),
+             (2, "1:all_reduce_add_norm:90"), (2, "1:linear:3"))
+
+    def test_generate(self):
+        for count, fault in self.CASES:
+            with self.subTest(fault=fault, gpus=count):
+                start = time.monotonic()
+                result = generate("--max-tokens", "200", "--ignore-eos", "--tensor-parallel-size", count,
+                                  env=gpus(count, fault=fault))
+                self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
+                self.assertLess(time.monotonic() - start, END_S)
+
+    def test_a_step_that_nobody_waits_for(self):
+        # An answer that ends by itself leaves a step that was begun before its end was known: among these
+        # numbers is that step's.
+        for number in range(24, 31):
+            for rank in (0, 1):
+                result = run("generate", "--dtype", "float32", "--temperature", "0", "--chat", "-p", "apple",
+                             "--tensor-parallel-size", "2", env=gpus(2, fault=f"{rank}:resolve_tokens:{number}"))
+                self.assertIn(result.returncode, (0, 1), result.stderr)
+
+    def test_chat(self):
+        result = run("chat", stdin="define apple\nwhat does candid mean?\n", env=gpus(fault="0:sample:3"))
+        self.assertEqual(result.returncode, 1, result.stderr)
+        self.assertIn("CUDA failed", result.stderr)
+
+    def test_serve(self):
+        for count, fault in ((1, "0:paged_attention:1000"), (2, "1:paged_attention:1000")):
+            with self.subTest(fault=fault):
+                server = Server("--tensor-parallel-size", count, env=gpus(count, fault=fault))
+                self.addCleanup(server.kill)
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    streams = [pool.submit(last_event, server) for _ in range(3)]
+                    others = [pool.submit(server.post, "/v1/completions", {"prompt": "define", **ENDLESS},
+                                          timeout=END_S) for _ in range(2)]
+                    for stream in streams:
+                        error = stream.result()["error"]
+                        self.assertIn("CUDA failed", error["message"])
+                    for other in others:
+                        status, _, answer = other.result()
+                        self.assertEqual(status, 500, answer)
+                        self.assertIn("CUDA failed", answer["error"]["message"])
+                self.assertEqual(server.wait(END_S), 1)
+                self.assertIn("CUDA failed", server.log)
+
+
+def foreign_library():
+    """Any shared library that is not quire's: one that the program itself has loaded."""
+    loaded = subprocess.run(["ldd", BINARY], capture_output=True, text=True, check=True).stdout
+    return re.search(r"(/\S*libcrypto\S*)", loaded)[1]
+
+
+def last_event(server):
+    """The last event of a streamed completion, which breaks off."""
+    last = None
+    with contextlib.closing(server.connect(END_S)) as connection:
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "define", "stream": True, **ENDLESS}),
+                           {"Content-Type": "application/json"})
+        for line in connection.getresponse():
+            if line.startswith(b"data: {"):
+                last = json.loads(line[len(b"data: "):])
+    return last
+
+
+class Signals(CliTest):
+    def test_serve_lets_what_runs_finish(self):
+        server = Server(env=gpus(2))
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS, "max_tokens": 200})
+        next(events)
+        server.process.send_signal(signal.SIGTERM)
+        self.assertEqual(list(events)[-1]["choices"][0]["finish_reason"], "length")
+        self.assertEqual(server.wait(), 0)
+
+    def test_a_second_signal_ends_serve_at_once(self):
+        server = Server("--tensor-parallel-size", 2, env=gpus(2))
+        self.addCleanup(server.kill)
+        events = server.stream("/v1/completions", {"prompt": "define apple", **ENDLESS})
+        next(events)
+        server.process.send_signal(signal.SIGINT)
+        server.wait_for(lambda: "stopping" in server.log, "stopping")
+        self.assertEqual(server.stop(signal.SIGINT), 128 + signal.SIGINT)
+        events.close()
+
+    def test_generate_ends_with_what_is_there(self):
+        requests = ({"prompt": "short", "max_tokens": 1}, {"prompt": "a", "ignore_eos": True, "max_tokens": None})
+        for number, code, reasons in ((signal.SIGINT, 130, ["length", "abort"]),
+                                      (signal.SIGTERM, -signal.SIGTERM, ["length"])):
+            with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
+                file.write("".join(json.dumps(request) + "\n" for request in requests))
+                file.flush()
+                process = subprocess.Popen([BINARY, "generate", "--json", "--temperature", "0",
+                                            "--tensor-parallel-size", "2", "--prompt-file", file.name],
+                                           env={**os.environ, **gpus(2)}, encoding="utf-8", stdin=subprocess.DEVNULL,
+                                           stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+                # The first output says that the other is on its way.
+                first = process.stdout.readline()
+                process.send_signal(number)
+                rest, stderr = process.communicate(timeout=END_S)
+            self.assertEqual((process.returncode, stderr), (code, ""))
+            self.assertEqual([line["finish_reason"] for line in json_lines(first + rest)], reasons)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,110 @@
+#include "simulated_gpu/communicators.h"
+
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/thread_pool.h"
+#include "core/stream.h"
+#include "simulated_gpu/elements.h"
+#include "simulated_gpu/kernels.h"
+#include "simulated_gpu/stream.h"
+
+namespace quire::simulated {
+namespace {
+
+// The ranks' communicators on the CPU: one set for their streams' threads, one for the hosts' own.
+struct Group {
+  explicit Group(int size)
+      : on_streams(make_local_communicators(size)), on_hosts(make_local_communicators(size)) {}
+  std::vector<std::unique_ptr<Communicator>> on_streams;
+  std::vector<std::unique_ptr<Communicator>> on_hosts;
+};
+
+// What a rank's collectives run with. In queued work, which may outlive the communicator.
+struct Rank {
+  Rank(std::shared_ptr<Group> group, int rank) : group(std::move(group)), index(rank) {}
+
+  Communicator& on_stream() const { return *group->on_streams[static_cast<size_t>(index)]; }
+  Communicator& on_host() const { return *group->on_hosts[static_cast<size_t>(index)]; }
+
+  // The sum over the ranks in float32, rounded once.
+  void all_reduce_sum(DType dtype, void* array, int64_t size) {
+    std::vector<float> values = read(dtype, array, 0, size);
+    on_stream().all_reduce_sum(stream, Tensor(values.data(), DType::kFloat32, {size}));
+    write(dtype, array, 0, values);
+  }
+
+  std::shared_ptr<Group> group;
+  int index;
+  ThreadPool pool{1};
+  Stream stream{pool};
+};
+
+class SimulatedCommunicator final : public Communicator {
+ public:
+  SimulatedCommunicator(std::shared_ptr<Group> group, int rank)
+      : rank_(std::make_shared<Rank>(std::move(group), rank)) {}
+
+  int rank() const override { return rank_->index; }
+  int size() const override { return rank_->on_stream().size(); }
+
+  void all_reduce_sum(Stream& stream, const Tensor& tensor) override {
+    check(tensor.contiguous(), "all_reduce_sum takes a contiguous tensor");
+    stream.cuda().queue("all_reduce_sum", [rank = rank_, tensor] {
+      rank->all_reduce_sum(tensor.dtype(), tensor.raw(), tensor.num_elements());
+    });
+  }
+
+  bool all_reduce_add_norm(Stream& stream, const AddNorm& args) override {
+    check(args.x.contiguous() && args.residual.contiguous() && args.out.contiguous(),
+          "all_reduce_add_norm takes contiguous tensors");
+    stream.cuda().queue("all_reduce_add_norm", [rank = rank_, args] {
+      rank->all_reduce_sum(args.x.dtype(), args.x.raw(), args.x.num_elements());
+      rms_norm({.dtype = args.x.dtype(),
+                .x = args.x.raw(),
+                .residual = args.residual.raw(),
+                .weight = args.weight.data<float>(),
+                .eps = args.eps,
+                .rows = args.x.dim(0),
+                .n = args.x.dim(1),
+                .out = args.out.raw()});
+    });
+    return true;
+  }
+
+  void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    stream.cuda().queue("all_gather_columns", [rank = rank_, input, output] {
+      rank->on_stream().all_gather_columns(rank->stream, input, output);
+    });
+  }
+
+  void broadcast(Stream& stream, const Tensor& tensor, int root) override {
+    stream.cuda().queue("broadcast", [rank = rank_, tensor, root] {
+      rank->on_stream().broadcast(rank->stream, tensor, root);
+    });
+  }
+
+  void barrier() override { rank_->on_host().barrier(); }
+
+  void abort() override {
+    rank_->on_host().abort();
+    rank_->on_stream().abort();
+  }
+
+ private:
+  std::shared_ptr<Rank> rank_;
+};
+
+}  // namespace
+
+std::vector<std::unique_ptr<Communicator>> make_communicators(int size) {
+  auto group = std::make_shared<Group>(size);
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (int rank = 0; rank < size; ++rank) {
+    communicators.push_back(std::make_unique<SimulatedCommunicator>(group, rank));
+  }
+  return communicators;
+}
+
+}  // namespace quire::simulated

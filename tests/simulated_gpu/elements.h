@@ -1,0 +1,22 @@
+#pragma once
+// Elements of device memory as float32: what the kernels compute in.
+//
+// Thread safety: pure functions of their arguments.
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+
+namespace quire::simulated {
+
+// Throws Error for what the simulated GPU does not compute in.
+void check_dtype(std::string_view kernel, DType dtype);
+
+// Elements [first, first + count) of an array of `dtype`.
+std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count);
+// Rounds to nearest even.
+void write(DType dtype, void* array, int64_t first, std::span<const float> values);
+
+}  // namespace quire::simulated

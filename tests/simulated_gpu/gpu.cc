@@ -1,0 +1,111 @@
+#include "simulated_gpu/gpu.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+
+#include "quire/error.h"
+#include "simulated_gpu/stream.h"
+
+namespace quire::simulated {
+namespace {
+
+std::optional<int64_t> to_number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+std::string_view variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::string_view() : std::string_view(value);
+}
+
+int64_t number_in(const char* name, int64_t otherwise) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return otherwise;
+  const std::optional<int64_t> value = to_number(text);
+  if (!value) throw Error(fmt::format("{} is \"{}\"; expected a number.", name, text));
+  return *value;
+}
+
+Fault fault_in(const char* name) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return {};
+  const size_t first = text.find(':');
+  const size_t last = text.rfind(':');
+  if (first != last) {
+    const auto gpu = to_number(text.substr(0, first));
+    const auto number = to_number(text.substr(last + 1));
+    const std::string kernel(text.substr(first + 1, last - first - 1));
+    if (gpu && number && !kernel.empty()) return {static_cast<int>(*gpu), kernel, *number};
+  }
+  throw Error(fmt::format("{} is \"{}\"; expected GPU:NAME:NUMBER.", name, text));
+}
+
+}  // namespace
+
+Settings Settings::from_environment() {
+  Settings settings;
+  settings.num_gpus =
+      static_cast<int>(number_in("QUIRE_SIMULATED_GPUS", int64_t{settings.num_gpus}));
+  settings.memory_bytes = number_in("QUIRE_SIMULATED_GPU_MEMORY", settings.memory_bytes);
+  settings.fault = fault_in("QUIRE_SIMULATED_FAULT");
+  settings.is_lazy = variable("QUIRE_SIMULATED_PACE") == "lazy";
+  return settings;
+}
+
+Gpu::Gpu(int index, const Settings& settings)
+    : index_(index),
+      is_lazy_(settings.is_lazy),
+      total_bytes_(settings.memory_bytes),
+      fault_(settings.fault) {}
+
+int64_t Gpu::free_bytes() {
+  const std::lock_guard lock(mutex_);
+  return total_bytes_ - taken_bytes_;
+}
+
+bool Gpu::take(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  if (bytes > total_bytes_ - taken_bytes_) return false;
+  taken_bytes_ += bytes;
+  return true;
+}
+
+void Gpu::give_back(int64_t bytes) {
+  const std::lock_guard lock(mutex_);
+  taken_bytes_ -= bytes;
+}
+
+bool Gpu::is_faulty(std::string_view name) {
+  if (index_ != fault_.gpu || name != fault_.name) return false;
+  const std::lock_guard lock(mutex_);
+  return ++num_runs_ == fault_.number;
+}
+
+void Gpu::add(CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.insert(&stream);
+}
+
+void Gpu::remove(CudaStream& stream) {
+  const std::lock_guard lock(mutex_);
+  streams_.erase(&stream);
+}
+
+void Gpu::finish() {
+  // Not under mutex_, which the streams' threads take for each kernel. A stream may be removed
+  // meanwhile; its queue lives as long as it is held here.
+  std::set<std::shared_ptr<StreamQueue>> queues;
+  {
+    const std::lock_guard lock(mutex_);
+    for (CudaStream* stream : streams_) queues.insert(stream->work());
+  }
+  for (const auto& queue : queues) queue->finish();
+}
+
+}  // namespace quire::simulated

@@ -1,0 +1,82 @@
+#pragma once
+// The GPUs of the simulated machine: how many there are, their memory, and which of their runs is
+// told to fail.
+//
+// Environment:
+//   QUIRE_SIMULATED_GPUS        how many there are (1)
+//   QUIRE_SIMULATED_GPU_MEMORY  bytes that each has (2 GiB)
+//   QUIRE_SIMULATED_FAULT       GPU:NAME:NUMBER: the NUMBER-th run of kernel NAME on that GPU, from
+//                               1, fails as an illegal access does; with NAME "reserve" that
+//                               reservation finds no memory
+//   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
+//                               is as far ahead as it can be; for one GPU alone, as nobody waits
+//                               for the streams of the other ranks
+//   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
+// Thread safety: all functions from any thread.
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+class CudaStream;
+
+namespace simulated {
+
+// One run that is told to fail; none where the name is empty.
+struct Fault {
+  int gpu = 0;
+  std::string name;
+  int64_t number = 0;
+};
+
+struct Settings {
+  int num_gpus = 1;
+  int64_t memory_bytes = int64_t{2} << 30;
+  Fault fault;
+  bool is_lazy = false;
+
+  // Throws Error where a variable makes no sense.
+  static Settings from_environment();
+};
+
+class Gpu {
+ public:
+  Gpu(int index, const Settings& settings);
+
+  int index() const { return index_; }
+  bool is_lazy() const { return is_lazy_; }
+  int64_t total_bytes() const { return total_bytes_; }
+  int64_t free_bytes();
+  // False where there are fewer than `bytes` left.
+  bool take(int64_t bytes);
+  void give_back(int64_t bytes);
+
+  // Counts a run of `name`; true where it is the one that fails.
+  bool is_faulty(std::string_view name);
+
+  void add(CudaStream& stream);
+  void remove(CudaStream& stream);
+  // Returns when all streams have done what was queued, failed or not: what freeing memory does.
+  void finish();
+
+ private:
+  const int index_;
+  const bool is_lazy_;
+  const int64_t total_bytes_;
+  const Fault fault_;
+  std::mutex mutex_;
+  int64_t taken_bytes_ = 0;
+  int64_t num_runs_ = 0;  // of the kernel that is to fail
+  std::set<CudaStream*> streams_;
+};
+
+using Gpus = std::vector<std::unique_ptr<Gpu>>;
+
+}  // namespace simulated
+}  // namespace quire

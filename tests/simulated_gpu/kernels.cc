@@ -1,0 +1,69 @@
+#include "simulated_gpu/kernels.h"
+
+#include "base/check.h"
+#include "simulated_gpu/elements.h"
+#include "simulated_gpu/stream.h"
+
+namespace quire::simulated {
+namespace {
+
+// A kernel that takes any dtype of the activations that the simulated GPU has.
+template <auto kKernel, typename Args>
+void queue(CudaStream& stream, std::string_view name, const Args& args) {
+  check_dtype(name, args.dtype);
+  stream.queue(name, [args] { kKernel(args); });
+}
+
+constexpr ops::CudaKernels kKernels = {
+    .embedding =
+        [](CudaStream& stream, const ops::CudaEmbedding& args) {
+          queue<embedding>(stream, "embedding", args);
+        },
+    .resolve_tokens =
+        [](CudaStream& stream, const ops::CudaResolveTokens& args) {
+          stream.queue("resolve_tokens", [args] { resolve_tokens(args); });
+        },
+    .gather_rows =
+        [](CudaStream& stream, const ops::CudaGatherRows& args) {
+          queue<gather_rows>(stream, "gather_rows", args);
+        },
+    .rms_norm = [](CudaStream& stream,
+                   const ops::CudaRmsNorm& args) { queue<rms_norm>(stream, "rms_norm", args); },
+    .silu_and_mul =
+        [](CudaStream& stream, const ops::CudaSiluAndMul& args) {
+          queue<silu_and_mul>(stream, "silu_and_mul", args);
+        },
+    .linear = [](CudaStream& stream,
+                 const ops::CudaLinear& args) { queue<linear>(stream, "linear", args); },
+    .qk_norm_rope_cache =
+        [](CudaStream& stream, const ops::CudaQkNormRopeCache& args) {
+          check_dtype("KV cache", args.cache.dtype);
+          queue<qk_norm_rope_cache>(stream, "qk_norm_rope_cache", args);
+        },
+    .paged_attention =
+        [](CudaStream& stream, const ops::CudaPagedAttention& args) {
+          queue<paged_attention>(stream, "paged_attention", args);
+        },
+    .sample = [](CudaStream& stream,
+                 const ops::CudaSample& args) { stream.queue("sample", [args] { sample(args); }); },
+    .logprobs =
+        [](CudaStream& stream, const ops::CudaLogprobs& args) {
+          stream.queue("logprobs", [args] { logprobs(args); });
+        },
+    .decoder_step =
+        [](CudaStream&, const ops::CudaDecoderStep&) {
+          check(false, "decoder_step runs only where it is supported");
+        },
+    .supports_decoder_step = [](CudaStream&, const ops::CudaDecoderStep&) { return false; },
+    .paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) { return int64_t{0}; },
+    .sample_scratch_bytes = [](int64_t, int64_t) { return int64_t{0}; },
+    .decoder_step_scratch_bytes = [](const ops::CudaDecoderStep&) { return int64_t{0}; },
+};
+
+}  // namespace
+
+const ops::CudaKernels& kernels() {
+  return kKernels;
+}
+
+}  // namespace quire::simulated

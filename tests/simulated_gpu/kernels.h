@@ -1,0 +1,24 @@
+#pragma once
+// What each kernel computes, as plain loops: ops/cuda_kernels.h has the contracts. Sums are
+// float32, in order.
+//
+// Thread safety: pure functions of the memory that their arguments point to.
+#include "ops/cuda_kernels.h"
+
+namespace quire::simulated {
+
+void embedding(const ops::CudaEmbedding& args);
+void resolve_tokens(const ops::CudaResolveTokens& args);
+void gather_rows(const ops::CudaGatherRows& args);
+void rms_norm(const ops::CudaRmsNorm& args);
+void silu_and_mul(const ops::CudaSiluAndMul& args);
+void linear(const ops::CudaLinear& args);
+void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args);
+void paged_attention(const ops::CudaPagedAttention& args);
+void sample(const ops::CudaSample& args);
+void logprobs(const ops::CudaLogprobs& args);
+
+// The functions that queue them.
+const ops::CudaKernels& kernels();
+
+}  // namespace quire::simulated

@@ -1,0 +1,153 @@
+// The paged KV cache: what fills it, and what reads it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "simulated_gpu/elements.h"
+#include "simulated_gpu/kernels.h"
+
+namespace quire::simulated {
+namespace {
+
+// Elements from the start of the keys, or the values, to those of a slot and head.
+int64_t offset_in_cache(const ops::CudaKvCache& cache, int64_t slot, int64_t head) {
+  const int64_t block = slot / cache.block_size;
+  const int64_t token = slot % cache.block_size;
+  return ((block * cache.num_kv_heads + head) * cache.block_size + token) * cache.head_dim;
+}
+
+void norm_and_rotate(const ops::CudaQkNormRopeCache& args, const float* norm, int32_t position,
+                     std::vector<float>& x) {
+  if (norm != nullptr) {
+    float sum = 0;
+    for (const float value : x) sum += value * value;
+    const float factor = 1.0f / std::sqrt(sum / static_cast<float>(x.size()) + args.eps);
+    for (size_t d = 0; d < x.size(); ++d) x[d] *= factor * norm[d];
+  }
+  const auto half = static_cast<size_t>(args.rotary_dim / 2);
+  const float* cosines = args.cos_sin + int64_t{position} * args.rotary_dim;
+  const float* sines = cosines + half;
+  for (size_t d = 0; d < half; ++d) {
+    const float low = x[d];
+    const float high = x[d + half];
+    x[d] = low * cosines[d] - high * sines[d];
+    x[d + half] = high * cosines[d] + low * sines[d];
+  }
+}
+
+// The attention of one query's head over some positions of its sequence.
+class Attention {
+ public:
+  Attention(const ops::CudaPagedAttention& args, int64_t seq, int64_t head)
+      : args_(args),
+        table_(args.block_tables + seq * args.table_width),
+        kv_head_(head / (args.num_heads / args.cache.num_kv_heads)) {}
+
+  // `q` at `position` sees those of `positions` that are not after it nor before its window.
+  std::vector<float> run(const std::vector<float>& q, int64_t position,
+                         const std::vector<int64_t>& positions) const {
+    std::vector<int64_t> seen;
+    std::vector<float> scores;
+    for (const int64_t at : positions) {
+      if (at > position) continue;
+      if (args_.sliding_window > 0 && at <= position - args_.sliding_window) continue;
+      const std::vector<float> key = element(args_.cache.keys, at);
+      float score = 0;
+      for (size_t d = 0; d < q.size(); ++d) score += q[d] * key[d];
+      seen.push_back(at);
+      scores.push_back(score * args_.scale);
+    }
+    // NaN where nothing is seen: nobody may read it.
+    std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
+    if (seen.empty()) return out;
+    const float max = *std::max_element(scores.begin(), scores.end());
+    float sum = 0;
+    std::fill(out.begin(), out.end(), 0.0f);
+    for (size_t i = 0; i < seen.size(); ++i) {
+      const float weight = std::exp(scores[i] - max);
+      const std::vector<float> value = element(args_.cache.values, seen[i]);
+      for (size_t d = 0; d < q.size(); ++d) out[d] += weight * value[d];
+      sum += weight;
+    }
+    for (float& value : out) value /= sum;
+    return out;
+  }
+
+ private:
+  std::vector<float> element(const void* of, int64_t position) const {
+    const ops::CudaKvCache& cache = args_.cache;
+    const int64_t slot = int64_t{table_[position / cache.block_size]} * cache.block_size +
+                         position % cache.block_size;
+    return read(cache.dtype, of, offset_in_cache(cache, slot, kv_head_), cache.head_dim);
+  }
+
+  const ops::CudaPagedAttention& args_;
+  const int32_t* table_;
+  int64_t kv_head_;
+};
+
+// The positions of a decode sequence that its chunks cover.
+std::vector<int64_t> positions_of_chunks(const ops::CudaPagedAttention& args, int64_t seq) {
+  std::vector<int64_t> positions;
+  for (int64_t item = 0; item < *args.num_decode_items; ++item) {
+    if (args.decode_items[2 * item] != seq) continue;
+    const int64_t first = int64_t{args.decode_items[2 * item + 1]} * ops::kDecodeChunk;
+    const int64_t last = std::min<int64_t>(first + ops::kDecodeChunk, args.context_lens[seq]);
+    for (int64_t position = first; position < last; ++position) positions.push_back(position);
+  }
+  return positions;
+}
+
+void attend_row(const ops::CudaPagedAttention& args, int64_t seq, int64_t row, int64_t position,
+                const std::vector<int64_t>& positions) {
+  const int64_t head_dim = args.cache.head_dim;
+  for (int64_t head = 0; head < args.num_heads; ++head) {
+    const auto q = read(args.dtype, args.q, row * args.q_stride + head * head_dim, head_dim);
+    write(args.dtype, args.out, (row * args.num_heads + head) * head_dim,
+          Attention(args, seq, head).run(q, position, positions));
+  }
+}
+
+}  // namespace
+
+void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args) {
+  const ops::CudaKvCache& cache = args.cache;
+  const int64_t head_dim = cache.head_dim;
+  const int64_t num_heads = args.num_heads + 2 * cache.num_kv_heads;
+  for (int64_t token = 0; token < args.num_tokens; ++token) {
+    for (int64_t head = 0; head < num_heads; ++head) {
+      const int64_t at = (token * num_heads + head) * head_dim;
+      std::vector<float> x = read(args.dtype, args.qkv, at, head_dim);
+      if (head < args.num_heads) {
+        norm_and_rotate(args, args.q_norm, args.positions[token], x);
+        write(args.dtype, args.qkv, at, x);
+        continue;
+      }
+      const int64_t kv_head = (head - args.num_heads) % cache.num_kv_heads;
+      const bool is_key = head < args.num_heads + cache.num_kv_heads;
+      if (is_key) norm_and_rotate(args, args.k_norm, args.positions[token], x);
+      const int64_t slot = args.slot_mapping[token];
+      if (slot < 0) continue;
+      write(cache.dtype, is_key ? cache.keys : cache.values, offset_in_cache(cache, slot, kv_head),
+            x);
+    }
+  }
+}
+
+void paged_attention(const ops::CudaPagedAttention& args) {
+  for (int64_t seq = 0; seq < args.num_decode_seqs; ++seq) {
+    attend_row(args, seq, seq, int64_t{args.context_lens[seq]} - 1, positions_of_chunks(args, seq));
+  }
+  for (int64_t seq = args.num_decode_seqs; seq < args.num_seqs; ++seq) {
+    const int64_t context = args.context_lens[seq];
+    std::vector<int64_t> positions(static_cast<size_t>(context));
+    for (int64_t i = 0; i < context; ++i) positions[static_cast<size_t>(i)] = i;
+    const int64_t end = args.query_start[seq + 1];
+    for (int64_t row = args.query_start[seq]; row < end; ++row) {
+      attend_row(args, seq, row, context - (end - row), positions);
+    }
+  }
+}
+
+}  // namespace quire::simulated

@@ -1,0 +1,108 @@
+// Kernels that take one row of activations after the other.
+#include <cmath>
+#include <span>
+#include <vector>
+
+#include "simulated_gpu/elements.h"
+#include "simulated_gpu/kernels.h"
+
+namespace quire::simulated {
+namespace {
+
+// Sums in 16 lanes, which compilers turn into vector instructions; linear layers are nearly all of
+// a model's work.
+float dot(const float* a, const float* b, int64_t n) {
+  constexpr int64_t kLanes = 16;
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] += a[i + lane] * b[i + lane];
+  }
+  float sum = 0;
+  for (const float lane : lanes) sum += lane;
+  for (; i < n; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// gate_up: gates, then as many ups.
+std::vector<float> silu_and_mul(std::span<const float> gate_up) {
+  const size_t inner = gate_up.size() / 2;
+  std::vector<float> out(inner);
+  for (size_t i = 0; i < inner; ++i) {
+    const float gate = gate_up[i];
+    out[i] = gate / (1.0f + std::exp(-gate)) * gate_up[inner + i];
+  }
+  return out;
+}
+
+}  // namespace
+
+void embedding(const ops::CudaEmbedding& args) {
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    const int64_t row = args.ids[t] - args.first_id;
+    const bool is_here = row >= 0 && row < args.table_rows;
+    write(args.dtype, args.out, t * args.hidden,
+          is_here ? read(args.dtype, args.table, row * args.hidden, args.hidden)
+                  : std::vector<float>(static_cast<size_t>(args.hidden)));
+  }
+}
+
+void resolve_tokens(const ops::CudaResolveTokens& args) {
+  for (int64_t t = 0; t < args.num_tokens; ++t) {
+    if (args.sources[t] >= 0) args.token_ids[t] = args.sampled[args.sources[t]];
+  }
+}
+
+void gather_rows(const ops::CudaGatherRows& args) {
+  for (int64_t i = 0; i < args.num_rows; ++i) {
+    write(args.dtype, args.out, i * args.hidden,
+          read(args.dtype, args.in, args.rows[i] * args.hidden, args.hidden));
+  }
+}
+
+void rms_norm(const ops::CudaRmsNorm& args) {
+  const auto n = static_cast<size_t>(args.n);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    std::vector<float> x = read(args.dtype, args.x, row * args.n, args.n);
+    if (args.residual != nullptr) {
+      const std::vector<float> residual = read(args.dtype, args.residual, row * args.n, args.n);
+      for (size_t i = 0; i < n; ++i) x[i] += residual[i];
+      write(args.dtype, args.residual, row * args.n, x);
+      x = read(args.dtype, args.residual, row * args.n, args.n);
+    }
+    float sum = 0;
+    for (const float value : x) sum += value * value;
+    const float factor = 1.0f / std::sqrt(sum / static_cast<float>(n) + args.eps);
+    for (size_t i = 0; i < n; ++i) x[i] *= factor * args.weight[i];
+    write(args.dtype, args.out, row * args.n, x);
+  }
+}
+
+void silu_and_mul(const ops::CudaSiluAndMul& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    write(args.dtype, args.out, row * args.inner,
+          silu_and_mul(read(args.dtype, args.gate_up, row * 2 * args.inner, 2 * args.inner)));
+  }
+}
+
+void linear(const ops::CudaLinear& args) {
+  std::vector<std::vector<float>> in;
+  for (int64_t row = 0; row < args.rows; ++row) {
+    in.push_back(read(args.dtype, args.in, row * args.in_stride, args.k));
+  }
+  const auto n = static_cast<size_t>(args.n);
+  std::vector<std::vector<float>> out(in.size(), std::vector<float>(n));
+  for (size_t i = 0; i < n; ++i) {
+    const auto weight = read(args.dtype, args.weight, static_cast<int64_t>(i) * args.k, args.k);
+    const float bias = args.bias != nullptr ? args.bias[i] : 0.0f;
+    for (size_t row = 0; row < in.size(); ++row) {
+      out[row][i] = dot(in[row].data(), weight.data(), args.k) + bias;
+    }
+  }
+  for (size_t row = 0; row < out.size(); ++row) {
+    write(args.out_dtype, args.out, static_cast<int64_t>(row) * args.out_stride,
+          args.silu_and_mul ? silu_and_mul(out[row]) : out[row]);
+  }
+}
+
+}  // namespace quire::simulated

@@ -1,0 +1,102 @@
+// From logits to token ids, as ops/sampling.h defines it.
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "core/stream.h"
+#include "ops/sampling.h"
+#include "ops/sampling_noise.h"
+#include "simulated_gpu/kernels.h"
+
+namespace quire::simulated {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Candidate {
+  int32_t id;
+  float logit;
+  float log_weight;  // of its probability, up to a constant
+};
+
+// The fewest of the most likely candidates, which are in that order, whose weights reach top_p of
+// all.
+void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
+  double total = 0;
+  for (const Candidate& c : candidates) total += std::exp(double{c.log_weight});
+  double sum = 0;
+  size_t kept = 0;
+  while (kept < candidates.size() && sum < double{top_p} * total) {
+    sum += std::exp(double{candidates[kept].log_weight});
+    ++kept;
+  }
+  candidates.resize(kept);
+}
+
+int32_t sample_row(const ops::CudaSample& args, int64_t row) {
+  std::vector<float> logits(args.logits + row * args.stride,
+                            args.logits + row * args.stride + args.vocab);
+  for (float& logit : logits) logit = std::isnan(logit) ? -kInfinity : logit;
+  const auto best = std::max_element(logits.begin(), logits.end());
+  const float temperature = args.temperature[row];
+  if (*best == -kInfinity) return 0;
+  if (*best == kInfinity || temperature == 0.0f) return static_cast<int32_t>(best - logits.begin());
+
+  const float scale = std::min(1.0f / temperature, 1e30f);
+  const float min_p = args.min_p[row];
+  const float least = min_p > 0.0f ? *best + std::log(min_p) * temperature : -kInfinity;
+  std::vector<Candidate> candidates;
+  for (size_t id = 0; id < logits.size(); ++id) {
+    if (logits[id] < least || logits[id] == -kInfinity) continue;
+    candidates.push_back({static_cast<int32_t>(id), logits[id], (logits[id] - *best) * scale});
+  }
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [](const Candidate& a, const Candidate& b) { return a.logit > b.logit; });
+  const auto k = static_cast<size_t>(std::max(args.top_k[row], 0));
+  if (k > 0 && k < candidates.size()) {
+    const float last = candidates[k - 1].logit;
+    std::erase_if(candidates, [last](const Candidate& c) { return c.logit < last; });
+  }
+  if (args.top_p[row] < 1.0f) keep_top_p(candidates, args.top_p[row]);
+
+  const ops::NoiseKey key{args.noise_keys[2 * row], args.noise_keys[2 * row + 1]};
+  const auto score = [key](const Candidate& c) {
+    return double{c.log_weight} +
+           ops::gumbel_noise(ops::noise_bits(key, static_cast<uint32_t>(c.id)));
+  };
+  return std::max_element(
+             candidates.begin(), candidates.end(),
+             [&](const Candidate& a, const Candidate& b) { return score(a) < score(b); })
+      ->id;
+}
+
+}  // namespace
+
+void sample(const ops::CudaSample& args) {
+  for (int64_t row = 0; row < args.rows; ++row) args.out[row] = sample_row(args, row);
+}
+
+void logprobs(const ops::CudaLogprobs& args) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    std::vector<float> logits(args.logits + row * args.stride,
+                              args.logits + row * args.stride + args.vocab);
+    std::vector<ops::TokenLogprob> found;
+    ops::token_logprobs(stream, Tensor(logits.data(), DType::kFloat32, {1, args.vocab}),
+                        std::span(args.token_ids + row, 1), args.num_top, std::span(&found, 1));
+    args.token_logprobs[row] = found[0].logprob;
+    args.token_ranks[row] = found[0].rank;
+    for (int32_t i = 0; i < args.num_top; ++i) {
+      const auto at = static_cast<size_t>(i) + 1;
+      const bool exists = at < found.size();
+      args.top_ids[row * args.num_top + i] = exists ? found[at].token_id : -1;
+      args.top_logprobs[row * args.num_top + i] = exists ? found[at].logprob : -kInfinity;
+    }
+  }
+}
+
+}  // namespace quire::simulated

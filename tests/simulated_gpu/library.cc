@@ -1,0 +1,70 @@
+// The one function of libquire_simulated_gpu.so: GPUs that are threads of the CPU, so that all that
+// the host does for a GPU can be tested where there is none. simulated_gpu/gpu.h lists its
+// settings.
+#include <cstdlib>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/device_library.h"
+#include "dist/communicator.h"
+#include "ops/cuda_kernels.h"
+#include "simulated_gpu/communicators.h"
+#include "simulated_gpu/gpu.h"
+#include "simulated_gpu/kernels.h"
+#include "simulated_gpu/memory.h"
+#include "simulated_gpu/stream.h"
+
+namespace quire::simulated {
+namespace {
+
+// Of all libraries in the process, as a machine's GPUs are: two engines share their memory.
+Gpus& gpus() {
+  static Gpus all = [] {
+    const Settings settings = Settings::from_environment();
+    Gpus made;
+    for (int i = 0; i < settings.num_gpus; ++i) made.push_back(std::make_unique<Gpu>(i, settings));
+    return made;
+  }();
+  return all;
+}
+
+class SimulatedLibrary final : public DeviceLibrary {
+ public:
+  std::vector<DeviceInfo> devices() override {
+    std::vector<DeviceInfo> infos;
+    for (const auto& gpu : gpus()) infos.push_back({"Simulated GPU", 90, gpu->total_bytes()});
+    return infos;
+  }
+  int64_t free_bytes(int index) override { return gpu(index).free_bytes(); }
+  int64_t overhead_bytes(int) const override { return 0; }
+  std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {
+    return simulated::reserve(gpu(index), bytes);
+  }
+  std::unique_ptr<DeviceStream> make_stream(int index) override {
+    return simulated::make_stream(gpu(index));
+  }
+  std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {
+    return simulated::allocate_pinned(gpus(), bytes);
+  }
+  const ops::CudaKernels& kernels() const override { return simulated::kernels(); }
+  std::vector<std::unique_ptr<Communicator>> make_communicators(
+      std::span<const int> indices) override {
+    return simulated::make_communicators(static_cast<int>(indices.size()));
+  }
+
+ private:
+  static Gpu& gpu(int index) { return *gpus().at(static_cast<size_t>(index)); }
+};
+
+}  // namespace
+}  // namespace quire::simulated
+
+extern "C" __attribute__((visibility("default"))) quire::DeviceLibrary* quire_cuda_library(
+    const char* version) {
+  const char* other = std::getenv("QUIRE_SIMULATED_VERSION");
+  if ((other != nullptr ? std::string(other) : quire::device_library_version()) != version)
+    return nullptr;
+  return new quire::simulated::SimulatedLibrary();
+}
