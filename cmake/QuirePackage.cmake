@@ -6,7 +6,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/archite
               ${PROJECT_SOURCE_DIR}/docs/adding-a-model.md ${PROJECT_SOURCE_DIR}/docs/performance.md
               ${PROJECT_SOURCE_DIR}/docs/operations.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf
+              ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
               ${PROJECT_SOURCE_DIR}/deploy/prometheus.yml ${PROJECT_SOURCE_DIR}/deploy/quire.rules.yml
               ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/deploy)

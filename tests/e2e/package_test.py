@@ -110,7 +110,7 @@ class Package(CliTest):
                      "usr/share/doc/quire/operations.md",
                      "usr/share/man/man1/quire.1",
                      *(f"usr/share/quire/deploy/{name}" for name in (
-                         "quire.service", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
+                         "quire.service", "quire-gpu.conf", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
                          "grafana-dashboard.json"))):
             self.assertTrue((self.root / path).is_file(), path)
 
