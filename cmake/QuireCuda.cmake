@@ -6,8 +6,14 @@
 
 set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where all that it takes is found), ON or OFF")
 set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
-set(QUIRE_CUDA_ARCHITECTURES "80-real;90a-real;90-virtual" CACHE STRING
-    "GPU code to build: machine code for sm_80 and sm_90a, and PTX that newer drivers compile")
+# Machine code for sm_80 and sm_90a, and PTX that newer drivers compile.
+set(shipped_architectures 80-real 90a-real 90-virtual)
+set(QUIRE_CUDA_ARCHITECTURES shipped CACHE STRING
+    "GPU code to build, as CMAKE_CUDA_ARCHITECTURES has it, or shipped: ${shipped_architectures}")
+set(cuda_architectures ${QUIRE_CUDA_ARCHITECTURES})
+if(cuda_architectures STREQUAL shipped)
+  set(cuda_architectures ${shipped_architectures})
+endif()
 
 set(QUIRE_HAS_CUDA OFF)
 if(QUIRE_CUDA STREQUAL OFF)
@@ -18,7 +24,7 @@ else()
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
   # CMake tests the compiler with this too.
-  set(CMAKE_CUDA_ARCHITECTURES ${QUIRE_CUDA_ARCHITECTURES})
+  set(CMAKE_CUDA_ARCHITECTURES ${cuda_architectures})
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     enable_language(CUDA)
@@ -62,7 +68,7 @@ function(quire_cuda_library)
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${QUIRE_WERROR}>>:-Werror=all-warnings>)
-  set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${QUIRE_CUDA_ARCHITECTURES}"
+  set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${cuda_architectures}"
                         CUDA_EXTENSIONS OFF)
   # The toolkit's headers are no business of our warnings.
   target_include_directories(quire_cuda_objects SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS}
@@ -77,6 +83,11 @@ function(quire_cuda_library)
   # Beside the binary, which looks for it there.
   set_target_properties(quire_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/src)
   install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)
+  if(NOT cuda_architectures STREQUAL shipped_architectures)
+    install(CODE "message(WARNING \"libquire_cuda.so has GPU code for ${cuda_architectures} alone. \"
+                                  \"scripts/build.sh release builds it for all GPUs that quire supports.\")"
+            COMPONENT cuda)
+  endif()
 
   if(QUIRE_BUILD_TESTS)
     file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)

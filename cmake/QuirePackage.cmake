@@ -6,7 +6,8 @@ install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/archite
               ${PROJECT_SOURCE_DIR}/docs/adding-a-model.md ${PROJECT_SOURCE_DIR}/docs/performance.md
               ${PROJECT_SOURCE_DIR}/docs/operations.md
         DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
+install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf
+              ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
               ${PROJECT_SOURCE_DIR}/deploy/prometheus.yml ${PROJECT_SOURCE_DIR}/deploy/quire.rules.yml
               ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
         DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/deploy)
@@ -38,9 +39,16 @@ set(CPACK_PACKAGE_NAME quire)
 set(CPACK_PACKAGE_VENDOR "The quire authors")
 set(CPACK_PACKAGE_CONTACT "The quire authors <quire@localhost>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "serves large language models from one binary")
+set(where "any x86-64 processor")
+if(QUIRE_HAS_CUDA)
+  set(where "NVIDIA GPUs (with the package quire-cuda) or ${where}")
+endif()
 set(CPACK_PACKAGE_DESCRIPTION
-    "quire runs Qwen, Llama and Mistral checkpoints as Hugging Face publishes them, in batches or in a
-chat, on any x86-64 processor and with no Python at run time. It comes with a small model that defines English words.")
+    "quire runs Qwen, Llama and Mistral checkpoints as Hugging Face publishes them, as a server, in batches or in
+a chat, on ${where}, with no Python
+at run time. It comes with a small model that defines English words.")
+# Not the last, for which CPack would take the summary alone.
+set(CPACK_DEBIAN_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -49,16 +57,21 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 if(QUIRE_HAS_CUDA)
   # Two packages: quire, which runs anywhere, and quire-cuda beside it, which is libquire_cuda.so. CUDA's
-  # own libraries come from NVIDIA's repository, whose packages Debian's tools know nothing of.
+  # own libraries come from NVIDIA's repository: where they were not installed as packages, Debian's tools
+  # know neither their packages nor, unless told, their folder.
   set(CPACK_DEB_COMPONENT_INSTALL ON)
   set(CPACK_COMPONENTS_ALL Unspecified cuda)
   set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME quire)
+  set(CPACK_DEBIAN_UNSPECIFIED_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+  set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_SUGGESTS quire-cuda)
   set(CPACK_DEBIAN_CUDA_PACKAGE_NAME quire-cuda)
-  set(CPACK_COMPONENT_CUDA_DESCRIPTION "quire's CUDA backend
- The library that quire loads to run models on NVIDIA GPUs.")
-  set(CPACK_DEBIAN_CUDA_PACKAGE_SHLIBDEPS OFF)
+  set(CPACK_COMPONENT_CUDA_DESCRIPTION
+      "quire's CUDA backend: the library that quire loads to run models on NVIDIA GPUs. It takes a driver of release
+580 or later.")
+  set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
+  set(release ${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR})
   set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS
-      "quire (= ${PROJECT_VERSION}), libcublas-13-0 | libcublas13, libfmt9, libhwloc15, libstdc++6")
+      "quire (= ${PROJECT_VERSION}), libcublas-${release} | libcublas${CUDAToolkit_VERSION_MAJOR}")
   set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libnccl2")
 endif()
 include(CPack)

@@ -168,7 +168,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.block_size = engine.block_size;
   config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
-  config.metrics.cache_dtype = engine.dtype;
+  config.metrics.cache_dtype = cache_dtype_of(engine);
   return std::make_unique<Service>(
       std::move(config), std::move(model), tokenizer_of(*llm_), chat_template_of(*llm_), *engine_,
       log_, [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },

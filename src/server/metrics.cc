@@ -391,6 +391,10 @@ std::string ServerMetrics::render() const {
   return impl_->render();
 }
 
+std::string cache_dtype_of(const EngineConfig& config) {
+  return config.kv_cache_dtype == "auto" ? config.dtype : config.kv_cache_dtype;
+}
+
 void check_metrics_prefix(std::string_view prefix) {
   constexpr size_t kMaxLength = 64;
   const auto is_letter = [](char c) {

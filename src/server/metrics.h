@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/engine_config.h"
 #include "quire/llm_engine.h"
 #include "server/request_record.h"
 
@@ -31,6 +32,9 @@ struct MetricsConfig {
   bool enable_prefix_caching = true;
   std::string cache_dtype = "auto";
 };
+
+// The cache_dtype of an engine whose config has every default filled in: "bfloat16", "fp8".
+std::string cache_dtype_of(const EngineConfig& config);
 
 // What the server knows about itself at one moment; counts are since the start.
 struct ServerStats {

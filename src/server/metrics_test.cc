@@ -253,6 +253,14 @@ TEST(Metrics, SaysWhatRuns) {
                         "enable_prefix_caching=\"True\",engine=\"0\",num_gpu_blocks=\"640\"} 1\n"));
 }
 
+TEST(Metrics, TheCacheHasATypeOfItsOwn) {
+  EngineConfig engine;
+  engine.dtype = "bfloat16";
+  EXPECT_EQ(cache_dtype_of(engine), "bfloat16");
+  engine.kv_cache_dtype = "fp8";
+  EXPECT_EQ(cache_dtype_of(engine), "fp8");
+}
+
 TEST(Metrics, ModelNamesAreEscaped) {
   MetricsConfig odd = config();
   odd.model_name = "a\"b\\c\nd";

@@ -42,6 +42,25 @@ class Systemd(unittest.TestCase):
                             encoding="utf-8")
             self.assertIn("TimoutStopSec", self.analyze("verify", "--man=no", unit).stderr)
 
+    def test_verify_with_gpus(self):
+        binary = os.environ.get("QUIRE_BINARY") or shutil.which("true")
+        with tempfile.TemporaryDirectory() as folder:
+            unit = pathlib.Path(folder) / UNIT.name
+            unit.write_text(re.sub(r"(?m)^ExecStart=/usr/bin/quire", f"ExecStart={binary}",
+                                   UNIT.read_text(encoding="utf-8")), encoding="utf-8")
+            addition = unit.with_name(unit.name + ".d") / "gpu.conf"
+            addition.parent.mkdir()
+            # Who has no driver has no such program either.
+            text = re.sub(r"(?m)^(ExecStartPre=[+-]*)\S+", rf"\1{shutil.which('true')}",
+                          (support.DEPLOY / "quire-gpu.conf").read_text(encoding="utf-8"))
+            for added, expected in ((text, False), (text + "\nDeviceAlow=char-nvidia* rw\n", True)):
+                addition.write_text(added, encoding="utf-8")
+                result = self.analyze("verify", "--man=no", unit)
+                about_quire = [line for line in result.stderr.splitlines() if "quire" in line]
+                self.assertEqual(result.returncode, 0)
+                self.assertEqual(any("DeviceAlow" in line for line in about_quire), expected, about_quire)
+                self.assertEqual(len(about_quire), int(expected), about_quire)
+
     def test_exposure(self):
         result = self.analyze("security", "--offline=yes", f"--threshold={int(MAX_EXPOSURE * 10)}", UNIT)
         self.assertEqual(result.returncode, 0, result.stdout[-300:])

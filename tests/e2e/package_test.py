@@ -2,6 +2,7 @@
 
 import os
 import pathlib
+import re
 import subprocess
 import tempfile
 import unittest
@@ -27,8 +28,8 @@ class Package(CliTest):
         subprocess.run(["dpkg-deb", "-x", cls.package, cls.root], check=True)
         cls.binary = cls.root / "usr" / "bin" / "quire"
 
-    def field(self, name):
-        return subprocess.run(["dpkg-deb", "-f", self.package, name], check=True, capture_output=True,
+    def field(self, name, package=None):
+        return subprocess.run(["dpkg-deb", "-f", package or self.package, name], check=True, capture_output=True,
                               encoding="utf-8").stdout.strip()
 
     def test_says_what_it_depends_on(self):
@@ -38,9 +39,61 @@ class Package(CliTest):
         self.assertNotIn("-dev", depends)
         self.assertEqual(self.field("Package"), "quire")
 
-    def test_cuda_is_a_package_of_its_own(self):
+    def cuda(self):
         if self.cuda_package is None:
             self.skipTest("this build has no CUDA backend")
+        return self.cuda_package
+
+    def test_cuda_depends_on_what_it_is_linked_to(self):
+        package = self.cuda()
+        depends = self.field("Depends", package).split(", ")
+        names = {entry.split()[0] for entry in depends}
+        version = self.field("Version")
+        self.assertIn(f"quire (= {version})", depends)
+        self.assertTrue(any(re.fullmatch(r"libcublas-\d+-\d+ \| libcublas\d+", entry) for entry in depends), depends)
+        # The library's own word for what it needs, and the distribution's for what that is in.
+        library = next(path for path in self.unpacked(package).rglob("libquire_cuda.so"))
+        dynamic = subprocess.run(["readelf", "-d", library], check=True, capture_output=True, encoding="utf-8").stdout
+        needed = re.findall(r"\(NEEDED\).*\[(\w+)[^]]*\.so", dynamic)
+        self.assertIn("libfmt", needed)
+        for stem in needed:
+            if not stem.startswith(("libcublas", "ld")):
+                known = {"libc": "libc6", "libgcc_s": "libgcc-s1", "libstdc": "libstdc++6"}.get(stem, stem)
+                self.assertTrue(any(name.startswith(known) for name in names), (stem, depends))
+        self.assertFalse([name for name in names if name.endswith("-dev")])
+
+    def test_descriptions(self):
+        self.assertIn("x86-64", self.field("Description"))
+        package = self.cuda()
+        self.assertIn("quire-cuda", self.field("Description"))
+        self.assertEqual(self.field("Suggests"), "quire-cuda")
+        self.assertIn("NVIDIA", self.field("Description", package))
+
+    def test_the_cuda_library_is_looked_for_where_its_package_puts_it(self):
+        package = self.cuda()
+        environment = {name: value for name, value in os.environ.items() if name != "QUIRE_CUDA_LIBRARY"}
+
+        def plan(root):
+            return subprocess.run([root / "usr" / "bin" / "quire", "plan", "--device", "cuda"], capture_output=True,
+                                  encoding="utf-8", env=environment, check=False)
+
+        alone = plan(self.root)
+        self.assert_error(alone, 1, "libquire_cuda.so was found neither beside the program nor in "
+                                    f"{self.root}/usr/lib", "install the package quire-cuda")
+        both = self.unpacked(self.package, package)
+        # What it says next depends on the machine's driver, GPUs and cuBLAS.
+        self.assertNotIn("libquire_cuda.so was found neither", plan(both).stderr)
+        self.assertNotIn("was not made for this quire", plan(both).stderr)
+
+    def unpacked(self, *packages):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        for package in packages:
+            subprocess.run(["dpkg-deb", "-x", package, folder.name], check=True)
+        return pathlib.Path(folder.name)
+
+    def test_cuda_is_a_package_of_its_own(self):
+        self.cuda()
         listing = subprocess.run(["dpkg-deb", "-c", self.cuda_package], check=True, capture_output=True,
                                  encoding="utf-8").stdout
         self.assertIn("/quire/libquire_cuda.so", listing)
@@ -57,7 +110,7 @@ class Package(CliTest):
                      "usr/share/doc/quire/operations.md",
                      "usr/share/man/man1/quire.1",
                      *(f"usr/share/quire/deploy/{name}" for name in (
-                         "quire.service", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
+                         "quire.service", "quire-gpu.conf", "kubernetes.yaml", "prometheus.yml", "quire.rules.yml",
                          "grafana-dashboard.json"))):
             self.assertTrue((self.root / path).is_file(), path)
 
