@@ -15,9 +15,7 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile);
 template <typename Kernel, typename... Args>
 void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiprocessor, int threads,
                    size_t shared_bytes, int64_t max_units, const Args&... args) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes)),
-             "giving decode attention its shared memory");
+  allow_shared_memory(stream, kernel);
   const int64_t grid =
       std::min<int64_t>(max_units, blocks_per_multiprocessor * stream.num_multiprocessors());
   launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)),

@@ -229,9 +229,7 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
   const auto kernel = skinny_linear_kernel<T, kGroups, kTileRows>;
   const int shared_bytes = kTileAlignment + plan.num_stages * stage_bytes(kTileColumns, kTileRows) +
                            sums_bytes(kTileColumns, kTileRows) + kBarrierBytes;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-      "sizing a kernel's shared memory");
+  allow_shared_memory(stream, kernel);
   const CUtensorMap weight_map =
       tensor_map(stream, args.dtype, args.weight, args.n, args.k, args.k, kTileColumns / 2);
   const CUtensorMap in_map = tensor_map(stream, args.dtype, args.in, args.rows, args.k,
