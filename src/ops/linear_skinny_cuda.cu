@@ -12,6 +12,7 @@
 #include "ops/linear_cuda.cuh"
 #include "ops/linear_skinny.cuh"
 #include "ops/linear_sm90.cuh"
+#include "ops/tensor_map_cuda.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -205,22 +206,13 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
 #endif
 }
 
-// Of a row-major matrix of 16-bit elements, in boxes of box_rows rows and kDepth columns.
 CUtensorMap tensor_map(CudaStream& stream, DType dtype, const void* matrix, int64_t rows,
                        int64_t columns, int64_t stride, int box_rows) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[] = {kDepth, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  CUtensorMap map;
-  const CUresult status = stream.encode_tensor_map()(
-      &map,
+  static_assert(kDepth == kTensorBoxColumns);
+  return matrix_tensor_map(
+      stream,
       dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      2, const_cast<void*>(matrix), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(status == CUDA_SUCCESS, "a matrix that skinny_linear takes has a tensor map");
-  return map;
+      matrix, rows, columns, stride, box_rows);
 }
 
 template <typename T, int kGroups, int kTileRows>
