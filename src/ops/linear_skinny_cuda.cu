@@ -203,6 +203,8 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
   } else {
     finish_tile<T, false>(args, exchange);
   }
+#else
+  __trap();  // rather than leave the outputs as they are
 #endif
 }
 
