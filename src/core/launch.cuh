@@ -29,8 +29,20 @@ __device__ __forceinline__ void release_next() {
 #endif
 }
 
-// A kernel that takes more than 48 KiB of shared memory has been allowed it with
-// cudaFuncSetAttribute. Throws Error.
+// Lets a kernel whose launches differ in their dynamic shared memory take all that the device has
+// beside the kernel's static shared memory. The bound belongs to the function, in all of the
+// process: if a launch set it to what it takes itself, another thread's launch could be refused.
+// Throws Error.
+template <typename... Params>
+void allow_shared_memory(const CudaStream& stream, void (*kernel)(Params...),
+                         size_t static_bytes = 0) {
+  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                  static_cast<int>(stream.max_shared_bytes() - static_bytes)),
+             "allowing a kernel its shared memory");
+}
+
+// A kernel that takes more than 48 KiB of shared memory has been allowed it, with
+// cudaFuncSetAttribute and always the same number, or with allow_shared_memory(). Throws Error.
 template <typename... Params, typename... Args>
 void launch(CudaStream& stream, void (*kernel)(Params...), dim3 grid, dim3 block,
             size_t shared_bytes, Args&&... args) {

@@ -11,6 +11,7 @@
 #include "core/check_cuda.h"
 #include "core/stream_cuda.h"
 #include "dist/all_reduce_norm_cuda.h"
+#include "dist/gpu_claims.h"
 #include "dist/nccl_library_cuda.h"
 #include "dist/peer_memory_cuda.h"
 #include "quire/error.h"
@@ -87,10 +88,17 @@ class NcclRanks {
   std::vector<std::timed_mutex> mutexes_;
 };
 
+// Of the process, as its GPUs are.
+GpuClaims& gpu_claims() {
+  static GpuClaims claims;
+  return claims;
+}
+
 class CudaGroup {
  public:
   explicit CudaGroup(std::span<const int> devices)
-      : devices_(devices.begin(), devices.end()),
+      : claim_(devices.size() > 1 ? gpu_claims().claim(devices) : nullptr),
+        devices_(devices.begin(), devices.end()),
         host_(make_local_communicators(static_cast<int>(devices.size()))) {
     if (devices_.size() == 1) return;
     peers_ = PeerMemory::make(devices_);
@@ -144,6 +152,7 @@ class CudaGroup {
     }
   }
 
+  const GpuClaim claim_;  // goes last
   const std::vector<int> devices_;
   std::vector<std::unique_ptr<Communicator>> host_;
   std::unique_ptr<PeerMemory> peers_;

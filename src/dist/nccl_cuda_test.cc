@@ -514,6 +514,17 @@ TEST_P(NcclCommunicators, CollectivesInAGraphReplay) {
   });
 }
 
+TEST_P(NcclCommunicators, AreTheOnlyGroupOfTheirDevices) {
+  const std::vector<int> overlapping = {devices().back(), devices().back()};
+  auto first = make_nccl_communicators(devices());
+  EXPECT_THROW(make_nccl_communicators(overlapping), Error);
+  EXPECT_NO_THROW(make_nccl_communicators(std::vector{devices()[0]}));
+  first.resize(1);
+  EXPECT_THROW(make_nccl_communicators(overlapping), Error);
+  first.clear();
+  EXPECT_NO_THROW(make_nccl_communicators(overlapping));
+}
+
 TEST_P(NcclCommunicators, AbortEndsABarrierAndWhatComesAfter) {
   const auto errors = run_ranks(devices(), 4096, [](Rank& rank) {
     if (rank.comm().rank() == 1) throw Error("rank 1 fails");

@@ -11,12 +11,12 @@
 
 #include <cstdint>
 
+#include "ops/attention_decode_sizes.h"
 #include "ops/cuda_kernels.h"
 #include "ops/elements.cuh"
 
 namespace quire::ops::cuda {
 
-inline constexpr int kDecodeWarps = 8;
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 // Query heads of a unit are at least this many, if the group has them.
 inline constexpr int kMinDecodeHeadTile = 8;

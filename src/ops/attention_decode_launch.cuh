@@ -2,6 +2,7 @@
 // Host code that picks the decode attention kernel of a head size and cache type. Instantiated for
 // each activation type in a file of its own, to be compiled side by side.
 #include <algorithm>
+#include <optional>
 
 #include "ops/attention_decode_mma.cuh"
 
@@ -14,53 +15,51 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile);
 template <typename Kernel, typename... Args>
 void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiprocessor, int threads,
                    size_t shared_bytes, int64_t max_units, const Args&... args) {
-  check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  static_cast<int>(shared_bytes)),
-             "giving decode attention its shared memory");
+  allow_shared_memory(stream, kernel);
   const int64_t grid =
       std::min<int64_t>(max_units, blocks_per_multiprocessor * stream.num_multiprocessors());
   launch(stream, kernel, dim3(static_cast<unsigned>(grid)), dim3(static_cast<unsigned>(threads)),
          shared_bytes, args...);
 }
 
+// False where the device's shared memory does not hold what the kernel needs; nothing is queued then.
 template <typename Shape>
-void launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
+bool launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
   const DecodeParams params = decode_params(args, Shape::kHeads);
   const int heads = std::min(params.group, Shape::kHeads);
-  int depth = kMaxDepth;
-  while (depth > 1 && decode_shared_bytes<Shape>(heads, depth) > stream.max_shared_bytes()) --depth;
-  launch_decode(stream, decode_attention_kernel<Shape>, 1, kMmaThreads,
-                decode_shared_bytes<Shape>(heads, depth), args.max_decode_items * params.slots,
-                params, heads, depth);
+  const std::optional<int> depth = decode_depth(Shape::kHeadDim, Shape::kElementBytes,
+                                                Shape::kHeads, heads, stream.max_shared_bytes());
+  if (!depth) return false;
+  const size_t shared_bytes =
+      decode_shared_bytes(Shape::kHeadDim, Shape::kElementBytes, Shape::kHeads, heads, *depth);
+  launch_decode(stream, decode_attention_kernel<Shape>, 1, kMmaThreads, shared_bytes,
+                args.max_decode_items * params.slots, params, heads, *depth);
+  return true;
 }
 
 template <typename T, typename Kv, int kHeadDim>
-void launch_mma_head_dim(CudaStream& stream, const CudaPagedAttention& args) {
+bool launch_mma_head_dim(CudaStream& stream, const CudaPagedAttention& args) {
   // Sixteen heads of 256 elements take more registers than there are.
   if constexpr (kHeadDim <= 128) {
     if (args.num_heads / args.cache.num_kv_heads > 8) {
       return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 2>>(stream, args);
     }
   }
-  launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 1>>(stream, args);
+  return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 1>>(stream, args);
 }
 
-// False where no kernel is made for the head size.
+// False where no kernel is made for the head size, or none fits in the device's shared memory.
 template <typename T, typename Kv>
 bool launch_mma_cache(CudaStream& stream, const CudaPagedAttention& args) {
   switch (args.cache.head_dim) {
     case 64:
-      launch_mma_head_dim<T, Kv, 64>(stream, args);
-      return true;
+      return launch_mma_head_dim<T, Kv, 64>(stream, args);
     case 96:
-      launch_mma_head_dim<T, Kv, 96>(stream, args);
-      return true;
+      return launch_mma_head_dim<T, Kv, 96>(stream, args);
     case 128:
-      launch_mma_head_dim<T, Kv, 128>(stream, args);
-      return true;
+      return launch_mma_head_dim<T, Kv, 128>(stream, args);
     case 256:
-      launch_mma_head_dim<T, Kv, 256>(stream, args);
-      return true;
+      return launch_mma_head_dim<T, Kv, 256>(stream, args);
     default:
       return false;
   }

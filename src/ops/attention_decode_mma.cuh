@@ -19,7 +19,6 @@
 
 namespace quire::ops::cuda {
 
-inline constexpr int kFinishWarps = 3;
 inline constexpr int kLoadWarps = 4;
 inline constexpr int kMmaThreads = 32 * (kDecodeWarps + kFinishWarps + kLoadWarps + 1);
 
@@ -29,8 +28,6 @@ struct PlacedUnit {
   DecodeUnit unit;
   int64_t row[kWarpTiles * kDecodeWarps];
 };
-inline constexpr int kPlacedUnits = 4;
-inline constexpr int kMaxDepth = 4;  // tiles in a warp's ring
 
 template <typename Shape>
 struct DecodeShared {
@@ -46,17 +43,6 @@ struct DecodeShared {
   alignas(16) typename Shape::Operand queries[kPlacedUnits][Shape::kHeads * Shape::kQueryStride];
 };
 
-// What follows in shared memory: [kDecodeWarps][heads][kHeadDim] outputs, then the tiles:
-// [kDecodeWarps][depth][keys, values].
-template <typename Shape>
-constexpr size_t decode_outputs_bytes(int heads) {
-  return sizeof(float) * kDecodeWarps * Shape::kHeadDim * static_cast<size_t>(heads);
-}
-template <typename Shape>
-constexpr size_t decode_shared_bytes(int heads, int depth) {
-  return sizeof(DecodeShared<Shape>) + decode_outputs_bytes<Shape>(heads) +
-         size_t{2} * Shape::kTileBytes * kDecodeWarps * static_cast<size_t>(depth);
-}
 
 __device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
   return {placed.row[number], placed.unit.chunk * kDecodeChunk + number * kTileTokens,
@@ -298,10 +284,12 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
 template <typename Shape>
 __global__ void __launch_bounds__(kMmaThreads, 1)
     decode_attention_kernel(const __grid_constant__ DecodeParams p, int heads, int depth) {
+  static_assert(sizeof(DecodeShared<Shape>) ==
+                decode_fixed_bytes(Shape::kHeadDim, Shape::kElementBytes, Shape::kHeads));
   extern __shared__ __align__(128) char shared_bytes[];
   auto& shared = *reinterpret_cast<DecodeShared<Shape>*>(shared_bytes);
   auto* outputs = reinterpret_cast<float*>(&shared + 1);
-  auto* tiles = reinterpret_cast<char*>(outputs) + decode_outputs_bytes<Shape>(heads);
+  auto* tiles = reinterpret_cast<char*>(outputs) + decode_outputs_bytes(Shape::kHeadDim, heads);
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int warp = static_cast<int>(threadIdx.x) / 32;
 

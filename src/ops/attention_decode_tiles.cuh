@@ -18,9 +18,6 @@
 
 namespace quire::ops::cuda {
 
-inline constexpr int kTileTokens = 16;
-// A warp's tiles of a chunk: its number, and its number plus kDecodeWarps.
-inline constexpr int kWarpTiles = 2;
 static_assert(kDecodeChunk == kTileTokens * kWarpTiles * kDecodeWarps);
 
 template <typename T_, typename Kv_, int kHeadDim_, int kHeadTiles_>
@@ -33,7 +30,8 @@ struct DecodeShape {
   static constexpr int kHeadDim = kHeadDim_;
   static constexpr int kHeadTiles = kHeadTiles_;
   static constexpr int kHeads = 8 * kHeadTiles;
-  static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Kv));
+  static constexpr int kElementBytes = static_cast<int>(sizeof(Kv));  // of the cache
+  static constexpr int kRowBytes = kHeadDim * kElementBytes;
 
   static constexpr int kTileBytes = kTileTokens * kRowBytes;  // keys, and as much for values
 
@@ -53,8 +51,9 @@ struct DecodeShape {
   static constexpr int kLaneElements = kValueLoads * kValuePiece;
   static constexpr int kOutTiles = kLaneElements / 2;
 
-  // Rows of queries in shared memory, 16-bit elements: lanes of two rows then hit other banks.
-  static constexpr int kQueryStride = kPaddedKeyDim + 32;
+  // Rows of queries in shared memory, 16-bit elements.
+  static constexpr int kQueryStride = decode_query_stride(kHeadDim, kElementBytes);
+  static_assert(kQueryStride >= kPaddedKeyDim);
   static constexpr int kQueryLoads = kHeads * kPaddedKeyDim / kPackSize / 32;
   static_assert(kHeads * kPaddedKeyDim % (32 * kPackSize) == 0);
 };

@@ -63,6 +63,8 @@ struct FlashShape {
   static constexpr int kValuesBegin = kKeysBegin + (kSharesPlace ? 0 : kTileBytes);
   static constexpr int kCacheBegin = kValuesBegin + kTileBytes;
   static constexpr int kSharedBytes = kCacheBegin + (kIsFp8 ? 2 * kCacheTileBytes : 0);
+  // What the smallest device from compute capability 8.0 on lets a block have.
+  static_assert(kSharedBytes <= 99 * 1024);
   // As the registers of 2 * kRowTiles sums and scores allow.
   static constexpr int kBlocksTogether = kRowTiles == 1 && kHeadDim <= 128 ? 3 : 2;
 

@@ -2,34 +2,22 @@
 // launch.
 #include <algorithm>
 #include <limits>
-#include <string>
 
 #include "ops/attention_hopper_kernel.cuh"
 #include "ops/attention_prefill.cuh"
-#include "quire/error.h"
+#include "ops/tensor_map_cuda.h"
 
 namespace quire::ops::cuda {
 namespace {
 
 using namespace hopper;
 
-// Of a matrix of 16-bit elements, for boxes of `box_rows` rows and 64 columns, swizzled.
-CUtensorMap matrix_map(CudaStream& stream, const void* data, uint64_t rows, uint64_t columns,
+// Elements are copied as they are, whatever they are.
+CUtensorMap matrix_map(CudaStream& stream, const void* data, int64_t rows, int64_t columns,
                        int64_t row_stride, int box_rows) {
-  CUtensorMap map = {};
-  const cuuint64_t sizes[] = {columns, rows};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2};
-  const cuuint32_t box[] = {kSwizzleColumns, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  const CUresult status = stream.encode_tensor_map()(
-      &map, CU_TENSOR_MAP_DATA_TYPE_UINT16, 2, const_cast<void*>(data), sizes, strides, box, steps,
-      CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  if (status != CUDA_SUCCESS) {
-    throw Error("CUDA refused the tensor map of a prefill attention's operand: code " +
-                std::to_string(static_cast<int>(status)) + ".");
-  }
-  return map;
+  static_assert(kSwizzleColumns == kTensorBoxColumns);
+  return matrix_tensor_map(stream, CU_TENSOR_MAP_DATA_TYPE_UINT16, data, rows, columns, row_stride,
+                           box_rows);
 }
 
 template <typename S>
@@ -39,11 +27,10 @@ void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
   while (box_rows < S::kKeys && cache.block_size % (2 * box_rows) == 0) box_rows *= 2;
 
   Maps maps;
-  maps.q =
-      matrix_map(stream, args.q, static_cast<uint64_t>(args.num_tokens),
-                 static_cast<uint64_t>(args.num_heads) * S::kDim, args.q_stride, kGroupQueries);
+  maps.q = matrix_map(stream, args.q, args.num_tokens, int64_t{args.num_heads} * S::kDim,
+                      args.q_stride, kGroupQueries);
   // The number of pages is not known here; no table has one outside the cache.
-  constexpr uint64_t kAnyRows = std::numeric_limits<int32_t>::max();
+  constexpr int64_t kAnyRows = std::numeric_limits<int32_t>::max();
   maps.keys = matrix_map(stream, cache.keys, kAnyRows, S::kDim, S::kDim, box_rows);
   maps.values = matrix_map(stream, cache.values, kAnyRows, S::kDim, S::kDim, box_rows);
 

@@ -272,6 +272,8 @@ __global__ void __launch_bounds__(S::kThreads, 1)
     grow_registers<S::kComputeRegisters>();
     Computer<S>(sizes, control, queries, keys, values).run();
   }
+#else
+  __trap();  // rather than leave the outputs as they are
 #endif
 }
 

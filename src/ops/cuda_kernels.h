@@ -214,7 +214,7 @@ struct CudaDecoderLayer {
 inline constexpr int kMaxDecoderStepRows = 8;
 
 // A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
-// embedding, all layers, final norm. Decode items as in CudaPagedAttention.
+// embedding, all layers, final norm.
 struct CudaDecoderStep {
   DType dtype;
   int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
@@ -237,9 +237,6 @@ struct CudaDecoderStep {
   const int32_t* context_lens;
   const int32_t* block_tables;
   int64_t table_width;
-  const int32_t* decode_items;
-  const int32_t* num_decode_items;
-  int64_t max_decode_items;
   CudaKvCache cache;  // keys and values are the layers'
   void* out;          // [rows, hidden]: the normed hidden state
   void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use

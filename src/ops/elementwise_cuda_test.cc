@@ -83,6 +83,7 @@ TEST_F(ElementwiseCudaTest, GatherRowsTakesRows) {
 
 TEST_F(ElementwiseCudaTest, NothingToDo) {
   cuda::embedding(stream(), {DType::kFloat32, nullptr, 0, nullptr, 5, 8, 0, nullptr});
+  cuda::resolve_tokens(stream(), {nullptr, nullptr, nullptr, 0});
   cuda::gather_rows(stream(), {DType::kFloat32, nullptr, 8, nullptr, 0, nullptr});
   cuda::rms_norm(stream(), {DType::kFloat32, nullptr, nullptr, nullptr, 1e-6f, 0, 8, nullptr});
   cuda::silu_and_mul(stream(), {DType::kFloat32, nullptr, 0, 8, nullptr});

@@ -12,6 +12,7 @@
 #include "ops/linear_cuda.cuh"
 #include "ops/linear_skinny.cuh"
 #include "ops/linear_sm90.cuh"
+#include "ops/tensor_map_cuda.h"
 
 namespace quire::ops::cuda {
 namespace {
@@ -202,25 +203,18 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
   } else {
     finish_tile<T, false>(args, exchange);
   }
+#else
+  __trap();  // rather than leave the outputs as they are
 #endif
 }
 
-// Of a row-major matrix of 16-bit elements, in boxes of box_rows rows and kDepth columns.
 CUtensorMap tensor_map(CudaStream& stream, DType dtype, const void* matrix, int64_t rows,
                        int64_t columns, int64_t stride, int box_rows) {
-  const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(stride) * 2};
-  const cuuint32_t box[] = {kDepth, static_cast<cuuint32_t>(box_rows)};
-  const cuuint32_t steps[] = {1, 1};
-  CUtensorMap map;
-  const CUresult status = stream.encode_tensor_map()(
-      &map,
+  static_assert(kDepth == kTensorBoxColumns);
+  return matrix_tensor_map(
+      stream,
       dtype == DType::kFloat16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
-      2, const_cast<void*>(matrix), sizes, strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-      CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-      CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  check(status == CUDA_SUCCESS, "a matrix that skinny_linear takes has a tensor map");
-  return map;
+      matrix, rows, columns, stride, box_rows);
 }
 
 template <typename T, int kGroups, int kTileRows>
@@ -229,9 +223,7 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
   const auto kernel = skinny_linear_kernel<T, kGroups, kTileRows>;
   const int shared_bytes = kTileAlignment + plan.num_stages * stage_bytes(kTileColumns, kTileRows) +
                            sums_bytes(kTileColumns, kTileRows) + kBarrierBytes;
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes),
-      "sizing a kernel's shared memory");
+  allow_shared_memory(stream, kernel);
   const CUtensorMap weight_map =
       tensor_map(stream, args.dtype, args.weight, args.n, args.k, args.k, kTileColumns / 2);
   const CUtensorMap in_map = tensor_map(stream, args.dtype, args.in, args.rows, args.k,

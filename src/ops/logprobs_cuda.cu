@@ -178,7 +178,7 @@ void logprobs(CudaStream& stream, const CudaLogprobs& args) {
   const auto rows = static_cast<unsigned>(args.rows);
   launch(stream, scan_logprobs, dim3(slices, rows), dim3(kScanThreads), 0, args);
   launch(stream, finish_logprobs, dim3(rows), dim3(kChooseThreads),
-         allow_search_bytes(finish_logprobs, args.vocab), args);
+         allow_search_bytes(stream, finish_logprobs, sizeof(RowShared), args.vocab), args);
 }
 
 }  // namespace quire::ops::cuda

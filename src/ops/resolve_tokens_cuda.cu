@@ -20,6 +20,7 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(CudaResolveTokens arg
 }  // namespace
 
 void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args) {
+  if (args.num_tokens == 0) return;
   const auto blocks = static_cast<unsigned>((args.num_tokens + kThreads - 1) / kThreads);
   launch(stream, resolve_kernel, dim3(blocks), dim3(kThreads), 0, args);
 }

@@ -132,7 +132,9 @@ void sample(CudaStream& stream, const CudaSample& args) {
   const auto rows = static_cast<unsigned>(args.rows);
   launch(stream, scan_logits, dim3(slices, rows), dim3(kScanThreads), 0, args);
   launch(stream, choose_token, dim3(rows), dim3(kChooseThreads),
-         allow_search_bytes(choose_token, args.vocab), args);
+         allow_search_bytes(stream, choose_token, sizeof(RowShared) + sizeof(ChooseShared),
+                            args.vocab),
+         args);
 }
 
 }  // namespace quire::ops::cuda

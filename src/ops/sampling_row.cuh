@@ -305,17 +305,15 @@ class RowSearch {
   float max_;
 };
 
-// Bytes of dynamic shared memory for the two arrays of a RowSearch, which the kernel is allowed.
+// Bytes of dynamic shared memory for the two arrays of a RowSearch, which the kernel, of so much
+// static shared memory, is allowed.
 template <typename... Params>
-size_t allow_search_bytes(void (*kernel)(Params...), int64_t vocab) {
+size_t allow_search_bytes(const CudaStream& stream, void (*kernel)(Params...), size_t static_bytes,
+                          int64_t vocab) {
   const auto bytes =
       static_cast<size_t>(SampleScratch::num_chunks(vocab)) * (sizeof(float) + sizeof(int32_t));
   constexpr size_t kAlwaysAllowed = size_t{32} << 10;
-  if (bytes > kAlwaysAllowed) {
-    check_cuda(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    static_cast<int>(bytes)),
-               "allowing for a large vocabulary");
-  }
+  if (bytes > kAlwaysAllowed) allow_shared_memory(stream, kernel, static_bytes);
   return bytes;
 }
 

@@ -75,9 +75,6 @@ class StepModel {
              .context_lens = nullptr,
              .block_tables = upload(table),
              .table_width = kMaxContext / kBlockSize,
-             .decode_items = nullptr,
-             .num_decode_items = nullptr,
-             .max_decode_items = 0,
              .cache = {kDType, nullptr, nullptr, kBlockSize, sizes.num_kv_heads, kHeadDim},
              .out = elements(ops::kMaxDecoderStepRows * sizes.hidden, 1),
              .scratch = nullptr};
