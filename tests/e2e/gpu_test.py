@@ -44,6 +44,7 @@ class SameTokens(CliTest):
 
     def test_generate(self):
         for arguments, env in (((), gpus()), (("--enforce-eager",), gpus()), ((), gpus(pace="lazy")),
+                               ((), gpus(decoder_step=1)),
                                (("--tensor-parallel-size", "2"), gpus(2)),
                                (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
             with self.subTest(arguments=arguments, env=env):

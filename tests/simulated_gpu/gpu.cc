@@ -55,12 +55,14 @@ Settings Settings::from_environment() {
   settings.memory_bytes = number_in("QUIRE_SIMULATED_GPU_MEMORY", settings.memory_bytes);
   settings.fault = fault_in("QUIRE_SIMULATED_FAULT");
   settings.is_lazy = variable("QUIRE_SIMULATED_PACE") == "lazy";
+  settings.has_decoder_step = number_in("QUIRE_SIMULATED_DECODER_STEP", 0) != 0;
   return settings;
 }
 
 Gpu::Gpu(int index, const Settings& settings)
     : index_(index),
       is_lazy_(settings.is_lazy),
+      has_decoder_step_(settings.has_decoder_step),
       total_bytes_(settings.memory_bytes),
       fault_(settings.fault) {}
 

@@ -11,6 +11,7 @@
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
 //                               is as far ahead as it can be; for one GPU alone, as nobody waits
 //                               for the streams of the other ranks
+//   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Thread safety: all functions from any thread.
 #include <cstdint>
@@ -40,6 +41,7 @@ struct Settings {
   int64_t memory_bytes = int64_t{2} << 30;
   Fault fault;
   bool is_lazy = false;
+  bool has_decoder_step = false;
 
   // Throws Error where a variable makes no sense.
   static Settings from_environment();
@@ -51,6 +53,7 @@ class Gpu {
 
   int index() const { return index_; }
   bool is_lazy() const { return is_lazy_; }
+  bool has_decoder_step() const { return has_decoder_step_; }
   int64_t total_bytes() const { return total_bytes_; }
   int64_t free_bytes();
   // False where there are fewer than `bytes` left.
@@ -68,6 +71,7 @@ class Gpu {
  private:
   const int index_;
   const bool is_lazy_;
+  const bool has_decoder_step_;
   const int64_t total_bytes_;
   const Fault fault_;
   std::mutex mutex_;

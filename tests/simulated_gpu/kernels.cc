@@ -1,6 +1,5 @@
 #include "simulated_gpu/kernels.h"
 
-#include "base/check.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/stream.h"
 
@@ -51,10 +50,13 @@ constexpr ops::CudaKernels kKernels = {
           stream.queue("logprobs", [args] { logprobs(args); });
         },
     .decoder_step =
-        [](CudaStream&, const ops::CudaDecoderStep&) {
-          check(false, "decoder_step runs only where it is supported");
+        [](CudaStream& stream, const ops::CudaDecoderStep& args) {
+          queue<decoder_step>(stream, "decoder_step", args);
         },
-    .supports_decoder_step = [](CudaStream&, const ops::CudaDecoderStep&) { return false; },
+    .supports_decoder_step =
+        [](CudaStream& stream, const ops::CudaDecoderStep&) {
+          return stream.gpu().has_decoder_step();
+        },
     .paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) { return int64_t{0}; },
     .sample_scratch_bytes = [](int64_t, int64_t) { return int64_t{0}; },
     .decoder_step_scratch_bytes = [](const ops::CudaDecoderStep&) { return int64_t{0}; },

@@ -17,6 +17,7 @@ void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args);
 void paged_attention(const ops::CudaPagedAttention& args);
 void sample(const ops::CudaSample& args);
 void logprobs(const ops::CudaLogprobs& args);
+void decoder_step(const ops::CudaDecoderStep& args);
 
 // The functions that queue them.
 const ops::CudaKernels& kernels();

@@ -77,6 +77,7 @@ class CudaStream {
   std::vector<simulated::Task> end_capture();
   // Throws Error during a capture, in which nothing can be waited for.
   void check_not_capturing(std::string_view what) const;
+  const simulated::Gpu& gpu() const { return gpu_; }
   std::shared_ptr<simulated::StreamQueue> work() const { return work_; }
 
  private:

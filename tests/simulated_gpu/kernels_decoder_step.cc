@@ -1,0 +1,139 @@
+// A whole decode step, one kernel after the other as the layers have them (models/decoder.cc).
+#include <cstddef>
+#include <vector>
+
+#include "simulated_gpu/kernels.h"
+
+namespace quire::simulated {
+namespace {
+
+// One step's activations between the kernels.
+class DecoderStep {
+ public:
+  explicit DecoderStep(const ops::CudaDecoderStep& args)
+      : args_(args),
+        q_width_(int64_t{args.num_heads} * args.head_dim),
+        qkv_width_(q_width_ + 2 * int64_t{args.num_kv_heads} * args.head_dim),
+        residual_(array(args.hidden)),
+        hidden_(array(args.hidden)),
+        qkv_(array(qkv_width_)),
+        attended_(array(q_width_)),
+        inner_(array(args.inner)) {}
+
+  void run() {
+    embedding({.dtype = args_.dtype,
+               .ids = args_.token_ids,
+               .num_tokens = args_.rows,
+               .table = args_.embedding,
+               .table_rows = int64_t{1} << 31,  // ids are of the vocabulary
+               .hidden = args_.hidden,
+               .first_id = 0,
+               .out = residual_.data()});
+    for (int i = 0; i < args_.num_layers; ++i) {
+      const ops::CudaDecoderLayer& layer = args_.layers[i];
+      if (i == 0) {
+        norm(residual_.data(), nullptr, layer.input_norm, hidden_.data());
+      } else {
+        norm(hidden_.data(), residual_.data(), layer.input_norm, hidden_.data());
+      }
+      attend(layer);
+      norm(hidden_.data(), residual_.data(), layer.post_norm, hidden_.data());
+      product(hidden_, args_.hidden, layer.gate_up_weight, layer.gate_up_bias, 2 * args_.inner,
+              true, inner_);
+      product(inner_, args_.inner, layer.down_weight, layer.down_bias, args_.hidden, false,
+              hidden_);
+    }
+    norm(hidden_.data(), residual_.data(), args_.final_norm, args_.out);
+  }
+
+ private:
+  using Array = std::vector<std::byte>;
+
+  Array array(int64_t width) const {
+    return Array(static_cast<size_t>(args_.rows * width) * size_of(args_.dtype));
+  }
+
+  void norm(const void* x, void* residual, const float* weight, void* out) const {
+    rms_norm({.dtype = args_.dtype,
+              .x = x,
+              .residual = residual,
+              .weight = weight,
+              .eps = args_.eps,
+              .rows = args_.rows,
+              .n = args_.hidden,
+              .out = out});
+  }
+
+  // in [rows, k] to out [rows, n], or [rows, n / 2] where it is gated.
+  void product(const Array& in, int64_t k, const void* weight, const float* bias, int64_t n,
+               bool gated, Array& out) const {
+    linear({.dtype = args_.dtype,
+            .in = in.data(),
+            .in_stride = k,
+            .weight = weight,
+            .rows = args_.rows,
+            .n = n,
+            .k = k,
+            .bias = bias,
+            .out = out.data(),
+            .out_stride = gated ? n / 2 : n,
+            .out_dtype = args_.dtype,
+            .silu_and_mul = gated});
+  }
+
+  void attend(const ops::CudaDecoderLayer& layer) {
+    ops::CudaKvCache cache = args_.cache;
+    cache.keys = layer.keys;
+    cache.values = layer.values;
+    product(hidden_, args_.hidden, layer.qkv_weight, layer.qkv_bias, qkv_width_, false, qkv_);
+    qk_norm_rope_cache({.dtype = args_.dtype,
+                        .qkv = qkv_.data(),
+                        .num_heads = args_.num_heads,
+                        .q_norm = layer.q_norm,
+                        .k_norm = layer.k_norm,
+                        .eps = args_.eps,
+                        .cos_sin = args_.cos_sin,
+                        .rotary_dim = args_.rotary_dim,
+                        .num_tokens = args_.rows,
+                        .positions = args_.positions,
+                        .slot_mapping = args_.slot_mapping,
+                        .cache = cache});
+    ops::CudaPagedAttention attention = {};
+    attention.dtype = args_.dtype;
+    attention.q = qkv_.data();
+    attention.q_stride = qkv_width_;
+    attention.out = attended_.data();
+    attention.num_heads = args_.num_heads;
+    attention.scale = args_.scale;
+    attention.sliding_window = layer.sliding_window;
+    attention.num_tokens = args_.rows;
+    attention.num_seqs = args_.rows;
+    attention.context_lens = args_.context_lens;
+    attention.block_tables = args_.block_tables;
+    attention.table_width = args_.table_width;
+    attention.num_decode_seqs = args_.rows;
+    attention.decode_items = args_.decode_items;
+    attention.num_decode_items = args_.num_decode_items;
+    attention.max_decode_items = args_.max_decode_items;
+    attention.cache = cache;
+    paged_attention(attention);
+    product(attended_, q_width_, layer.o_weight, layer.o_bias, args_.hidden, false, hidden_);
+  }
+
+  const ops::CudaDecoderStep& args_;
+  int64_t q_width_;
+  int64_t qkv_width_;
+  Array residual_;
+  Array hidden_;
+  Array qkv_;
+  Array attended_;
+  Array inner_;
+};
+
+}  // namespace
+
+void decoder_step(const ops::CudaDecoderStep& args) {
+  DecoderStep(args).run();
+}
+
+}  // namespace quire::simulated
