@@ -80,10 +80,13 @@ class SameTokens(CliTest):
 
 class WhatItSays(CliTest):
     def test_plan_says_where(self):
-        for env, device in ((gpus(), "cuda"), (CPU, "cpu")):
-            result = run("plan", env=env)
+        for env, ranks, device, name in ((gpus(), 1, "cuda", "Simulated GPU"), (CPU, 1, "cpu", ""),
+                                         (gpus(2), 2, "cuda", "2 x Simulated GPU")):
+            result = run("plan", "--tensor-parallel-size", ranks, env=env)
             self.assert_ok(result)
-            self.assertIn(f"bfloat16 on {device}", result.stdout)
+            self.assertIn(f"bfloat16 on {name or device}", result.stdout)
+            plan = json.loads(run("plan", "--json", "--tensor-parallel-size", ranks, env=env).stdout)
+            self.assertEqual((plan["device"], plan["device_name"], plan["device_note"]), (device, name, ""))
 
     def test_plan_keeps_to_its_share_of_the_gpu(self):
         for share in (0.9, 0.4):
@@ -109,7 +112,17 @@ class WhatItSays(CliTest):
 
     def test_a_library_of_another_version(self):
         result = run("plan", "--device", "cuda", env=gpus(version="0.0.1"))
-        self.assert_error(result, 1, "--device cuda", "another version")
+        self.assert_error(result, 1, "--device cuda", "was not made for this quire")
+
+    def test_runs_on_the_cpu_with_a_note_where_a_gpu_cannot_be_used(self):
+        for env, why in ((gpus(version="0.0.1"), "was not made for this quire"),
+                         (gpus(capability=75), "GPU 0 (Simulated GPU) has compute capability 7.5"),
+                         ({"QUIRE_CUDA_LIBRARY": "/dev/null"}, "/dev/null cannot be loaded")):
+            result = run("generate", "-p", PROMPTS[0], "--max-tokens", "4", env=env)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            self.assertIn("quire: Running on the CPU, as no GPU can be used: ", result.stderr)
+            self.assertIn(why, result.stderr)
+            self.assert_error(run("plan", "--device", "cuda", env=env), 1, "--device cuda", why)
 
     def test_no_gpu(self):
         self.assert_error(run("plan", "--device", "cuda", env=gpus(0)), 1, "CUDA finds no GPU", "nvidia-smi")

@@ -53,6 +53,8 @@ Settings Settings::from_environment() {
   settings.num_gpus =
       static_cast<int>(number_in("QUIRE_SIMULATED_GPUS", int64_t{settings.num_gpus}));
   settings.memory_bytes = number_in("QUIRE_SIMULATED_GPU_MEMORY", settings.memory_bytes);
+  settings.compute_capability = static_cast<int>(
+      number_in("QUIRE_SIMULATED_CAPABILITY", int64_t{settings.compute_capability}));
   settings.fault = fault_in("QUIRE_SIMULATED_FAULT");
   settings.is_lazy = variable("QUIRE_SIMULATED_PACE") == "lazy";
   settings.has_decoder_step = number_in("QUIRE_SIMULATED_DECODER_STEP", 0) != 0;
@@ -63,6 +65,7 @@ Gpu::Gpu(int index, const Settings& settings)
     : index_(index),
       is_lazy_(settings.is_lazy),
       has_decoder_step_(settings.has_decoder_step),
+      compute_capability_(settings.compute_capability),
       total_bytes_(settings.memory_bytes),
       fault_(settings.fault) {}
 

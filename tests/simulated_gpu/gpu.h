@@ -5,6 +5,7 @@
 // Environment:
 //   QUIRE_SIMULATED_GPUS        how many there are (1)
 //   QUIRE_SIMULATED_GPU_MEMORY  bytes that each has (2 GiB)
+//   QUIRE_SIMULATED_CAPABILITY  their compute capability, times ten (90)
 //   QUIRE_SIMULATED_FAULT       GPU:NAME:NUMBER: the NUMBER-th run of kernel NAME on that GPU, from
 //                               1, fails as an illegal access does; with NAME "reserve" that
 //                               reservation finds no memory
@@ -39,6 +40,7 @@ struct Fault {
 struct Settings {
   int num_gpus = 1;
   int64_t memory_bytes = int64_t{2} << 30;
+  int compute_capability = 90;
   Fault fault;
   bool is_lazy = false;
   bool has_decoder_step = false;
@@ -54,6 +56,7 @@ class Gpu {
   int index() const { return index_; }
   bool is_lazy() const { return is_lazy_; }
   bool has_decoder_step() const { return has_decoder_step_; }
+  int compute_capability() const { return compute_capability_; }
   int64_t total_bytes() const { return total_bytes_; }
   int64_t free_bytes();
   // False where there are fewer than `bytes` left.
@@ -72,6 +75,7 @@ class Gpu {
   const int index_;
   const bool is_lazy_;
   const bool has_decoder_step_;
+  const int compute_capability_;
   const int64_t total_bytes_;
   const Fault fault_;
   std::mutex mutex_;

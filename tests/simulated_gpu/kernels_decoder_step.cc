@@ -1,5 +1,6 @@
 // A whole decode step, one kernel after the other as the layers have them (models/decoder.cc).
 #include <cstddef>
+#include <numeric>
 #include <vector>
 
 #include "simulated_gpu/kernels.h"
@@ -111,10 +112,10 @@ class DecoderStep {
     attention.context_lens = args_.context_lens;
     attention.block_tables = args_.block_tables;
     attention.table_width = args_.table_width;
-    attention.num_decode_seqs = args_.rows;
-    attention.decode_items = args_.decode_items;
-    attention.num_decode_items = args_.num_decode_items;
-    attention.max_decode_items = args_.max_decode_items;
+    // Whole contexts, as prompts are read: this kernel is given no chunks.
+    std::vector<int32_t> query_start(static_cast<size_t>(args_.rows) + 1);
+    std::iota(query_start.begin(), query_start.end(), 0);
+    attention.query_start = query_start.data();
     attention.cache = cache;
     paged_attention(attention);
     product(attended_, q_width_, layer.o_weight, layer.o_bias, args_.hidden, false, hidden_);

@@ -34,7 +34,9 @@ class SimulatedLibrary final : public DeviceLibrary {
  public:
   std::vector<DeviceInfo> devices() override {
     std::vector<DeviceInfo> infos;
-    for (const auto& gpu : gpus()) infos.push_back({"Simulated GPU", 90, gpu->total_bytes()});
+    for (const auto& gpu : gpus()) {
+      infos.push_back({"Simulated GPU", gpu->compute_capability(), gpu->total_bytes()});
+    }
     return infos;
   }
   int64_t free_bytes(int index) override { return gpu(index).free_bytes(); }
