@@ -64,6 +64,7 @@ class SameTokens(CliTest):
 
     def test_serve(self):
         with serving("--dtype", "float32", env=gpus()) as server:
+            self.assertIn("on Simulated GPU", server.log)
             for prompt, text in zip(PROMPTS, self.texts):
                 status, _, answer = server.chat(prompt)
                 self.assertEqual(status, 200, answer)
@@ -80,7 +81,7 @@ class SameTokens(CliTest):
 
 class WhatItSays(CliTest):
     def test_plan_says_where(self):
-        for env, device in ((gpus(), "cuda"), (CPU, "cpu")):
+        for env, device in ((gpus(), "Simulated GPU"), (CPU, "cpu")):
             result = run("plan", env=env)
             self.assert_ok(result)
             self.assertIn(f"bfloat16 on {device}", result.stdout)
@@ -109,7 +110,13 @@ class WhatItSays(CliTest):
 
     def test_a_library_of_another_version(self):
         result = run("plan", "--device", "cuda", env=gpus(version="0.0.1"))
-        self.assert_error(result, 1, "--device cuda", "another version")
+        self.assert_error(result, 1, "--device cuda", "was not made for this quire")
+
+    def test_a_library_that_does_not_work_is_passed_over_with_a_note(self):
+        result = run("generate", "-p", "a", "--max-tokens", "1", env=gpus(version="0.0.1"))
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("Running on the CPU", result.stderr)
+        self.assertIn("was not made for this quire", result.stderr)
 
     def test_no_gpu(self):
         self.assert_error(run("plan", "--device", "cuda", env=gpus(0)), 1, "CUDA finds no GPU", "nvidia-smi")
@@ -123,9 +130,9 @@ class WhatItSays(CliTest):
             self.assert_error(result, 1, "--tensor-parallel-size is 4", "2 GPUs")
 
     def test_too_little_memory(self):
-        for megabytes, setting in ((10, "smaller model"), (60, "--max-num-batched-tokens"), (105, "--max-model-len")):
+        for megabytes, setting in ((10, "smaller model"), (60, "--max-num-batched-tokens"), (116, "--max-model-len")):
             result = run("generate", "-p", "a", env=gpus(gpu_memory=megabytes * 10**6))
-            self.assert_error(result, 1, "memory", setting)
+            self.assert_error(result, 1, "--gpu-memory-utilization", setting)
 
     def test_memory_that_another_program_took_meanwhile(self):
         for count in (1, 2):
