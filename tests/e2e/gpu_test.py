@@ -64,6 +64,7 @@ class SameTokens(CliTest):
 
     def test_serve(self):
         with serving("--dtype", "float32", env=gpus()) as server:
+            self.assertIn("on Simulated GPU", server.log)
             for prompt, text in zip(PROMPTS, self.texts):
                 status, _, answer = server.chat(prompt)
                 self.assertEqual(status, 200, answer)
@@ -136,9 +137,9 @@ class WhatItSays(CliTest):
             self.assert_error(result, 1, "--tensor-parallel-size is 4", "2 GPUs")
 
     def test_too_little_memory(self):
-        for megabytes, setting in ((10, "smaller model"), (60, "--max-num-batched-tokens"), (105, "--max-model-len")):
+        for megabytes, setting in ((10, "smaller model"), (60, "--max-num-batched-tokens"), (116, "--max-model-len")):
             result = run("generate", "-p", "a", env=gpus(gpu_memory=megabytes * 10**6))
-            self.assert_error(result, 1, "memory", setting)
+            self.assert_error(result, 1, "--gpu-memory-utilization", setting)
 
     def test_memory_that_another_program_took_meanwhile(self):
         for count in (1, 2):

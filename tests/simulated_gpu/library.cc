@@ -4,7 +4,6 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
-#include <string>
 #include <vector>
 
 #include "core/device_library.h"
@@ -40,7 +39,8 @@ class SimulatedLibrary final : public DeviceLibrary {
     return infos;
   }
   int64_t free_bytes(int index) override { return gpu(index).free_bytes(); }
-  int64_t overhead_bytes(int) const override { return 0; }
+  // A simulated GPU takes nothing; this is here to be planned for.
+  int64_t overhead_bytes(int num_ranks) const override { return num_ranks * (int64_t{8} << 20); }
   std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {
     return simulated::reserve(gpu(index), bytes);
   }
@@ -66,7 +66,6 @@ class SimulatedLibrary final : public DeviceLibrary {
 extern "C" __attribute__((visibility("default"))) quire::DeviceLibrary* quire_cuda_library(
     const char* version) {
   const char* other = std::getenv("QUIRE_SIMULATED_VERSION");
-  if ((other != nullptr ? std::string(other) : quire::device_library_version()) != version)
-    return nullptr;
+  if ((other != nullptr ? other : quire::device_library_version()) != version) return nullptr;
   return new quire::simulated::SimulatedLibrary();
 }
