@@ -12,8 +12,10 @@
 // and read no device memory from the host can be captured in a CUDA graph: all but those that say
 // otherwise. A launch that fails throws Error. Thread safety: one thread at a time on a stream.
 //
-// The same arguments give the same bits: sums are cut by fixed sizes, never by what the device or
-// the batch happens to be.
+// The same arguments give the same bits again on the same kind of device: what is summed in which
+// order never depends on timing. Which kernel runs, and so how sums are cut, may depend on the
+// device and on the whole batch (its rows, its longest context, its number of sequences): a row's
+// bits may differ beside other rows.
 #include <cstdint>
 
 #include "core/dtype.h"
