@@ -2,8 +2,9 @@
 // How the ranks of a group talk. An argument, never a global.
 //
 // Collectives are called by every rank of the group in the same order with tensors of the same
-// shape. Sums are taken in rank order, so a group of one size repeats itself bit for bit. Thread
-// safety: each rank has its own Communicator and calls it from its own thread.
+// shape. A group of one size repeats its sums bit for bit: on the CPU they are taken in rank order,
+// on GPUs in an order that depends on the tensor's size alone (dist/nccl_cuda.h). Thread safety:
+// each rank has its own Communicator and calls it from its own thread.
 #include <memory>
 #include <vector>
 
@@ -28,13 +29,16 @@ class Communicator {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  // tensor[i] = sum over ranks of tensor[i], in place. float32, contiguous.
+  // tensor[i] = sum over ranks of tensor[i], in place. Contiguous; float32, on GPUs bfloat16 and
+  // float16 too.
   virtual void all_reduce_sum(Stream& stream, const Tensor& tensor) = 0;
   // x = sum over ranks of x, residual += x, out = RMS norm of residual, times weight:
   // all_reduce_sum and ops::add_rms_norm in one go. False, and nothing is done, where they go one
   // after the other.
   virtual bool all_reduce_add_norm(Stream&, const AddNorm&) { return false; }
-  // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()].
+  // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()]. On
+  // GPUs, as with broadcast(), elements are floating point numbers, and a NaN may arrive as
+  // another.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;

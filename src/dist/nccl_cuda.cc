@@ -31,6 +31,22 @@ int64_t bytes_of(const Tensor& tensor) {
   return tensor.num_elements() * static_cast<int64_t>(size_of(tensor.dtype()));
 }
 
+// Of which the word that stands for an empty one is NaN.
+bool is_floating(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kBFloat16:
+    case DType::kFloat16:
+    case DType::kFloat8E4M3:
+      return true;
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt8:
+      return false;
+  }
+  return false;
+}
+
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
@@ -217,6 +233,7 @@ class CudaCommunicator final : public Communicator {
     check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
               output.dim(0) == input.dim(0) && output.dim(1) == input.dim(1) * size(),
           "all_gather_columns takes [rows, cols] to [rows, cols * size]");
+    check(is_floating(input.dtype()), "all_gather_columns of GPUs takes floating point numbers");
     group_->check_alive(rank_);
     if (input.num_elements() == 0) return;
     const auto element = static_cast<int64_t>(size_of(input.dtype()));
@@ -239,6 +256,7 @@ class CudaCommunicator final : public Communicator {
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
     check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
     check(tensor.contiguous(), "broadcast takes a contiguous tensor");
+    check(is_floating(tensor.dtype()), "broadcast of GPUs takes floating point numbers");
     group_->check_alive(rank_);
     if (size() == 1 || tensor.num_elements() == 0) return;
     if (has_peers()) {

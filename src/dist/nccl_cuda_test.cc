@@ -1,142 +1,16 @@
-// Ranks on one device check the kernels where there is a single GPU; NCCL takes part only where
-// each rank has a device of its own.
-#include "dist/nccl_cuda.h"
-
-#include <cuda_runtime_api.h>
-#include <gtest/gtest.h>
-
-#include <chrono>
+// What the collectives of a group of GPUs compute.
 #include <cmath>
-#include <cstdio>
 #include <cstring>
-#include <functional>
-#include <mutex>
 #include <random>
-#include <thread>
 
-#include "base/thread_pool.h"
-#include "core/check_cuda.h"
-#include "core/device_stream_cuda.h"
-#include "core/stream.h"
+#include "dist/nccl_cuda_test_util.h"
 #include "dist/peer_memory_cuda.h"
-#include "quire/error.h"
 
 namespace quire {
 namespace {
 
-using Bytes = std::vector<std::byte>;
+using namespace nccl_test;  // NOLINT(google-build-using-namespace)
 
-int num_gpus() {
-  int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-}
-
-// Collectives call no op, so nobody looks at the stream's table of them.
-const ops::CudaKernels& no_kernels() {
-  alignas(std::max_align_t) static constexpr std::byte kNothing = {};
-  return reinterpret_cast<const ops::CudaKernels&>(kNothing);
-}
-
-// One rank's ends of the test. Device memory is taken before the first collective and given back
-// when all ranks are done: freeing waits for the device, which may wait for another rank.
-class Rank {
- public:
-  Rank(Communicator& comm, int device, size_t bytes)
-      : comm_(comm),
-        queue_(make_cuda_device_stream(device)),
-        stream_(pool_, {.type = DeviceType::kCuda, .index = device}, *queue_, no_kernels()) {
-    check_cuda(cudaMalloc(&memory_, bytes), "allocating a test's memory");
-  }
-  ~Rank() { cudaFree(memory_); }
-
-  Communicator& comm() { return comm_; }
-  Stream& stream() { return stream_; }
-  DeviceStream& queue() { return *queue_; }
-  std::byte* memory() { return static_cast<std::byte*>(memory_); }
-
-  // Copies of pageable memory wait for their stream, and may keep others from launching: so only
-  // when this rank waits for nobody.
-  void upload(std::byte* to, const Bytes& bytes) {
-    queue_->synchronize();
-    check_cuda(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
-               "uploading a test's data");
-    // The copy may still be under way, and the rank's stream does not wait for it.
-    check_cuda(cudaStreamSynchronize(nullptr), "uploading a test's data");
-  }
-  void poison(std::byte* to, size_t bytes) {
-    check_cuda(cudaMemsetAsync(to, 0xa5, bytes, stream_.cuda().get()), "poisoning an output");
-  }
-  Bytes download(size_t bytes, const std::byte* from) {
-    Bytes result(bytes);
-    queue_->synchronize();
-    check_cuda(cudaMemcpy(result.data(), from, bytes, cudaMemcpyDeviceToHost),
-               "downloading a test's data");
-    return result;
-  }
-
- private:
-  Communicator& comm_;
-  ThreadPool pool_{1};
-  std::unique_ptr<DeviceStream> queue_;
-  Stream stream_;
-  void* memory_ = nullptr;
-};
-
-// Runs body(rank) on one thread a rank, each with `bytes` of device memory. Returns what they
-// threw.
-std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
-                                   const std::function<void(Rank&)>& body) {
-  auto comms = make_nccl_communicators(devices);
-  std::vector<std::string> errors(comms.size());
-  std::vector<std::thread> threads;
-  for (size_t r = 0; r < comms.size(); ++r) {
-    threads.emplace_back([&, r] {
-      Rank rank(*comms[r], devices[r], bytes);
-      try {
-        rank.comm().barrier();
-        body(rank);
-        rank.queue().synchronize();
-        rank.comm().barrier();
-      } catch (const Error& error) {
-        errors[r] = error.what();
-        rank.comm().abort();
-      }
-    });
-  }
-  for (auto& thread : threads) thread.join();
-  return errors;
-}
-
-struct Devices {
-  std::string name;
-  std::vector<int> indices;
-};
-void PrintTo(const Devices& devices, std::ostream* out) {
-  *out << devices.name;
-}
-
-class NcclCommunicators : public testing::TestWithParam<Devices> {
- protected:
-  void SetUp() override {
-    for (const int device : GetParam().indices) {
-      if (device >= num_gpus()) {
-        GTEST_SKIP() << "There are " << num_gpus() << " GPUs; this takes " << device + 1
-                     << " or more.";
-      }
-    }
-  }
-  const std::vector<int>& devices() const { return GetParam().indices; }
-  int size() const { return static_cast<int>(devices().size()); }
-  // Kernels that wait for each other have to fit their device at once, which large blocks of
-  // several ranks don't.
-  size_t max_bytes() const {
-    const bool is_one_device = devices()[0] == devices()[1];
-    return is_one_device ? size_t{768} << 10 : size_t{1} << 30;
-  }
-  void run(size_t bytes, const std::function<void(Rank&)>& body) {
-    for (const std::string& error : run_ranks(devices(), bytes, body)) EXPECT_EQ(error, "");
-  }
-};
 INSTANTIATE_TEST_SUITE_P(Groups, NcclCommunicators,
                          testing::Values(Devices{"OneDeviceTwice", {0, 0}},
                                          Devices{"OneDeviceThrice", {0, 0, 0}},
@@ -199,10 +73,6 @@ Bytes sum_in_rank_order(DType dtype, const std::vector<Bytes>& inputs) {
     from_float(dtype, sum, &sums[at]);
   }
   return sums;
-}
-
-Tensor vector_of(std::byte* data, DType dtype, size_t count) {
-  return Tensor(data, dtype, {static_cast<int64_t>(count)});
 }
 
 TEST_P(NcclCommunicators, SumSmallTensorsInRankOrderOnEveryRank) {
@@ -380,12 +250,15 @@ TEST_P(NcclCommunicators, GatherColumnsOfStridedRows) {
     DType dtype;
     int64_t rows, columns, stride;
   };
-  const std::vector<Case> cases = {
-      {DType::kFloat32, 1, 4, 4},          {DType::kFloat32, 3, 5, 8},
-      {DType::kBFloat16, 7, 3, 3},         {DType::kFloat32, 2, 37984, 37984},
-      {DType::kFloat32, 5, 1000, 1024},    {DType::kInt64, 4, 6, 6},
-      {DType::kFloat16, 33, 4001, 4001},   {DType::kFloat32, 5, 700000, 700000},
-      {DType::kUInt8, 3, 1000003, 1000003}};
+  const std::vector<Case> cases = {{DType::kFloat32, 1, 4, 4},
+                                   {DType::kFloat32, 3, 5, 8},
+                                   {DType::kBFloat16, 7, 3, 3},
+                                   {DType::kFloat32, 2, 37984, 37984},
+                                   {DType::kFloat32, 5, 1000, 1024},
+                                   {DType::kFloat32, 4, 12, 12},
+                                   {DType::kFloat16, 33, 4001, 4001},
+                                   {DType::kFloat32, 5, 700000, 700000},
+                                   {DType::kFloat8E4M3, 3, 1000003, 1000003}};
   const size_t half = size_t{16} << 20;
   run(half * static_cast<size_t>(1 + size()), [&](Rank& rank) {
     const int own = rank.comm().rank();
@@ -428,7 +301,8 @@ TEST_P(NcclCommunicators, BroadcastFromEveryRoot) {
         } else {
           rank.poison(rank.memory(), bytes);
         }
-        rank.comm().broadcast(rank.stream(), vector_of(rank.memory(), DType::kUInt8, bytes), root);
+        rank.comm().broadcast(rank.stream(), vector_of(rank.memory(), DType::kFloat8E4M3, bytes),
+                              root);
         EXPECT_TRUE(rank.download(bytes, rank.memory()) == expected)
             << bytes << " bytes from rank " << root;
       }
@@ -512,70 +386,6 @@ TEST_P(NcclCommunicators, CollectivesInAGraphReplay) {
     }
     rank.comm().barrier();  // freeing pinned memory waits for the device
   });
-}
-
-TEST_P(NcclCommunicators, AreTheOnlyGroupOfTheirDevices) {
-  const std::vector<int> overlapping = {devices().back(), devices().back()};
-  auto first = make_nccl_communicators(devices());
-  EXPECT_THROW(make_nccl_communicators(overlapping), Error);
-  EXPECT_NO_THROW(make_nccl_communicators(std::vector{devices()[0]}));
-  first.resize(1);
-  EXPECT_THROW(make_nccl_communicators(overlapping), Error);
-  first.clear();
-  EXPECT_NO_THROW(make_nccl_communicators(overlapping));
-}
-
-TEST_P(NcclCommunicators, AbortEndsABarrierAndWhatComesAfter) {
-  const auto errors = run_ranks(devices(), 4096, [](Rank& rank) {
-    if (rank.comm().rank() == 1) throw Error("rank 1 fails");
-    EXPECT_THROW(rank.comm().barrier(), Error);
-    rank.comm().all_reduce_sum(rank.stream(), vector_of(rank.memory(), DType::kFloat32, 16));
-  });
-  EXPECT_EQ(errors[0], "Rank 0 of " + std::to_string(size()) +
-                           " stopped because another rank of its group failed.");
-  EXPECT_EQ(errors[1], "rank 1 fails");
-}
-
-// Rank 1 fails while the others wait for it on their devices. Leaves the process without a GPU.
-[[noreturn]] void abort_while_others_wait(const std::vector<int>& devices, size_t count) {
-  std::thread([] {
-    std::this_thread::sleep_for(std::chrono::seconds(30));
-    std::_Exit(3);
-  }).detach();
-  const auto errors = run_ranks(devices, count * sizeof(float), [&](Rank& rank) {
-    if (rank.comm().rank() == 1) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(200));
-      throw Error("rank 1 fails");
-    }
-    const Tensor tensor = vector_of(rank.memory(), DType::kFloat32, count);
-    rank.comm().all_reduce_sum(rank.stream(), tensor);
-    rank.queue().synchronize();
-    rank.comm().all_reduce_sum(rank.stream(), tensor);
-  });
-  for (const std::string& error : errors) {
-    std::fprintf(stderr, "%s\n", error.c_str());
-    if (error.empty()) std::_Exit(1);
-  }
-  std::_Exit(0);
-}
-
-using NcclCommunicatorsDeathTest = NcclCommunicators;
-INSTANTIATE_TEST_SUITE_P(Groups, NcclCommunicatorsDeathTest,
-                         testing::Values(Devices{"OneDeviceTwice", {0, 0}},
-                                         Devices{"TwoDevices", {0, 1}},
-                                         Devices{"FourDevices", {0, 1, 2, 3}}),
-                         [](const auto& info) { return info.param.name; });
-
-TEST_P(NcclCommunicatorsDeathTest, AbortEndsWhatWaitsOnADevice) {
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(abort_while_others_wait(devices(), 1000), testing::ExitedWithCode(0), "rank 1 fails");
-}
-
-TEST_P(NcclCommunicatorsDeathTest, AbortEndsWhatWaitsInNccl) {
-  if (devices()[0] == devices()[1]) GTEST_SKIP() << "This takes a device for each rank.";
-  GTEST_FLAG_SET(death_test_style, "threadsafe");
-  EXPECT_EXIT(abort_while_others_wait(devices(), size_t{8} << 20), testing::ExitedWithCode(0),
-              "rank 1 fails");
 }
 
 }  // namespace

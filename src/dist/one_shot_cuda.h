@@ -58,7 +58,8 @@ void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, voi
                      int64_t count, PeerSum how = PeerSum::kBySize);
 
 // input [rows, columns] of every rank, side by side in rank order, in output [rows, columns *
-// size]. Columns and strides are in bytes.
+// size]. Columns and strides are in bytes, of floating point numbers: the word 0xffffffff arrives
+// as 0x7fffffff, here as in a broadcast.
 struct PeerGather {
   const void* input;
   int64_t input_stride;

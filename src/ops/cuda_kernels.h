@@ -12,8 +12,10 @@
 // and read no device memory from the host can be captured in a CUDA graph: all but those that say
 // otherwise. A launch that fails throws Error. Thread safety: one thread at a time on a stream.
 //
-// The same arguments give the same bits: sums are cut by fixed sizes, never by what the device or
-// the batch happens to be.
+// The same arguments give the same bits again on the same kind of device: what is summed in which
+// order never depends on timing. Which kernel runs, and so how sums are cut, may depend on the
+// device and on the whole batch (its rows, its longest context, its number of sequences): a row's
+// bits may differ beside other rows.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -158,8 +160,8 @@ struct CudaPagedAttention {
   void* scratch;
 };
 
-// One row of logits to one token id, as ops/sampling.h defines it but for penalties, biases, masks
-// and log-probabilities, which the host applies (runner/sampler.h).
+// One row of logits to one token id, as ops/sampling.h defines it but for penalties, biases and
+// masks, which the host applies (runner/sampler.h).
 struct CudaSample {
   const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
   int64_t stride;
@@ -171,22 +173,23 @@ struct CudaSample {
   const float* min_p;          // [rows]
   const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
   int32_t* out;                // [rows]
-  void* scratch;               // sample_scratch_bytes(rows, vocab) bytes, zero before the first use
+  void* scratch;               // sample_scratch_bytes(rows, vocab) bytes
 };
 
-// Log-probabilities of raw logits, and ranks, as ops/sampling.h defines them: of one given token a
-// row, and of the num_top most likely in order.
+// Natural logarithms of raw logits' probabilities: of one given token a row, with its rank, and of
+// the num_top most likely tokens, in order. Of equally likely tokens the lower id comes first; NaN
+// counts as -infinity.
 struct CudaLogprobs {
   const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
   int64_t stride;
   int64_t rows;
   int64_t vocab;
-  const int32_t* token_ids;  // [rows]
+  const int32_t* token_ids;  // [rows], in [0, vocab)
   int32_t num_top;           // 0 to 512
   float* token_logprobs;     // [rows]
   int32_t* token_ranks;      // [rows]; 1: the most likely
   int32_t* top_ids;          // [rows, num_top]; -1 where a row has fewer tokens above -infinity
-  float* top_logprobs;       // [rows, num_top]
+  float* top_logprobs;       // [rows, num_top]; -infinity there
   void* scratch;             // sample_scratch_bytes(rows, vocab) bytes
 };
 

@@ -4,8 +4,10 @@
 // Every 8-byte word in device memory carries 4 bytes of payload (two 16-bit elements, or one
 // float32) and a tag that is new in every layer of every launch. A reader loads the words it needs
 // until their tags are the ones it waits for: a transfer costs one store and one load, with no
-// barrier or fence between, since 8 aligned bytes are written and read as one. Tags only grow, so
-// nothing has to be reset.
+// barrier or fence between, since 8 aligned bytes are written and read as one. Tags count on from
+// launch to launch, so nothing has to be reset. They have 32 bits and wrap, which is harmless: they
+// are compared for equality alone, and words in use are written anew in every layer, so that of the
+// tags that a word can hold none but the last is the one that is waited for.
 //
 // A word may be written again when all of its readers have read it. That holds because the
 // exchanges of a layer form a chain: whoever writes an exchange of the next layer has, through the

@@ -1,13 +1,14 @@
 #pragma once
-// Hopper's own instructions (compute capability 9.0, target sm_90a) by name: barriers in shared
-// memory that count bytes, the bulk tensor copy engine, and matrix products of a warpgroup (4
-// warps) that take their operands from shared memory.
+// Hopper's instructions (compute capability 9.0) by name: barriers in shared memory that count
+// bytes, the bulk tensor copy engine, and matrix products of a warpgroup (4 warps) that take their
+// operands from shared memory.
 //
 // Everything in shared memory is named by its 32-bit address (shared_address()). Tiles are rows of
 // 64 16-bit elements, 128 bytes, in the 128-byte swizzle: 16-byte piece c of row r lies at piece
 // c ^ (r % 8). Each 8 rows are one atom of 1024 bytes, aligned to that.
 //
-// Only callable where __CUDA_ARCH_FEAT_SM90_ALL is defined.
+// Matrix products (from tile_descriptor() on) and the numbers of registers are sm_90a's alone:
+// callable where __CUDA_ARCH_FEAT_SM90_ALL is defined. The rest is callable from 9.0 on.
 #include <cuda.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>

@@ -80,7 +80,7 @@ class DeviceBatch {
     top_p_.upload(top_p);
     min_p_.upload(min_p);
     noise_keys_.upload(noise_keys);
-    scratch_.zero();
+    scratch_.poison();
   }
 
   void sample(CudaStream& stream) {

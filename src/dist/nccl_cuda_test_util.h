@@ -1,0 +1,142 @@
+#pragma once
+// Groups of ranks for the tests of dist/nccl_cuda.h. Ranks on one device check the kernels where
+// there is a single GPU; NCCL takes part only where each rank has a device of its own.
+//
+// Thread safety: a rank is its thread's.
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "core/check_cuda.h"
+#include "core/device_stream_cuda.h"
+#include "core/stream.h"
+#include "dist/nccl_cuda.h"
+#include "quire/error.h"
+
+namespace quire::nccl_test {
+
+using Bytes = std::vector<std::byte>;
+
+inline int num_gpus() {
+  int count = 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
+}
+
+// Collectives call no op, so nobody looks at the stream's table of them.
+inline const ops::CudaKernels& no_kernels() {
+  alignas(std::max_align_t) static constexpr std::byte kNothing = {};
+  return reinterpret_cast<const ops::CudaKernels&>(kNothing);
+}
+
+// One rank's ends of the test. Device memory is taken before the first collective and given back
+// when all ranks are done: freeing waits for the device, which may wait for another rank.
+class Rank {
+ public:
+  Rank(Communicator& comm, int device, size_t bytes)
+      : comm_(comm),
+        queue_(make_cuda_device_stream(device)),
+        stream_(pool_, {.type = DeviceType::kCuda, .index = device}, *queue_, no_kernels()) {
+    check_cuda(cudaMalloc(&memory_, bytes), "allocating a test's memory");
+  }
+  ~Rank() { cudaFree(memory_); }
+
+  Communicator& comm() { return comm_; }
+  Stream& stream() { return stream_; }
+  DeviceStream& queue() { return *queue_; }
+  std::byte* memory() { return static_cast<std::byte*>(memory_); }
+
+  // Copies of pageable memory wait for their stream, and may keep others from launching: so only
+  // when this rank waits for nobody.
+  void upload(std::byte* to, const Bytes& bytes) {
+    queue_->synchronize();
+    check_cuda(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
+               "uploading a test's data");
+    // The copy may still be under way, and the rank's stream does not wait for it.
+    check_cuda(cudaStreamSynchronize(nullptr), "uploading a test's data");
+  }
+  void poison(std::byte* to, size_t bytes) {
+    check_cuda(cudaMemsetAsync(to, 0xa5, bytes, stream_.cuda().get()), "poisoning an output");
+  }
+  Bytes download(size_t bytes, const std::byte* from) {
+    Bytes result(bytes);
+    queue_->synchronize();
+    check_cuda(cudaMemcpy(result.data(), from, bytes, cudaMemcpyDeviceToHost),
+               "downloading a test's data");
+    return result;
+  }
+
+ private:
+  Communicator& comm_;
+  ThreadPool pool_{1};
+  std::unique_ptr<DeviceStream> queue_;
+  Stream stream_;
+  void* memory_ = nullptr;
+};
+
+// Runs body(rank) on one thread a rank, each with `bytes` of device memory. Returns what they
+// threw.
+inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
+                                          const std::function<void(Rank&)>& body) {
+  auto comms = make_nccl_communicators(devices);
+  std::vector<std::string> errors(comms.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < comms.size(); ++r) {
+    threads.emplace_back([&, r] {
+      Rank rank(*comms[r], devices[r], bytes);
+      try {
+        rank.comm().barrier();
+        body(rank);
+        rank.queue().synchronize();
+        rank.comm().barrier();
+      } catch (const Error& error) {
+        errors[r] = error.what();
+        rank.comm().abort();
+      }
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  return errors;
+}
+
+struct Devices {
+  std::string name;
+  std::vector<int> indices;
+};
+inline void PrintTo(const Devices& devices, std::ostream* out) {
+  *out << devices.name;
+}
+
+class NcclCommunicators : public testing::TestWithParam<Devices> {
+ protected:
+  void SetUp() override {
+    for (const int device : GetParam().indices) {
+      if (device >= num_gpus()) {
+        GTEST_SKIP() << "There are " << num_gpus() << " GPUs; this takes " << device + 1
+                     << " or more.";
+      }
+    }
+  }
+  const std::vector<int>& devices() const { return GetParam().indices; }
+  int size() const { return static_cast<int>(devices().size()); }
+  // Kernels that wait for each other have to fit their device at once, which large blocks of
+  // several ranks don't.
+  size_t max_bytes() const {
+    const bool is_one_device = devices()[0] == devices()[1];
+    return is_one_device ? size_t{768} << 10 : size_t{1} << 30;
+  }
+  void run(size_t bytes, const std::function<void(Rank&)>& body) {
+    for (const std::string& error : run_ranks(devices(), bytes, body)) EXPECT_EQ(error, "");
+  }
+};
+
+inline Tensor vector_of(std::byte* data, DType dtype, size_t count) {
+  return Tensor(data, dtype, {static_cast<int64_t>(count)});
+}
+
+}  // namespace quire::nccl_test
