@@ -224,5 +224,43 @@ TEST(LexiconCuda, ScoresAPromptAsTheCpuDoes) {
   }
 }
 
+void expect_same(const PositionLogprobs& actual, const PositionLogprobs& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) {
+    EXPECT_EQ(actual[i].token_id, expected[i].token_id);
+    EXPECT_EQ(actual[i].rank, expected[i].rank);
+    EXPECT_NEAR(actual[i].logprob, expected[i].logprob,
+                1e-4f * std::max(1.0f, std::abs(expected[i].logprob)));
+  }
+}
+
+void expect_same(const std::vector<PositionLogprobs>& actual,
+                 const std::vector<PositionLogprobs>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t i = 0; i < actual.size(); ++i) expect_same(actual[i], expected[i]);
+}
+
+TEST(LexiconCuda, ReportsLogprobsAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  std::vector<SamplingParams> params(5, SamplingParams{.temperature = 0, .max_tokens = 12});
+  params[0].logprobs = 0;
+  params[1].logprobs = 5;
+  params[1].prompt_logprobs = 3;
+  params[2].logprobs = 20;
+  params[3].logprobs = 2;
+  params[3].repetition_penalty = 1.2;  // sampled on the host, beside the others
+  const std::vector<Prompt> prompts(params.size(), std::string("A word for a large house is"));
+  LLM cpu(lexicon("cpu", "float32"));
+  LLM gpu(lexicon("cuda", "float32"));
+  const auto expected = cpu.generate(prompts, params);
+  const auto outputs = gpu.generate(prompts, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    SCOPED_TRACE(i);
+    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids);
+    expect_same(outputs[i].outputs[0].logprobs, expected[i].outputs[0].logprobs);
+    expect_same(outputs[i].prompt_logprobs, expected[i].prompt_logprobs);
+  }
+}
+
 }  // namespace
 }  // namespace quire
