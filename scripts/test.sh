@@ -75,7 +75,12 @@ step "setup" scripts/setup.sh --test || summarise
 # One architecture builds in half of the time. It stays in build/release until that is configured again:
 # scripts/build.sh release then builds what is shipped, and an installation without that warns.
 step "build: release" scripts/build.sh release -- -DQUIRE_WERROR=ON -DQUIRE_BUILD_TESTS=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real || summarise
-step "tests: release" run_ctest --test-dir build/release
+gpu_tests=()
+if [ ! -e /dev/nvidiactl ]; then
+  echo "There is no GPU here: the tests labelled gpu are not run."
+  gpu_tests=(-LE '^gpu$')
+fi
+step "tests: release" run_ctest --test-dir build/release "${gpu_tests[@]}"
 if $quick; then summarise; exit; fi
 
 step "layout (clang-format)" scripts/format.sh --check
