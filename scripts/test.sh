@@ -4,7 +4,7 @@
 #   scripts/test.sh [--quick]     --quick: the release build and its tests alone
 #
 # Where there are a CUDA 13 toolkit and NCCL's header, the CUDA backend is built too, for one GPU
-# architecture; its tests skip themselves where there is no GPU.
+# architecture; its tests (label gpu) run where there is a GPU.
 #
 # Environment: QUIRE_FUZZ_SECONDS (20) for each fuzz target, QUIRE_TIDY_SECONDS (75) for clang-tidy in
 # all, QUIRE_TIDY_BASE (where the branch left its upstream) the commit whose changes clang-tidy reads.
