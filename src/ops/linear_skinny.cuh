@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "ops/linear_sm90.cuh"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda {
 
@@ -173,10 +174,6 @@ __device__ __forceinline__ void transpose(float (&row)[4]) {
       }
     }
   }
-}
-
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + __expf(-x));
 }
 
 // Outputs [column, column + 4) of a row that has `columns`.
