@@ -4,12 +4,11 @@
 #include "ops/attention_cuda.cuh"
 #include "ops/attention_decode_launch.cuh"
 #include "ops/attention_decode_plain.cuh"
+#include "ops/math.cuh"
 #include "quire/error.h"
 
 namespace quire::ops::cuda {
 namespace {
-
-constexpr float kLog2E = 1.4426950408889634f;
 
 template <typename T, typename Kv>
 void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {

@@ -16,6 +16,7 @@
 #include "core/launch.cuh"
 #include "ops/attention_decode_copy.cuh"
 #include "ops/attention_decode_tiles.cuh"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda {
 
@@ -42,7 +43,6 @@ struct DecodeShared {
   float2 maxima_sums[kDecodeWarps][Shape::kHeads];
   alignas(16) typename Shape::Operand queries[kPlacedUnits][Shape::kHeads * Shape::kQueryStride];
 };
-
 
 __device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
   return {placed.row[number], placed.unit.chunk * kDecodeChunk + number * kTileTokens,

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "ops/attention_decode.cuh"
+#include "ops/math.cuh"
 #include "ops/mma.cuh"
 
 namespace quire::ops::cuda {

@@ -12,6 +12,7 @@
 #include "core/launch.cuh"
 #include "ops/attention_flash_memory.cuh"
 #include "ops/attention_flash_split.cuh"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda {
 

@@ -114,13 +114,7 @@ bool flash_attention_splits(const CudaStream& stream, const CudaPagedAttention& 
 bool flash_attention(CudaStream& stream, const CudaPagedAttention& args) {
   if (stream.compute_capability() < 80) return false;
   FlashParams params;
-  params.batch = tiled_batch(args);
-  params.q = args.q;
-  params.q_stride = args.q_stride;
-  params.out = args.out;
-  params.num_heads = args.num_heads;
-  params.scale_log2 = args.scale * 1.4426950408889634f;
-  params.sliding_window = args.sliding_window;
+  set_queries(params, args);
   params.keys = static_cast<const char*>(args.cache.keys);
   params.values = static_cast<const char*>(args.cache.values);
   params.block_size = FastDivisor(static_cast<uint32_t>(args.cache.block_size));

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 
+#include "ops/math.cuh"
 #include "ops/mma.cuh"
 
 namespace quire::ops::cuda {

@@ -14,6 +14,7 @@
 #include <type_traits>
 
 #include "ops/hopper.cuh"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda::hopper {
 
@@ -123,12 +124,6 @@ class TileOrder {
   int end_ = 0;
 };
 
-__device__ __forceinline__ float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 template <typename T>
 __device__ __forceinline__ uint32_t pack(float low, float high) {
   uint32_t bits;
@@ -188,7 +183,7 @@ struct OnlineSoftmax {
       highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
       // A row that has seen no key yet stays at zeros.
       const float base = highest == -INFINITY ? 0.0f : highest * scale_log2;
-      correction[half] = exp2_approx(max[half] * scale_log2 - base);
+      correction[half] = fast_exp2(max[half] * scale_log2 - base);
       max[half] = highest;
       float total = sum[half] * correction[half];
 #pragma unroll
@@ -196,7 +191,7 @@ struct OnlineSoftmax {
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
           float& score = scores[4 * j + 2 * half + e];
-          score = exp2_approx(fmaf(score, scale_log2, -base));
+          score = fast_exp2(fmaf(score, scale_log2, -base));
           total += score;
         }
       }

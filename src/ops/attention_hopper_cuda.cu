@@ -53,7 +53,7 @@ void launch_attention(CudaStream& stream, const CudaPagedAttention& args) {
   sizes.sliding_window = args.sliding_window > 0 && args.sliding_window < kNoWindow
                              ? static_cast<int>(args.sliding_window)
                              : kNoWindow;
-  sizes.scale_log2 = args.scale * 1.44269504f;
+  sizes.scale_log2 = args.scale * kLog2E;
   sizes.out = args.out;
   // The first of the scratch's counters, all of them zero between kernels.
   sizes.next_tile = static_cast<int*>(args.scratch);

@@ -137,13 +137,7 @@ __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams pa
 template <typename T>
 void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
   PlainParams params;
-  params.batch = tiled_batch(args);
-  params.q = args.q;
-  params.q_stride = args.q_stride;
-  params.out = args.out;
-  params.num_heads = args.num_heads;
-  params.scale_log2 = args.scale * 1.4426950408889634f;
-  params.sliding_window = args.sliding_window;
+  set_queries(params, args);
   params.keys = args.cache.keys;
   params.values = args.cache.values;
   params.block_size = args.cache.block_size;

@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "ops/cuda_kernels.h"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda {
 
@@ -107,6 +108,18 @@ __device__ __forceinline__ QueryTile find_tile(const TiledBatch& batch, int inde
 __device__ __forceinline__ int first_visible(int position, int64_t sliding_window) {
   if (sliding_window <= 0 || position < sliding_window) return 0;
   return position - static_cast<int>(sliding_window) + 1;
+}
+
+// What the parameters of the kernels that read such tiles have in common.
+template <typename Params>
+void set_queries(Params& params, const CudaPagedAttention& args) {
+  params.batch = tiled_batch(args);
+  params.q = args.q;
+  params.q_stride = args.q_stride;
+  params.out = args.out;
+  params.num_heads = args.num_heads;
+  params.scale_log2 = args.scale * kLog2E;
+  params.sliding_window = args.sliding_window;
 }
 
 }  // namespace quire::ops::cuda

@@ -7,8 +7,6 @@
 
 namespace quire::ops::cuda::step {
 
-inline constexpr float kLog2E = 1.4426950408889634f;
-
 // Scratch of a unit, in the block's partial sums.
 template <int kHeadDim>
 struct UnitScratch {

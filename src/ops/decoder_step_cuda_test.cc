@@ -24,6 +24,7 @@ class DecoderStepCudaTest : public CudaTest {
     Model model(shape, context_lens, random());
     DeviceModel device(model);
     ASSERT_TRUE(cuda::supports_decoder_step(stream(), device.args()));
+    device.out().poison();
     cuda::decoder_step(stream(), device.args());
     synchronize();
     const double tolerance = shape.dtype == DType::kBFloat16 ? 2e-2 : 4e-3;
@@ -43,9 +44,19 @@ class DecoderStepCudaTest : public CudaTest {
   static void check_caches(const Model& model, DeviceModel& device, double tolerance) {
     for (int i = 0; i < model.shape().num_layers; ++i) {
       const Layer& layer = model.layers()[to_size(i)];
-      EXPECT_TRUE(is_close(device.keys(i).download(), layer.keys, tolerance)) << "layer " << i;
-      EXPECT_TRUE(is_close(device.values(i).download(), layer.values, tolerance)) << "layer " << i;
+      check_cache(device.keys(i).download(), layer.keys, tolerance, i);
+      check_cache(device.values(i).download(), layer.values, tolerance, i);
     }
+  }
+  // What nobody has written is NaN, and stays that.
+  static void check_cache(Values actual, Values expected, double tolerance, int layer) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!std::isnan(expected[i])) continue;
+      ASSERT_TRUE(std::isnan(actual[i])) << "layer " << layer << " was written at " << i;
+      actual[i] = expected[i] = 0;
+    }
+    EXPECT_TRUE(is_close(actual, expected, tolerance)) << "layer " << layer;
   }
 
   void check_repeats(DeviceModel& device) {
@@ -74,6 +85,22 @@ TEST_F(DecoderStepCudaTest, TakesContextsAcrossChunksAndBlocks) {
     check_step({.head_dim = 64, .rotary_dim = 64, .block_size = 32}, {context});
   }
   check_step({.num_layers = 2, .block_size = 256}, {1100});
+}
+
+// A chunk is twice as long from 2,049 tokens on, four times from 4,097 on, and so on.
+TEST_F(DecoderStepCudaTest, TakesContextsOfLongerChunks) {
+  for (const int context : {2047, 2048, 2049, 4097, 20000}) {
+    check_step({.num_layers = 1}, {context});
+    check_step({.head_dim = 64, .rotary_dim = 64, .num_layers = 1, .block_size = 32}, {context});
+  }
+  check_step({.num_layers = 1}, {2049, 3, 4097, 2048});
+}
+
+TEST_F(DecoderStepCudaTest, TakesWindowsOfManyChunks) {
+  for (const int64_t window : {1900, 2047}) {
+    check_step({.num_layers = 2, .sliding_window = window}, {5000});
+    check_step({.num_layers = 2, .sliding_window = window}, {5000, 1899, 2048});
+  }
 }
 
 TEST_F(DecoderStepCudaTest, TakesUpToEightRows) {

@@ -5,6 +5,7 @@
 // Thread safety: one thread.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <optional>
@@ -37,7 +38,6 @@ struct ModelShape {
 using Values = std::vector<float>;
 
 inline constexpr int kVocab = 50;
-inline constexpr int kMaxPosition = 1200;
 inline constexpr float kEps = 1e-6f;
 
 struct Layer {
@@ -163,9 +163,24 @@ class Model {
     layer.down = matrix(s.hidden, s.inner);
     layer.down_bias = bias(s.hidden);
     const int64_t cache = int64_t{num_blocks_} * s.num_kv_heads * s.block_size * s.head_dim;
-    layer.keys = values(cache, 1.0f);
-    layer.values = values(cache, 1.0f);
+    layer.keys = written(values(cache, 1.0f));
+    layer.values = written(values(cache, 1.0f));
     return layer;
+  }
+
+  // NaN where no row has written yet: beyond the contexts, where the step's own tokens go, and in
+  // blocks that are nobody's.
+  Values written(const Values& cache) const {
+    Values result(cache.size(), std::numeric_limits<float>::quiet_NaN());
+    for (int row = 0; row < rows(); ++row) {
+      for (int position = 0; position + 1 < context(row); ++position) {
+        for (int head = 0; head < shape_.num_kv_heads; ++head) {
+          const auto at = static_cast<int64_t>(place(slot(row, position), head));
+          std::copy_n(cache.begin() + at, shape_.head_dim, result.begin() + at);
+        }
+      }
+    }
+    return result;
   }
 
   void make_tables() {
@@ -176,10 +191,14 @@ class Model {
     std::iota(tables_.begin(), tables_.end(), 1);
     std::shuffle(tables_.begin(), tables_.end(), random_);
     for (int row = 0; row < rows(); ++row) {
+      // Beyond a row's last block there is none; a padding row keeps one.
+      const int blocks = std::max(1, (context(row) + shape_.block_size - 1) / shape_.block_size);
+      std::fill(tables_.begin() + row * table_width_ + blocks,
+                tables_.begin() + (row + 1) * table_width_, -1);
       token_ids_.push_back(static_cast<int32_t>(random_() % kVocab));
     }
     const int half = shape_.rotary_dim / 2;
-    for (int position = 0; position < kMaxPosition; ++position) {
+    for (int position = 0; position < std::max(1, longest); ++position) {
       const auto angle = [&](int i) {
         return position * std::pow(1e4f, static_cast<float>(-i) / static_cast<float>(half));
       };

@@ -9,6 +9,8 @@
 // t = lane % 4) holds columns 8 t to 8 t + 7 of both operands, a permutation of the columns that
 // the products' operands share.
 #include "ops/decoder_step_block.cuh"
+#include "ops/math.cuh"
+#include "ops/mma.cuh"
 
 namespace quire::ops::cuda::step {
 
@@ -79,22 +81,13 @@ __device__ __forceinline__ void read_columns(const BlockState& block, const Word
   }
 }
 
-__device__ __forceinline__ uint4 load_shared(uint32_t address) {
-  uint4 value;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
-               : "r"(address)
-               : "memory");
-  return value;
-}
-
 // This warp's part of the next slot: 8 rows of its first `runs` runs.
 __device__ __forceinline__ void take_group(BlockState& block, int runs, uint4 (&to)[kRunsPerWarp]) {
   block.ring.wait_full();
   const uint32_t from = block.ring.data() + block.tile_offset;
 #pragma unroll
   for (int run = 0; run < kRunsPerWarp; ++run) {
-    to[run] = run < runs ? load_shared(from + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
+    to[run] = run < runs ? load_chunk(from + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
   }
   block.ring.release(block.lane);
 }
@@ -205,7 +198,7 @@ __device__ __forceinline__ void apply_norm(BlockState& block, int n, float eps,
       const int column = first_column(slot, run, block.warp, block.lane);
 #pragma unroll
       for (int half = 0; half < 2; ++half) {
-        weights[run][half] = column < n ? load_shared(block.ring.data() + 4 * (column + 4 * half))
+        weights[run][half] = column < n ? load_chunk(block.ring.data() + 4 * (column + 4 * half))
                                         : make_uint4(0, 0, 0, 0);
       }
     }
@@ -236,10 +229,6 @@ __device__ __forceinline__ void publish_pair(Word* exchange, int width, int row,
     publish(exchange + (static_cast<int64_t>(row) * width + feature) / 2,
             Elements<T>::pack(value, next), tag);
   }
-}
-
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + __expf(-x));
 }
 
 // out = norm(x) * weight^T + bias for the block's share, or silu(first half) * second half of that

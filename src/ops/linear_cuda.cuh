@@ -12,11 +12,14 @@ void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias)
 // For few rows (linear_skinny_cuda.cu): a kernel that streams the weights through the tensor cores
 // and starts to fetch them while the kernel before it still runs. How it cuts a product follows
 // from the shape alone.
+inline constexpr int kDepth = 64;         // of k, in a stage
+inline constexpr int kGroupColumns = 64;  // outputs of a row that one warpgroup has
+inline constexpr int kMaxStages = 16;
 struct SkinnyPlan {
-  int tile_rows;     // 8, 16, 32, 64 or 128: rows of activations a block
-  int tile_columns;  // 64 or, with 64 rows or more, 128: rows of weights a block
+  int tile_rows;     // 8, 16, 32 or 64: rows of activations a block
+  int tile_columns;  // kGroupColumns or, with 64 rows, twice that: rows of weights a block
   int splits;        // parts of k: 1, 2, 4 or 8
-  int num_stages;    // of 64 elements of k, in shared memory; 16 at most
+  int num_stages;    // in shared memory; kMaxStages at most
   // Tiles, 1 or 2, that read each other's weights, or activations, from memory but once. Together
   // with the splits, 8 at most.
   int cluster_rows;

@@ -10,9 +10,7 @@
 namespace quire::ops::cuda {
 namespace {
 
-constexpr int kDepth = 64;        // of k, in a stage
-constexpr int kTileColumns = 64;  // but for kWideRows
-constexpr int kWideRows = 65;     // from here on tiles are wider, and two share their weights
+constexpr int kWideRows = 65;  // from here on tiles are wider, and two share their weights
 
 int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -30,12 +28,12 @@ int64_t most_stages(int tile_rows, int64_t num_blocks) {
 }  // namespace
 
 SkinnyPlan skinny_plan(const CudaLinear& args) {
-  if (args.rows >= kWideRows) return {64, 2 * kTileColumns, 4, 8, 2, 1};
-  SkinnyPlan plan = {64, kTileColumns, 1, 1, 1, 1};
+  if (args.rows >= kWideRows) return {64, 2 * kGroupColumns, 4, 8, 2, 1};
+  SkinnyPlan plan = {64, kGroupColumns, 1, 1, 1, 1};
   for (const int rows : {32, 16, 8}) {
     if (args.rows <= rows) plan.tile_rows = rows;
   }
-  const int64_t tiles = divide_up(args.n, kTileColumns);
+  const int64_t tiles = divide_up(args.n, kGroupColumns);
   const int64_t depths = divide_up(args.k, kDepth);
   // Enough blocks to keep a large device's memory busy, but none so small that adding up its sums
   // takes longer than they did.
@@ -54,7 +52,7 @@ SkinnyPlan skinny_plan(const CudaLinear& args) {
 bool skinny_linear_takes(CudaStream& stream, const CudaLinear& args) {
   constexpr int64_t kMostTiles = 65535;
   if (stream.compute_capability() != 90 || args.dtype == DType::kFloat32 || args.k % 8 != 0 ||
-      args.k > INT32_MAX || args.n > kMostTiles * kTileColumns / 2) {
+      args.k > INT32_MAX || args.n > kMostTiles * kGroupColumns / 2) {
     return false;
   }
   // From here on cuBLAS is as fast but where its tiles leave most of the device idle.

@@ -4,17 +4,16 @@
 #include <bit>
 #include <cstdint>
 
+#include "ops/linear_cuda.cuh"
 #include "ops/linear_sm90.cuh"
+#include "ops/math.cuh"
 
 namespace quire::ops::cuda {
 
-inline constexpr int kDepth = 64;         // of k, in a stage
-inline constexpr int kGroupColumns = 64;  // outputs of a row that one warpgroup has
 inline constexpr int kGroupThreads = 128;
 inline constexpr int kProducerThreads = 32;
 inline constexpr int kTileAlignment = 1024;
 inline constexpr int kBytesOfDepth = kDepth * 2;
-inline constexpr int kMaxStages = 16;
 inline constexpr int kBarrierBytes = 16 + 16 * kMaxStages;
 
 struct SkinnyArgs {
@@ -173,10 +172,6 @@ __device__ __forceinline__ void transpose(float (&row)[4]) {
       }
     }
   }
-}
-
-__device__ __forceinline__ float silu(float x) {
-  return x / (1.0f + __expf(-x));
 }
 
 // Outputs [column, column + 4) of a row that has `columns`.

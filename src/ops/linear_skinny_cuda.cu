@@ -1,7 +1,7 @@
 // A block multiplies a tile of weights, fetched by tensor copies through a ring of stages, with a
 // tile of activations; the blocks of a cluster share a tile of outputs, each a part of k, and add
 // their sums up through each other's shared memory. Weights take the 64 rows of wgmma and
-// activations its 8 to 128 columns, so that few rows waste little.
+// activations its 8 to 64 columns, so that few rows waste little.
 //
 // A block asks for as many weights as its stages hold before it waits for the kernel before it.
 #include <bit>
@@ -274,13 +274,10 @@ void launch_of_type(CudaStream& stream, const CudaLinear& args, const SkinnyPlan
       return launch_skinny<T, 1, 16>(stream, args, plan);
     case 32:
       return launch_skinny<T, 1, 32>(stream, args, plan);
-    case 64:
+    default:
+      check(plan.tile_rows == 64, "a plan's tile has a kernel");
       return wide ? launch_skinny<T, 2, 64>(stream, args, plan)
                   : launch_skinny<T, 1, 64>(stream, args, plan);
-    default:
-      check(plan.tile_rows == 128, "a plan's tile has a kernel");
-      return wide ? launch_skinny<T, 2, 128>(stream, args, plan)
-                  : launch_skinny<T, 1, 128>(stream, args, plan);
   }
 }
 

@@ -124,11 +124,4 @@ __device__ __forceinline__ void store_chunk(uint32_t address, uint4 chunk) {
                : "memory");
 }
 
-// 2^x; 0 for minus infinity.
-__device__ __forceinline__ float fast_exp2(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 }  // namespace quire::ops::cuda

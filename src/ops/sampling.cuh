@@ -11,6 +11,7 @@
 
 #include "core/launch.cuh"
 #include "ops/cuda_kernels.h"
+#include "ops/math.cuh"
 #include "ops/sampling_noise.h"
 
 namespace quire::ops::cuda {
@@ -156,18 +157,10 @@ __device__ __forceinline__ double gumbel_noise_of(uint32_t bits) {
   return -log(-log((static_cast<double>(bits) + 0.5) * 0x1p-32));
 }
 
-inline constexpr float kLog2E = 1.44269504f;
-
 // The hardware's own, where denormal numbers are zeros.
 __device__ __forceinline__ float quick_log2(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-__device__ __forceinline__ float quick_exp2(float x) {
-  float result;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
@@ -193,7 +186,7 @@ __device__ __forceinline__ uint32_t most_inverted_bits(float best, float log_wei
 }
 
 __device__ __forceinline__ float weight_of(float log_weight) {
-  return quick_exp2(log_weight * kLog2E);
+  return fast_exp2(log_weight * kLog2E);
 }
 
 }  // namespace quire::ops::cuda
