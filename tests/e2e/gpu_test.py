@@ -4,9 +4,11 @@ import concurrent.futures
 import contextlib
 import json
 import os
+import pathlib
 import re
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 import unittest
@@ -52,6 +54,13 @@ class SameTokens(CliTest):
                 self.assert_ok(result)
                 tokens = [line["token_ids"] for line in json_lines(result.stdout)]
                 self.assertEqual(tokens, [line["token_ids"] for line in self.expected])
+
+    def test_a_cache_in_fp8(self):
+        result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--kv-cache-dtype", "fp8", env=gpus())
+        self.assert_ok(result)
+        self.assertIn("fruit", result.stdout)
+        plan = run("plan", "--kv-cache-dtype", "fp8", env=gpus())
+        self.assertRegex(plan.stdout, r"kv cache .* fp8")
 
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")
@@ -102,6 +111,14 @@ class WhatItSays(CliTest):
                      env=gpus())
         self.assert_ok(result)
         self.assertIn("time per token", result.stdout)
+
+    def test_what_measures_gpus_runs(self):
+        script = pathlib.Path(__file__).parents[2] / "scripts" / "measure_gpu.py"
+        result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--gpus", "2", "--only", "st"],
+                                env={**os.environ, **gpus(2)}, capture_output=True, encoding="utf-8", timeout=300)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+        for work in ("one-stream, 0.6B", "64 streams, 0.6B", "start to first token", "one-stream, 8B, 2 GPUs"):
+            self.assertIn("| " + work, result.stdout)
 
     def test_no_library(self):
         for library, fragment in (("", "QUIRE_CUDA_LIBRARY is empty"), ("/nowhere.so", "/nowhere.so"),

@@ -11,12 +11,12 @@
 
 namespace quire::simulated {
 
-// Throws Error for what the simulated GPU does not compute in.
+// Throws Error for what the simulated GPU does not compute in; its KV cache may also be in fp8.
 void check_dtype(std::string_view kernel, DType dtype);
 
 // Elements [first, first + count) of an array of `dtype`.
 std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count);
-// Rounds to nearest even.
+// Rounds to nearest even; fp8 ends at its largest number.
 void write(DType dtype, void* array, int64_t first, std::span<const float> values);
 
 }  // namespace quire::simulated

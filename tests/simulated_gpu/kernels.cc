@@ -36,7 +36,6 @@ constexpr ops::CudaKernels kKernels = {
                  const ops::CudaLinear& args) { queue<linear>(stream, "linear", args); },
     .qk_norm_rope_cache =
         [](CudaStream& stream, const ops::CudaQkNormRopeCache& args) {
-          check_dtype("KV cache", args.cache.dtype);
           queue<qk_norm_rope_cache>(stream, "qk_norm_rope_cache", args);
         },
     .paged_attention =
