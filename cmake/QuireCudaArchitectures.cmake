@@ -1,14 +1,15 @@
 # The architectures that the CUDA backend can be built for.
 
 # Which kernels run is decided by the device, what is in them by the architecture that they were
-# compiled for: code for another one than the device's would lack what it was chosen for.
-function(quire_check_cuda_architectures)
+# compiled for: code for another one than the device's would lack what it was chosen for. Ends the
+# configuration where a list would make such a library.
+function(quire_check_cuda_architectures) # <architecture>...
   set(wrong "QUIRE_CUDA_ARCHITECTURES is \"${QUIRE_CUDA_ARCHITECTURES}\"")
   set(newest 0)
   set(has_90a OFF)
   set(has_old_ptx OFF)
   set(has_90_ptx OFF)
-  foreach(entry ${QUIRE_CUDA_ARCHITECTURES})
+  foreach(entry ${ARGN})
     if(NOT entry MATCHES "^([0-9]+)([a-z]?)(-real|-virtual)?$")
       message(FATAL_ERROR "${wrong}: name architectures by their numbers, such as 80-real, not ${entry}.")
     endif()

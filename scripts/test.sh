@@ -72,6 +72,8 @@ summarise() {
 }
 
 step "setup" scripts/setup.sh --test || summarise
+# What a user's first build does; nothing is built there.
+step "configure: as shipped" cmake --preset release -B build/shipped --log-level=ERROR
 # One architecture builds in half of the time. It stays in build/release until that is configured again:
 # scripts/build.sh release then builds what is shipped, and an installation without that warns.
 step "build: release" scripts/build.sh release -- -DQUIRE_WERROR=ON -DQUIRE_BUILD_TESTS=ON -DQUIRE_CUDA_ARCHITECTURES=90a-real || summarise
