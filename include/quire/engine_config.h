@@ -31,6 +31,7 @@ struct EngineConfig {
                                                      // memory, or what a GPU's share leaves
   double gpu_memory_utilization = 0.9;  // (0, 1]: of what is free on each GPU at the start
   bool enable_prefix_caching = true;
+  // Above 1 on GPUs: a GPU belongs to one such engine of a process at a time.
   int tensor_parallel_size = 1;
   // > 0: prompts are computed in chunks such that a step takes about this many seconds while other
   // sequences wait for their next token, and four times that while none does. 0: no limit but

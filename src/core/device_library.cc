@@ -58,7 +58,7 @@ LoadedLibrary load_cuda_library() {
     }
   }
   if (file.empty() && given != nullptr) {
-    return {nullptr, fmt::format("{} is {}, and there is no such file.", kVariable, given)};
+    return {nullptr, fmt::format("{} is {}, and there is no such file.", kVariable, given), true};
   }
   if (file.empty()) {
     return {nullptr,
@@ -81,7 +81,7 @@ LoadedLibrary load_cuda_library() {
                         file, device_library_version()),
             true};
   }
-  return {std::move(library), file, true};
+  return {std::move(library), file, false};
 }
 
 }  // namespace quire

@@ -23,6 +23,9 @@ namespace ops {
 struct CudaKernels;  // ops/cuda_kernels.h: handed through
 }
 
+// How a thread waits for an event: quick to go on and busy, or asleep.
+enum class EventWait { kSpin, kSleep };
+
 // A point in a stream's work. Thread safety: free.
 class DeviceEvent {
  public:
@@ -48,7 +51,7 @@ class DeviceStream {
   // Copies between the GPU and memory from DeviceLibrary::allocate_pinned, queued.
   virtual void copy_to_device(void* to, const void* pinned, size_t bytes) = 0;
   virtual void copy_to_host(void* pinned, const void* from, size_t bytes) = 0;
-  virtual std::unique_ptr<DeviceEvent> record() = 0;
+  virtual std::unique_ptr<DeviceEvent> record(EventWait wait) = 0;
   // Returns when everything queued is done. Throws Error when it failed.
   virtual void synchronize() = 0;
 
@@ -101,9 +104,9 @@ std::string device_library_version();
 
 struct LoadedLibrary {
   std::shared_ptr<DeviceLibrary> library;  // null where there is none that works
-  // Why there is none, or which file it is: a sentence.
+  // Why there is none, a sentence; else which file it is.
   std::string explanation;
-  bool is_installed = false;  // a file was found, whether it works or not
+  bool is_fault = false;  // there is something that should work and does not
 };
 
 // Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the

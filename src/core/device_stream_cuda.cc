@@ -9,9 +9,9 @@ namespace {
 
 class CudaEvent final : public DeviceEvent {
  public:
-  explicit CudaEvent(cudaStream_t stream) {
-    // Not one that sleeps while it waits: waking up takes as long as a small kernel.
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDefault), "making an event");
+  CudaEvent(cudaStream_t stream, EventWait wait) {
+    const unsigned flags = wait == EventWait::kSleep ? cudaEventBlockingSync : cudaEventDefault;
+    check_cuda(cudaEventCreateWithFlags(&event_, flags), "making an event");
     check_cuda(cudaEventRecord(event_, stream), "recording an event");
   }
   ~CudaEvent() override { cudaEventDestroy(event_); }
@@ -64,8 +64,8 @@ class CudaDeviceStream final : public DeviceStream {
                "copying a step's results from the GPU");
   }
 
-  std::unique_ptr<DeviceEvent> record() override {
-    return std::make_unique<CudaEvent>(stream_.get());
+  std::unique_ptr<DeviceEvent> record(EventWait wait) override {
+    return std::make_unique<CudaEvent>(stream_.get(), wait);
   }
 
   void synchronize() override {

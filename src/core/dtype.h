@@ -27,6 +27,21 @@ constexpr size_t size_of(DType dtype) {
   return 0;
 }
 
+constexpr bool is_floating(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+    case DType::kBFloat16:
+    case DType::kFloat16:
+    case DType::kFloat8E4M3:
+      return true;
+    case DType::kInt32:
+    case DType::kInt64:
+    case DType::kUInt8:
+      return false;
+  }
+  return false;
+}
+
 // Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8"; and vLLM's
 // of a KV cache's element: "fp8".
 std::string_view name_of(DType dtype);

@@ -31,22 +31,6 @@ int64_t bytes_of(const Tensor& tensor) {
   return tensor.num_elements() * static_cast<int64_t>(size_of(tensor.dtype()));
 }
 
-// Of which the word that stands for an empty one is NaN.
-bool is_floating(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat32:
-    case DType::kBFloat16:
-    case DType::kFloat16:
-    case DType::kFloat8E4M3:
-      return true;
-    case DType::kInt32:
-    case DType::kInt64:
-    case DType::kUInt8:
-      return false;
-  }
-  return false;
-}
-
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:

@@ -24,7 +24,7 @@ Search find_gpus(int num_ranks) {
   search.loaded = load_cuda_library();
   if (search.loaded.library == nullptr) {
     search.obstacle = search.loaded.explanation;
-    search.is_fault = search.loaded.is_installed;
+    search.is_fault = search.loaded.is_fault;
     return search;
   }
   try {
@@ -49,6 +49,7 @@ Search find_gpus(int num_ranks) {
         i, device.name, device.compute_capability / 10, device.compute_capability % 10,
         kLeastCapability / 10, kLeastCapability % 10);
     search.is_fault = true;
+    break;
   }
   return search;
 }

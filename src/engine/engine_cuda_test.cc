@@ -1,5 +1,6 @@
 // The whole engine on a GPU: the tokens of transformers and of the CPU in float32, under every way
 // to cut the work; in bfloat16 log-probabilities close to those of float32.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -169,8 +170,20 @@ TEST(LexiconCuda, DivergesSeldomInLowerPrecision) {
   }
 }
 
-TEST(LexiconCuda, SamplesAsTheCpuDoes) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
+// What ranks share beside the model: what the host samples, log-probabilities, callbacks.
+class LexiconOnGpus : public testing::TestWithParam<int> {
+ protected:
+  static EngineConfig on_gpus(const std::string& dtype) {
+    EngineConfig config = lexicon("cuda", dtype);
+    config.tensor_parallel_size = GetParam();
+    return config;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LexiconOnGpus, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SamplingParams> params(6, SamplingParams{.temperature = 1.0, .max_tokens = 24});
   for (size_t i = 0; i < params.size(); ++i) params[i].seed = 17 + i;
   params[1].top_k = 20;
@@ -182,7 +195,7 @@ TEST(LexiconCuda, SamplesAsTheCpuDoes) {
   params[5].logit_bias = {{42, 5.0f}};
   const std::vector<Prompt> prompts(params.size(), std::string("The meaning of the word"));
   LLM cpu(lexicon("cpu", "float32"));
-  LLM gpu(lexicon("cuda", "float32"));
+  LLM gpu(on_gpus("float32"));
   const auto expected = cpu.generate(prompts, params);
   const auto outputs = gpu.generate(prompts, params);
   for (size_t i = 0; i < params.size(); ++i) {
@@ -203,15 +216,15 @@ std::vector<float> prompt_logprobs(EngineConfig config, const Prompt& prompt) {
   return values;
 }
 
-TEST(LexiconCuda, ScoresAPromptAsTheCpuDoes) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
+TEST_P(LexiconOnGpus, ScoresAPromptAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < 200; ++i) ids.push_back(1 + i * 37 % 4000);
   const std::vector<float> expected = prompt_logprobs(lexicon("cpu", "float32"), ids);
   ASSERT_GE(expected.size(), 199u);
   for (const auto& [dtype, tolerance] :
        {std::pair("float32", 1e-3f), std::pair("bfloat16", 2e-2f)}) {
-    const std::vector<float> values = prompt_logprobs(lexicon("cuda", dtype), ids);
+    const std::vector<float> values = prompt_logprobs(on_gpus(dtype), ids);
     ASSERT_EQ(values.size(), expected.size());
     float most = 0;
     float worst = 0;
@@ -240,8 +253,8 @@ void expect_same(const std::vector<PositionLogprobs>& actual,
   for (size_t i = 0; i < actual.size(); ++i) expect_same(actual[i], expected[i]);
 }
 
-TEST(LexiconCuda, ReportsLogprobsAsTheCpuDoes) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
+TEST_P(LexiconOnGpus, ReportsLogprobsAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SamplingParams> params(5, SamplingParams{.temperature = 0, .max_tokens = 12});
   params[0].logprobs = 0;
   params[1].logprobs = 5;
@@ -251,7 +264,7 @@ TEST(LexiconCuda, ReportsLogprobsAsTheCpuDoes) {
   params[3].repetition_penalty = 1.2;  // sampled on the host, beside the others
   const std::vector<Prompt> prompts(params.size(), std::string("A word for a large house is"));
   LLM cpu(lexicon("cpu", "float32"));
-  LLM gpu(lexicon("cuda", "float32"));
+  LLM gpu(on_gpus("float32"));
   const auto expected = cpu.generate(prompts, params);
   const auto outputs = gpu.generate(prompts, params);
   for (size_t i = 0; i < params.size(); ++i) {
@@ -259,6 +272,35 @@ TEST(LexiconCuda, ReportsLogprobsAsTheCpuDoes) {
     EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids);
     expect_same(outputs[i].outputs[0].logprobs, expected[i].outputs[0].logprobs);
     expect_same(outputs[i].prompt_logprobs, expected[i].prompt_logprobs);
+  }
+}
+
+TEST_P(LexiconOnGpus, AsksCallbacksOnOneRank) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  constexpr int32_t kToken = 300;
+  int num_calls = 0;
+  SamplingParams params{.temperature = 0, .max_tokens = 8, .ignore_eos = true};
+  params.logits_processors = {[&num_calls](std::span<const int32_t>, std::span<float> logits) {
+    logits[static_cast<size_t>(kToken + num_calls++)] = 1e6f;
+  }};
+  LLM llm(on_gpus("float32"));
+  const auto outputs = llm.generate({Prompt(std::string("A word"))}, params);
+  EXPECT_THAT(outputs[0].outputs[0].token_ids,
+              testing::ElementsAre(300, 301, 302, 303, 304, 305, 306, 307));
+  EXPECT_EQ(num_calls, 8);
+}
+
+TEST_P(LexiconOnGpus, EndsWithWhatACallbackThrows) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  SamplingParams params{.temperature = 0, .max_tokens = 8};
+  params.logits_processors = {
+      [](std::span<const int32_t>, std::span<float>) { throw Error("the callback's own"); }};
+  LLM llm(on_gpus("float32"));
+  try {
+    llm.generate({Prompt(std::string("A word"))}, params);
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("the callback's own"));
   }
 }
 

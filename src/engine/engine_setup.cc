@@ -13,6 +13,7 @@
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
 
 namespace quire {
@@ -91,21 +92,6 @@ int64_t available_gpu_memory(DeviceLibrary& library, const EngineConfig& config)
   }
   return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
          config.tensor_parallel_size;
-}
-
-// What the kernels are made for, where config.json may say more.
-void check_fits_gpu_kernels(const ModelConfig& model) {
-  constexpr int64_t kMaxHeadDim = 512;
-  constexpr int64_t kMaxVocabSize = int64_t{1} << 21;
-  require(model.head_dim % 8 == 0 && model.head_dim <= kMaxHeadDim,
-          fmt::format("config.json: head_dim is {}; on a GPU a multiple of 8 up to {} is expected. "
-                      "Use --device cpu.",
-                      model.head_dim, kMaxHeadDim));
-  require(
-      model.vocab_size <= kMaxVocabSize,
-      fmt::format("config.json: vocab_size is {}; on a GPU at most {} is expected. Use --device "
-                  "cpu.",
-                  model.vocab_size, kMaxVocabSize));
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -188,7 +174,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
-  if (on_gpu) check_fits_gpu_kernels(setup.model);
+  if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) request.model.device.type = DeviceType::kCuda;
   if (on_gpu) {
     request.kernels = &gpus->kernels();

@@ -16,7 +16,7 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kWarps = 8;  // rows of a block's tile
-constexpr int kLaneElements = kMaxPlainHeadDim / 32;
+constexpr int kLaneElements = kMaxHeadDim / 32;
 
 struct PlainParams {
   TiledBatch batch;
@@ -70,7 +70,7 @@ __device__ __forceinline__ float dot(const float* q, const KvT* key, int head_di
 
 template <typename T, typename KvT>
 __global__ void __launch_bounds__(kWarps * 32) plain_kernel(const PlainParams params) {
-  __shared__ float shared_q[kWarps][kMaxPlainHeadDim];
+  __shared__ float shared_q[kWarps][kMaxHeadDim];
   wait_for_previous();
   release_next();
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -153,9 +153,9 @@ void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
 }  // namespace
 
 void plain_attention(CudaStream& stream, const CudaPagedAttention& args) {
-  if (args.cache.head_dim > kMaxPlainHeadDim) {
+  if (args.cache.head_dim > kMaxHeadDim) {
     throw Error("A head has " + std::to_string(args.cache.head_dim) +
-                " elements; attention on a GPU takes at most " + std::to_string(kMaxPlainHeadDim) +
+                " elements; attention on a GPU takes at most " + std::to_string(kMaxHeadDim) +
                 ".");
   }
   with_element_type(args.dtype,

@@ -24,9 +24,8 @@ inline constexpr int64_t kFewQueries = 32;
 // the device where there are few rows and many keys.
 bool flash_attention_splits(const CudaStream& stream, const CudaPagedAttention& args);
 
-// Everything else with head sizes up to kMaxPlainHeadDim: float32, any head size. Throws Error
+// Everything else with head sizes up to kMaxHeadDim: float32, any head size. Throws Error
 // beyond that.
-inline constexpr int kMaxPlainHeadDim = 512;
 void plain_attention(CudaStream& stream, const CudaPagedAttention& args);
 
 }  // namespace quire::ops::cuda

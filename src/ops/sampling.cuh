@@ -27,7 +27,7 @@ inline constexpr int kChunksPerSlice = kChunksPerWarp * kScanThreads / kWarpSize
 inline constexpr int kSlice = kChunksPerSlice * kChunk;
 
 // So that what is known of each chunk fits into shared memory. Ids have 24 bits in ranked().
-inline constexpr int64_t kMostTokens = int64_t{1} << 21;
+inline constexpr int64_t kMostTokens = kMaxVocabSize;
 
 // What is known of a slice of a row that draws from all tokens. Weights are relative to `max`.
 struct SliceResult {
@@ -91,7 +91,7 @@ struct SampleScratch {
 
 inline void check_row_sizes(int64_t rows, int64_t vocab) {
   check(vocab >= 1 && vocab <= kMostTokens, "a vocabulary has 1 to 2^21 tokens");
-  check(rows < 65536, "a step samples less than 65536 tokens");
+  check(rows <= kMaxLogitsRows, "a step samples at most kMaxLogitsRows tokens");
 }
 
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();

@@ -29,8 +29,8 @@ struct Executor::Group {
     std::unique_ptr<Communicator> comm;
     BlockingQueue<Batch> batches;
     std::thread thread;
-    // Of ranks other than 0, whose results nobody asks for: their steps, and who looks at how these
-    // end. A GPU that fails leaves the others waiting for it until somebody says so.
+    // Of GPUs' ranks other than 0, whose results nobody asks for: their steps, and who looks at how
+    // these end. A GPU that fails leaves the others waiting for it until somebody says so.
     Steps steps;
     std::thread watcher;
   };
@@ -101,15 +101,14 @@ void Executor::Group::start(const Checkpoint* checkpoint) {
   for (auto& rank : ranks) {
     try {
       rank->thread = std::thread([this, &rank = *rank, checkpoint] { run_rank(rank, checkpoint); });
-      if (rank->comm->rank() == 0) continue;
+      if (rank->comm->rank() == 0 || options.gpu_library == nullptr) continue;
       rank->watcher = std::thread([this, &rank = *rank] { watch(rank, rank.steps); });
     } catch (const std::system_error& error) {
       // Those that run must not wait for this one.
       for (auto& other : ranks) other->comm->abort();
-      throw Error(
-          fmt::format("The thread of rank {} cannot be started: {}; choose a smaller "
-                      "--tensor-parallel-size.",
-                      rank->comm->rank(), error.what()));
+      throw Error(fmt::format("The thread of rank {} cannot be started: {}{}.", rank->comm->rank(),
+                              error.what(),
+                              ranks.size() > 1 ? "; choose a smaller --tensor-parallel-size" : ""));
     }
   }
 }
@@ -152,7 +151,11 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
 void Executor::Group::serve(Rank& rank, RankRunner& runner) {
   while (std::optional<Batch> batch = rank.batches.pop()) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
-    (rank.comm->rank() == 0 ? results : rank.steps).push(std::move(step));
+    if (rank.comm->rank() == 0) {
+      results.push(std::move(step));
+    } else if (options.gpu_library != nullptr) {
+      rank.steps.push(std::move(step));
+    }
   }
   if (rank.comm->rank() == 0) results.close();
 }
@@ -160,7 +163,7 @@ void Executor::Group::serve(Rank& rank, RankRunner& runner) {
 void Executor::Group::watch(Rank& rank, Steps& steps) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
-      (*step)->wait();
+      (*step)->finish();
     } catch (...) {
       // While the step is there: what frees its memory may wait for the GPUs of all ranks.
       fail(rank);

@@ -1,5 +1,6 @@
 #pragma once
-// The ranks of this process, one worker thread each, fed with batches from a queue.
+// The ranks of this process, one worker thread each, fed with batches from a queue. On GPUs a
+// second thread of each rank but the first waits for its steps, to see one that fails.
 //
 // submit() returns at once, so the next step can be scheduled while one runs; wait() gives the
 // steps' results in the order in which they were submitted. Thread safety: one thread at a time

@@ -67,7 +67,7 @@ StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
   const int64_t chunks = (max_model_len + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
   return {.num_tokens = 2 * num_seqs,
           .num_seqs = num_seqs,
-          .table_width = 2 * (max_model_len / kBlockSize),
+          .table_width = (max_model_len + kBlockSize - 1) / kBlockSize,
           .num_logits = num_seqs,
           .num_decode_items = num_seqs * chunks};
 }

@@ -35,6 +35,8 @@ struct GpuRunner::Launched {
   };
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
+  bool wants_host = false;       // some of them are sampled by the host
+  bool wants_prompt_logprobs = false;
   LogprobsLayout logprobs_layout;
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
@@ -48,8 +50,10 @@ class GpuRunner::Pending final : public PendingStep {
  public:
   explicit Pending(std::shared_ptr<Launched> step) : step_(std::move(step)) {}
 
+  void finish() override { step_->done->wait(); }
+
   StepOutput wait() override {
-    step_->done->wait();
+    finish();
     StepOutput output = std::move(step_->output);
     output.gpu_s = step_->done->seconds_since(*step_->began);
     for (size_t row = 0; row < step_->sampled.size(); ++row) {
@@ -126,7 +130,7 @@ ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& 
                                const StepShape& shape, Launched& step) {
   const int64_t num_decode_seqs =
       fill_step(batch, host, table_, last_rows_, shape, inputs_.next(shape));
-  step.began = gpu_->record();
+  step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
   ForwardBatch forward = to_forward_batch(on_device_, shape);
   const bool is_padded = shape.num_seqs > host.num_seqs;
@@ -189,80 +193,89 @@ Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward) {
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   settle(1);
   table_.apply(batch);
+  const std::shared_ptr<Launched> step = describe(batch);
+  if (batch.sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
+  const Arena::Scope scope(arena_);
+  const Tensor logits = compute(batch, builder_.build(batch, table_), *step);
+  collect(batch, logits, *step);
+  // The engine waits for rank 0 and goes on at once; for the others nobody needs to spin.
+  step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
+  remember(step);
+  return std::make_unique<Pending>(step);
+}
+
+std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& batch) {
   auto step = std::make_shared<Launched>();
   step->output.step = batch.step;
-  if (batch.sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
-
-  const ForwardBatch host = builder_.build(batch, table_);
   step->output.sequences.resize(batch.sequences.size());
-  bool wants_host = false;
-  bool wants_prompt_logprobs = false;
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
     step->output.sequences[i].id = scheduled.id;
-    wants_prompt_logprobs |= state.params->prompt_logprobs.has_value() &&
-                             scheduled.num_computed_tokens < state.num_prompt_tokens - 1;
+    step->wants_prompt_logprobs |= state.params->prompt_logprobs.has_value() &&
+                                   scheduled.num_computed_tokens < state.num_prompt_tokens - 1;
     if (!scheduled.samples) continue;
     const bool on_host = needs_host_sampling(state);
-    wants_host |= on_host;
+    step->wants_host |= on_host;
     step->sampled.push_back({.id = scheduled.id,
                              .index = state.token_ids.size(),
                              .sequence = i,
                              .num_logprobs = on_host ? std::nullopt : state.params->logprobs});
   }
-  const auto num_logits = static_cast<int64_t>(step->sampled.size());
-
   std::byte* const results =
       results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs);
   next_result_ = (next_result_ + 1) % StepInputs::kRing;
   step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
   step->logprobs = results + sizes_.sampled_ids;
+  return step;
+}
 
-  const Arena::Scope scope(arena_);
-  std::optional<StepShape> shape;
-  if (!options_.enforce_eager && !wants_prompt_logprobs) {
-    shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size);
-  }
-  Tensor logits;
-  if (shape) {
-    ForwardBatch forward = upload(batch, host, *shape, *step);
-    logits = run_captured(*shape, forward);
-  } else {
-    shape = {host.num_tokens, host.num_seqs, host.block_tables.dim(1), num_logits,
-             sizes_.largest_step.num_decode_items};
-    ForwardBatch forward = upload(batch, host, *shape, *step);
-    const Tensor hidden = run_model(forward);
-    if (wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, *step);
-    if (num_logits > 0) {
-      ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
-      logits = model_->compute_logits(context, hidden);
-      sample(logits, num_logits);
+Tensor GpuRunner::compute(const ScheduledBatch& batch, const ForwardBatch& host, Launched& step) {
+  if (!options_.enforce_eager && !step.wants_prompt_logprobs) {
+    if (const auto shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size)) {
+      ForwardBatch forward = upload(batch, host, *shape, step);
+      return run_captured(*shape, forward);
     }
   }
-  const size_t result_bytes = static_cast<size_t>(num_logits) * sizeof(int32_t);
-  if (num_logits > 0) gpu_->copy_to_host(step->ids, sampled_ids_.data(), result_bytes);
-  find_logprobs(logits, *step);
-  if (wants_host) {
-    // One rank asks the callbacks, and all go on with what it got.
-    if (comm_.rank() == 0) {
-      sample_on_host(batch, logits, *step);
-      gpu_->copy_to_device(sampled_ids_.data(), step->ids, result_bytes);
-    }
-    // A communicator of GPUs takes floats; ids keep their bits.
-    comm_.broadcast(stream_, Tensor(sampled_ids_.data(), DType::kFloat32, {num_logits}), 0);
-    if (comm_.rank() != 0) gpu_->copy_to_host(step->ids, sampled_ids_.data(), result_bytes);
-  }
-  step->done = gpu_->record();
+  const auto num_logits = static_cast<int64_t>(step.sampled.size());
+  ForwardBatch forward = upload(batch, host,
+                                {host.num_tokens, host.num_seqs, host.block_tables.dim(1),
+                                 num_logits, sizes_.largest_step.num_decode_items},
+                                step);
+  const Tensor hidden = run_model(forward);
+  if (step.wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, step);
+  if (num_logits == 0) return {};
+  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
+  const Tensor logits = model_->compute_logits(context, hidden);
+  sample(logits, num_logits);
+  return logits;
+}
 
+void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
+  if (step.sampled.empty()) return;
+  const size_t bytes = step.sampled.size() * sizeof(int32_t);
+  gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
+  if (comm_.rank() == 0) find_logprobs(logits, step);
+  if (!step.wants_host) return;
+  // One rank asks the callbacks, and all go on with what it got.
+  if (comm_.rank() == 0) {
+    sample_on_host(batch, logits, step);
+    gpu_->copy_to_device(sampled_ids_.data(), step.ids, bytes);
+  }
+  // A communicator of GPUs takes floats; ids keep their bits.
+  const auto num_ids = static_cast<int64_t>(step.sampled.size());
+  comm_.broadcast(stream_, Tensor(sampled_ids_.data(), DType::kFloat32, {num_ids}), 0);
+  if (comm_.rank() != 0) gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
+}
+
+void GpuRunner::remember(const std::shared_ptr<Launched>& step) {
   last_rows_.clear();
   for (size_t row = 0; row < step->sampled.size(); ++row) {
     last_rows_[step->sampled[row].id] = static_cast<int32_t>(row);
     table_.append_token(step->sampled[row].id, kUnknownToken);
   }
   in_flight_.push_back(step);
-  return std::make_unique<Pending>(step);
 }
 
 void GpuRunner::find_logprobs(const Tensor& logits, Launched& step) {
@@ -342,6 +355,7 @@ std::vector<TokenLogprobs> GpuRunner::prompt_logprobs(const ForwardBatch& forwar
   part.logits_rows = Tensor(on_gpu, DType::kInt32, {num_rows});
   ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
   const Tensor logits = model_->compute_logits(context, hidden);
+  if (comm_.rank() != 0) return {};
   set(targets);
   const LogprobsLayout layout{num_rows, num_top};
   logprobs_.find(library_.kernels(), *gpu_, logits, on_gpu, layout, sample_scratch_.data(),

@@ -53,6 +53,14 @@ class GpuRunner final : public RankRunner {
     Tensor logits;
   };
 
+  // What a step is to bring, and where it is to be put.
+  std::shared_ptr<Launched> describe(const ScheduledBatch& batch);
+  // Queues the model and the sampling. Returns the logits of the rows that are sampled.
+  Tensor compute(const ScheduledBatch& batch, const ForwardBatch& host, Launched& step);
+  // Queues what brings the results back.
+  void collect(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
+  // For the steps to come.
+  void remember(const std::shared_ptr<Launched>& step);
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
   // Fills the step's arrays, padded to `shape`, and queues their upload.
@@ -67,7 +75,8 @@ class GpuRunner final : public RankRunner {
   void sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
   void compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
                                const ForwardBatch& forward, const Tensor& hidden, Launched& step);
-  // Those of the prompt tokens `targets`, which rows first_row and on of `hidden` predict.
+  // Those of the prompt tokens `targets`, which rows first_row and on of `hidden` predict; none on
+  // ranks other than 0, of which nobody reads them.
   std::vector<TokenLogprobs> prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
                                              int64_t first_row, std::span<const int32_t> targets,
                                              int num_top, Launched& step);

@@ -1,10 +1,13 @@
 #include "runner/gpu_sizes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "models/registry.h"
 #include "ops/decoder_step.h"
 #include "quire/engine_limits.h"
+#include "quire/error.h"
 #include "runner/gpu_logprobs.h"
 
 namespace quire {
@@ -14,14 +17,35 @@ namespace {
 // the last of its sequences as prompts are read. Four million tokens.
 constexpr int64_t kMaxDecodeItems = 16384;
 
-// Every piece of memory is rounded up to 256 bytes; a model of 100 layers has some 1,000.
-constexpr int64_t kRounding = 1 << 20;
+// What the pieces lose to alignment: each is rounded up to 256 bytes, and a layer has less than 16.
+int64_t rounding(int64_t num_layers) {
+  return 256 * 16 * (num_layers + 16);
+}
 
 }  // namespace
 
 int64_t GpuSizes::total() const {
   return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + logprobs +
-         kRounding;
+         alignment;
+}
+
+void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
+  if (model.head_dim % 8 != 0 || model.head_dim > ops::kMaxHeadDim) {
+    throw Error(
+        fmt::format("config.json: head_dim is {}; on a GPU a multiple of 8 up to {} is expected. "
+                    "Use --device cpu.",
+                    model.head_dim, ops::kMaxHeadDim));
+  }
+  if (model.vocab_size > ops::kMaxVocabSize) {
+    throw Error(
+        fmt::format("config.json: vocab_size is {}; on a GPU at most {} is expected. Use --device "
+                    "cpu.",
+                    model.vocab_size, ops::kMaxVocabSize));
+  }
+  if (max_num_seqs > ops::kMaxLogitsRows) {
+    throw Error(fmt::format("--max-num-seqs is {}; on a GPU at most {} is expected.", max_num_seqs,
+                            ops::kMaxLogitsRows));
+  }
 }
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options) {
@@ -34,17 +58,19 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   StepShape& step = sizes.largest_step;
   step.num_tokens = options.max_tokens;
   step.num_seqs = options.max_num_seqs;
-  // Tables of captured steps are rounded up to a power of two.
-  step.table_width = 2 * ((max_model_len + options.block_size - 1) / options.block_size);
+  step.table_width = (max_model_len + options.block_size - 1) / options.block_size;
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
   step.num_decode_items = std::min(kMaxDecodeItems, options.max_num_seqs * chunks);
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
       step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
-  sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
+  // The kernel of a whole step is for one GPU.
+  sizes.decoder_scratch =
+      options.model.size > 1 ? 0 : static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
   sizes.sampled_ids = step.num_logits * static_cast<int64_t>(sizeof(int32_t));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
+  sizes.alignment = rounding(cache.num_layers);
   return sizes;
 }
 

@@ -18,10 +18,13 @@ struct GpuSizes {
   int64_t inputs = 0;
   int64_t sampled_ids = 0;
   int64_t logprobs = 0;
+  int64_t alignment = 0;  // what all pieces of a rank's memory may lose to it
 
-  // With what the pieces lose to alignment.
   int64_t total() const;
 };
+
+// Throws Error where the kernels do not take a model of these sizes, or so many sequences a step.
+void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs);
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options);
 

@@ -8,6 +8,7 @@
 #include "dist/nccl_cuda.h"
 #include "dist/one_shot_cuda.h"
 #include "ops/cuda_kernels.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -50,7 +51,16 @@ class CudaLibrary final : public DeviceLibrary {
   std::vector<DeviceInfo> devices() override {
     int count = 0;
     const cudaError_t status = cudaGetDeviceCount(&count);
-    if (status == cudaErrorNoDevice || status == cudaErrorInsufficientDriver) return {};
+    if (status == cudaErrorNoDevice) return {};
+    if (status == cudaErrorInsufficientDriver) {
+      // Also what CUDA says where there is no driver at all.
+      int driver = 0;
+      cudaDriverGetVersion(&driver);
+      if (driver == 0) return {};
+      throw Error("the GPU's driver is of CUDA " + std::to_string(driver / 1000) + "." +
+                  std::to_string(driver % 1000 / 10) +
+                  ", and quire needs one of CUDA 13: release 580 or later.");
+    }
     check_cuda(status, "looking for GPUs");
     std::vector<DeviceInfo> devices;
     for (int i = 0; i < count; ++i) {

@@ -1,7 +1,8 @@
 #pragma once
 // Where an engine's memory goes, from sizes alone: nothing is loaded or allocated.
 //
-// The runner allocates exactly what is planned here.
+// A runner takes no more of a device's memory than is planned here. What it takes of the host's
+// beside that on a GPU, inputs and results on their way, is small and not part of the plan.
 // Thread safety: free functions of their arguments.
 #include <cstdint>
 #include <optional>

@@ -14,12 +14,15 @@ class PendingStep {
   virtual ~PendingStep() = default;
   // Throws Error when the step failed. Called once.
   virtual StepOutput wait() = 0;
+  // The same for whom its output is nothing to.
+  virtual void finish() = 0;
 };
 
 class FinishedStep final : public PendingStep {
  public:
   explicit FinishedStep(StepOutput output) : output_(std::move(output)) {}
   StepOutput wait() override { return std::move(output_); }
+  void finish() override {}
 
  private:
   StepOutput output_;

@@ -48,6 +48,7 @@ class SameTokens(CliTest):
         for arguments, env in (((), gpus()), (("--enforce-eager",), gpus()), ((), gpus(pace="lazy")),
                                ((), gpus(decoder_step=1)),
                                (("--tensor-parallel-size", "2"), gpus(2)),
+                               (("--tensor-parallel-size", "2"), gpus(2, pace="lazy")),
                                (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
             with self.subTest(arguments=arguments, env=env):
                 result = generate(*arguments, env=env)
@@ -128,6 +129,11 @@ class WhatItSays(CliTest):
             result = run("plan", "--device", "cuda", env={"QUIRE_CUDA_LIBRARY": library})
             self.assert_error(result, 1, "--device cuda", fragment)
 
+    def test_a_named_library_that_is_not_there_is_said_to_be_missing(self):
+        result = run("generate", "-p", "a", "--max-tokens", "1", env={"QUIRE_CUDA_LIBRARY": "/nowhere.so"})
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("QUIRE_CUDA_LIBRARY is /nowhere.so, and there is no such file", result.stderr)
+
     def test_a_library_of_another_version(self):
         result = run("plan", "--device", "cuda", env=gpus(version="0.0.1"))
         self.assert_error(result, 1, "--device cuda", "was not made for this quire")
@@ -186,11 +192,16 @@ class Faults(CliTest):
     def test_a_step_that_nobody_waits_for(self):
         # An answer that ends by itself leaves a step that was begun before its end was known: among these
         # numbers is that step's.
-        for number in range(24, 31):
-            for rank in (0, 1):
-                result = run("generate", "--dtype", "float32", "--temperature", "0", "--chat", "-p", "apple",
-                             "--tensor-parallel-size", "2", env=gpus(2, fault=f"{rank}:resolve_tokens:{number}"))
-                self.assertIn(result.returncode, (0, 1), result.stderr)
+        command = ("generate", "--dtype", "float32", "--temperature", "0", "--chat", "--json", "-p", "apple",
+                   "--tensor-parallel-size", "2")
+        num_steps = len(json_lines(run(*command, env=gpus(2)).stdout)[0]["token_ids"])
+        for rank in (0, 1):
+            codes = [run(*command, env=gpus(2, fault=f"{rank}:resolve_tokens:{number}")).returncode
+                     for number in (num_steps, num_steps + 1, num_steps + 2)]
+            # The last that the answer needs; the one that nobody waits for, whose failure may come
+            # before or after the end; one that is not there.
+            self.assertEqual((codes[0], codes[2]), (1, 0))
+            self.assertIn(codes[1], (0, 1))
 
     def test_chat(self):
         result = run("chat", stdin="define apple\nwhat does candid mean?\n", env=gpus(fault="0:sample:3"))

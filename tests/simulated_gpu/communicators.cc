@@ -6,6 +6,7 @@
 #include "base/check.h"
 #include "base/thread_pool.h"
 #include "core/stream.h"
+#include "dist/gpu_claims.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 #include "simulated_gpu/stream.h"
@@ -15,8 +16,16 @@ namespace {
 
 // The ranks' communicators on the CPU: one set for their streams' threads, one for the hosts' own.
 struct Group {
-  explicit Group(int size)
-      : on_streams(make_local_communicators(size)), on_hosts(make_local_communicators(size)) {}
+  explicit Group(std::span<const int> gpus)
+      : claim(gpus.size() > 1 ? claims().claim(gpus) : nullptr),
+        on_streams(make_local_communicators(static_cast<int>(gpus.size()))),
+        on_hosts(make_local_communicators(static_cast<int>(gpus.size()))) {}
+  static GpuClaims& claims() {
+    static GpuClaims all;
+    return all;
+  }
+
+  GpuClaim claim;
   std::vector<std::unique_ptr<Communicator>> on_streams;
   std::vector<std::unique_ptr<Communicator>> on_hosts;
 };
@@ -74,12 +83,14 @@ class SimulatedCommunicator final : public Communicator {
   }
 
   void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    check(is_floating(input.dtype()), "all_gather_columns of GPUs takes floating point numbers");
     stream.cuda().queue("all_gather_columns", [rank = rank_, input, output] {
       rank->on_stream().all_gather_columns(rank->stream, input, output);
     });
   }
 
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
+    check(is_floating(tensor.dtype()), "broadcast of GPUs takes floating point numbers");
     stream.cuda().queue("broadcast", [rank = rank_, tensor, root] {
       rank->on_stream().broadcast(rank->stream, tensor, root);
     });
@@ -98,8 +109,9 @@ class SimulatedCommunicator final : public Communicator {
 
 }  // namespace
 
-std::vector<std::unique_ptr<Communicator>> make_communicators(int size) {
-  auto group = std::make_shared<Group>(size);
+std::vector<std::unique_ptr<Communicator>> make_communicators(std::span<const int> gpus) {
+  auto group = std::make_shared<Group>(gpus);
+  const auto size = static_cast<int>(gpus.size());
   std::vector<std::unique_ptr<Communicator>> communicators;
   for (int rank = 0; rank < size; ++rank) {
     communicators.push_back(std::make_unique<SimulatedCommunicator>(group, rank));

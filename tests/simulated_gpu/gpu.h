@@ -10,8 +10,7 @@
 //                               1, fails as an illegal access does; with NAME "reserve" that
 //                               reservation finds no memory
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
-//                               is as far ahead as it can be; for one GPU alone, as nobody waits
-//                               for the streams of the other ranks
+//                               is as far ahead as it can be
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Thread safety: all functions from any thread.

@@ -53,7 +53,7 @@ class SimulatedLibrary final : public DeviceLibrary {
   const ops::CudaKernels& kernels() const override { return simulated::kernels(); }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       std::span<const int> indices) override {
-    return simulated::make_communicators(static_cast<int>(indices.size()));
+    return simulated::make_communicators(indices);
   }
 
  private:

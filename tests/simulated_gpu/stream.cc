@@ -188,7 +188,7 @@ class SimulatedStream final : public DeviceStream {
     stream_.queue("copy_to_host", [=] { std::memcpy(pinned, from, bytes); });
   }
 
-  std::unique_ptr<DeviceEvent> record() override {
+  std::unique_ptr<DeviceEvent> record(EventWait) override {
     stream_.check_not_capturing("recording an event");
     return std::make_unique<SimulatedEvent>(stream_.work());
   }
