@@ -7,7 +7,7 @@
 namespace quire {
 
 GpuClaim GpuClaims::claim(std::span<const int> gpus) {
-  const auto wanted = std::make_shared<const std::set<int>>(gpus.begin(), gpus.end());
+  auto wanted = std::make_shared<const std::set<int>>(gpus.begin(), gpus.end());
   const std::lock_guard lock(mutex_);
   std::erase_if(claims_, [](const auto& claim) { return claim.expired(); });
   for (const auto& claim : claims_) {
