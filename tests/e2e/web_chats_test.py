@@ -84,12 +84,15 @@ class Trees(Scripted):
             self.ask(page, "From the first tab")
             self.wait_for_answer(page)
             self.reload(page)
+            page.wait_for("window.row = document.querySelector('#conversations li')")
             with page.another_tab(self.mock.url) as other:
                 other.click("#conversations .open")
                 other.wait_for("document.querySelector('.message.assistant')")
                 self.ask(other, "From the second tab")
                 self.wait_for_answer(other)
                 page.wait_for("document.querySelectorAll('.message').length === 4")
+                # Another tab's work does not take a row from under the pointer.
+                self.assertTrue(page.run("window.row.isConnected"))
                 page.click("#conversations [data-act=delete]")
                 page.click(".dialog .danger")
                 other.wait_for("!document.querySelector('#conversations li') && document.querySelector('.welcome')")
