@@ -35,7 +35,7 @@ struct ForwardBatch {
   // On a GPU alone. The first num_decode_seqs sequences have one token each; chunks of their
   // contexts, as ops/cuda_kernels.h describes them.
   int64_t num_decode_seqs = 0;
-  Tensor decode_items;                // int32[the most there can be, 2]
+  Tensor decode_items;                // int32[the most there can be, 4]
   Tensor num_decode_items;            // int32[1]
   void* attention_scratch = nullptr;  // of paged_attention_scratch_bytes()
 };

@@ -181,27 +181,28 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
       .require(num_heads % cache.num_kv_heads == 0, "KV heads divide the heads")
       .require(sliding_window >= 0, "the sliding window is not negative");
   if (!stream.is_cpu()) {
-    const CudaPagedAttention args = {.dtype = dtype,
-                                     .q = q.raw(),
-                                     .q_stride = q.row_stride(),
-                                     .out = out.raw(),
-                                     .num_heads = num_heads,
-                                     .scale = scale,
-                                     .sliding_window = sliding_window,
-                                     .num_tokens = t.value,
-                                     .num_seqs = seqs.value,
-                                     .max_query_len = batch.max_query_len,
-                                     .max_context_len = batch.max_context_len,
-                                     .query_start = batch.query_start.data<int32_t>(),
-                                     .context_lens = batch.context_lens.data<int32_t>(),
-                                     .block_tables = batch.block_tables.data<int32_t>(),
-                                     .table_width = blocks.value,
-                                     .num_decode_seqs = batch.num_decode_seqs,
-                                     .decode_items = batch.decode_items.data<int32_t>(),
-                                     .num_decode_items = batch.num_decode_items.data<int32_t>(),
-                                     .max_decode_items = batch.decode_items.dim(0),
-                                     .cache = to_cuda(cache),
-                                     .scratch = batch.attention_scratch};
+    const CudaPagedAttention args = {
+        .dtype = dtype,
+        .q = q.raw(),
+        .q_stride = q.row_stride(),
+        .out = out.raw(),
+        .num_heads = num_heads,
+        .scale = scale,
+        .sliding_window = sliding_window,
+        .num_tokens = t.value,
+        .num_seqs = seqs.value,
+        .max_query_len = batch.max_query_len,
+        .max_context_len = batch.max_context_len,
+        .query_start = batch.query_start.data<int32_t>(),
+        .context_lens = batch.context_lens.data<int32_t>(),
+        .block_tables = batch.block_tables.data<int32_t>(),
+        .table_width = blocks.value,
+        .num_decode_seqs = batch.num_decode_seqs,
+        .decode_items = reinterpret_cast<const DecodeItem*>(batch.decode_items.data<int32_t>()),
+        .num_decode_items = batch.num_decode_items.data<int32_t>(),
+        .max_decode_items = batch.decode_items.dim(0),
+        .cache = to_cuda(cache),
+        .scratch = batch.attention_scratch};
     return stream.cuda_kernels().paged_attention(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());

@@ -2,11 +2,11 @@
 // What the decode attention kernels share: how the work is cut, and how parts become outputs.
 //
 // A unit of work is one item of the list (a sequence's chunk of kDecodeChunk tokens) for one slot:
-// a KV head and up to kHeadTile of the query heads that share it. Blocks take units at a stride of
-// the grid; nothing that is summed depends on which block takes which unit. A sequence of one chunk
-// is written at once. Of the others every unit leaves its unnormalised output, maximum and sum in
-// scratch, and whoever comes last adds them up in the order of the chunks. That is agreed on by
-// warps, not by blocks: warp w of a unit owns the same elements of the output in every chunk.
+// a KV head and up to kHeadTile of the query heads that share it. Blocks take units back and forth
+// over the grid; nothing that is summed depends on which block takes which unit. A sequence of one
+// chunk is written at once. Of the others every unit leaves its unnormalised output, maximum and
+// sum in scratch, and whoever comes last adds them up in the order of the chunks. That is agreed on
+// by warps, not by blocks: warp w of a unit owns the same elements of the output in every chunk.
 #include <cuda_fp8.h>
 
 #include <cstdint>
@@ -37,10 +37,9 @@ struct DecodeParams {
   int slots;           // of an item: num_kv_heads * head_tiles
   float scale_log2;    // scale * log2(e)
   int sliding_window;  // 0: none
-  const int32_t* context_lens;
   const int32_t* block_tables;
   int64_t table_width;
-  const int2* items;
+  const DecodeItem* items;
   const int32_t* num_items;
   const void* keys;
   const void* values;
@@ -53,7 +52,7 @@ struct DecodeParams {
 
 // A unit, but for the blocks that hold its tokens.
 struct DecodeUnit {
-  int item;
+  int first_row;  // of the partials, where those of the sequence's chunks begin
   int slot;
   int seq;
   int chunk;
@@ -72,14 +71,21 @@ struct DecodeUnit {
   }
 };
 
-__device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, int2 seq_chunk,
-                                       int context_len) {
+// The index of a block's unit of a turn. Of items in descending order of size every block gets
+// about as much as the others: who takes the larger of one turn takes the smaller of the next.
+__device__ inline int unit_index(int turn) {
+  const auto grid = static_cast<int>(gridDim.x);
+  const auto block = static_cast<int>(blockIdx.x);
+  return turn * grid + (turn % 2 == 0 ? block : grid - 1 - block);
+}
+
+__device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, const DecodeItem& item) {
   DecodeUnit unit;
-  unit.item = index / p.slots;
+  unit.first_row = item.first_row;
   unit.slot = index % p.slots;
-  unit.seq = seq_chunk.x;
-  unit.chunk = seq_chunk.y;
-  unit.context_len = context_len;
+  unit.seq = item.seq;
+  unit.chunk = item.chunk;
+  unit.context_len = item.context_len;
   unit.kv_head = unit.slot / p.head_tiles;
   const int first_of_group = unit.slot % p.head_tiles * p.head_tile;
   unit.first_head = unit.kv_head * p.group + first_of_group;
@@ -108,12 +114,12 @@ struct DecodePartial {
 };
 
 // Adds the chunks [0, num_chunks) of four elements up, in order.
-__device__ inline DecodePartial combine_chunks(const DecodeParams& p, int64_t first_item,
+__device__ inline DecodePartial combine_chunks(const DecodeParams& p, int64_t first_row,
                                                int num_chunks, int64_t element) {
   constexpr int kBatch = 8;  // loads in flight
   const int64_t width = int64_t{p.num_heads} * p.head_dim;
-  const float* values = p.partials + first_item * width + element;
-  const float2* maxima_sums = p.maxima_sums + (first_item * width + element) / 8;
+  const float* values = p.partials + first_row * width + element;
+  const float2* maxima_sums = p.maxima_sums + (first_row * width + element) / 8;
   DecodePartial total = {{0.0f, 0.0f, 0.0f, 0.0f}, -INFINITY, 0.0f};
   for (int chunk = 0; chunk < num_chunks; chunk += kBatch) {
     float4 value[kBatch];
@@ -188,7 +194,7 @@ __device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int w
 
   for (int e = first; e < num_elements; e += stride) {
     const DecodePartial partial = partial_of(e);
-    const int64_t place = unit.item * width + first_element + e;
+    const int64_t place = (unit.first_row + unit.chunk) * width + first_element + e;
     *reinterpret_cast<float4*>(p.partials + place) = partial.value;
     if (e % 8 == 0) p.maxima_sums[place / 8] = make_float2(partial.maximum, partial.sum);
   }
@@ -196,9 +202,9 @@ __device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int w
   if (warp * 32 * 4 >= num_elements) return;
   const int64_t counter = (int64_t{unit.seq} * p.slots + unit.slot) * kDecodeWarps + warp;
   if (!is_last_warp(p.counters + counter, chunks.count, lane)) return;
-  const int64_t first_item = unit.item - (unit.chunk - chunks.first);
+  const int64_t first_row = unit.first_row + chunks.first;
   for (int e = first; e < num_elements; e += stride) {
-    write_output(out + e, combine_chunks(p, first_item, chunks.count, first_element + e));
+    write_output(out + e, combine_chunks(p, first_row, chunks.count, first_element + e));
   }
 }
 

@@ -63,10 +63,9 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .scale_log2 = args.scale * kLog2E,
           .sliding_window = static_cast<int>(
               std::min<int64_t>(args.sliding_window, std::numeric_limits<int>::max())),
-          .context_lens = args.context_lens,
           .block_tables = args.block_tables,
           .table_width = args.table_width,
-          .items = reinterpret_cast<const int2*>(args.decode_items),
+          .items = args.decode_items,
           .num_items = args.num_decode_items,
           .keys = cache.keys,
           .values = cache.values,

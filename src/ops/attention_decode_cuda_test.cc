@@ -1,10 +1,12 @@
 // Decode attention over the paged cache against plain loops in double precision.
 #include <cmath>
 #include <numeric>
+#include <span>
 #include <string>
 
 #include "ops/attention_cuda.cuh"
 #include "ops/cuda_test_util.h"
+#include "ops/decode_items.h"
 
 namespace quire::ops {
 namespace {
@@ -17,7 +19,7 @@ struct Case {
   int head_dim = 128;
   int block_size = 16;
   int64_t window = 0;
-  std::vector<int> context_lens = {513, 1, 15, 17, 129, 256, 257, 1023};
+  std::vector<int32_t> context_lens = {513, 1, 15, 17, 129, 256, 257, 1023};
 };
 
 std::string describe(const Case& sizes) {
@@ -37,6 +39,15 @@ double tolerance_of(DType dtype) {
     default:
       return 1e-5;
   }
+}
+
+std::vector<DecodeItem> items_of(std::span<const int32_t> context_lens) {
+  std::vector<DecodeItem> items;
+  for (const int32_t length : context_lens) {
+    items.resize(items.size() + static_cast<size_t>(num_decode_items(length)));
+  }
+  write_decode_items(context_lens, items.data());
+  return items;
 }
 
 // A batch on the device and what attention over it should give.
@@ -88,13 +99,22 @@ class Batch {
 
   // Of the first sequence alone.
   CudaPagedAttention args_of_first() {
-    const int chunks = (sizes_.context_lens[0] + kDecodeChunk - 1) / kDecodeChunk;
-    first_items_ = std::make_unique<DeviceArray<int32_t>>(std::vector<int32_t>{chunks});
+    const std::vector<DecodeItem> items = items_of({sizes_.context_lens.data(), 1});
+    first_items_ = std::make_unique<DeviceArray<DecodeItem>>(items);
+    num_first_items_ = std::make_unique<DeviceArray<int32_t>>(
+        std::vector<int32_t>{static_cast<int32_t>(items.size())});
     CudaPagedAttention result = args();
     result.num_tokens = result.num_seqs = result.num_decode_seqs = 1;
-    result.num_decode_items = first_items_->data();
-    result.max_decode_items = chunks;
+    result.decode_items = first_items_->data();
+    result.num_decode_items = num_first_items_->data();
+    result.max_decode_items = static_cast<int64_t>(items.size());
     return result;
+  }
+
+  // Another order of the items, which must not matter.
+  void shuffle_items(std::mt19937& random) {
+    std::ranges::shuffle(items_, random);
+    device_items_ = std::make_unique<DeviceArray<DecodeItem>>(items_);
   }
 
   void poison_out() { out_->poison(); }
@@ -120,7 +140,7 @@ class Batch {
 
  private:
   // More than there are.
-  int64_t max_items() const { return static_cast<int64_t>(items_.size()) / 2 + 3; }
+  int64_t max_items() const { return static_cast<int64_t>(items_.size()) + 3; }
   int64_t num_seqs() const { return static_cast<int64_t>(sizes_.context_lens.size()); }
   int64_t row_size() const { return int64_t{sizes_.num_heads} * sizes_.head_dim; }
   // Rows of q are part of rows of qkv.
@@ -147,17 +167,14 @@ class Batch {
       for (int64_t i = 0; i * sizes_.block_size < length; ++i) {
         table_[static_cast<size_t>(seq * table_width_ + i)] = blocks[next++];
       }
-      for (int32_t chunk = 0; chunk * kDecodeChunk < length; ++chunk) {
-        items_.insert(items_.end(), {static_cast<int32_t>(seq), chunk});
-      }
     }
+    items_ = items_of(sizes_.context_lens);
     device_table_ = std::make_unique<DeviceArray<int32_t>>(table_);
-    device_items_ = std::make_unique<DeviceArray<int32_t>>(items_);
+    device_items_ = std::make_unique<DeviceArray<DecodeItem>>(items_);
     num_items_ = std::make_unique<DeviceArray<int32_t>>(
-        std::vector<int32_t>{static_cast<int32_t>(items_.size() / 2)});
+        std::vector<int32_t>{static_cast<int32_t>(items_.size())});
     query_start_ = std::make_unique<DeviceArray<int32_t>>(query_start);
-    device_context_lens_ = std::make_unique<DeviceArray<int32_t>>(
-        std::vector<int32_t>(sizes_.context_lens.begin(), sizes_.context_lens.end()));
+    device_context_lens_ = std::make_unique<DeviceArray<int32_t>>(sizes_.context_lens);
   }
 
   // NaN in what no sequence has written.
@@ -213,11 +230,13 @@ class Batch {
   Case sizes_;
   int num_blocks_ = 0;
   int64_t table_width_ = 1;
-  std::vector<int32_t> table_, items_;
+  std::vector<int32_t> table_;
+  std::vector<DecodeItem> items_;
   std::vector<float> q_, keys_, values_;  // as their types hold them
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
   std::unique_ptr<DeviceArray<int32_t>> query_start_, device_context_lens_, device_table_,
-      device_items_, num_items_, first_items_;
+      num_items_, num_first_items_;
+  std::unique_ptr<DeviceArray<DecodeItem>> device_items_, first_items_;
   std::unique_ptr<DeviceArray<std::byte>> scratch_;
 };
 
@@ -238,6 +257,11 @@ class AttentionDecodeCudaTest : public CudaTest {
     cuda::decode_attention(stream(), batch.args());
     synchronize();
     ASSERT_EQ(batch.out_bytes(), bytes);
+    batch.poison_out();
+    batch.shuffle_items(random());
+    cuda::decode_attention(stream(), batch.args());
+    synchronize();
+    ASSERT_EQ(batch.out_bytes(), bytes) << "in another order";
     batch.poison_out();
     cuda::decode_attention(stream(), batch.args_of_first());
     synchronize();

@@ -52,13 +52,12 @@ __device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
 // The part of the warp that finds out what the next units are.
 template <typename Shape>
 __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, int lane) {
-  const int grid = static_cast<int>(gridDim.x);
   const int number = lane % (kWarpTiles * kDecodeWarps);
-  // The next unit's item is read while this one's sequence is.
-  int index = static_cast<int>(blockIdx.x);
+  // The next unit's item is read while this one's block table is.
+  int index = unit_index(0);
   const int num_items = *p.num_items;
-  int2 item = p.items[index / p.slots];
-  for (int turn = 0;; ++turn, index += grid) {
+  DecodeItem item = p.items[index / p.slots];
+  for (int turn = 0;; ++turn) {
     const int place = turn % kPlacedUnits;
     PlacedUnit& to = shared.units[place];
     const bool is_end = index / p.slots >= num_items;
@@ -66,10 +65,10 @@ __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, 
     unit.context_len = -1;
     int64_t row = 0;
     if (!is_end) {
-      const int first_token = item.y * kDecodeChunk + number * kTileTokens;
+      const int first_token = item.chunk * kDecodeChunk + number * kTileTokens;
       const int64_t column = min(int64_t{first_token / p.block_size}, p.table_width - 1);
-      const int64_t block = p.block_tables[item.x * p.table_width + column];
-      unit = make_unit(p, index, item, p.context_lens[item.x]);
+      const int64_t block = p.block_tables[item.seq * p.table_width + column];
+      unit = make_unit(p, index, item);
       row = (block * p.num_kv_heads + unit.kv_head) * p.block_size + first_token % p.block_size;
     }
     shared.unit_free[place].wait(turn / kPlacedUnits % 2 ^ 1);
@@ -82,7 +81,8 @@ __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, 
     if (turn == 0) wait_for_previous();
     QueryLoad<Shape> queries;
     queries.load(p, unit, lane);
-    if ((index + grid) / p.slots < num_items) item = p.items[(index + grid) / p.slots];
+    index = unit_index(turn + 1);
+    if (index / p.slots < num_items) item = p.items[index / p.slots];
     queries.store(shared.queries[place], lane);
     __syncwarp();
     if (lane == 0) shared.query_ready[place].arrive();

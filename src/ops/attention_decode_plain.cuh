@@ -52,10 +52,9 @@ __global__ void __launch_bounds__(kDecodeThreads)
   wait_for_previous();
   release_next();
   const int num_units = *p.num_items * p.slots;
-  for (int index = static_cast<int>(blockIdx.x); index < num_units;
-       index += static_cast<int>(gridDim.x)) {
-    const int2 item = p.items[index / p.slots];
-    const DecodeUnit unit = make_unit(p, index, item, p.context_lens[item.x]);
+  for (int turn = 0; unit_index(turn) < num_units; ++turn) {
+    const int index = unit_index(turn);
+    const DecodeUnit unit = make_unit(p, index, p.items[index / p.slots]);
     if (!unit.is_visible(p.sliding_window)) continue;
     const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));
     const int count = min((unit.chunk + 1) * kDecodeChunk, unit.context_len) - first;

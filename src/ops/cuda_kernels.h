@@ -130,6 +130,13 @@ struct CudaQkNormRopeCache {
 // Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
 // multiples of it from position 0.
 inline constexpr int kDecodeChunk = 256;
+struct alignas(16) DecodeItem {
+  int32_t seq;
+  int32_t chunk;        // tokens from chunk * kDecodeChunk on
+  int32_t first_row;    // of the scratch, of max_decode_items rows: chunk c of the sequence has row
+                        // first_row + c to itself
+  int32_t context_len;  // of the sequence
+};
 
 // Causal grouped-query attention over the paged cache, which holds the step's own keys already.
 // Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), and are cut
@@ -154,10 +161,10 @@ struct CudaPagedAttention {
   const int32_t* block_tables;  // [num_seqs, table_width]
   int64_t table_width;
   int64_t num_decode_seqs;
-  // The chunks of the decode sequences, each (sequence, chunk): int32[*num_decode_items][2], a
-  // sequence's chunks in order, side by side. The count is read on the device, so that a graph
-  // replays with another; max_decode_items bounds it.
-  const int32_t* decode_items;
+  // The chunks of the decode sequences, in any order: [*num_decode_items]. It is fastest where the
+  // larger come first. The count is read on the device, so that a graph replays with another;
+  // max_decode_items bounds it.
+  const DecodeItem* decode_items;
   const int32_t* num_decode_items;
   int64_t max_decode_items;
   CudaKvCache cache;

@@ -6,6 +6,7 @@
 
 #include "ops/cuda_kernels.h"
 #include "ops/cuda_test_util.h"
+#include "ops/decode_items.h"
 
 namespace quire::ops {
 namespace {
@@ -95,7 +96,6 @@ class Chain {
   void place(const std::vector<Sequence>& sequences) {
     std::vector<int32_t> query_start = {0};
     std::vector<int32_t> context_lens;
-    std::vector<int32_t> items;
     std::vector<int32_t> positions;
     std::vector<int64_t> slots;
     for (const Sequence& s : sequences) longest_ = std::max(longest_, s.context_len);
@@ -108,10 +108,7 @@ class Chain {
       }
       if (s.query_len == 1) {
         ++num_decodes_;
-        for (int chunk = 0; chunk * kDecodeChunk < s.context_len; ++chunk) {
-          items.push_back(static_cast<int32_t>(num_seqs_));
-          items.push_back(chunk);
-        }
+        max_items_ += num_decode_items(s.context_len);
       }
       context_lens.push_back(s.context_len);
       query_start.push_back(query_start.back() + s.query_len);
@@ -122,7 +119,8 @@ class Chain {
     num_blocks_ = num_seqs_ * table_width_;
     std::vector<int32_t> table(to_size(num_blocks_));
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
-    max_items_ = static_cast<int64_t>(items.size()) / 2;
+    std::vector<DecodeItem> items(to_size(max_items_));
+    write_decode_items({context_lens.data(), to_size(num_decodes_)}, items.data());
     query_start_.emplace(query_start);
     context_lens_.emplace(context_lens);
     table_.emplace(table);
@@ -201,8 +199,8 @@ class Chain {
   std::optional<DeviceElements> x_, normed_, qkv_, attended_, keys_, values_, qkv_weight_,
       o_weight_;
   std::optional<DeviceArray<float>> norm_, q_norm_, k_norm_, cos_sin_;
-  std::optional<DeviceArray<int32_t>> query_start_, context_lens_, table_, items_, num_items_,
-      positions_;
+  std::optional<DeviceArray<int32_t>> query_start_, context_lens_, table_, num_items_, positions_;
+  std::optional<DeviceArray<DecodeItem>> items_;
   std::optional<DeviceArray<int64_t>> slots_;
   std::optional<DeviceArray<std::byte>> scratch_;
 };

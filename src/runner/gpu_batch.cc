@@ -4,7 +4,7 @@
 #include <bit>
 #include <type_traits>
 
-#include "ops/cuda_kernels.h"
+#include "ops/decode_items.h"
 #include "ops/sampling_noise.h"
 #include "runner/sampler.h"
 
@@ -18,10 +18,6 @@ constexpr int64_t kLeastTableWidth = 64;
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
-}
-
-int64_t num_chunks(int64_t context) {
-  return (context + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
 }
 
 // The host's values first, then padding up to the step's size.
@@ -72,10 +68,12 @@ void fill_sampling(const ScheduledBatch& batch, const SequenceTable& table, cons
   }
 }
 
-// Chunks of the leading sequences of one token, as many as there is room for.
+// Items of the leading sequences of one token, as many as there is room for. Returns the number of
+// these sequences.
 int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
                           const StepShape& shape, const StepArrays& arrays) {
   const int32_t* query_start = host.query_start.data<int32_t>();
+  const int32_t* context_lens = host.context_lens.data<int32_t>();
   // A sequence that is new may have found blocks in the prefix cache that this very step fills; the
   // decode kernels read all but the newest token before the step has written its keys.
   const auto is_new = [&batch](SequenceId id) {
@@ -86,14 +84,11 @@ int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
   int64_t seq = 0;
   for (; seq < host.num_seqs && query_start[seq + 1] - query_start[seq] == 1; ++seq) {
     if (is_new(batch.sequences[static_cast<size_t>(seq)].id)) break;
-    const int64_t chunks = num_chunks(host.context_lens.data<int32_t>()[seq]);
-    if (num_items + chunks > shape.num_decode_items) break;
-    for (int64_t chunk = 0; chunk < chunks; ++chunk, ++num_items) {
-      arrays.decode_items[2 * num_items] = static_cast<int32_t>(seq);
-      arrays.decode_items[2 * num_items + 1] = static_cast<int32_t>(chunk);
-    }
+    num_items += ops::num_decode_items(context_lens[seq]);
+    if (num_items > shape.num_decode_items) break;
   }
-  *arrays.num_decode_items = static_cast<int32_t>(num_items);
+  *arrays.num_decode_items = static_cast<int32_t>(
+      ops::write_decode_items({context_lens, static_cast<size_t>(seq)}, arrays.decode_items));
   return seq;
 }
 
@@ -121,10 +116,10 @@ std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const Forwa
   width = std::min(width, largest.table_width);
   const int64_t rows = std::min(padded_rows(host.num_seqs), largest.num_seqs);
   const int64_t num_items =
-      std::min(rows * num_chunks(width * block_size), largest.num_decode_items);
+      std::min(rows * ops::num_decode_items(width * block_size), largest.num_decode_items);
   int64_t needed = 0;
   for (int64_t seq = 0; seq < host.num_seqs; ++seq) {
-    needed += num_chunks(host.context_lens.data<int32_t>()[seq]);
+    needed += ops::num_decode_items(host.context_lens.data<int32_t>()[seq]);
   }
   if (needed > num_items) return std::nullopt;
   return StepShape{rows, rows, width, rows, num_items};

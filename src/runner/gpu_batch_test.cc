@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ops/cuda_kernels.h"
+#include "ops/decode_items.h"
 #include "runner/batch_builder.h"
 
 namespace quire {
@@ -64,12 +64,11 @@ class Decodes {
 };
 
 StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
-  const int64_t chunks = (max_model_len + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
   return {.num_tokens = 2 * num_seqs,
           .num_seqs = num_seqs,
           .table_width = (max_model_len + kBlockSize - 1) / kBlockSize,
           .num_logits = num_seqs,
-          .num_decode_items = num_seqs * chunks};
+          .num_decode_items = num_seqs * ops::num_decode_items(max_model_len)};
 }
 
 // A step's arrays in the host's memory.
@@ -77,10 +76,11 @@ class HostArrays {
  public:
   explicit HostArrays(const StepShape& shape)
       : ints_(static_cast<size_t>(4 * shape.num_tokens + 2 * shape.num_seqs + 1 +
-                                  shape.num_seqs * shape.table_width + 4 * shape.num_logits +
-                                  2 * shape.num_decode_items + 1),
+                                  shape.num_seqs * shape.table_width + 4 * shape.num_logits + 1),
               kUntouched),
         slots_(static_cast<size_t>(shape.num_tokens), kUntouched),
+        items_(static_cast<size_t>(shape.num_decode_items),
+               {kUntouched, kUntouched, kUntouched, kUntouched}),
         floats_(static_cast<size_t>(3 * shape.num_logits), -7.0f) {
     int32_t* next = ints_.data();
     const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
@@ -92,7 +92,7 @@ class HostArrays {
               .context_lens = take(shape.num_seqs),
               .block_tables = take(shape.num_seqs * shape.table_width),
               .logits_rows = take(shape.num_logits),
-              .decode_items = take(2 * shape.num_decode_items),
+              .decode_items = items_.data(),
               .num_decode_items = take(1),
               .temperature = floats_.data(),
               .top_k = take(shape.num_logits),
@@ -107,6 +107,7 @@ class HostArrays {
  private:
   std::vector<int32_t> ints_;
   std::vector<int64_t> slots_;
+  std::vector<ops::DecodeItem> items_;
   std::vector<float> floats_;
 };
 
@@ -195,7 +196,13 @@ TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
   EXPECT_THAT(values(arrays.context_lens, 4), ElementsAre(41, 301, 18, 0));
   EXPECT_THAT(values(arrays.logits_rows, 4), ElementsAre(0, 1, 2, 0));
   EXPECT_EQ(*arrays.num_decode_items, 4);
-  EXPECT_THAT(values(arrays.decode_items, 8), ElementsAre(0, 0, 1, 0, 1, 1, 2, 0));
+  // The whole chunk of the second, then the rest by size.
+  std::vector<std::vector<int32_t>> items;
+  for (const ops::DecodeItem& item : values(arrays.decode_items, 4)) {
+    items.push_back({item.seq, item.chunk, item.first_row, item.context_len});
+  }
+  EXPECT_EQ(items, (std::vector<std::vector<int32_t>>{
+                       {1, 0, 1, 301}, {1, 1, 1, 301}, {0, 0, 0, 41}, {2, 0, 3, 18}}));
   EXPECT_EQ(arrays.temperature[3], 0.0f);
   EXPECT_EQ(arrays.top_k[3], 0);
   EXPECT_EQ(arrays.block_tables[shape.table_width], 3);
@@ -213,7 +220,7 @@ TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {
     HostArrays memory(shape);
     EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 1);
     EXPECT_EQ(*memory.arrays.num_decode_items, 1);
-    EXPECT_THAT(values(memory.arrays.decode_items + 2, 2), Each(HostArrays::kUntouched));
+    EXPECT_EQ(memory.arrays.decode_items[1].seq, HostArrays::kUntouched);
   }
   shape.num_decode_items = 100;
   step.batch.added.emplace_back();

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "models/registry.h"
+#include "ops/decode_items.h"
 #include "ops/decoder_step.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
@@ -52,7 +53,6 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   const ModelConfig& config = options.model.config;
   const KvCacheShape cache = model_kv_cache_shape(options.model);
   const int64_t max_model_len = options.model.max_model_len;
-  const int64_t chunks = (max_model_len + ops::kDecodeChunk - 1) / ops::kDecodeChunk;
   const int num_heads = static_cast<int>(config.num_attention_heads / options.model.size);
   GpuSizes sizes;
   StepShape& step = sizes.largest_step;
@@ -60,7 +60,8 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_seqs = options.max_num_seqs;
   step.table_width = (max_model_len + options.block_size - 1) / options.block_size;
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
-  step.num_decode_items = std::min(kMaxDecodeItems, options.max_num_seqs * chunks);
+  step.num_decode_items =
+      std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
       step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);

@@ -32,7 +32,7 @@ StepArrays lay_out(Layout& layout, const StepShape& shape) {
   arrays.query_start = layout.take<int32_t>(shape.num_seqs + 1);
   arrays.context_lens = layout.take<int32_t>(shape.num_seqs);
   arrays.logits_rows = layout.take<int32_t>(shape.num_logits);
-  arrays.decode_items = layout.take<int32_t>(2 * shape.num_decode_items);
+  arrays.decode_items = layout.take<ops::DecodeItem>(shape.num_decode_items);
   arrays.num_decode_items = layout.take<int32_t>(1);
   arrays.temperature = layout.take<float>(shape.num_logits);
   arrays.top_k = layout.take<int32_t>(shape.num_logits);
@@ -83,7 +83,7 @@ ForwardBatch to_forward_batch(const StepArrays& arrays, const StepShape& shape) 
   batch.block_tables =
       Tensor(arrays.block_tables, DType::kInt32, {shape.num_seqs, shape.table_width});
   batch.logits_rows = Tensor(arrays.logits_rows, DType::kInt32, {shape.num_logits});
-  batch.decode_items = Tensor(arrays.decode_items, DType::kInt32, {shape.num_decode_items, 2});
+  batch.decode_items = Tensor(arrays.decode_items, DType::kInt32, {shape.num_decode_items, 4});
   batch.num_decode_items = Tensor(arrays.num_decode_items, DType::kInt32, {1});
   return batch;
 }

@@ -12,6 +12,7 @@
 #include "core/buffer.h"
 #include "core/device_library.h"
 #include "core/forward_batch.h"
+#include "ops/cuda_kernels.h"
 
 namespace quire {
 
@@ -35,7 +36,7 @@ struct StepArrays {
   int32_t* context_lens;
   int32_t* block_tables;
   int32_t* logits_rows;
-  int32_t* decode_items;
+  ops::DecodeItem* decode_items;
   int32_t* num_decode_items;
   float* temperature;
   int32_t* top_k;

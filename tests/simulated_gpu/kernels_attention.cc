@@ -87,15 +87,17 @@ class Attention {
   int64_t kv_head_;
 };
 
-// The positions of a decode sequence that its chunks cover.
+// The positions of a decode sequence that its chunks cover, in order.
 std::vector<int64_t> positions_of_chunks(const ops::CudaPagedAttention& args, int64_t seq) {
   std::vector<int64_t> positions;
   for (int64_t item = 0; item < *args.num_decode_items; ++item) {
-    if (args.decode_items[2 * item] != seq) continue;
-    const int64_t first = int64_t{args.decode_items[2 * item + 1]} * ops::kDecodeChunk;
-    const int64_t last = std::min<int64_t>(first + ops::kDecodeChunk, args.context_lens[seq]);
+    const ops::DecodeItem& chunk = args.decode_items[item];
+    if (chunk.seq != seq) continue;
+    const int64_t first = int64_t{chunk.chunk} * ops::kDecodeChunk;
+    const int64_t last = std::min<int64_t>(first + ops::kDecodeChunk, chunk.context_len);
     for (int64_t position = first; position < last; ++position) positions.push_back(position);
   }
+  std::ranges::sort(positions);
   return positions;
 }
 

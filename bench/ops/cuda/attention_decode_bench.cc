@@ -8,6 +8,7 @@
 
 #include "bench.h"
 #include "ops/attention_cuda.cuh"
+#include "ops/decode_items.h"
 
 namespace quire::bench {
 namespace {
@@ -30,21 +31,43 @@ struct Set {
   DeviceBuffer q, out, keys, values, block_tables;
 };
 
-void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, int64_t num_seqs,
-            int64_t context_len) {
+// Sequences with contexts of `shortest` to `longest` tokens, evenly spread, in a random order.
+struct Load {
+  int64_t num_seqs;
+  int32_t shortest;
+  int32_t longest;
+
+  std::string name() const {
+    const std::string to = shortest == longest ? "" : "_to_" + std::to_string(longest);
+    return std::to_string(num_seqs) + "_of_" + std::to_string(shortest) + to;
+  }
+  std::vector<int32_t> context_lens(std::mt19937& random) const {
+    std::vector<int32_t> result(static_cast<size_t>(num_seqs), shortest);
+    for (int64_t i = 1; i < num_seqs; ++i) {
+      result[static_cast<size_t>(i)] +=
+          static_cast<int32_t>((longest - shortest) * i / (num_seqs - 1));
+    }
+    std::ranges::shuffle(result, random);
+    return result;
+  }
+};
+
+void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, const Load& load) {
   const std::string name = "attention_decode/" + heads.name + "/" +
-                           std::string(name_of(cache_dtype)) + "/" + std::to_string(num_seqs) +
-                           "_of_" + std::to_string(context_len);
+                           std::string(name_of(cache_dtype)) + "/" + load.name();
   if (!bench.wants(name)) return;
-  const int64_t blocks_per_seq = (context_len + kBlockSize - 1) / kBlockSize;
+  std::mt19937 random(1);
+  const int64_t num_seqs = load.num_seqs;
+  const std::vector<int32_t> context_list = load.context_lens(random);
+  const auto num_tokens = std::accumulate(context_list.begin(), context_list.end(), int64_t{0});
+  const int64_t blocks_per_seq = (load.longest + kBlockSize - 1) / kBlockSize;
   const int64_t q_elements = num_seqs * heads.num_heads * heads.head_dim;
   const int64_t row = int64_t{heads.num_kv_heads} * heads.head_dim;
   const int64_t cache_elements = num_seqs * blocks_per_seq * kBlockSize * row;
-  const Work work = {.bytes = static_cast<double>(2 * num_seqs * context_len * row) *
+  const Work work = {.bytes = static_cast<double>(2 * num_tokens * row) *
                                   static_cast<double>(size_of(cache_dtype)) +
                               4.0 * static_cast<double>(q_elements)};
 
-  std::mt19937 random(1);
   std::vector<int32_t> table(static_cast<size_t>(num_seqs * blocks_per_seq));
   std::iota(table.begin(), table.end(), 0);
   std::vector<Set> sets;
@@ -55,17 +78,15 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, int64_t num
                     DeviceBuffer(cache_dtype, cache_elements),
                     DeviceBuffer(cache_dtype, cache_elements), DeviceBuffer::of(table)});
   }
-  std::vector<int32_t> item_list;
-  for (int32_t seq = 0; seq < num_seqs; ++seq) {
-    for (int32_t chunk = 0; chunk * ops::kDecodeChunk < context_len; ++chunk) {
-      item_list.insert(item_list.end(), {seq, chunk});
-    }
+  int32_t num_items = 0;
+  for (const int32_t length : context_list) {
+    num_items += static_cast<int32_t>(ops::num_decode_items(length));
   }
-  const auto num_items = static_cast<int32_t>(item_list.size() / 2);
+  std::vector<ops::DecodeItem> item_list(static_cast<size_t>(num_items));
+  ops::write_decode_items(context_list, item_list.data());
   const DeviceBuffer items = DeviceBuffer::of(item_list);
   const DeviceBuffer item_count = DeviceBuffer::of(std::vector<int32_t>{num_items});
-  const DeviceBuffer context_lens = DeviceBuffer::of(
-      std::vector<int32_t>(static_cast<size_t>(num_seqs), static_cast<int32_t>(context_len)));
+  const DeviceBuffer context_lens = DeviceBuffer::of(context_list);
   const DeviceBuffer scratch =
       DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::paged_attention_scratch_bytes(
           num_items, num_seqs, heads.num_heads, heads.num_kv_heads, heads.head_dim)));
@@ -78,11 +99,11 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, int64_t num
   args.num_tokens = num_seqs;
   args.num_seqs = num_seqs;
   args.max_query_len = 1;
-  args.max_context_len = context_len;
+  args.max_context_len = load.longest;
   args.context_lens = context_lens.as<int32_t>();
   args.table_width = blocks_per_seq;
   args.num_decode_seqs = num_seqs;
-  args.decode_items = items.as<int32_t>();
+  args.decode_items = items.as<ops::DecodeItem>();
   args.num_decode_items = item_count.as<int32_t>();
   args.max_decode_items = num_items;
   args.cache = {cache_dtype, nullptr, nullptr, kBlockSize, heads.num_kv_heads, heads.head_dim};
@@ -99,23 +120,23 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, int64_t num
 }
 
 void run_decode(CudaBench& bench) {
-  constexpr std::pair<int64_t, int64_t> kLoads[] = {
-      {1, 128},  {1, 256},  {1, 640},   {1, 3500},  {1, 8192},  {8, 256},
-      {8, 1024}, {64, 300}, {64, 1024}, {64, 4096}, {256, 560}, {256, 1024}};
+  // The last are as in bench.py's work: prompts and outputs of 100 to 1,024 tokens.
+  constexpr Load kLoads[] = {{1, 128, 128},    {1, 256, 256},    {1, 640, 640},   {1, 3500, 3500},
+                             {1, 8192, 8192},  {8, 256, 256},    {8, 1024, 1024}, {64, 300, 300},
+                             {64, 1024, 1024}, {64, 4096, 4096}, {256, 560, 560}, {256, 1024, 1024},
+                             {256, 100, 1600}, {64, 500, 2000}};
   for (const Heads& heads : {kQwen06, kQwen8}) {
     for (const DType cache_dtype : {kDType, DType::kFloat8E4M3}) {
-      for (const auto& [num_seqs, context_len] : kLoads) {
-        decode(bench, heads, cache_dtype, num_seqs, context_len);
-      }
+      for (const Load& load : kLoads) decode(bench, heads, cache_dtype, load);
     }
   }
   for (const DType cache_dtype : {kDType, DType::kFloat8E4M3}) {
     for (const int head_dim : {64, 96, 256}) {
       const std::string name = "32_8_" + std::to_string(head_dim);
-      decode(bench, {name, 32, 8, head_dim}, cache_dtype, 64, 2048);
+      decode(bench, {name, 32, 8, head_dim}, cache_dtype, {64, 2048, 2048});
     }
-    decode(bench, {"64_4_128", 64, 4, 128}, cache_dtype, 64, 2048);
-    decode(bench, {"16_16_128", 16, 16, 128}, cache_dtype, 64, 1024);
+    decode(bench, {"64_4_128", 64, 4, 128}, cache_dtype, {64, 2048, 2048});
+    decode(bench, {"16_16_128", 16, 16, 128}, cache_dtype, {64, 1024, 1024});
   }
 }
 

@@ -1,0 +1,22 @@
+#pragma once
+// How the contexts of decode sequences are cut into the items of ops/cuda_kernels.h.
+//
+// Thread safety: pure functions.
+#include <cstdint>
+#include <span>
+
+#include "ops/cuda_kernels.h"
+
+namespace quire::ops {
+
+// Items that a context of that many tokens is cut into.
+inline int64_t num_decode_items(int64_t context_len) {
+  return (context_len + kDecodeChunk - 1) / kDecodeChunk;
+}
+
+// Writes the items of sequences 0, 1, ... of these context lengths, the larger first, so that the
+// blocks of a kernel, which take them in turn, get about as much each. Whole chunks are in the
+// sequences' order. Returns how many there are: the sum of num_decode_items().
+int64_t write_decode_items(std::span<const int32_t> context_lens, DecodeItem* items);
+
+}  // namespace quire::ops

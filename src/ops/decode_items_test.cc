@@ -1,0 +1,88 @@
+#include "ops/decode_items.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <numeric>
+#include <random>
+#include <set>
+#include <vector>
+
+namespace quire::ops {
+namespace {
+
+std::vector<DecodeItem> items_of(const std::vector<int32_t>& context_lens) {
+  int64_t count = 0;
+  for (const int32_t context_len : context_lens) count += num_decode_items(context_len);
+  std::vector<DecodeItem> items(static_cast<size_t>(count));
+  EXPECT_EQ(write_decode_items(context_lens, items.data()), count);
+  return items;
+}
+
+int32_t size_of(const DecodeItem& item) {
+  return std::min(kDecodeChunk, item.context_len - item.chunk * kDecodeChunk);
+}
+
+std::vector<std::vector<int32_t>> numbers(const std::vector<DecodeItem>& items) {
+  std::vector<std::vector<int32_t>> result;
+  for (const DecodeItem& item : items) {
+    result.push_back({item.seq, item.chunk, item.first_row, item.context_len});
+  }
+  return result;
+}
+
+TEST(DecodeItems, PutsWholeChunksFirst) {
+  using List = std::vector<std::vector<int32_t>>;
+  EXPECT_EQ(numbers(items_of({17, 0, 600, 256, 300, 17})), (List{{2, 0, 1, 600},
+                                                                 {2, 1, 1, 600},
+                                                                 {3, 0, 4, 256},
+                                                                 {4, 0, 5, 300},
+                                                                 {2, 2, 1, 600},  // 88 tokens
+                                                                 {4, 1, 5, 300},  // 44
+                                                                 {0, 0, 0, 17},
+                                                                 {5, 0, 7, 17}}));
+  EXPECT_EQ(numbers(items_of({})), List{});
+}
+
+TEST(DecodeItems, CoverEachTokenOnceInRowsOfTheirOwn) {
+  std::mt19937 random(7);
+  std::vector<int32_t> context_lens(200);
+  for (int32_t& length : context_lens) length = static_cast<int32_t>(random() % 3000);
+  const std::vector<DecodeItem> items = items_of(context_lens);
+  std::set<int32_t> rows;
+  int64_t tokens = 0;
+  for (const DecodeItem& item : items) {
+    EXPECT_EQ(item.context_len, context_lens[static_cast<size_t>(item.seq)]);
+    EXPECT_GT(size_of(item), 0);
+    EXPECT_TRUE(rows.insert(item.first_row + item.chunk).second);
+    tokens += size_of(item);
+  }
+  EXPECT_EQ(tokens, std::accumulate(context_lens.begin(), context_lens.end(), int64_t{0}));
+  EXPECT_EQ(*rows.rbegin(), static_cast<int32_t>(items.size()) - 1);
+}
+
+// As the kernels take them: a block's unit of a turn, back and forth over the grid, is an item for
+// one of `slots` KV heads.
+TEST(DecodeItems, AreAboutAsMuchForEachBlock) {
+  constexpr int kBlocks = 132;
+  constexpr int kSlots = 8;
+  std::mt19937 random(3);
+  for (const int num_seqs : {64, 131, 256}) {
+    std::vector<int32_t> context_lens(static_cast<size_t>(num_seqs));
+    for (int32_t& length : context_lens) length = 100 + static_cast<int32_t>(random() % 1900);
+    const std::vector<DecodeItem> items = items_of(context_lens);
+    std::vector<int64_t> tokens(kBlocks);
+    const size_t num_units = items.size() * kSlots;
+    for (size_t unit = 0; unit < num_units; ++unit) {
+      const size_t turn = unit / kBlocks;
+      const size_t place = unit % kBlocks;
+      tokens[turn % 2 == 0 ? place : kBlocks - 1 - place] += size_of(items[unit / kSlots]);
+    }
+    const auto [fewest, most] = std::minmax_element(tokens.begin(), tokens.end());
+    EXPECT_LE(*most - *fewest, kDecodeChunk) << num_seqs;
+  }
+}
+
+}  // namespace
+}  // namespace quire::ops
