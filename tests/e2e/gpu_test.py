@@ -113,6 +113,14 @@ class WhatItSays(CliTest):
         self.assert_ok(result)
         self.assertIn("time per token", result.stdout)
 
+    def test_the_host_alone(self):
+        bench = ("bench", "throughput", "--num-seqs", "8", "--input-len", "20", "--output-len", "30", "--json")
+        result = run(*bench, env=gpus(pace="instant"))
+        self.assert_ok(result)
+        self.assertEqual(json.loads(result.stdout)["output_tokens"], 8 * 30)
+        self.assert_error(run(*bench, "--device", "cuda", env=gpus(pace="slow")), 1, "QUIRE_SIMULATED_PACE",
+                          "lazy or instant")
+
     def test_what_measures_gpus_runs(self):
         script = pathlib.Path(__file__).parents[2] / "scripts" / "measure_gpu.py"
         result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--gpus", "2", "--only", "st"],

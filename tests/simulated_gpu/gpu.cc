@@ -46,6 +46,14 @@ Fault fault_in(const char* name) {
   throw Error(fmt::format("{} is \"{}\"; expected GPU:NAME:NUMBER.", name, text));
 }
 
+Pace pace_in(const char* name) {
+  const std::string_view text = variable(name);
+  if (text.empty()) return Pace::kSteady;
+  if (text == "lazy") return Pace::kLazy;
+  if (text == "instant") return Pace::kInstant;
+  throw Error(fmt::format("{} is \"{}\"; expected lazy or instant.", name, text));
+}
+
 }  // namespace
 
 Settings Settings::from_environment() {
@@ -56,14 +64,14 @@ Settings Settings::from_environment() {
   settings.compute_capability = static_cast<int>(
       number_in("QUIRE_SIMULATED_CAPABILITY", int64_t{settings.compute_capability}));
   settings.fault = fault_in("QUIRE_SIMULATED_FAULT");
-  settings.is_lazy = variable("QUIRE_SIMULATED_PACE") == "lazy";
+  settings.pace = pace_in("QUIRE_SIMULATED_PACE");
   settings.has_decoder_step = number_in("QUIRE_SIMULATED_DECODER_STEP", 0) != 0;
   return settings;
 }
 
 Gpu::Gpu(int index, const Settings& settings)
     : index_(index),
-      is_lazy_(settings.is_lazy),
+      pace_(settings.pace),
       has_decoder_step_(settings.has_decoder_step),
       compute_capability_(settings.compute_capability),
       total_bytes_(settings.memory_bytes),

@@ -10,7 +10,8 @@
 //                               1, fails as an illegal access does; with NAME "reserve" that
 //                               reservation finds no memory
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
-//                               is as far ahead as it can be
+//                               is as far ahead as it can be; "instant": kernels do nothing, so
+//                               what time is left is the host's, and answers mean nothing
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Thread safety: all functions from any thread.
@@ -36,12 +37,14 @@ struct Fault {
   int64_t number = 0;
 };
 
+enum class Pace { kSteady, kLazy, kInstant };
+
 struct Settings {
   int num_gpus = 1;
   int64_t memory_bytes = int64_t{2} << 30;
   int compute_capability = 90;
   Fault fault;
-  bool is_lazy = false;
+  Pace pace = Pace::kSteady;
   bool has_decoder_step = false;
 
   // Throws Error where a variable makes no sense.
@@ -53,7 +56,7 @@ class Gpu {
   Gpu(int index, const Settings& settings);
 
   int index() const { return index_; }
-  bool is_lazy() const { return is_lazy_; }
+  Pace pace() const { return pace_; }
   bool has_decoder_step() const { return has_decoder_step_; }
   int compute_capability() const { return compute_capability_; }
   int64_t total_bytes() const { return total_bytes_; }
@@ -72,7 +75,7 @@ class Gpu {
 
  private:
   const int index_;
-  const bool is_lazy_;
+  const Pace pace_;
   const bool has_decoder_step_;
   const int compute_capability_;
   const int64_t total_bytes_;

@@ -66,7 +66,7 @@ void StreamQueue::finish() {
 }
 
 bool StreamQueue::has_work() const {
-  return !tasks_.empty() && (is_closed_ || !gpu_.is_lazy() || num_done_ < num_wanted_);
+  return !tasks_.empty() && (is_closed_ || gpu_.pace() != Pace::kLazy || num_done_ < num_wanted_);
 }
 
 void StreamQueue::work() {
@@ -116,6 +116,7 @@ CudaStream::~CudaStream() {
 }
 
 void CudaStream::queue(std::string_view name, std::function<void()> run) {
+  if (gpu_.pace() == simulated::Pace::kInstant && !name.starts_with("copy_to_")) return;
   simulated::Task task{name, std::move(run)};
   if (is_capturing_) {
     captured_.push_back(std::move(task));
