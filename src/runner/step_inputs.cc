@@ -8,18 +8,19 @@ namespace {
 // Gives out the arrays of a layout one after the other.
 class Layout {
  public:
-  explicit Layout(std::byte* base) : base_(reinterpret_cast<uintptr_t>(base)) {}
+  // Without a base the arrays are null, and used() says what they take.
+  explicit Layout(std::byte* base) : base_(base) {}
 
   template <typename T>
   T* take(int64_t count) {
-    T* array = reinterpret_cast<T*>(base_ + used_);
+    T* array = base_ == nullptr ? nullptr : reinterpret_cast<T*>(base_ + used_);
     used_ += align_up(static_cast<size_t>(count) * sizeof(T));
     return array;
   }
   size_t used() const { return used_; }
 
  private:
-  uintptr_t base_;
+  std::byte* base_;
   size_t used_ = 0;
 };
 
