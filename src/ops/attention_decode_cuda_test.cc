@@ -1,7 +1,6 @@
 // Decode attention over the paged cache against plain loops in double precision.
 #include <cmath>
 #include <numeric>
-#include <span>
 #include <string>
 
 #include "ops/attention_cuda.cuh"
@@ -39,15 +38,6 @@ double tolerance_of(DType dtype) {
     default:
       return 1e-5;
   }
-}
-
-std::vector<DecodeItem> items_of(std::span<const int32_t> context_lens) {
-  std::vector<DecodeItem> items;
-  for (const int32_t length : context_lens) {
-    items.resize(items.size() + static_cast<size_t>(num_decode_items(length)));
-  }
-  write_decode_items(context_lens, items.data());
-  return items;
 }
 
 // A batch on the device and what attention over it should give.
@@ -99,7 +89,7 @@ class Batch {
 
   // Of the first sequence alone.
   CudaPagedAttention args_of_first() {
-    const std::vector<DecodeItem> items = items_of({sizes_.context_lens.data(), 1});
+    const std::vector<DecodeItem> items = make_decode_items({sizes_.context_lens.data(), 1});
     first_items_ = std::make_unique<DeviceArray<DecodeItem>>(items);
     num_first_items_ = std::make_unique<DeviceArray<int32_t>>(
         std::vector<int32_t>{static_cast<int32_t>(items.size())});
@@ -168,7 +158,7 @@ class Batch {
         table_[static_cast<size_t>(seq * table_width_ + i)] = blocks[next++];
       }
     }
-    items_ = items_of(sizes_.context_lens);
+    items_ = make_decode_items(sizes_.context_lens);
     device_table_ = std::make_unique<DeviceArray<int32_t>>(table_);
     upload_items();
     num_items_ = std::make_unique<DeviceArray<int32_t>>(

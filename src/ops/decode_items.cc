@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <vector>
 
 namespace quire::ops {
 
@@ -21,6 +20,14 @@ int64_t write_decode_items(std::span<const int32_t> context_lens, DecodeItem* it
                            [](const DecodeItem& item) { return item.context_len % kDecodeChunk; });
   std::ranges::copy(partial, next);
   return first_row;
+}
+
+std::vector<DecodeItem> make_decode_items(std::span<const int32_t> context_lens) {
+  int64_t count = 0;
+  for (const int32_t context_len : context_lens) count += num_decode_items(context_len);
+  std::vector<DecodeItem> items(static_cast<size_t>(count));
+  write_decode_items(context_lens, items.data());
+  return items;
 }
 
 }  // namespace quire::ops

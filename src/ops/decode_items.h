@@ -4,6 +4,7 @@
 // Thread safety: pure functions.
 #include <cstdint>
 #include <span>
+#include <vector>
 
 #include "ops/cuda_kernels.h"
 
@@ -18,5 +19,8 @@ inline int64_t num_decode_items(int64_t context_len) {
 // blocks of a kernel, which take them in turn, get about as much each. Whole chunks are in the
 // sequences' order. Returns how many there are: the sum of num_decode_items().
 int64_t write_decode_items(std::span<const int32_t> context_lens, DecodeItem* items);
+
+// The same in memory of their own.
+std::vector<DecodeItem> make_decode_items(std::span<const int32_t> context_lens);
 
 }  // namespace quire::ops

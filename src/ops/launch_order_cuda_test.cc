@@ -108,7 +108,6 @@ class Chain {
       }
       if (s.query_len == 1) {
         ++num_decodes_;
-        max_items_ += num_decode_items(s.context_len);
       }
       context_lens.push_back(s.context_len);
       query_start.push_back(query_start.back() + s.query_len);
@@ -119,8 +118,9 @@ class Chain {
     num_blocks_ = num_seqs_ * table_width_;
     std::vector<int32_t> table(to_size(num_blocks_));
     for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
-    std::vector<DecodeItem> items(to_size(max_items_));
-    write_decode_items({context_lens.data(), to_size(num_decodes_)}, items.data());
+    const std::vector<DecodeItem> items =
+        make_decode_items({context_lens.data(), to_size(num_decodes_)});
+    max_items_ = static_cast<int64_t>(items.size());
     query_start_.emplace(query_start);
     context_lens_.emplace(context_lens);
     table_.emplace(table);

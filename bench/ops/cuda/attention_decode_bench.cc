@@ -78,12 +78,8 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, const Load&
                     DeviceBuffer(cache_dtype, cache_elements),
                     DeviceBuffer(cache_dtype, cache_elements), DeviceBuffer::of(table)});
   }
-  int32_t num_items = 0;
-  for (const int32_t length : context_list) {
-    num_items += static_cast<int32_t>(ops::num_decode_items(length));
-  }
-  std::vector<ops::DecodeItem> item_list(static_cast<size_t>(num_items));
-  ops::write_decode_items(context_list, item_list.data());
+  const std::vector<ops::DecodeItem> item_list = ops::make_decode_items(context_list);
+  const auto num_items = static_cast<int32_t>(item_list.size());
   const DeviceBuffer items = DeviceBuffer::of(item_list);
   const DeviceBuffer item_count = DeviceBuffer::of(std::vector<int32_t>{num_items});
   const DeviceBuffer context_lens = DeviceBuffer::of(context_list);
