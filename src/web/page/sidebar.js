@@ -32,8 +32,7 @@ export class Sidebar {
       const there = this.#list.children[index] ?? null;
       if (there !== row) this.#list.insertBefore(row, there);
     });
-    const ids = new Set(entries.map(({ id }) => id));
-    for (const id of this.#rows.keys()) if (!ids.has(id)) this.#rows.delete(id);
+    for (const [id, row] of this.#rows) if (!shown.has(row.element)) this.#rows.delete(id);
     if (focused?.isConnected && document.activeElement !== focused) focused.focus();
   }
 
