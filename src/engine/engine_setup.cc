@@ -13,6 +13,7 @@
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_algorithms.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
 
@@ -174,6 +175,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
+  require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) request.model.device.type = DeviceType::kCuda;
   if (on_gpu) {
@@ -201,6 +203,10 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);
+  if (!config.linear_algorithms.empty()) {
+    runner.linear_algorithms =
+        load_gpu_algorithms(config.linear_algorithms, gpus->devices().front());
+  }
   runner.enforce_eager = config.enforce_eager;
   runner.eos_token_ids = setup.generation.eos_token_ids;
   runner.load_format = config.load_format;

@@ -34,6 +34,14 @@ constexpr ops::CudaKernels kKernels = {
         },
     .linear = [](CudaStream& stream,
                  const ops::CudaLinear& args) { queue<linear>(stream, "linear", args); },
+    .linear_cublas_rows = [](CudaStream&,
+                             const ops::CudaLinear& args) { return linear_cublas_rows(args); },
+    .try_linear_algorithms =
+        [](CudaStream& stream, const ops::CudaLinearTrials& args) {
+          return try_linear_algorithms(stream, args);
+        },
+    .time_copy = [](CudaStream& stream,
+                    const ops::CudaCopy& args) { return time_copy(stream, args); },
     .qk_norm_rope_cache =
         [](CudaStream& stream, const ops::CudaQkNormRopeCache& args) {
           queue<qk_norm_rope_cache>(stream, "qk_norm_rope_cache", args);
