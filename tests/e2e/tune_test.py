@@ -1,0 +1,190 @@
+"""quire tune, and the files that it writes, on simulated GPUs (tests/simulated_gpu)."""
+
+import json
+import os
+import pathlib
+import pty
+import re
+import signal
+import subprocess
+import tempfile
+import unittest
+
+from support import BINARY, SOURCE_DIR, CliTest, gpus, run
+
+PROMPT = ("generate", "--chat", "--temperature", "0", "-p", "define apple")
+PRODUCTS = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"]
+ROWS = ("--rows", "64,96,4K")
+
+
+class TuneTest(CliTest):
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.folder = pathlib.Path(folder.name)
+        self.file = self.folder / "tuned.json"
+
+    def tuned(self, *arguments, **settings):
+        """The file that `quire tune` writes."""
+        self.assert_ok(run("tune", *ROWS, "--output", self.file, *arguments, env=gpus(**settings)))
+        return json.loads(self.file.read_text())
+
+    def edited(self, edit):
+        """A file like tuned(), changed by `edit`."""
+        file = self.tuned()
+        edit(file)
+        self.file.write_text(json.dumps(file))
+        return self.file
+
+
+class Report(TuneTest):
+    def test_the_table_has_every_product(self):
+        result = run("tune", env=gpus())
+        self.assert_ok(result)
+        self.assertIn("Simulated GPU", result.stdout)
+        self.assertIn("compute capability 9.0, 16 multiprocessors", result.stdout)
+        for name in PRODUCTS:
+            self.assertRegex(result.stdout, rf"\n +{name} +\d+ x \d+ +64 +[\d.]+ us")
+        # What is better by an eighth is taken, what is by a hundredth is not.
+        self.assertEqual(set(re.findall(r" us +(-|[\d.]+ %)  +\d+ %", result.stdout)), {"-", "12.5 %"})
+        self.assertRegex(result.stdout, r"\n\d+ of 57 shapes have a faster algorithm")
+
+    def test_json(self):
+        result = run("tune", *ROWS, "--json", env=gpus())
+        self.assert_ok(result)
+        report = json.loads(result.stdout)
+        self.assertEqual((report["device_name"], report["compute_capability"], report["num_multiprocessors"],
+                          report["is_complete"]), ("Simulated GPU", 90, 16, True))
+        self.assertEqual(list(dict.fromkeys(product["name"] for product in report["products"])), PRODUCTS)
+        for product in report["products"]:
+            self.assertIn(product["choice"], (0, 4))
+            self.assertLessEqual(product["best_us"], product["first_us"])
+            self.assertEqual(product["saved"] > 0, product["choice"] > 0)
+            self.assertTrue(0 < product["share_of_limit"] < 1.001)
+        gated = [product["rows"] for product in report["products"] if product["name"] == "gate_up_proj"]
+        self.assertEqual(gated, [64, 96, 2048])  # what cuBLAS gets of 4,096 at once
+        logits = [product for product in report["products"] if product["name"] == "lm_head"]
+        self.assertEqual([product["rows"] for product in logits], [64, 96])  # as sequences in a step
+        self.assertEqual(logits[0]["out_dtype"], "float32")
+
+    def test_ranks_have_their_share(self):
+        def shapes(*arguments):
+            report = json.loads(run("tune", "--rows", "64", "--json", *arguments, env=gpus()).stdout)
+            return {product["name"]: (product["n"], product["k"]) for product in report["products"]}
+
+        whole, half = shapes(), shapes("--tensor-parallel-size", "2")
+        self.assertEqual(half["down_proj"], (whole["down_proj"][0], whole["down_proj"][1] // 2))
+        self.assertEqual(half["lm_head"], (whole["lm_head"][0] // 2, whole["lm_head"][1]))
+
+    def test_algorithms_and_rows_to_choose(self):
+        report = json.loads(run("tune", "--rows", "64", "--algorithms", "2", "--json", env=gpus()).stdout)
+        self.assertEqual({product["num_algorithms"] for product in report["products"]}, {2})
+        result = run("tune", "--rows", "4", env=gpus())
+        self.assert_error(result, 1, "quire's own kernels take them all", "--rows")
+
+    def test_needs_a_gpu(self):
+        for env, why in ((gpus(0), "CUDA finds no GPU"), ({"QUIRE_CUDA_LIBRARY": ""}, "turns the CUDA backend off")):
+            self.assert_error(run("tune", env=env), 1, "Matrix products are timed on a GPU", why)
+
+    def test_too_little_memory(self):
+        self.assert_error(run("tune", env=gpus(gpu_memory=100 * 10**6)), 1, "GiB are free", "--rows")
+
+
+class Files(TuneTest):
+    def test_a_file_serves_every_command(self):
+        file = self.tuned()
+        self.assertEqual(file["made_with"].split(" on ")[1], "Simulated GPU")
+        entries = file["linear_algorithms"]
+        self.assertIn(None, [entry["algorithm"] for entry in entries])
+        self.assertIn(24, [entry["algorithm"]["tile"] for entry in entries if entry["algorithm"]])
+        expected = run(*PROMPT, env=gpus())
+        result = run(*PROMPT, "--linear-algorithms", self.file, env=gpus())
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, expected.stdout)
+        self.assert_ok(run(*PROMPT, "--linear-algorithms", self.file, "--tensor-parallel-size", "2", env=gpus(2)))
+
+    def test_another_models_choices_stay(self):
+        one = self.tuned()["linear_algorithms"]
+        both = self.tuned("--linear-algorithms", self.file, "--tensor-parallel-size", "2")["linear_algorithms"]
+        for entry in one:
+            self.assertIn(entry, both)
+        self.assertGreater(len(both), len(one))
+        self.assertEqual(self.tuned("--linear-algorithms", self.file)["linear_algorithms"], both)
+
+    def test_files_that_cannot_be_used(self):
+        def first(file):
+            return file["linear_algorithms"][0]
+
+        cases = ((lambda file: first(file).update(n=0), "entry 1 of linear_algorithms: the field n is 0; expected"),
+                 (lambda file: first(file).pop("k"), "entry 1 of linear_algorithms has no field k"),
+                 (lambda file: first(file).update(note=1), 'has a field "note"'),
+                 (lambda file: first(file).update(dtype="int4"), 'the field dtype is "int4"; expected "float32"'),
+                 (lambda file: file["linear_algorithms"].append(first(file)), "as one before it"),
+                 (lambda file: file.update(linear_algorithms=[]), "the file is for no GPU"),
+                 (lambda file: file.pop("linear_algorithms"), "has no field linear_algorithms"))
+        for edit, fragment in cases:
+            with self.subTest(fragment=fragment):
+                path = self.edited(edit)
+                self.assert_error(run(*PROMPT, "--linear-algorithms", path, env=gpus()), 1, str(path), fragment)
+        self.file.write_text("{")
+        self.assert_error(run("plan", "--linear-algorithms", self.file, env=gpus()), 1, str(self.file), "not valid JSON")
+        self.assert_error(run("plan", "--linear-algorithms", self.folder / "none", env=gpus()), 1, "none")
+
+    def test_a_file_of_another_gpu(self):
+        self.tuned(capability=80)
+        result = run(*PROMPT, "--linear-algorithms", self.file, env=gpus())
+        self.assert_error(result, 1, "is for compute capability 8.0 with 16 multiprocessors",
+                          "this GPU (Simulated GPU) is of compute capability 9.0", "quire tune MODEL --output")
+        # One file can hold both.
+        self.tuned("--linear-algorithms", self.file)
+        for capability in (80, 90):
+            self.assert_ok(run(*PROMPT, "--linear-algorithms", self.file, env=gpus(capability=capability)))
+
+    def test_a_failure_leaves_the_file_as_it_was(self):
+        before = self.tuned()
+        result = run("tune", "--output", self.file, env=gpus(fault="0:try_linear_algorithms:5"))
+        self.assert_error(result, 1, "CUDA failed", "illegal memory access")
+        self.assertEqual(json.loads(self.file.read_text()), before)
+        self.assertEqual(os.listdir(self.folder), [self.file.name])
+        self.assert_error(run("tune", "--output", self.folder / "no" / "x", env=gpus()), 1, "--output", "No such file")
+
+    def test_a_file_becomes_a_table_of_the_source(self):
+        entries = self.tuned()["linear_algorithms"]
+        script = SOURCE_DIR / "scripts" / "linear_algorithms_table.py"
+        table = self.folder / "table.cc"
+        try:
+            subprocess.run([script, "--output", table, self.file], check=True, capture_output=True)
+        except subprocess.CalledProcessError as error:
+            if b"clang-format-14" in error.stderr:
+                self.skipTest("clang-format-14 is not there")
+            raise
+        self.assertEqual(table.read_text().count("LinearAlgorithmEntry{"), len(entries))
+        self.assertIn("{{90, 16}, DType::kBFloat16, DType::kFloat32, ", table.read_text())
+
+
+class Interrupted(TuneTest):
+    def test_what_was_measured_is_printed_and_written(self):
+        # Far more than is measured until the signal comes, which is sent when the name of a second shape is shown.
+        rows = ",".join(str(rows) for rows in range(64, 16385))
+        leader, follower = pty.openpty()
+        self.addCleanup(os.close, leader)
+        process = subprocess.Popen([BINARY, "tune", "--json", "--rows", rows, "--output", self.file],
+                                   env={**os.environ, **gpus()}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                                   stderr=follower)
+        os.close(follower)
+        seen = b""
+        while seen.count(b"qkv_proj") < 2:
+            seen += os.read(leader, 4096)
+        process.send_signal(signal.SIGINT)
+        stdout, _ = process.communicate(timeout=300)
+        self.assertEqual(process.returncode, 130)
+        report = json.loads(stdout)
+        self.assertFalse(report["is_complete"])
+        self.assertGreater(len(report["products"]), 0)
+        written = json.loads(self.file.read_text())["linear_algorithms"]
+        self.assertEqual(len(written), len(report["products"]))
+        self.assert_ok(run(*PROMPT, "--linear-algorithms", self.file, env=gpus()))
+
+
+if __name__ == "__main__":
+    unittest.main()
