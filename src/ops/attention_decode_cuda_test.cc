@@ -114,7 +114,7 @@ class Batch {
   // Another order of the items, which must not matter.
   void shuffle_items(std::mt19937& random) {
     std::ranges::shuffle(items_, random);
-    device_items_ = std::make_unique<DeviceArray<DecodeItem>>(items_);
+    upload_items();
   }
 
   void poison_out() { out_->poison(); }
@@ -170,11 +170,18 @@ class Batch {
     }
     items_ = items_of(sizes_.context_lens);
     device_table_ = std::make_unique<DeviceArray<int32_t>>(table_);
-    device_items_ = std::make_unique<DeviceArray<DecodeItem>>(items_);
+    upload_items();
     num_items_ = std::make_unique<DeviceArray<int32_t>>(
         std::vector<int32_t>{static_cast<int32_t>(items_.size())});
     query_start_ = std::make_unique<DeviceArray<int32_t>>(query_start);
     device_context_lens_ = std::make_unique<DeviceArray<int32_t>>(sizes_.context_lens);
+  }
+
+  // With poison where there is room for more.
+  void upload_items() {
+    std::vector<DecodeItem> items = items_;
+    items.resize(static_cast<size_t>(max_items()), {-1, -1, -1, -1});
+    device_items_ = std::make_unique<DeviceArray<DecodeItem>>(items);
   }
 
   // NaN in what no sequence has written.

@@ -192,9 +192,9 @@ struct CudaPagedAttention {
   const int32_t* block_tables;  // [num_seqs, table_width]
   int64_t table_width;
   int64_t num_decode_seqs;
-  // The chunks of the decode sequences, in any order: [*num_decode_items]. It is fastest where the
-  // larger come first. The count is read on the device, so that a graph replays with another;
-  // max_decode_items bounds it.
+  // The chunks of the decode sequences, in any order; it is fastest where the larger come first.
+  // [max_decode_items], all of which may be read and the first *num_decode_items count. That number
+  // is read on the device, so that a graph replays with another.
   const DecodeItem* decode_items;
   const int32_t* num_decode_items;
   int64_t max_decode_items;

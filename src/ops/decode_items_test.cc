@@ -62,26 +62,33 @@ TEST(DecodeItems, CoverEachTokenOnceInRowsOfTheirOwn) {
   EXPECT_EQ(*rows.rbegin(), static_cast<int32_t>(items.size()) - 1);
 }
 
-// As the kernels take them: a block's unit of a turn, back and forth over the grid, is an item for
-// one of `slots` KV heads.
+// Tokens of each of 132 blocks for 8 KV heads, as the kernels take them: a block's unit of a turn,
+// back and forth over the grid, is an item for one KV head.
+std::vector<int64_t> tokens_of_blocks(const std::vector<int32_t>& context_lens) {
+  constexpr size_t kBlocks = 132;
+  constexpr size_t kSlots = 8;
+  const std::vector<DecodeItem> items = items_of(context_lens);
+  std::vector<int64_t> tokens(kBlocks);
+  for (size_t unit = 0; unit < items.size() * kSlots; ++unit) {
+    const size_t turn = unit / kBlocks;
+    const size_t place = unit % kBlocks;
+    tokens[turn % 2 == 0 ? place : kBlocks - 1 - place] += size_of(items[unit / kSlots]);
+  }
+  return tokens;
+}
+
 TEST(DecodeItems, AreAboutAsMuchForEachBlock) {
-  constexpr int kBlocks = 132;
-  constexpr int kSlots = 8;
   std::mt19937 random(3);
   for (const int num_seqs : {64, 131, 256}) {
     std::vector<int32_t> context_lens(static_cast<size_t>(num_seqs));
     for (int32_t& length : context_lens) length = 100 + static_cast<int32_t>(random() % 1900);
-    const std::vector<DecodeItem> items = items_of(context_lens);
-    std::vector<int64_t> tokens(kBlocks);
-    const size_t num_units = items.size() * kSlots;
-    for (size_t unit = 0; unit < num_units; ++unit) {
-      const size_t turn = unit / kBlocks;
-      const size_t place = unit % kBlocks;
-      tokens[turn % 2 == 0 ? place : kBlocks - 1 - place] += size_of(items[unit / kSlots]);
-    }
+    const std::vector<int64_t> tokens = tokens_of_blocks(context_lens);
     const auto [fewest, most] = std::minmax_element(tokens.begin(), tokens.end());
     EXPECT_LE(*most - *fewest, kDecodeChunk) << num_seqs;
   }
+  const std::vector<int64_t> tokens = tokens_of_blocks(std::vector<int32_t>(256, 560));
+  const double mean = 256.0 * 560.0 * 8.0 / 132.0;
+  EXPECT_LE(static_cast<double>(*std::ranges::max_element(tokens)), 1.03 * mean);
 }
 
 }  // namespace

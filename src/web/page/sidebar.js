@@ -44,8 +44,8 @@ export class Sidebar {
     row.element.classList.toggle("current", id === current);
     if (id === current) row.open.setAttribute("aria-current", "true");
     else row.open.removeAttribute("aria-current");
-    if (busy) row.open.append(row.busy);
-    else row.busy.remove();
+    if (!busy) row.busy.remove();
+    else if (row.busy.parentNode !== row.open) row.open.append(row.busy);
     if (row.title !== title) {
       row.title = title;
       row.name.textContent = name;
