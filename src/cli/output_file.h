@@ -3,26 +3,24 @@
 //
 // Thread safety: one thread at a time.
 #include <filesystem>
+#include <string>
 #include <string_view>
 
 namespace quire::cli {
 
 class OutputFile {
  public:
-  // Makes <path>.partial beside it, so that what cannot be written is said before any work. Throws
-  // Error, with `option` for who asked, where that fails or `path` is no regular file.
+  // Tries whether the file can be written, so that what cannot is said before any work; nothing is
+  // left of that. Throws Error, with `option` for who asked, where it cannot, where `path` is there
+  // and no regular file, and where it lies under /dev or /proc.
   OutputFile(const std::filesystem::path& path, std::string_view option);
-  // Removes what is partial.
-  ~OutputFile();
-  OutputFile(const OutputFile&) = delete;
-  OutputFile& operator=(const OutputFile&) = delete;
 
-  // Replaces the file by `text`, or leaves it as it was and throws Error.
-  void write(std::string_view text);
+  // Replaces the file by `text` and keeps its mode, or leaves it as it was and throws Error. Links
+  // stay: what they lead to is replaced.
+  void write(std::string_view text) const;
 
  private:
-  std::filesystem::path path_;
-  std::filesystem::path partial_;
+  std::filesystem::path path_;  // without links
 };
 
 }  // namespace quire::cli
