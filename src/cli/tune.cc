@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
+#include <mutex>
 #include <optional>
 #include <ostream>
 
@@ -24,26 +24,29 @@ namespace {
 
 constexpr const char* kGroup = "Tuning";
 constexpr const char* kFooter =
-    R"(Matrix products of many rows go to cuBLAS, which has several algorithms for each and chooses one by
-heuristics. This times those that the heuristics name, on the model's own shapes and random data, with
-weights that are read from memory as in a step. Another than cuBLAS's own choice is taken where it is
-faster by 2 % at least, agrees with it within rounding, and gives the same bits each time. Only
-config.json is read. The GPU should have nothing else to do.
+    R"(Matrix products of many rows go to cuBLAS, which has several algorithms for each and
+chooses one by heuristics. This times those that the heuristics name, on the model's own shapes and
+random data, with weights that are read from memory as in a step. Another than cuBLAS's own choice
+is taken where it is faster by 2 % at least, agrees with it within rounding, and gives the same bits
+each time. Only config.json is read. The GPU should have nothing else to do.
 
-Rows are the tokens of a prompt's step, or the sequences of a decode step. What is found for a number
-of rows serves those between it and the next smaller one that was timed, but none below its half.
+Rows are the tokens of a prompt's step, or the sequences of a decode step. What is found for a
+number of rows serves those between it and the next smaller one that was timed, but none below its
+half.
 
-Nothing changes by itself: --output writes the choices to a file, and --linear-algorithms, which every
-command that loads a model takes, reads it. The file is for this kind of GPU (compute capability and
-number of multiprocessors), the model's shapes and its --tensor-parallel-size; one GPU is enough to
-tune for several. Given with --linear-algorithms here, another file's choices for other shapes and
-GPUs go into the new one, too.
+Nothing changes by itself: --output writes the choices to a file, and --linear-algorithms, which
+every command that loads a model takes, reads it. The file is for this kind of GPU (compute
+capability and number of multiprocessors), the model's shapes and its --tensor-parallel-size; one
+GPU is enough to tune for several. What it does not name is chosen by quire's own table, or by
+cuBLAS. Given with --linear-algorithms here, a file's choices go into the new one, but for the shapes
+and rows that are timed anew.
 
-Ctrl-C ends after the shape that is being timed: what was measured is printed and written.
+Ctrl-C ends after the shape that is being timed: what was measured is written and printed. Pressed
+again, it ends at once and writes nothing.
 
 Columns: time of cuBLAS's own choice, time of the best, the share that this saves, and how near the
-best comes to what the GPU was measured to do at most: TFLOP/s in a product of 8192 cubed, or TB/s in
-a copy, whichever bounds the shape.
+best comes to what the GPU was measured to do at most: TFLOP/s in a product of 8192 cubed, or TB/s
+in a copy, whichever bounds the shape.
 
 Examples:
   quire tune ~/models/Qwen3-0.6B
@@ -144,6 +147,41 @@ void print_table(const TuneResult& result, Terminal& terminal) {
                      num_changed, result.products.size());
 }
 
+// The bar of a measurement, and what Ctrl-C does to it. Thread safety: all functions from any
+// thread.
+class Progress {
+ public:
+  explicit Progress(Terminal& terminal) : terminal_(terminal), bar_(STDERR_FILENO, "Timing") {}
+
+  // False where the measurement is to end.
+  bool update(double fraction, std::string_view next) {
+    const std::lock_guard lock(mutex_);
+    if (!is_interrupted_) bar_.update(fraction, next);
+    return !is_interrupted_;
+  }
+
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    bar_.clear();
+  }
+
+  // Who presses Ctrl-C twice will not wait for a measurement to end.
+  void interrupt() {
+    const std::lock_guard lock(mutex_);
+    bar_.clear();
+    if (is_interrupted_) exit_interrupted();
+    is_interrupted_ = true;
+    if (!terminal_.err_is_terminal) return;
+    terminal_.err << "quire: ends after this shape; Ctrl-C again ends at once" << std::endl;
+  }
+
+ private:
+  std::mutex mutex_;
+  Terminal& terminal_;
+  ProgressBar bar_;
+  bool is_interrupted_ = false;
+};
+
 class TuneCommand : public Command {
  public:
   explicit TuneCommand(CLI::App& root);
@@ -152,7 +190,7 @@ class TuneCommand : public Command {
 
  private:
   void add_count_option(const char* option, int& value, int most, const std::string& help);
-  TuneResult measure(const std::atomic<bool>& stop) const;
+  TuneResult measure(Progress& progress) const;
   void report(const TuneResult& result, Terminal& terminal) const;
 
   CLI::App* app_;
@@ -203,14 +241,15 @@ void TuneCommand::add_count_option(const char* option, int& value, int most,
       ->group(kGroup);
 }
 
-TuneResult TuneCommand::measure(const std::atomic<bool>& stop) const {
+TuneResult TuneCommand::measure(Progress& progress) const {
   EngineConfig config = config_;
   config.model = model_folder(config.model);
-  ProgressBar bar(STDERR_FILENO, "Timing");
-  return tune(config, options_, [&](int64_t num_done, int64_t num_all, std::string_view next) {
-    bar.update(static_cast<double>(num_done) / static_cast<double>(num_all), next);
-    return !stop;
-  });
+  const auto on_progress = [&](int64_t num_done, int64_t num_all, std::string_view next) {
+    return progress.update(static_cast<double>(num_done) / static_cast<double>(num_all), next);
+  };
+  TuneResult result = tune(config, options_, on_progress);
+  progress.clear();
+  return result;
 }
 
 void TuneCommand::report(const TuneResult& result, Terminal& terminal) const {
@@ -230,20 +269,18 @@ int TuneCommand::run(Terminal& terminal) {
     throw UsageError("--device cpu: matrix products are timed on a GPU");
   }
   const Interrupts interrupts;
-  std::atomic<bool> stop = false;
-  // Who presses Ctrl-C twice will not wait for a measurement to end.
-  const InterruptHandler handler(interrupts, [&] {
-    if (stop.exchange(true)) exit_interrupted();
-  });
+  Progress progress(terminal);
+  const InterruptHandler handler(interrupts, [&] { progress.interrupt(); });
   std::optional<OutputFile> file;
   if (!output_.empty()) file.emplace(output_, "--output");
-  const TuneResult result = measure(stop);
+  const TuneResult result = measure(progress);
   if (result.products.empty()) {
     terminal.err << "quire: interrupted before anything was measured\n";
     return kExitInterrupted;
   }
-  report(result, terminal);
+  // Before the report, which whoever reads standard output may no longer want.
   if (file) file->write(result.file);
+  report(result, terminal);
   return result.is_complete ? kExitOk : kExitInterrupted;
 }
 
