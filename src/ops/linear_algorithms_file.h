@@ -4,8 +4,8 @@
 //
 //   {"made_with": "quire 0.1.0 on NVIDIA H200",
 //    "linear_algorithms": [
-//     {"compute_capability": 90, "multiprocessors": 132, "dtype": "bfloat16", "out_dtype":
-//     "bfloat16",
+//     {"compute_capability": 90, "multiprocessors": 132,
+//      "dtype": "bfloat16", "out_dtype": "bfloat16",
 //      "n": 4096, "k": 1024, "rows": 512,
 //      "algorithm": {"id": 66, "tile": 23, "stages": 36, "split_k": 1, "reduction": 0,
 //                    "swizzle": 0, "custom": 0, "inner_shape": 0, "cluster_shape": 2}}, ...]}

@@ -15,8 +15,9 @@ using testing::ThrowsMessage;
 constexpr const char* kEntry =
     R"({"compute_capability": 90, "multiprocessors": 132, "dtype": "bfloat16",
         "out_dtype": "float32", "n": 4096, "k": 1024, "rows": 512,
-        "algorithm": {"id": 66, "tile": 23, "stages": 36, "split_k": 2, "reduction": 2, "swizzle": 1,
-                      "custom": 4294967295, "inner_shape": 3, "cluster_shape": 65535}})";
+        "algorithm": {"id": 66, "tile": 23, "stages": 36, "split_k": 2, "reduction": 2,
+                      "swizzle": 1, "custom": 4294967295, "inner_shape": 3,
+                      "cluster_shape": 65535}})";
 
 const LinearAlgorithmEntry kParsed = {
     {{90, 132}, DType::kBFloat16, DType::kFloat32, 4096, 1024, 512},
