@@ -39,7 +39,8 @@ struct EngineConfig {
   double target_step_s = 0;
   bool enforce_eager = false;  // GPU only: no CUDA graphs
   // GPU only: a file of `quire tune` that says which of cuBLAS's algorithms multiply matrices of
-  // which shapes; empty: quire's own table. What neither names is chosen by cuBLAS.
+  // which shapes. Shapes that it does not name are looked up in quire's own table; what neither
+  // names is chosen by cuBLAS. Empty: no file.
   std::string linear_algorithms{};
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"

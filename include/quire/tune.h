@@ -53,7 +53,7 @@ struct TuneResult {
   std::vector<TunedProduct> products;
   bool is_complete = true;  // false where on_progress ended it
   // For a file that EngineConfig::linear_algorithms names: these products, and what the file that
-  // the config named held of others.
+  // the config named held of other shapes and numbers of rows.
   std::string file;
 };
 

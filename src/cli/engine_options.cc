@@ -154,7 +154,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   app.add_option(
          "--linear-algorithms", config.linear_algorithms,
          "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
-         "them; on a GPU alone [quire's own table]")
+         "them, before quire's own table; on a GPU alone [the table]")
       ->check([](const std::string& text) -> std::string {
         return text.empty() ? "expected a file, got an empty text" : "";
       })

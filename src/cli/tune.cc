@@ -38,8 +38,8 @@ Nothing changes by itself: --output writes the choices to a file, and --linear-a
 every command that loads a model takes, reads it. The file is for this kind of GPU (compute
 capability and number of multiprocessors), the model's shapes and its --tensor-parallel-size; one
 GPU is enough to tune for several. What it does not name is chosen by quire's own table, or by
-cuBLAS. Given with --linear-algorithms here, a file's choices go into the new one, but for the shapes
-and rows that are timed anew.
+cuBLAS. Given with --linear-algorithms here, a file's choices go into the new one, but for the
+shapes and rows that are timed anew.
 
 Ctrl-C ends after the shape that is being timed: what was measured is written and printed. Pressed
 again, it ends at once and writes nothing.

@@ -1,7 +1,6 @@
 #include "ops/linear_algorithms.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "base/check.h"
 
@@ -20,12 +19,6 @@ auto entry_at(std::span<const LinearAlgorithmEntry> entries, const LinearShape& 
                           });
 }
 
-bool has_matrix(std::span<const LinearAlgorithmEntry> entries, LinearShape shape) {
-  shape.rows = 0;
-  const auto entry = entry_at(entries, shape);
-  return entry != entries.end() && same_matrix(entry->shape, shape);
-}
-
 }  // namespace
 
 bool same_matrix(const LinearShape& a, const LinearShape& b) {
@@ -34,22 +27,29 @@ bool same_matrix(const LinearShape& a, const LinearShape& b) {
   return moved == b;
 }
 
+std::vector<LinearAlgorithmEntry> merge_linear_algorithms(
+    std::span<const LinearAlgorithmEntry> older, std::span<const LinearAlgorithmEntry> newer) {
+  std::vector<LinearAlgorithmEntry> merged(newer.begin(), newer.end());
+  std::sort(merged.begin(), merged.end(), by_shape);
+  const size_t num_newer = merged.size();
+  for (const LinearAlgorithmEntry& entry : older) {
+    if (!std::binary_search(merged.begin(), merged.begin() + static_cast<ptrdiff_t>(num_newer),
+                            entry, by_shape)) {
+      merged.push_back(entry);
+    }
+  }
+  std::sort(merged.begin(), merged.end(), by_shape);
+  const auto repeated =
+      std::adjacent_find(merged.begin(), merged.end(),
+                         [](const auto& a, const auto& b) { return a.shape == b.shape; });
+  check(repeated == merged.end(), "a table of algorithms has a shape once");
+  return merged;
+}
+
 LinearAlgorithms::LinearAlgorithms() : LinearAlgorithms(std::vector<LinearAlgorithmEntry>()) {}
 
-LinearAlgorithms::LinearAlgorithms(std::vector<LinearAlgorithmEntry> entries)
-    : entries_(std::move(entries)) {
-  std::sort(entries_.begin(), entries_.end(), by_shape);
-  const auto repeated =
-      std::adjacent_find(entries_.begin(), entries_.end(),
-                         [](const auto& a, const auto& b) { return a.shape == b.shape; });
-  check(repeated == entries_.end(), "a table of algorithms has a shape once");
-  std::vector<LinearAlgorithmEntry> others;
-  for (const LinearAlgorithmEntry& entry : built_in_linear_algorithms()) {
-    if (!has_matrix(entries_, entry.shape)) others.push_back(entry);
-  }
-  entries_.insert(entries_.end(), others.begin(), others.end());
-  std::sort(entries_.begin(), entries_.end(), by_shape);
-}
+LinearAlgorithms::LinearAlgorithms(const std::vector<LinearAlgorithmEntry>& entries)
+    : entries_(merge_linear_algorithms(built_in_linear_algorithms(), entries)) {}
 
 std::optional<LinearAlgorithm> LinearAlgorithms::find(const LinearShape& shape) const {
   const auto entry = entry_at(entries_, shape);

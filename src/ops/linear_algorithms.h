@@ -74,13 +74,19 @@ struct LinearAlgorithmEntry {
   bool operator==(const LinearAlgorithmEntry&) const = default;
 };
 
+// The entries of both in the order of their shapes; where both have one of the same shape, rows
+// included, that of `newer`. Neither has a shape twice.
+std::vector<LinearAlgorithmEntry> merge_linear_algorithms(
+    std::span<const LinearAlgorithmEntry> older, std::span<const LinearAlgorithmEntry> newer);
+
 // Entries in the order of their shapes, none twice. Where to look one up.
 class LinearAlgorithms {
  public:
   // What is in the source: linear_algorithms_table.cc.
   LinearAlgorithms();
-  // `entries`, no shape twice; and of the source's those of matrices that `entries` have not.
-  explicit LinearAlgorithms(std::vector<LinearAlgorithmEntry> entries);
+  // `entries`, no shape twice, and those of the source whose shapes are not among them:
+  // merge_linear_algorithms of the two.
+  explicit LinearAlgorithms(const std::vector<LinearAlgorithmEntry>& entries);
 
   // Nothing where the heuristics are to choose.
   std::optional<LinearAlgorithm> find(const LinearShape& shape) const;

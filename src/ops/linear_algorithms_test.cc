@@ -86,7 +86,21 @@ TEST(LinearAlgorithmsDeathTest, AShapeIsThereOnce) {
   EXPECT_DEATH(LinearAlgorithms({{shape(64), algorithm(1)}, {shape(64), algorithm(2)}}), "once");
 }
 
-// What a given file does not speak of is looked up in the source's table.
+TEST(MergeLinearAlgorithms, KeepsWhatIsNotNewer) {
+  const std::vector<LinearAlgorithmEntry> older = {
+      {shape(128), algorithm(2)}, {shape(64), algorithm(1)}, {shape(64, 1024), algorithm(3)}};
+  const std::vector<LinearAlgorithmEntry> newer = {
+      {shape(128), algorithm(4)}, {shape(256), std::nullopt}, {shape(64, 2048), algorithm(5)}};
+  EXPECT_THAT(merge_linear_algorithms(older, newer),
+              testing::ElementsAre(LinearAlgorithmEntry{shape(64, 1024), algorithm(3)},
+                                   LinearAlgorithmEntry{shape(64, 2048), algorithm(5)},
+                                   LinearAlgorithmEntry{shape(64), algorithm(1)},
+                                   LinearAlgorithmEntry{shape(128), algorithm(4)},
+                                   LinearAlgorithmEntry{shape(256), std::nullopt}));
+  EXPECT_THAT(merge_linear_algorithms({}, {}), testing::IsEmpty());
+}
+
+// What a given file has no entry of is looked up in the source's table.
 TEST(LinearAlgorithms, TheSourcesTableServesWhatNobodyElseDoes) {
   const auto built_in = built_in_linear_algorithms();
   const LinearAlgorithms table;
@@ -94,10 +108,10 @@ TEST(LinearAlgorithms, TheSourcesTableServesWhatNobodyElseDoes) {
   for (const LinearAlgorithmEntry& entry : built_in) {
     EXPECT_EQ(table.find(entry.shape), entry.algorithm);
     EXPECT_TRUE(!entry.algorithm || sums_in_float32(*entry.algorithm));
-    LinearShape below = entry.shape;
-    below.rows = 1;
-    const LinearAlgorithms given({{below, std::nullopt}});
-    EXPECT_EQ(given.find(entry.shape), std::nullopt);
+    EXPECT_EQ(LinearAlgorithms({{entry.shape, std::nullopt}}).find(entry.shape), std::nullopt);
+    LinearShape above = entry.shape;
+    above.rows = 1 << 30;
+    EXPECT_EQ(LinearAlgorithms({{above, std::nullopt}}).find(entry.shape), entry.algorithm);
   }
 }
 

@@ -148,7 +148,7 @@ TuneResult Tuning::run(const TuneCallback& on_progress) {
                     fmt::format("{}, {} rows", tasks[i].name, tasks[i].shape.rows));
     if (result.is_complete) measure(tasks[i], result);
   }
-  result.file = ops::linear_algorithms_text(merge_algorithms(request_.known, entries_),
+  result.file = ops::linear_algorithms_text(ops::merge_linear_algorithms(request_.known, entries_),
                                             fmt::format("quire {} on {}", version(), gpu_.name));
   return result;
 }
@@ -201,21 +201,6 @@ size_t choose_trial(std::span<const ops::LinearTrial> trials, DType out_dtype) {
     if (trial.error <= tolerance && trial.repeats && trial.seconds < trials[best].seconds) best = i;
   }
   return trials[best].seconds <= (1 - kLeastGain) * trials.front().seconds ? best : 0;
-}
-
-std::vector<ops::LinearAlgorithmEntry> merge_algorithms(
-    std::span<const ops::LinearAlgorithmEntry> known,
-    std::span<const ops::LinearAlgorithmEntry> tuned) {
-  std::vector<ops::LinearAlgorithmEntry> merged(tuned.begin(), tuned.end());
-  for (const ops::LinearAlgorithmEntry& entry : known) {
-    if (std::none_of(tuned.begin(), tuned.end(),
-                     [&](const auto& other) { return same_matrix(entry.shape, other.shape); })) {
-      merged.push_back(entry);
-    }
-  }
-  std::sort(merged.begin(), merged.end(),
-            [](const auto& a, const auto& b) { return a.shape < b.shape; });
-  return merged;
 }
 
 TuneResult tune_products(DeviceLibrary& library, const TuningRequest& request,

@@ -40,11 +40,6 @@ std::vector<TuningTask> plan_tuning(
 // by a margin, agrees with it and repeats.
 size_t choose_trial(std::span<const ops::LinearTrial> trials, DType out_dtype);
 
-// `known` without the matrices that `tuned` speaks of, and `tuned`, in the order of their shapes.
-std::vector<ops::LinearAlgorithmEntry> merge_algorithms(
-    std::span<const ops::LinearAlgorithmEntry> known,
-    std::span<const ops::LinearAlgorithmEntry> tuned);
-
 // On the library's first GPU. Throws Error where none of the products goes to cuBLAS, where the GPU
 // has too little memory, and for what CUDA says.
 TuneResult tune_products(DeviceLibrary& library, const TuningRequest& request,

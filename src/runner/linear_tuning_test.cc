@@ -122,17 +122,6 @@ TEST(ChooseTrial, KeepsTheFirstWhereAnotherIsHardlyFaster) {
   EXPECT_EQ(chosen({trial(1.0), trial(0.975)}), 1U);
 }
 
-TEST(MergeAlgorithms, KeepsWhatIsKnownOfOtherMatrices) {
-  const auto entry = [](int64_t n, int64_t rows, int32_t id) {
-    return ops::LinearAlgorithmEntry{{kGpu, DType::kBFloat16, DType::kBFloat16, n, 1024, rows},
-                                     ops::LinearAlgorithm{.id = id}};
-  };
-  const std::vector known = {entry(4096, 64, 1), entry(4096, 128, 2), entry(1024, 64, 3)};
-  const std::vector tuned = {entry(4096, 128, 4), entry(2048, 64, 5)};
-  EXPECT_THAT(merge_algorithms(known, tuned),
-              ElementsAre(entry(1024, 64, 3), entry(2048, 64, 5), entry(4096, 128, 4)));
-}
-
 TEST(DefaultTuneRows, AreTheDecodeLadderAndPowersOfTwo) {
   EXPECT_THAT(default_tune_rows(),
               ElementsAre(64, 96, 128, 160, 192, 224, 256, 512, 1024, 2048, 4096, 8192, 16384));
