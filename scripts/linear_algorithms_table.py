@@ -14,8 +14,9 @@ import subprocess
 
 ROOT = pathlib.Path(__file__).parents[1]
 SHAPE = ("compute_capability", "multiprocessors", "dtype", "out_dtype", "n", "k", "rows")
+TYPES = ("dtype", "out_dtype")
 ALGORITHM = ("id", "tile", "stages", "split_k", "reduction", "swizzle", "custom", "inner_shape", "cluster_shape")
-DTYPES = {"float32": "kFloat32", "bfloat16": "kBFloat16", "float16": "kFloat16"}
+DTYPES = {"float32": "kFloat32", "bfloat16": "kBFloat16", "float16": "kFloat16"}  # in DType's order
 SOURCE = """\
 // The algorithms that `quire tune` found best, by GPU and shape. Written by
 // scripts/linear_algorithms_table.py from the files of `quire tune --output`.
@@ -38,14 +39,18 @@ std::span<const LinearAlgorithmEntry> built_in_linear_algorithms() {{
 """
 
 
+def order(entry):
+    """What sorts entries as LinearShape's operator<=> does."""
+    return tuple(list(DTYPES).index(entry[name]) if name in TYPES else int(entry[name]) for name in SHAPE)
+
+
 def initializer(entry):
     """A LinearAlgorithmEntry, its fields in their order."""
-    capability, multiprocessors, dtype, out_dtype, n, k, rows = (entry[name] for name in SHAPE)
-    shape = (f"{{{{{capability}, {multiprocessors}}}, DType::{DTYPES[dtype]}, DType::{DTYPES[out_dtype]}, "
-             f"{n}, {k}, {rows}}}")
+    values = [f"DType::{DTYPES[entry[name]]}" if name in TYPES else str(int(entry[name])) for name in SHAPE]
+    shape = f"{{{{{', '.join(values[:2])}}}, {', '.join(values[2:])}}}"
     algorithm = "std::nullopt"
     if entry["algorithm"] is not None:
-        algorithm = f"LinearAlgorithm{{{', '.join(str(entry['algorithm'][name]) for name in ALGORITHM)}}}"
+        algorithm = f"LinearAlgorithm{{{', '.join(str(int(entry['algorithm'][name])) for name in ALGORITHM)}}}"
     return f"LinearAlgorithmEntry{{{shape}, {algorithm}}}"
 
 
@@ -57,8 +62,8 @@ def main():
     entries = {}
     for path in arguments.files:
         for entry in json.loads(path.read_text(encoding="utf-8"))["linear_algorithms"]:
-            entries[tuple(entry[name] for name in SHAPE)] = entry
-    lines = [initializer(entries[shape]) for shape in sorted(entries)]
+            entries[order(entry)] = entry
+    lines = [initializer(entries[place]) for place in sorted(entries)]
     text = SOURCE.format(count=len(lines), entries="{{" + ",\n".join(lines) + "}}" if lines else "{}")
     laid_out = subprocess.run(["clang-format-14", f"--assume-filename={ROOT}/src/ops/table.cc"], input=text,
                               encoding="utf-8", capture_output=True, check=True).stdout
