@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "core/dtype.h"
 
@@ -57,7 +58,11 @@ class CudaStream {
   // For cuBLAS's own use: kWorkspaceBytes, 256-byte aligned; made at the first use.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
   void* cublas_workspace();
+  // Null: none is given yet, and the source's is to be set at the first use.
   const ops::LinearAlgorithms* linear_algorithms() const { return linear_algorithms_.get(); }
+  void set_linear_algorithms(std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
+    linear_algorithms_ = std::move(algorithms);
+  }
   // What was chosen so far: asking cuBLAS takes longer than many a product.
   std::map<CublasProduct, cublasLtMatmulAlgo_t>& cublas_choices() { return cublas_choices_; }
   // For what an op keeps from one of its kernels to the next: kScratchBytes, 256-byte aligned; made

@@ -105,7 +105,8 @@ struct CudaLinear {
 // One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be
 // captured: it waits for the device.
 struct CudaLinearTrials {
-  CudaLinear product;  // without bias and silu_and_mul; k is a multiple of 8
+  CudaLinear product;  // without silu_and_mul; k is a multiple of 8; its bias is not looked at
+  const void* bias;    // [n] of out_dtype or null: what cuBLAS gets in the place of product.bias
   // The matrices that runs multiply by in turn: product.weight, and those that follow it
   // `weight_stride` elements apart. More of them than the L2 cache holds are read from memory, as
   // in a step of a model.

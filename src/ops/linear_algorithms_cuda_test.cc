@@ -87,35 +87,55 @@ class LinearAlgorithmsCudaTest : public CudaTest {
             args.rows};
   }
 
+  struct Candidate {
+    LinearAlgorithm description;
+    cublasLtMatmulAlgo_t algorithm;
+  };
+  // What a table could hold for a product: one algorithm at least, and more where the heuristics
+  // name more that add up in float32, so that no test of them is one of nothing.
+  static std::vector<Candidate> candidates(const cuda::CublasLinear& product) {
+    std::vector<Candidate> all;
+    int num_named = 0;
+    for (const cublasLtMatmulAlgo_t& named : product.heuristics(kMostAlgorithms)) {
+      const auto description = cuda::describe(named);
+      if (!description || !sums_in_float32(*description)) continue;
+      ++num_named;
+      if (const auto algorithm = product.configure(*description)) {
+        all.push_back({*description, *algorithm});
+      }
+    }
+    EXPECT_GE(all.size(), num_named > 1 ? 2U : 1U) << "of " << num_named << " that are named";
+    return all;
+  }
+
   void expect_every_algorithm_right(const Case& c) {
     Operands operands(c, random());
     const auto expected = operands.expected();
     const cuda::CublasLinear product(stream(), operands.args(), nullptr);
-    int num_run = 0;
-    for (const cublasLtMatmulAlgo_t& named : product.heuristics(kMostAlgorithms)) {
-      const LinearAlgorithm description = cuda::describe(named);
+    for (const auto& [description, algorithm] : candidates(product)) {
       SCOPED_TRACE("algorithm " + std::to_string(description.id) + ", tile " +
                    std::to_string(description.tile) + ", splits " +
                    std::to_string(description.split_k));
-      const auto algorithm = product.configure(description);
-      if (!algorithm || !sums_in_float32(description)) continue;
-      EXPECT_EQ(cuda::describe(*algorithm), description);
+      EXPECT_EQ(cuda::describe(algorithm), description);
       operands.out().poison();
-      product.run(*algorithm);
+      product.run(algorithm);
       synchronize();
       EXPECT_TRUE(is_close_l2(operands.out().download(), expected, operands.tolerance()));
-      ++num_run;
     }
-    EXPECT_GT(num_run, 0);
   }
 
-  // The bits that a stream with this table makes of the operands' product.
-  std::vector<std::byte> product_with(std::shared_ptr<const LinearAlgorithms> table,
-                                      Operands& operands) {
+  // What a stream with this table makes of the operands' product, and how.
+  struct Outcome {
+    std::vector<std::byte> bits;
+    std::optional<LinearAlgorithm> algorithm;
+  };
+  static Outcome product_with(std::shared_ptr<const LinearAlgorithms> table, Operands& operands) {
     CudaStream other(0, std::move(table));
     operands.out().poison();
     cuda::cublas_linear(other, operands.args(), nullptr);
-    return operands.out().download_bytes();
+    EXPECT_EQ(other.cublas_choices().size(), 1U);
+    return {operands.out().download_bytes(),
+            cuda::describe(other.cublas_choices().begin()->second)};
   }
 };
 
@@ -131,16 +151,15 @@ TEST_F(LinearAlgorithmsCudaTest, TheTablesAlgorithmRuns) {
   Operands operands({96, 512, 4096, DType::kBFloat16, true}, random());
   const CudaLinear args = operands.args();
   const cuda::CublasLinear product(stream(), args, nullptr);
-  for (const cublasLtMatmulAlgo_t& named : product.heuristics(kMostAlgorithms)) {
-    const LinearAlgorithm description = cuda::describe(named);
-    const auto algorithm = product.configure(description);
-    if (!algorithm || !sums_in_float32(description)) continue;
+  for (const auto& [description, algorithm] : candidates(product)) {
     operands.out().poison();
-    product.run(*algorithm);
+    product.run(algorithm);
     const auto bits = operands.out().download_bytes();
     const auto table = std::make_shared<LinearAlgorithms>(
         std::vector<LinearAlgorithmEntry>{{shape_of(args), description}});
-    EXPECT_EQ(product_with(table, operands), bits) << "algorithm " << description.id;
+    const Outcome outcome = product_with(table, operands);
+    EXPECT_EQ(outcome.algorithm, description) << "algorithm " << description.id;
+    EXPECT_EQ(outcome.bits, bits) << "algorithm " << description.id;
   }
 }
 
@@ -149,14 +168,14 @@ TEST_F(LinearAlgorithmsCudaTest, WhatCublasRefusesIsLeftToItsHeuristics) {
   const CudaLinear args = operands.args();
   const auto nothing = std::make_shared<LinearAlgorithms>(
       std::vector<LinearAlgorithmEntry>{{shape_of(args), std::nullopt}});
-  const auto bits = product_with(nothing, operands);
+  const std::vector<std::byte> bits = product_with(nothing, operands).bits;
   EXPECT_TRUE(is_close_l2(operands.out().download(), operands.expected(), operands.tolerance()));
   for (const LinearAlgorithm& refused :
        {LinearAlgorithm{.id = 1'000'000}, LinearAlgorithm{.id = 66, .tile = 4'000'000},
         LinearAlgorithm{.id = 0, .tile = 0, .stages = 4'000'000, .split_k = 100'000}}) {
     const auto table = std::make_shared<LinearAlgorithms>(
         std::vector<LinearAlgorithmEntry>{{shape_of(args), refused}});
-    EXPECT_EQ(product_with(table, operands), bits);
+    EXPECT_EQ(product_with(table, operands).bits, bits);
   }
 }
 
@@ -164,18 +183,25 @@ TEST_F(LinearAlgorithmsCudaTest, TrialsAreTimedAndAgree) {
   const Case c = {128, 512, 1024};
   constexpr int64_t kNumWeights = 3;
   Operands operands(c, random(), kNumWeights);
-  const auto trials = cuda::try_linear_algorithms(stream(), {.product = operands.args(),
-                                                             .num_weights = kNumWeights,
-                                                             .weight_stride = c.n * c.k,
-                                                             .max_algorithms = kMostAlgorithms,
-                                                             .repeats = 3});
-  ASSERT_FALSE(trials.empty());
-  EXPECT_EQ(trials.front().error, 0);
-  for (const LinearTrial& trial : trials) {
-    EXPECT_GT(trial.seconds, 0);
-    EXPECT_LT(trial.seconds, 1);
-    EXPECT_LE(trial.error, operands.tolerance());
-    EXPECT_TRUE(trial.repeats) << "algorithm " << trial.algorithm.id;
+  const CudaLinear args = operands.args();
+  // Any n elements do as a bias.
+  for (const void* bias : {static_cast<const void*>(nullptr), args.weight}) {
+    const cuda::CublasLinear product(stream(), args, bias);
+    const size_t num_candidates = candidates(product).size();
+    const auto trials = cuda::try_linear_algorithms(stream(), {.product = args,
+                                                               .bias = bias,
+                                                               .num_weights = kNumWeights,
+                                                               .weight_stride = c.n * c.k,
+                                                               .max_algorithms = kMostAlgorithms,
+                                                               .repeats = 3});
+    ASSERT_GE(trials.size(), num_candidates);
+    EXPECT_EQ(trials.front().error, 0);
+    for (const LinearTrial& trial : trials) {
+      EXPECT_GT(trial.seconds, 0);
+      EXPECT_LT(trial.seconds, 1);
+      EXPECT_LE(trial.error, operands.tolerance());
+      EXPECT_TRUE(trial.repeats) << "algorithm " << trial.algorithm.id;
+    }
   }
 }
 

@@ -75,7 +75,7 @@ void for_each_part(Algorithm& algorithm, const F& f) {
 
 // What the stream's table names for a product, else the heuristics' first answer. It follows from
 // the shape, the table, the kind of device and cuBLAS's version alone.
-cublasLtMatmulAlgo_t choose(const CudaStream& stream, const CudaLinear& args,
+cublasLtMatmulAlgo_t choose(CudaStream& stream, const CudaLinear& args,
                             const CublasLinear& product) {
   static_assert(kReductionInFloat32 == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
   const LinearShape shape = {{stream.compute_capability(), stream.num_multiprocessors()},
@@ -84,9 +84,10 @@ cublasLtMatmulAlgo_t choose(const CudaStream& stream, const CudaLinear& args,
                              args.n,
                              args.k,
                              args.rows};
-  const LinearAlgorithms* given = stream.linear_algorithms();
-  const auto named = given != nullptr ? given->find(shape) : LinearAlgorithms().find(shape);
-  if (named) {
+  if (stream.linear_algorithms() == nullptr) {
+    stream.set_linear_algorithms(std::make_shared<LinearAlgorithms>());
+  }
+  if (const auto named = stream.linear_algorithms()->find(shape)) {
     if (const auto algorithm = product.configure(*named)) return *algorithm;
   }
   return product.heuristics(1).front();
@@ -132,10 +133,13 @@ std::vector<cublasLtMatmulAlgo_t> CublasLinear::heuristics(int most) const {
                                               in_.get(), out_.get(), out_.get(), preference.get(),
                                               most, results.data(), &found),
                "choosing an algorithm");
-  check_cublas(found > 0 ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED,
-               "choosing an algorithm");
+  results.resize(static_cast<size_t>(found));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
-  for (int i = 0; i < found; ++i) algorithms.push_back(results[static_cast<size_t>(i)].algo);
+  for (const cublasLtMatmulHeuristicResult_t& result : results) {
+    if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
+  }
+  check_cublas(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
+               "choosing an algorithm");
   return algorithms;
 }
 
@@ -174,17 +178,18 @@ void CublasLinear::run(const cublasLtMatmulAlgo_t& algorithm, const void* weight
       "multiplying matrices");
 }
 
-LinearAlgorithm describe(const cublasLtMatmulAlgo_t& algorithm) {
+std::optional<LinearAlgorithm> describe(const cublasLtMatmulAlgo_t& algorithm) {
   LinearAlgorithm description;
+  bool is_known = true;
   const auto get = [&](cublasLtMatmulAlgoConfigAttributes_t attribute, auto& value) {
     size_t written = 0;
-    check_cublas(cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value),
-                                                      &written),
-                 "asking what an algorithm is");
+    is_known = is_known &&
+               cublasLtMatmulAlgoConfigGetAttribute(&algorithm, attribute, &value, sizeof(value),
+                                                    &written) == CUBLAS_STATUS_SUCCESS;
   };
   get(CUBLASLT_ALGO_CONFIG_ID, description.id);
   for_each_part(description, get);
-  return description;
+  return is_known ? std::optional(description) : std::nullopt;
 }
 
 void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias) {

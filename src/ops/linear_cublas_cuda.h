@@ -48,7 +48,7 @@ class CublasLinear {
   Layout out_;
 };
 
-// What names `algorithm` in a table.
-LinearAlgorithm describe(const cublasLtMatmulAlgo_t& algorithm);
+// What names `algorithm` in a table; nothing where cuBLAS does not say.
+std::optional<LinearAlgorithm> describe(const cublasLtMatmulAlgo_t& algorithm);
 
 }  // namespace quire::ops::cuda

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -60,8 +61,15 @@ class Graph {
   Graph(CudaStream& stream, const Queue& queue) : stream_(&stream) {
     check_cuda(cudaStreamBeginCapture(stream.get(), cudaStreamCaptureModeThreadLocal),
                "capturing a CUDA graph");
-    queue();
     cudaGraph_t graph = nullptr;
+    try {
+      queue();
+    } catch (...) {
+      // Else the stream would go on capturing. What this says matters less than what was thrown.
+      cudaStreamEndCapture(stream.get(), &graph);
+      if (graph != nullptr) cudaGraphDestroy(graph);
+      throw;
+    }
     check_cuda(cudaStreamEndCapture(stream.get(), &graph), "capturing a CUDA graph");
     const cudaError_t status = cudaGraphInstantiate(&executable_, graph, 0);
     cudaGraphDestroy(graph);
@@ -158,7 +166,7 @@ class Trials {
   Trials(CudaStream& stream, const CudaLinearTrials& args)
       : stream_(stream),
         args_(args),
-        product_(stream, args.product, nullptr),
+        product_(stream, args.product, args.bias),
         sample_(args.product) {
     for (const cublasLtMatmulAlgo_t& named : product_.heuristics(args.max_algorithms)) {
       add(named);
@@ -175,12 +183,17 @@ class Trials {
   // What is tried is what a table's entry would give, not what cuBLAS knows of the algorithm beside
   // that; but the first stays what runs without a table.
   void add(const cublasLtMatmulAlgo_t& named) {
-    const LinearAlgorithm description = describe(named);
-    const auto configured = product_.configure(description);
-    const bool is_first = algorithms_.empty();
-    if (!is_first && (!configured || !sums_in_float32(description))) return;
-    algorithms_.push_back(is_first ? named : *configured);
-    trials_.push_back({description, 0, 0, false});
+    const std::optional<LinearAlgorithm> description = describe(named);
+    if (algorithms_.empty()) {
+      algorithms_.push_back(named);
+      trials_.push_back({description.value_or(LinearAlgorithm()), 0, 0, false});
+      return;
+    }
+    if (!description || !sums_in_float32(*description)) return;
+    const auto configured = product_.configure(*description);
+    if (!configured) return;
+    algorithms_.push_back(*configured);
+    trials_.push_back({*description, 0, 0, false});
   }
 
   std::vector<std::byte> outputs_of(const cublasLtMatmulAlgo_t& algorithm) {
