@@ -16,8 +16,9 @@
 namespace quire {
 
 struct TuneOptions {
-  // Of the activations, each 1 to kMaxNumBatchedTokens; empty: default_tune_rows(). What is more
-  // than the engine's settings allow in a step is left out.
+  // Of the activations, each 1 to kMaxNumBatchedTokens. What is more than the engine's settings
+  // allow in a step is left out. Empty: default_tune_rows(), on by powers of two to the most rows
+  // that these settings allow, and that most itself, of tokens and of sequences.
   std::vector<int64_t> rows{};
   int max_algorithms = 16;  // that cuBLAS is asked for, a shape: 1 to kMaxTunedAlgorithms
   int repeats = 9;          // measurements of each: 1 to kMaxTuneRepeats
@@ -62,8 +63,9 @@ struct TuneResult {
 using TuneCallback = std::function<bool(int64_t num_done, int64_t num_all, std::string_view next)>;
 
 // Another algorithm than the first is chosen only where it is faster by 2 % at least, its results
-// are the first's within rounding, and they repeat bit for bit. Throws Error where there is no GPU,
-// the model cannot be run, a file is wrong, or the GPU has too little memory.
+// are the first's within rounding, and they repeat bit for bit. Products with a bias are timed with
+// one. Throws Error where there is no GPU, the model cannot be run, a file is wrong, there would be
+// more shapes than a file holds, or the GPU has too little memory.
 TuneResult tune(const EngineConfig& config, const TuneOptions& options,
                 const TuneCallback& on_progress);
 

@@ -207,7 +207,8 @@ TuneCommand::TuneCommand(CLI::App& root)
   app_->add_option_function<std::string>(
           "--rows", [this](const std::string& text) { options_.rows = parse_rows(text); },
           fmt::format(
-              "Numbers of rows to tune for; those that a step cannot have are left out [{}]",
+              "Numbers of rows to tune for; those that a step cannot have are left out [{}, and on "
+              "to the most that a step can have]",
               rows_text(default_tune_rows())))
       ->type_name("N,...")
       ->group(kGroup);

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/device.h"
+#include "quire/error.h"
 
 namespace quire {
 
@@ -69,6 +70,12 @@ class PinnedBuffer {
   virtual std::byte* data() = 0;
 };
 
+// A GPU has less free memory than is to be taken of it.
+class OutOfDeviceMemory : public Error {
+ public:
+  using Error::Error;
+};
+
 struct DeviceInfo {
   std::string name;            // "NVIDIA H200"
   int compute_capability = 0;  // 90: major times ten plus minor
@@ -88,7 +95,7 @@ class DeviceLibrary {
   virtual int64_t free_bytes(int index) = 0;
   // What an engine of `num_ranks` ranks takes of each GPU beside reserve(), in bytes.
   virtual int64_t overhead_bytes(int num_ranks) const = 0;
-  // Takes `bytes` of a GPU's memory at once.
+  // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where there is not so much.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
   // Matrix products on it are looked up in `algorithms`; null: in the source's table alone.
   virtual std::unique_ptr<DeviceStream> make_stream(

@@ -44,7 +44,7 @@ TuneResult tune(const EngineConfig& config, const TuneOptions& options,
   request.model.max_model_len = setup.model.max_model_len();
   request.max_step_tokens = config.max_num_batched_tokens;
   request.max_logits_rows = std::min(config.max_num_seqs, config.max_num_batched_tokens);
-  request.rows = options.rows.empty() ? default_tune_rows() : options.rows;
+  request.rows = options.rows;
   if (!config.linear_algorithms.empty()) {
     request.known = ops::read_linear_algorithms(config.linear_algorithms);
   }

@@ -47,8 +47,12 @@ size_t Mlp::arena_bytes(const MlpConfig& config, const Placement& place, int64_t
 std::vector<MatrixProduct> Mlp::products(const MlpConfig& config, ParallelRank at) {
   const LinearShard gate_up = gate_up_shard(config, at);
   const LinearShard down = down_shard(config, at);
-  return {{.name = "gate_up_proj", .n = gate_up.n, .k = gate_up.k, .is_gated = true},
-          {.name = "down_proj", .n = down.n, .k = down.k}};
+  return {{.name = "gate_up_proj",
+           .n = gate_up.n,
+           .k = gate_up.k,
+           .has_bias = gate_up.bias,
+           .is_gated = true},
+          {.name = "down_proj", .n = down.n, .k = down.k, .has_bias = down.bias}};
 }
 
 void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -39,6 +40,23 @@ double bytes_of(const ops::LinearShape& shape) {
          rows * n * static_cast<double>(size_of(shape.out_dtype));
 }
 
+// Of a request without a task.
+std::string why_nothing_is_timed(const TuningRequest& request) {
+  const auto num_possible =
+      std::count_if(request.rows.begin(), request.rows.end(),
+                    [&](int64_t rows) { return rows <= request.max_step_tokens; });
+  if (num_possible == 0 && !request.rows.empty()) {
+    return fmt::format(
+        "A step of this engine has at most {} rows, and --rows names more alone; choose smaller "
+        "ones, or a larger --max-num-batched-tokens.",
+        request.max_step_tokens);
+  }
+  return fmt::format(
+      "None of this model's matrix products goes to cuBLAS with these numbers of rows: quire's own "
+      "kernels take them all; choose larger --rows, of which a step has at most {}.",
+      request.max_step_tokens);
+}
+
 class Tuning {
  public:
   Tuning(DeviceLibrary& library, const TuningRequest& request, const TuneOptions& options)
@@ -52,8 +70,9 @@ class Tuning {
 
  private:
   std::vector<TuningTask> plan() const;
+  void check_plan(const std::vector<TuningTask>& tasks) const;
   ops::LinearShape peak_shape() const;
-  std::vector<ops::LinearTrial> try_algorithms(const ops::LinearShape& shape) const;
+  std::vector<ops::LinearTrial> try_algorithms(const TuningTask& task) const;
   void measure_ceilings(TuneResult& result) const;
   void measure(const TuningTask& task, TuneResult& result);
 
@@ -86,8 +105,22 @@ ops::LinearShape Tuning::peak_shape() const {
   return {kind_of(gpu_), dtype, dtype, kPeakSize, kPeakSize, kPeakSize};
 }
 
-std::vector<ops::LinearTrial> Tuning::try_algorithms(const ops::LinearShape& shape) const {
-  ops::CudaLinearTrials trials = memory_->trials_of(shape);
+// Before anything is measured, which would be lost.
+void Tuning::check_plan(const std::vector<TuningTask>& tasks) const {
+  if (tasks.empty()) throw Error(why_nothing_is_timed(request_));
+  std::set<ops::LinearShape> shapes;
+  for (const TuningTask& task : tasks) shapes.insert(task.shape);
+  for (const ops::LinearAlgorithmEntry& entry : request_.known) shapes.insert(entry.shape);
+  if (shapes.size() > ops::kMaxLinearAlgorithms) {
+    throw Error(fmt::format(
+        "This would give {} shapes, {} of them from --linear-algorithms, and a file holds at most "
+        "{}; choose fewer --rows.",
+        shapes.size(), request_.known.size(), ops::kMaxLinearAlgorithms));
+  }
+}
+
+std::vector<ops::LinearTrial> Tuning::try_algorithms(const TuningTask& task) const {
+  ops::CudaLinearTrials trials = memory_->trials_of(task.shape, task.has_bias);
   trials.max_algorithms = options_.max_algorithms;
   trials.repeats = options_.repeats;
   return library_.kernels().try_linear_algorithms(stream_->cuda(), trials);
@@ -95,7 +128,7 @@ std::vector<ops::LinearTrial> Tuning::try_algorithms(const ops::LinearShape& sha
 
 void Tuning::measure_ceilings(TuneResult& result) const {
   const ops::LinearShape shape = peak_shape();
-  const std::vector<ops::LinearTrial> trials = try_algorithms(shape);
+  const std::vector<ops::LinearTrial> trials = try_algorithms({.name = "peak", .shape = shape});
   result.peak_flops_per_s = flops_of(shape) / trials[choose_trial(trials, shape.out_dtype)].seconds;
   ops::CudaCopy copy = memory_->copy();
   copy.repeats = options_.repeats;
@@ -104,7 +137,7 @@ void Tuning::measure_ceilings(TuneResult& result) const {
 }
 
 void Tuning::measure(const TuningTask& task, TuneResult& result) {
-  const std::vector<ops::LinearTrial> trials = try_algorithms(task.shape);
+  const std::vector<ops::LinearTrial> trials = try_algorithms(task);
   const size_t choice = choose_trial(trials, task.shape.out_dtype);
   entries_.push_back({task.shape, std::nullopt});
   if (choice != 0) entries_.back().algorithm = trials[choice].algorithm;
@@ -124,12 +157,7 @@ void Tuning::measure(const TuningTask& task, TuneResult& result) {
 
 TuneResult Tuning::run(const TuneCallback& on_progress) {
   const std::vector<TuningTask> tasks = plan();
-  if (tasks.empty()) {
-    throw Error(
-        "None of this model's matrix products goes to cuBLAS with these numbers of rows: quire's "
-        "own "
-        "kernels take them all; choose more with --rows.");
-  }
+  check_plan(tasks);
   std::vector<ops::LinearShape> shapes = {peak_shape()};
   for (const TuningTask& task : tasks) shapes.push_back(task.shape);
   TuneResult result;
@@ -166,11 +194,23 @@ std::vector<int64_t> default_tune_rows() {
   return rows;
 }
 
+std::vector<int64_t> usual_tune_rows(int64_t max_step_tokens, int64_t max_logits_rows) {
+  std::vector<int64_t> rows = default_tune_rows();
+  for (int64_t next = 2 * rows.back(); next < max_step_tokens; next *= 2) rows.push_back(next);
+  rows.push_back(max_step_tokens);
+  rows.push_back(max_logits_rows);
+  std::sort(rows.begin(), rows.end());
+  rows.erase(std::unique(rows.begin(), rows.end()), rows.end());
+  return rows;
+}
+
 std::vector<TuningTask> plan_tuning(
     const TuningRequest& request, const ops::GpuKind& gpu,
     const std::function<int64_t(const MatrixProduct& product, int64_t rows)>& cublas_rows) {
   const DType dtype = request.model.dtype;
-  std::vector<int64_t> all_rows = request.rows;
+  std::vector<int64_t> all_rows =
+      request.rows.empty() ? usual_tune_rows(request.max_step_tokens, request.max_logits_rows)
+                           : request.rows;
   std::sort(all_rows.begin(), all_rows.end());
   std::vector<TuningTask> tasks;
   std::map<ops::LinearShape, size_t> places;  // in tasks
@@ -184,10 +224,11 @@ std::vector<TuningTask> plan_tuning(
       const auto [place, is_new] = places.emplace(shape, tasks.size());
       if (is_new) {
         tasks.push_back({product.name, shape});
-      } else if (std::string& name = tasks[place->second].name;
-                 name.find(product.name) == std::string::npos) {
-        name += ", " + product.name;
       }
+      TuningTask& task = tasks[place->second];
+      // An algorithm that takes a bias does without one, too.
+      task.has_bias = task.has_bias || product.has_bias;
+      if (task.name.find(product.name) == std::string::npos) task.name += ", " + product.name;
     }
   }
   return tasks;

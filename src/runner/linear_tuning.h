@@ -20,15 +20,20 @@ namespace quire {
 struct TuningTask {
   std::string name;
   ops::LinearShape shape;
+  bool has_bias = false;  // of one of its layers
 };
 
 struct TuningRequest {
   ModelOptions model;           // of one rank
   int64_t max_step_tokens = 0;  // rows of a product, but of the logits'
   int64_t max_logits_rows = 0;
-  std::vector<int64_t> rows;                     // to be tuned; not empty
+  std::vector<int64_t> rows;                     // to be tuned; empty: usual_tune_rows()
   std::vector<ops::LinearAlgorithmEntry> known;  // to go into the result's file, too
 };
+
+// default_tune_rows(), on by powers of two to the most rows that a step has, and these; and the
+// most that logits are computed of.
+std::vector<int64_t> usual_tune_rows(int64_t max_step_tokens, int64_t max_logits_rows);
 
 // Each shape once, by product and then by rows. `cublas_rows` says how many rows of a product
 // cuBLAS gets at once, 0 for none (CudaKernels::linear_cublas_rows).
@@ -40,8 +45,9 @@ std::vector<TuningTask> plan_tuning(
 // by a margin, agrees with it and repeats.
 size_t choose_trial(std::span<const ops::LinearTrial> trials, DType out_dtype);
 
-// On the library's first GPU. Throws Error where none of the products goes to cuBLAS, where the GPU
-// has too little memory, and for what CUDA says.
+// On the library's first GPU. Throws Error where none of the products goes to cuBLAS, where the
+// result would be more than a file may hold, where the GPU has too little memory, and for what CUDA
+// says.
 TuneResult tune_products(DeviceLibrary& library, const TuningRequest& request,
                          const TuneOptions& options, const TuneCallback& on_progress);
 

@@ -42,6 +42,11 @@ int64_t out_bytes(const ops::LinearShape& shape) {
   return align_up(shape.rows * out_stride(shape) * element_bytes(shape.out_dtype));
 }
 
+double in_gib(int64_t bytes) {
+  constexpr double kGib = 1 << 30;
+  return static_cast<double>(bytes) / kGib;
+}
+
 // Evenly spread over (-1, 1): no sum of products overflows float16.
 std::vector<std::byte> random_pattern(DType dtype) {
   std::mt19937 random(1);
@@ -85,30 +90,58 @@ TuningMemory::TuningMemory(DeviceLibrary& library, const DeviceInfo& gpu,
   const int64_t free = library.free_bytes(0);
   constexpr int64_t kCopyShare = 8;
   copy_bytes_ = std::min(kMostCopyBytes, free / kCopyShare / kAlignment * kAlignment);
-  operands_bytes_ = copy_bytes_;
-  int64_t most_out = copy_bytes_;
-  const ops::LinearShape* largest = &shapes.front();
-  for (const ops::LinearShape& shape : shapes) {
-    if (operand_bytes(shape) + out_bytes(shape) > operand_bytes(*largest) + out_bytes(*largest)) {
-      largest = &shape;
-    }
-    operands_bytes_ = std::max(operands_bytes_, operand_bytes(shape));
-    most_out = std::max(most_out, out_bytes(shape));
+  check_room(shapes, free, library.overhead_bytes(1));
+  const Sizes sizes = sizes_for(shapes);
+  try {
+    memory_ = library.reserve(0, static_cast<size_t>(sizes.operands + sizes.out));
+  } catch (const OutOfDeviceMemory&) {
+    throw Error(fmt::format(
+        "Timing takes {:.2f} GiB of the GPU's memory, and another program took some of that just "
+        "now; end it, and tune again.",
+        in_gib(sizes.operands + sizes.out)));
   }
-  const int64_t needed = operands_bytes_ + most_out;
-  const int64_t with_workspace = needed + library.overhead_bytes(1);
-  if (static_cast<double>(with_workspace) > kMostOfFree * static_cast<double>(free)) {
-    constexpr double kGib = 1 << 30;
-    throw Error(
-        fmt::format("Timing takes {:.2f} GiB of the GPU's memory, most of them for a product of {} "
-                    "rows by a matrix of {} x {}, and {:.2f} GiB are free; choose fewer --rows.",
-                    static_cast<double>(with_workspace) / kGib, largest->rows, largest->n,
-                    largest->k, static_cast<double>(free) / kGib));
-  }
-  memory_ = library.reserve(0, static_cast<size_t>(needed));
-  operands_ = memory_->take(static_cast<size_t>(operands_bytes_));
-  out_ = memory_->take(static_cast<size_t>(most_out));
+  operands_bytes_ = sizes.operands;
+  operands_ = memory_->take(static_cast<size_t>(sizes.operands));
+  out_ = memory_->take(static_cast<size_t>(sizes.out));
   fill_operands(shapes.front().dtype);
+}
+
+TuningMemory::Sizes TuningMemory::sizes_for(std::span<const ops::LinearShape> shapes) const {
+  Sizes sizes = {copy_bytes_, copy_bytes_};
+  for (const ops::LinearShape& shape : shapes) {
+    sizes.operands = std::max(sizes.operands, operand_bytes(shape));
+    sizes.out = std::max(sizes.out, out_bytes(shape));
+  }
+  return sizes;
+}
+
+void TuningMemory::check_room(std::span<const ops::LinearShape> shapes, int64_t free,
+                              int64_t overhead) const {
+  const auto needed = [&](std::span<const ops::LinearShape> some) {
+    const Sizes sizes = sizes_for(some);
+    return sizes.operands + sizes.out + overhead;
+  };
+  const auto fits = [&](int64_t bytes) {
+    return static_cast<double>(bytes) <= kMostOfFree * static_cast<double>(free);
+  };
+  const int64_t wanted = needed(shapes);
+  if (fits(wanted)) return;
+  std::vector<ops::LinearShape> least(shapes.begin(), shapes.end());
+  for (size_t i = 1; i < least.size(); ++i) least[i].rows = 1;
+  if (!fits(needed(least))) {
+    throw Error(fmt::format(
+        "Timing takes {:.2f} GiB of the GPU's memory, hardly less with other --rows, and {:.2f} "
+        "GiB are free; end what else is on the GPU, or tune on a larger one.",
+        in_gib(wanted), in_gib(free)));
+  }
+  const auto largest =
+      std::max_element(shapes.begin(), shapes.end(), [&](const auto& a, const auto& b) {
+        return operand_bytes(a) + out_bytes(a) < operand_bytes(b) + out_bytes(b);
+      });
+  throw Error(
+      fmt::format("Timing takes {:.2f} GiB of the GPU's memory, most of them for a product of {} "
+                  "rows by a matrix of {} x {}, and {:.2f} GiB are free; choose smaller --rows.",
+                  in_gib(wanted), largest->rows, largest->n, largest->k, in_gib(free)));
 }
 
 int64_t TuningMemory::weights_of(const ops::LinearShape& shape) const {
@@ -131,7 +164,7 @@ void TuningMemory::fill_operands(DType dtype) {
   }
 }
 
-ops::CudaLinearTrials TuningMemory::trials_of(const ops::LinearShape& shape) const {
+ops::CudaLinearTrials TuningMemory::trials_of(const ops::LinearShape& shape, bool has_bias) const {
   const int64_t num_weights = weights_of(shape);
   return {.product = {.dtype = shape.dtype,
                       .in = operands_ + num_weights * weight_bytes(shape),
@@ -145,6 +178,7 @@ ops::CudaLinearTrials TuningMemory::trials_of(const ops::LinearShape& shape) con
                       .out_stride = out_stride(shape),
                       .out_dtype = shape.out_dtype,
                       .silu_and_mul = false},
+          .bias = has_bias ? operands_ : nullptr,
           .num_weights = num_weights,
           .weight_stride = weight_bytes(shape) / element_bytes(shape.dtype),
           .max_algorithms = 1,
