@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
@@ -204,8 +205,10 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);
   if (!config.linear_algorithms.empty()) {
-    runner.linear_algorithms =
-        load_gpu_algorithms(config.linear_algorithms, gpus->devices().front());
+    GivenAlgorithms given =
+        load_gpu_algorithms(config.linear_algorithms, gpus->devices().front(), request.model);
+    runner.linear_algorithms = std::move(given.table);
+    setup.plan.device_note = std::move(given.note);  // there is no other note on a GPU
   }
   runner.enforce_eager = config.enforce_eager;
   runner.eos_token_ids = setup.generation.eos_token_ids;

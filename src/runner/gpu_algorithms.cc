@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "quire/error.h"
 
@@ -31,15 +30,29 @@ std::string kinds_in(const std::vector<ops::LinearAlgorithmEntry>& entries) {
   return text.empty() ? "no GPU" : text;
 }
 
+// Whether one of the entries is of a matrix of the model's.
+bool serves(const std::vector<ops::LinearAlgorithmEntry>& entries, const ops::GpuKind& gpu,
+            const ModelOptions& model) {
+  for (const MatrixProduct& product : model_products(model)) {
+    const DType out_dtype = product.is_logits ? DType::kFloat32 : model.dtype;
+    const ops::LinearShape shape = {gpu, model.dtype, out_dtype, product.n, product.k, 0};
+    if (std::any_of(entries.begin(), entries.end(),
+                    [&](const auto& entry) { return ops::same_matrix(entry.shape, shape); })) {
+      return true;
+    }
+  }
+  return false;
+}
+
 }  // namespace
 
 ops::GpuKind kind_of(const DeviceInfo& gpu) {
   return {gpu.compute_capability, gpu.num_multiprocessors};
 }
 
-std::shared_ptr<const ops::LinearAlgorithms> load_gpu_algorithms(const std::string& file,
-                                                                 const DeviceInfo& gpu) {
-  std::vector<ops::LinearAlgorithmEntry> entries = ops::read_linear_algorithms(file);
+GivenAlgorithms load_gpu_algorithms(const std::string& file, const DeviceInfo& gpu,
+                                    const ModelOptions& model) {
+  const std::vector<ops::LinearAlgorithmEntry> entries = ops::read_linear_algorithms(file);
   const ops::GpuKind kind = kind_of(gpu);
   if (std::none_of(entries.begin(), entries.end(),
                    [&](const auto& entry) { return entry.shape.gpu == kind; })) {
@@ -48,7 +61,15 @@ std::shared_ptr<const ops::LinearAlgorithms> load_gpu_algorithms(const std::stri
                     "'quire tune MODEL --output FILE', or leave --linear-algorithms out.",
                     file, kinds_in(entries), gpu.name, text_of(kind)));
   }
-  return std::make_shared<ops::LinearAlgorithms>(std::move(entries));
+  GivenAlgorithms given;
+  given.table = std::make_shared<ops::LinearAlgorithms>(entries);
+  if (!serves(entries, kind, model)) {
+    given.note = fmt::format(
+        "{} has nothing for this model's matrix products in {} with --tensor-parallel-size {}; "
+        "'quire tune MODEL --output FILE' makes a file that has.",
+        file, name_of(model.dtype), model.size);
+  }
+  return given;
 }
 
 }  // namespace quire

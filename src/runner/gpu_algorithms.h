@@ -6,15 +6,21 @@
 #include <string>
 
 #include "core/device_library.h"
+#include "models/registry.h"
 #include "ops/linear_algorithms_file.h"
 
 namespace quire {
 
 ops::GpuKind kind_of(const DeviceInfo& gpu);
 
-// The file's entries before those of the source. Throws Error where the file cannot be read or is
-// wrong (ops/linear_algorithms_file.h), and where it has nothing for a GPU like this one.
-std::shared_ptr<const ops::LinearAlgorithms> load_gpu_algorithms(const std::string& file,
-                                                                 const DeviceInfo& gpu);
+struct GivenAlgorithms {
+  std::shared_ptr<const ops::LinearAlgorithms> table;  // the file's and the source's
+  std::string note;  // a sentence where none of the file's is of the model's matrices; else empty
+};
+
+// For a rank of `model`. Throws Error where the file cannot be read or is wrong
+// (ops/linear_algorithms_file.h), and where it has nothing for a GPU like this one.
+GivenAlgorithms load_gpu_algorithms(const std::string& file, const DeviceInfo& gpu,
+                                    const ModelOptions& model);
 
 }  // namespace quire
