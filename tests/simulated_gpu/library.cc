@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/device_library.h"
@@ -18,7 +19,6 @@
 namespace quire::simulated {
 namespace {
 
-constexpr int kNumMultiprocessors = 16;
 constexpr int64_t kL2Bytes = int64_t{1} << 20;
 
 // Of all libraries in the process, as a machine's GPUs are: two engines share their memory.
@@ -48,10 +48,9 @@ class SimulatedLibrary final : public DeviceLibrary {
   std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {
     return simulated::reserve(gpu(index), bytes);
   }
-  // A product is the same loop whatever algorithm is named for it.
-  std::unique_ptr<DeviceStream> make_stream(int index,
-                                            std::shared_ptr<const ops::LinearAlgorithms>) override {
-    return simulated::make_stream(gpu(index));
+  std::unique_ptr<DeviceStream> make_stream(
+      int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) override {
+    return simulated::make_stream(gpu(index), std::move(algorithms));
   }
   std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {
     return simulated::allocate_pinned(gpus(), bytes);

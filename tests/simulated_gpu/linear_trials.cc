@@ -33,6 +33,18 @@ int64_t linear_cublas_rows(const ops::CudaLinear& args) {
   return args.silu_and_mul ? std::min(args.rows, kMostGatedRows) : args.rows;
 }
 
+bool is_linear_by_table(const CudaStream& stream, const ops::CudaLinear& args) {
+  const int64_t rows = linear_cublas_rows(args);
+  const DType out_dtype = args.silu_and_mul ? args.dtype : args.out_dtype;
+  const ops::LinearShape shape = {{stream.gpu().compute_capability(), kNumMultiprocessors},
+                                  args.dtype,
+                                  out_dtype,
+                                  args.n,
+                                  args.k,
+                                  rows};
+  return rows > 0 && stream.linear_algorithms().find(shape).has_value();
+}
+
 std::vector<ops::LinearTrial> try_linear_algorithms(CudaStream& stream,
                                                     const ops::CudaLinearTrials& args) {
   // A run that can be told to fail.
