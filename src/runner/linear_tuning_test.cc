@@ -98,6 +98,34 @@ TEST(PlanTuning, HasAShapeOnce) {
   EXPECT_EQ(tasks[1], "o_proj, down_proj 1024x2048 64 bfloat16");
 }
 
+TEST(PlanTuning, HasABiasWhereOneOfTheLayersHas) {
+  TuningRequest request = qwen3_600m();
+  request.model.config.architecture = "Qwen2ForCausalLM";
+  request.model.config.intermediate_size = 2048;  // qkv_proj and gate_up_proj are alike
+  const auto tasks = plan_tuning(request, kGpu, all_rows);
+  ASSERT_EQ(tasks.size(), 3U);
+  EXPECT_EQ(tasks[0].name, "qkv_proj, gate_up_proj");
+  EXPECT_TRUE(tasks[0].has_bias);
+  EXPECT_FALSE(tasks[1].has_bias);
+  EXPECT_FALSE(tasks[2].has_bias);
+}
+
+TEST(PlanTuning, GoesOnToTheLargestStep) {
+  TuningRequest request = qwen3_600m();
+  request.rows.clear();
+  request.max_step_tokens = 40000;
+  request.max_logits_rows = 300;
+  std::vector<int64_t> rows;
+  std::vector<int64_t> logits_rows;
+  for (const TuningTask& task : plan_tuning(request, kGpu, all_rows)) {
+    if (task.name == "qkv_proj") rows.push_back(task.shape.rows);
+    if (task.name == "lm_head") logits_rows.push_back(task.shape.rows);
+  }
+  EXPECT_THAT(rows, ElementsAre(64, 96, 128, 160, 192, 224, 256, 300, 512, 1024, 2048, 4096, 8192,
+                                16384, 32768, 40000));
+  EXPECT_EQ(logits_rows.back(), 300);
+}
+
 ops::LinearTrial trial(double seconds, double error = 0, bool repeats = true) {
   return {.algorithm = {}, .seconds = seconds, .error = error, .repeats = repeats};
 }
@@ -125,6 +153,8 @@ TEST(ChooseTrial, KeepsTheFirstWhereAnotherIsHardlyFaster) {
 TEST(DefaultTuneRows, AreTheDecodeLadderAndPowersOfTwo) {
   EXPECT_THAT(default_tune_rows(),
               ElementsAre(64, 96, 128, 160, 192, 224, 256, 512, 1024, 2048, 4096, 8192, 16384));
+  // Which are all that there is to time with the engine's default settings.
+  EXPECT_EQ(usual_tune_rows(16384, 512), default_tune_rows());
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 """quire tune, and the files that it writes, on simulated GPUs (tests/simulated_gpu)."""
 
+import errno
 import json
 import os
 import pathlib
@@ -9,13 +10,21 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
+import time
 import unittest
 
-from support import BINARY, SOURCE_DIR, TIMEOUT_S, CliTest, gpus, run
+from support import BINARY, SOURCE_DIR, TIMEOUT_S, CliTest, gpus, lexicon_config, run
 
 PROMPT = ("generate", "--chat", "--temperature", "0", "-p", "define apple")
 PRODUCTS = ["qkv_proj", "o_proj", "gate_up_proj", "down_proj", "lm_head"]
 ROWS = ("--rows", "64,96,4K")
+ALGORITHM = {"id": 66, "tile": 20, "stages": 36, "split_k": 1, "reduction": 0, "swizzle": 0, "custom": 0,
+             "inner_shape": 0, "cluster_shape": 0}
+
+
+def lexicon_layers():
+    return json.loads(lexicon_config())["num_hidden_layers"]
 
 
 class TuneTest(CliTest):
@@ -82,13 +91,32 @@ class Report(TuneTest):
         self.assertEqual({product["num_algorithms"] for product in report["products"]}, {2})
         result = run("tune", "--rows", "4", env=gpus())
         self.assert_error(result, 1, "quire's own kernels take them all", "--rows")
+        result = run("tune", "--rows", "8K,32K", "--max-num-batched-tokens", "4096", env=gpus())
+        self.assert_error(result, 1, "has at most 4096 rows", "--max-num-batched-tokens")
+        result = run("tune", "--rows", "4,8K", "--max-num-batched-tokens", "4096", env=gpus())
+        self.assert_error(result, 1, "quire's own kernels take them all", "a step has at most 4096")
+
+    def test_the_largest_step_is_timed(self):
+        report = json.loads(run("tune", "--json", "--max-num-batched-tokens", "20000", "--max-num-seqs", "40",
+                                env=gpus()).stdout)
+        rows = {name: [product["rows"] for product in report["products"] if product["name"] == name]
+                for name in PRODUCTS}
+        self.assertEqual(rows["qkv_proj"][:2], [40, 64])
+        self.assertEqual(rows["qkv_proj"][-2:], [16384, 20000])
+        self.assertEqual(rows["lm_head"], [40])
 
     def test_needs_a_gpu(self):
         for env, why in ((gpus(0), "CUDA finds no GPU"), ({"QUIRE_CUDA_LIBRARY": ""}, "turns the CUDA backend off")):
             self.assert_error(run("tune", env=env), 1, "Matrix products are timed on a GPU", why)
 
     def test_too_little_memory(self):
-        self.assert_error(run("tune", env=gpus(gpu_memory=100 * 10**6)), 1, "GiB are free", "--rows")
+        self.assert_error(run("tune", env=gpus(gpu_memory=100 * 10**6)), 1, "hardly less with other --rows",
+                          "end what else is on the GPU")
+        result = run("tune", "--rows", "1M", "--max-num-batched-tokens", "2M", env=gpus())
+        self.assert_error(result, 1, "GiB are free; choose smaller --rows")
+        result = run("tune", env=gpus(fault="0:reserve:1"))
+        self.assert_error(result, 1, "another program took some of that just now; end it")
+        self.assertNotIn("--gpu-memory-utilization", result.stderr)
 
 
 class Files(TuneTest):
@@ -103,6 +131,41 @@ class Files(TuneTest):
         self.assert_ok(result)
         self.assertEqual(result.stdout, expected.stdout)
         self.assert_ok(run(*PROMPT, "--linear-algorithms", self.file, "--tensor-parallel-size", "2", env=gpus(2)))
+
+    def test_a_file_reaches_the_kernels(self):
+        # Some rows that an entry serves, in a step of their own. cuBLAS gets four products of each layer.
+        prompt = ("generate", "--max-tokens", "2", "--enforce-eager", "-p", " apple" * 40)
+        num_products = 4 * lexicon_layers()
+        for algorithm, number, is_reached in (
+                (ALGORITHM, num_products, True), (ALGORITHM, num_products + 1, False), (None, 1, False)):
+            path = self.edited(lambda file, algorithm=algorithm: [
+                entry.update(algorithm=algorithm) for entry in file["linear_algorithms"]])
+            result = run(*prompt, "--linear-algorithms", path, env=gpus(fault=f"0:linear_by_table:{number}"))
+            with self.subTest(algorithm=algorithm, number=number):
+                if is_reached:
+                    self.assert_error(result, 1, "in linear_by_table")
+                else:
+                    self.assert_ok(result)
+
+    def test_a_file_for_other_matrices_is_noted(self):
+        path = self.edited(lambda file: [entry.update(n=entry["n"] + 8) for entry in file["linear_algorithms"]])
+        note = (f"{path} has nothing for this model's matrix products in bfloat16 with --tensor-parallel-size 1; "
+                "'quire tune MODEL --output FILE' makes a file that has.")
+        result = run(*PROMPT, "--linear-algorithms", path, env=gpus())
+        self.assertEqual((result.returncode, result.stderr), (0, f"quire: {note}\n"))
+        plan = run("plan", "--json", "--linear-algorithms", path, env=gpus())
+        self.assertEqual(json.loads(plan.stdout)["device_note"], note)
+
+    def test_more_than_a_file_holds(self):
+        def entry(rows):
+            return {"compute_capability": 80, "multiprocessors": 1, "dtype": "float16", "out_dtype": "float16", "n": 8,
+                    "k": 8, "rows": rows, "algorithm": None}
+
+        self.file.write_text(json.dumps({"linear_algorithms": [entry(rows) for rows in range(1, 65537)]}))
+        output = self.folder / "more.json"
+        result = run("tune", *ROWS, "--linear-algorithms", self.file, "--output", output, env=gpus())
+        self.assert_error(result, 1, "65536 of them from --linear-algorithms", "a file holds at most 65536")
+        self.assertFalse(output.exists())
 
     def test_another_models_choices_stay(self):
         one = self.tuned()["linear_algorithms"]
@@ -183,31 +246,105 @@ class Files(TuneTest):
         more = [{**entries[0], "dtype": dtype, "out_dtype": dtype} for dtype in ("float16", "bfloat16", "float32")]
         self.file.write_text(json.dumps({"linear_algorithms": more}))
         subprocess.run([script, "--output", table, self.file], check=True)
-        self.assertEqual(re.findall(r"DType::(\w+), DType::\w+", table.read_text()), ["kFloat32", "kBFloat16", "kFloat16"])
+        self.assertEqual(re.findall(r"DType::(\w+), DType::\w+", table.read_text()),
+                         ["kFloat32", "kBFloat16", "kFloat16"])
+
+
+class Screen:
+    """A terminal that a process writes to, read all along so that the process never waits for that."""
+
+    def __init__(self):
+        self.leader, self.follower = pty.openpty()
+        self.text = b""
+        self.has_ended = False
+        self.changed = threading.Condition()
+        self.reader = threading.Thread(target=self.read, daemon=True)
+
+    def read(self):
+        while not self.has_ended:
+            try:
+                data = os.read(self.leader, 4096)
+            except OSError:  # nobody writes to it any more
+                data = b""
+            with self.changed:
+                self.text += data
+                self.has_ended = not data
+                self.changed.notify_all()
+
+    def wait_for(self, text):
+        with self.changed:
+            self.changed.wait_for(lambda: text in self.text or self.has_ended, TIMEOUT_S)
+            return text in self.text
+
+    def close(self):
+        """Everything that was written, when the process has ended."""
+        self.reader.join(TIMEOUT_S)
+        os.close(self.leader)
+        return self.text
 
 
 class Interrupted(TuneTest):
+    HINT = b"quire: ends after this shape; Ctrl-C again ends at once"
+
+    def start(self):
+        """quire tune, and its terminal; it waits at the second shape until release()."""
+        self.fifo = self.folder / "hold"
+        os.mkfifo(self.fifo)
+        screen = Screen()
+        # The first run is that of the GPU's limits.
+        env = gpus(hold="0:try_linear_algorithms:3", hold_fifo=self.fifo)
+        process = subprocess.Popen([BINARY, "tune", "--json", "--output", self.file], env={**os.environ, **env},
+                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=screen.follower)
+        self.addCleanup(process.stdout.close)
+        self.addCleanup(process.kill)
+        os.close(screen.follower)
+        screen.reader.start()
+        self.hold = None
+        while self.hold is None:
+            self.assertIsNone(process.poll())
+            try:
+                self.hold = os.open(self.fifo, os.O_WRONLY | os.O_NONBLOCK)
+            except OSError as error:  # the process does not read it yet
+                self.assertEqual(error.errno, errno.ENXIO)
+                time.sleep(0.01)
+        return process, screen
+
+    def release(self):
+        os.close(self.hold)
+        os.remove(self.fifo)
+
     def test_what_was_measured_is_printed_and_written(self):
-        # Far more than is measured until the signal comes, which is sent when the name of a second shape is shown.
-        rows = ",".join(str(rows) for rows in range(64, 16385))
-        leader, follower = pty.openpty()
-        self.addCleanup(os.close, leader)
-        process = subprocess.Popen([BINARY, "tune", "--json", "--rows", rows, "--output", self.file],
-                                   env={**os.environ, **gpus()}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=follower)
-        os.close(follower)
-        seen = b""
-        while seen.count(b"qkv_proj") < 2:
-            seen += os.read(leader, 4096)
+        process, screen = self.start()
         process.send_signal(signal.SIGINT)
-        stdout, _ = process.communicate(timeout=300)
+        self.assertTrue(screen.wait_for(self.HINT))
+        self.release()
+        stdout, _ = process.communicate(timeout=TIMEOUT_S)
         self.assertEqual(process.returncode, 130)
+        self.assertTrue(screen.close().endswith(b"\r\x1b[K" + self.HINT + b"\r\n"))
         report = json.loads(stdout)
         self.assertFalse(report["is_complete"])
-        self.assertGreater(len(report["products"]), 0)
+        self.assertEqual([product["rows"] for product in report["products"]], [64, 96])
         written = json.loads(self.file.read_text())["linear_algorithms"]
-        self.assertEqual(len(written), len(report["products"]))
+        self.assertEqual(sorted(entry["rows"] for entry in written), [64, 96])
+        self.assertEqual(os.listdir(self.folder), [self.file.name])
         self.assert_ok(run(*PROMPT, "--linear-algorithms", self.file, env=gpus()))
+
+    def test_what_ends_it_at_once_leaves_nothing(self):
+        for signals, code in (((signal.SIGINT, signal.SIGINT), 130), ((signal.SIGTERM,), -signal.SIGTERM),
+                              ((signal.SIGHUP,), -signal.SIGHUP)):
+            with self.subTest(signals=signals):
+                process, screen = self.start()
+                process.send_signal(signals[0])
+                for number in signals[1:]:
+                    self.assertTrue(screen.wait_for(self.HINT))
+                    process.send_signal(number)
+                stdout, _ = process.communicate(timeout=TIMEOUT_S)
+                self.assertEqual((process.returncode, stdout), (code, b""))
+                text = screen.close()
+                if code == 130:
+                    self.assertTrue(text.endswith(b"\r\x1b[K" + self.HINT + b"\r\n"), text)
+                self.release()
+                self.assertEqual(os.listdir(self.folder), [])
 
 
 if __name__ == "__main__":
