@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/check_cuda.h"
+#include "core/device_library.h"
 #include "quire/error.h"
 
 namespace quire {
