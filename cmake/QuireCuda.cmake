@@ -79,7 +79,7 @@ function(quire_cuda_library)
 
   # MODULE: nothing links to it. What it needs of the lower folders it has a copy of.
   add_library(quire_cuda MODULE)
-  target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_dist quire_core quire_base CUDA::cudart_static
+  target_link_libraries(quire_cuda PRIVATE quire_cuda_objects quire_ops quire_dist quire_core quire_base CUDA::cudart_static
                         CUDA::cublasLt ${CMAKE_DL_LIBS})
   target_link_options(quire_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
   # Beside the binary, which looks for it there.

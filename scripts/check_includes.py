@@ -23,6 +23,7 @@ PLAIN_HEADERS = {
     "quire/plan.h",
     "quire/request_output.h",
     "quire/sampling_params.h",
+    "quire/tune.h",
     "quire/version.h",
 }
 # Public headers that a lower folder implements, and that those above it include.

@@ -24,7 +24,9 @@ struct MemoryPlan {
   std::string architecture;
   std::string device;       // "cpu", "cuda"
   std::string device_name;  // "NVIDIA H200", "4 x NVIDIA H200"; empty on the CPU
-  std::string device_note;  // why no GPU is used though there is something of one; else empty
+  // A sentence: why no GPU is used though there is something of one, or that the file of
+  // EngineConfig::linear_algorithms has nothing for the model; else empty.
+  std::string device_note;
   std::string dtype;
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;

@@ -96,6 +96,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_bench_throughput_command(*bench));
   commands.push_back(make_bench_latency_command(*bench));
   commands.push_back(make_bench_serve_command(*bench));
+  commands.push_back(make_tune_command(root));
   commands.push_back(make_plan_command(root));
   commands.push_back(make_inspect_command(root));
   commands.push_back(make_completion_command(root));

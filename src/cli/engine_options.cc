@@ -151,6 +151,15 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   app.add_flag("--enforce-eager", config.enforce_eager,
                "Use no CUDA graphs, which is slower; no effect on the CPU [off]")
       ->group(kGroup);
+  app.add_option(
+         "--linear-algorithms", config.linear_algorithms,
+         "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
+         "them, before quire's own table; on a GPU alone [the table]")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "expected a file, got an empty text" : "";
+      })
+      ->type_name("FILE")
+      ->group(kGroup);
 }
 
 void add_loading_options(CLI::App& app, EngineConfig& config) {

@@ -48,6 +48,8 @@ TEST(EngineOptions, ReadEveryOption) {
                                      "--tensor-parallel-size",
                                      "2",
                                      "--enforce-eager",
+                                     "--linear-algorithms",
+                                     "tuned.json",
                                      "--no-async-scheduling",
                                      "--dtype",
                                      "float32",
@@ -71,6 +73,7 @@ TEST(EngineOptions, ReadEveryOption) {
   EXPECT_FALSE(config.enable_prefix_caching);
   EXPECT_EQ(config.tensor_parallel_size, 2);
   EXPECT_TRUE(config.enforce_eager);
+  EXPECT_EQ(config.linear_algorithms, "tuned.json");
   EXPECT_FALSE(config.async_scheduling);
   EXPECT_EQ(config.dtype, "float32");
   EXPECT_EQ(config.device, "cpu");

@@ -10,7 +10,7 @@ namespace quire::cli {
 // that is a terminal.
 EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal);
 
-// Says on standard error why an engine runs on the CPU, where something is wrong with a GPU.
+// Says the plan's note on its device on standard error, where there is one.
 void report_device(const MemoryPlan& plan, Terminal& terminal);
 
 }  // namespace quire::cli

@@ -14,14 +14,16 @@
 #include <vector>
 
 #include "core/device.h"
+#include "quire/error.h"
 
 namespace quire {
 
 class Communicator;  // dist/communicator.h: handed through
 class CudaStream;    // core/stream_cuda.h
 namespace ops {
-struct CudaKernels;  // ops/cuda_kernels.h: handed through
-}
+struct CudaKernels;      // ops/cuda_kernels.h: handed through
+class LinearAlgorithms;  // ops/linear_algorithms.h: handed through
+}  // namespace ops
 
 // How a thread waits for an event: quick to go on and busy, or asleep.
 enum class EventWait { kSpin, kSleep };
@@ -68,9 +70,17 @@ class PinnedBuffer {
   virtual std::byte* data() = 0;
 };
 
+// A GPU has less free memory than is to be taken of it.
+class OutOfDeviceMemory : public Error {
+ public:
+  using Error::Error;
+};
+
 struct DeviceInfo {
   std::string name;            // "NVIDIA H200"
   int compute_capability = 0;  // 90: major times ten plus minor
+  int num_multiprocessors = 0;
+  int64_t l2_bytes = 0;  // of the L2 cache
   int64_t total_bytes = 0;
 };
 
@@ -85,9 +95,11 @@ class DeviceLibrary {
   virtual int64_t free_bytes(int index) = 0;
   // What an engine of `num_ranks` ranks takes of each GPU beside reserve(), in bytes.
   virtual int64_t overhead_bytes(int num_ranks) const = 0;
-  // Takes `bytes` of a GPU's memory at once.
+  // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where there is not so much.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
-  virtual std::unique_ptr<DeviceStream> make_stream(int index) = 0;
+  // Matrix products on it are looked up in `algorithms`; null: in the source's table alone.
+  virtual std::unique_ptr<DeviceStream> make_stream(
+      int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) = 0;
   virtual std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) = 0;
   virtual const ops::CudaKernels& kernels() const = 0;
   // A group of ranks that are threads of this process; rank i works on GPU indices[i].

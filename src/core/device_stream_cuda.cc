@@ -1,6 +1,7 @@
 #include "core/device_stream_cuda.h"
 
 #include <cstring>
+#include <utility>
 
 #include "core/check_cuda.h"
 
@@ -50,7 +51,8 @@ class CudaGraph final : public DeviceGraph {
 
 class CudaDeviceStream final : public DeviceStream {
  public:
-  explicit CudaDeviceStream(int index) : stream_(index) {}
+  CudaDeviceStream(int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms)
+      : stream_(index, std::move(algorithms)) {}
 
   CudaStream& cuda() override { return stream_; }
 
@@ -112,8 +114,9 @@ class CudaPinnedBuffer final : public PinnedBuffer {
 
 }  // namespace
 
-std::unique_ptr<DeviceStream> make_cuda_device_stream(int index) {
-  return std::make_unique<CudaDeviceStream>(index);
+std::unique_ptr<DeviceStream> make_cuda_device_stream(
+    int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
+  return std::make_unique<CudaDeviceStream>(index, std::move(algorithms));
 }
 
 std::unique_ptr<PinnedBuffer> allocate_cuda_pinned(size_t bytes) {

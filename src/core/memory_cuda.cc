@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/check_cuda.h"
+#include "core/device_library.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -18,7 +19,7 @@ CudaMemory::CudaMemory(int index, size_t bytes) : index_(index), size_(bytes), u
   void* memory = nullptr;
   const cudaError_t status = cudaMalloc(&memory, bytes);
   if (status == cudaErrorMemoryAllocation) {
-    throw Error(fmt::format(
+    throw OutOfDeviceMemory(fmt::format(
         "cuda:{} has not the {:.2f} GiB of free memory that the engine planned to take; "
         "another program took some just now. End it, or lower --gpu-memory-utilization.",
         index, static_cast<double>(bytes) / (1 << 30)));

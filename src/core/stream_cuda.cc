@@ -1,6 +1,7 @@
 #include "core/stream_cuda.h"
 
 #include <string_view>
+#include <utility>
 
 #include "core/check_cuda.h"
 
@@ -37,7 +38,8 @@ void* allocate(size_t bytes, std::string_view what) {
 
 }  // namespace
 
-CudaStream::CudaStream(int index) : index_(index) {
+CudaStream::CudaStream(int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms)
+    : index_(index), linear_algorithms_(std::move(algorithms)) {
   check_cuda(cudaSetDevice(index), "selecting the device");
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "making a stream");
   num_multiprocessors_ = attribute(cudaDevAttrMultiProcessorCount, index);

@@ -11,10 +11,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <utility>
 
 #include "core/dtype.h"
 
 namespace quire {
+
+namespace ops {
+class LinearAlgorithms;  // ops/linear_algorithms.h: handed through
+}
 
 // The shape of a matrix product that cuBLAS runs (ops/linear_cublas_cuda.cc).
 struct CublasProduct {
@@ -31,8 +37,9 @@ struct CublasProduct {
 
 class CudaStream {
  public:
-  // A new stream on device `index`, which becomes the calling thread's current device.
-  explicit CudaStream(int index);
+  // A new stream on device `index`, which becomes the calling thread's current device. Products are
+  // looked up in `algorithms`; null: in the source's table alone.
+  explicit CudaStream(int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms = nullptr);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -51,7 +58,12 @@ class CudaStream {
   // For cuBLAS's own use: kWorkspaceBytes, 256-byte aligned; made at the first use.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
   void* cublas_workspace();
-  // cuBLAS's answers so far: asking takes longer than many a product.
+  // Null: none is given yet, and the source's is to be set at the first use.
+  const ops::LinearAlgorithms* linear_algorithms() const { return linear_algorithms_.get(); }
+  void set_linear_algorithms(std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
+    linear_algorithms_ = std::move(algorithms);
+  }
+  // What was chosen so far: asking cuBLAS takes longer than many a product.
   std::map<CublasProduct, cublasLtMatmulAlgo_t>& cublas_choices() { return cublas_choices_; }
   // For what an op keeps from one of its kernels to the next: kScratchBytes, 256-byte aligned; made
   // at the first use.
@@ -62,6 +74,7 @@ class CudaStream {
 
  private:
   int index_;
+  std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms_;
   cudaStream_t stream_ = nullptr;
   int num_multiprocessors_ = 0;
   int compute_capability_ = 0;

@@ -59,18 +59,8 @@ std::string name_of_gpus(const std::vector<DeviceInfo>& devices, int num_ranks) 
   return num_ranks == 1 ? first : fmt::format("{} x {}", num_ranks, first);
 }
 
-}  // namespace
-
-DeviceChoice choose_device(const EngineConfig& config) {
-  if (config.device == "cpu") return {};
-  Search search = find_gpus(config.tensor_parallel_size);
-  if (!search.obstacle.empty()) {
-    if (config.device == "cuda") throw Error("--device cuda: " + search.obstacle);
-    if (!search.is_fault) return {};
-    return {.library = nullptr,
-            .name = "",
-            .note = "Running on the CPU, as no GPU can be used: " + search.obstacle};
-  }
+// Of a search without an obstacle.
+DeviceChoice choice_of(const EngineConfig& config, Search search) {
   if (search.devices.size() < static_cast<size_t>(config.tensor_parallel_size)) {
     throw Error(fmt::format(
         "--tensor-parallel-size is {}, but CUDA finds {} GPU{}; expected at most so "
@@ -80,6 +70,25 @@ DeviceChoice choose_device(const EngineConfig& config) {
   return {.library = std::move(search.loaded.library),
           .name = name_of_gpus(search.devices, config.tensor_parallel_size),
           .note = ""};
+}
+
+}  // namespace
+
+DeviceChoice choose_device(const EngineConfig& config) {
+  if (config.device == "cpu") return {};
+  if (config.device == "cuda") return choose_gpus(config, "--device cuda");
+  Search search = find_gpus(config.tensor_parallel_size);
+  if (search.obstacle.empty()) return choice_of(config, std::move(search));
+  if (!search.is_fault) return {};
+  return {.library = nullptr,
+          .name = "",
+          .note = "Running on the CPU, as no GPU can be used: " + search.obstacle};
+}
+
+DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who) {
+  Search search = find_gpus(config.tensor_parallel_size);
+  if (!search.obstacle.empty()) throw Error(fmt::format("{}: {}", who, search.obstacle));
+  return choice_of(config, std::move(search));
 }
 
 }  // namespace quire

@@ -1,9 +1,10 @@
 #pragma once
 // Where an engine runs: on the CPU, or on which GPUs.
 //
-// Thread safety: a free function of its argument and of the machine.
+// Thread safety: free functions of their arguments and of the machine.
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "core/device_library.h"
 #include "quire/engine_config.h"
@@ -21,5 +22,8 @@ struct DeviceChoice {
 // Rank i runs on the i-th GPU that CUDA finds. Throws Error when config.device is "cuda" and cannot
 // be, and when there are fewer GPUs than ranks.
 DeviceChoice choose_device(const EngineConfig& config);
+// The same of what works on GPUs alone, whatever config.device is; never on the CPU. `who` opens
+// the message where there is none: "--device cuda".
+DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who);
 
 }  // namespace quire

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <limits>
+#include <utility>
 
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
@@ -13,6 +14,7 @@
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_algorithms.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
 
@@ -174,6 +176,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
+  require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) request.model.device.type = DeviceType::kCuda;
   if (on_gpu) {
@@ -201,6 +204,12 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);
+  if (!config.linear_algorithms.empty()) {
+    GivenAlgorithms given =
+        load_gpu_algorithms(config.linear_algorithms, gpus->devices().front(), request.model);
+    runner.linear_algorithms = std::move(given.table);
+    setup.plan.device_note = std::move(given.note);  // there is no other note on a GPU
+  }
   runner.enforce_eager = config.enforce_eager;
   runner.eos_token_ids = setup.generation.eos_token_ids;
   runner.load_format = config.load_format;

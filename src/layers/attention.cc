@@ -46,6 +46,13 @@ size_t Attention::arena_bytes(const AttentionConfig& config, const Placement& pl
          activation_bytes(num_tokens, o_shard(config, place.at).k, dtype);
 }
 
+std::vector<MatrixProduct> Attention::products(const AttentionConfig& config, ParallelRank at) {
+  const LinearShard qkv = qkv_shard(config, at);
+  const LinearShard o = o_shard(config, at);
+  return {{.name = "qkv_proj", .n = qkv.n, .k = qkv.k, .has_bias = qkv.bias},
+          {.name = "o_proj", .n = o.n, .k = o.k, .has_bias = o.bias}};
+}
+
 void Attention::add_parameters(const std::string& name, ParameterMap& parameters) {
   qkv_proj_.add_parameters(name + ".qkv_proj", parameters);
   o_proj_.add_parameters(name + ".o_proj", parameters);

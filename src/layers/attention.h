@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/forward_context.h"
 #include "layers/linear.h"
@@ -36,6 +37,8 @@ class Attention {
   // What forward takes from the arena at its peak.
   static size_t arena_bytes(const AttentionConfig& config, const Placement& place,
                             int64_t num_tokens);
+
+  static std::vector<MatrixProduct> products(const AttentionConfig& config, ParallelRank at);
 
   // "<name>.qkv_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);

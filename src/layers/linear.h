@@ -14,6 +14,17 @@
 
 namespace quire {
 
+// One rank's matrix product: out[T, n] = in[T, k] * weight[n, k]^T, and a bias with has_bias; with
+// is_gated, forward_gated's.
+struct MatrixProduct {
+  std::string name;  // "qkv_proj"
+  int64_t n = 0;
+  int64_t k = 0;
+  bool has_bias = false;
+  bool is_gated = false;
+  bool is_logits = false;  // of the rows that logits are wanted of alone, and float32
+};
+
 class Linear {
  public:
   // Adds "<name>.weight" and "<name>.bias" to `parameters` through add_parameters.

@@ -44,6 +44,17 @@ size_t Mlp::arena_bytes(const MlpConfig& config, const Placement& place, int64_t
          activation_bytes(rows, config.intermediate_size / place.at.size, place.activation_dtype());
 }
 
+std::vector<MatrixProduct> Mlp::products(const MlpConfig& config, ParallelRank at) {
+  const LinearShard gate_up = gate_up_shard(config, at);
+  const LinearShard down = down_shard(config, at);
+  return {{.name = "gate_up_proj",
+           .n = gate_up.n,
+           .k = gate_up.k,
+           .has_bias = gate_up.bias,
+           .is_gated = true},
+          {.name = "down_proj", .n = down.n, .k = down.k, .has_bias = down.bias}};
+}
+
 void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
   gate_up_proj_.add_parameters(name + ".gate_up_proj", parameters);
   down_proj_.add_parameters(name + ".down_proj", parameters);

@@ -6,6 +6,7 @@
 // Thread safety: forward is called by the rank's worker.
 #include <cstddef>
 #include <string>
+#include <vector>
 
 #include "layers/forward_context.h"
 #include "layers/linear.h"
@@ -26,6 +27,8 @@ class Mlp {
   static size_t weight_bytes(const MlpConfig& config, const Placement& place);
   // What forward takes from the arena at its peak.
   static size_t arena_bytes(const MlpConfig& config, const Placement& place, int64_t num_tokens);
+
+  static std::vector<MatrixProduct> products(const MlpConfig& config, ParallelRank at);
 
   // "<name>.gate_up_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);

@@ -318,4 +318,25 @@ KvCacheShape Decoder::kv_cache_shape(const ModelOptions& options) {
           .head_dim = static_cast<int>(options.config.head_dim)};
 }
 
+std::vector<MatrixProduct> Decoder::products(const ModelOptions& options,
+                                             const DecoderOptions& decoder) {
+  check_supported(options);
+  const ModelConfig& config = options.config;
+  const Stage stage = stage_of(options);
+  const ParallelRank at = place_of(options).at;
+  // All layers are alike but for their sliding windows.
+  std::vector<MatrixProduct> products =
+      Attention::products(attention_config(config, decoder, stage.first_layer), at);
+  for (MatrixProduct& product : Mlp::products(mlp_config(config, decoder), at)) {
+    products.push_back(std::move(product));
+  }
+  if (stage.computes_logits) {
+    products.push_back({.name = std::string(kOutput),
+                        .n = vocab_shard(config.vocab_size, config.hidden_size, at).rows,
+                        .k = config.hidden_size,
+                        .is_logits = true});
+  }
+  return products;
+}
+
 }  // namespace quire

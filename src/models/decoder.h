@@ -68,6 +68,8 @@ class Decoder final : public Model {
   static size_t arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,
                             int64_t max_tokens, int64_t max_logits);
   static KvCacheShape kv_cache_shape(const ModelOptions& options);
+  static std::vector<MatrixProduct> products(const ModelOptions& options,
+                                             const DecoderOptions& decoder);
 
  private:
   void make_decoder_step(Stream& stream);

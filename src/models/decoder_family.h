@@ -27,6 +27,10 @@ ModelFamily decoder_family() {
                                         max_logits);
           },
       .kv_cache_shape = Decoder::kv_cache_shape,
+      .products =
+          [](const ModelOptions& options) {
+            return Decoder::products(options, Family::options(options.config));
+          },
   };
 }
 

@@ -50,4 +50,8 @@ KvCacheShape model_kv_cache_shape(const ModelOptions& options) {
   return family_of(options.config).kv_cache_shape(options);
 }
 
+std::vector<MatrixProduct> model_products(const ModelOptions& options) {
+  return family_of(options.config).products(options);
+}
+
 }  // namespace quire

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "layers/linear.h"
 #include "models/model.h"
 
 namespace quire {
@@ -18,6 +19,7 @@ struct ModelFamily {
   std::vector<MemoryItem> (*weight_memory)(const ModelOptions&);
   size_t (*arena_bytes)(const ModelOptions&, int64_t max_tokens, int64_t max_logits);
   KvCacheShape (*kv_cache_shape)(const ModelOptions&);
+  std::vector<MatrixProduct> (*products)(const ModelOptions&);
 };
 
 std::vector<ModelFamily> model_families();
@@ -36,5 +38,8 @@ size_t model_weight_bytes(const ModelOptions& options);
 size_t model_arena_bytes(const ModelOptions& options, int64_t max_tokens, int64_t max_logits);
 
 KvCacheShape model_kv_cache_shape(const ModelOptions& options);
+
+// The matrix products that a rank's step is made of, each kind once.
+std::vector<MatrixProduct> model_products(const ModelOptions& options);
 
 }  // namespace quire

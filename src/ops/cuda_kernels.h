@@ -17,8 +17,10 @@
 // device and on the whole batch (its rows, its longest context, its number of sequences): a row's
 // bits may differ beside other rows.
 #include <cstdint>
+#include <vector>
 
 #include "core/dtype.h"
+#include "ops/linear_algorithms.h"
 
 namespace quire {
 class CudaStream;  // core/stream_cuda.h
@@ -98,6 +100,36 @@ struct CudaLinear {
   int64_t out_stride;  // in elements of out_dtype
   DType out_dtype;     // dtype, or float32 (logits)
   bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
+};
+
+// One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be
+// captured: it waits for the device.
+struct CudaLinearTrials {
+  CudaLinear product;  // without silu_and_mul; k is a multiple of 8; its bias is not looked at
+  const void* bias;    // [n] of out_dtype or null: what cuBLAS gets in the place of product.bias
+  // The matrices that runs multiply by in turn: product.weight, and those that follow it
+  // `weight_stride` elements apart. More of them than the L2 cache holds are read from memory, as
+  // in a step of a model.
+  int64_t num_weights;
+  int64_t weight_stride;
+  int max_algorithms;  // of the heuristics' list, from its beginning; >= 1
+  int repeats;         // measurements of each, of many runs; >= 1
+};
+
+struct LinearTrial {
+  LinearAlgorithm algorithm;
+  double seconds;  // of one run: the median of the measurements
+  double error;    // ||out - first|| / ||first|| over a sample of rows, where `first` is the first
+                   // algorithm's; infinite where one of them is not finite
+  bool repeats;    // a second run gave the same bits
+};
+
+// Bytes from one piece of device memory to another.
+struct CudaCopy {
+  void* to;
+  const void* from;
+  int64_t bytes;
+  int repeats;  // >= 1
 };
 
 // One layer's paged cache: [num_blocks][num_kv_heads][block_size][head_dim] elements, once for keys
@@ -265,6 +297,14 @@ struct CudaKernels {
   void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
   void (*linear)(CudaStream&, const CudaLinear&);
+  // The rows that linear hands to cuBLAS at once of a product of this shape, in its first piece
+  // where there are several; 0 where a kernel of quire's takes it. Pointers are not looked at.
+  int64_t (*linear_cublas_rows)(CudaStream&, const CudaLinear&);
+  // In the order of cuBLAS's heuristics, the first being their choice. Left out are algorithms that
+  // a LinearAlgorithm does not describe, or that do not add up in float32.
+  std::vector<LinearTrial> (*try_linear_algorithms)(CudaStream&, const CudaLinearTrials&);
+  // Seconds of one copy, the median; waits for the device.
+  double (*time_copy)(CudaStream&, const CudaCopy&);
   void (*qk_norm_rope_cache)(CudaStream&, const CudaQkNormRopeCache&);
   void (*paged_attention)(CudaStream&, const CudaPagedAttention&);
   void (*sample)(CudaStream&, const CudaSample&);
@@ -287,6 +327,9 @@ void gather_rows(CudaStream& stream, const CudaGatherRows& args);
 void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
 void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);
 void linear(CudaStream& stream, const CudaLinear& args);
+int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args);
+std::vector<LinearTrial> try_linear_algorithms(CudaStream& stream, const CudaLinearTrials& args);
+double time_copy(CudaStream& stream, const CudaCopy& args);
 void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);
 void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
 void sample(CudaStream& stream, const CudaSample& args);

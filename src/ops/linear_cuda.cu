@@ -190,22 +190,32 @@ void activate(CudaStream& stream, DType dtype, DType out_dtype, const Activation
   });
 }
 
+// Elements from one row to the next of a product that is kept in scratch memory.
+int64_t scratch_stride(const CudaLinear& args) {
+  return (args.n + 7) / 8 * 8;
+}
+
+// Rows of a product that scratch memory holds behind `used` bytes.
+int64_t rows_in_scratch(const CudaLinear& args, size_t used) {
+  constexpr int64_t kRowsUnit = 256;  // whole tiles of cuBLAS's
+  const int64_t row_bytes = scratch_stride(args) * static_cast<int64_t>(size_of(args.dtype));
+  const int64_t most_bytes = static_cast<int64_t>(CudaStream::kScratchBytes - used);
+  check(row_bytes <= most_bytes, "a row of a product fits the scratch memory");
+  const int64_t rows = most_bytes / row_bytes;
+  return rows > kRowsUnit ? rows / kRowsUnit * kRowsUnit : rows;
+}
+
 // The product of some rows goes to scratch memory, and from there through the activation.
 void product_and_activation(CudaStream& stream, const CudaLinear& args) {
-  constexpr int64_t kRowsUnit = 256;  // whole tiles of cuBLAS's
   const size_t size = size_of(args.dtype);
-  const int64_t stride = (args.n + 7) / 8 * 8;
+  const int64_t stride = scratch_stride(args);
   CudaLinear piece = args;
   piece.out_dtype = args.dtype;
   piece.silu_and_mul = false;
   piece.out_stride = stride;
   const size_t first = bias_scratch_bytes(piece);
   piece.out = static_cast<char*>(stream.scratch()) + first;
-  const int64_t row_bytes = stride * static_cast<int64_t>(size);
-  const int64_t most_bytes = static_cast<int64_t>(CudaStream::kScratchBytes - first);
-  check(row_bytes <= most_bytes, "a row of a product fits the scratch memory");
-  int64_t most_rows = most_bytes / row_bytes;
-  if (most_rows > kRowsUnit) most_rows = most_rows / kRowsUnit * kRowsUnit;
+  const int64_t most_rows = rows_in_scratch(args, first);
   for (int64_t row = 0; row < args.rows; row += most_rows) {
     piece.rows = std::min(most_rows, args.rows - row);
     piece.in = static_cast<const char*>(args.in) + static_cast<size_t>(row * args.in_stride) * size;
@@ -229,6 +239,12 @@ void linear(CudaStream& stream, const CudaLinear& args) {
   } else {
     product(stream, args);
   }
+}
+
+int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args) {
+  if (args.rows == 0 || args.n == 0 || args.k % 8 != 0) return 0;
+  if (skinny_linear_takes(stream, args)) return 0;
+  return args.silu_and_mul ? std::min(args.rows, rows_in_scratch(args, 0)) : args.rows;
 }
 
 }  // namespace quire::ops::cuda

@@ -5,8 +5,10 @@
 
 namespace quire::ops::cuda {
 
-// By cuBLAS, with the first algorithm that its heuristics name for the shape. `bias` replaces that
-// of the arguments: [n] of out_dtype, or null. Needs k to be a multiple of 8, and no silu_and_mul.
+// By cuBLAS, with the algorithm that the stream's table names for the shape (linear_algorithms.h);
+// where it names none, or one that this cuBLAS does not run, the first that cuBLAS's heuristics
+// name. `bias` replaces that of the arguments: [n] of out_dtype, or null. Needs k to be a multiple
+// of 8, and no silu_and_mul.
 void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias);
 
 // For few rows (linear_skinny_cuda.cu): a kernel that streams the weights through the tensor cores

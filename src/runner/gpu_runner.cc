@@ -79,7 +79,7 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       pool_(pool),
       library_(*gpu.library),
       sizes_(gpu_sizes(library_.kernels(), options)),
-      gpu_(library_.make_stream(gpu.index)),
+      gpu_(library_.make_stream(gpu.index, options.linear_algorithms)),
       memory_(library_.reserve(gpu.index, gpu.memory_bytes)),
       device_{DeviceType::kCuda, gpu.index, memory_.get()},
       stream_(pool, device_, *gpu_, library_.kernels()),

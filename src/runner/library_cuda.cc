@@ -1,4 +1,6 @@
 // The one function of libquire_cuda.so.
+#include <utility>
+
 #include "core/check_cuda.h"
 #include "core/device_library.h"
 #include "core/device_stream_cuda.h"
@@ -20,6 +22,9 @@ constexpr ops::CudaKernels kKernels = {
     .rms_norm = ops::cuda::rms_norm,
     .silu_and_mul = ops::cuda::silu_and_mul,
     .linear = ops::cuda::linear,
+    .linear_cublas_rows = ops::cuda::linear_cublas_rows,
+    .try_linear_algorithms = ops::cuda::try_linear_algorithms,
+    .time_copy = ops::cuda::time_copy,
     .qk_norm_rope_cache = ops::cuda::qk_norm_rope_cache,
     .paged_attention = ops::cuda::paged_attention,
     .sample = ops::cuda::sample,
@@ -67,6 +72,7 @@ class CudaLibrary final : public DeviceLibrary {
       cudaDeviceProp properties = {};
       check_cuda(cudaGetDeviceProperties(&properties, i), "asking for a GPU's properties");
       devices.push_back({properties.name, 10 * properties.major + properties.minor,
+                         properties.multiProcessorCount, properties.l2CacheSize,
                          static_cast<int64_t>(properties.totalGlobalMem)});
     }
     return devices;
@@ -95,8 +101,9 @@ class CudaLibrary final : public DeviceLibrary {
     return std::make_unique<CudaMemory>(index, bytes);
   }
 
-  std::unique_ptr<DeviceStream> make_stream(int index) override {
-    return make_cuda_device_stream(index);
+  std::unique_ptr<DeviceStream> make_stream(
+      int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) override {
+    return make_cuda_device_stream(index, std::move(algorithms));
   }
 
   std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {

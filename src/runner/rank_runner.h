@@ -9,6 +9,7 @@
 
 #include "loader/checkpoint.h"
 #include "models/model.h"
+#include "ops/linear_algorithms.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/pending_step.h"
@@ -28,6 +29,8 @@ struct RunnerOptions {
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs
+  // GPU only: of its matrix products; null: those of the source's table.
+  std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms;
 };
 
 class RankRunner {

@@ -14,20 +14,13 @@ import time
 import unittest
 
 from server_support import Server, serving
-from support import BINARY, CliTest, json_lines, run
+from support import BINARY, CliTest, gpus, json_lines, run
 
-LIBRARY = os.environ["QUIRE_SIMULATED_GPU"]
 CPU = {"QUIRE_CUDA_LIBRARY": ""}
 PROMPTS = ("define apple", "what does candid mean?", "give me a synonym for happy")
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
 END_S = 300
-
-
-def gpus(count=1, **settings):
-    """The environment with so many GPUs; settings as in tests/simulated_gpu/gpu.h."""
-    return {"QUIRE_CUDA_LIBRARY": LIBRARY, "QUIRE_SIMULATED_GPUS": str(count),
-            **{f"QUIRE_SIMULATED_{name.upper()}": str(value) for name, value in settings.items()}}
 
 
 def generate(*arguments, env):

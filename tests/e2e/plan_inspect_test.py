@@ -44,6 +44,7 @@ class Plan(CliTest):
             (["--dtype", "float16"],
              "--dtype float16 needs a GPU; on the CPU float32 holds every float16."),
             (["--kv-cache-dtype", "fp8", "--device", "cpu"], "--kv-cache-dtype fp8 needs a GPU."),
+            (["--linear-algorithms", "tuned.json"], "--linear-algorithms needs a GPU."),
             (["--kv-cache-dtype", "fp8", "--dtype", "float32", "--device", "cpu"],
              "--kv-cache-dtype fp8 needs a GPU."),
         ):

@@ -30,6 +30,12 @@ def run(*arguments, stdin="", binary=BINARY, env=None):
     )
 
 
+def gpus(count=1, **settings):
+    """The environment with so many simulated GPUs; settings as in tests/simulated_gpu/gpu.h."""
+    return {"QUIRE_CUDA_LIBRARY": os.environ["QUIRE_SIMULATED_GPU"], "QUIRE_SIMULATED_GPUS": str(count),
+            **{f"QUIRE_SIMULATED_{name.upper()}": str(value) for name, value in settings.items()}}
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 

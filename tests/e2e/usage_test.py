@@ -7,7 +7,7 @@ import unittest
 from support import CliTest, run
 
 COMMANDS = [["generate"], ["chat"], ["tokenize"], ["bench"], ["bench", "throughput"], ["bench", "latency"],
-            ["plan"], ["inspect"], ["pull"], ["completion"]]
+            ["tune"], ["plan"], ["inspect"], ["pull"], ["completion"]]
 
 
 class Usage(CliTest):
@@ -28,7 +28,7 @@ class Usage(CliTest):
         text = run("generate", "--help").stdout
         for option in """--max-num-batched-tokens --max-num-seqs --max-model-len --block-size
                 --num-gpu-blocks-override --kv-cache-memory-bytes --gpu-memory-utilization
-                --no-enable-prefix-caching --tensor-parallel-size --enforce-eager --dtype --device --seed
+                --no-enable-prefix-caching --tensor-parallel-size --enforce-eager --linear-algorithms --dtype --device --seed
                 --load-format --skip-tokenizer-init --threads --temperature --top-p --top-k --min-p --max-tokens
                 --min-tokens --ignore-eos --stop --stop-token-ids --n --logprobs --prompt-logprobs
                 --logit-bias --repetition-penalty --presence-penalty --frequency-penalty
@@ -76,6 +76,14 @@ class Usage(CliTest):
             (["bench"], "bench --help"),
             (["bench", "throughput", "--input-len", "5:4"], "--input-len"),
             (["bench", "latency", "--batch", "0"], "--batch"),
+            (["tune", "--rows", "64,many"], "--rows: expected an integer"),
+            (["tune", "--rows", "64,"], "--rows: expected an integer"),
+            (["tune", "--rows", "0"], "--rows: expected 1 to"),
+            (["tune", "--algorithms", "0"], "--algorithms: expected 1 to 256, got 0"),
+            (["tune", "--repeats", "1001"], "--repeats: expected 1 to 1000"),
+            (["tune", "--output", ""], "--output: expected a file"),
+            (["tune", "--device", "cpu"], "--device cpu: matrix products are timed on a GPU"),
+            (["plan", "--linear-algorithms", ""], "--linear-algorithms: expected a file"),
             (["chat", "--n", "2"], "--n"),
             (["completion", "csh"], "csh"),
             (["completion"], "SHELL"),
@@ -106,6 +114,10 @@ class Usage(CliTest):
         self.assertIn("--max-model-len", complete("quire", "plan", "--max-m"))
         self.assertEqual(complete("quire", "plan", "--dtype", "f"), ["float32", "float16"])
         self.assertEqual(complete("quire", "bench", "latency", "--ba"), ["--batch"])
+        self.assertEqual(complete("quire", "tun"), ["tune"])
+        self.assertEqual(complete("quire", "tune", "--ou"), ["--output"])
+        self.assertIn("/etc/passwd", complete("quire", "tune", "--output", "/etc/passw"))
+        self.assertIn("/etc/passwd", complete("quire", "serve", "--linear-algorithms", "/etc/passw"))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@
 
 #include <charconv>
 #include <cstdlib>
+#include <fstream>
+#include <limits>
 #include <optional>
 
 #include "quire/error.h"
@@ -32,7 +34,7 @@ int64_t number_in(const char* name, int64_t otherwise) {
   return *value;
 }
 
-Fault fault_in(const char* name) {
+Run run_in(const char* name) {
   const std::string_view text = variable(name);
   if (text.empty()) return {};
   const size_t first = text.find(':');
@@ -63,7 +65,9 @@ Settings Settings::from_environment() {
   settings.memory_bytes = number_in("QUIRE_SIMULATED_GPU_MEMORY", settings.memory_bytes);
   settings.compute_capability = static_cast<int>(
       number_in("QUIRE_SIMULATED_CAPABILITY", int64_t{settings.compute_capability}));
-  settings.fault = fault_in("QUIRE_SIMULATED_FAULT");
+  settings.fault = run_in("QUIRE_SIMULATED_FAULT");
+  settings.hold = run_in("QUIRE_SIMULATED_HOLD");
+  settings.hold_fifo = variable("QUIRE_SIMULATED_HOLD_FIFO");
   settings.pace = pace_in("QUIRE_SIMULATED_PACE");
   settings.has_decoder_step = number_in("QUIRE_SIMULATED_DECODER_STEP", 0) != 0;
   return settings;
@@ -75,7 +79,9 @@ Gpu::Gpu(int index, const Settings& settings)
       has_decoder_step_(settings.has_decoder_step),
       compute_capability_(settings.compute_capability),
       total_bytes_(settings.memory_bytes),
-      fault_(settings.fault) {}
+      fault_(settings.fault),
+      hold_(settings.hold),
+      hold_fifo_(settings.hold_fifo) {}
 
 int64_t Gpu::free_bytes() {
   const std::lock_guard lock(mutex_);
@@ -98,6 +104,16 @@ bool Gpu::is_faulty(std::string_view name) {
   if (index_ != fault_.gpu || name != fault_.name) return false;
   const std::lock_guard lock(mutex_);
   return ++num_runs_ == fault_.number;
+}
+
+void Gpu::wait_to_begin(std::string_view name) {
+  if (index_ != hold_.gpu || name != hold_.name) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (++num_held_runs_ != hold_.number) return;
+  }
+  std::ifstream fifo(hold_fifo_);  // opens when its other end does
+  fifo.ignore(std::numeric_limits<std::streamsize>::max());
 }
 
 void Gpu::add(CudaStream& stream) {

@@ -9,11 +9,15 @@
 //   QUIRE_SIMULATED_FAULT       GPU:NAME:NUMBER: the NUMBER-th run of kernel NAME on that GPU, from
 //                               1, fails as an illegal access does; with NAME "reserve" that
 //                               reservation finds no memory
+//   QUIRE_SIMULATED_HOLD        GPU:NAME:NUMBER: that run begins when somebody has opened the FIFO
+//                               of QUIRE_SIMULATED_HOLD_FIFO for writing and closed it again
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host
 //                               is as far ahead as it can be; "instant": kernels do nothing, so
 //                               what time is left is the host's, and answers mean nothing
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
+// Kernels have the names of ops/cuda_kernels.h; a product whose algorithm the stream's table names
+// is a "linear_by_table".
 // Thread safety: all functions from any thread.
 #include <cstdint>
 #include <map>
@@ -30,8 +34,10 @@ class CudaStream;
 
 namespace simulated {
 
-// One run that is told to fail; none where the name is empty.
-struct Fault {
+constexpr int kNumMultiprocessors = 16;
+
+// One run of a kernel; none where the name is empty.
+struct Run {
   int gpu = 0;
   std::string name;
   int64_t number = 0;
@@ -43,7 +49,9 @@ struct Settings {
   int num_gpus = 1;
   int64_t memory_bytes = int64_t{2} << 30;
   int compute_capability = 90;
-  Fault fault;
+  Run fault;
+  Run hold;
+  std::string hold_fifo;
   Pace pace = Pace::kSteady;
   bool has_decoder_step = false;
 
@@ -67,6 +75,8 @@ class Gpu {
 
   // Counts a run of `name`; true where it is the one that fails.
   bool is_faulty(std::string_view name);
+  // Counts a run of `name`, and returns when it may begin.
+  void wait_to_begin(std::string_view name);
 
   void add(CudaStream& stream);
   void remove(CudaStream& stream);
@@ -79,10 +89,13 @@ class Gpu {
   const bool has_decoder_step_;
   const int compute_capability_;
   const int64_t total_bytes_;
-  const Fault fault_;
+  const Run fault_;
+  const Run hold_;
+  const std::string hold_fifo_;
   std::mutex mutex_;
   int64_t taken_bytes_ = 0;
-  int64_t num_runs_ = 0;  // of the kernel that is to fail
+  int64_t num_runs_ = 0;       // of the kernel that is to fail
+  int64_t num_held_runs_ = 0;  // of the one that is to wait
   std::set<CudaStream*> streams_;
 };
 

@@ -32,8 +32,19 @@ constexpr ops::CudaKernels kKernels = {
         [](CudaStream& stream, const ops::CudaSiluAndMul& args) {
           queue<silu_and_mul>(stream, "silu_and_mul", args);
         },
-    .linear = [](CudaStream& stream,
-                 const ops::CudaLinear& args) { queue<linear>(stream, "linear", args); },
+    .linear =
+        [](CudaStream& stream, const ops::CudaLinear& args) {
+          queue<linear>(stream, is_linear_by_table(stream, args) ? "linear_by_table" : "linear",
+                        args);
+        },
+    .linear_cublas_rows = [](CudaStream&,
+                             const ops::CudaLinear& args) { return linear_cublas_rows(args); },
+    .try_linear_algorithms =
+        [](CudaStream& stream, const ops::CudaLinearTrials& args) {
+          return try_linear_algorithms(stream, args);
+        },
+    .time_copy = [](CudaStream& stream,
+                    const ops::CudaCopy& args) { return time_copy(stream, args); },
     .qk_norm_rope_cache =
         [](CudaStream& stream, const ops::CudaQkNormRopeCache& args) {
           queue<qk_norm_rope_cache>(stream, "qk_norm_rope_cache", args);

@@ -3,6 +3,8 @@
 // float32, in order.
 //
 // Thread safety: pure functions of the memory that their arguments point to.
+#include <vector>
+
 #include "ops/cuda_kernels.h"
 
 namespace quire::simulated {
@@ -13,11 +15,20 @@ void gather_rows(const ops::CudaGatherRows& args);
 void rms_norm(const ops::CudaRmsNorm& args);
 void silu_and_mul(const ops::CudaSiluAndMul& args);
 void linear(const ops::CudaLinear& args);
+int64_t linear_cublas_rows(const ops::CudaLinear& args);
+// Whether the stream's table names an algorithm for the product. It is the same loop either way.
+bool is_linear_by_table(const CudaStream& stream, const ops::CudaLinear& args);
 void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args);
 void paged_attention(const ops::CudaPagedAttention& args);
 void sample(const ops::CudaSample& args);
 void logprobs(const ops::CudaLogprobs& args);
 void decoder_step(const ops::CudaDecoderStep& args);
+
+// Nothing is computed here: the times are made up, of a GPU that does 10 TFLOP/s and 1 TB/s, and
+// the same each time.
+std::vector<ops::LinearTrial> try_linear_algorithms(CudaStream& stream,
+                                                    const ops::CudaLinearTrials& args);
+double time_copy(CudaStream& stream, const ops::CudaCopy& args);
 
 // The functions that queue them.
 const ops::CudaKernels& kernels();

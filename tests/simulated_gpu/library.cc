@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "core/device_library.h"
@@ -17,6 +18,8 @@
 
 namespace quire::simulated {
 namespace {
+
+constexpr int64_t kL2Bytes = int64_t{1} << 20;
 
 // Of all libraries in the process, as a machine's GPUs are: two engines share their memory.
 Gpus& gpus() {
@@ -34,7 +37,8 @@ class SimulatedLibrary final : public DeviceLibrary {
   std::vector<DeviceInfo> devices() override {
     std::vector<DeviceInfo> infos;
     for (const auto& gpu : gpus()) {
-      infos.push_back({"Simulated GPU", gpu->compute_capability(), gpu->total_bytes()});
+      infos.push_back({"Simulated GPU", gpu->compute_capability(), kNumMultiprocessors, kL2Bytes,
+                       gpu->total_bytes()});
     }
     return infos;
   }
@@ -44,8 +48,9 @@ class SimulatedLibrary final : public DeviceLibrary {
   std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) override {
     return simulated::reserve(gpu(index), bytes);
   }
-  std::unique_ptr<DeviceStream> make_stream(int index) override {
-    return simulated::make_stream(gpu(index));
+  std::unique_ptr<DeviceStream> make_stream(
+      int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) override {
+    return simulated::make_stream(gpu(index), std::move(algorithms));
   }
   std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {
     return simulated::allocate_pinned(gpus(), bytes);

@@ -87,7 +87,7 @@ class SimulatedPinnedBuffer final : public PinnedBuffer {
 
 std::unique_ptr<DeviceMemory> reserve(Gpu& gpu, size_t bytes) {
   if (gpu.is_faulty("reserve") || !gpu.take(static_cast<int64_t>(bytes))) {
-    throw Error(fmt::format(
+    throw OutOfDeviceMemory(fmt::format(
         "cuda:{} has not the {:.2f} GiB of free memory that the engine planned to take; another "
         "program took some just now. End it, or lower --gpu-memory-utilization.",
         gpu.index(), static_cast<double>(bytes) / (1 << 30)));

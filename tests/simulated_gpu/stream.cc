@@ -91,6 +91,7 @@ void StreamQueue::work() {
 }
 
 std::string StreamQueue::run(const Task& task) {
+  gpu_.wait_to_begin(task.name);
   if (gpu_.is_faulty(task.name)) {
     return fmt::format("an illegal memory access was encountered (cudaErrorIllegalAddress, in {})",
                        task.name);
@@ -106,8 +107,11 @@ std::string StreamQueue::run(const Task& task) {
 
 }  // namespace simulated
 
-CudaStream::CudaStream(simulated::Gpu& gpu)
-    : gpu_(gpu), work_(std::make_shared<simulated::StreamQueue>(gpu)) {
+CudaStream::CudaStream(simulated::Gpu& gpu, std::shared_ptr<const ops::LinearAlgorithms> algorithms)
+    : gpu_(gpu),
+      linear_algorithms_(algorithms != nullptr ? std::move(algorithms)
+                                               : std::make_shared<ops::LinearAlgorithms>()),
+      work_(std::make_shared<simulated::StreamQueue>(gpu)) {
   gpu_.add(*this);
 }
 
@@ -177,7 +181,8 @@ class SimulatedGraph final : public DeviceGraph {
 
 class SimulatedStream final : public DeviceStream {
  public:
-  explicit SimulatedStream(Gpu& gpu) : stream_(gpu) {}
+  SimulatedStream(Gpu& gpu, std::shared_ptr<const ops::LinearAlgorithms> algorithms)
+      : stream_(gpu, std::move(algorithms)) {}
 
   CudaStream& cuda() override { return stream_; }
 
@@ -217,8 +222,9 @@ class SimulatedStream final : public DeviceStream {
 
 }  // namespace
 
-std::unique_ptr<DeviceStream> make_stream(Gpu& gpu) {
-  return std::make_unique<SimulatedStream>(gpu);
+std::unique_ptr<DeviceStream> make_stream(Gpu& gpu,
+                                          std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
+  return std::make_unique<SimulatedStream>(gpu, std::move(algorithms));
 }
 
 }  // namespace simulated

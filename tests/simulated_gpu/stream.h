@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/device_library.h"
+#include "ops/linear_algorithms.h"
 #include "simulated_gpu/gpu.h"
 
 namespace quire {
@@ -66,7 +67,9 @@ class StreamQueue {
 // What kernels are queued on. Thread safety: one thread at a time.
 class CudaStream {
  public:
-  explicit CudaStream(simulated::Gpu& gpu);
+  // Null: the table of the source.
+  explicit CudaStream(simulated::Gpu& gpu,
+                      std::shared_ptr<const ops::LinearAlgorithms> algorithms = nullptr);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
   CudaStream& operator=(const CudaStream&) = delete;
@@ -78,10 +81,12 @@ class CudaStream {
   // Throws Error during a capture, in which nothing can be waited for.
   void check_not_capturing(std::string_view what) const;
   const simulated::Gpu& gpu() const { return gpu_; }
+  const ops::LinearAlgorithms& linear_algorithms() const { return *linear_algorithms_; }
   std::shared_ptr<simulated::StreamQueue> work() const { return work_; }
 
  private:
   simulated::Gpu& gpu_;
+  std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms_;
   std::shared_ptr<simulated::StreamQueue> work_;
   bool is_capturing_ = false;
   std::vector<simulated::Task> captured_;
@@ -89,7 +94,8 @@ class CudaStream {
 
 namespace simulated {
 
-std::unique_ptr<DeviceStream> make_stream(Gpu& gpu);
+std::unique_ptr<DeviceStream> make_stream(Gpu& gpu,
+                                          std::shared_ptr<const ops::LinearAlgorithms> algorithms);
 
 }  // namespace simulated
 }  // namespace quire

@@ -1,0 +1,26 @@
+#pragma once
+// A file that a command writes at its end, and that stays what it was until then.
+//
+// Thread safety: one thread at a time.
+#include <filesystem>
+#include <string>
+#include <string_view>
+
+namespace quire::cli {
+
+class OutputFile {
+ public:
+  // Tries whether the file can be written, so that what cannot is said before any work; nothing is
+  // left of that. Throws Error, with `option` for who asked, where it cannot, where `path` is there
+  // and no regular file, and where it lies under /dev or /proc.
+  OutputFile(const std::filesystem::path& path, std::string_view option);
+
+  // Replaces the file by `text` and keeps its mode, or leaves it as it was and throws Error. Links
+  // stay: what they lead to is replaced.
+  void write(std::string_view text) const;
+
+ private:
+  std::filesystem::path path_;  // without links
+};
+
+}  // namespace quire::cli
