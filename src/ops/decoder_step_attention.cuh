@@ -19,14 +19,6 @@ struct UnitScratch {
   float rotated[kHeadsPerUnit + 2][kHeadDim];
 };
 
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
-  }
-  return value;
-}
-
 // Reads a head of the step's qkv, norms it where it has a norm, rotates it; by one warp, into
 // `out`.
 template <typename T, int kHeadDim>
@@ -363,8 +355,8 @@ template <typename T, int kHeadDim>
 __device__ __forceinline__ void attend(const BlockState& block, const CudaDecoderStep& args,
                                        const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                        uint32_t tag, const AttentionUnit& unit) {
-  auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kSumsAt);
-  static_assert(sizeof(UnitScratch<kHeadDim>) <= kSumsBytes);
+  auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kScratchAt);
+  static_assert(sizeof(UnitScratch<kHeadDim>) <= kAttentionScratchBytes);
   TileLoads<kHeadDim> tile;
   // While q, k and v are on their way.
   tile.load_all(block, args, layer, unit, unit.chunk_begin);

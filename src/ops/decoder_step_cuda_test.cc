@@ -144,6 +144,19 @@ TEST_F(DecoderStepCudaTest, TakesWideModels) {
              {77});
 }
 
+// A block's share of a product is then many times what the ring of weights holds.
+TEST_F(DecoderStepCudaTest, TakesProductsLongerThanTheRing) {
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70});
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70, 200, 3, 5});
+  check_step({.hidden = 2560, .inner = 9728, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+             {70, 200, 3});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3Of8B) {
+  check_step({.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 2},
+             {130});
+}
+
 TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   Model model({}, {1}, random());
   DeviceModel device(model);

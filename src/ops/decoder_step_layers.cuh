@@ -78,6 +78,10 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
       return share(layer.gate_up_bias, shares.normed[1]);
     case 5:
       return share(layer.down_bias, shares.projected[1]);
+    case 6:
+      return features(layer.input_norm, 0, static_cast<int>(args.hidden));
+    case 7:
+      return features(layer.post_norm, 0, static_cast<int>(args.hidden));
     default:
       return;
   }
@@ -89,7 +93,6 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
   const AttentionUnit unit =
       find_unit(args, args.layers[0].sliding_window, static_cast<int>(blockIdx.x));
   Filler filler(ring, lane);
-  const int hidden = static_cast<int>(args.hidden);
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
     const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
@@ -99,42 +102,9 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
     for (int half = 0; half < 2; ++half) {
       const Share& normed = shares.normed[half];
       const bool first = half == 0;
-      if (normed.num_tiles() > 0) filler.norm(first ? layer.input_norm : layer.post_norm, hidden);
-      filler.tiles_by_row(first ? layer.qkv_weight : layer.gate_up_weight, normed);
-      filler.tiles_by_column(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
+      filler.stream(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      filler.stream(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
     }
-  }
-}
-
-// The columns of the embedding's rows.
-template <int kSlots>
-__device__ __forceinline__ void read_embedding(const BlockState& block, const CudaDecoderStep& args,
-                                               Columns (&x)[kSlots]) {
-  const int row = block.lane / 4;
-#pragma unroll
-  for (int i = 0; i < kSlots * kRunsPerWarp; ++i) {
-    const int column = first_column(i / kRunsPerWarp, i % kRunsPerWarp, block.warp, block.lane);
-    uint4 bits = make_uint4(0, 0, 0, 0);
-    if (row < block.rows && column < args.hidden) {
-      const int64_t at = args.token_ids[row] * args.hidden + column;
-      bits = static_cast<const uint4*>(args.embedding)[at / 8];
-    }
-    uint32_t(&to)[4] = x[i / kRunsPerWarp].at[i % kRunsPerWarp];
-    to[0] = bits.x;
-    to[1] = bits.y;
-    to[2] = bits.z;
-    to[3] = bits.w;
-  }
-}
-
-template <int kSlots>
-__device__ __forceinline__ void read_residual(const BlockState& block, const Word* exchange,
-                                              int hidden, uint32_t tag, Columns (&x)[kSlots]) {
-  constexpr int kAtOnce = kSlots < 2 ? kSlots : 2;
-#pragma unroll
-  for (int first = 0; first < kSlots; first += kAtOnce) {
-    read_columns(block, exchange, hidden, first, tag,
-                 reinterpret_cast<Columns(&)[kAtOnce]>(x[first]));
   }
 }
 
@@ -146,9 +116,9 @@ struct Owned {
 };
 
 __device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
-  const Result at = block.of_tile;
-  const int feature = share.begin + at.tile * share.rows_per_tile() + at.feature;
-  return {at.row, feature, at.tile < share.num_tiles() && feature < share.end};
+  const Result at = result_of(block, block.thread);
+  const int feature = share.begin + kGroupRows * at.group + at.feature;
+  return {at.row, feature, at.group < share.num_groups() && feature < share.end};
 }
 
 template <typename T>
@@ -158,25 +128,17 @@ __device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Own
   return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
 }
 
-template <typename T, int kSlots>
+template <typename T>
 __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
-                                           const Exchanges& exchanges, uint32_t tag,
-                                           const Owned& owned, float residual) {
+                                           const Rows& rows, const Owned& owned, float residual) {
   const int hidden = static_cast<int>(args.hidden);
-  Columns x[kSlots];
-  read_residual(block, exchanges.after_mlp, hidden, tag, x);
-  store_squares<T>(block, x);
+  clear_squares(block);
+  read_rows<T, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
   block.synchronize();
   if (!owned.exists) return;
   const float value =
       residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
   static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
-}
-
-// Tiles that a kernel for rows of up to `slots` column slots has for a block's share of the
-// residual.
-constexpr int projection_tiles(int slots) {
-  return slots <= 2 ? 1 : kMaxProjectionTiles;
 }
 
 // Between them, the thread goes on.
@@ -189,10 +151,9 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-template <typename T, int kSlots, int kHeadDim>
+template <typename T, int kHeadDim>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges) {
-  constexpr int kTiles = projection_tiles(kSlots);
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
@@ -207,6 +168,9 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
                     reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
   };
   fetch_layer(0);
+  const auto residual_of = [&](const Word* exchange, uint32_t tag, bool embedded) {
+    return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
+  };
   int64_t listed_window = 0;
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
@@ -226,26 +190,28 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       const bool first = half == 0;
       Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
       const Share& normed = shares.normed[half];
-      if (normed.num_tiles() > 0) {
-        Columns x[kSlots];
-        if (first && i == 0) {
-          read_embedding(block, args, x);
-        } else {
-          read_residual(block, first ? exchanges.after_mlp : exchanges.after_attention, hidden,
-                        first ? tag - 1 : tag, x);
-        }
-        normed_product<T>(block, normed, x, first ? layer.qkv_bias : layer.gate_up_bias, args.eps,
-                          normed_out, first ? qkv : static_cast<int>(args.inner), tag);
+      if (normed.num_groups() > 0) {
+        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
+                              : residual_of(exchanges.after_attention, tag, false);
+        normed_product<T>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
+                          first ? layer.qkv_bias : layer.gate_up_bias, normed_out,
+                          first ? qkv : static_cast<int>(args.inner), tag);
       }
       if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
-      add_projection<T, kTiles>(
-          block, shares.projected[half], first ? exchanges.attention : exchanges.inner,
-          first ? layer.o_bias : layer.down_bias,
-          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag, residual);
+      const Share& projected = shares.projected[half];
+      if (projected.num_groups() > 0) {
+        const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
+                      nullptr};
+        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias,
+                          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
+                          residual);
+      }
     }
   }
-  if (shares.projected[0].num_tiles() > 0) {
-    final_norm<T, kSlots>(block, args, exchanges, first_tag + args.num_layers - 1, owned, residual);
+  if (shares.projected[0].num_groups() > 0) {
+    final_norm<T>(block, args,
+                  residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
+                  residual);
   }
 }
 

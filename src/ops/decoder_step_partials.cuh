@@ -26,7 +26,7 @@ template <typename T>
 __device__ __forceinline__ void combine(const BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges, uint32_t tag,
                                         const Combination& piece) {
-  auto& scratch = *in_shared<CombineScratch>(kSumsAt);
+  auto& scratch = *in_shared<CombineScratch>(kScratchAt);
 #pragma unroll 1
   for (int chunk = block.warp; chunk < piece.num_chunks; chunk += kWarps) {
     const Word* from = partial_of(args, exchanges.partials, piece.row, piece.head, chunk);

@@ -1,18 +1,19 @@
 #pragma once
 // How the attention of a layer is cut into pieces and dealt out to the blocks.
 //
-// A unit of work is a sequence's chunk of context for two query heads that share a KV head. Chunks
-// are cut at multiples of their size from position 0; the size is 128 tokens or, so that a sequence
-// has at most kMaxChunks, the power of two that its context asks for. Where a sequence has one
-// chunk, its unit publishes the result; else units publish partial results, and other pieces of
-// work, of 32 elements of a head each, combine them. Units are dealt out from the first block on,
-// combinations from the last.
+// A unit of work is a sequence's chunk of context for a query head: KV heads are read once for
+// each, but from the L2 cache, and short contexts keep more blocks busy. Chunks are cut at
+// multiples of their size from position 0; the size is 128 tokens or, so that a sequence has at
+// most kMaxChunks, the power of two that its context asks for. Where a sequence has one chunk, its
+// unit publishes the result; else units publish partial results, and other pieces of work, of 32
+// elements of a head each, combine them. Units are dealt out from the first block on, combinations
+// from the last.
 #include "ops/cuda_kernels.h"
 
 namespace quire::ops::cuda::step {
 
 inline constexpr int kMaxRows = kMaxDecoderStepRows;
-inline constexpr int kHeadsPerUnit = 2;
+inline constexpr int kHeadsPerUnit = 1;
 inline constexpr int kTileTokens = 64;
 inline constexpr int kMinChunkTokens = 128;
 inline constexpr int kMaxChunks = 17;  // 16 chunks' length may touch 17
@@ -28,8 +29,7 @@ struct ContextSpan {
   int num_chunks;
 };
 
-// A piece of a layer's attention: a chunk of a sequence's context for two query heads that share a
-// KV head.
+// A piece of a layer's attention: a chunk of a sequence's context for a query head.
 struct AttentionUnit {
   int row;        // -1: there is no such unit
   bool is_first;  // of its block's list
@@ -58,7 +58,7 @@ struct Combination {
 
 // A block's pieces of attention, the same in all layers with this sliding window.
 struct WorkList {
-  static constexpr int kMaxUnits = 64;
+  static constexpr int kMaxUnits = 72;
   static constexpr int kMaxCombinations = 32;
 
   // Block-table entries of the first unit, the only one for short contexts: a read of device memory
