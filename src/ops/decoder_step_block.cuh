@@ -26,11 +26,12 @@ inline constexpr int kLayersAt = kSquaresAt + 4 * kWarps * kMaxRows;
 inline constexpr int kLayerBytes = sizeof(CudaDecoderLayer);
 inline constexpr int kSharesAt = kLayersAt + 2 * kLayerBytes;
 inline constexpr int kWorkAt = kSharesAt + sizeof(BlockShares);
-inline constexpr int kBarriersAt = kWorkAt + sizeof(WorkList);
+inline constexpr int kFillerUnitsAt = kWorkAt + sizeof(WorkList);
+inline constexpr int kBarriersAt = kFillerUnitsAt + sizeof(UnitList);
 inline constexpr int kScratchAt = (kBarriersAt + kRingBarrierBytes + 127) / 128 * 128;
 inline constexpr int kAttentionScratchBytes = 12 * 1024;
 static_assert(kLayersAt % 8 == 0 && kLayerBytes % 8 == 0 && kWorkAt % 8 == 0 &&
-              kBarriersAt % 8 == 0);
+              kFillerUnitsAt % 8 == 0 && kBarriersAt % 8 == 0);
 
 struct SharedLayout {
   int x_at;       // the activations of a product: x_columns of each row, x_stride bytes apart
@@ -71,22 +72,19 @@ struct BlockState {
   int rows;  // of activations
   Divider by_rows;
   Divider by_slots;  // of the ring
-  uint32_t block_size_reciprocal;
   Ring ring;
   SharedLayout layout;
-  // The ring's place where the next product begins.
+  // The ring's place where the next product or context begins.
   uint32_t slot = 0;
   uint32_t parity = 0;
 
-  __device__ BlockState(int thread, int rows, int block_size, const Ring& ring,
-                        const SharedLayout& layout)
+  __device__ BlockState(int thread, int rows, const Ring& ring, const SharedLayout& layout)
       : thread(thread),
         warp(thread / 32),
         lane(thread % 32),
         rows(rows),
         by_rows(static_cast<uint32_t>(rows)),
         by_slots(ring.num_slots),
-        block_size_reciprocal(0xffffffffu / static_cast<uint32_t>(block_size) + 1),
         ring(ring),
         layout(layout) {}
 
@@ -95,12 +93,30 @@ struct BlockState {
   // [kWarps][kMaxRows]
   static __device__ __forceinline__ float* squares() { return in_shared<float>(kSquaresAt); }
   static __device__ __forceinline__ WorkList& work() { return *in_shared<WorkList>(kWorkAt); }
+  // The filling warp's, which may be layers ahead.
+  static __device__ __forceinline__ UnitList& filler_units() {
+    return *in_shared<UnitList>(kFillerUnitsAt);
+  }
   static __device__ __forceinline__ BlockShares& shares() {
     return *in_shared<BlockShares>(kSharesAt);
   }
   // This layer's and the next one's.
   static __device__ __forceinline__ CudaDecoderLayer& layer(int i) {
     return in_shared<CudaDecoderLayer>(kLayersAt)[i % 2];
+  }
+
+  // For a slot that all warps take.
+  __device__ __forceinline__ uint32_t wait_slot() const {
+    hopper::wait(ring.full(slot), parity);
+    return ring.data(slot);
+  }
+  __device__ __forceinline__ void release_slot() {
+    __syncwarp();
+    if (lane == 0) hopper::arrive(ring.empty(slot));
+    if (++slot == ring.num_slots) {
+      slot = 0;
+      parity ^= 1;
+    }
   }
 
   // Of the computing threads.

@@ -1,8 +1,8 @@
 // A whole decode step of a decoder in one kernel: a block on every multiprocessor, which stays for
-// all layers. One warp of each streams the block's share of the weights into shared memory
-// (decoder_step_ring.cuh) while the others compute; activations go from block to block in tagged
-// words (decoder_step_exchange.cuh). So weights stream at the pace of the memory, while each of a
-// layer's five exchanges costs about the time of a store and a load.
+// all layers. One warp of each streams the block's share of the weights and of the cached contexts
+// into shared memory (decoder_step_ring.cuh) while the others compute; activations go from block to
+// block in tagged words (decoder_step_exchange.cuh). So both stream at the pace of the memory,
+// while each of a layer's five exchanges costs about the time of a store and a load.
 //
 // A layer's chain: after_mlp of the layer before -> qkv -> (partials ->) attention ->
 // after_attention -> inner -> after_mlp. A block reads an exchange only if it contributes to the
@@ -42,7 +42,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     stream_weights(args, ring, lane);
     return;
   }
-  BlockState block(thread, static_cast<int>(args.rows), args.cache.block_size, ring, layout);
+  BlockState block(thread, static_cast<int>(args.rows), ring, layout);
   compute<T, kHeadDim>(block, args, exchanges);
   block.synchronize();
   if (thread == 0) finish(args, exchanges);
@@ -180,6 +180,7 @@ bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   if (args.num_heads % args.num_kv_heads != 0 || args.num_heads / args.num_kv_heads > 8) {
     return false;
   }
+  if (args.cache.block_size % kRowTokens != 0) return false;
   if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.rotary_dim > args.head_dim) {
     return false;
   }

@@ -29,28 +29,41 @@ __device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
           {share_of(args.hidden, attention_width(args)), share_of(args.hidden, args.inner)}};
 }
 
-// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
-// that are on their way, a read of device memory takes microseconds. The cached keys and values of
-// `unit`, or without one the head norms and biases.
-__device__ __forceinline__ void prefetch_context(const CudaDecoderStep& args,
-                                                 const CudaDecoderLayer& layer,
-                                                 const AttentionUnit& unit, const Filler& filler) {
+// The cached keys and values that a unit sees, a slot of keys and a slot of values for each of its
+// tiles, as attend() of decoder_step_attention.cuh takes them.
+__device__ __forceinline__ void stream_context(const CudaDecoderStep& args,
+                                               const CudaDecoderLayer& layer,
+                                               const AttentionUnit& unit, Filler& filler) {
+  constexpr int kTokensAtOnce = 32 * kRowTokens;  // whose places in the cache the lanes look up
   const int block_size = args.cache.block_size;
-  const int row_bytes = 2 * args.head_dim;
-  const int end = min(unit.cached_end, unit.begin + kMaxPrefetchTokens);
-  for (int at = unit.begin / block_size + filler.lane(); at * block_size < end; at += 32) {
-    const int first = max(unit.begin, at * block_size);
-    const int last = min(end, (at + 1) * block_size);
-    const int64_t cache_block = args.block_tables[unit.row * args.table_width + at];
-    const int64_t offset =
-        ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + first % block_size) *
-        row_bytes;
-    const auto bytes = static_cast<uint32_t>((last - first) * row_bytes);
-    filler.prefetch(static_cast<const char*>(layer.keys) + offset, bytes);
-    filler.prefetch(static_cast<const char*>(layer.values) + offset, bytes);
+  const int token_bytes = 2 * args.head_dim;
+#pragma unroll 1
+  for (int begin = first_tile(unit); begin < unit.cached_end; begin += kTokensAtOnce) {
+    const int at = begin + kRowTokens * filler.lane();
+    int64_t place = 0;
+    if (at < unit.cached_end && at + kRowTokens > unit.begin) {
+      const int index = at / block_size;
+      const int64_t cache_block = args.block_tables[unit.row * args.table_width + index];
+      place = ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + at -
+               index * block_size) *
+              token_bytes;
+    }
+    const int end = min(begin + kTokensAtOnce, unit.cached_end);
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kTileTokens) {
+      const int first = max(unit.begin - tile, 0) / kRowTokens;
+      const int last = (min(unit.cached_end - tile, kTileTokens) + kRowTokens - 1) / kRowTokens;
+      const int64_t row =
+          __shfl_sync(0xffffffffu, place, (tile - begin) / kRowTokens + filler.lane() % kGroupRows);
+      const int bytes = kRowTokens * token_bytes;
+      filler.fill(static_cast<const char*>(layer.keys) + row, first, last, bytes);
+      filler.fill(static_cast<const char*>(layer.values) + row, first, last, bytes);
+    }
   }
 }
 
+// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
+// that are on their way, a read of device memory takes microseconds.
 __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
                                                  const CudaDecoderLayer& layer,
                                                  const BlockShares& shares, const Filler& filler) {
@@ -90,19 +103,32 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
 __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
                                                int lane) {
   const BlockShares& shares = BlockState::shares();
-  const AttentionUnit unit =
-      find_unit(args, args.layers[0].sliding_window, static_cast<int>(blockIdx.x));
+  UnitList& units = BlockState::filler_units();
+  int64_t listed_window = 0;
   Filler filler(ring, lane);
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
     const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
     prefetch_vectors(args, layer, shares, filler);
-    if (unit.row >= 0) prefetch_context(args, layer, unit, filler);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const Share& normed = shares.normed[half];
       const bool first = half == 0;
       filler.stream(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      if (first) {
+        if (i == 0 || layer.sliding_window != listed_window) {
+          listed_window = layer.sliding_window;
+          for (int j = lane; j < UnitList::kMaxUnits; j += 32) {
+            units.at[j] = find_unit(args, listed_window, j);
+          }
+          __syncwarp();
+        }
+#pragma unroll 1
+        for (int j = 0; j < UnitList::kMaxUnits && units.at[j].row >= 0; ++j) {
+          stream_context(args, layer, units.at[j], filler);
+        }
+        __syncwarp();  // before the list may change
+      }
       filler.stream(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
     }
   }

@@ -237,7 +237,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
                        2 * kSlotColumns * (at - begin);
     const float2 sum = multiply_slot<T>(block, block.ring.data(slot), x, share.columns_of(at));
     __syncwarp();
-    if (block.lane == 0) hopper::arrive(block.ring.empty(slot));
+    if (block.lane == 0) hopper::arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
     const int row = block.lane / 4;
     if (row < block.rows) {
       float* to = block.sums() + partial_at(block, share, group, at) +

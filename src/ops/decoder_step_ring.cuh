@@ -1,11 +1,13 @@
 #pragma once
-// How weights reach the decoder step's kernel: a ring of slots in shared memory, filled by one warp
-// with bulk copies and emptied by the others. Weights depend on nothing, so the filling warp runs
-// ahead through all products of all layers, as far as the ring is long, whatever the others wait
-// for: device memory is never idle.
+// How weights and cached keys and values reach the decoder step's kernel: a ring of slots in shared
+// memory, filled by one warp with bulk copies and emptied by the others. None of these depend on
+// what the step computes, so the filling warp runs ahead through all products and all contexts of
+// all layers, as far as the ring is long, whatever the others wait for: device memory is never
+// idle.
 //
-// A slot holds 8 rows of up to 1024 columns of a matrix. Its rows are padded by 64 bytes: two rows
-// that a quarter of a warp reads together (64 bytes each) then lie in different banks.
+// A slot holds 8 rows of up to 1024 columns of a matrix, or 64 tokens' keys or values of a head, 8
+// tokens a row. Its rows are padded by 64 bytes: two rows that a quarter of a warp reads together
+// (64 bytes each) then lie in different banks.
 #include <cstdint>
 
 #include "ops/hopper.cuh"
@@ -22,7 +24,7 @@ inline constexpr int kGroupRows = 8;
 inline constexpr int kSlotRowBytes = 2 * kSlotColumns + 64;
 inline constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
 inline constexpr int kMaxSlots = 16;
-// Warps that compute a slot together, each half of its columns.
+// Warps that compute a slot of weights together, each half of its columns.
 inline constexpr int kWarpsPerSlot = 2;
 inline constexpr int kSlotsAtOnce = kWarps / kWarpsPerSlot;
 
@@ -75,7 +77,7 @@ struct Ring {
 __device__ __forceinline__ void init_ring(const Ring& ring) {
   for (uint32_t i = 0; i < ring.num_slots; ++i) {
     hopper::init_barrier(ring.full(i), 1);
-    hopper::init_barrier(ring.empty(i), kWarpsPerSlot);
+    hopper::init_barrier(ring.empty(i), kWarps);
   }
   hopper::fence_barrier_init();
 }
@@ -113,20 +115,22 @@ class Filler {
       const int bytes = 2 * share.columns_of(at);
 #pragma unroll 1
       for (int group = 0; group < num_groups; ++group) {
-        fill(from + share.first_row(group) * stride, share.num_rows(group), stride, bytes);
+        fill(from + share.first_row(group) * stride + lane_ * stride, 0, share.num_rows(group),
+             bytes);
       }
     }
   }
 
- private:
-  __device__ void fill(const char* from, int rows, int64_t stride, int bytes) {
+  // Rows [first, last) of the next slot: each lane has the place of its own row.
+  __device__ void fill(const char* from, int first, int last, int bytes) {
     hopper::wait(ring_.empty(slot_), parity_ ^ 1);
-    if (lane_ == 0)
-      hopper::arrive_expecting(ring_.full(slot_), static_cast<uint32_t>(rows * bytes));
+    if (lane_ == 0) {
+      hopper::arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
+    }
     __syncwarp();
-    if (lane_ < rows) {
-      copy_bulk(ring_.data(slot_) + lane_ * kSlotRowBytes, from + lane_ * stride,
-                static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
+    if (lane_ >= first && lane_ < last) {
+      copy_bulk(ring_.data(slot_) + lane_ * kSlotRowBytes, from, static_cast<uint32_t>(bytes),
+                ring_.full(slot_), policy_);
     }
     if (++slot_ == ring_.num_slots) {
       slot_ = 0;
@@ -134,6 +138,7 @@ class Filler {
     }
   }
 
+ private:
   Ring ring_;
   int lane_;
   uint32_t slot_ = 0;
