@@ -38,26 +38,39 @@ struct Rows {
   const int32_t* token_ids;
 };
 
-// Four columns of a row from an even place on, as two pairs; waits until they are there.
+// Words of more rows than that are asked for one by one until the first is there: all blocks asking
+// for all of them over and over would hold up those that are on their way.
+inline constexpr int kMaxRowsAskedFor = 2;
+
+// Four columns of so many rows and column slots, as two pairs each; waits until they are there.
 template <int kCount>
 struct Fetch {
   uint32_t pairs[kCount][2];
 
-  template <typename Place>  // place(i): row and column, or a negative row for none
-  __device__ __forceinline__ void run(const Rows& from, const Place& place) {
+  // offset(i): elements from the first row's beginning; negative for none. rows(i): its row.
+  template <typename Offset, typename Row>
+  __device__ __forceinline__ void run(const Rows& from, bool asks_first, const Offset& offset,
+                                      const Row& row) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) pairs[i][0] = pairs[i][1] = 0;
     if (from.embedding != nullptr) {
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const int2 at = place(i);
-        if (at.x < 0) continue;
-        const int64_t element = int64_t{from.token_ids[at.x]} * from.width + at.y;
+        const int at = offset(i);
+        if (at < 0) continue;
+        const int64_t element = at + (from.token_ids[row(i)] - row(i)) * int64_t{from.width};
         const uint2 bits = static_cast<const uint2*>(from.embedding)[element / 4];
         pairs[i][0] = bits.x;
         pairs[i][1] = bits.y;
       }
       return;
+    }
+    if (asks_first) {
+      const int at = offset(0);
+      while (
+          __any_sync(0xffffffffu, at >= 0 && tag_of(load_word(from.words + at / 2)) != from.tag)) {
+        continue;
+      }
     }
     Word words[kCount][2];
     bool complete;
@@ -65,12 +78,9 @@ struct Fetch {
       complete = true;
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
-        const int2 at = place(i);
+        const int at = offset(i);
         words[i][0] = words[i][1] = make_word(0, from.tag);
-        if (at.x >= 0) {
-          load_two_words(from.words + (static_cast<int64_t>(at.x) * from.width + at.y) / 2,
-                         words[i][0], words[i][1]);
-        }
+        if (at >= 0) load_two_words(from.words + at / 2, words[i][0], words[i][1]);
       }
 #pragma unroll
       for (int i = 0; i < kCount; ++i) {
@@ -105,27 +115,31 @@ __device__ __forceinline__ void clear_squares(const BlockState& block) {
   __syncwarp();
 }
 
-// Reads columns [begin, end) of all rows; with kStores puts them into shared memory, with kSquares
-// adds their squares to the warp's sums.
-template <typename T, bool kSquares, bool kStores>
-__device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
-                                          int end, const NormStep& norm) {
-  constexpr int kAtOnce = 4;
+// Reads columns [begin, end) of all rows, kAtOnce column slots of a row at a time; with kStores
+// puts them into shared memory, with kSquares adds their squares to the warp's sums.
+template <typename T, bool kSquares, bool kStores, int kAtOnce>
+__device__ __forceinline__ void read_row_slots(const BlockState& block, const Rows& from, int begin,
+                                               int end, const NormStep& norm) {
+  constexpr int kWeightsAtOnce = kAtOnce <= 4 ? kAtOnce : 1;  // ahead of the wait, if of all
   const int slots_per_row = (end - begin + kSlotColumns - 1) / kSlotColumns;
   const int thread_column = kColumnsPerThread * block.thread;
   int row = 0;
   int slot = 0;
 #pragma unroll 1
   while (row < block.rows) {
-    int2 places[kAtOnce];
-    float4 weights[kAtOnce];
+    int rows[kAtOnce];     // -1: there is no such slot
+    int columns[kAtOnce];  // of the part
+    float4 weights[kWeightsAtOnce];
+    const auto weight_at = [&](int column) {
+      return *reinterpret_cast<const float4*>(norm.weight + begin + column);
+    };
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int column = begin + slot * kSlotColumns + thread_column;
-      places[i] = make_int2(row < block.rows && column < end ? row : -1, column);
-      weights[i] = make_float4(1, 1, 1, 1);
-      if (kStores && norm.weight != nullptr && places[i].x >= 0) {
-        weights[i] = *reinterpret_cast<const float4*>(norm.weight + column);
+      columns[i] = slot * kSlotColumns + thread_column;
+      rows[i] = row < block.rows && begin + columns[i] < end ? row : -1;
+      if constexpr (kStores && kWeightsAtOnce == kAtOnce) {
+        weights[i] = norm.weight != nullptr && rows[i] >= 0 ? weight_at(columns[i])
+                                                            : make_float4(1, 1, 1, 1);
       }
       if (++slot == slots_per_row) {
         slot = 0;
@@ -133,10 +147,13 @@ __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& f
       }
     }
     Fetch<kAtOnce> fetch;
-    fetch.run(from, [&](int i) { return places[i]; });
+    fetch.run(
+        from, block.rows > kMaxRowsAskedFor,
+        [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
+        [&](int i) { return rows[i]; });
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      const int at_row = __shfl_sync(0xffffffffu, places[i].x, 0);
+      const int at_row = __shfl_sync(0xffffffffu, rows[i], 0);
       if (at_row < 0) continue;  // the whole warp has none
       const float2 a = Elements<T>::unpack(fetch.pairs[i][0]);
       const float2 b = Elements<T>::unpack(fetch.pairs[i][1]);
@@ -144,21 +161,35 @@ __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& f
         const float sum = warp_sum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
         if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
       }
-      if (!kStores || places[i].x < 0) continue;
+      if (!kStores || rows[i] < 0) continue;
       uint32_t first = fetch.pairs[i][0];
       uint32_t second = fetch.pairs[i][1];
       if (norm.weight != nullptr) {
         const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
-        first = Elements<T>::pack(a.x * factor * weights[i].x, a.y * factor * weights[i].y);
-        second = Elements<T>::pack(b.x * factor * weights[i].z, b.y * factor * weights[i].w);
+        const float4 weight =
+            kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
+        first = Elements<T>::pack(a.x * factor * weight.x, a.y * factor * weight.y);
+        second = Elements<T>::pack(b.x * factor * weight.z, b.y * factor * weight.w);
       }
-      const int column = places[i].y - begin;
       uint32_t* to = in_shared<uint32_t>(block.layout.x_at + at_row * block.layout.x_stride +
-                                         column / 8 * 16) +
-                     column / 4 % 2;
+                                         columns[i] / 8 * 16) +
+                     columns[i] / 4 % 2;
       to[0] = first;
       to[2] = second;
     }
+  }
+}
+
+// What is read at a time costs the time of a load; what is not there costs instructions.
+template <typename T, bool kSquares, bool kStores>
+__device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
+                                          int end, const NormStep& norm) {
+  constexpr int kFew = 4;
+  constexpr int kMany = 8;
+  if (block.rows * (end - begin) <= kFew * kSlotColumns) {
+    read_row_slots<T, kSquares, kStores, kFew>(block, from, begin, end, norm);
+  } else {
+    read_row_slots<T, kSquares, kStores, kMany>(block, from, begin, end, norm);
   }
 }
 
