@@ -1,31 +1,36 @@
 #pragma once
 // The attention of the decoder step's kernel: norm, rotation and cache write of the step's own
-// heads, and attention over the paged cache.
+// heads, and attention over the paged cache, whose keys and values come through the ring.
+//
+// A warp takes 8 tokens of each tile of 64, for all query heads that share the KV head. Scores are
+// m16n8k16 products with the heads as the first operand's rows, of which 8 are used, and tokens as
+// columns; the second product, m16n8k8, has the values, transposed, as its first operand, and takes
+// the weights as the first left them. In both, lane (g = lane / 4, t = lane % 4) holds 16-byte
+// pieces of the cache.
 #include "ops/decoder_step_partials.cuh"
 #include "ops/decoder_step_product.cuh"
 #include "ops/decoder_step_work.cuh"
 
 namespace quire::ops::cuda::step {
 
+static_assert(kTileTokens == kWarps * kRowTokens && kTileTokens == kGroupRows * kRowTokens);
+
+// Heads whose sums are joined at a time: those that one column pair of a warp's sums has.
+inline constexpr int kHeadsAtOnce = 2;
+
 // Scratch of a unit, in the block's partial sums.
 template <int kHeadDim>
 struct UnitScratch {
-  float query[kHeadsPerUnit][kHeadDim];
-  uint4 key[kHeadDim / 8];  // the step's own, as the cache holds them
-  uint4 value[kHeadDim / 8];
-  float sums[kWarps][kHeadsPerUnit][kHeadDim];
-  float greatest[kWarps][kHeadsPerUnit];
-  float weights[kWarps][kHeadsPerUnit];
-  float rotated[kHeadsPerUnit + 2][kHeadDim];
-};
+  static constexpr int kPieces = kHeadDim / 8;  // of 16 bytes
 
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
-  }
-  return value;
-}
+  uint4 queries[kMaxGroup][kPieces];
+  uint4 key[kPieces];  // the step's own, as the cache holds them
+  uint4 value[kPieces];
+  uint4 zeros[kPieces];                        // in the place of tokens that the unit does not see
+  float sums[kWarps][kHeadsAtOnce][kHeadDim];  // and before: heads that a warp prepares
+  float greatest[kWarps][kMaxGroup];
+  float weights[kWarps][kMaxGroup];
+};
 
 // Reads a head of the step's qkv, norms it where it has a norm, rotates it; by one warp, into
 // `out`.
@@ -89,250 +94,222 @@ __device__ __forceinline__ void prepare_head(const CudaDecoderStep& args, const 
   __syncwarp();
 }
 
-// Queries, scaled for exp2, and the step's own key and value, which also go to the cache: one warp
-// each.
+// Queries, and the step's own key and value, which also go to the cache: a warp each.
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void prepare_unit(const BlockState& block, const CudaDecoderStep& args,
                                              const CudaDecoderLayer& layer, const Word* qkv,
-                                             uint32_t tag, const AttentionUnit& unit,
+                                             uint32_t tag, const AttentionUnit& unit, int group,
                                              UnitScratch<kHeadDim>& scratch) {
+  constexpr int kPieces = UnitScratch<kHeadDim>::kPieces;
   const int width = (args.num_heads + 2 * args.num_kv_heads) * kHeadDim;
   const Word* row = qkv + static_cast<int64_t>(unit.row) * (width / 2);
-  const auto head = [&](int index) { return row + index * (kHeadDim / 2); };
   const int position = args.positions[unit.row];
-  if (block.warp >= kHeadsPerUnit + 2) return;
-  float* rotated = scratch.rotated[block.warp];
-  if (block.warp < kHeadsPerUnit) {
-    if (block.warp < unit.num_heads) {
-      prepare_head<T, kHeadDim>(args, head(unit.first_head + block.warp), tag, layer.q_norm,
-                                position, args.rotary_dim, block.lane, rotated);
+  float* rotated = scratch.sums[block.warp][0];
+  if (block.thread < kPieces) scratch.zeros[block.thread] = make_uint4(0, 0, 0, 0);
+  const int count = unit.sees_own_token() ? group + 2 : group;
+#pragma unroll 1
+  for (int i = block.warp; i < count; i += kWarps) {
+    const bool is_query = i < group;
+    const bool is_key = i == group;
+    const int head = is_query ? unit.kv_head * group + i
+                              : args.num_heads + (is_key ? 0 : args.num_kv_heads) + unit.kv_head;
+    const float* norm = is_query ? layer.q_norm : is_key ? layer.k_norm : nullptr;
+    prepare_head<T, kHeadDim>(args, row + head * (kHeadDim / 2), tag, norm, position,
+                              is_query || is_key ? args.rotary_dim : 0, block.lane, rotated);
+    if (block.lane < kPieces) {
+      const float* from = rotated + 8 * block.lane;
+      const uint4 packed =
+          make_uint4(Elements<T>::pack(from[0], from[1]), Elements<T>::pack(from[2], from[3]),
+                     Elements<T>::pack(from[4], from[5]), Elements<T>::pack(from[6], from[7]));
+      uint4* const to = is_query ? scratch.queries[i] : is_key ? scratch.key : scratch.value;
+      to[block.lane] = packed;
+      if (!is_query && unit.own_place >= 0) {
+        static_cast<uint4*>(is_key ? layer.keys : layer.values)[unit.own_place + block.lane] =
+            packed;
+      }
     }
-    for (int i = block.lane; i < kHeadDim; i += 32) {
-      scratch.query[block.warp][i] =
-          block.warp < unit.num_heads ? rotated[i] * args.scale * kLog2E : 0.0f;
-    }
-    return;
+    __syncwarp();
   }
-  if (!unit.sees_own_token()) return;
-  const bool is_key = block.warp == kHeadsPerUnit;
-  if (is_key) {
-    prepare_head<T, kHeadDim>(args, head(args.num_heads + unit.kv_head), tag, layer.k_norm,
-                              position, args.rotary_dim, block.lane, rotated);
-  } else {
-    prepare_head<T, kHeadDim>(args, head(args.num_heads + args.num_kv_heads + unit.kv_head), tag,
-                              nullptr, position, 0, block.lane, rotated);
-  }
-  if (block.lane >= kHeadDim / 8) return;
-  const float* from = rotated + 8 * block.lane;
-  const uint4 packed =
-      make_uint4(Elements<T>::pack(from[0], from[1]), Elements<T>::pack(from[2], from[3]),
-                 Elements<T>::pack(from[4], from[5]), Elements<T>::pack(from[6], from[7]));
-  (is_key ? scratch.key : scratch.value)[block.lane] = packed;
-  if (unit.own_place < 0) return;
-  static_cast<uint4*>(is_key ? layer.keys : layer.values)[unit.own_place + block.lane] = packed;
 }
 
-// A warp's part of a tile: 8 tokens, which lie side by side in one block of the cache. A lane holds
-// 8 elements of one token in each load.
-template <int kHeadDim>
-struct TileLoads {
-  static constexpr int kLanesPerToken = kHeadDim / 8;
-  static constexpr int kTokensPerLoad = 32 / kLanesPerToken;
-  static constexpr int kTokensPerWarp = kTileTokens / kWarps;
-  static constexpr int kLoads = kTokensPerWarp / kTokensPerLoad;
+// A token of a warp's eight in a tile. The eight are half of two rows of the slot, in such an order
+// that lanes which read together read from both: rows lie in different banks, a row's tokens do
+// not.
+struct TileToken {
+  int index;        // in the tile
+  uint32_t offset;  // in the slot
 
-  uint4 key[kLoads];
-  uint4 value[kLoads];
-
-  static __device__ __forceinline__ int token(const BlockState& block, int tile_begin, int load) {
-    return tile_begin + block.warp * kTokensPerWarp + load * kTokensPerLoad +
-           block.lane / kLanesPerToken;
-  }
-
-  // Where the first load of a tile is in the cache, in 16-byte words.
-  static __device__ __forceinline__ int64_t place(const BlockState& block,
-                                                  const CudaDecoderStep& args,
-                                                  const AttentionUnit& unit, int tile_begin) {
-    const int at = tile_begin + block.warp * kTokensPerWarp;
-    if (at >= unit.end) return 0;
-    const int block_size = args.cache.block_size;
-    const auto table_index =
-        static_cast<int>(__umulhi(static_cast<uint32_t>(at), block.block_size_reciprocal));
-    const WorkList& work = block.work();
-    const int entry = table_index - work.first_entry;
-    const int64_t cache_block = unit.is_first && entry < WorkList::kMaxEntries
-                                    ? work.entries[entry]
-                                    : args.block_tables[unit.row * args.table_width + table_index];
-    return ((cache_block * args.num_kv_heads + unit.kv_head) * block_size +
-            (at - table_index * block_size)) *
-               kLanesPerToken +
-           block.lane;
-  }
-  // Tokens outside of the unit are not read, nor is the step's own, the last of the context.
-  static __device__ __forceinline__ uint4 load(const BlockState& block, const AttentionUnit& unit,
-                                               const void* cache, int64_t place, int tile_begin,
-                                               int load) {
-    const int at = token(block, tile_begin, load);
-    return at < unit.begin || at >= unit.cached_end
-               ? make_uint4(0, 0, 0, 0)
-               : static_cast<const uint4*>(cache)[place + 32 * load];
-  }
-
-  __device__ __forceinline__ void load_all(const BlockState& block, const CudaDecoderStep& args,
-                                           const CudaDecoderLayer& layer, const AttentionUnit& unit,
-                                           int tile_begin) {
-    const int64_t first = place(block, args, unit, tile_begin);
-#pragma unroll
-    for (int i = 0; i < kLoads; ++i) {
-      key[i] = load(block, unit, layer.keys, first, tile_begin, i);
-      value[i] = load(block, unit, layer.values, first, tile_begin, i);
-    }
+  __device__ TileToken(int warp, int n, int token_bytes) {
+    const int row = warp / 2 * 2 + ((n ^ n / 2) & 1);
+    const int of_row = kRowTokens / 2 * (warp % 2) + n / 2;
+    index = kRowTokens * row + of_row;
+    offset = static_cast<uint32_t>(row * kSlotRowBytes + of_row * token_bytes);
   }
 };
 
-template <typename T>
-__device__ __forceinline__ void unpack8(const uint4& packed, float (&out)[8]) {
-  const uint32_t pairs[4] = {packed.x, packed.y, packed.z, packed.w};
+// A warp's share of a unit: its tokens' running softmax. Head g's greatest score and its weights of
+// tokens 2 t and 2 t + 1 are with lane (g, t); the sums are for heads 2 t and 2 t + 1, two elements
+// of each piece.
+template <typename T, int kHeadDim>
+class WarpAttention {
+ public:
+  using Scratch = UnitScratch<kHeadDim>;
+
+  __device__ WarpAttention(const BlockState& block, const AttentionUnit& unit, int group,
+                           float score_scale, Scratch& scratch)
+      : unit_(unit),
+        group_(group),
+        score_scale_(score_scale),
+        g_(block.lane / 4),
+        t_(block.lane % 4),
+        key_token_(block.warp, g_, 2 * kHeadDim),
+        first_token_(block.warp, 2 * t_, 2 * kHeadDim),
+        second_token_(block.warp, 2 * t_ + 1, 2 * kHeadDim),
+        own_key_(hopper::shared_address(scratch.key)),
+        own_value_(hopper::shared_address(scratch.value)),
+        zeros_(hopper::shared_address(scratch.zeros)) {
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const float2 pair = Elements<T>::unpack(pairs[i]);
-    out[2 * i] = pair.x;
-    out[2 * i + 1] = pair.y;
+    for (int run = 0; run < kRuns; ++run) {
+      query_[run] = g_ < group ? scratch.queries[g_][4 * run + t_] : make_uint4(0, 0, 0, 0);
+    }
   }
-}
 
-// By value: a choice between places would keep the loaded tile out of registers.
-__device__ __forceinline__ uint4 select(bool first, uint4 a, uint4 b) {
-  return make_uint4(first ? a.x : b.x, first ? a.y : b.y, first ? a.z : b.z, first ? a.w : b.w);
-}
+  __device__ __forceinline__ void add_tile(BlockState& block, int tile) {
+    const bool cached = tile < unit_.cached_end;
+    const uint32_t keys = cached ? block.wait_slot() : 0;
+    const float2 scores = multiply_keys(place_of(keys, key_token_, tile, own_key_));
+    if (cached) block.release_slot();
+    const uint32_t weights = add_scores(scores, tile);
+    const uint32_t values = cached ? block.wait_slot() : 0;
+    multiply_values(place_of(values, first_token_, tile, own_value_),
+                    place_of(values, second_token_, tile, own_value_), weights);
+    if (cached) block.release_slot();
+  }
 
-// The running softmax of one query head over the tokens that a lane has seen, for 8 elements.
-struct Softmax {
-  float greatest = kNoScore;
-  float weight = 0;
-  float sum[8] = {};
-
-  __device__ __forceinline__ void rescale(float new_greatest) {
-    const float factor = exp2f(greatest - new_greatest);
-    greatest = new_greatest;
-    weight *= factor;
+  __device__ __forceinline__ void store_weights(const BlockState& block, Scratch& scratch) {
+    weight_ += __shfl_xor_sync(0xffffffffu, weight_, 1);
+    weight_ += __shfl_xor_sync(0xffffffffu, weight_, 2);
+    if (t_ == 0) {
+      scratch.greatest[block.warp][g_] = greatest_;
+      scratch.weights[block.warp][g_] = weight_;
+    }
+  }
+  // Of heads `first` and the next.
+  __device__ __forceinline__ void store_sums(const BlockState& block, int first,
+                                             Scratch& scratch) const {
+    if (2 * t_ != first) return;
 #pragma unroll
-    for (float& value : sum) value *= factor;
+    for (int j = 0; j < kPiecesPerLane; ++j) {
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const int element = 8 * (kPiecesPerLane * g_ + j) + 2 * i;
+        const float(&sum)[4] = sums_[j][i];
+        *reinterpret_cast<float2*>(&scratch.sums[block.warp][0][element]) =
+            make_float2(sum[0], sum[2]);
+        *reinterpret_cast<float2*>(&scratch.sums[block.warp][1][element]) =
+            make_float2(sum[1], sum[3]);
+      }
+    }
   }
+
+ private:
+  static constexpr int kRuns = kHeadDim / 32;
+  static constexpr int kPiecesPerLane = kHeadDim / 64;  // of values
+
+  __device__ __forceinline__ uint32_t place_of(uint32_t slot, const TileToken& token, int tile,
+                                               uint32_t own) const {
+    const int at = tile + token.index;
+    if (at >= unit_.begin && at < unit_.cached_end) return slot + token.offset;
+    return at == unit_.cached_end && at < unit_.end ? own : zeros_;
+  }
+  __device__ __forceinline__ bool sees(const TileToken& token, int tile) const {
+    const int at = tile + token.index;
+    return at >= unit_.begin && at < unit_.end;
+  }
+
+  // Of head g with tokens 2 t and 2 t + 1.
+  __device__ __forceinline__ float2 multiply_keys(uint32_t key) const {
+    float sums[2][4] = {};
+#pragma unroll
+    for (int run = 0; run < kRuns; ++run) {
+      const uint4 piece = load_chunk(key + 64 * run + 16 * t_);
+      const uint4& query = query_[run];
+      Elements<T>::add_product(sums[0], query.x, 0, query.y, 0, piece.x, piece.y);
+      Elements<T>::add_product(sums[1], query.z, 0, query.w, 0, piece.z, piece.w);
+    }
+    return make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
+  }
+
+  // The tokens' weights, as the second product takes them.
+  __device__ __forceinline__ uint32_t add_scores(const float2& scores, int tile) {
+    const float first = sees(first_token_, tile) ? scores.x * score_scale_ : 2 * kNoScore;
+    const float second = sees(second_token_, tile) ? scores.y * score_scale_ : 2 * kNoScore;
+    float greatest = fmaxf(first, second);
+    greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 1));
+    greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, 2));
+    greatest = fmaxf(greatest, greatest_);
+    const float factor = exp2f(greatest_ - greatest);
+    greatest_ = greatest;
+    const float2 weights = make_float2(exp2f(first - greatest), exp2f(second - greatest));
+    weight_ = weight_ * factor + weights.x + weights.y;
+    const float factors[2] = {__shfl_sync(0xffffffffu, factor, 8 * t_),
+                              __shfl_sync(0xffffffffu, factor, 8 * t_ + 4)};
+#pragma unroll
+    for (auto& of_piece : sums_) {
+#pragma unroll
+      for (auto& sum : of_piece) {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) sum[i] *= factors[i % 2];
+      }
+    }
+    return Elements<T>::pack(weights.x, weights.y);
+  }
+
+  // The values of two tokens: pairs of one element are the transposed operand's.
+  __device__ __forceinline__ void multiply_values(uint32_t first, uint32_t second,
+                                                  uint32_t weights) {
+#pragma unroll
+    for (int j = 0; j < kPiecesPerLane; ++j) {
+      const uint32_t at = 16 * (kPiecesPerLane * g_ + j);
+      const uint4 a = load_chunk(first + at);
+      const uint4 b = load_chunk(second + at);
+      const uint32_t as[4] = {a.x, a.y, a.z, a.w};
+      const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        Elements<T>::add_short_product(sums_[j][i], __byte_perm(as[i], bs[i], 0x5410),
+                                       __byte_perm(as[i], bs[i], 0x7632), weights);
+      }
+    }
+  }
+
+  AttentionUnit unit_;
+  int group_;
+  float score_scale_;
+  int g_;
+  int t_;
+  TileToken key_token_;     // g of the warp's
+  TileToken first_token_;   // 2 t
+  TileToken second_token_;  // 2 t + 1
+  uint32_t own_key_;
+  uint32_t own_value_;
+  uint32_t zeros_;
+  uint4 query_[kRuns];
+  float greatest_ = kNoScore;
+  float weight_ = 0;
+  float sums_[kPiecesPerLane][4][4] = {};
 };
 
-// Adds the tile's tokens to the states, and loads the tile after it.
+// Joins the warps' sums of heads `first` and the next.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void add_tile_tokens(
-    const BlockState& block, const CudaDecoderStep& args, const CudaDecoderLayer& layer,
-    const AttentionUnit& unit, int tile_begin, TileLoads<kHeadDim>& tile,
-    const UnitScratch<kHeadDim>& scratch, Softmax (&state)[kHeadsPerUnit]) {
-  using Loads = TileLoads<kHeadDim>;
-  const int piece = block.lane % Loads::kLanesPerToken;
-  float query[kHeadsPerUnit][8];
-#pragma unroll
-  for (int h = 0; h < kHeadsPerUnit; ++h) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) query[h][j] = scratch.query[h][8 * piece + j];
-  }
-  const uint4 own_key = scratch.key[piece];
-  const uint4 own_value = scratch.value[piece];
-  const int next_begin = tile_begin + kTileTokens;
-  const bool has_next = next_begin < unit.end;
-  const int64_t next = has_next ? Loads::place(block, args, unit, next_begin) : 0;
-  float scores[Loads::kLoads][kHeadsPerUnit];
-#pragma unroll
-  for (int i = 0; i < Loads::kLoads; ++i) {
-    float key[8];
-    const bool own = Loads::token(block, tile_begin, i) == unit.cached_end;
-    unpack8<T>(select(own, own_key, tile.key[i]), key);
-    if (has_next) {
-      tile.key[i] = Loads::load(block, unit, layer.keys, next, next_begin, i);
-    }
-#pragma unroll
-    for (int h = 0; h < kHeadsPerUnit; ++h) {
-      scores[i][h] = 0;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) scores[i][h] += key[j] * query[h][j];
-    }
-  }
-#pragma unroll
-  for (int offset = Loads::kLanesPerToken / 2; offset > 0; offset /= 2) {
-#pragma unroll
-    for (auto& of_token : scores) {
-#pragma unroll
-      for (float& score : of_token) score += __shfl_xor_sync(0xffffffffu, score, offset);
-    }
-  }
-  float greatest[kHeadsPerUnit];
-#pragma unroll
-  for (int h = 0; h < kHeadsPerUnit; ++h) greatest[h] = state[h].greatest;
-#pragma unroll
-  for (int i = 0; i < Loads::kLoads; ++i) {
-    const int token = Loads::token(block, tile_begin, i);
-    const bool seen = token >= unit.begin && token < unit.end;
-#pragma unroll
-    for (int h = 0; h < kHeadsPerUnit; ++h) {
-      if (!seen) scores[i][h] = 2 * kNoScore;
-      greatest[h] = fmaxf(greatest[h], scores[i][h]);
-    }
-  }
-#pragma unroll
-  for (int h = 0; h < kHeadsPerUnit; ++h) state[h].rescale(greatest[h]);
-#pragma unroll
-  for (int i = 0; i < Loads::kLoads; ++i) {
-    float value[8];
-    const bool own = Loads::token(block, tile_begin, i) == unit.cached_end;
-    unpack8<T>(select(own, own_value, tile.value[i]), value);
-    if (has_next) {
-      tile.value[i] = Loads::load(block, unit, layer.values, next, next_begin, i);
-    }
-#pragma unroll
-    for (int h = 0; h < kHeadsPerUnit; ++h) {
-      const float weight = exp2f(scores[i][h] - state[h].greatest);
-      state[h].weight += weight;
-#pragma unroll
-      for (int j = 0; j < 8; ++j) state[h].sum[j] += weight * value[j];
-    }
-  }
-}
-
-// Joins the states of a warp's lanes that saw different tokens, and stores them.
-template <int kHeadDim>
-__device__ __forceinline__ void store_warp_state(const BlockState& block, int h, Softmax& state,
-                                                 UnitScratch<kHeadDim>& scratch) {
-  constexpr int kLanesPerToken = TileLoads<kHeadDim>::kLanesPerToken;
-  float greatest = state.greatest;
-#pragma unroll
-  for (int offset = kLanesPerToken; offset < 32; offset *= 2) {
-    greatest = fmaxf(greatest, __shfl_xor_sync(0xffffffffu, greatest, offset));
-  }
-  state.rescale(greatest);
-#pragma unroll
-  for (int offset = kLanesPerToken; offset < 32; offset *= 2) {
-    state.weight += __shfl_xor_sync(0xffffffffu, state.weight, offset);
-#pragma unroll
-    for (float& value : state.sum) value += __shfl_xor_sync(0xffffffffu, value, offset);
-  }
-  if (block.lane < kLanesPerToken) {
-    float4* to = reinterpret_cast<float4*>(&scratch.sums[block.warp][h][8 * block.lane]);
-    to[0] = make_float4(state.sum[0], state.sum[1], state.sum[2], state.sum[3]);
-    to[1] = make_float4(state.sum[4], state.sum[5], state.sum[6], state.sum[7]);
-  }
-  if (block.lane == 0) {
-    scratch.greatest[block.warp][h] = state.greatest;
-    scratch.weights[block.warp][h] = state.weight;
-  }
-}
-
-template <typename T, int kHeadDim>
-__device__ __forceinline__ void publish_unit(const BlockState& block, const CudaDecoderStep& args,
-                                             const Exchanges& exchanges, uint32_t tag,
-                                             const AttentionUnit& unit,
-                                             const UnitScratch<kHeadDim>& scratch) {
-  if (block.thread >= kHeadsPerUnit * kHeadDim) return;
-  const int h = block.thread / kHeadDim;
+__device__ __forceinline__ void publish_heads(const BlockState& block, const CudaDecoderStep& args,
+                                              const Exchanges& exchanges, uint32_t tag,
+                                              const AttentionUnit& unit, int group, int first,
+                                              const UnitScratch<kHeadDim>& scratch) {
+  if (block.thread >= kHeadsAtOnce * kHeadDim) return;
+  const int of_two = block.thread / kHeadDim;
   const int element = block.thread % kHeadDim;
+  const int h = first + of_two;
   float greatest = kNoScore;
 #pragma unroll
   for (int warp = 0; warp < kWarps; ++warp) greatest = fmaxf(greatest, scratch.greatest[warp][h]);
@@ -342,10 +319,10 @@ __device__ __forceinline__ void publish_unit(const BlockState& block, const Cuda
   for (int warp = 0; warp < kWarps; ++warp) {
     const float factor = exp2f(scratch.greatest[warp][h] - greatest);
     weight += factor * scratch.weights[warp][h];
-    sum += factor * scratch.sums[warp][h][element];
+    sum += factor * scratch.sums[warp][of_two][element];
   }
-  const int head = unit.first_head + h;
-  const bool valid = h < unit.num_heads;
+  const int head = unit.kv_head * group + h;
+  const bool valid = h < group;
   if (unit.num_chunks == 1) {
     publish_pair<T>(exchanges.attention, args.num_heads * kHeadDim, unit.row,
                     head * kHeadDim + element, sum / weight, valid, tag);
@@ -360,41 +337,42 @@ __device__ __forceinline__ void publish_unit(const BlockState& block, const Cuda
 }
 
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void attend(const BlockState& block, const CudaDecoderStep& args,
+__device__ __forceinline__ void attend(BlockState& block, const CudaDecoderStep& args,
                                        const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                        uint32_t tag, const AttentionUnit& unit) {
-  auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kSumsAt);
-  static_assert(sizeof(UnitScratch<kHeadDim>) <= kSumsBytes);
-  TileLoads<kHeadDim> tile;
-  // While q, k and v are on their way.
-  tile.load_all(block, args, layer, unit, unit.chunk_begin);
-  prepare_unit<T, kHeadDim>(block, args, layer, exchanges.qkv, tag, unit, scratch);
+  auto& scratch = *in_shared<UnitScratch<kHeadDim>>(kScratchAt);
+  static_assert(sizeof(UnitScratch<kHeadDim>) <= kAttentionScratchBytes);
+  const int group = args.num_heads / args.num_kv_heads;
+  prepare_unit<T, kHeadDim>(block, args, layer, exchanges.qkv, tag, unit, group, scratch);
   block.synchronize();
-  Softmax state[kHeadsPerUnit];
+  WarpAttention<T, kHeadDim> of_warp(block, unit, group, args.scale * kLog2E, scratch);
 #pragma unroll 1
-  for (int begin = unit.chunk_begin; begin < unit.end; begin += kTileTokens) {
-    add_tile_tokens<T, kHeadDim>(block, args, layer, unit, begin, tile, scratch, state);
+  for (int tile = first_tile(unit); tile < unit.end; tile += kTileTokens) {
+    of_warp.add_tile(block, tile);
   }
-#pragma unroll
-  for (int h = 0; h < kHeadsPerUnit; ++h) store_warp_state<kHeadDim>(block, h, state[h], scratch);
-  block.synchronize();
-  publish_unit<T, kHeadDim>(block, args, exchanges, tag, unit, scratch);
-  block.synchronize();
+  of_warp.store_weights(block, scratch);
+#pragma unroll 1
+  for (int first = 0; first < group; first += kHeadsAtOnce) {
+    of_warp.store_sums(block, first, scratch);
+    block.synchronize();
+    publish_heads<T, kHeadDim>(block, args, exchanges, tag, unit, group, first, scratch);
+    block.synchronize();
+  }
 }
 
 // This block's part of a layer's attention.
 template <typename T, int kHeadDim>
-__device__ __forceinline__ void attention(const BlockState& block, const CudaDecoderStep& args,
+__device__ __forceinline__ void attention(BlockState& block, const CudaDecoderStep& args,
                                           const CudaDecoderLayer& layer, const Exchanges& exchanges,
                                           uint32_t tag) {
 #pragma unroll 1
-  for (int i = 0; i < WorkList::kMaxUnits; ++i) {
-    const AttentionUnit unit = block.work().units[i];
+  for (int i = 0; i < UnitList::kMaxUnits; ++i) {
+    const AttentionUnit unit = block.work().units.at[i];
     if (unit.row < 0) break;
     attend<T, kHeadDim>(block, args, layer, exchanges, tag, unit);
   }
 #pragma unroll 1
-  for (int i = 0; i < WorkList::kMaxCombinations; ++i) {
+  for (int i = block.warp; i < WorkList::kMaxCombinations; i += kWarps) {
     const Combination piece = block.work().combinations[i];
     if (piece.row < 0) break;
     combine<T>(block, args, exchanges, tag, piece);

@@ -7,15 +7,6 @@
 
 namespace quire::ops::cuda::step {
 
-// Tiles times rows of activations whose partial sums fit in shared memory at a time, and tiles of a
-// block's share of the residual.
-inline constexpr int kMaxSumTiles = 16;
-inline constexpr int kMaxProjectionTiles = 2;
-// Of one warp and row of activations: a tile's 16 features, padded so that a warp's stores lie in
-// different banks.
-inline constexpr int kSumStride = 20;
-static_assert(kMaxProjectionTiles * kMaxRows <= kMaxSumTiles);
-
 // The exchanges of a step, each [kMaxRows, its width], and the words that say which tags are new.
 struct Exchanges {
   Word* after_attention;  // the residual
@@ -28,20 +19,28 @@ struct Exchanges {
   uint32_t* finished_blocks;
 };
 
-// Shared memory, in bytes from its beginning.
-inline constexpr int kSumsAt = kNumSlots * kSlotBytes;
-inline constexpr int kSumsBytes = 12 * 1024;
-static_assert(kMaxSumTiles * kWarps * kSumStride * 4 <= kSumsBytes);
-static_assert(kMaxSumTiles * 2 * kGroupRows <= kComputeThreads);
-inline constexpr int kSquaresAt = kSumsAt + kSumsBytes;
+// Shared memory, in bytes from its beginning. What depends on the sizes comes last: the scratch of
+// the attention, which is also the products' partial sums, the activations, the ring.
+inline constexpr int kSquaresAt = 0;
 inline constexpr int kLayersAt = kSquaresAt + 4 * kWarps * kMaxRows;
 inline constexpr int kLayerBytes = sizeof(CudaDecoderLayer);
 inline constexpr int kSharesAt = kLayersAt + 2 * kLayerBytes;
 inline constexpr int kWorkAt = kSharesAt + sizeof(BlockShares);
-inline constexpr int kBarriersAt = kWorkAt + sizeof(WorkList);
-inline constexpr int kSharedBytes = kBarriersAt + kRingBarrierBytes;
+inline constexpr int kFillerUnitsAt = kWorkAt + sizeof(WorkList);
+inline constexpr int kBarriersAt = kFillerUnitsAt + sizeof(UnitList);
+inline constexpr int kScratchAt = (kBarriersAt + kRingBarrierBytes + 127) / 128 * 128;
+inline constexpr int kAttentionScratchBytes = 12 * 1024;
 static_assert(kLayersAt % 8 == 0 && kLayerBytes % 8 == 0 && kWorkAt % 8 == 0 &&
-              kBarriersAt % 8 == 0);
+              kFillerUnitsAt % 8 == 0 && kBarriersAt % 8 == 0);
+
+struct SharedLayout {
+  int x_at;       // the activations of a product: x_columns of each row, x_stride bytes apart
+  int x_columns;  // a multiple of kSlotColumns
+  int x_stride;
+  int ring_at;
+  int num_slots;
+  int bytes;
+};
 
 // What lies there, by a pointer that the compiler knows to be to shared memory.
 template <typename What>
@@ -50,11 +49,19 @@ __device__ __forceinline__ What* in_shared(int at) {
   return reinterpret_cast<What*>(decoder_step_shared + at);
 }
 
-// Which of a batch of tiles' results a thread adds up: adjacent threads have adjacent features.
-struct Result {
-  int tile;
-  int row;
-  int feature;  // within the tile
+// n / divisor for n < 2^16: a multiplication.
+class Divider {
+ public:
+  __device__ explicit Divider(uint32_t divisor)
+      : divisor_(divisor), reciprocal_(divisor == 1 ? 0 : 0xffffffffu / divisor + 1) {}
+  __device__ __forceinline__ uint32_t divide(uint32_t n) const {
+    return divisor_ == 1 ? n : __umulhi(n, reciprocal_);
+  }
+  __device__ __forceinline__ uint32_t divisor() const { return divisor_; }
+
+ private:
+  uint32_t divisor_;
+  uint32_t reciprocal_;
 };
 
 // A computing thread's view of its block.
@@ -62,42 +69,54 @@ struct BlockState {
   int thread;
   int warp;
   int lane;
-  int rows;              // of activations
-  int tiles_per_batch;   // whose partial sums fit
-  Result of_group;       // where tiles have 8 features
-  Result of_tile;        // where they have 16
-  uint32_t tile_offset;  // of the lane's part of a slot
-  uint32_t block_size_reciprocal;
+  int rows;  // of activations
+  Divider by_rows;
+  Divider by_slots;  // of the ring
   Ring ring;
+  SharedLayout layout;
+  // The ring's place where the next product or context begins.
+  uint32_t slot = 0;
+  uint32_t parity = 0;
 
-  __device__ BlockState(int thread, int rows, int block_size, const Ring& ring)
+  __device__ BlockState(int thread, int rows, const Ring& ring, const SharedLayout& layout)
       : thread(thread),
         warp(thread / 32),
         lane(thread % 32),
         rows(rows),
-        tiles_per_batch(kMaxSumTiles / rows),
-        of_group(result_of(thread, kGroupRows, rows)),
-        of_tile(result_of(thread, 2 * kGroupRows, rows)),
-        tile_offset(lane / 4 * kSlotRowBytes + 16 * (lane % 4) + warp * kSlotColumns * 2 / kWarps),
-        block_size_reciprocal(0xffffffffu / static_cast<uint32_t>(block_size) + 1),
-        ring(ring) {}
-
-  static __device__ Result result_of(int thread, int features, int rows) {
-    const int rest = thread / features;
-    return {rest / rows, rest % rows, thread % features};
-  }
+        by_rows(static_cast<uint32_t>(rows)),
+        by_slots(ring.num_slots),
+        ring(ring),
+        layout(layout) {}
 
   // Partial sums; the attention's scratch.
-  static __device__ __forceinline__ float* sums() { return in_shared<float>(kSumsAt); }
+  static __device__ __forceinline__ float* sums() { return in_shared<float>(kScratchAt); }
   // [kWarps][kMaxRows]
   static __device__ __forceinline__ float* squares() { return in_shared<float>(kSquaresAt); }
   static __device__ __forceinline__ WorkList& work() { return *in_shared<WorkList>(kWorkAt); }
+  // The filling warp's, which may be layers ahead.
+  static __device__ __forceinline__ UnitList& filler_units() {
+    return *in_shared<UnitList>(kFillerUnitsAt);
+  }
   static __device__ __forceinline__ BlockShares& shares() {
     return *in_shared<BlockShares>(kSharesAt);
   }
   // This layer's and the next one's.
   static __device__ __forceinline__ CudaDecoderLayer& layer(int i) {
     return in_shared<CudaDecoderLayer>(kLayersAt)[i % 2];
+  }
+
+  // For a slot that all warps take.
+  __device__ __forceinline__ uint32_t wait_slot() const {
+    hopper::wait(ring.full(slot), parity);
+    return ring.data(slot);
+  }
+  __device__ __forceinline__ void release_slot() {
+    __syncwarp();
+    if (lane == 0) hopper::arrive(ring.empty(slot));
+    if (++slot == ring.num_slots) {
+      slot = 0;
+      parity ^= 1;
+    }
   }
 
   // Of the computing threads.

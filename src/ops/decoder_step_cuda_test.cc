@@ -96,6 +96,14 @@ TEST_F(DecoderStepCudaTest, TakesContextsOfLongerChunks) {
   check_step({.num_layers = 1}, {2049, 3, 4097, 2048});
 }
 
+TEST_F(DecoderStepCudaTest, TakesManyPiecesOfAttentionABlock) {
+  check_step({.hidden = 1024, .num_heads = 16, .num_kv_heads = 8, .num_layers = 2},
+             {3584, 3583, 3000, 3521, 1, 3584, 130, 3457});
+  check_step({.hidden = 1024, .num_heads = 32, .num_kv_heads = 32, .num_layers = 2},
+             {1025, 2048, 700, 64, 1100, 128, 2000, 5});
+  check_step({.hidden = 1024, .num_heads = 40, .num_kv_heads = 5, .num_layers = 1}, {300, 3584});
+}
+
 TEST_F(DecoderStepCudaTest, TakesWindowsOfManyChunks) {
   for (const int64_t window : {1900, 2047}) {
     check_step({.num_layers = 2, .sliding_window = window}, {5000});
@@ -144,6 +152,19 @@ TEST_F(DecoderStepCudaTest, TakesWideModels) {
              {77});
 }
 
+// A block's share of a product is then many times what the ring of weights holds.
+TEST_F(DecoderStepCudaTest, TakesProductsLongerThanTheRing) {
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70});
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70, 200, 3, 5});
+  check_step({.hidden = 2560, .inner = 9728, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+             {70, 200, 3});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3Of8B) {
+  check_step({.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 2},
+             {130});
+}
+
 TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   Model model({}, {1}, random());
   DeviceModel device(model);
@@ -156,6 +177,7 @@ TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.dtype = DType::kFloat32; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.cache.dtype = DType::kFloat8E4M3; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.head_dim = 96; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.cache.block_size = 12; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.num_heads = 18; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.num_heads = 5; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 264; }));

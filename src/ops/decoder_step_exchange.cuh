@@ -49,7 +49,7 @@ __device__ __forceinline__ void load_two_words(const Word* from, Word& first, Wo
 }
 
 // Two 16-bit elements in 4 bytes, the first in the lower half, and the matrix units' products of
-// them.
+// them: m16n8k16, and m16n8k8.
 template <typename T>
 struct Elements;
 
@@ -73,6 +73,13 @@ struct Elements<__nv_bfloat16> {
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
   }
+  static __device__ __forceinline__ void add_short_product(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                           uint32_t b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
+  }
 };
 
 template <>
@@ -93,6 +100,13 @@ struct Elements<__half> {
         "{%8,%9}, {%0,%1,%2,%3};"
         : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
         : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+  }
+  static __device__ __forceinline__ void add_short_product(float (&d)[4], uint32_t a0, uint32_t a1,
+                                                           uint32_t b) {
+    asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5}, {%6}, "
+        "{%0,%1,%2,%3};"
+        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+        : "r"(a0), "r"(a1), "r"(b));
   }
 };
 

@@ -29,28 +29,41 @@ __device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
           {share_of(args.hidden, attention_width(args)), share_of(args.hidden, args.inner)}};
 }
 
-// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
-// that are on their way, a read of device memory takes microseconds. The cached keys and values of
-// `unit`, or without one the head norms and biases.
-__device__ __forceinline__ void prefetch_context(const CudaDecoderStep& args,
-                                                 const CudaDecoderLayer& layer,
-                                                 const AttentionUnit& unit, const Filler& filler) {
+// The cached keys and values that a unit sees, a slot of keys and a slot of values for each of its
+// tiles, as attend() of decoder_step_attention.cuh takes them.
+__device__ __forceinline__ void stream_context(const CudaDecoderStep& args,
+                                               const CudaDecoderLayer& layer,
+                                               const AttentionUnit& unit, Filler& filler) {
+  constexpr int kTokensAtOnce = 32 * kRowTokens;  // whose places in the cache the lanes look up
   const int block_size = args.cache.block_size;
-  const int row_bytes = 2 * args.head_dim;
-  const int end = min(unit.cached_end, unit.begin + kMaxPrefetchTokens);
-  for (int at = unit.begin / block_size + filler.lane(); at * block_size < end; at += 32) {
-    const int first = max(unit.begin, at * block_size);
-    const int last = min(end, (at + 1) * block_size);
-    const int64_t cache_block = args.block_tables[unit.row * args.table_width + at];
-    const int64_t offset =
-        ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + first % block_size) *
-        row_bytes;
-    const auto bytes = static_cast<uint32_t>((last - first) * row_bytes);
-    filler.prefetch(static_cast<const char*>(layer.keys) + offset, bytes);
-    filler.prefetch(static_cast<const char*>(layer.values) + offset, bytes);
+  const int token_bytes = 2 * args.head_dim;
+#pragma unroll 1
+  for (int begin = first_tile(unit); begin < unit.cached_end; begin += kTokensAtOnce) {
+    const int at = begin + kRowTokens * filler.lane();
+    int64_t place = 0;
+    if (at < unit.cached_end && at + kRowTokens > unit.begin) {
+      const int index = at / block_size;
+      const int64_t cache_block = args.block_tables[unit.row * args.table_width + index];
+      place = ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + at -
+               index * block_size) *
+              token_bytes;
+    }
+    const int end = min(begin + kTokensAtOnce, unit.cached_end);
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kTileTokens) {
+      const int first = max(unit.begin - tile, 0) / kRowTokens;
+      const int last = (min(unit.cached_end - tile, kTileTokens) + kRowTokens - 1) / kRowTokens;
+      const int64_t row =
+          __shfl_sync(0xffffffffu, place, (tile - begin) / kRowTokens + filler.lane() % kGroupRows);
+      const int bytes = kRowTokens * token_bytes;
+      filler.fill(static_cast<const char*>(layer.keys) + row, first, last, bytes);
+      filler.fill(static_cast<const char*>(layer.values) + row, first, last, bytes);
+    }
   }
 }
 
+// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
+// that are on their way, a read of device memory takes microseconds.
 __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
                                                  const CudaDecoderLayer& layer,
                                                  const BlockShares& shares, const Filler& filler) {
@@ -78,6 +91,10 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
       return share(layer.gate_up_bias, shares.normed[1]);
     case 5:
       return share(layer.down_bias, shares.projected[1]);
+    case 6:
+      return features(layer.input_norm, 0, static_cast<int>(args.hidden));
+    case 7:
+      return features(layer.post_norm, 0, static_cast<int>(args.hidden));
     default:
       return;
   }
@@ -86,55 +103,34 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
 __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
                                                int lane) {
   const BlockShares& shares = BlockState::shares();
-  const AttentionUnit unit =
-      find_unit(args, args.layers[0].sliding_window, static_cast<int>(blockIdx.x));
+  UnitList& units = BlockState::filler_units();
+  int64_t listed_window = 0;
   Filler filler(ring, lane);
-  const int hidden = static_cast<int>(args.hidden);
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
     const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
     prefetch_vectors(args, layer, shares, filler);
-    if (unit.row >= 0) prefetch_context(args, layer, unit, filler);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const Share& normed = shares.normed[half];
       const bool first = half == 0;
-      if (normed.num_tiles() > 0) filler.norm(first ? layer.input_norm : layer.post_norm, hidden);
-      filler.tiles_by_row(first ? layer.qkv_weight : layer.gate_up_weight, normed);
-      filler.tiles_by_column(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
+      filler.stream(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      if (first) {
+        if (i == 0 || layer.sliding_window != listed_window) {
+          listed_window = layer.sliding_window;
+          for (int j = lane; j < UnitList::kMaxUnits; j += 32) {
+            units.at[j] = find_unit(args, listed_window, j);
+          }
+          __syncwarp();
+        }
+#pragma unroll 1
+        for (int j = 0; j < UnitList::kMaxUnits && units.at[j].row >= 0; ++j) {
+          stream_context(args, layer, units.at[j], filler);
+        }
+        __syncwarp();  // before the list may change
+      }
+      filler.stream(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
     }
-  }
-}
-
-// The columns of the embedding's rows.
-template <int kSlots>
-__device__ __forceinline__ void read_embedding(const BlockState& block, const CudaDecoderStep& args,
-                                               Columns (&x)[kSlots]) {
-  const int row = block.lane / 4;
-#pragma unroll
-  for (int i = 0; i < kSlots * kRunsPerWarp; ++i) {
-    const int column = first_column(i / kRunsPerWarp, i % kRunsPerWarp, block.warp, block.lane);
-    uint4 bits = make_uint4(0, 0, 0, 0);
-    if (row < block.rows && column < args.hidden) {
-      const int64_t at = args.token_ids[row] * args.hidden + column;
-      bits = static_cast<const uint4*>(args.embedding)[at / 8];
-    }
-    uint32_t(&to)[4] = x[i / kRunsPerWarp].at[i % kRunsPerWarp];
-    to[0] = bits.x;
-    to[1] = bits.y;
-    to[2] = bits.z;
-    to[3] = bits.w;
-  }
-}
-
-template <int kSlots>
-__device__ __forceinline__ void read_residual(const BlockState& block, const Word* exchange,
-                                              int hidden, uint32_t tag, Columns (&x)[kSlots]) {
-  constexpr int kAtOnce = kSlots < 2 ? kSlots : 2;
-#pragma unroll
-  for (int first = 0; first < kSlots; first += kAtOnce) {
-    read_columns(block, exchange, hidden, first, tag,
-                 reinterpret_cast<Columns(&)[kAtOnce]>(x[first]));
   }
 }
 
@@ -146,9 +142,9 @@ struct Owned {
 };
 
 __device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
-  const Result at = block.of_tile;
-  const int feature = share.begin + at.tile * share.rows_per_tile() + at.feature;
-  return {at.row, feature, at.tile < share.num_tiles() && feature < share.end};
+  const Result at = result_of(block, block.thread);
+  const int feature = share.begin + kGroupRows * at.group + at.feature;
+  return {at.row, feature, at.group < share.num_groups() && feature < share.end};
 }
 
 template <typename T>
@@ -158,25 +154,17 @@ __device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Own
   return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
 }
 
-template <typename T, int kSlots>
+template <typename T>
 __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
-                                           const Exchanges& exchanges, uint32_t tag,
-                                           const Owned& owned, float residual) {
+                                           const Rows& rows, const Owned& owned, float residual) {
   const int hidden = static_cast<int>(args.hidden);
-  Columns x[kSlots];
-  read_residual(block, exchanges.after_mlp, hidden, tag, x);
-  store_squares<T>(block, x);
+  clear_squares(block);
+  read_rows<T, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
   block.synchronize();
   if (!owned.exists) return;
   const float value =
       residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
   static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
-}
-
-// Tiles that a kernel for rows of up to `slots` column slots has for a block's share of the
-// residual.
-constexpr int projection_tiles(int slots) {
-  return slots <= 2 ? 1 : kMaxProjectionTiles;
 }
 
 // Between them, the thread goes on.
@@ -189,10 +177,9 @@ __device__ __forceinline__ void wait_for_copies() {
   asm volatile("cp.async.wait_all;" ::: "memory");
 }
 
-template <typename T, int kSlots, int kHeadDim>
+template <typename T, int kHeadDim>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges) {
-  constexpr int kTiles = projection_tiles(kSlots);
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
@@ -207,6 +194,9 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
                     reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
   };
   fetch_layer(0);
+  const auto residual_of = [&](const Word* exchange, uint32_t tag, bool embedded) {
+    return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
+  };
   int64_t listed_window = 0;
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
@@ -226,26 +216,28 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       const bool first = half == 0;
       Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
       const Share& normed = shares.normed[half];
-      if (normed.num_tiles() > 0) {
-        Columns x[kSlots];
-        if (first && i == 0) {
-          read_embedding(block, args, x);
-        } else {
-          read_residual(block, first ? exchanges.after_mlp : exchanges.after_attention, hidden,
-                        first ? tag - 1 : tag, x);
-        }
-        normed_product<T>(block, normed, x, first ? layer.qkv_bias : layer.gate_up_bias, args.eps,
-                          normed_out, first ? qkv : static_cast<int>(args.inner), tag);
+      if (normed.num_groups() > 0) {
+        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
+                              : residual_of(exchanges.after_attention, tag, false);
+        normed_product<T>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
+                          first ? layer.qkv_bias : layer.gate_up_bias, normed_out,
+                          first ? qkv : static_cast<int>(args.inner), tag);
       }
       if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
-      add_projection<T, kTiles>(
-          block, shares.projected[half], first ? exchanges.attention : exchanges.inner,
-          first ? layer.o_bias : layer.down_bias,
-          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag, residual);
+      const Share& projected = shares.projected[half];
+      if (projected.num_groups() > 0) {
+        const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
+                      nullptr};
+        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias,
+                          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
+                          residual);
+      }
     }
   }
-  if (shares.projected[0].num_tiles() > 0) {
-    final_norm<T, kSlots>(block, args, exchanges, first_tag + args.num_layers - 1, owned, residual);
+  if (shares.projected[0].num_groups() > 0) {
+    final_norm<T>(block, args,
+                  residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
+                  residual);
   }
 }
 

@@ -15,51 +15,62 @@ __device__ __forceinline__ Word* partial_of(const CudaDecoderStep& args, Word* p
                         (args.head_dim + 2);
 }
 
-// Scratch of a combination, in the block's partial sums.
-struct CombineScratch {
-  float sums[kMaxChunks][kCombinedElements];
-  float greatest[kMaxChunks];
-  float weights[kMaxChunks];
-};
-
+// By one warp, an element a lane: all of a batch of chunks is on its way at a time.
 template <typename T>
 __device__ __forceinline__ void combine(const BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges, uint32_t tag,
                                         const Combination& piece) {
-  auto& scratch = *in_shared<CombineScratch>(kSumsAt);
+  constexpr int kAtOnce = 6;
+  const Word* from = partial_of(args, exchanges.partials, piece.row, piece.head, 0);
+  const int stride = args.head_dim + 2;
+  float greatest = kNoScore;
+  float weight = 0;
+  float sum = 0;
 #pragma unroll 1
-  for (int chunk = block.warp; chunk < piece.num_chunks; chunk += kWarps) {
-    const Word* from = partial_of(args, exchanges.partials, piece.row, piece.head, chunk);
-    Word sum;
-    Word greatest;
-    Word weight;
-    do {
-      sum = load_word(from + piece.first_element + block.lane);
-      load_two_words(from + args.head_dim, greatest, weight);
-    } while (__any_sync(0xffffffffu,
-                        tag_of(sum) != tag || tag_of(greatest) != tag || tag_of(weight) != tag));
-    scratch.sums[chunk][block.lane] = __uint_as_float(payload_of(sum));
-    scratch.greatest[chunk] = __uint_as_float(payload_of(greatest));
-    scratch.weights[chunk] = __uint_as_float(payload_of(weight));
-  }
-  block.synchronize();
-  if (block.warp == 0) {
-    float greatest = kNoScore;
-#pragma unroll 1
-    for (int i = 0; i < piece.num_chunks; ++i) greatest = fmaxf(greatest, scratch.greatest[i]);
-    float weight = 0;
-    float sum = 0;
-#pragma unroll 1
-    for (int i = 0; i < piece.num_chunks; ++i) {
-      const float factor = exp2f(scratch.greatest[i] - greatest);
-      weight += factor * scratch.weights[i];
-      sum += factor * scratch.sums[i][block.lane];
+  for (int first = 0; first < piece.num_chunks; first += kAtOnce) {
+    Word sums[kAtOnce];
+    Word scores[kAtOnce];
+    Word weights[kAtOnce];
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      sums[i] = weights[i] = make_word(0, tag);
+      scores[i] = make_word(__float_as_uint(kNoScore), tag);
     }
-    publish_pair<T>(exchanges.attention, args.num_heads * args.head_dim, piece.row,
-                    piece.head * args.head_dim + piece.first_element + block.lane, sum / weight,
-                    true, tag);
+    bool complete;
+    do {
+      complete = true;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        if (first + i >= piece.num_chunks) continue;
+        const Word* chunk = from + (first + i) * stride;
+        sums[i] = load_word(chunk + piece.first_element + block.lane);
+        load_two_words(chunk + args.head_dim, scores[i], weights[i]);
+      }
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) {
+        complete = complete && tag_of(sums[i]) == tag && tag_of(scores[i]) == tag &&
+                   tag_of(weights[i]) == tag;
+      }
+    } while (__any_sync(0xffffffffu, !complete));
+    float new_greatest = greatest;
+#pragma unroll
+    for (const Word score : scores) {
+      new_greatest = fmaxf(new_greatest, __uint_as_float(payload_of(score)));
+    }
+    const float before = exp2f(greatest - new_greatest);
+    greatest = new_greatest;
+    weight *= before;
+    sum *= before;
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const float factor = exp2f(__uint_as_float(payload_of(scores[i])) - greatest);
+      weight += factor * __uint_as_float(payload_of(weights[i]));
+      sum += factor * __uint_as_float(payload_of(sums[i]));
+    }
   }
-  block.synchronize();
+  publish_pair<T>(exchanges.attention, args.num_heads * args.head_dim, piece.row,
+                  piece.head * args.head_dim + piece.first_element + block.lane, sum / weight, true,
+                  tag);
 }
 
 }  // namespace quire::ops::cuda::step

@@ -1,12 +1,13 @@
 #pragma once
-// How weights reach the decoder step's kernel: a ring of slots in shared memory, filled by one warp
-// with bulk copies and emptied by the others. Weights depend on nothing, so the filling warp runs
-// ahead through all products of all layers, as far as the ring is long, whatever the others wait
-// for: device memory is never idle.
+// How weights and cached keys and values reach the decoder step's kernel: a ring of slots in shared
+// memory, filled by one warp with bulk copies and emptied by the others. None of these depend on
+// what the step computes, so the filling warp runs ahead through all products and all contexts of
+// all layers, as far as the ring is long, whatever the others wait for: device memory is never
+// idle.
 //
-// A slot holds 8 rows of up to 1024 columns of a matrix, or the weights of a norm. Its rows are
-// padded by 64 bytes: two rows that a quarter of a warp reads together (64 bytes each) then lie in
-// different banks.
+// A slot holds 8 rows of up to 1024 columns of a matrix, or 64 tokens' keys or values of a head, 8
+// tokens a row. Its rows are padded by 64 bytes: two rows that a quarter of a warp reads together
+// (64 bytes each) then lie in different banks.
 #include <cstdint>
 
 #include "ops/hopper.cuh"
@@ -22,33 +23,35 @@ inline constexpr int kSlotColumns = 1024;
 inline constexpr int kGroupRows = 8;
 inline constexpr int kSlotRowBytes = 2 * kSlotColumns + 64;
 inline constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
-inline constexpr int kNumSlots = 12;
+inline constexpr int kMaxSlots = 16;
+// Warps that compute a slot of weights together, each half of its columns.
+inline constexpr int kWarpsPerSlot = 2;
+inline constexpr int kSlotsAtOnce = kWarps / kWarpsPerSlot;
 
-// The rows of a matrix [n, k] that a block computes: tiles of 16 rows, as the matrix units take
-// them, in two groups of 8. `second_half` 0: the rows are [begin, end). Else a tile is 8 of these
-// and the 8 rows that are second_half further on, the two halves of a gated product.
+// The rows of a matrix [n, k] that a block computes, in groups of 8. `second_half` 0: the rows are
+// [begin, end). Else, for a gated product, also those that are second_half further on: every second
+// group is of these.
 struct Share {
   int k;
   int begin;
   int end;
   int second_half;
 
-  __device__ int rows_per_tile() const { return second_half > 0 ? kGroupRows : 2 * kGroupRows; }
-  __device__ int num_tiles() const {
-    return second_half > 0 ? (end - begin + kGroupRows - 1) / kGroupRows
-                           : (end - begin + 2 * kGroupRows - 1) / (2 * kGroupRows);
+  __device__ bool gated() const { return second_half > 0; }
+  __device__ int num_groups() const {
+    const int groups = (end - begin + kGroupRows - 1) / kGroupRows;
+    return gated() ? 2 * groups : groups;
   }
   __device__ int num_column_slots() const { return (k + kSlotColumns - 1) / kSlotColumns; }
   __device__ int columns_of(int column_slot) const {
     return min(kSlotColumns, k - column_slot * kSlotColumns);
   }
-  __device__ int first_row(int tile, int group) const {
-    return second_half > 0 ? begin + kGroupRows * tile + group * second_half
-                           : begin + kGroupRows * (2 * tile + group);
+  __device__ int first_row(int group) const {
+    return gated() ? begin + kGroupRows * (group / 2) + group % 2 * second_half
+                   : begin + kGroupRows * group;
   }
-  __device__ int num_rows(int tile, int group) const {
-    const int before = second_half > 0 ? kGroupRows * tile : kGroupRows * (2 * tile + group);
-    return max(0, min(kGroupRows, end - begin - before));
+  __device__ int num_rows(int group) const {
+    return min(kGroupRows, end - begin - kGroupRows * (gated() ? group / 2 : group));
   }
 };
 
@@ -58,47 +61,23 @@ struct BlockShares {
   Share projected[2];  // o, down
 };
 
-inline constexpr int kRingBarrierBytes = 16 * kNumSlots;
+inline constexpr int kRingBarrierBytes = 16 * kMaxSlots;
 
-// A place in the ring, advanced alike by the filling warp and by each of the others.
-class Ring {
- public:
-  __device__ Ring(uint32_t slots, uint32_t barriers)
-      : slots_(slots), barriers_(barriers), data_(slots), full_(barriers) {}
+// Where the ring is, and how long.
+struct Ring {
+  uint32_t slots;
+  uint32_t barriers;
+  uint32_t num_slots;
 
-  __device__ uint32_t data() const { return data_; }
-  __device__ uint32_t full() const { return full_; }
-  __device__ uint32_t empty() const { return full_ + 8; }
-  __device__ void wait_full() const { hopper::wait(full(), parity_); }
-  __device__ void wait_empty() const { hopper::wait(empty(), parity_ ^ 1); }
-  __device__ void advance() {
-    data_ += kSlotBytes;
-    full_ += 16;
-    if (full_ == barriers_ + kRingBarrierBytes) {
-      data_ = slots_;
-      full_ = barriers_;
-      parity_ ^= 1;
-    }
-  }
-  // By all lanes of a computing warp, once they have read the slot.
-  __device__ void release(int lane) {
-    __syncwarp();
-    if (lane == 0) hopper::arrive(empty());
-    advance();
-  }
-
- private:
-  uint32_t slots_;
-  uint32_t barriers_;
-  uint32_t data_;
-  uint32_t full_;
-  uint32_t parity_ = 0;
+  __device__ uint32_t data(uint32_t slot) const { return slots + slot * kSlotBytes; }
+  __device__ uint32_t full(uint32_t slot) const { return barriers + 16 * slot; }
+  __device__ uint32_t empty(uint32_t slot) const { return barriers + 16 * slot + 8; }
 };
 
-__device__ __forceinline__ void init_ring(uint32_t barriers) {
-  for (int i = 0; i < kNumSlots; ++i) {
-    hopper::init_barrier(barriers + 16 * i, 1);
-    hopper::init_barrier(barriers + 16 * i + 8, kWarps);
+__device__ __forceinline__ void init_ring(const Ring& ring) {
+  for (uint32_t i = 0; i < ring.num_slots; ++i) {
+    hopper::init_barrier(ring.full(i), 1);
+    hopper::init_barrier(ring.empty(i), kWarps);
   }
   hopper::fence_barrier_init();
 }
@@ -126,51 +105,44 @@ class Filler {
   }
   __device__ int lane() const { return lane_; }
 
-  __device__ void norm(const float* weight, int n) { fill(weight, 1, 0, 4 * n); }
-
-  // In the order in which tiles_by_row() and tiles_by_column() of decoder_step_product.cuh read.
-  __device__ void tiles_by_row(const void* weight, const Share& share) {
-#pragma unroll 1
-    for (int tile = 0; tile < share.num_tiles(); ++tile) {
-#pragma unroll 1
-      for (int at = 0; at < share.num_column_slots(); ++at) this->tile(weight, share, tile, at);
-    }
-  }
-  __device__ void tiles_by_column(const void* weight, const Share& share) {
+  // In the order in which Product of decoder_step_product.cuh reads: by columns, then by groups.
+  __device__ void stream(const void* weight, const Share& share) {
+    const int64_t stride = 2 * static_cast<int64_t>(share.k);
+    const int num_groups = share.num_groups();
 #pragma unroll 1
     for (int at = 0; at < share.num_column_slots(); ++at) {
+      const char* from = static_cast<const char*>(weight) + 2 * kSlotColumns * at;
+      const int bytes = 2 * share.columns_of(at);
 #pragma unroll 1
-      for (int tile = 0; tile < share.num_tiles(); ++tile) this->tile(weight, share, tile, at);
+      for (int group = 0; group < num_groups; ++group) {
+        fill(from + share.first_row(group) * stride + lane_ * stride, 0, share.num_rows(group),
+             bytes);
+      }
+    }
+  }
+
+  // Rows [first, last) of the next slot: each lane has the place of its own row.
+  __device__ void fill(const char* from, int first, int last, int bytes) {
+    hopper::wait(ring_.empty(slot_), parity_ ^ 1);
+    if (lane_ == 0) {
+      hopper::arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
+    }
+    __syncwarp();
+    if (lane_ >= first && lane_ < last) {
+      copy_bulk(ring_.data(slot_) + lane_ * kSlotRowBytes, from, static_cast<uint32_t>(bytes),
+                ring_.full(slot_), policy_);
+    }
+    if (++slot_ == ring_.num_slots) {
+      slot_ = 0;
+      parity_ ^= 1;
     }
   }
 
  private:
-  __device__ void tile(const void* weight, const Share& share, int tile, int column_slot) {
-    const int64_t stride = 2 * static_cast<int64_t>(share.k);
-#pragma unroll 1
-    for (int group = 0; group < 2; ++group) {
-      const int rows = share.num_rows(tile, group);
-      if (rows == 0) continue;
-      const char* from = static_cast<const char*>(weight) + share.first_row(tile, group) * stride +
-                         2 * kSlotColumns * column_slot;
-      fill(from, rows, stride, 2 * share.columns_of(column_slot));
-    }
-  }
-
-  __device__ void fill(const void* from, int rows, int64_t stride, int bytes) {
-    ring_.wait_empty();
-    if (lane_ == 0) hopper::arrive_expecting(ring_.full(), static_cast<uint32_t>(rows * bytes));
-    __syncwarp();
-    if (lane_ < rows) {
-      copy_bulk(ring_.data() + lane_ * kSlotRowBytes,
-                static_cast<const char*>(from) + lane_ * stride, static_cast<uint32_t>(bytes),
-                ring_.full(), policy_);
-    }
-    ring_.advance();
-  }
-
   Ring ring_;
   int lane_;
+  uint32_t slot_ = 0;
+  uint32_t parity_ = 0;
   uint64_t policy_;
 };
 

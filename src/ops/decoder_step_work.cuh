@@ -1,23 +1,23 @@
 #pragma once
 // How the attention of a layer is cut into pieces and dealt out to the blocks.
 //
-// A unit of work is a sequence's chunk of context for two query heads that share a KV head. Chunks
-// are cut at multiples of their size from position 0; the size is 128 tokens or, so that a sequence
-// has at most kMaxChunks, the power of two that its context asks for. Where a sequence has one
-// chunk, its unit publishes the result; else units publish partial results, and other pieces of
-// work, of 32 elements of a head each, combine them. Units are dealt out from the first block on,
-// combinations from the last.
+// A unit of work is a sequence's chunk of context for a KV head and the query heads that share it,
+// so that the cache is read once. Chunks are cut at multiples of their size from position 0; the
+// size is 128 tokens or, so that a sequence has at most kMaxChunks, the power of two that its
+// context asks for. Where a sequence has one chunk, its unit publishes the result; else units
+// publish partial results, and other pieces of work, a warp's each, of 32 elements of a head,
+// combine them. Units are dealt out from the first block on, combinations from the last.
 #include "ops/cuda_kernels.h"
 
 namespace quire::ops::cuda::step {
 
 inline constexpr int kMaxRows = kMaxDecoderStepRows;
-inline constexpr int kHeadsPerUnit = 2;
-inline constexpr int kTileTokens = 64;
+inline constexpr int kMaxGroup = 8;     // query heads that share a KV head
+inline constexpr int kTileTokens = 64;  // of a slot of the ring
+inline constexpr int kRowTokens = 8;    // of a slot's row; they lie side by side in the cache
 inline constexpr int kMinChunkTokens = 128;
 inline constexpr int kMaxChunks = 17;  // 16 chunks' length may touch 17
 inline constexpr int kCombinedElements = 32;
-inline constexpr int kMaxPrefetchTokens = 512;
 
 // What of its context a sequence's query sees, cut into chunks.
 struct ContextSpan {
@@ -28,25 +28,24 @@ struct ContextSpan {
   int num_chunks;
 };
 
-// A piece of a layer's attention: a chunk of a sequence's context for two query heads that share a
-// KV head.
+// A piece of a layer's attention: a chunk of a sequence's context for a KV head.
 struct AttentionUnit {
-  int row;        // -1: there is no such unit
-  bool is_first;  // of its block's list
+  int row;  // -1: there is no such unit
   int kv_head;
-  int first_head;
-  int num_heads;
   int chunk;  // of the sequence's chunks that are seen, from 0
   int num_chunks;
-  int chunk_begin;  // a multiple of the chunk's size
-  int begin;        // tokens [begin, end) are seen,
-  int cached_end;   // [begin, cached_end) of them from the cache: the step's own token is not
+  int begin;       // tokens [begin, end) are seen,
+  int cached_end;  // [begin, cached_end) of them from the cache: the step's own token is not
   int end;
-  // Where the step's own key and value are stored, in 16-byte words; -1: this unit stores none.
+  // Where the step's own key and value are stored, in 16-byte words; -1: they are not.
   int64_t own_place;
 
   __device__ bool sees_own_token() const { return cached_end < end; }
 };
+
+__device__ __forceinline__ int first_tile(const AttentionUnit& unit) {
+  return unit.begin / kTileTokens * kTileTokens;
+}
 
 // Another: joining the chunks' results for some elements of a head.
 struct Combination {
@@ -57,18 +56,16 @@ struct Combination {
 };
 
 // A block's pieces of attention, the same in all layers with this sliding window.
+struct UnitList {
+  static constexpr int kMaxUnits = 56;
+
+  AttentionUnit at[kMaxUnits];
+};
 struct WorkList {
-  static constexpr int kMaxUnits = 64;
   static constexpr int kMaxCombinations = 32;
 
-  // Block-table entries of the first unit, the only one for short contexts: a read of device memory
-  // behind the weights that are on their way would hold it up.
-  static constexpr int kMaxEntries = 64;
-
-  AttentionUnit units[kMaxUnits];
+  UnitList units;
   Combination combinations[kMaxCombinations];
-  int32_t entries[kMaxEntries];
-  int first_entry;
 };
 
 // A padding row (context 0) sees its own token alone, which never comes from the cache.
@@ -83,43 +80,30 @@ __device__ __forceinline__ ContextSpan span_of(int context_len, int64_t window) 
   return span;
 }
 
-__device__ __forceinline__ int pairs_per_kv_head(const CudaDecoderStep& args) {
-  const int group = args.num_heads / args.num_kv_heads;
-  return (group + kHeadsPerUnit - 1) / kHeadsPerUnit;
-}
-
-// The index-th unit of all rows.
+// The index-th unit of this block's.
 __device__ __forceinline__ AttentionUnit find_unit(const CudaDecoderStep& args, int64_t window,
-                                                   int index_of_all) {
-  int index = index_of_all;
-  const int group = args.num_heads / args.num_kv_heads;
-  const int pairs = args.num_kv_heads * pairs_per_kv_head(args);
+                                                   int index_of_block) {
+  int index = static_cast<int>(blockIdx.x) + index_of_block * static_cast<int>(gridDim.x);
   AttentionUnit unit{};
   unit.row = -1;
   for (int row = 0; row < args.rows; ++row) {
     const ContextSpan span = span_of(args.context_lens[row], window);
-    const int units = pairs * span.num_chunks;
+    const int units = args.num_kv_heads * span.num_chunks;
     if (index >= units) {
       index -= units;
       continue;
     }
-    const int pair = index % pairs;
-    const int first = pair % pairs_per_kv_head(args) * kHeadsPerUnit;
     unit.row = row;
-    unit.is_first = index_of_all < static_cast<int>(gridDim.x);
-    unit.kv_head = pair / pairs_per_kv_head(args);
-    unit.first_head = unit.kv_head * group + first;
-    unit.num_heads = min(kHeadsPerUnit, group - first);
-    unit.chunk = index / pairs;
+    unit.chunk = index / args.num_kv_heads;
+    unit.kv_head = index - unit.chunk * args.num_kv_heads;
     unit.num_chunks = span.num_chunks;
-    unit.chunk_begin = (span.first_chunk + unit.chunk) * span.chunk_tokens;
-    unit.begin = max(unit.chunk_begin, span.begin);
-    unit.end = min(unit.chunk_begin + span.chunk_tokens, span.end);
+    const int chunk_begin = (span.first_chunk + unit.chunk) * span.chunk_tokens;
+    unit.begin = max(chunk_begin, span.begin);
+    unit.end = min(chunk_begin + span.chunk_tokens, span.end);
     unit.cached_end = min(unit.end, span.end - 1);
     unit.own_place = -1;
     const int64_t slot = args.slot_mapping[row];
-    // Units of other query heads of this KV head have the same key and value.
-    if (slot >= 0 && first == 0 && unit.sees_own_token()) {
+    if (slot >= 0 && unit.sees_own_token()) {
       const int64_t block_size = args.cache.block_size;
       unit.own_place = ((slot / block_size * args.num_kv_heads + unit.kv_head) * block_size +
                         slot % block_size) *
@@ -148,30 +132,21 @@ __device__ __forceinline__ Combination find_combination(const CudaDecoderStep& a
 __device__ __noinline__ inline void list_work(int thread, const CudaDecoderStep& args,
                                               int64_t window, WorkList& work) {
   const int grid = static_cast<int>(gridDim.x);
-  const int at = static_cast<int>(blockIdx.x);
-  if (thread < WorkList::kMaxUnits) {
-    work.units[thread] = find_unit(args, window, at + thread * grid);
-  } else if (thread < WorkList::kMaxUnits + WorkList::kMaxCombinations) {
-    const int i = thread - WorkList::kMaxUnits;
-    work.combinations[i] = find_combination(args, window, grid - 1 - at + i * grid);
-  } else if (thread < WorkList::kMaxUnits + WorkList::kMaxCombinations + WorkList::kMaxEntries) {
-    const int i = thread - WorkList::kMaxUnits - WorkList::kMaxCombinations;
-    const AttentionUnit unit = find_unit(args, window, at);
-    const int first = unit.row < 0 ? 0 : unit.chunk_begin / args.cache.block_size;
-    if (i == 0) work.first_entry = first;
-    const bool exists = unit.row >= 0 && (first + i) * args.cache.block_size < unit.end;
-    work.entries[i] = exists ? args.block_tables[unit.row * args.table_width + first + i] : 0;
+  if (thread < UnitList::kMaxUnits) {
+    work.units.at[thread] = find_unit(args, window, thread);
+  } else if (thread < UnitList::kMaxUnits + WorkList::kMaxCombinations) {
+    const int i = thread - UnitList::kMaxUnits;
+    const int last = grid - 1 - static_cast<int>(blockIdx.x);
+    work.combinations[i] = find_combination(args, window, last + i * grid);
   }
 }
 
 // Whether no block's lists overflow, whatever the contexts.
 inline bool work_fits(const CudaDecoderStep& args, int64_t blocks) {
   const int64_t rows = kMaxRows;
-  const int64_t group = args.num_heads / args.num_kv_heads;
-  const int64_t units =
-      rows * args.num_kv_heads * ((group + kHeadsPerUnit - 1) / kHeadsPerUnit) * kMaxChunks;
+  const int64_t units = rows * args.num_kv_heads * kMaxChunks;
   const int64_t combinations = rows * args.num_heads * args.head_dim / kCombinedElements;
-  return units <= blocks * WorkList::kMaxUnits &&
+  return units <= blocks * UnitList::kMaxUnits &&
          combinations <= blocks * WorkList::kMaxCombinations;
 }
 

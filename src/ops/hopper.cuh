@@ -44,6 +44,10 @@ __device__ __forceinline__ void fence_async_proxy() {
 __device__ __forceinline__ void arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+__device__ __forceinline__ void arrive(uint32_t barrier, uint32_t count) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(count)
+               : "memory");
+}
 
 // Arrives, and lets the phase wait for `bytes` of copies besides.
 __device__ __forceinline__ void arrive_expecting(uint32_t barrier, uint32_t bytes) {
