@@ -2,8 +2,8 @@
 // What the decode attention kernels share: how the work is cut, and how parts become outputs.
 //
 // A unit of work is one item of the list (a sequence's chunk of kDecodeChunk tokens) for one slot:
-// a KV head and up to kHeadTile of the query heads that share it. Blocks take units back and forth
-// over the grid; nothing that is summed depends on which block takes which unit. A sequence of one
+// a KV head and up to kHeadTile of the query heads that share it. Blocks take units in the order of
+// the list; nothing that is summed depends on which block takes which unit. A sequence of one
 // chunk is written at once. Of the others every unit leaves its unnormalised output, maximum and
 // sum in scratch, and whoever comes last adds them up in the order of the chunks. That is agreed on
 // by warps, not by blocks: warp w of a unit owns the same elements of the output in every chunk.
@@ -20,9 +20,11 @@ namespace quire::ops::cuda {
 inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 // Query heads of a unit are at least this many, if the group has them.
 inline constexpr int kMinDecodeHeadTile = 8;
-// Counters at the start of the scratch, one for each sequence, slot and warp. Their number is
-// fixed, so that they stay in place, and zero, whatever the sizes of a call are.
+// Counters at the start of the scratch, one for each sequence, slot and warp, and behind them that
+// of the units. Their number is fixed, so that they stay in place, and zero, whatever the sizes of a
+// call are.
 inline constexpr int64_t kDecodeCounters = int64_t{1} << 18;
+inline constexpr int64_t kUnitCounterWords = 32;  // the first counts; a cache line, as neighbours
 
 // Scores are kept times log2(e), so that exponentials are powers of two.
 struct DecodeParams {
@@ -46,6 +48,7 @@ struct DecodeParams {
   int block_size;
   int head_dim;
   unsigned* counters;
+  unsigned* units_taken;
   float2* maxima_sums;  // [max_decode_items, num_heads * head_dim / 8]: of 8 elements each
   float* partials;      // [max_decode_items, num_heads * head_dim]
 };
@@ -71,12 +74,14 @@ struct DecodeUnit {
   }
 };
 
-// The index of a block's unit of a turn. Of items in descending order of size every block gets
-// about as much as the others: who takes the larger of one turn takes the smaller of the next.
-__device__ inline int unit_index(int turn) {
+// A block's first unit is that of its index. Those behind are for whoever comes first: items are
+// in descending order of size, so that blocks end together. Called by one thread of a block, while
+// its units are below num_units, once for each; the counter is zero again after the last call.
+__device__ inline int take_unit(unsigned* units_taken, int num_units) {
   const auto grid = static_cast<int>(gridDim.x);
-  const auto block = static_cast<int>(blockIdx.x);
-  return turn * grid + (turn % 2 == 0 ? block : grid - 1 - block);
+  // Every block with a unit takes one too many.
+  const int calls = max(num_units, grid) - grid + min(num_units, grid);
+  return grid + static_cast<int>(atomicInc(units_taken, static_cast<unsigned>(calls - 1)));
 }
 
 __device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, const DecodeItem& item) {

@@ -49,7 +49,7 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
   const int group = args.num_heads / cache.num_kv_heads;
   const auto head_tiles = static_cast<int>(ceil_div(group, head_tile));
   auto* counters = static_cast<unsigned*>(args.scratch);
-  auto* partials = reinterpret_cast<float*>(counters + kDecodeCounters);
+  auto* partials = reinterpret_cast<float*>(counters + kDecodeCounters + kUnitCounterWords);
   const int64_t width = int64_t{args.num_heads} * cache.head_dim;
   return {.q = args.q,
           .q_stride = args.q_stride,
@@ -72,6 +72,7 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .block_size = cache.block_size,
           .head_dim = cache.head_dim,
           .counters = counters,
+          .units_taken = counters + kDecodeCounters,
           .maxima_sums = reinterpret_cast<float2*>(partials + args.max_decode_items * width),
           .partials = partials};
 }
@@ -92,7 +93,7 @@ int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_
                                       int num_kv_heads, int head_dim) {
   check_counters(max_num_seqs, max_slots(num_heads, num_kv_heads));
   const int64_t width = int64_t{num_heads} * head_dim;
-  return static_cast<int64_t>(sizeof(unsigned)) * kDecodeCounters +
+  return static_cast<int64_t>(sizeof(unsigned)) * (kDecodeCounters + kUnitCounterWords) +
          max_decode_items * (width * static_cast<int64_t>(sizeof(float)) +
                              width / 8 * static_cast<int64_t>(sizeof(float2)));
 }

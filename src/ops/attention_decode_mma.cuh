@@ -16,6 +16,7 @@
 #include "core/launch.cuh"
 #include "ops/attention_decode_copy.cuh"
 #include "ops/attention_decode_tiles.cuh"
+#include "ops/hopper.cuh"
 #include "ops/math.cuh"
 
 namespace quire::ops::cuda {
@@ -53,14 +54,14 @@ __device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
 template <typename Shape>
 __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, int lane) {
   const int number = lane % (kWarpTiles * kDecodeWarps);
-  // The next unit's item is read while this one's block table is.
-  int index = unit_index(0);
-  const int num_items = *p.num_items;
+  auto index = static_cast<int>(blockIdx.x);
+  const int num_units = *p.num_items * p.slots;
   DecodeItem item = p.items[index / p.slots];
+  int next = 0;  // the unit after this one; lane 0 has it
   for (int turn = 0;; ++turn) {
     const int place = turn % kPlacedUnits;
     PlacedUnit& to = shared.units[place];
-    const bool is_end = index / p.slots >= num_items;
+    const bool is_end = index >= num_units;
     DecodeUnit unit = {};
     unit.context_len = -1;
     int64_t row = 0;
@@ -78,11 +79,19 @@ __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, 
     if (lane == 0) shared.unit_ready[place].arrive();
     if (is_end) return;
 
-    if (turn == 0) wait_for_previous();
+    // The next unit is placed while this one is at work: it can be asked for, and its item read, a
+    // turn ahead. Not before the kernels before have ended: they may count units too.
+    if (turn == 0) {
+      wait_for_previous();
+      if (lane == 0) next = take_unit(p.units_taken, num_units);
+    }
     QueryLoad<Shape> queries;
     queries.load(p, unit, lane);
-    index = unit_index(turn + 1);
-    if (index / p.slots < num_items) item = p.items[index / p.slots];
+    index = __shfl_sync(0xffffffffu, next, 0);
+    if (index < num_units) {
+      item = p.items[index / p.slots];
+      if (lane == 0) next = take_unit(p.units_taken, num_units);
+    }
     queries.store(shared.queries[place], lane);
     __syncwarp();
     if (lane == 0) shared.query_ready[place].arrive();
@@ -202,11 +211,14 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
           .is_visible(placed.unit.first_visible(p.sliding_window));
     };
     // With a ring of one the second tile comes when the first has gone.
-    if (Shape::kTilesPerStep == kWarpTiles && depth > 1 && is_visible(0) && is_visible(1)) {
-      take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, 0, ring, output, warp, lane);
-    } else {
-      for (int i = 0; i < kWarpTiles; ++i) {
-        if (!is_visible(i)) continue;
+    const bool in_pairs = Shape::kTilesPerStep == 2 && depth > 1;
+#pragma unroll 1
+    for (int i = 0; i < kWarpTiles; ++i) {
+      if (!is_visible(i)) continue;
+      if (in_pairs && i + 1 < kWarpTiles && is_visible(i + 1)) {
+        take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i++, ring, output, warp,
+                                         lane);
+      } else {
         take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, warp, lane);
       }
     }
@@ -281,6 +293,22 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
   }
 }
 
+// A thread's registers from here on, called by all of a warpgroup: those that compute need more than
+// the same for all would be.
+enum class Registers { kCompute = 168, kFinish = 120, kLoad = 56 };
+static_assert(kDecodeWarps == 8 && kFinishWarps + 1 == 4 && kLoadWarps == 4,
+              "whole warpgroups: two that compute, one that finishes and places, one that loads");
+template <Registers kCount>
+__device__ __forceinline__ void set_registers() {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  if constexpr (kCount == Registers::kCompute) {
+    hopper::grow_registers<static_cast<int>(kCount)>();
+  } else {
+    hopper::shrink_registers<static_cast<int>(kCount)>();
+  }
+#endif
+}
+
 template <typename Shape>
 __global__ void __launch_bounds__(kMmaThreads, 1)
     decode_attention_kernel(const __grid_constant__ DecodeParams p, int heads, int depth) {
@@ -311,12 +339,17 @@ __global__ void __launch_bounds__(kMmaThreads, 1)
   }
   __syncthreads();
   if (warp < kDecodeWarps) {
+    set_registers<Registers::kCompute>();
     compute_units(p, shared, outputs, tiles, depth, warp, lane);
-  } else if (warp < kDecodeWarps + kFinishWarps) {
-    finish_units(p, shared, outputs, warp - kDecodeWarps, lane);
-  } else if (warp == kDecodeWarps + kFinishWarps) {
-    place_units(p, shared, lane);
+  } else if (warp <= kDecodeWarps + kFinishWarps) {
+    set_registers<Registers::kFinish>();
+    if (warp < kDecodeWarps + kFinishWarps) {
+      finish_units(p, shared, outputs, warp - kDecodeWarps, lane);
+    } else {
+      place_units(p, shared, lane);
+    }
   } else {
+    set_registers<Registers::kLoad>();
     load_tiles(p, shared, tiles, depth, warp - (kDecodeWarps + kFinishWarps + 1), lane);
   }
 }

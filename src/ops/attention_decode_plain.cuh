@@ -1,6 +1,6 @@
 #pragma once
-// Decode attention for every element type and head size: a thread for each key, then a thread for
-// each element of the output. Keys and values are read once for each query head.
+// Decode attention for every element type and head size: threads take keys, then elements of
+// the output. Keys and values are read once for each query head.
 #include "core/launch.cuh"
 #include "ops/attention_decode.cuh"
 
@@ -24,8 +24,6 @@ __device__ inline int64_t cache_row(const DecodeParams& p, const DecodeUnit& uni
   const int64_t block = p.block_tables[unit.seq * p.table_width + token / p.block_size];
   return (block * p.num_kv_heads + unit.kv_head) * p.block_size + token % p.block_size;
 }
-
-static_assert(kDecodeChunk == kDecodeThreads, "a thread takes a key");
 
 // Shared memory: rows, probabilities, the reduction's, the query, outputs of kPlainHeadTile heads.
 inline size_t plain_shared_bytes(int head_dim) {
@@ -52,13 +50,14 @@ __global__ void __launch_bounds__(kDecodeThreads)
   wait_for_previous();
   release_next();
   const int num_units = *p.num_items * p.slots;
-  for (int turn = 0; unit_index(turn) < num_units; ++turn) {
-    const int index = unit_index(turn);
+  for (int index = blockIdx.x; index < num_units; index += gridDim.x) {
     const DecodeUnit unit = make_unit(p, index, p.items[index / p.slots]);
     if (!unit.is_visible(p.sliding_window)) continue;
     const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));
     const int count = min((unit.chunk + 1) * kDecodeChunk, unit.context_len) - first;
-    if (thread < count) rows[thread] = cache_row(p, unit, first + thread) * p.head_dim;
+    for (int i = thread; i < count; i += kDecodeThreads) {
+      rows[i] = cache_row(p, unit, first + i) * p.head_dim;
+    }
 
     for (int head = 0; head < unit.num_heads; ++head) {
       const T* q = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
@@ -67,18 +66,22 @@ __global__ void __launch_bounds__(kDecodeThreads)
         query[d] = to_float(q[d]);
       }
       __syncthreads();
-      float score = -INFINITY;
-      if (thread < count) {
-        score = 0.0f;
+      float highest = -INFINITY;
+      for (int i = thread; i < count; i += kDecodeThreads) {
+        float score = 0.0f;
         for (int d = 0; d < p.head_dim; ++d) {
-          score += query[d] * static_cast<float>(keys[rows[thread] + d]);
+          score += query[d] * static_cast<float>(keys[rows[i] + d]);
         }
-        score *= p.scale_log2;
+        probabilities[i] = score * p.scale_log2;
+        highest = fmaxf(highest, probabilities[i]);
       }
-      const float maximum = block_reduce(score, reduction, true);
-      const float probability = thread < count ? exp2f(score - maximum) : 0.0f;
-      probabilities[thread] = probability;
-      const float sum = block_reduce(probability, reduction, false);
+      const float maximum = block_reduce(highest, reduction, true);
+      float sum_of_thread = 0.0f;
+      for (int i = thread; i < count; i += kDecodeThreads) {
+        probabilities[i] = exp2f(probabilities[i] - maximum);
+        sum_of_thread += probabilities[i];
+      }
+      const float sum = block_reduce(sum_of_thread, reduction, false);
       if (thread == 0) {
         maxima[head] = maximum;
         sums[head] = sum;

@@ -14,8 +14,8 @@ inline constexpr int kDecodeWarps = 8;
 inline constexpr int kFinishWarps = 3;
 inline constexpr int kPlacedUnits = 4;
 inline constexpr int kTileTokens = 16;
-// A warp's tiles of a chunk: its number, and its number plus kDecodeWarps.
-inline constexpr int kWarpTiles = 2;
+// A warp's tiles of a chunk: its number, and every kDecodeWarps-th from there.
+inline constexpr int kWarpTiles = 4;
 inline constexpr int kMaxDepth = 4;  // tiles in a warp's ring
 
 // Elements of a row of queries in shared memory: the head, filled up to what four lanes read of 16

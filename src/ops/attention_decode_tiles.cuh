@@ -37,7 +37,7 @@ struct DecodeShape {
   static constexpr int kTileBytes = kTileTokens * kRowBytes;  // keys, and as much for values
 
   // Tiles that a warp works on together where it can, to wait less.
-  static constexpr int kTilesPerStep = kTileBytes <= 4096 ? kWarpTiles : 1;
+  static constexpr int kTilesPerStep = kTileBytes <= 4096 ? 2 : 1;
 
   // Keys: kKeyLoads pieces of 16 bytes for each of two tokens.
   static constexpr int kKeyPiece = 16 / static_cast<int>(sizeof(Kv));

@@ -161,7 +161,7 @@ struct CudaQkNormRopeCache {
 
 // Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
 // multiples of it from position 0.
-inline constexpr int kDecodeChunk = 256;
+inline constexpr int kDecodeChunk = 512;
 struct alignas(16) DecodeItem {
   int32_t seq;
   int32_t chunk;        // tokens from chunk * kDecodeChunk on

@@ -40,7 +40,7 @@ struct Rows {
 
 // Words of more rows than that are asked for one by one until the first is there: all blocks asking
 // for all of them over and over would hold up those that are on their way.
-inline constexpr int kMaxRowsAskedFor = 2;
+inline constexpr int kMaxRowsAskedFor = 8;
 
 // Four columns of so many rows and column slots, as two pairs each; waits until they are there.
 template <int kCount>

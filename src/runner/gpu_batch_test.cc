@@ -170,17 +170,17 @@ TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
 
 TEST(CapturedShape, IsNotThereWhereChunksHaveNoRoom) {
   StepShape largest = largest_shape(4, 4096);
-  largest.num_decode_items = 20;
-  Decodes fits({2000, 3000});  // 8 and 12 chunks
+  largest.num_decode_items = 10;
+  Decodes fits({2000, 3000});  // 4 and 6 chunks
   EXPECT_TRUE(captured_shape(fits.batch, fits.build(), largest, kBlockSize).has_value());
   Decodes does_not({2000, 3100});
   EXPECT_FALSE(captured_shape(does_not.batch, does_not.build(), largest, kBlockSize).has_value());
 }
 
 TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
-  Decodes step({40, 300, 17});
+  Decodes step({40, 600, 17});
   const ForwardBatch host = step.build();
-  const StepShape shape = *captured_shape(step.batch, host, largest_shape(8, 512), kBlockSize);
+  const StepShape shape = *captured_shape(step.batch, host, largest_shape(8, 1024), kBlockSize);
   ASSERT_EQ(shape.num_seqs, 4);
   HostArrays memory(shape);
   const StepArrays& arrays = memory.arrays;
@@ -189,11 +189,11 @@ TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
   // The host knows none of the tokens: each is where the step before has sampled it.
   EXPECT_THAT(values(arrays.token_ids, 4), Each(0));
   EXPECT_THAT(values(arrays.token_sources, 4), ElementsAre(2, 1, 0, -1));
-  EXPECT_THAT(values(arrays.positions, 4), ElementsAre(40, 300, 17, 0));
+  EXPECT_THAT(values(arrays.positions, 4), ElementsAre(40, 600, 17, 0));
   EXPECT_THAT(values(arrays.slot_mapping, 4),
-              ElementsAre(2 * 16 + 8, (3 + 18) * 16 + 12, (22 + 1) * 16 + 1, -1));
+              ElementsAre(2 * 16 + 8, (3 + 37) * 16 + 8, (41 + 1) * 16 + 1, -1));
   EXPECT_THAT(values(arrays.query_start, 5), ElementsAre(0, 1, 2, 3, 3));
-  EXPECT_THAT(values(arrays.context_lens, 4), ElementsAre(41, 301, 18, 0));
+  EXPECT_THAT(values(arrays.context_lens, 4), ElementsAre(41, 601, 18, 0));
   EXPECT_THAT(values(arrays.logits_rows, 4), ElementsAre(0, 1, 2, 0));
   EXPECT_EQ(*arrays.num_decode_items, 4);
   // The whole chunk of the second, then the rest by size.
@@ -202,14 +202,14 @@ TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
     items.push_back({item.seq, item.chunk, item.first_row, item.context_len});
   }
   EXPECT_EQ(items, (std::vector<std::vector<int32_t>>{
-                       {1, 0, 1, 301}, {1, 1, 1, 301}, {0, 0, 0, 41}, {2, 0, 3, 18}}));
+                       {1, 0, 1, 601}, {1, 1, 1, 601}, {0, 0, 0, 41}, {2, 0, 3, 18}}));
   EXPECT_EQ(arrays.temperature[3], 0.0f);
   EXPECT_EQ(arrays.top_k[3], 0);
   EXPECT_EQ(arrays.block_tables[shape.table_width], 3);
 }
 
 TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {
-  Decodes step({40, 300, 17});
+  Decodes step({40, 600, 17});
   const ForwardBatch host = step.build();
   StepShape shape{.num_tokens = 3,
                   .num_seqs = 3,
