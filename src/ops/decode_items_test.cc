@@ -34,14 +34,14 @@ std::vector<std::vector<int32_t>> numbers(const std::vector<DecodeItem>& items) 
 
 TEST(DecodeItems, PutsWholeChunksFirst) {
   using List = std::vector<std::vector<int32_t>>;
-  EXPECT_EQ(numbers(items_of({17, 0, 600, 256, 300, 17})), (List{{2, 0, 1, 600},
-                                                                 {2, 1, 1, 600},
-                                                                 {3, 0, 4, 256},
-                                                                 {4, 0, 5, 300},
-                                                                 {2, 2, 1, 600},  // 88 tokens
-                                                                 {4, 1, 5, 300},  // 44
-                                                                 {0, 0, 0, 17},
-                                                                 {5, 0, 7, 17}}));
+  EXPECT_EQ(numbers(items_of({17, 0, 1112, 512, 556, 17})), (List{{2, 0, 1, 1112},
+                                                                  {2, 1, 1, 1112},
+                                                                  {3, 0, 4, 512},
+                                                                  {4, 0, 5, 556},
+                                                                  {2, 2, 1, 1112},  // 88 tokens
+                                                                  {4, 1, 5, 556},   // 44
+                                                                  {0, 0, 0, 17},
+                                                                  {5, 0, 7, 17}}));
   EXPECT_EQ(numbers(items_of({})), List{});
 }
 
