@@ -24,7 +24,7 @@ inline constexpr int kMinDecodeHeadTile = 8;
 // of the units. Their number is fixed, so that they stay in place, and zero, whatever the sizes of a
 // call are.
 inline constexpr int64_t kDecodeCounters = int64_t{1} << 18;
-inline constexpr int64_t kUnitCounterWords = 32;  // the first counts; a cache line, as neighbours
+inline constexpr int64_t kUnitCounterWords = 32;  // the first counts: no partials in its line
 
 // Scores are kept times log2(e), so that exponentials are powers of two.
 struct DecodeParams {
@@ -74,14 +74,12 @@ struct DecodeUnit {
   }
 };
 
-// A block's first unit is that of its index. Those behind are for whoever comes first: items are
-// in descending order of size, so that blocks end together. Called by one thread of a block, while
-// its units are below num_units, once for each; the counter is zero again after the last call.
+// A block's first unit is that of its index. Those behind are for whoever has room first: items are
+// in descending order of size, so that blocks end together. Called by one thread of a block, once
+// for each of its units that are below num_units; the counter is zero again after the last call.
 __device__ inline int take_unit(unsigned* units_taken, int num_units) {
-  const auto grid = static_cast<int>(gridDim.x);
-  // Every block with a unit takes one too many.
-  const int calls = max(num_units, grid) - grid + min(num_units, grid);
-  return grid + static_cast<int>(atomicInc(units_taken, static_cast<unsigned>(calls - 1)));
+  const unsigned taken = atomicInc(units_taken, static_cast<unsigned>(num_units - 1));
+  return static_cast<int>(gridDim.x + taken);
 }
 
 __device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, const DecodeItem& item) {

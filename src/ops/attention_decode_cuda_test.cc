@@ -18,7 +18,7 @@ struct Case {
   int head_dim = 128;
   int block_size = 16;
   int64_t window = 0;
-  std::vector<int32_t> context_lens = {513, 1, 15, 17, 129, 256, 257, 1023};
+  std::vector<int32_t> context_lens = {1025, 1, 15, 17, 129, 512, 513, 1023};
 };
 
 std::string describe(const Case& sizes) {
@@ -98,6 +98,14 @@ class Batch {
     result.decode_items = first_items_->data();
     result.num_decode_items = num_first_items_->data();
     result.max_decode_items = static_cast<int64_t>(items.size());
+    return result;
+  }
+
+  // With room for as much, and nothing there: a captured step's sequences may all be padding.
+  CudaPagedAttention args_of_none() {
+    no_items_ = std::make_unique<DeviceArray<int32_t>>(std::vector<int32_t>{0});
+    CudaPagedAttention result = args();
+    result.num_decode_items = no_items_->data();
     return result;
   }
 
@@ -232,7 +240,7 @@ class Batch {
   std::vector<float> q_, keys_, values_;  // as their types hold them
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
   std::unique_ptr<DeviceArray<int32_t>> query_start_, device_context_lens_, device_table_,
-      num_items_, num_first_items_;
+      num_items_, num_first_items_, no_items_;
   std::unique_ptr<DeviceArray<DecodeItem>> device_items_, first_items_;
   std::unique_ptr<DeviceArray<std::byte>> scratch_;
 };
@@ -256,9 +264,10 @@ class AttentionDecodeCudaTest : public CudaTest {
     ASSERT_EQ(batch.out_bytes(), bytes);
     batch.poison_out();
     batch.shuffle_items(random());
+    cuda::decode_attention(stream(), batch.args_of_none());
     cuda::decode_attention(stream(), batch.args());
     synchronize();
-    ASSERT_EQ(batch.out_bytes(), bytes) << "in another order";
+    ASSERT_EQ(batch.out_bytes(), bytes) << "in another order, after a batch of nothing";
     batch.poison_out();
     cuda::decode_attention(stream(), batch.args_of_first());
     synchronize();
@@ -284,7 +293,7 @@ TEST_F(AttentionDecodeCudaTest, TakesEveryGroup) {
              .num_heads = 3 * group,
              .num_kv_heads = 3,
              .head_dim = head_dim,
-             .context_lens = {700, 0, 37, 0, 256}});
+             .context_lens = {700, 0, 37, 0, 512}});
       }
     }
   }
@@ -294,12 +303,34 @@ TEST_F(AttentionDecodeCudaTest, TakesEveryBlockSizeAndWindow) {
   for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
     for (const int head_dim : {128, 24}) {
       for (const int block_size : {16, 48, 64, 256}) {
-        for (const int64_t window : {0, 1, 15, 16, 100, 256, 257, 1000, 1 << 30}) {
+        for (const int64_t window : {0, 1, 15, 16, 187, 188, 189, 512, 1000, 1 << 30}) {
           run({.cache_dtype = cache_dtype,
                .head_dim = head_dim,
                .block_size = block_size,
                .window = window,
                .context_lens = {700, 17, 255}});
+        }
+      }
+    }
+  }
+}
+
+// Units after a block's first, in rings of every depth.
+TEST_F(AttentionDecodeCudaTest, TakesMoreUnitsThanBlocks) {
+  for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    for (const int head_dim : {64, 96, 128, 256}) {
+      for (const int group : {2, 16}) {
+        for (const int64_t window : {0, 300}) {
+          std::vector<int> context_lens;
+          for (int i = 0; i < 150; ++i) {
+            context_lens.push_back(1 + static_cast<int>(random()() % 600));
+          }
+          run({.cache_dtype = cache_dtype,
+               .num_heads = 2 * group,
+               .head_dim = head_dim,
+               .block_size = 32,
+               .window = window,
+               .context_lens = context_lens});
         }
       }
     }

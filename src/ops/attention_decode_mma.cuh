@@ -53,7 +53,7 @@ __device__ inline Tile tile_of(const PlacedUnit& placed, int number) {
 // The part of the warp that finds out what the next units are.
 template <typename Shape>
 __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, int lane) {
-  const int number = lane % (kWarpTiles * kDecodeWarps);
+  static_assert(kWarpTiles * kDecodeWarps == 32, "a lane finds a tile's blocks");
   auto index = static_cast<int>(blockIdx.x);
   const int num_units = *p.num_items * p.slots;
   DecodeItem item = p.items[index / p.slots];
@@ -66,21 +66,22 @@ __device__ void place_units(const DecodeParams& p, DecodeShared<Shape>& shared, 
     unit.context_len = -1;
     int64_t row = 0;
     if (!is_end) {
-      const int first_token = item.chunk * kDecodeChunk + number * kTileTokens;
+      const int first_token = item.chunk * kDecodeChunk + lane * kTileTokens;
       const int64_t column = min(int64_t{first_token / p.block_size}, p.table_width - 1);
       const int64_t block = p.block_tables[item.seq * p.table_width + column];
       unit = make_unit(p, index, item);
       row = (block * p.num_kv_heads + unit.kv_head) * p.block_size + first_token % p.block_size;
     }
     shared.unit_free[place].wait(turn / kPlacedUnits % 2 ^ 1);
-    if (lane == number) to.row[number] = row;
+    to.row[lane] = row;
     if (lane == 0) to.unit = unit;
     __syncwarp();
     if (lane == 0) shared.unit_ready[place].arrive();
     if (is_end) return;
 
-    // The next unit is placed while this one is at work: it can be asked for, and its item read, a
-    // turn ahead. Not before the kernels before have ended: they may count units too.
+    // Units are placed as far ahead as there are places, their items read a turn before and their
+    // numbers asked for two: so a block takes up to kPlacedUnits + 2 before its first is done. Not
+    // before the kernels before have ended: they may count units too.
     if (turn == 0) {
       wait_for_previous();
       if (lane == 0) next = take_unit(p.units_taken, num_units);
@@ -212,13 +213,14 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
     };
     // With a ring of one the second tile comes when the first has gone.
     const bool in_pairs = Shape::kTilesPerStep == 2 && depth > 1;
+    int taken = 1;
 #pragma unroll 1
-    for (int i = 0; i < kWarpTiles; ++i) {
-      if (!is_visible(i)) continue;
-      if (in_pairs && i + 1 < kWarpTiles && is_visible(i + 1)) {
-        take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i++, ring, output, warp,
+    for (int i = 0; i < kWarpTiles; i += taken) {
+      taken = in_pairs && i + 1 < kWarpTiles && is_visible(i) && is_visible(i + 1) ? 2 : 1;
+      if (taken == 2) {
+        take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i, ring, output, warp,
                                          lane);
-      } else {
+      } else if (is_visible(i)) {
         take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, warp, lane);
       }
     }
@@ -293,11 +295,15 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
   }
 }
 
-// A thread's registers from here on, called by all of a warpgroup: those that compute need more than
-// the same for all would be.
+// A thread's registers from here on, called by all of a warpgroup. Those that compute need more than
+// an even share, and would spill; those that load need few.
 enum class Registers { kCompute = 168, kFinish = 120, kLoad = 56 };
 static_assert(kDecodeWarps == 8 && kFinishWarps + 1 == 4 && kLoadWarps == 4,
               "whole warpgroups: two that compute, one that finishes and places, one that loads");
+static_assert(128 * (2 * static_cast<int>(Registers::kCompute) +
+                     static_cast<int>(Registers::kFinish) + static_cast<int>(Registers::kLoad)) <=
+                  65536,
+              "a multiprocessor has that many registers");
 template <Registers kCount>
 __device__ __forceinline__ void set_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)

@@ -19,6 +19,14 @@ __device__ inline float block_reduce(float value, float* shared, bool is_max) {
   return total;
 }
 
+// The index of a block's unit of a turn. Items are in descending order of size: who takes the larger
+// of one turn takes the smaller of the next.
+__device__ inline int unit_of_turn(int turn) {
+  const auto grid = static_cast<int>(gridDim.x);
+  const auto block = static_cast<int>(blockIdx.x);
+  return turn * grid + (turn % 2 == 0 ? block : grid - 1 - block);
+}
+
 // Index of a token's row of head_dim elements in the cache.
 __device__ inline int64_t cache_row(const DecodeParams& p, const DecodeUnit& unit, int token) {
   const int64_t block = p.block_tables[unit.seq * p.table_width + token / p.block_size];
@@ -50,7 +58,8 @@ __global__ void __launch_bounds__(kDecodeThreads)
   wait_for_previous();
   release_next();
   const int num_units = *p.num_items * p.slots;
-  for (int index = blockIdx.x; index < num_units; index += gridDim.x) {
+  for (int turn = 0; unit_of_turn(turn) < num_units; ++turn) {
+    const int index = unit_of_turn(turn);
     const DecodeUnit unit = make_unit(p, index, p.items[index / p.slots]);
     if (!unit.is_visible(p.sliding_window)) continue;
     const int first = max(unit.chunk * kDecodeChunk, unit.first_visible(p.sliding_window));

@@ -160,7 +160,7 @@ struct CudaQkNormRopeCache {
 };
 
 // Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
-// multiples of it from position 0.
+// multiples of it from position 0. With fewer, summing the parts up holds up the reading.
 inline constexpr int kDecodeChunk = 512;
 struct alignas(16) DecodeItem {
   int32_t seq;

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "core/check_cuda.h"
+#include "core/launch.cuh"
 #include "core/stream_cuda.h"
 #include "ops/decoder_step_layers.cuh"
 #include "ops/elements.cuh"
@@ -205,9 +206,7 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(args.num_layers >= 1, "a decoder has layers");
   const Kernel kernel = kernel_for(args);
   const SharedLayout layout = layout_for(args, args.rows, stream);
-  check_cuda(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, layout.bytes),
-      "giving the decoder step its shared memory");
+  allow_shared_memory(stream, kernel);
   cudaLaunchConfig_t config = {};
   config.gridDim = static_cast<unsigned>(stream.num_multiprocessors());
   config.blockDim = kThreads;

@@ -38,10 +38,6 @@ struct Rows {
   const int32_t* token_ids;
 };
 
-// Words of more rows than that are asked for one by one until the first is there: all blocks asking
-// for all of them over and over would hold up those that are on their way.
-inline constexpr int kMaxRowsAskedFor = 8;
-
 // Four columns of so many rows and column slots, as two pairs each; waits until they are there.
 template <int kCount>
 struct Fetch {
@@ -49,8 +45,7 @@ struct Fetch {
 
   // offset(i): elements from the first row's beginning; negative for none. rows(i): its row.
   template <typename Offset, typename Row>
-  __device__ __forceinline__ void run(const Rows& from, bool asks_first, const Offset& offset,
-                                      const Row& row) {
+  __device__ __forceinline__ void run(const Rows& from, const Offset& offset, const Row& row) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) pairs[i][0] = pairs[i][1] = 0;
     if (from.embedding != nullptr) {
@@ -64,13 +59,6 @@ struct Fetch {
         pairs[i][1] = bits.y;
       }
       return;
-    }
-    if (asks_first) {
-      const int at = offset(0);
-      while (
-          __any_sync(0xffffffffu, at >= 0 && tag_of(load_word(from.words + at / 2)) != from.tag)) {
-        continue;
-      }
     }
     Word words[kCount][2];
     bool complete;
@@ -148,7 +136,7 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
     }
     Fetch<kAtOnce> fetch;
     fetch.run(
-        from, block.rows > kMaxRowsAskedFor,
+        from,
         [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
         [&](int i) { return rows[i]; });
 #pragma unroll
@@ -193,8 +181,8 @@ __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& f
   }
 }
 
-// This warp's half of a slot: out[0], out[1] are the sums of activation row lane / 4 with weight
-// rows 2 (lane % 4) and the next.
+// This warp's half of a slot: the sums of activation row lane / 4 with weight rows 2 (lane % 4) and
+// the next.
 template <typename T>
 __device__ __forceinline__ float2 multiply_slot(const BlockState& block, uint32_t weights,
                                                 uint32_t x, int columns) {

@@ -105,7 +105,8 @@ class Filler {
   }
   __device__ int lane() const { return lane_; }
 
-  // In the order in which Product of decoder_step_product.cuh reads: by columns, then by groups.
+  // In the order in which multiply_slots() of decoder_step_product.cuh reads: by columns, then by
+  // groups.
   __device__ void stream(const void* weight, const Share& share) {
     const int64_t stride = 2 * static_cast<int64_t>(share.k);
     const int num_groups = share.num_groups();

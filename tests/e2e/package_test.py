@@ -58,7 +58,7 @@ class Package(CliTest):
         self.assertIn("libfmt", needed)
         for stem in needed:
             if not stem.startswith(("libcublas", "ld")):
-                known = {"libc": "libc6", "libgcc_s": "libgcc-s1", "libstdc": "libstdc++6"}.get(stem, stem)
+                known = {"libc": "libc6", "libm": "libc6", "libgcc_s": "libgcc-s1", "libstdc": "libstdc++6"}.get(stem, stem)
                 self.assertTrue(any(name.startswith(known) for name in names), (stem, depends))
         self.assertFalse([name for name in names if name.endswith("-dev")])
 
