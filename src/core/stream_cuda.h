@@ -32,7 +32,7 @@ struct CublasProduct {
   int64_t k;
   int64_t in_stride;
   int64_t out_stride;
-  auto operator<=>(const CublasProduct&) const = default;
+  auto operator<=>(const CublasProduct&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 class CudaStream {
