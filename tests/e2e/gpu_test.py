@@ -14,19 +14,11 @@ import time
 import unittest
 
 from server_support import Server, serving
-from support import BINARY, CliTest, gpus, json_lines, run
+from support import BINARY, CPU, PROMPTS, CliTest, generate, gpus, json_lines, run
 
-CPU = {"QUIRE_CUDA_LIBRARY": ""}
-PROMPTS = ("define apple", "what does candid mean?", "give me a synonym for happy")
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
 END_S = 300
-
-
-def generate(*arguments, env):
-    prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
-    return run("generate", "--dtype", "float32", "--temperature", "0", "--chat", "--json", *prompts, *arguments,
-               env=env)
 
 
 class SameTokens(CliTest):
@@ -34,7 +26,7 @@ class SameTokens(CliTest):
 
     @classmethod
     def setUpClass(cls):
-        cls.expected = json_lines(generate(env=CPU).stdout)
+        cls.expected = json_lines(generate("--dtype", "float32", env=CPU).stdout)
         cls.texts = [line["text"] for line in cls.expected]
 
     def test_generate(self):
@@ -44,7 +36,7 @@ class SameTokens(CliTest):
                                (("--tensor-parallel-size", "2"), gpus(2, pace="lazy")),
                                (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
             with self.subTest(arguments=arguments, env=env):
-                result = generate(*arguments, env=env)
+                result = generate("--dtype", "float32", *arguments, env=env)
                 self.assert_ok(result)
                 tokens = [line["token_ids"] for line in json_lines(result.stdout)]
                 self.assertEqual(tokens, [line["token_ids"] for line in self.expected])
@@ -185,8 +177,8 @@ class Faults(CliTest):
         for count, fault in self.CASES:
             with self.subTest(fault=fault, gpus=count):
                 start = time.monotonic()
-                result = generate("--max-tokens", "40", "--ignore-eos", "--tensor-parallel-size", count,
-                                  env=gpus(count, fault=fault))
+                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos",
+                                  "--tensor-parallel-size", count, env=gpus(count, fault=fault))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
 

@@ -8,10 +8,8 @@ import sys
 import unittest
 
 from server_support import serving
-from support import CliTest, json_lines, run
+from support import CPU, PROMPTS, CliTest, generate, json_lines, run
 
-CPU = {"QUIRE_CUDA_LIBRARY": ""}
-PROMPTS = ("define apple", "what does candid mean?", "give me a synonym for happy")
 NO_GPU = 77  # SKIP_RETURN_CODE
 
 
@@ -19,11 +17,6 @@ def where(*arguments):
     """What a plan says of the device."""
     plan = json.loads(run("plan", "--json", *arguments).stdout or '{"device": ""}')
     return plan["device"], plan.get("device_name", "")
-
-
-def generate(*arguments, env=None):
-    prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
-    return run("generate", "--temperature", "0", "--chat", "--json", *prompts, *arguments, env=env)
 
 
 class RealGpus(CliTest):

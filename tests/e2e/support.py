@@ -36,6 +36,16 @@ def gpus(count=1, **settings):
             **{f"QUIRE_SIMULATED_{name.upper()}": str(value) for name, value in settings.items()}}
 
 
+CPU = {"QUIRE_CUDA_LIBRARY": ""}  # the environment without a GPU
+PROMPTS = ("define apple", "what does candid mean?", "give me a synonym for happy")
+
+
+def generate(*arguments, env=None):
+    """Answers to PROMPTS at temperature 0, a line of JSON each."""
+    prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
+    return run("generate", "--temperature", "0", "--chat", "--json", *prompts, *arguments, env=env)
+
+
 def json_lines(text):
     return [json.loads(line) for line in text.splitlines()]
 
