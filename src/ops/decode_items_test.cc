@@ -13,10 +13,8 @@ namespace quire::ops {
 namespace {
 
 std::vector<DecodeItem> items_of(const std::vector<int32_t>& context_lens) {
-  int64_t count = 0;
-  for (const int32_t context_len : context_lens) count += num_decode_items(context_len);
-  std::vector<DecodeItem> items(static_cast<size_t>(count));
-  EXPECT_EQ(write_decode_items(context_lens, items.data()), count);
+  std::vector<DecodeItem> items = make_decode_items(context_lens);
+  EXPECT_EQ(write_decode_items(context_lens, items.data()), static_cast<int64_t>(items.size()));
   return items;
 }
 

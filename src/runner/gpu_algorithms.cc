@@ -34,8 +34,7 @@ std::string kinds_in(const std::vector<ops::LinearAlgorithmEntry>& entries) {
 bool serves(const std::vector<ops::LinearAlgorithmEntry>& entries, const ops::GpuKind& gpu,
             const ModelOptions& model) {
   for (const MatrixProduct& product : model_products(model)) {
-    const DType out_dtype = product.is_logits ? DType::kFloat32 : model.dtype;
-    const ops::LinearShape shape = {gpu, model.dtype, out_dtype, product.n, product.k, 0};
+    const ops::LinearShape shape = shape_of(product, gpu, model.dtype, 0);
     if (std::any_of(entries.begin(), entries.end(),
                     [&](const auto& entry) { return ops::same_matrix(entry.shape, shape); })) {
       return true;
@@ -48,6 +47,12 @@ bool serves(const std::vector<ops::LinearAlgorithmEntry>& entries, const ops::Gp
 
 ops::GpuKind kind_of(const DeviceInfo& gpu) {
   return {gpu.compute_capability, gpu.num_multiprocessors};
+}
+
+ops::LinearShape shape_of(const MatrixProduct& product, const ops::GpuKind& gpu, DType dtype,
+                          int64_t rows) {
+  const DType out_dtype = product.is_logits ? DType::kFloat32 : dtype;
+  return {gpu, dtype, out_dtype, product.n, product.k, rows};
 }
 
 GivenAlgorithms load_gpu_algorithms(const std::string& file, const DeviceInfo& gpu,

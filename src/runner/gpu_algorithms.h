@@ -13,6 +13,10 @@ namespace quire {
 
 ops::GpuKind kind_of(const DeviceInfo& gpu);
 
+// A model's product of so many rows, in its dtype, as cuBLAS gets it.
+ops::LinearShape shape_of(const MatrixProduct& product, const ops::GpuKind& gpu, DType dtype,
+                          int64_t rows);
+
 struct GivenAlgorithms {
   std::shared_ptr<const ops::LinearAlgorithms> table;  // the file's and the source's
   std::string note;  // a sentence where none of the file's is of the model's matrices; else empty

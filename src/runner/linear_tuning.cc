@@ -219,8 +219,7 @@ std::vector<TuningTask> plan_tuning(
       if (wanted > (product.is_logits ? request.max_logits_rows : request.max_step_tokens)) break;
       const int64_t rows = cublas_rows(product, wanted);
       if (rows == 0) continue;
-      const DType out_dtype = product.is_logits ? DType::kFloat32 : dtype;
-      const ops::LinearShape shape = {gpu, dtype, out_dtype, product.n, product.k, rows};
+      const ops::LinearShape shape = shape_of(product, gpu, dtype, rows);
       const auto [place, is_new] = places.emplace(shape, tasks.size());
       if (is_new) {
         tasks.push_back({product.name, shape});
