@@ -158,7 +158,6 @@ class WarpAttention {
   __device__ WarpAttention(const BlockState& block, const AttentionUnit& unit, int group,
                            float score_scale, Scratch& scratch)
       : unit_(unit),
-        group_(group),
         score_scale_(score_scale),
         g_(block.lane / 4),
         t_(block.lane % 4),
@@ -284,7 +283,6 @@ class WarpAttention {
   }
 
   AttentionUnit unit_;
-  int group_;
   float score_scale_;
   int g_;
   int t_;
