@@ -7,6 +7,7 @@
 
 #include <fstream>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -16,13 +17,6 @@ using testing::HasSubstr;
 
 class MappedFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "quire-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   std::filesystem::path write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
     return folder_ / name;
@@ -38,7 +32,8 @@ class MappedFileTest : public testing::Test {
     return "no error";
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 std::string text_of(const MappedFile& file) {

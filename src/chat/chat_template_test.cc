@@ -3,12 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <unistd.h>
-
 #include <filesystem>
 #include <fstream>
 #include <thread>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -246,14 +245,6 @@ TEST(ChatTemplate, RendersFromManyThreads) {
 
 class ChatFolder : public testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = std::filesystem::temp_directory_path() /
-              ("quire_chat_" + std::to_string(::getpid()) + "_" +
-               testing::UnitTest::GetInstance()->current_test_info()->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& name, const std::string& text) {
     std::filesystem::create_directories((folder_ / name).parent_path());
     std::ofstream(folder_ / name) << text;
@@ -262,7 +253,8 @@ class ChatFolder : public testing::Test {
     return error_of([&] { ChatTemplate::from_folder(folder_); });
   }
 
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(ChatFolder, ReadsTemplateAndTokensFromTheConfig) {

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire::cli {
@@ -15,9 +16,6 @@ namespace {
 
 class OutputFileTest : public testing::Test {
  protected:
-  OutputFileTest() { std::filesystem::create_directories(folder_); }
-  ~OutputFileTest() override { std::filesystem::remove_all(folder_); }
-
   static std::string read(const std::filesystem::path& path) {
     std::ifstream file(path);
     return {std::istreambuf_iterator<char>(file), {}};
@@ -27,7 +25,8 @@ class OutputFileTest : public testing::Test {
     return static_cast<int>(std::distance(begin(files), end(files)));
   }
 
-  std::filesystem::path folder_ = std::filesystem::path(testing::TempDir()) / "output_file_test";
+  const TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(OutputFileTest, ReplacesAFileAtTheEnd) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/version.h"
 
 namespace quire {
@@ -54,7 +55,8 @@ TEST_F(LoadCudaLibrary, NoSuchFile) {
 }
 
 TEST_F(LoadCudaLibrary, NoLibrary) {
-  const std::string file = ::testing::TempDir() + "quire_no_library.so";
+  const TemporaryFolder folder;
+  const std::string file = folder.path() / "no_library.so";
   std::ofstream(file) << std::string(1000, 'x');
   EXPECT_EQ(explanation(file), file + " cannot be loaded: invalid ELF header.");
 }

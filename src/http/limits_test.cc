@@ -174,13 +174,13 @@ TEST(HttpLimits, ClosesIdleConnectionsWithoutAWord) {
 TEST(HttpLimits, WaitsForAnAnswerWithoutATimeOut) {
   Config config = test_config();
   config.limits.idle_timeout = config.limits.header_timeout = config.limits.body_timeout =
-      config.limits.write_timeout = milliseconds(20);
+      config.limits.write_timeout = milliseconds(200);
   std::atomic<bool> closed{false};
   TestServer server({{"/slow",
                       [&](ExchangePtr exchange) {
                         exchange->on_closed([&] { closed = true; });
                         std::thread([exchange] {
-                          std::this_thread::sleep_for(milliseconds(300));
+                          std::this_thread::sleep_for(milliseconds(700));
                           exchange->respond({});
                         }).detach();
                       }}},

@@ -10,6 +10,7 @@
 #include <memory>
 #include <string>
 
+#include "base/temporary_folder_test_util.h"
 #include "http/server.h"
 #include "http/test_client.h"
 #include "quire/error.h"
@@ -82,14 +83,11 @@ class TlsClient : public TestClient {
 class HttpTls : public testing::Test {
  protected:
   void SetUp() override {
-    directory_ = testing::TempDir() + "quire-tls-" + std::to_string(getpid());
-    std::filesystem::create_directories(directory_);
     config_ = test_config();
     config_.tls_certificate_file = directory_ + "/certificate.pem";
     config_.tls_key_file = directory_ + "/key.pem";
     write_certificate(config_.tls_certificate_file, config_.tls_key_file);
   }
-  void TearDown() override { std::filesystem::remove_all(directory_); }
 
   std::string message_of(const Config& config) {
     try {
@@ -100,7 +98,8 @@ class HttpTls : public testing::Test {
     return "";
   }
 
-  std::string directory_;
+  const TemporaryFolder temporary_;
+  const std::string directory_ = temporary_.path();
   Config config_;
 };
 

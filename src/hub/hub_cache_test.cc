@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "base/mapped_file.h"
+#include "base/temporary_folder_test_util.h"
 #include "hub/partial_blob.h"
 #include "quire/error.h"
 
@@ -21,13 +22,7 @@ const std::string kCommit(40, 'c');
 
 class HubCacheTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "quire-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    cache_.emplace(root_, "org/name");
-  }
-  void TearDown() override { fs::remove_all(root_); }
+  void SetUp() override { cache_.emplace(root_, "org/name"); }
 
   void download_hello() {
     PartialBlob blob(*cache_, kHello);
@@ -36,7 +31,8 @@ class HubCacheTest : public testing::Test {
     ASSERT_EQ(blob.finish(), std::nullopt);
   }
 
-  fs::path root_;
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   std::optional<HubCache> cache_;
 };
 

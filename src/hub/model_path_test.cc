@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -21,9 +22,6 @@ constexpr const char* kVariables[] = {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "
 class ModelPathTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "quire-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
     for (const char* name : kVariables) {
       const char* value = std::getenv(name);
       saved_.emplace_back(name, value ? std::optional<std::string>(value) : std::nullopt);
@@ -35,7 +33,6 @@ class ModelPathTest : public testing::Test {
     for (const auto& [name, value] : saved_) {
       value ? ::setenv(name.c_str(), value->c_str(), 1) : ::unsetenv(name.c_str());
     }
-    fs::remove_all(root_);
   }
 
   static void set(const char* name, const fs::path& value) { ::setenv(name, value.c_str(), 1); }
@@ -65,7 +62,8 @@ class ModelPathTest : public testing::Test {
     return "no error";
   }
 
-  fs::path root_;
+  const TemporaryFolder temporary_;
+  const fs::path root_ = temporary_.path();
   std::vector<std::pair<std::string, std::optional<std::string>>> saved_;
 };
 

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -20,13 +21,6 @@ constexpr const char* kIndex = "model.safetensors.index.json";
 
 class CheckpointTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (fs::temp_directory_path() / "quire-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   void write(const std::string& name, const std::string& text) {
     std::ofstream(folder_ / name, std::ios::binary) << text;
   }
@@ -59,7 +53,8 @@ class CheckpointTest : public testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(CheckpointTest, OpensASingleFile) {

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/temporary_folder_test_util.h"
 #include "loader/checkpoint.h"
 #include "quire/error.h"
 
@@ -310,12 +311,6 @@ TEST(ModelConfigTest, RefusesBytesThatAreNoConfig) {
 
 class ConfigFolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string pattern = (std::filesystem::temp_directory_path() / "quire-XXXXXX").string();
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    folder_ = pattern;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
   void write(const char* name, const json& value) { std::ofstream(folder_ / name) << value.dump(); }
   std::string generation_error() {
     try {
@@ -325,7 +320,8 @@ class ConfigFolderTest : public testing::Test {
     }
     return "no error";
   }
-  std::filesystem::path folder_;
+  const TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path();
 };
 
 TEST_F(ConfigFolderTest, GenerationConfigComesBeforeTheModels) {

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cmath>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <fstream>
 #include <numeric>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -106,11 +106,6 @@ std::string safetensors(const std::vector<FileTensor>& tensors, size_t padding =
 
 class WeightLoader : public ::testing::Test {
  protected:
-  WeightLoader() : folder_(fs::temp_directory_path() / ("quire_weights_" + unique_name())) {
-    fs::create_directories(folder_);
-  }
-  ~WeightLoader() override { fs::remove_all(folder_); }
-
   Checkpoint checkpoint(const std::vector<FileTensor>& tensors, size_t padding = 0) {
     const std::string bytes = safetensors(tensors, padding);
     std::ofstream(folder_ / "model.safetensors", std::ios::binary) << bytes;
@@ -126,14 +121,9 @@ class WeightLoader : public ::testing::Test {
     return "no error";
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
   ThreadPool pool_{2};
-
- private:
-  static std::string unique_name() {
-    const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    return std::to_string(::getpid()) + "_" + info->name();
-  }
 };
 
 std::vector<float> counting(float first, size_t n) {

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/temporary_folder_test_util.h"
 #include "quire/error.h"
 
 namespace quire::server {
@@ -33,7 +34,8 @@ TEST(ApiKeys, KnowsItsKeysOnly) {
 }
 
 TEST(ApiKeys, ReadsThemFromAFile) {
-  const auto path = std::filesystem::path(testing::TempDir()) / "api_keys_test.txt";
+  const TemporaryFolder folder;
+  const std::filesystem::path path = folder.path() / "keys.txt";
   std::ofstream(path) << "# people\n alpha \r\n\nbeta";
   EXPECT_EQ(read_api_key_file(path.string()), (std::vector<std::string>{"alpha", "beta"}));
   std::ofstream(path) << "# none\n";
