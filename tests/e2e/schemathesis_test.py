@@ -41,7 +41,8 @@ class SchemathesisTest(CliTest):
                 [VENV / "bin" / "schemathesis", "run", f"{server.address}/openapi.json", "--mode", mode,
                  "--header", f"Authorization: Bearer {KEY}", "--checks", "all", "--max-examples", EXAMPLES,
                  "--phases", "examples,coverage,fuzzing", "--generation-deterministic", "--continue-on-failure",
-                 "--request-timeout", "120", "--warnings", "off", "--no-color", "--output-truncate", "false"],
+                 "--request-timeout", "120", "--max-response-time", "120", "--warnings", "off", "--no-color",
+                 "--output-truncate", "false"],
                 cwd=folder, capture_output=True, text=True, check=False,
                 env={**os.environ, "SCHEMATHESIS_HOOKS": "schemathesis_hooks", "PYTHONPATH": str(HERE),
                      "PYTHONDONTWRITEBYTECODE": "1"})
