@@ -35,7 +35,7 @@ struct MemoryPlan {
   int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is
                                 // lower; of GPUs the share of it that may be taken
   int64_t block_size = 0;
-  int64_t bytes_per_block = 0;  // over all layers and ranks
+  int64_t bytes_per_block = 0;  // over all layers and ranks; on GPUs with its tokens' ids
   int64_t num_blocks = 0;
   int64_t num_cache_tokens = 0;  // num_blocks * block_size
   int64_t max_model_len = 0;

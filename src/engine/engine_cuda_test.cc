@@ -184,16 +184,96 @@ INSTANTIATE_TEST_SUITE_P(Ranks, LexiconOnGpus, testing::Values(1, 2),
 
 TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  std::vector<SamplingParams> params(6, SamplingParams{.temperature = 1.0, .max_tokens = 24});
+  std::vector<SamplingParams> params(7, SamplingParams{.temperature = 1.0, .max_tokens = 24});
   for (size_t i = 0; i < params.size(); ++i) params[i].seed = 17 + i;
   params[1].top_k = 20;
   params[2].top_p = 0.9;
   params[3].min_p = 0.05;
-  params[4].repetition_penalty = 1.3;  // from here on the host samples
-  params[4].logprobs = 3;
+  params[4].repetition_penalty = 1.3;
+  params[4].logprobs = 3;  // with these the host samples
   params[5].min_tokens = 12;
   params[5].logit_bias = {{42, 5.0f}};
+  params[6].presence_penalty = 2;
+  params[6].repetition_penalty = 1.1;
+  params[6].top_p = 0.95;
   const std::vector<Prompt> prompts(params.size(), std::string("The meaning of the word"));
+  LLM cpu(lexicon("cpu", "float32"));
+  LLM gpu(on_gpus("float32"));
+  const auto expected = cpu.generate(prompts, params);
+  const auto outputs = gpu.generate(prompts, params);
+  for (size_t i = 0; i < params.size(); ++i) {
+    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << i;
+  }
+}
+
+// Greedy outputs that depend on every token of the history, the prompt's too.
+std::vector<SamplingParams> penalties() {
+  std::vector<SamplingParams> params(
+      5, SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
+  params[0].repetition_penalty = 0.1;
+  params[1].presence_penalty = 1.5;
+  params[2].frequency_penalty = -2;
+  params[3].repetition_penalty = 1.3;
+  params[3].frequency_penalty = 2;
+  params[4].n = 2;
+  params[4].seed = 5;
+  params[4].temperature = 1;
+  params[4].repetition_penalty = 0.3;
+  return params;
+}
+
+TEST_P(LexiconOnGpus, PenalizesAsTheCpuDoes) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  // Prompts of several blocks, which share their beginning.
+  std::vector<SamplingParams> params = penalties();
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < params.size(); ++i) {
+    std::vector<int32_t> ids;
+    for (size_t t = 0; t < 50; ++t) ids.push_back(static_cast<int32_t>(1 + t * t * 29 % 1000));
+    ids.push_back(static_cast<int32_t>(2000 + i));
+    prompts.emplace_back(ids);
+  }
+  // The last has nothing of all this.
+  params.push_back(SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
+  prompts.push_back(prompts.front());
+
+  EngineConfig few_blocks = on_gpus("float32");
+  few_blocks.max_model_len = 128;
+  few_blocks.num_gpu_blocks_override = 10;
+  EngineConfig small_eager_steps = on_gpus("float32");
+  small_eager_steps.max_num_batched_tokens = 24;
+  small_eager_steps.enforce_eager = true;
+  small_eager_steps.async_scheduling = false;
+  LLM cpu(lexicon("cpu", "float32"));
+  const auto expected = cpu.generate(prompts, params);
+  EXPECT_NE(expected.front().outputs[0].token_ids, expected.back().outputs[0].token_ids);
+  for (const EngineConfig& config : {on_gpus("float32"), few_blocks, small_eager_steps}) {
+    LLM gpu(config);
+    // The second time the prompts are cached, and steps are replayed.
+    for (int round = 0; round < 2; ++round) {
+      const auto outputs = gpu.generate(prompts, params);
+      for (size_t i = 0; i < params.size(); ++i) {
+        for (size_t k = 0; k < expected[i].outputs.size(); ++k) {
+          EXPECT_EQ(outputs[i].outputs[k].token_ids, expected[i].outputs[k].token_ids)
+              << "prompt " << i << ", output " << k << ", round " << round;
+        }
+      }
+    }
+    if (config.num_gpu_blocks_override) {
+      EXPECT_GT(gpu.engine().stats().num_preemptions, 0) << "too many blocks to preempt";
+    }
+  }
+}
+
+TEST_P(LexiconOnGpus, TakesMoreBiasesThanAStepHasRoomFor) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  std::vector<SamplingParams> params(4, SamplingParams{.temperature = 0, .max_tokens = 6});
+  for (size_t i = 0; i < params.size(); ++i) {
+    for (int32_t id = 0; id < 3000; ++id) {
+      params[i].logit_bias[id] = (id + static_cast<int32_t>(i)) % 5 == 0 ? 9.0f : -2.0f;
+    }
+  }
+  const std::vector<Prompt> prompts(params.size(), std::string("A word for a large house is"));
   LLM cpu(lexicon("cpu", "float32"));
   LLM gpu(on_gpus("float32"));
   const auto expected = cpu.generate(prompts, params);
@@ -262,6 +342,9 @@ TEST_P(LexiconOnGpus, ReportsLogprobsAsTheCpuDoes) {
   params[2].logprobs = 20;
   params[3].logprobs = 2;
   params[3].repetition_penalty = 1.2;  // sampled on the host, beside the others
+  params[4].frequency_penalty = 1.5;   // by the GPU
+  params[4].logit_bias = {{42, 5.0f}};
+  params[4].prompt_logprobs = 1;
   const std::vector<Prompt> prompts(params.size(), std::string("A word for a large house is"));
   LLM cpu(lexicon("cpu", "float32"));
   LLM gpu(on_gpus("float32"));

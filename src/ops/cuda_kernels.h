@@ -47,10 +47,13 @@ struct CudaEmbedding {
 };
 
 // token_ids[i] = sampled[sources[i]] where sources[i] >= 0: tokens that the host does not know yet.
+// Then cached_ids[slot_mapping[i]] = token_ids[i] where slot_mapping[i] >= 0.
 struct CudaResolveTokens {
   int32_t* token_ids;  // [num_tokens]
   const int32_t* sources;
   const int32_t* sampled;
+  const int64_t* slot_mapping;  // of the tokens' keys and values
+  int32_t* cached_ids;          // [slots of the cache]
   int64_t num_tokens;
 };
 
@@ -205,8 +208,32 @@ struct CudaPagedAttention {
   void* scratch;
 };
 
-// One row of logits to one token id, as ops/sampling.h defines it but for penalties, biases and
-// masks, which the host applies (runner/sampler.h).
+// Biases and penalties of ops/sampling.h, in its order and to its bits. A row's history is that of
+// a sequence: the tokens whose keys and values are in the cache, the step's own among them. Rows
+// without biases and with neutral penalties stay as they are.
+struct CudaAdjustLogits {
+  float* logits;  // [rows, vocab], rows `stride` apart
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const float* repetition_penalty;   // [rows]; 1: none
+  const float* presence_penalty;     // [rows]; 0: none
+  const float* frequency_penalty;    // [rows]; 0: none
+  const int32_t* row_seqs;           // [rows]: each one's sequence
+  const int32_t* num_prompt_tokens;  // [rows]
+  const int32_t* context_lens;       // [seqs]
+  const int32_t* block_tables;       // [seqs, table_width]
+  int64_t table_width;
+  int32_t block_size;
+  const int32_t* cached_ids;  // CudaResolveTokens'
+  // Row r's are those from bias_start[r] up to bias_start[r + 1]. An id comes once in a row, and
+  // any number of times with -infinity: then it is never sampled.
+  const int32_t* bias_start;  // [rows + 1]
+  const int32_t* bias_ids;    // in [0, vocab)
+  const float* biases;
+};
+
+// One row of logits to one token id, as ops/sampling.h defines it once CudaAdjustLogits is done.
 struct CudaSample {
   const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
   int64_t stride;
@@ -294,6 +321,7 @@ struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
   void (*resolve_tokens)(CudaStream&, const CudaResolveTokens&);
   void (*gather_rows)(CudaStream&, const CudaGatherRows&);
+  void (*adjust_logits)(CudaStream&, const CudaAdjustLogits&);
   void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
   void (*linear)(CudaStream&, const CudaLinear&);
@@ -323,6 +351,7 @@ struct CudaKernels {
 namespace cuda {
 void embedding(CudaStream& stream, const CudaEmbedding& args);
 void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args);
+void adjust_logits(CudaStream& stream, const CudaAdjustLogits& args);
 void gather_rows(CudaStream& stream, const CudaGatherRows& args);
 void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
 void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);

@@ -1,4 +1,5 @@
-// Tokens that were sampled in the step before, put among those that the host knew.
+// Tokens that were sampled in the step before, put among those that the host knew; and all of a
+// step's where their keys and values go, for what asks later which tokens a sequence has.
 #include "core/launch.cuh"
 #include "ops/cuda_kernels.h"
 
@@ -13,6 +14,8 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(CudaResolveTokens arg
   if (i < args.num_tokens) {
     const int32_t source = args.sources[i];
     if (source >= 0) args.token_ids[i] = args.sampled[source];
+    const int64_t slot = args.slot_mapping[i];
+    if (slot >= 0) args.cached_ids[slot] = args.token_ids[i];
   }
   release_next();
 }

@@ -59,8 +59,7 @@ GumbelRace race_of(const SamplingRow& row) {
 }  // namespace
 
 SampledToken RowSampler::sample(std::span<float> logits, const SamplingRow& row) {
-  changes_.clear();
-  change(logits, row);
+  adjust(logits, row);
   SampledToken token;
   token.token_id = choose(logits, row);
   if (row.num_logprobs >= 0) {
@@ -95,7 +94,8 @@ std::vector<TokenLogprob> RowSampler::logprobs(std::span<const float> logits, in
   return result;
 }
 
-void RowSampler::change(std::span<float> logits, const SamplingRow& row) {
+void RowSampler::adjust(std::span<float> logits, const SamplingRow& row) {
+  changes_.clear();
   for (const auto& [id, bias] : row.logit_bias) {
     check(id >= 0 && static_cast<size_t>(id) < logits.size(), "a biased id is in the vocabulary");
     set(logits, id, logits[static_cast<size_t>(id)] + bias);

@@ -17,6 +17,9 @@ class RowSampler {
   // `logits` come back as they were, but for ids that are masked, biased or penalised.
   SampledToken sample(std::span<float> logits, const SamplingRow& row);
 
+  // The part of sample() that biases, masks and penalises, in place.
+  void adjust(std::span<float> logits, const SamplingRow& row);
+
   std::vector<TokenLogprob> logprobs(std::span<const float> logits, int32_t token_id,
                                      int num_logprobs);
 
@@ -30,7 +33,6 @@ class RowSampler {
     float log_weight(float logit) const { return (logit - max) * scale; }
   };
 
-  void change(std::span<float> logits, const SamplingRow& row);
   void penalize(std::span<float> logits, const SamplingRow& row);
   void set(std::span<float> logits, int32_t id, float value);
   void undo_changes(std::span<float> logits);

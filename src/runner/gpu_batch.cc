@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <span>
 #include <type_traits>
 
+#include "base/check.h"
 #include "ops/decode_items.h"
 #include "ops/sampling_noise.h"
 #include "runner/sampler.h"
@@ -68,6 +71,46 @@ void fill_sampling(const ScheduledBatch& batch, const SequenceTable& table, cons
   }
 }
 
+// What the row has of biases, after those of the rows before it. Masked ids have one of -infinity.
+int32_t fill_biases(const ops::SamplingRow& params, int32_t num_biases, const StepArrays& arrays) {
+  const auto add = [&](int32_t id, float bias) {
+    check(num_biases < kMaxStepBiases, "a step has room for its biases");
+    arrays.bias_ids[num_biases] = id;
+    arrays.biases[num_biases++] = bias;
+  };
+  for (const auto& [id, bias] : params.logit_bias) add(id, bias);
+  for (const int32_t id : params.masked_ids) add(id, -std::numeric_limits<float>::infinity());
+  return num_biases;
+}
+
+void fill_adjustments(const ScheduledBatch& batch, const SequenceTable& table,
+                      const StepShape& shape, const StepArrays& arrays) {
+  std::fill_n(arrays.repetition_penalty, shape.num_logits, 1.0f);
+  std::fill_n(arrays.presence_penalty, shape.num_logits, 0.0f);
+  std::fill_n(arrays.frequency_penalty, shape.num_logits, 0.0f);
+  std::fill_n(arrays.row_seqs, shape.num_logits, 0);
+  std::fill_n(arrays.num_prompt_tokens, shape.num_logits, 0);
+  const std::vector<SamplingPlace> places = sampling_places(batch, table);
+  size_t row = 0;
+  int32_t num_biases = 0;
+  for (size_t seq = 0; seq < batch.sequences.size(); ++seq) {
+    if (!batch.sequences[seq].samples) continue;
+    arrays.bias_start[row] = num_biases;
+    if (places[row] == SamplingPlace::kGpuAdjusted) {
+      const SequenceState& state = table.at(batch.sequences[seq].id);
+      const ops::SamplingRow params = to_sampling_row(state);
+      arrays.repetition_penalty[row] = params.repetition_penalty;
+      arrays.presence_penalty[row] = params.presence_penalty;
+      arrays.frequency_penalty[row] = params.frequency_penalty;
+      arrays.row_seqs[row] = static_cast<int32_t>(seq);
+      arrays.num_prompt_tokens[row] = static_cast<int32_t>(state.num_prompt_tokens);
+      num_biases = fill_biases(params, num_biases, arrays);
+    }
+    ++row;
+  }
+  std::fill(arrays.bias_start + row, arrays.bias_start + shape.num_logits + 1, num_biases);
+}
+
 // Items of the leading sequences of one token, as many as there is room for. Returns the number of
 // these sequences.
 int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
@@ -104,6 +147,28 @@ int64_t padded_rows(int64_t num_seqs) {
   return round_up(num_seqs, 64);
 }
 
+std::vector<SamplingPlace> sampling_places(const ScheduledBatch& batch,
+                                           const SequenceTable& table) {
+  std::vector<SamplingPlace> places;
+  size_t num_biases = 0;
+  for (const ScheduledSequence& scheduled : batch.sequences) {
+    if (!scheduled.samples) continue;
+    const SequenceState& state = table.at(scheduled.id);
+    if (needs_host_sampling(state)) {
+      places.push_back(SamplingPlace::kHost);
+    } else if (!adjusts_logits(state)) {
+      places.push_back(SamplingPlace::kGpu);
+    } else {
+      const ops::SamplingRow params = to_sampling_row(state);
+      const size_t biases = params.logit_bias.size() + params.masked_ids.size();
+      const bool has_room = num_biases + biases <= static_cast<size_t>(kMaxStepBiases);
+      if (has_room) num_biases += biases;
+      places.push_back(has_room ? SamplingPlace::kGpuAdjusted : SamplingPlace::kHost);
+    }
+  }
+  return places;
+}
+
 std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
                                         const StepShape& largest, int block_size) {
   const auto decodes = [](const ScheduledSequence& s) { return s.samples && s.num_tokens == 1; };
@@ -137,6 +202,7 @@ int64_t fill_step(const ScheduledBatch& batch, const ForwardBatch& host, const S
   fill_padded(arrays.logits_rows, host.logits_rows, shape.num_logits, 0);
   fill_block_tables(host, shape, arrays);
   fill_sampling(batch, table, shape, arrays);
+  if (shape.adjusts_logits) fill_adjustments(batch, table, shape, arrays);
   return fill_decode_items(batch, host, shape, arrays);
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "core/forward_batch.h"
 #include "request/scheduled_batch.h"
@@ -18,9 +19,20 @@ namespace quire {
 int64_t padded_rows(int64_t num_seqs);
 
 // The shape of the captured step that does this batch's work: in which each sequence has one token
-// and samples, and none is new. Nothing where there is no such step within `largest`.
+// and samples, and none is new. Nothing where there is no such step within `largest`. Whether
+// logits are adjusted is left to the caller.
 std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
                                         const StepShape& largest, int block_size);
+
+// Where the token of a row of logits is sampled, and from what.
+enum class SamplingPlace : uint8_t {
+  kGpu,
+  kGpuAdjusted,  // the GPU adjusts the logits first
+  kHost,         // as needs_host_sampling() says, or without room for its biases (kMaxStepBiases)
+};
+
+// One for each sequence that samples.
+std::vector<SamplingPlace> sampling_places(const ScheduledBatch& batch, const SequenceTable& table);
 
 // Fills a step's arrays, padded to `shape`, which holds `host`. `last_rows` says where the ids are
 // that the step before sampled, of sequences whose newest token the host does not know. Returns

@@ -13,11 +13,15 @@ using testing::Each;
 using testing::ElementsAre;
 
 constexpr int kBlockSize = 16;
+constexpr int32_t kEos = 2;
 
 // A table of sequences that hold `contexts` tokens, and the step that decodes each one's next.
 class Decodes {
  public:
-  explicit Decodes(const std::vector<int64_t>& contexts) : table_({}), builder_(kBlockSize) {
+  // Parameters are the defaults for sequences that `params` does not reach.
+  explicit Decodes(const std::vector<int64_t>& contexts,
+                   const std::vector<SamplingParams>& params = {})
+      : table_({kEos}), builder_(kBlockSize) {
     ScheduledBatch prompts;
     int32_t next_block = 0;
     for (size_t i = 0; i < contexts.size(); ++i) {
@@ -25,7 +29,8 @@ class Decodes {
       added.id = i + 1;
       added.token_ids.assign(static_cast<size_t>(contexts[i]), 5);
       added.num_prompt_tokens = contexts[i];
-      added.sampling_params = std::make_shared<const SamplingParams>();
+      added.sampling_params =
+          std::make_shared<const SamplingParams>(i < params.size() ? params[i] : SamplingParams());
       prompts.added.push_back(added);
       ScheduledSequence scheduled;
       scheduled.id = i + 1;
@@ -68,7 +73,8 @@ StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
           .num_seqs = num_seqs,
           .table_width = (max_model_len + kBlockSize - 1) / kBlockSize,
           .num_logits = num_seqs,
-          .num_decode_items = num_seqs * ops::num_decode_items(max_model_len)};
+          .num_decode_items = num_seqs * ops::num_decode_items(max_model_len),
+          .adjusts_logits = true};
 }
 
 // A step's arrays in the host's memory.
@@ -76,12 +82,13 @@ class HostArrays {
  public:
   explicit HostArrays(const StepShape& shape)
       : ints_(static_cast<size_t>(4 * shape.num_tokens + 2 * shape.num_seqs + 1 +
-                                  shape.num_seqs * shape.table_width + 4 * shape.num_logits + 1),
+                                  shape.num_seqs * shape.table_width + 7 * shape.num_logits + 2 +
+                                  kMaxStepBiases),
               kUntouched),
         slots_(static_cast<size_t>(shape.num_tokens), kUntouched),
         items_(static_cast<size_t>(shape.num_decode_items),
                {kUntouched, kUntouched, kUntouched, kUntouched}),
-        floats_(static_cast<size_t>(3 * shape.num_logits), -7.0f) {
+        floats_(static_cast<size_t>(6 * shape.num_logits + kMaxStepBiases), -7.0f) {
     int32_t* next = ints_.data();
     const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
     arrays = {.token_ids = take(shape.num_tokens),
@@ -98,7 +105,15 @@ class HostArrays {
               .top_k = take(shape.num_logits),
               .top_p = floats_.data() + shape.num_logits,
               .min_p = floats_.data() + 2 * shape.num_logits,
-              .noise_keys = reinterpret_cast<uint32_t*>(take(2 * shape.num_logits))};
+              .noise_keys = reinterpret_cast<uint32_t*>(take(2 * shape.num_logits)),
+              .repetition_penalty = floats_.data() + 3 * shape.num_logits,
+              .presence_penalty = floats_.data() + 4 * shape.num_logits,
+              .frequency_penalty = floats_.data() + 5 * shape.num_logits,
+              .row_seqs = take(shape.num_logits),
+              .num_prompt_tokens = take(shape.num_logits),
+              .bias_start = take(shape.num_logits + 1),
+              .bias_ids = take(kMaxStepBiases),
+              .biases = floats_.data() + 6 * shape.num_logits};
   }
 
   static constexpr int32_t kUntouched = -77;
@@ -206,6 +221,75 @@ TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
   EXPECT_EQ(arrays.temperature[3], 0.0f);
   EXPECT_EQ(arrays.top_k[3], 0);
   EXPECT_EQ(arrays.block_tables[shape.table_width], 3);
+}
+
+// Rows of every kind, one of which does not sample.
+std::vector<SamplingParams> adjusting_params() {
+  std::vector<SamplingParams> params(5);
+  params[1].repetition_penalty = 1.5;
+  params[1].presence_penalty = -0.75;
+  params[1].logit_bias = {{7, 2.5f}, {kEos, 9.0f}};
+  params[1].min_tokens = 10;
+  params[3].presence_penalty = 0.5;
+  params[3].logprobs = 1;
+  params[4].frequency_penalty = 0.25;
+  return params;
+}
+
+TEST(SamplingPlaces, SaysWhereEachTokenIsSampled) {
+  Decodes step({20, 20, 20, 20, 20}, adjusting_params());
+  step.batch.sequences[2].samples = false;
+  EXPECT_THAT(sampling_places(step.batch, step.table()),
+              ElementsAre(SamplingPlace::kGpu, SamplingPlace::kGpuAdjusted, SamplingPlace::kHost,
+                          SamplingPlace::kGpuAdjusted));
+}
+
+TEST(SamplingPlaces, LeavesBiasesWithoutRoomToTheHost) {
+  std::vector<SamplingParams> params(3);
+  for (int32_t id = 0; id < kMaxStepBiases - 2; ++id) params[0].logit_bias[id] = 1.0f;
+  params[0].min_tokens = 5;  // masks the end of a sequence: one more
+  params[1].logit_bias = {{1, 1.0f}, {2, 1.0f}};
+  params[2].logit_bias = {{1, 1.0f}};
+  const Decodes step({20, 20, 20}, params);
+  EXPECT_THAT(
+      sampling_places(step.batch, step.table()),
+      ElementsAre(SamplingPlace::kGpuAdjusted, SamplingPlace::kHost, SamplingPlace::kGpuAdjusted));
+}
+
+TEST(SamplingPlaces, AMaskEndsWithItsTokens) {
+  std::vector<SamplingParams> params(3);
+  params[0].min_tokens = 2;  // of which it has one
+  params[1].min_tokens = 1;
+  params[2].min_tokens = 2;
+  params[2].ignore_eos = true;  // nothing is masked
+  const Decodes step({20, 20, 20}, params);
+  EXPECT_THAT(sampling_places(step.batch, step.table()),
+              ElementsAre(SamplingPlace::kGpuAdjusted, SamplingPlace::kGpu, SamplingPlace::kGpu));
+}
+
+TEST(FillStep, FillsInAdjustments) {
+  Decodes step({20, 21, 22, 23, 24}, adjusting_params());
+  step.batch.sequences[2].samples = false;
+  const ForwardBatch host = step.build();
+  const StepShape shape{.num_tokens = 5,
+                        .num_seqs = 5,
+                        .table_width = host.block_tables.dim(1),
+                        .num_logits = 6,
+                        .num_decode_items = 5,
+                        .adjusts_logits = true};
+  HostArrays memory(shape);
+  const StepArrays& arrays = memory.arrays;
+  fill_step(step.batch, host, step.table(), step.last_rows, shape, arrays);
+  // Of the row that the host samples nothing is said.
+  EXPECT_THAT(values(arrays.repetition_penalty, 6), ElementsAre(1, 1.5f, 1, 1, 1, 1));
+  EXPECT_THAT(values(arrays.presence_penalty, 6), ElementsAre(0, -0.75f, 0, 0, 0, 0));
+  EXPECT_THAT(values(arrays.frequency_penalty, 6), ElementsAre(0, 0, 0, 0.25f, 0, 0));
+  EXPECT_THAT(values(arrays.row_seqs, 6), ElementsAre(0, 1, 0, 4, 0, 0));
+  EXPECT_THAT(values(arrays.num_prompt_tokens, 6), ElementsAre(0, 21, 0, 24, 0, 0));
+  EXPECT_THAT(values(arrays.bias_start, 7), ElementsAre(0, 0, 3, 3, 3, 3, 3));
+  EXPECT_THAT(values(arrays.bias_ids, 3), ElementsAre(kEos, 7, kEos));
+  EXPECT_THAT(values(arrays.biases, 3),
+              ElementsAre(9.0f, 2.5f, -std::numeric_limits<float>::infinity()));
 }
 
 TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {

@@ -30,12 +30,14 @@ struct GpuRunner::Launched {
     SequenceId id = 0;
     size_t index = 0;     // in its sequence's tokens
     size_t sequence = 0;  // in the batch
+    bool on_host = false;
     // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
     std::optional<int> num_logprobs;
   };
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
   bool wants_host = false;       // some of them are sampled by the host
+  bool adjusts_logits = false;   // of some the GPU adjusts the logits
   bool wants_prompt_logprobs = false;
   LogprobsLayout logprobs_layout;
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
@@ -87,6 +89,8 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       model_(create_model(place_on(options.model, comm, device_))),
       kv_cache_(model_kv_cache_shape(place_on(options.model, comm, device_)),
                 options.kv_cache_dtype, options.block_size, options.num_blocks, device_),
+      cached_ids_(static_cast<size_t>(options.num_blocks * options.block_size) * sizeof(int32_t),
+                  device_),
       arena_(Buffer(model_arena_bytes(place_on(options.model, comm, device_), options.max_tokens,
                                       sizes_.largest_step.num_logits),
                     device_)),
@@ -146,16 +150,41 @@ Tensor GpuRunner::run_model(ForwardBatch& forward) {
       .token_ids = on_device_.token_ids,
       .sources = on_device_.token_sources,
       .sampled = reinterpret_cast<const int32_t*>(sampled_ids_.data()),
+      .slot_mapping = on_device_.slot_mapping,
+      .cached_ids = reinterpret_cast<int32_t*>(cached_ids_.data()),
       .num_tokens = forward.num_tokens};
   library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
   ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
   return model_->forward(context, std::nullopt).hidden;
 }
 
-void GpuRunner::sample(const Tensor& logits, int64_t rows) {
+void GpuRunner::adjust(const Tensor& logits, const StepShape& shape) {
+  const ops::CudaAdjustLogits args = {
+      .logits = logits.data<float>(),
+      .stride = logits.row_stride(),
+      .rows = shape.num_logits,
+      .vocab = logits.dim(1),
+      .repetition_penalty = on_device_.repetition_penalty,
+      .presence_penalty = on_device_.presence_penalty,
+      .frequency_penalty = on_device_.frequency_penalty,
+      .row_seqs = on_device_.row_seqs,
+      .num_prompt_tokens = on_device_.num_prompt_tokens,
+      .context_lens = on_device_.context_lens,
+      .block_tables = on_device_.block_tables,
+      .table_width = shape.table_width,
+      .block_size = options_.block_size,
+      .cached_ids = reinterpret_cast<const int32_t*>(cached_ids_.data()),
+      .bias_start = on_device_.bias_start,
+      .bias_ids = on_device_.bias_ids,
+      .biases = on_device_.biases};
+  library_.kernels().adjust_logits(gpu_->cuda(), args);
+}
+
+void GpuRunner::sample(const Tensor& logits, const StepShape& shape) {
+  if (shape.adjusts_logits) adjust(logits, shape);
   const ops::CudaSample args = {.logits = logits.data<float>(),
                                 .stride = logits.row_stride(),
-                                .rows = rows,
+                                .rows = shape.num_logits,
                                 .vocab = logits.dim(1),
                                 .temperature = on_device_.temperature,
                                 .top_k = on_device_.top_k,
@@ -173,11 +202,11 @@ Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward) {
   const auto run = [&] {
     ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
     const Tensor logits = model_->compute_logits(context, run_model(forward));
-    sample(logits, shape.num_logits);
+    sample(logits, shape);
     return logits;
   };
   const auto [found, is_new] =
-      captured_.try_emplace({shape.num_seqs, shape.table_width}, Captured());
+      captured_.try_emplace({shape.num_seqs, shape.table_width, shape.adjusts_logits}, Captured());
   Captured& captured = found->second;
   // What kernels and libraries set up at their first use cannot be captured.
   if (is_new) return run();
@@ -208,6 +237,7 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   auto step = std::make_shared<Launched>();
   step->output.step = batch.step;
   step->output.sequences.resize(batch.sequences.size());
+  const std::vector<SamplingPlace> places = sampling_places(batch, table_);
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
@@ -215,11 +245,14 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
     step->wants_prompt_logprobs |= state.params->prompt_logprobs.has_value() &&
                                    scheduled.num_computed_tokens < state.num_prompt_tokens - 1;
     if (!scheduled.samples) continue;
-    const bool on_host = needs_host_sampling(state);
+    const SamplingPlace place = places[step->sampled.size()];
+    const bool on_host = place == SamplingPlace::kHost;
     step->wants_host |= on_host;
+    step->adjusts_logits |= place == SamplingPlace::kGpuAdjusted;
     step->sampled.push_back({.id = scheduled.id,
                              .index = state.token_ids.size(),
                              .sequence = i,
+                             .on_host = on_host,
                              .num_logprobs = on_host ? std::nullopt : state.params->logprobs});
   }
   std::byte* const results =
@@ -233,22 +266,26 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
 
 Tensor GpuRunner::compute(const ScheduledBatch& batch, const ForwardBatch& host, Launched& step) {
   if (!options_.enforce_eager && !step.wants_prompt_logprobs) {
-    if (const auto shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size)) {
+    if (auto shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size)) {
+      shape->adjusts_logits = step.adjusts_logits;
       ForwardBatch forward = upload(batch, host, *shape, step);
       return run_captured(*shape, forward);
     }
   }
   const auto num_logits = static_cast<int64_t>(step.sampled.size());
-  ForwardBatch forward = upload(batch, host,
-                                {host.num_tokens, host.num_seqs, host.block_tables.dim(1),
-                                 num_logits, sizes_.largest_step.num_decode_items},
-                                step);
+  const StepShape shape{.num_tokens = host.num_tokens,
+                        .num_seqs = host.num_seqs,
+                        .table_width = host.block_tables.dim(1),
+                        .num_logits = num_logits,
+                        .num_decode_items = sizes_.largest_step.num_decode_items,
+                        .adjusts_logits = step.adjusts_logits};
+  ForwardBatch forward = upload(batch, host, shape, step);
   const Tensor hidden = run_model(forward);
   if (step.wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, step);
   if (num_logits == 0) return {};
   ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
   const Tensor logits = model_->compute_logits(context, hidden);
-  sample(logits, num_logits);
+  sample(logits, shape);
   return logits;
 }
 
@@ -298,8 +335,8 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
   std::vector<float> row(static_cast<size_t>(logits.dim(1)));
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     const Launched::Sampled& sampled = step.sampled[i];
+    if (!sampled.on_host) continue;
     const SequenceState& state = table_.at(batch.sequences[sampled.sequence].id);
-    if (!needs_host_sampling(state)) continue;
     const auto* from = logits.row<float>(static_cast<int64_t>(i));
     memory_->download(row.data(), reinterpret_cast<const std::byte*>(from),
                       row.size() * sizeof(float));

@@ -4,13 +4,13 @@
 // launch() queues a step's work and returns while the GPU works on it, so the next step is built
 // and uploaded meanwhile. Sampled tokens stay on the GPU as the next step's input; the host learns
 // them from a copy. Steps in which every sequence has one token are captured as CUDA graphs, one
-// for each of a ladder of sizes, the second time that a size is met. Thread safety: as RankRunner
-// says.
+// for each of a ladder of sizes, and one more where logits are adjusted, the second time that it is
+// met. Thread safety: as RankRunner says.
 #include <deque>
 #include <map>
 #include <memory>
 #include <span>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "core/buffer.h"
@@ -47,7 +47,7 @@ class GpuRunner final : public RankRunner {
   // A step whose results are on their way.
   struct Launched;
   class Pending;
-  // What one size of step was captured as; not yet, where there is no graph.
+  // What one kind of step was captured as; not yet, where there is no graph.
   struct Captured {
     std::unique_ptr<DeviceGraph> graph;
     Tensor logits;
@@ -68,10 +68,12 @@ class GpuRunner final : public RankRunner {
                       Launched& step);
   Tensor run_model(ForwardBatch& forward);
   Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
-  void sample(const Tensor& logits, int64_t rows);
+  void adjust(const Tensor& logits, const StepShape& shape);
+  // The token of each row; adjusts the logits first where the shape says so.
+  void sample(const Tensor& logits, const StepShape& shape);
   // Finds the log-probabilities that were asked for, of what sample() chose.
   void find_logprobs(const Tensor& logits, Launched& step);
-  // Samples rows that take more than the GPU knows, over what sample() chose.
+  // Samples the rows that are the host's, over what sample() chose.
   void sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
   void compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
                                const ForwardBatch& forward, const Tensor& hidden, Launched& step);
@@ -93,6 +95,7 @@ class GpuRunner final : public RankRunner {
   Stream host_stream_;
   std::unique_ptr<Model> model_;
   KvCache kv_cache_;
+  Buffer cached_ids_;  // of each slot of the cache: CudaResolveTokens'
   Arena arena_;
   StepInputs inputs_;
   StepArrays on_device_ = {};  // of the step that is being launched
@@ -104,7 +107,8 @@ class GpuRunner final : public RankRunner {
   size_t next_result_ = 0;
   std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
   std::deque<std::shared_ptr<Launched>> in_flight_;
-  std::map<std::pair<int64_t, int64_t>, Captured> captured_;  // by rows and table width
+  // By rows, table width and whether logits are adjusted.
+  std::map<std::tuple<int64_t, int64_t, bool>, Captured> captured_;
   SequenceTable table_;
   BatchBuilder builder_;
 };

@@ -62,6 +62,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
+  step.adjusts_logits = true;
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
       step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);

@@ -19,6 +19,7 @@ constexpr ops::CudaKernels kKernels = {
     .embedding = ops::cuda::embedding,
     .resolve_tokens = ops::cuda::resolve_tokens,
     .gather_rows = ops::cuda::gather_rows,
+    .adjust_logits = ops::cuda::adjust_logits,
     .rms_norm = ops::cuda::rms_norm,
     .silu_and_mul = ops::cuda::silu_and_mul,
     .linear = ops::cuda::linear,

@@ -81,6 +81,8 @@ int64_t bytes_per_block(const PlanRequest& request) {
   for (int rank = 0; rank < request.model.size; ++rank) {
     bytes += KvCache::bytes_per_block(model_kv_cache_shape(for_rank(request.model, rank)),
                                       request.kv_cache_dtype, request.block_size);
+    // The ids of its tokens (CudaResolveTokens).
+    if (!request.model.device.is_cpu()) bytes += request.block_size * int64_t{sizeof(int32_t)};
   }
   return bytes;
 }
@@ -271,9 +273,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
           : plan.num_blocks * plan.bytes_per_block;
   plan.buffers.push_back(
       {"kv cache", kv_bytes,
-       fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}", shape.num_layers,
-                   shape.num_kv_heads, shape.head_dim, plan.num_blocks, request.block_size,
-                   name_of(request.kv_cache_dtype), ranks)});
+       fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}",
+                   shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
+                   request.block_size, name_of(request.kv_cache_dtype),
+                   request.model.device.is_cpu() ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
     throw Error(

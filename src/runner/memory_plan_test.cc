@@ -115,6 +115,9 @@ TEST(MemoryPlan, TakesAllThatIsLeftOfAGpuForTheCache) {
     EXPECT_EQ(plan.device, "cuda");
     EXPECT_LE(plan.total_bytes, plan.available_bytes);
     EXPECT_GT(plan.total_bytes, plan.available_bytes - plan.bytes_per_block);
+    // 28 layers, keys and values, 8 heads of 128, 16 tokens, 2 bytes; an id for each token and
+    // rank.
+    EXPECT_EQ(plan.bytes_per_block, 28 * 2 * 8 * 128 * 16 * 2 + num_ranks * 16 * 4);
     // Each rank reserves its part.
     EXPECT_EQ(plan.total_bytes % num_ranks, 0);
     const auto overhead = std::ranges::find(plan.buffers, "CUDA", &PlannedBuffer::name);

@@ -29,12 +29,16 @@ ops::SamplingRow to_sampling_row(const SequenceState& state) {
   return row;
 }
 
+bool adjusts_logits(const SequenceState& state) {
+  const ops::SamplingRow row = to_sampling_row(state);
+  return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0 ||
+         !row.logit_bias.empty() || !row.masked_ids.empty();
+}
+
 bool needs_host_sampling(const SequenceState& state) {
   const SamplingParams& params = *state.params;
-  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
-         params.frequency_penalty != 0 || !params.logit_bias.empty() ||
-         !params.logits_processors.empty() ||
-         static_cast<int64_t>(state.output_ids().size()) < params.min_tokens;
+  return !params.logits_processors.empty() ||
+         (params.logprobs.has_value() && adjusts_logits(state));
 }
 
 std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,

@@ -16,8 +16,11 @@ namespace quire {
 // What the sampling ops are told of a sequence's next token. Points into `state`.
 ops::SamplingRow to_sampling_row(const SequenceState& state);
 
-// Whether the next token takes more than a row of logits and numbers: history, biases, masks,
-// callbacks. On a GPU such rows are sampled on the host.
+// Whether the next token takes penalties, biases or masks.
+bool adjusts_logits(const SequenceState& state);
+
+// Whether a GPU leaves the next token to the host: callbacks see the logits there, and the
+// log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
 // logits float32[R, vocab], changed in place; states.size() == R.

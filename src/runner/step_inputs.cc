@@ -41,6 +41,15 @@ StepArrays lay_out(Layout& layout, const StepShape& shape) {
   arrays.min_p = layout.take<float>(shape.num_logits);
   arrays.noise_keys = layout.take<uint32_t>(2 * shape.num_logits);
   arrays.block_tables = layout.take<int32_t>(shape.num_seqs * shape.table_width);
+  if (!shape.adjusts_logits) return arrays;
+  arrays.repetition_penalty = layout.take<float>(shape.num_logits);
+  arrays.presence_penalty = layout.take<float>(shape.num_logits);
+  arrays.frequency_penalty = layout.take<float>(shape.num_logits);
+  arrays.row_seqs = layout.take<int32_t>(shape.num_logits);
+  arrays.num_prompt_tokens = layout.take<int32_t>(shape.num_logits);
+  arrays.bias_start = layout.take<int32_t>(shape.num_logits + 1);
+  arrays.bias_ids = layout.take<int32_t>(kMaxStepBiases);
+  arrays.biases = layout.take<float>(kMaxStepBiases);
   return arrays;
 }
 

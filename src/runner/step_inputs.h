@@ -16,12 +16,16 @@
 
 namespace quire {
 
+// Biases and masks that the rows of one step have on a GPU, at most.
+inline constexpr int64_t kMaxStepBiases = 8192;
+
 struct StepShape {
   int64_t num_tokens = 0;
   int64_t num_seqs = 0;
   int64_t table_width = 0;  // blocks of the longest sequence, or more
   int64_t num_logits = 0;
   int64_t num_decode_items = 0;  // room for
+  bool adjusts_logits = false;   // some rows have biases or penalties
   bool operator==(const StepShape&) const = default;
 };
 
@@ -43,6 +47,15 @@ struct StepArrays {
   float* top_p;
   float* min_p;
   uint32_t* noise_keys;
+  // Of CudaAdjustLogits; null where the step adjusts none. There is room for kMaxStepBiases.
+  float* repetition_penalty = nullptr;
+  float* presence_penalty = nullptr;
+  float* frequency_penalty = nullptr;
+  int32_t* row_seqs = nullptr;
+  int32_t* num_prompt_tokens = nullptr;
+  int32_t* bias_start = nullptr;
+  int32_t* bias_ids = nullptr;
+  float* biases = nullptr;
 };
 
 class StepInputs {

@@ -8,7 +8,7 @@ from support import LEXICON, CliTest, lexicon_config, model_copy, run
 
 class Plan(CliTest):
     def test_table_and_json_agree(self):
-        options = ["--kv-cache-memory-bytes", "64M", "--max-model-len", "1K"]
+        options = ["--device", "cpu", "--kv-cache-memory-bytes", "64M", "--max-model-len", "1K"]
         table = run("plan", *options)
         self.assert_ok(table)
         plan = json.loads(run("plan", *options, "--json").stdout)

@@ -26,6 +26,10 @@ constexpr ops::CudaKernels kKernels = {
         [](CudaStream& stream, const ops::CudaGatherRows& args) {
           queue<gather_rows>(stream, "gather_rows", args);
         },
+    .adjust_logits =
+        [](CudaStream& stream, const ops::CudaAdjustLogits& args) {
+          stream.queue("adjust_logits", [args] { adjust_logits(args); });
+        },
     .rms_norm = [](CudaStream& stream,
                    const ops::CudaRmsNorm& args) { queue<rms_norm>(stream, "rms_norm", args); },
     .silu_and_mul =

@@ -11,6 +11,7 @@ namespace quire::simulated {
 
 void embedding(const ops::CudaEmbedding& args);
 void resolve_tokens(const ops::CudaResolveTokens& args);
+void adjust_logits(const ops::CudaAdjustLogits& args);
 void gather_rows(const ops::CudaGatherRows& args);
 void rms_norm(const ops::CudaRmsNorm& args);
 void silu_and_mul(const ops::CudaSiluAndMul& args);

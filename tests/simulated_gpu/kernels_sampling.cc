@@ -3,11 +3,13 @@
 #include <cmath>
 #include <limits>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/thread_pool.h"
 #include "core/stream.h"
 #include "ops/sampling.h"
+#include "ops/sampling_cpu.h"
 #include "ops/sampling_noise.h"
 #include "simulated_gpu/kernels.h"
 
@@ -21,6 +23,29 @@ struct Candidate {
   float logit;
   float log_weight;  // of its probability, up to a constant
 };
+
+void adjust_row(const ops::CudaAdjustLogits& args, int64_t row) {
+  const int64_t seq = args.row_seqs[row];
+  std::vector<int32_t> history;
+  for (int32_t t = 0; t < args.context_lens[seq]; ++t) {
+    const int64_t block = args.block_tables[seq * args.table_width + t / args.block_size];
+    history.push_back(args.cached_ids[block * args.block_size + t % args.block_size]);
+  }
+  std::vector<std::pair<int32_t, float>> biases;
+  for (int32_t i = args.bias_start[row]; i < args.bias_start[row + 1]; ++i) {
+    biases.emplace_back(args.bias_ids[i], args.biases[i]);
+  }
+  const auto num_prompt_tokens = static_cast<size_t>(args.num_prompt_tokens[row]);
+  ops::SamplingRow params;
+  params.repetition_penalty = args.repetition_penalty[row];
+  params.presence_penalty = args.presence_penalty[row];
+  params.frequency_penalty = args.frequency_penalty[row];
+  params.prompt_ids = std::span(history).first(std::min(num_prompt_tokens, history.size()));
+  params.output_ids = std::span(history).subspan(params.prompt_ids.size());
+  params.logit_bias = biases;
+  ops::RowSampler().adjust({args.logits + row * args.stride, static_cast<size_t>(args.vocab)},
+                           params);
+}
 
 // The fewest of the most likely candidates, which are in that order, whose weights reach top_p of
 // all.
@@ -74,6 +99,10 @@ int32_t sample_row(const ops::CudaSample& args, int64_t row) {
 }
 
 }  // namespace
+
+void adjust_logits(const ops::CudaAdjustLogits& args) {
+  for (int64_t row = 0; row < args.rows; ++row) adjust_row(args, row);
+}
 
 void sample(const ops::CudaSample& args) {
   for (int64_t row = 0; row < args.rows; ++row) args.out[row] = sample_row(args, row);

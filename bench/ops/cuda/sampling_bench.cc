@@ -1,6 +1,10 @@
 // Sampling and log-probabilities: bound by one read of the logits at large batches, by latency at
 // small ones.
+#include <algorithm>
+#include <numeric>
 #include <random>
+#include <string>
+#include <utility>
 
 #include "bench.h"
 #include "ops/cuda_kernels.h"
@@ -106,7 +110,45 @@ void run(CudaBench& bench) {
   }
 }
 
+// Penalties of every row. The bytes are those of its history, and of a sector of 32 for each
+// token's logit, read and written.
+void run_adjust(CudaBench& bench) {
+  constexpr int kBlockSize = 16;
+  std::mt19937 random(3);
+  for (const auto& [rows, context] : {std::pair{1, 1024}, {1, 40'960}, {64, 1024}, {256, 1024}}) {
+    const auto count = static_cast<size_t>(rows);
+    const int64_t width = context / kBlockSize;
+    std::vector<int32_t> tables(count * static_cast<size_t>(width));
+    std::iota(tables.begin(), tables.end(), 0);
+    std::shuffle(tables.begin(), tables.end(), random);
+    std::vector<int32_t> cached(tables.size() * kBlockSize);
+    for (int32_t& id : cached) id = static_cast<int32_t>(random() % kVocab);
+    std::vector<int32_t> row_seqs(count);
+    std::iota(row_seqs.begin(), row_seqs.end(), 0);
+    const auto logits = DeviceBuffer::of(std::vector<float>(count * kVocab, 1.5f));
+    const auto repetition = DeviceBuffer::of(std::vector<float>(count, 1.05f));
+    const auto penalty = DeviceBuffer::of(std::vector<float>(count, 0.01f));
+    const auto seqs = DeviceBuffer::of(row_seqs);
+    const auto prompts = DeviceBuffer::of(std::vector<int32_t>(count, context / 2));
+    const auto contexts = DeviceBuffer::of(std::vector<int32_t>(count, context));
+    const auto blocks = DeviceBuffer::of(tables);
+    const auto ids = DeviceBuffer::of(cached);
+    const auto no_biases = DeviceBuffer::of(std::vector<int32_t>(count + 1, 0));
+    const double bytes = static_cast<double>(rows) * context * (4 + 2 * 32);
+    bench.time("adjust/" + std::to_string(rows) + "x" + std::to_string(context), {.bytes = bytes},
+               1, [&](int) {
+                 ops::cuda::adjust_logits(
+                     bench.stream(),
+                     {logits.as<float>(), kVocab, rows, kVocab, repetition.as<float>(),
+                      penalty.as<float>(), penalty.as<float>(), seqs.as<int32_t>(),
+                      prompts.as<int32_t>(), contexts.as<int32_t>(), blocks.as<int32_t>(), width,
+                      kBlockSize, ids.as<int32_t>(), no_biases.as<int32_t>(), nullptr, nullptr});
+               });
+  }
+}
+
 const BenchGroup group("sampling", run);
+const BenchGroup adjust_group("adjust_logits", run_adjust);
 
 }  // namespace
 }  // namespace quire::bench
