@@ -206,65 +206,6 @@ TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
   }
 }
 
-// Greedy outputs that depend on every token of the history, the prompt's too.
-std::vector<SamplingParams> penalties() {
-  std::vector<SamplingParams> params(
-      5, SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
-  params[0].repetition_penalty = 0.1;
-  params[1].presence_penalty = 1.5;
-  params[2].frequency_penalty = -2;
-  params[3].repetition_penalty = 1.3;
-  params[3].frequency_penalty = 2;
-  params[4].n = 2;
-  params[4].seed = 5;
-  params[4].temperature = 1;
-  params[4].repetition_penalty = 0.3;
-  return params;
-}
-
-TEST_P(LexiconOnGpus, PenalizesAsTheCpuDoes) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  // Prompts of several blocks, which share their beginning.
-  std::vector<SamplingParams> params = penalties();
-  std::vector<Prompt> prompts;
-  for (size_t i = 0; i < params.size(); ++i) {
-    std::vector<int32_t> ids;
-    for (size_t t = 0; t < 50; ++t) ids.push_back(static_cast<int32_t>(1 + t * t * 29 % 1000));
-    ids.push_back(static_cast<int32_t>(2000 + i));
-    prompts.emplace_back(ids);
-  }
-  // The last has nothing of all this.
-  params.push_back(SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
-  prompts.push_back(prompts.front());
-
-  EngineConfig few_blocks = on_gpus("float32");
-  few_blocks.max_model_len = 128;
-  few_blocks.num_gpu_blocks_override = 10;
-  EngineConfig small_eager_steps = on_gpus("float32");
-  small_eager_steps.max_num_batched_tokens = 24;
-  small_eager_steps.enforce_eager = true;
-  small_eager_steps.async_scheduling = false;
-  LLM cpu(lexicon("cpu", "float32"));
-  const auto expected = cpu.generate(prompts, params);
-  EXPECT_NE(expected.front().outputs[0].token_ids, expected.back().outputs[0].token_ids);
-  for (const EngineConfig& config : {on_gpus("float32"), few_blocks, small_eager_steps}) {
-    LLM gpu(config);
-    // The second time the prompts are cached, and steps are replayed.
-    for (int round = 0; round < 2; ++round) {
-      const auto outputs = gpu.generate(prompts, params);
-      for (size_t i = 0; i < params.size(); ++i) {
-        for (size_t k = 0; k < expected[i].outputs.size(); ++k) {
-          EXPECT_EQ(outputs[i].outputs[k].token_ids, expected[i].outputs[k].token_ids)
-              << "prompt " << i << ", output " << k << ", round " << round;
-        }
-      }
-    }
-    if (config.num_gpu_blocks_override) {
-      EXPECT_GT(gpu.engine().stats().num_preemptions, 0) << "too many blocks to preempt";
-    }
-  }
-}
-
 TEST_P(LexiconOnGpus, TakesMoreBiasesThanAStepHasRoomFor) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SamplingParams> params(4, SamplingParams{.temperature = 0, .max_tokens = 6});
@@ -384,6 +325,83 @@ TEST_P(LexiconOnGpus, EndsWithWhatACallbackThrows) {
     FAIL() << "nothing was thrown";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("the callback's own"));
+  }
+}
+
+// Greedy outputs that depend on every token of the history, the prompt's too.
+std::vector<SamplingParams> penalties() {
+  std::vector<SamplingParams> params(
+      5, SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
+  params[0].repetition_penalty = 0.1;
+  params[1].presence_penalty = 1.5;
+  params[2].frequency_penalty = -2;
+  params[3].repetition_penalty = 1.3;
+  params[3].frequency_penalty = 2;
+  params[4].n = 2;
+  params[4].seed = 5;
+  params[4].temperature = 1;
+  params[4].repetition_penalty = 0.3;
+  return params;
+}
+
+EngineConfig tiny_model() {
+  EngineConfig config;
+  config.model = (engine_test::golden_models() / "qwen3-tied").string();
+  config.dtype = "float32";
+  config.max_model_len = 128;
+  config.skip_tokenizer_init = true;
+  config.kv_cache_memory_bytes = int64_t{1} << 26;
+  return config;
+}
+
+class PenaltiesOnGpus : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, PenaltiesOnGpus, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+TEST_P(PenaltiesOnGpus, GiveTheTokensOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  // Prompts of several blocks, which share their beginning. The model has 128 tokens.
+  std::vector<SamplingParams> params = penalties();
+  std::vector<Prompt> prompts;
+  for (size_t i = 0; i < params.size(); ++i) {
+    std::vector<int32_t> ids;
+    for (size_t t = 0; t < 50; ++t) ids.push_back(static_cast<int32_t>(t * t * 29 % 60));
+    ids.push_back(static_cast<int32_t>(60 + i));
+    prompts.emplace_back(ids);
+  }
+  // The last has nothing of all this.
+  params.push_back(SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
+  prompts.push_back(prompts.front());
+
+  EngineConfig config = tiny_model();
+  config.device = "cpu";
+  LLM cpu(config);
+  const auto expected = cpu.generate(prompts, params);
+  EXPECT_NE(expected.front().outputs[0].token_ids, expected.back().outputs[0].token_ids);
+  config.device = "cuda";
+  config.tensor_parallel_size = GetParam();
+  EngineConfig few_blocks = config;
+  few_blocks.kv_cache_memory_bytes.reset();
+  few_blocks.num_gpu_blocks_override = 10;
+  EngineConfig small_eager_steps = config;
+  small_eager_steps.max_num_batched_tokens = 24;
+  small_eager_steps.enforce_eager = true;
+  small_eager_steps.async_scheduling = false;
+  for (const EngineConfig& way : {config, few_blocks, small_eager_steps}) {
+    LLM gpu(way);
+    // The second time the prompts are cached, and steps are replayed.
+    for (int round = 0; round < 2; ++round) {
+      const auto outputs = gpu.generate(prompts, params);
+      for (size_t i = 0; i < params.size(); ++i) {
+        for (size_t k = 0; k < expected[i].outputs.size(); ++k) {
+          EXPECT_EQ(outputs[i].outputs[k].token_ids, expected[i].outputs[k].token_ids)
+              << "prompt " << i << ", output " << k << ", round " << round;
+        }
+      }
+    }
+    if (way.num_gpu_blocks_override) {
+      EXPECT_GT(gpu.engine().stats().num_preemptions, 0) << "too many blocks to preempt";
+    }
   }
 }
 
