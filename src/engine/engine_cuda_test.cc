@@ -178,6 +178,19 @@ class LexiconOnGpus : public testing::TestWithParam<int> {
     config.tensor_parallel_size = GetParam();
     return config;
   }
+
+  // In float32, one prompt with each of these parameters.
+  static void expect_tokens_of_the_cpu(const std::string& prompt,
+                                       const std::vector<SamplingParams>& params) {
+    const std::vector<Prompt> prompts(params.size(), prompt);
+    LLM cpu(lexicon("cpu", "float32"));
+    LLM gpu(on_gpus("float32"));
+    const auto expected = cpu.generate(prompts, params);
+    const auto outputs = gpu.generate(prompts, params);
+    for (size_t i = 0; i < params.size(); ++i) {
+      EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << i;
+    }
+  }
 };
 INSTANTIATE_TEST_SUITE_P(Ranks, LexiconOnGpus, testing::Values(1, 2),
                          testing::PrintToStringParamName());
@@ -196,14 +209,7 @@ TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
   params[6].presence_penalty = 2;
   params[6].repetition_penalty = 1.1;
   params[6].top_p = 0.95;
-  const std::vector<Prompt> prompts(params.size(), std::string("The meaning of the word"));
-  LLM cpu(lexicon("cpu", "float32"));
-  LLM gpu(on_gpus("float32"));
-  const auto expected = cpu.generate(prompts, params);
-  const auto outputs = gpu.generate(prompts, params);
-  for (size_t i = 0; i < params.size(); ++i) {
-    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << i;
-  }
+  expect_tokens_of_the_cpu("The meaning of the word", params);
 }
 
 TEST_P(LexiconOnGpus, TakesMoreBiasesThanAStepHasRoomFor) {
@@ -214,14 +220,7 @@ TEST_P(LexiconOnGpus, TakesMoreBiasesThanAStepHasRoomFor) {
       params[i].logit_bias[id] = (id + static_cast<int32_t>(i)) % 5 == 0 ? 9.0f : -2.0f;
     }
   }
-  const std::vector<Prompt> prompts(params.size(), std::string("A word for a large house is"));
-  LLM cpu(lexicon("cpu", "float32"));
-  LLM gpu(on_gpus("float32"));
-  const auto expected = cpu.generate(prompts, params);
-  const auto outputs = gpu.generate(prompts, params);
-  for (size_t i = 0; i < params.size(); ++i) {
-    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids) << i;
-  }
+  expect_tokens_of_the_cpu("A word for a large house is", params);
 }
 
 // Log-probabilities of the prompt's tokens.

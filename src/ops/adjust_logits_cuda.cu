@@ -2,8 +2,8 @@
 //
 // A row's penalties take each token of its history once, however often it came. So a block has a
 // piece of one row, counts the history's tokens that fall into it in shared memory, and then goes
-// over its counters: nothing is sorted, and no logit is penalised twice. Every block of a row reads its
-// whole history, 4 bytes a token, mostly from the L2 cache.
+// over its counters: nothing is sorted, and no logit is penalised twice. Every block of a row reads
+// its whole history, 4 bytes a token, mostly from the L2 cache.
 #include "core/launch.cuh"
 #include "ops/cuda_kernels.h"
 #include "ops/sampling.cuh"

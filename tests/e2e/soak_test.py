@@ -61,6 +61,7 @@ class SoakTest(CliTest):
             if not SANITIZED:
                 warm = max(kib for answers_by_then, kib in memory if answers_by_then < WARM_UP_ANSWERS)
                 most = max(kib for _, kib in memory)
+                self.assertGreater(memory[-1][0], WARM_UP_ANSWERS, "too few answers to tell a leak")
                 self.assertLessEqual(most, warm * SLACK, f"memory grew after the warm-up: {memory}")
             print(f"soak: {STREAMS} streams, {answers} answers, "
                   f"at most {max(kib for _, kib in memory) // 1024} MiB")
