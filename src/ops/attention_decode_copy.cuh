@@ -6,6 +6,7 @@
 // phase's parity is 0; waiting for parity 1 of a fresh barrier returns at once.
 #include <cstdint>
 
+#include "ops/hopper.cuh"
 #include "ops/mma.cuh"
 
 namespace quire::ops::cuda {
@@ -56,6 +57,14 @@ class SharedBarrier {
 __device__ __forceinline__ void publish_barriers() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+#endif
+}
+
+// Ends this thread's reads of what copies overwrite once it has arrived. The arrival alone does not:
+// it overtakes reads that wait in their queue, by longer than a copy takes where banks conflict.
+__device__ __forceinline__ void finish_reads() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  hopper::fence_async_proxy();
 #endif
 }
 

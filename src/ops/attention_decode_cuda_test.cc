@@ -334,6 +334,34 @@ TEST_F(AttentionDecodeCudaTest, TakesMoreUnitsThanBlocks) {
   }
 }
 
+// A small cache stays in the L2 cache, so that a tile is there soon after the place for it is free.
+TEST_F(AttentionDecodeCudaTest, RepeatsBitForBitWhereTilesComeFast) {
+  constexpr int kRuns = 200;
+  std::vector<int> context_lens;
+  for (int i = 0; i < 70; ++i) context_lens.push_back(1 + static_cast<int>(random()() % 560));
+  for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    for (const int head_dim : {64, 128, 256}) {
+      const Case sizes = {.cache_dtype = cache_dtype,
+                          .num_heads = 32,
+                          .num_kv_heads = 2,
+                          .head_dim = head_dim,
+                          .block_size = 32,
+                          .context_lens = context_lens};
+      SCOPED_TRACE(describe(sizes));
+      Batch batch(sizes, random());
+      std::vector<std::byte> first;
+      for (int i = 0; i < kRuns; ++i) {
+        batch.poison_out();
+        batch.shuffle_items(random());
+        cuda::decode_attention(stream(), batch.args());
+        synchronize();
+        if (i == 0) first = batch.out_bytes();
+        ASSERT_EQ(batch.out_bytes(), first) << "run " << i;
+      }
+    }
+  }
+}
+
 TEST_F(AttentionDecodeCudaTest, TakesManySequencesAndLongOnes) {
   for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
     std::vector<int> context_lens;

@@ -186,6 +186,7 @@ __device__ __forceinline__ void take_tiles(const DecodeParams& p, DecodeShared<S
     values.load(data[s] + Shape::kTileBytes, tile, lane);
     output.add(values, scores[s]);
   }
+  finish_reads();
   __syncwarp();
   if (lane == 0) {
 #pragma unroll

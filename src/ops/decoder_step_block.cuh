@@ -111,6 +111,7 @@ struct BlockState {
     return ring.data(slot);
   }
   __device__ __forceinline__ void release_slot() {
+    hopper::fence_async_proxy();
     __syncwarp();
     if (lane == 0) hopper::arrive(ring.empty(slot));
     if (++slot == ring.num_slots) {

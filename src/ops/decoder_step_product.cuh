@@ -255,6 +255,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     const uint32_t x = hopper::shared_address(in_shared<unsigned char>(block.layout.x_at)) +
                        2 * kSlotColumns * (at - begin);
     const float2 sum = multiply_slot<T>(block, block.ring.data(slot), x, share.columns_of(at));
+    hopper::fence_async_proxy();
     __syncwarp();
     if (block.lane == 0) hopper::arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
     const int row = block.lane / 4;

@@ -35,8 +35,8 @@ __device__ __forceinline__ void fence_barrier_init() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 
-// Orders this thread's own stores to shared memory before what the copy engine and the matrix units
-// do after the next barrier.
+// Orders this thread's own reads and writes of shared memory before what the copy engine and the
+// matrix units do after the next barrier.
 __device__ __forceinline__ void fence_async_proxy() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
