@@ -280,7 +280,8 @@ double CudaBench::gemm_tflop_s() {
   return 2.0 * std::pow(static_cast<double>(kSize), 3) / microseconds * 1e-6;
 }
 
-void CudaBench::report(const std::string& name, const Work& work, double microseconds) const {
+void CudaBench::report(const std::string& name, const Work& work, double microseconds) {
+  has_reported_ = true;
   const double gb_s = work.bytes / microseconds * 1e-3;
   const double tflop_s = work.flops / microseconds * 1e-6;
   const double share_of_copy = gb_s / copy_gb_s_;
@@ -321,6 +322,10 @@ int main(int argc, char** argv) {
     auto& all = groups();
     std::sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
     for (const auto& group : all) group.run(bench);
+    if (!bench.has_reported()) {
+      fmt::print(stderr, "cuda_bench: no benchmark has \"{}\" in its name.\n", filter);
+      return 1;
+    }
   } catch (const std::exception& error) {
     fmt::print(stderr, "cuda_bench: {}\n", error.what());
     return 1;

@@ -68,6 +68,8 @@ class CudaBench {
 
   CudaStream& stream() { return stream_; }
   bool wants(std::string_view name) const;
+  // Whether any case was.
+  bool has_reported() const { return has_reported_; }
   // How many sets of buffers, each of this many bytes, to rotate among so that none is found in the
   // L2 cache.
   int sets_for(double bytes) const;
@@ -81,11 +83,12 @@ class CudaBench {
   double measure(int num_launches, const std::function<void(int)>& launch);  // microseconds each
   double copy_gb_s();
   double gemm_tflop_s();
-  void report(const std::string& name, const Work& work, double microseconds) const;
+  void report(const std::string& name, const Work& work, double microseconds);
 
   CudaStream stream_{0};
   std::string filter_;
   bool json_;
+  bool has_reported_ = false;
   double copy_gb_s_;
   double gemm_tflop_s_;
 };

@@ -135,8 +135,8 @@ void run_adjust(CudaBench& bench) {
     const auto ids = DeviceBuffer::of(cached);
     const auto no_biases = DeviceBuffer::of(std::vector<int32_t>(count + 1, 0));
     const double bytes = static_cast<double>(rows) * context * (4 + 2 * 32);
-    bench.time("adjust/" + std::to_string(rows) + "x" + std::to_string(context), {.bytes = bytes},
-               1, [&](int) {
+    bench.time("adjust_logits/" + std::to_string(rows) + "x" + std::to_string(context),
+               {.bytes = bytes}, 1, [&](int) {
                  ops::cuda::adjust_logits(
                      bench.stream(),
                      {logits.as<float>(), kVocab, rows, kVocab, repetition.as<float>(),
