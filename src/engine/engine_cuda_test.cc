@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <functional>
 
 #include "core/device_library.h"
@@ -313,18 +315,32 @@ TEST_P(LexiconOnGpus, AsksCallbacksOnOneRank) {
   EXPECT_EQ(num_calls, 8);
 }
 
-TEST_P(LexiconOnGpus, EndsWithWhatACallbackThrows) {
-  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+// Says on stderr what a callback threw, and exits with 0.
+void exit_with_what_a_callback_throws(const EngineConfig& config) {
   SamplingParams params{.temperature = 0, .max_tokens = 8};
   params.logits_processors = {
       [](std::span<const int32_t>, std::span<float>) { throw Error("the callback's own"); }};
-  LLM llm(on_gpus("float32"));
+  LLM llm(config);
   try {
     llm.generate({Prompt(std::string("A word"))}, params);
-    FAIL() << "nothing was thrown";
   } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("the callback's own"));
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(0);
   }
+  std::_Exit(1);
+}
+
+// In processes of their own: where ranks wait for one that has failed, their GPUs are lost to the
+// process.
+using LexiconOnGpusDeathTest = LexiconOnGpus;
+INSTANTIATE_TEST_SUITE_P(Ranks, LexiconOnGpusDeathTest, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+TEST_P(LexiconOnGpusDeathTest, EndsWithWhatACallbackThrows) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exit_with_what_a_callback_throws(on_gpus("float32")), testing::ExitedWithCode(0),
+              "the callback's own");
 }
 
 // Greedy outputs that depend on every token of the history, the prompt's too.
