@@ -94,6 +94,23 @@ GpuClaims& gpu_claims() {
   return claims;
 }
 
+// Whether the devices are of one kind, so that each takes a kernel if any does.
+bool are_alike(std::span<const int> devices) {
+  for (const cudaDeviceAttr attribute :
+       {cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
+        cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin}) {
+    std::set<int> values;
+    for (const int device : devices) {
+      int value = 0;
+      check_cuda(cudaDeviceGetAttribute(&value, attribute, device),
+                 "asking for a property of the device");
+      values.insert(value);
+    }
+    if (values.size() > 1) return false;
+  }
+  return true;
+}
+
 class CudaGroup {
  public:
   explicit CudaGroup(std::span<const int> devices)
@@ -102,10 +119,10 @@ class CudaGroup {
         host_(make_local_communicators(static_cast<int>(devices.size()))) {
     if (devices_.size() == 1) return;
     peers_ = PeerMemory::make(devices_);
-    const bool is_distinct =
-        std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
-    check(is_distinct || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
-    if (!is_distinct) return;
+    // A kernel that takes all of a device cannot wait for another on the same one.
+    runs_one_kernel_ = peers_ != nullptr && is_distinct() && are_alike(devices_);
+    check(is_distinct() || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
+    if (!is_distinct()) return;
     if (auto library = find_library()) {
       nccl_start_ = std::async(std::launch::async, [this, library] {
         nccl_ = std::make_unique<NcclRanks>(library, devices_);
@@ -116,6 +133,7 @@ class CudaGroup {
   int size() const { return static_cast<int>(devices_.size()); }
   Communicator& host(int rank) { return *host_[static_cast<size_t>(rank)]; }
   const PeerMemory* peers() const { return peers_.get(); }
+  PeerWords words(int rank) const { return runs_one_kernel_ ? peers_->words(rank) : PeerWords(); }
   // Null where our own kernels do everything.
   NcclRanks* nccl() { return nccl_.get(); }
 
@@ -142,6 +160,11 @@ class CudaGroup {
   }
 
  private:
+  // Whether each rank has a device of its own.
+  bool is_distinct() const {
+    return std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
+  }
+
   // Null where it isn't installed, and ranks do without.
   std::shared_ptr<const NcclLibrary> find_library() const {
     try {
@@ -158,6 +181,7 @@ class CudaGroup {
   std::unique_ptr<PeerMemory> peers_;
   std::unique_ptr<NcclRanks> nccl_;
   std::shared_future<void> nccl_start_;
+  bool runs_one_kernel_ = false;  // that all ranks are in at the same time
   std::atomic<bool> aborted_ = false;
 };
 
@@ -252,6 +276,8 @@ class CudaCommunicator final : public Communicator {
                             ncclInt8, root, comm, stream.cuda().get());
     });
   }
+
+  PeerWords peer_words() override { return group_->words(rank_); }
 
   void barrier() override {
     group_->check_alive(rank_);

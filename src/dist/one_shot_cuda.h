@@ -20,12 +20,11 @@
 #include <cstdint>
 
 #include "core/dtype.h"
+#include "core/peer_words.h"
 
 namespace quire {
 
 class CudaStream;  // core/stream_cuda.h
-
-inline constexpr int kMaxPeers = 8;
 
 // Two NaN, or one; data that holds this word is sent as another NaN.
 inline constexpr uint32_t kEmptyWord = 0xffffffff;

@@ -68,13 +68,13 @@ void PeerMemory::allocate(Region& region) {
     access.flags = cudaMemAccessFlagsProtReadWrite;
     check_cuda(cudaMemPoolSetAccess(region.pool, &access, 1), "showing memory to another GPU");
   }
-  check_cuda(
-      cudaMallocFromPoolAsync(&region.memory, kRegionBytes + kCounterBytes, region.pool, nullptr),
-      "allocating memory for peers");
+  check_cuda(cudaMallocFromPoolAsync(&region.memory, kRegionBytes + kCounterBytes + kPeerWordsBytes,
+                                     region.pool, nullptr),
+             "allocating memory for peers");
   check_cuda(cudaMemsetAsync(region.memory, 0xff, kRegionBytes, nullptr),
              "clearing memory for peers");
   check_cuda(cudaMemsetAsync(static_cast<std::byte*>(region.memory) + kRegionBytes, 0,
-                             kCounterBytes, nullptr),
+                             kCounterBytes + kPeerWordsBytes, nullptr),
              "clearing memory for peers");
   check_cuda(cudaStreamSynchronize(nullptr), "clearing memory for peers");
 }
@@ -102,6 +102,19 @@ PeerView PeerMemory::view(int rank) const {
   view.turn = reinterpret_cast<uint32_t*>(own + kRegionBytes);
   view.aborted = aborted_;
   return view;
+}
+
+PeerWords PeerMemory::words(int rank) const {
+  PeerWords words;
+  words.rank = rank;
+  words.size = static_cast<int>(regions_.size());
+  words.count = kPeerWordsBytes / static_cast<int64_t>(sizeof(uint64_t));
+  for (size_t r = 0; r < regions_.size(); ++r) {
+    auto* region = static_cast<std::byte*>(regions_[r].memory);
+    words.regions[r] = reinterpret_cast<uint64_t*>(region + kRegionBytes + kCounterBytes);
+  }
+  words.aborted = aborted_;
+  return words;
 }
 
 void PeerMemory::abort() {

@@ -14,6 +14,9 @@
 
 namespace quire {
 
+// Of PeerMemory::words().
+inline constexpr int64_t kPeerWordsBytes = int64_t{16} << 20;
+
 class PeerMemory {
  public:
   // Null where some of the devices cannot reach each other's memory, or there are more than
@@ -24,11 +27,12 @@ class PeerMemory {
   PeerMemory& operator=(const PeerMemory&) = delete;
 
   PeerView view(int rank) const;
+  PeerWords words(int rank) const;
   // Kernels that wait for a peer, now or later, trap.
   void abort();
 
  private:
-  // A region and, after it, the rank's counter.
+  // A region, after it the rank's counter, and after that its words.
   struct Region {
     int device;
     cudaMemPool_t pool = nullptr;

@@ -214,6 +214,23 @@ TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
   expect_tokens_of_the_cpu("The meaning of the word", params);
 }
 
+// Two sequences at a time: steps go through the kernel of a whole step, where the GPUs have one.
+TEST_P(LexiconOnGpus, DivergesSeldomInLowerPrecisionTwoAtATime) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  std::vector<std::vector<int32_t>> expected;
+  const std::vector<Prompt> prompts = lexicon_prompts(expected);
+  for (const char* dtype : {"bfloat16", "float16"}) {
+    EngineConfig config = on_gpus(dtype);
+    config.max_num_seqs = 2;
+    LLM llm(config);
+    const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
+    const int differing = count_differing(outputs, expected);
+    std::printf("%s: %d of %zu greedy outputs differ from float32's\n", dtype, differing,
+                prompts.size());
+    EXPECT_LE(differing, static_cast<int>(prompts.size()) / 10) << dtype;
+  }
+}
+
 TEST_P(LexiconOnGpus, TakesMoreBiasesThanAStepHasRoomFor) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   std::vector<SamplingParams> params(4, SamplingParams{.temperature = 0, .max_tokens = 6});

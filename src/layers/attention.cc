@@ -62,11 +62,11 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
 
 void Attention::describe(ops::DecoderStepLayer& layer) const {
   layer.qkv = &qkv_proj_.weight();
-  layer.qkv_bias = qkv_proj_.bias();
+  layer.qkv_bias = qkv_proj_.added_bias();
   if (q_norm_) layer.q_norm = q_norm_->weight();
   if (k_norm_) layer.k_norm = k_norm_->weight();
   layer.o = &o_proj_.weight();
-  layer.o_bias = o_proj_.bias();
+  layer.o_bias = o_proj_.added_bias();
   layer.sliding_window = sliding_window_;
 }
 

@@ -24,7 +24,7 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
 }
 
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
-  ops::linear(context.stream, in, weight_.weight(), adds_bias_ ? bias_->tensor() : Tensor(), out);
+  ops::linear(context.stream, in, weight_.weight(), added_bias(), out);
 }
 
 void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
@@ -34,8 +34,7 @@ void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tens
   if (context.stream.is_cpu()) {
     gate_up = context.arena.allocate(DType::kFloat32, {in.dim(0), weight_.weight().n()});
   }
-  ops::gated_linear(context.stream, in, weight_.weight(), adds_bias_ ? bias_->tensor() : Tensor(),
-                    gate_up, out);
+  ops::gated_linear(context.stream, in, weight_.weight(), added_bias(), gate_up, out);
 }
 
 size_t Linear::gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows) {

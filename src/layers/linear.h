@@ -40,8 +40,8 @@ class Linear {
   // are no part of a sum.
   void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
   const ops::Weight& weight() const { return weight_.weight(); }
-  // float32[shard.n], or undefined.
-  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+  // float32[shard.n]; undefined where there is none, or another rank adds it.
+  Tensor added_bias() const { return adds_bias_ ? bias_->tensor() : Tensor(); }
   // What forward_gated takes from the arena.
   static size_t gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows);
 

@@ -151,9 +151,9 @@ ops::DecoderStepLayer DecoderLayer::describe() const {
   attention_.describe(layer);
   layer.post_norm = post_attention_norm_.weight();
   layer.gate_up = &mlp_.gate_up_proj().weight();
-  layer.gate_up_bias = mlp_.gate_up_proj().bias();
+  layer.gate_up_bias = mlp_.gate_up_proj().added_bias();
   layer.down = &mlp_.down_proj().weight();
-  layer.down_bias = mlp_.down_proj().bias();
+  layer.down_bias = mlp_.down_proj().added_bias();
   return layer;
 }
 
@@ -214,13 +214,16 @@ ParameterMap Decoder::parameters() {
   return parameters;
 }
 
-void Decoder::bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) {
+void Decoder::bind_cache(Stream& stream, Communicator& comm,
+                         std::span<const KvCacheView> kv_caches) {
   check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
   kv_caches_ = kv_caches;
-  if (!stream.is_cpu() && at_.size == 1 && embed_tokens_ && final_norm_) make_decoder_step(stream);
+  if (stream.is_cpu() || !embed_tokens_ || !final_norm_) return;
+  const PeerWords peers = comm.peer_words();
+  if (peers.size == at_.size) make_decoder_step(stream, peers);
 }
 
-void Decoder::make_decoder_step(Stream& stream) {
+void Decoder::make_decoder_step(Stream& stream, const PeerWords& peers) {
   std::vector<ops::DecoderStepLayer> layers;
   for (const auto& layer : layers_) layers.push_back(layer->describe());
   const Attention& attention = layers_.front()->attention();
@@ -231,7 +234,8 @@ void Decoder::make_decoder_step(Stream& stream) {
                                        .embedding = &embed_tokens_->weight(),
                                        .final_norm = final_norm_->weight(),
                                        .layers = layers,
-                                       .caches = kv_caches_};
+                                       .caches = kv_caches_,
+                                       .peers = peers};
   decoder_step_ = ops::DecoderStep::make(stream, model);
 }
 
@@ -247,11 +251,16 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
-    if (decoder_step_ && decoder_step_->takes(context.batch)) {
-      decoder_step_->run(context.stream, context.batch, state.hidden);
+    const bool in_one_step = decoder_step_ && decoder_step_->takes(context.batch);
+    if (in_one_step && at_.size == 1) {
+      decoder_step_->run(context.stream, context.batch, Tensor(), state.hidden);
       return state;
     }
     embed_tokens(context, *embed_tokens_, state.residual);
+    if (in_one_step) {
+      decoder_step_->run(context.stream, context.batch, state.residual, state.hidden);
+      return state;
+    }
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
     const bool is_first = first_layer_ == 0 && i == 0;

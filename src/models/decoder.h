@@ -58,7 +58,8 @@ class Decoder final : public Model {
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;
-  void bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) override;
+  void bind_cache(Stream& stream, Communicator& comm,
+                  std::span<const KvCacheView> kv_caches) override;
   IntermediateTensors forward(ForwardContext& context,
                               std::optional<IntermediateTensors> previous) override;
   Tensor compute_logits(ForwardContext& context, const Tensor& hidden) override;
@@ -72,7 +73,7 @@ class Decoder final : public Model {
                                              const DecoderOptions& decoder);
 
  private:
-  void make_decoder_step(Stream& stream);
+  void make_decoder_step(Stream& stream, const PeerWords& peers);
 
   ModelConfig config_;
   ParallelRank at_;

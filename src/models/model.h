@@ -67,8 +67,9 @@ class Model {
   virtual ParameterMap parameters() = 0;
 
   // Tells the model where its keys and values are, before the first forward(): one view for each
-  // layer of this stage, in order.
-  virtual void bind_cache(Stream& stream, std::span<const KvCacheView> kv_caches) = 0;
+  // layer of this stage, in order. `comm` is that of all later calls.
+  virtual void bind_cache(Stream& stream, Communicator& comm,
+                          std::span<const KvCacheView> kv_caches) = 0;
 
   // Runs this stage's layers and writes the batch's keys and values to the cache. `previous` is
   // given exactly where the stage doesn't start at layer 0; its tensors are then worked on in

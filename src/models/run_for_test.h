@@ -53,7 +53,7 @@ class TestRank {
       stages_.push_back(create_model(options));
       fill(stages_.back()->parameters(), pool_);
       add_caches(model_kv_cache_shape(options));
-      stages_.back()->bind_cache(stream_, caches_.back());
+      stages_.back()->bind_cache(stream_, comm_, caches_.back());
       options.first_layer = end;
     }
     arena_ = std::make_unique<Arena>(Buffer(planned_));

@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "core/peer_words.h"
 #include "ops/linear_algorithms.h"
 
 namespace quire {
@@ -289,7 +290,9 @@ struct CudaDecoderLayer {
 inline constexpr int kMaxDecoderStepRows = 8;
 
 // A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
-// embedding, all layers, final norm.
+// embedding, all layers, final norm. Of several ranks each has its shards of the layers' weights
+// and heads, and they take sums over the ranks through `peers`, in rank order in float32; a bias of
+// such a sum is one rank's alone. The ranks of a group run the same steps in the same order.
 struct CudaDecoderStep {
   DType dtype;
   int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
@@ -315,7 +318,14 @@ struct CudaDecoderStep {
   CudaKvCache cache;  // keys and values are the layers'
   void* out;          // [rows, hidden]: the normed hidden state
   void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
+  // Of more than one rank: at least decoder_step_peer_words(...), for this model's steps alone.
+  PeerWords peers = {};
 };
+
+// For each half of a layer, what every rank sends of every row.
+inline int64_t decoder_step_peer_words(int64_t hidden, int size) {
+  return int64_t{2} * size * kMaxDecoderStepRows * hidden;
+}
 
 struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
@@ -338,7 +348,8 @@ struct CudaKernels {
   void (*sample)(CudaStream&, const CudaSample&);
   void (*logprobs)(CudaStream&, const CudaLogprobs&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
-  // Whether decoder_step takes a model of these sizes on this device; rows are not looked at.
+  // Whether decoder_step takes a model of these sizes on this device; rows are not looked at. Loads
+  // the kernel: what loads it later may wait for a kernel that waits for this rank's.
   bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Bytes of scratch.
   int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_items, int64_t max_num_seqs,

@@ -1,6 +1,7 @@
 #include "ops/decoder_step.h"
 
 #include <cstring>
+#include <numeric>
 #include <utility>
 #include <vector>
 
@@ -11,6 +12,7 @@ namespace {
 
 // The kernel's own use, at most, for any model that it takes.
 constexpr size_t kScratchBytes = size_t{32} << 20;
+constexpr size_t kRowNumbersBytes = kMaxDecoderStepRows * sizeof(int32_t);
 
 // Where one op after the other is slower, by what an H200 took with 128 to 3,500 tokens of context:
 // up to so many sequences of Qwen3-0.6B, with a hidden size of 1,024, and of 8B, with 4,096.
@@ -44,7 +46,8 @@ CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache
 }  // namespace
 
 size_t DecoderStep::bytes(int64_t num_layers) {
-  return kScratchBytes + align_up(static_cast<size_t>(num_layers) * sizeof(CudaDecoderLayer));
+  return kScratchBytes + align_up(static_cast<size_t>(num_layers) * sizeof(CudaDecoderLayer)) +
+         align_up(kRowNumbersBytes);
 }
 
 std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepModel& model) {
@@ -72,6 +75,11 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   step.layers_ = Buffer(layer_bytes, device);
   device.memory->upload(step.layers_.data(), layer_bytes,
                         [&](std::byte* to) { std::memcpy(to, layers.data(), layer_bytes); });
+  step.row_numbers_ = Buffer(kRowNumbersBytes, device);
+  device.memory->upload(step.row_numbers_.data(), kRowNumbersBytes, [](std::byte* to) {
+    auto* numbers = reinterpret_cast<int32_t*>(to);
+    std::iota(numbers, numbers + kMaxDecoderStepRows, 0);
+  });
   device.memory->finish_uploads();
   return step;
 }
@@ -109,7 +117,8 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
                 .num_kv_heads = cache_.num_kv_heads,
                 .head_dim = cache_.head_dim},
       .out = out.defined() ? out.raw() : nullptr,
-      .scratch = scratch_.data()};
+      .scratch = scratch_.data(),
+      .peers = model_.peers};
 }
 
 bool DecoderStep::takes(const ForwardBatch& batch) const {
@@ -118,8 +127,15 @@ bool DecoderStep::takes(const ForwardBatch& batch) const {
          batch.num_decode_seqs == batch.num_seqs;
 }
 
-void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& out) const {
-  stream.cuda_kernels().decoder_step(stream.cuda(), arguments(batch, out));
+void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
+                      const Tensor& out) const {
+  CudaDecoderStep args = arguments(batch, out);
+  if (embedded.defined()) {
+    check(embedded.contiguous(), "embeddings are a table");
+    args.embedding = embedded.raw();
+    args.token_ids = reinterpret_cast<const int32_t*>(row_numbers_.data());
+  }
+  stream.cuda_kernels().decoder_step(stream.cuda(), args);
 }
 
 }  // namespace quire::ops

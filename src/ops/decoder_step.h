@@ -11,6 +11,7 @@
 #include "core/buffer.h"
 #include "core/forward_batch.h"
 #include "core/kv_cache_view.h"
+#include "core/peer_words.h"
 #include "core/stream.h"
 #include "ops/cuda_kernels.h"
 #include "ops/weight.h"
@@ -43,6 +44,7 @@ struct DecoderStepModel {
   Tensor final_norm;
   std::span<const DecoderStepLayer> layers;
   std::span<const KvCacheView> caches;  // of the layers, in order
+  PeerWords peers = {};                 // of the group: the weights are this rank's shards
 };
 
 class DecoderStep {
@@ -56,8 +58,10 @@ class DecoderStep {
 
   // Whether the batch is one that the kernel takes: few sequences, one token each.
   bool takes(const ForwardBatch& batch) const;
-  // out [num_seqs, hidden]: the normed hidden state of each token.
-  void run(Stream& stream, const ForwardBatch& batch, const Tensor& out) const;
+  // out [num_seqs, hidden]: the normed hidden state of each token. `embedded` [num_seqs, hidden]:
+  // the tokens' embeddings, where a rank has a part of the table alone; else undefined.
+  void run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
+           const Tensor& out) const;
 
  private:
   DecoderStep() = default;
@@ -66,6 +70,7 @@ class DecoderStep {
 
   Buffer layers_;  // CudaDecoderLayer[num_layers]
   Buffer scratch_;
+  Buffer row_numbers_;      // int32[kMaxDecoderStepRows]: 0, 1, ...
   DecoderStepModel model_;  // its spans are not looked at after make()
   KvCacheView cache_;       // of layer 0
   int64_t hidden_ = 0;

@@ -193,7 +193,13 @@ bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
       kComputeThreads) {
     return false;
   }
-  return layout_for(args, kMaxRows, stream).num_slots >= kSlotsAtOnce;
+  if (args.peers.size > 1 &&
+      args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
+    return false;
+  }
+  if (layout_for(args, kMaxRows, stream).num_slots < kSlotsAtOnce) return false;
+  allow_shared_memory(stream, kernel_for(args));
+  return true;
 }
 
 int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes) {
@@ -206,7 +212,6 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(args.num_layers >= 1, "a decoder has layers");
   const Kernel kernel = kernel_for(args);
   const SharedLayout layout = layout_for(args, args.rows, stream);
-  allow_shared_memory(stream, kernel);
   cudaLaunchConfig_t config = {};
   config.gridDim = static_cast<unsigned>(stream.num_multiprocessors());
   config.blockDim = kThreads;

@@ -17,6 +17,8 @@
 
 #include <cstdint>
 
+#include "ops/cuda_kernels.h"
+
 namespace quire::ops::cuda::step {
 
 using Word = uint64_t;
@@ -46,6 +48,46 @@ __device__ __forceinline__ void load_two_words(const Word* from, Word& first, Wo
                : "=l"(first), "=l"(second)
                : "l"(from)
                : "memory");
+}
+
+// Which of a layer's two sums over the ranks.
+enum class RankSum { kAfterAttention, kAfterMlp };
+
+// The sum of the ranks' values of an element, in rank order. A rank writes what it has straight into
+// the memory of the others. A word is written again only when its reader has passed it: the chain of
+// a layer goes through all threads of all ranks.
+__device__ __forceinline__ float sum_over_ranks(const PeerWords& peers, RankSum which, int row,
+                                                int feature, int hidden, float value,
+                                                uint32_t tag) {
+  constexpr unsigned kRoundsPerLook = 4096;  // a look takes a trip over PCIe
+  const auto place = [&](int rank) {
+    const int64_t of_rank = static_cast<int64_t>(which) * peers.size + rank;
+    return (of_rank * kMaxDecoderStepRows + row) * hidden + feature;
+  };
+  for (int r = 0; r < peers.size; ++r) {
+    if (r == peers.rank) continue;
+    asm volatile("st.relaxed.sys.global.b64 [%0], %1;" ::"l"(peers.regions[r] + place(peers.rank)),
+                 "l"(make_word(__float_as_uint(value), tag))
+                 : "memory");
+  }
+  float total = 0;
+  for (int r = 0; r < peers.size; ++r) {
+    if (r == peers.rank) {
+      total += value;
+      continue;
+    }
+    const Word* from = peers.regions[peers.rank] + place(r);
+    Word word;
+    for (unsigned round = 1;; ++round) {
+      asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
+      if (tag_of(word) == tag) break;
+      if (round % kRoundsPerLook == 0 && *static_cast<const volatile int*>(peers.aborted) != 0) {
+        __trap();
+      }
+    }
+    total += __uint_as_float(payload_of(word));
+  }
+  return total;
 }
 
 // Two 16-bit elements in 4 bytes, the first in the lower half, and the matrix units' products of

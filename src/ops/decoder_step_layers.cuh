@@ -228,7 +228,8 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       if (projected.num_groups() > 0) {
         const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
                       nullptr};
-        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias,
+        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias, args.peers,
+                          first ? RankSum::kAfterAttention : RankSum::kAfterMlp,
                           first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
                           residual);
       }

@@ -364,11 +364,12 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
   block.synchronize();
 }
 
-// residual += in * weight^T + bias, where each thread holds one element of the block's share of the
-// residual; publishes it.
+// residual += in * weight^T + bias, over all ranks, where each thread holds one element of the
+// block's share of the residual; publishes it.
 template <typename T>
 __device__ __forceinline__ void add_projection(BlockState& block, const Share& share,
-                                               const Rows& in, const float* bias, Word* out,
+                                               const Rows& in, const float* bias,
+                                               const PeerWords& peers, RankSum which, Word* out,
                                                int hidden, uint32_t tag, float& residual) {
   multiply<T, false>(block, share, in, {nullptr, false, 0});
   const int count = share.num_groups() * kGroupRows * block.rows;
@@ -377,8 +378,12 @@ __device__ __forceinline__ void add_projection(BlockState& block, const Share& s
     const int feature = share.begin + kGroupRows * at.group + at.feature;
     const bool valid = block.thread < count && feature < share.end;
     if (valid) {
-      residual += total_of(block, share, at.group, at.row, at.feature);
-      if (bias != nullptr) residual += bias[feature];
+      float value = total_of(block, share, at.group, at.row, at.feature);
+      if (bias != nullptr) value += bias[feature];
+      if (peers.size > 1) {
+        value = sum_over_ranks(peers, which, at.row, feature, hidden, value, tag);
+      }
+      residual += value;
     }
     publish_pair<T>(out, hidden, at.row, feature, residual, valid, tag);
   }

@@ -103,7 +103,7 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
                                         static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
-  model_->bind_cache(stream_, kv_cache_.layers());
+  model_->bind_cache(stream_, comm_, kv_cache_.layers());
   memory_->finish_uploads();
 }
 

@@ -66,9 +66,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
       step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
-  // The kernel of a whole step is for one GPU.
-  sizes.decoder_scratch =
-      options.model.size > 1 ? 0 : static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
+  sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
   sizes.sampled_ids = step.num_logits * static_cast<int64_t>(sizeof(int32_t));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));

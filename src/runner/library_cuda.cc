@@ -9,6 +9,7 @@
 #include "dist/communicator.h"
 #include "dist/nccl_cuda.h"
 #include "dist/one_shot_cuda.h"
+#include "dist/peer_memory_cuda.h"
 #include "ops/cuda_kernels.h"
 #include "quire/error.h"
 
@@ -93,7 +94,7 @@ class CudaLibrary final : public DeviceLibrary {
     // NCCL takes for itself.
     constexpr size_t kCodeAndGraphs = size_t{256} << 20;
     constexpr size_t kNccl = size_t{512} << 20;
-    constexpr size_t kPeerMemory = 2 * static_cast<size_t>(kPeerHalfBytes);
+    constexpr size_t kPeerMemory = static_cast<size_t>(2 * kPeerHalfBytes + kPeerWordsBytes);
     const size_t group = num_ranks > 1 ? kPeerMemory + kNccl : 0;
     return static_cast<int64_t>(kStream + kCodeAndGraphs + group);
   }

@@ -32,7 +32,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, Communicator& comm, Strea
                                       options.max_logits_rows))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
-  model_->bind_cache(stream_, kv_cache_.layers());
+  model_->bind_cache(stream_, comm_, kv_cache_.layers());
 }
 
 void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {

@@ -34,6 +34,7 @@ class SameTokens(CliTest):
                                ((), gpus(decoder_step=1)),
                                (("--tensor-parallel-size", "2"), gpus(2)),
                                (("--tensor-parallel-size", "2"), gpus(2, pace="lazy")),
+                               (("--tensor-parallel-size", "2"), gpus(2, decoder_step=1)),
                                (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
             with self.subTest(arguments=arguments, env=env):
                 result = generate("--dtype", "float32", *arguments, env=env)
@@ -171,14 +172,15 @@ class Faults(CliTest):
     # graphs, in the copy of the results; on a rank that the engine does not wait for.
     CASES = ((1, "0:upload:5"), (1, "0:linear:3"), (1, "0:paged_attention:200"), (1, "0:copy_to_host:20"),
              (2, "0:upload:5"), (2, "1:upload:5"), (2, "0:paged_attention:200"), (2, "1:paged_attention:200"),
-             (2, "1:all_reduce_add_norm:90"), (2, "1:linear:3"))
+             (2, "1:all_reduce_add_norm:90"), (2, "1:linear:3"), (2, "0:decoder_step:20"), (2, "1:decoder_step:20"))
 
     def test_generate(self):
         for count, fault in self.CASES:
             with self.subTest(fault=fault, gpus=count):
                 start = time.monotonic()
-                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos",
-                                  "--tensor-parallel-size", count, env=gpus(count, fault=fault))
+                decoder_step = int("decoder_step" in fault)
+                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos", "--tensor-parallel-size",
+                                  count, env=gpus(count, fault=fault, decoder_step=decoder_step))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
 

@@ -1,7 +1,10 @@
 #include "simulated_gpu/communicators.h"
 
+#include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <utility>
+#include <vector>
 
 #include "base/check.h"
 #include "base/thread_pool.h"
@@ -19,7 +22,8 @@ struct Group {
   explicit Group(std::span<const int> gpus)
       : claim(gpus.size() > 1 ? claims().claim(gpus) : nullptr),
         on_streams(make_local_communicators(static_cast<int>(gpus.size()))),
-        on_hosts(make_local_communicators(static_cast<int>(gpus.size()))) {}
+        on_hosts(make_local_communicators(static_cast<int>(gpus.size()))),
+        words(gpus.size(), std::vector<uint64_t>(kWords)) {}
   static GpuClaims& claims() {
     static GpuClaims all;
     return all;
@@ -28,6 +32,10 @@ struct Group {
   GpuClaim claim;
   std::vector<std::unique_ptr<Communicator>> on_streams;
   std::vector<std::unique_ptr<Communicator>> on_hosts;
+  // peer_words() of each rank.
+  static constexpr size_t kWords = size_t{1} << 17;
+  std::vector<std::vector<uint64_t>> words;
+  int aborted = 0;
 };
 
 // What a rank's collectives run with. In queued work, which may outlive the communicator.
@@ -96,11 +104,23 @@ class SimulatedCommunicator final : public Communicator {
     });
   }
 
+  PeerWords peer_words() override {
+    Group& group = *rank_->group;
+    PeerWords words;
+    words.rank = rank();
+    words.size = size();
+    words.count = static_cast<int64_t>(Group::kWords);
+    for (size_t r = 0; r < group.words.size(); ++r) words.regions[r] = group.words[r].data();
+    words.aborted = &group.aborted;
+    return words;
+  }
+
   void barrier() override { rank_->on_host().barrier(); }
 
   void abort() override {
     rank_->on_host().abort();
     rank_->on_stream().abort();
+    std::atomic_ref<int>(rank_->group->aborted).store(1);
   }
 
  private:

@@ -68,8 +68,12 @@ constexpr ops::CudaKernels kKernels = {
           queue<decoder_step>(stream, "decoder_step", args);
         },
     .supports_decoder_step =
-        [](CudaStream& stream, const ops::CudaDecoderStep&) {
-          return stream.gpu().has_decoder_step();
+        [](CudaStream& stream, const ops::CudaDecoderStep& args) {
+          // A word more than the elements counts the sums.
+          const PeerWords& peers = args.peers;
+          return stream.gpu().has_decoder_step() &&
+                 (peers.size == 1 ||
+                  peers.count > ops::decoder_step_peer_words(args.hidden, peers.size));
         },
     .paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) { return int64_t{0}; },
     .sample_scratch_bytes = [](int64_t, int64_t) { return int64_t{0}; },

@@ -1,8 +1,14 @@
 // A whole decode step, one kernel after the other as the layers have them (models/decoder.cc).
+#include <atomic>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 #include <numeric>
+#include <thread>
 #include <vector>
 
+#include "quire/error.h"
+#include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 
 namespace quire::simulated {
@@ -43,6 +49,7 @@ class DecoderStep {
               true, inner_);
       product(inner_, args_.inner, layer.down_weight, layer.down_bias, args_.hidden, false,
               hidden_);
+      sum_over_ranks(1);
     }
     norm(hidden_.data(), residual_.data(), args_.final_norm, args_.out);
   }
@@ -119,6 +126,52 @@ class DecoderStep {
     attention.cache = cache;
     paged_attention(attention);
     product(attended_, q_width_, layer.o_weight, layer.o_bias, args_.hidden, false, hidden_);
+    sum_over_ranks(0);
+  }
+
+  // hidden_ becomes the sum of the ranks', in rank order; `which` of a layer's two sums it is. An
+  // element travels with the number of its sum, which the rank's own last word counts.
+  void sum_over_ranks(int which) {
+    const PeerWords& peers = args_.peers;
+    if (peers.size == 1) return;
+    uint64_t* const own = peers.regions[peers.rank];
+    const uint64_t number = ++own[peers.count - 1];
+    const int64_t size = args_.rows * args_.hidden;
+    std::vector<float> values = read(args_.dtype, hidden_.data(), 0, size);
+    const auto place = [&](int rank) {
+      return (int64_t{which} * peers.size + rank) * ops::kMaxDecoderStepRows * args_.hidden;
+    };
+    for (int r = 0; r < peers.size; ++r) {
+      if (r == peers.rank) continue;
+      uint64_t* const to = peers.regions[r] + place(peers.rank);
+      for (int64_t i = 0; i < size; ++i) {
+        const uint64_t word =
+            number << 32 | std::bit_cast<uint32_t>(values[static_cast<size_t>(i)]);
+        std::atomic_ref<uint64_t>(to[i]).store(word);
+      }
+    }
+    std::vector<float> sums(values.size());
+    for (int r = 0; r < peers.size; ++r) {
+      for (int64_t i = 0; i < size; ++i) {
+        float& sum = sums[static_cast<size_t>(i)];
+        sum += r == peers.rank ? values[static_cast<size_t>(i)]
+                               : wait_for(own[place(r) + i], static_cast<uint32_t>(number));
+      }
+    }
+    write(args_.dtype, hidden_.data(), 0, sums);
+  }
+
+  float wait_for(uint64_t& word, uint32_t number) const {
+    for (;;) {
+      const uint64_t seen = std::atomic_ref<uint64_t>(word).load();
+      if (static_cast<uint32_t>(seen >> 32) == number) {
+        return std::bit_cast<float>(static_cast<uint32_t>(seen));
+      }
+      if (std::atomic_ref<int>(const_cast<int&>(*args_.peers.aborted)).load() != 0) {
+        throw Error("the decoder step's group has ended");
+      }
+      std::this_thread::yield();
+    }
   }
 
   const ops::CudaDecoderStep& args_;
