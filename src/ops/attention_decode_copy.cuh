@@ -60,8 +60,9 @@ __device__ __forceinline__ void publish_barriers() {
 #endif
 }
 
-// Ends this thread's reads of what copies overwrite once it has arrived. The arrival alone does not:
-// it overtakes reads that wait in their queue, by longer than a copy takes where banks conflict.
+// Ends this thread's reads of what copies overwrite once it has arrived. The arrival alone does
+// not: it overtakes reads that wait in their queue, by longer than a copy takes where banks
+// conflict.
 __device__ __forceinline__ void finish_reads() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   hopper::fence_async_proxy();

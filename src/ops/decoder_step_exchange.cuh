@@ -53,9 +53,9 @@ __device__ __forceinline__ void load_two_words(const Word* from, Word& first, Wo
 // Which of a layer's two sums over the ranks.
 enum class RankSum { kAfterAttention, kAfterMlp };
 
-// The sum of the ranks' values of an element, in rank order. A rank writes what it has straight into
-// the memory of the others. A word is written again only when its reader has passed it: the chain of
-// a layer goes through all threads of all ranks.
+// The sum of the ranks' values of an element, in rank order. A rank writes what it has straight
+// into the memory of the others. A word is written again only when its reader has passed it: the
+// chain of a layer goes through all threads of all ranks.
 __device__ __forceinline__ float sum_over_ranks(const PeerWords& peers, RankSum which, int row,
                                                 int feature, int hidden, float value,
                                                 uint32_t tag) {
