@@ -43,8 +43,8 @@ class Communicator {
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
-  // Of this rank, for one kernel's use. None where the GPUs do not reach each other's memory, or
-  // are not alike.
+  // Of this rank, for one kernel's use: to be called once. None where the GPUs do not reach each
+  // other's memory, or are not alike.
   virtual PeerWords peer_words() { return {}; }
   virtual void barrier() = 0;
   // Ends the group: ranks that wait in a collective, now or later, throw Error. For the rank that

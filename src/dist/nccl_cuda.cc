@@ -7,6 +7,7 @@
 #include <future>
 #include <mutex>
 #include <set>
+#include <utility>
 
 #include "core/check_cuda.h"
 #include "core/stream_cuda.h"
@@ -277,7 +278,10 @@ class CudaCommunicator final : public Communicator {
     });
   }
 
-  PeerWords peer_words() override { return group_->words(rank_); }
+  PeerWords peer_words() override {
+    check(!std::exchange(gave_words_, true), "a rank's words are for one kernel");
+    return group_->words(rank_);
+  }
 
   void barrier() override {
     group_->check_alive(rank_);
@@ -329,6 +333,7 @@ class CudaCommunicator final : public Communicator {
   std::shared_ptr<CudaGroup> group_;
   int rank_;
   PeerView peers_ = {};
+  bool gave_words_ = false;
   void* gathered_ = nullptr;  // kGatherBytes, where there are no peers
 };
 

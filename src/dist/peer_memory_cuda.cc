@@ -10,7 +10,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kRegionBytes = 2 * kPeerHalfBytes;
-constexpr size_t kCounterBytes = 256;
+constexpr size_t kCounterBytes = kPeerCounterBytes;
 
 bool all_reach_all(std::span<const int> devices) {
   for (const int from : devices) {

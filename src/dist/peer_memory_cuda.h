@@ -14,8 +14,9 @@
 
 namespace quire {
 
-// Of PeerMemory::words().
-inline constexpr int64_t kPeerWordsBytes = int64_t{16} << 20;
+// Behind a region: the rank's counter, and its words.
+inline constexpr int64_t kPeerCounterBytes = 256;
+inline constexpr int64_t kPeerWordsBytes = (int64_t{16} << 20) - kPeerCounterBytes;
 
 class PeerMemory {
  public:

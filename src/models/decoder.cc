@@ -219,6 +219,8 @@ void Decoder::bind_cache(Stream& stream, Communicator& comm,
   check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
   kv_caches_ = kv_caches;
   if (stream.is_cpu() || !embed_tokens_ || !final_norm_) return;
+  // All ranks have to decide alike, here and in takes(): a kernel of one would wait for those of
+  // the others for ever. What they decide by is the same on all: the GPUs' kind, sizes, the batch.
   const PeerWords peers = comm.peer_words();
   if (peers.size == at_.size) make_decoder_step(stream, peers);
 }

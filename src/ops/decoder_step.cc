@@ -130,8 +130,12 @@ bool DecoderStep::takes(const ForwardBatch& batch) const {
 void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
                       const Tensor& out) const {
   CudaDecoderStep args = arguments(batch, out);
+  check(embedded.defined() == (model_.peers.size > 1),
+        "tokens are embedded before where ranks have parts of the table");
   if (embedded.defined()) {
-    check(embedded.contiguous(), "embeddings are a table");
+    check(embedded.contiguous() && embedded.dtype() == args.dtype && embedded.rank() == 2 &&
+              embedded.dim(0) == args.rows && embedded.dim(1) == args.hidden,
+          "embeddings are [num_seqs, hidden]");
     args.embedding = embedded.raw();
     args.token_ids = reinterpret_cast<const int32_t*>(row_numbers_.data());
   }

@@ -9,6 +9,9 @@
 // next one, and has then read all of it, but for attention's units: they read their heads' part of
 // qkv, and each word of it is read by some unit. Who writes an exchange of the next layer has thus
 // waited for all readers of the same exchange in this layer: one buffer of each is enough.
+//
+// On several ranks the chain is the same, but that an element of after_attention and after_mlp is
+// the sum of what all ranks have for it (sum_over_ranks() of decoder_step_exchange.cuh).
 #include <algorithm>
 #include <span>
 
@@ -169,6 +172,13 @@ Kernel kernel_for(const CudaDecoderStep& args) {
                                         : kernel_for_head<__half>(args);
 }
 
+// Without this a kernel is loaded when it is first launched.
+void load(const CudaStream& stream, Kernel kernel) {
+  allow_shared_memory(stream, kernel);
+  cudaFuncAttributes attributes = {};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel), "loading the kernel of a decoder step");
+}
+
 }  // namespace
 
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
@@ -198,7 +208,7 @@ bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
     return false;
   }
   if (layout_for(args, kMaxRows, stream).num_slots < kSlotsAtOnce) return false;
-  allow_shared_memory(stream, kernel_for(args));
+  load(stream, kernel_for(args));
   return true;
 }
 
@@ -212,6 +222,7 @@ void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
   check(args.num_layers >= 1, "a decoder has layers");
   const Kernel kernel = kernel_for(args);
   const SharedLayout layout = layout_for(args, args.rows, stream);
+  allow_shared_memory(stream, kernel);
   cudaLaunchConfig_t config = {};
   config.gridDim = static_cast<unsigned>(stream.num_multiprocessors());
   config.blockDim = kThreads;

@@ -1,5 +1,10 @@
 // The decoder step in one kernel, against a plain decoder on the host in float.
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
 #include <string>
+#include <vector>
 
 #include "ops/decoder_step_cuda_test_util.h"
 
@@ -165,6 +170,127 @@ TEST_F(DecoderStepCudaTest, RunsAQwen3Of8B) {
              {130});
 }
 
+// One rank of two: what the other sends is there before the kernel begins.
+class TwoRanks {
+ public:
+  TwoRanks(int rank, const ModelShape& shape)
+      : rank_(rank),
+        hidden_(shape.hidden),
+        count_(decoder_step_peer_words(shape.hidden, 2)),
+        own_(std::vector<uint64_t>(to_size(count_))),
+        other_(std::vector<uint64_t>(to_size(count_))),
+        aborted_(std::vector<int>{0}) {}
+
+  // What the other rank sends of each row in the first layer of the first step.
+  void receive(const std::vector<Model::RankSums>& rows) {
+    std::vector<uint64_t> words(to_size(count_));
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int i = 0; i < hidden_; ++i) {
+        words[place(0, 1 - rank_, row, i)] = word_of(rows[row].after_attention[to_size(i)]);
+        words[place(1, 1 - rank_, row, i)] = word_of(rows[row].after_mlp[to_size(i)]);
+      }
+    }
+    own_.upload(words);
+  }
+
+  PeerWords words() {
+    PeerWords words = {.rank = rank_, .size = 2, .count = count_, .aborted = aborted_.data()};
+    words.regions[rank_] = own_.data();
+    words.regions[1 - rank_] = other_.data();
+    return words;
+  }
+  void abort() { aborted_.upload({1}); }
+
+  // What was sent are the sums of these rows, and nothing else.
+  void check_sent(const std::vector<Model::RankSums>& rows, double tolerance) const {
+    const std::vector<uint64_t> words = other_.download();
+    Values actual, expected;
+    size_t num_sent = 0;
+    for (const uint64_t word : words) num_sent += word != 0 ? 1 : 0;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int i = 0; i < hidden_; ++i) {
+        for (int which = 0; which < 2; ++which) {
+          const uint64_t word = words[place(which, rank_, row, i)];
+          ASSERT_EQ(word >> 32, kTag) << "row " << row << ", element " << i;
+          actual.push_back(std::bit_cast<float>(static_cast<uint32_t>(word)));
+        }
+        expected.push_back(rows[row].after_attention[to_size(i)]);
+        expected.push_back(rows[row].after_mlp[to_size(i)]);
+      }
+    }
+    EXPECT_EQ(num_sent, actual.size());
+    EXPECT_TRUE(is_close(actual, expected, tolerance));
+  }
+
+ private:
+  static constexpr uint64_t kTag = 1;  // of the first layer of the first step
+
+  static uint64_t word_of(float value) { return kTag << 32 | std::bit_cast<uint32_t>(value); }
+  size_t place(int which, int rank, size_t row, int feature) const {
+    return (to_size(which * 2 + rank) * kMaxDecoderStepRows + row) * to_size(hidden_) +
+           to_size(feature);
+  }
+
+  int rank_;
+  int hidden_;
+  int64_t count_;
+  DeviceArray<uint64_t> own_;
+  DeviceArray<uint64_t> other_;
+  DeviceArray<int> aborted_;
+};
+
+TEST_F(DecoderStepCudaTest, AddsUpWhatRanksHave) {
+  const ModelShape shape = {.num_layers = 1, .biases = true};
+  for (const std::vector<int>& contexts : {std::vector<int>{130}, {3, 100, 1, 64, 65, 7, 500, 2}}) {
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE("rank " + std::to_string(rank));
+      Model model(shape, contexts, random());
+      DeviceModel device(model);
+      TwoRanks ranks(rank, shape);
+      std::vector<Model::RankSums> others;
+      for (int row = 0; row < model.rows(); ++row) {
+        others.push_back({random_values(to_size(shape.hidden), random()),
+                          random_values(to_size(shape.hidden), random())});
+      }
+      ranks.receive(others);
+      CudaDecoderStep args = device.args();
+      args.peers = ranks.words();
+      ASSERT_TRUE(cuda::supports_decoder_step(stream(), args));
+      device.out().poison();
+      cuda::decoder_step(stream(), args);
+      synchronize();
+      constexpr double kTolerance = 2e-2;
+      const Values out = device.out().download();
+      std::vector<Model::RankSums> own(others.size());
+      for (int row = 0; row < model.rows(); ++row) {
+        const auto first = out.begin() + int64_t{row} * shape.hidden;
+        const Values expected = model.run(row, &others[to_size(row)], &own[to_size(row)]);
+        EXPECT_TRUE(is_close(Values(first, first + shape.hidden), expected, kTolerance))
+            << "row " << row;
+      }
+      ranks.check_sent(own, kTolerance);
+    }
+  }
+}
+
+// In a process of its own: the fault that ends the kernel stays.
+TEST_F(DecoderStepCudaTest, EndsWhereItsGroupHas) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto wait_for_nobody = [this] {
+    const ModelShape shape = {.num_layers = 1};
+    Model model(shape, {5}, random());
+    DeviceModel device(model);
+    TwoRanks ranks(0, shape);
+    ranks.abort();
+    CudaDecoderStep args = device.args();
+    args.peers = ranks.words();
+    cuda::decoder_step(stream(), args);
+    std::fprintf(stderr, "%s\n", cudaGetErrorName(cudaStreamSynchronize(stream().get())));
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(wait_for_nobody(), testing::ExitedWithCode(0), "cudaErrorLaunchFailure");
+}
+
 TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   Model model({}, {1}, random());
   DeviceModel device(model);
@@ -183,6 +309,13 @@ TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 264; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 8192; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.inner = 500; }));
+  const auto with_words = [&](int64_t count) {
+    return supports(
+        [count](CudaDecoderStep& args) { args.peers = {.rank = 0, .size = 2, .count = count}; });
+  };
+  const int64_t needed = decoder_step_peer_words(model.shape().hidden, 2);
+  EXPECT_TRUE(with_words(needed));
+  EXPECT_FALSE(with_words(needed - 1));
 }
 
 }  // namespace

@@ -99,21 +99,33 @@ class Model {
                    shape_.head_dim);
   }
 
-  // The step on the host, for a row; writes the caches.
-  Values run(int row) {
+  // What two ranks have of a row's sums over both, in a model of one layer.
+  struct RankSums {
+    Values after_attention;
+    Values after_mlp;
+  };
+
+  // The step on the host, for a row; writes the caches. With `others`, what another rank adds, and
+  // in `own` what this one does.
+  Values run(int row, const RankSums* others = nullptr, RankSums* own = nullptr) {
     const auto* from = &embedding_[to_size(token_ids_[to_size(row)] * shape_.hidden)];
     Values residual(from, from + shape_.hidden);
     for (int i = 0; i < shape_.num_layers; ++i) {
       Layer& layer = layers_[to_size(i)];
       const Values qkv = multiply(normed(residual, layer.input_norm), layer.qkv, layer.qkv_bias);
-      add(residual, multiply(attend(row, i, qkv), layer.o, layer.o_bias));
+      const Values attended = multiply(attend(row, i, qkv), layer.o, layer.o_bias);
+      add(residual, attended);
+      if (others != nullptr) add(residual, others->after_attention);
       Values gates = multiply(normed(residual, layer.post_norm), layer.gate_up, layer.gate_up_bias);
       for (int j = 0; j < shape_.inner; ++j) {
         const float gate = gates[to_size(j)];
         gates[to_size(j)] = gate / (1 + std::exp(-gate)) * gates[to_size(shape_.inner + j)];
       }
       gates.resize(to_size(shape_.inner));
-      add(residual, multiply(gates, layer.down, layer.down_bias));
+      const Values projected = multiply(gates, layer.down, layer.down_bias);
+      add(residual, projected);
+      if (others != nullptr) add(residual, others->after_mlp);
+      if (own != nullptr) *own = {attended, projected};
     }
     return normed(residual, final_norm_);
   }

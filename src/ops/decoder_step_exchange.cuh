@@ -12,6 +12,8 @@
 // A word may be written again when all of its readers have read it. That holds because the
 // exchanges of a layer form a chain: whoever writes an exchange of the next layer has, through the
 // chain, waited for all readers of this layer's (see decoder_step_cuda.cu).
+//
+// Ranks on several GPUs sum in the same way, with words of float32 in each other's memory.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
@@ -54,8 +56,13 @@ __device__ __forceinline__ void load_two_words(const Word* from, Word& first, Wo
 enum class RankSum { kAfterAttention, kAfterMlp };
 
 // The sum of the ranks' values of an element, in rank order. A rank writes what it has straight
-// into the memory of the others. A word is written again only when its reader has passed it: the
-// chain of a layer goes through all threads of all ranks.
+// into the memory of the others.
+//
+// A word is written again when its reader has read it. Within a launch a thread of each rank owns
+// an element in both sums and takes them in turn: who writes the word of one sum again has every
+// rank's word of the other, which was sent after that rank had read this one. Owners may change
+// from launch to launch, which the streams' order covers: a rank begins the next when its last sum
+// is over, and has then heard from owners that had read all before.
 __device__ __forceinline__ float sum_over_ranks(const PeerWords& peers, RankSum which, int row,
                                                 int feature, int hidden, float value,
                                                 uint32_t tag) {
