@@ -120,10 +120,12 @@ class CudaGroup {
         host_(make_local_communicators(static_cast<int>(devices.size()))) {
     if (devices_.size() == 1) return;
     peers_ = PeerMemory::make(devices_);
+    const bool is_distinct =
+        std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
+    check(is_distinct || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
+    if (!is_distinct) return;
     // A kernel that takes all of a device cannot wait for another on the same one.
-    runs_one_kernel_ = peers_ != nullptr && is_distinct() && are_alike(devices_);
-    check(is_distinct() || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
-    if (!is_distinct()) return;
+    runs_one_kernel_ = peers_ != nullptr && are_alike(devices_);
     if (auto library = find_library()) {
       nccl_start_ = std::async(std::launch::async, [this, library] {
         nccl_ = std::make_unique<NcclRanks>(library, devices_);
@@ -161,11 +163,6 @@ class CudaGroup {
   }
 
  private:
-  // Whether each rank has a device of its own.
-  bool is_distinct() const {
-    return std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
-  }
-
   // Null where it isn't installed, and ranks do without.
   std::shared_ptr<const NcclLibrary> find_library() const {
     try {

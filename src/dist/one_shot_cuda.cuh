@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/peer_words.cuh"
 #include "dist/one_shot_cuda.h"
 
 namespace quire::one_shot_internal {
@@ -49,15 +50,6 @@ __device__ inline int64_t take_turn(const PeerView& peers) {
   }
   __syncthreads();
   return (turn & 1) * kHalfChunks;
-}
-
-// Called in each round of a wait.
-__device__ inline void trap_if_aborted(const int* aborted, unsigned round) {
-  constexpr unsigned kRoundsPerLook = 4096;  // a look takes a trip over PCIe, a round under 1 us
-  if (round % kRoundsPerLook != kRoundsPerLook - 1) return;
-  int value;
-  asm volatile("ld.relaxed.sys.global.s32 %0, [%1];" : "=r"(value) : "l"(aborted) : "memory");
-  if (value != 0) __trap();
 }
 
 // kPeers, here and below: at least the size of the group.

@@ -10,7 +10,8 @@ namespace quire {
 namespace {
 
 constexpr size_t kRegionBytes = 2 * kPeerHalfBytes;
-constexpr size_t kCounterBytes = kPeerCounterBytes;
+constexpr size_t kCounterBytes = 256;
+constexpr size_t kWordsBytes = kPeerMemoryBytes - kRegionBytes - kCounterBytes;
 
 bool all_reach_all(std::span<const int> devices) {
   for (const int from : devices) {
@@ -68,13 +69,12 @@ void PeerMemory::allocate(Region& region) {
     access.flags = cudaMemAccessFlagsProtReadWrite;
     check_cuda(cudaMemPoolSetAccess(region.pool, &access, 1), "showing memory to another GPU");
   }
-  check_cuda(cudaMallocFromPoolAsync(&region.memory, kRegionBytes + kCounterBytes + kPeerWordsBytes,
-                                     region.pool, nullptr),
+  check_cuda(cudaMallocFromPoolAsync(&region.memory, kPeerMemoryBytes, region.pool, nullptr),
              "allocating memory for peers");
   check_cuda(cudaMemsetAsync(region.memory, 0xff, kRegionBytes, nullptr),
              "clearing memory for peers");
   check_cuda(cudaMemsetAsync(static_cast<std::byte*>(region.memory) + kRegionBytes, 0,
-                             kCounterBytes + kPeerWordsBytes, nullptr),
+                             kCounterBytes + kWordsBytes, nullptr),
              "clearing memory for peers");
   check_cuda(cudaStreamSynchronize(nullptr), "clearing memory for peers");
 }
@@ -108,7 +108,7 @@ PeerWords PeerMemory::words(int rank) const {
   PeerWords words;
   words.rank = rank;
   words.size = static_cast<int>(regions_.size());
-  words.count = kPeerWordsBytes / static_cast<int64_t>(sizeof(uint64_t));
+  words.count = static_cast<int64_t>(kWordsBytes / sizeof(uint64_t));
   for (size_t r = 0; r < regions_.size(); ++r) {
     auto* region = static_cast<std::byte*>(regions_[r].memory);
     words.regions[r] = reinterpret_cast<uint64_t*>(region + kRegionBytes + kCounterBytes);

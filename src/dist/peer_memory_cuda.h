@@ -14,9 +14,9 @@
 
 namespace quire {
 
-// Behind a region: the rank's counter, and its words.
-inline constexpr int64_t kPeerCounterBytes = 256;
-inline constexpr int64_t kPeerWordsBytes = (int64_t{16} << 20) - kPeerCounterBytes;
+// What it takes of each rank's device: a region, and behind it 16 MiB of the rank's counter and
+// words.
+inline constexpr size_t kPeerMemoryBytes = size_t{2 * kPeerHalfBytes} + (size_t{16} << 20);
 
 class PeerMemory {
  public:

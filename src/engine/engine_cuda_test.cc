@@ -154,20 +154,25 @@ TEST(LexiconCuda, GivesTheTokensOfTheCpuInFloat32) {
   EXPECT_EQ(count_differing(outputs, expected), 0);
 }
 
-TEST(LexiconCuda, DivergesSeldomInLowerPrecision) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
+// From float32, in what is printed as `name`.
+void expect_to_diverge_seldom(const EngineConfig& config, const std::string& name) {
   std::vector<std::vector<int32_t>> expected;
   const std::vector<Prompt> prompts = lexicon_prompts(expected);
+  LLM llm(config);
+  const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
+  const int differing = count_differing(outputs, expected);
+  std::printf("%s: %d of %zu greedy outputs differ from float32's\n", name.c_str(), differing,
+              prompts.size());
+  EXPECT_LE(differing, static_cast<int>(prompts.size()) / 10) << name;
+}
+
+TEST(LexiconCuda, DivergesSeldomInLowerPrecision) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
   for (const char* dtype : {"bfloat16", "float16"}) {
     for (const char* kv_cache : {"auto", "fp8"}) {
       EngineConfig config = lexicon("cuda", dtype);
       config.kv_cache_dtype = kv_cache;
-      LLM llm(config);
-      const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
-      const int differing = count_differing(outputs, expected);
-      std::printf("%s, KV cache %s: %d of %zu greedy outputs differ from float32's\n", dtype,
-                  kv_cache, differing, prompts.size());
-      EXPECT_LE(differing, static_cast<int>(prompts.size()) / 10) << dtype << " " << kv_cache;
+      expect_to_diverge_seldom(config, std::string(dtype) + ", KV cache " + kv_cache);
     }
   }
 }
@@ -217,17 +222,10 @@ TEST_P(LexiconOnGpus, SamplesAsTheCpuDoes) {
 // Two sequences at a time: steps go through the kernel of a whole step, where the GPUs have one.
 TEST_P(LexiconOnGpus, DivergesSeldomInLowerPrecisionTwoAtATime) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  std::vector<std::vector<int32_t>> expected;
-  const std::vector<Prompt> prompts = lexicon_prompts(expected);
   for (const char* dtype : {"bfloat16", "float16"}) {
     EngineConfig config = on_gpus(dtype);
     config.max_num_seqs = 2;
-    LLM llm(config);
-    const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
-    const int differing = count_differing(outputs, expected);
-    std::printf("%s: %d of %zu greedy outputs differ from float32's\n", dtype, differing,
-                prompts.size());
-    EXPECT_LE(differing, static_cast<int>(prompts.size()) / 10) << dtype;
+    expect_to_diverge_seldom(config, dtype);
   }
 }
 

@@ -254,13 +254,12 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
     const bool in_one_step = decoder_step_ && decoder_step_->takes(context.batch);
-    if (in_one_step && at_.size == 1) {
-      decoder_step_->run(context.stream, context.batch, Tensor(), state.hidden);
-      return state;
-    }
-    embed_tokens(context, *embed_tokens_, state.residual);
+    // On one rank the step embeds by itself.
+    const bool embeds = !in_one_step || at_.size > 1;
+    if (embeds) embed_tokens(context, *embed_tokens_, state.residual);
     if (in_one_step) {
-      decoder_step_->run(context.stream, context.batch, state.residual, state.hidden);
+      decoder_step_->run(context.stream, context.batch, embeds ? state.residual : Tensor(),
+                         state.hidden);
       return state;
     }
   }

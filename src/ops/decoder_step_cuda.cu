@@ -179,9 +179,7 @@ void load(const CudaStream& stream, Kernel kernel) {
   check_cuda(cudaFuncGetAttributes(&attributes, kernel), "loading the kernel of a decoder step");
 }
 
-}  // namespace
-
-bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
   const auto in_runs = [](int64_t columns) { return columns > 0 && columns % kRunColumns == 0; };
   if (stream.compute_capability() < 90) return false;
   if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
@@ -207,7 +205,13 @@ bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
       args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
     return false;
   }
-  if (layout_for(args, kMaxRows, stream).num_slots < kSlotsAtOnce) return false;
+  return layout_for(args, kMaxRows, stream).num_slots >= kSlotsAtOnce;
+}
+
+}  // namespace
+
+bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+  if (!takes(stream, args)) return false;
   load(stream, kernel_for(args));
   return true;
 }
@@ -217,7 +221,7 @@ int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes) {
 }
 
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
-  check(supports_decoder_step(stream, args), "a decoder step is asked for a model that it takes");
+  check(takes(stream, args), "a decoder step is asked for a model that it takes");
   check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
   check(args.num_layers >= 1, "a decoder has layers");
   const Kernel kernel = kernel_for(args);

@@ -19,6 +19,7 @@
 
 #include <cstdint>
 
+#include "core/peer_words.cuh"
 #include "ops/cuda_kernels.h"
 
 namespace quire::ops::cuda::step {
@@ -66,7 +67,6 @@ enum class RankSum { kAfterAttention, kAfterMlp };
 __device__ __forceinline__ float sum_over_ranks(const PeerWords& peers, RankSum which, int row,
                                                 int feature, int hidden, float value,
                                                 uint32_t tag) {
-  constexpr unsigned kRoundsPerLook = 4096;  // a look takes a trip over PCIe
   const auto place = [&](int rank) {
     const int64_t of_rank = static_cast<int64_t>(which) * peers.size + rank;
     return (of_rank * kMaxDecoderStepRows + row) * hidden + feature;
@@ -85,12 +85,10 @@ __device__ __forceinline__ float sum_over_ranks(const PeerWords& peers, RankSum 
     }
     const Word* from = peers.regions[peers.rank] + place(r);
     Word word;
-    for (unsigned round = 1;; ++round) {
+    for (unsigned round = 0;; ++round) {
       asm volatile("ld.relaxed.sys.global.b64 %0, [%1];" : "=l"(word) : "l"(from) : "memory");
       if (tag_of(word) == tag) break;
-      if (round % kRoundsPerLook == 0 && *static_cast<const volatile int*>(peers.aborted) != 0) {
-        __trap();
-      }
+      trap_if_aborted(peers.aborted, round);
     }
     total += __uint_as_float(payload_of(word));
   }

@@ -94,9 +94,7 @@ class CudaLibrary final : public DeviceLibrary {
     // NCCL takes for itself.
     constexpr size_t kCodeAndGraphs = size_t{256} << 20;
     constexpr size_t kNccl = size_t{512} << 20;
-    constexpr size_t kPeerMemory =
-        static_cast<size_t>(2 * kPeerHalfBytes + kPeerCounterBytes + kPeerWordsBytes);
-    const size_t group = num_ranks > 1 ? kPeerMemory + kNccl : 0;
+    const size_t group = num_ranks > 1 ? kPeerMemoryBytes + kNccl : 0;
     return static_cast<int64_t>(kStream + kCodeAndGraphs + group);
   }
 
