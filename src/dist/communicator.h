@@ -5,9 +5,12 @@
 // shape. A group of one size repeats its sums bit for bit: on the CPU they are taken in rank order,
 // on GPUs in an order that depends on the tensor's size alone (dist/nccl_cuda.h). Thread safety:
 // each rank has its own Communicator and calls it from its own thread.
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "base/check.h"
 #include "core/peer_words.h"
 #include "core/stream.h"
 #include "core/tensor.h"
@@ -21,6 +24,19 @@ struct AddNorm {
   Tensor weight;  // float32[n]
   float eps;
   Tensor out;  // may be x
+};
+
+// The rows of `rows` that are a rank's where they are split over a group: as many for each, but for
+// the last ranks, which may have fewer or none.
+struct RowShare {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  RowShare(int64_t rows, int rank, int size)
+      : begin(std::min(rows, rank * rows_each(rows, size))),
+        end(std::min(rows, begin + rows_each(rows, size))) {}
+  int64_t size() const { return end - begin; }
+  static int64_t rows_each(int64_t rows, int size) { return (rows + size - 1) / size; }
 };
 
 class Communicator {
@@ -41,6 +57,12 @@ class Communicator {
   // GPUs, as with broadcast(), elements are floating point numbers, and a NaN may arrive as
   // another.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
+  // all_gather_columns of which each rank gets its share of the rows (RowShare) alone: output
+  // [share.size(), cols * size()]. Every rank has rows. Where splits_rows() says so.
+  virtual void all_to_all_columns(Stream&, const Tensor& /*input*/, const Tensor& /*output*/) {
+    check(false, "all_to_all_columns is for groups that split rows");
+  }
+  virtual bool splits_rows() const { return false; }
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
   // Of this rank, for one kernel's use: to be called once. None where the GPUs do not reach each

@@ -44,6 +44,25 @@ TEST(SingleCommunicator, LeavesTensorsAlone) {
   EXPECT_EQ(out, (std::vector<float>{1, 2, 3, 4}));
 }
 
+TEST(RowShare, SplitsRowsEvenlyAndInOrder) {
+  for (const int size : {1, 2, 3, 4, 8}) {
+    for (const int64_t rows : {0, 1, 3, 4, 5, 12, 13, 256, 1001}) {
+      int64_t next = 0;
+      for (int rank = 0; rank < size; ++rank) {
+        const RowShare share(rows, rank, size);
+        EXPECT_EQ(share.begin, next);
+        EXPECT_GE(share.size(), 0);
+        EXPECT_LE(share.size(), RowShare::rows_each(rows, size));
+        if (share.size() > 0) {
+          EXPECT_EQ(share.begin, rank * RowShare::rows_each(rows, size));
+        }
+        next = share.end;
+      }
+      EXPECT_EQ(next, rows);
+    }
+  }
+}
+
 class LocalCommunicators : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Sizes, LocalCommunicators, ::testing::Values(1, 2, 3, 5));
 

@@ -259,6 +259,29 @@ class CudaCommunicator final : public Communicator {
     }
   }
 
+  bool splits_rows() const override { return has_peers(); }
+
+  void all_to_all_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    const int64_t rows = input.dim(0);
+    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
+              output.dim(0) == RowShare(rows, rank_, size()).size() &&
+              output.dim(1) == input.dim(1) * size(),
+          "all_to_all_columns takes [rows, cols] to [share of the rows, cols * size]");
+    check(is_floating(input.dtype()), "all_to_all_columns of GPUs takes floating point numbers");
+    check(has_peers() && RowShare(rows, size() - 1, size()).size() > 0,
+          "all_to_all_columns is for groups that split rows, and each rank has some");
+    group_->check_alive(rank_);
+    const auto element = static_cast<int64_t>(size_of(input.dtype()));
+    peer_all_gather_columns(stream.cuda(), peers_,
+                            {.input = input.raw(),
+                             .input_stride = input.row_stride() * element,
+                             .output = output.raw(),
+                             .output_stride = output.row_stride() * element,
+                             .rows = rows,
+                             .columns = input.dim(1) * element,
+                             .rows_each = RowShare::rows_each(rows, size())});
+  }
+
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
     check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
     check(tensor.contiguous(), "broadcast takes a contiguous tensor");

@@ -35,15 +35,11 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
   for (int64_t c = first; c < num_chunks; c += step) {
     const uint4 own = load_chunk(data, bytes, c);
-    uint4 others[kPeers];
-    receive_from_others(peers, half + c, num_chunks, others);
-    store_chunk(data, bytes, c, sum_in_order<T>(peers, own, others));
+    store_chunk(data, bytes, c, receive_sum<T, kPeers>(peers, own, half + c, num_chunks));
   }
 }
 
-// Rank s sums slice s of the chunks and sends the sum to everybody. What rank r sends for a slice
-// is at r * slice, the sums are from size * slice on. A thread has the same places of all slices,
-// so it reads a chunk of data before it overwrites it.
+// A thread has the same places of all slices, so it reads a chunk of data before it overwrites it.
 template <typename T, int kPeers>
 __global__ void __launch_bounds__(kMaxThreads)
     two_shot_kernel(PeerView peers, std::byte* data, int64_t bytes) {
@@ -51,50 +47,43 @@ __global__ void __launch_bounds__(kMaxThreads)
   wait_for_previous();
   const int64_t half = take_turn(peers);
   const int64_t num_chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
-  const int64_t slice = (num_chunks + peers.size - 1) / peers.size;
-  const int64_t sums = half + peers.size * slice;
-  const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
+  const TwoShot layout(peers, half, num_chunks);
+  const auto keep = [&](int64_t c, uint4 sum) {
+    if (c < num_chunks) store_chunk(data, bytes, c, sum);
+  };
+  sum_slices<T, kPeers>(
+      peers, half, layout, [&](int64_t c) { return load_chunk(data, bytes, c); }, keep);
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
-  for (int64_t i = first; i < slice; i += step) {
+  for (int64_t i = spread_thread(); i < layout.slice; i += step) {
+    uint4 sums[kPeers];
+    receive_from_others(peers, layout.sums + i, layout.slice, sums);
 #pragma unroll
     for (int s = 0; s < kPeers; ++s) {
-      const int64_t c = s * slice + i;
-      if (s < peers.size && s != peers.rank && c < num_chunks) {
-        store_word4(peers.regions[s] + half + peers.rank * slice + i,
-                    sendable(load_chunk(data, bytes, c)));
-      }
-    }
-  }
-  for (int64_t i = first; i < slice; i += step) {
-    const int64_t c = peers.rank * slice + i;
-    if (c >= num_chunks) break;
-    const uint4 own = load_chunk(data, bytes, c);
-    uint4 others[kPeers];
-    receive_from_others(peers, half + i, slice, others);
-    const uint4 sum = sum_in_order<T>(peers, own, others);
-    send_to_others<kPeers>(peers, sums + c, sum);
-    store_chunk(data, bytes, c, sum);
-  }
-  for (int64_t i = first; i < slice; i += step) {
-    for (int s = 0; s < peers.size; ++s) {
-      const int64_t c = s * slice + i;
-      if (s == peers.rank || c >= num_chunks) continue;
-      store_chunk(data, bytes, c, receive(peers, sums + c));
+      if (s < peers.size && s != peers.rank) keep(s * layout.slice + i, sums[s]);
     }
   }
 }
 
-// Units [first_unit, first_unit + num_units) of the input, counted along its rows. Columns and
-// strides are in units.
+// Units [first_unit, first_unit + num_units) of what a rank is sent, counted along its rows.
+// Columns and strides are in units.
 template <typename Unit>
 struct Gather {
   const Unit* input;
   int64_t input_stride;
   Unit* output;
   int64_t output_stride;
+  uint32_t rows;
+  uint32_t rows_each;  // as PeerGather's
   uint32_t columns;
   uint32_t first_unit;
   uint32_t num_units;
+
+  // Of this piece, what rank r is sent.
+  __device__ uint32_t units_for(int r) const {
+    const uint32_t its_rows = rows_each == 0 ? rows : min(rows_each, rows - r * rows_each);
+    const uint32_t end = its_rows * columns;
+    return end > first_unit ? min(num_units, end - first_unit) : 0;
+  }
 };
 
 template <typename Unit, int kPeers>
@@ -111,30 +100,43 @@ __global__ void __launch_bounds__(kMaxThreads)
   const uint32_t num_chunks = (args.num_units + kUnits - 1) / kUnits;
   const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
   const uint32_t step = gridDim.x * blockDim.x;
-  // Calls body(unit of the chunk, row, column).
-  const auto for_units = [&](uint32_t c, const auto& body) {
+  // Who has nothing left is sent a chunk nevertheless: everybody hears from everybody.
+  const auto chunks_for = [&](int r) {
+    return max(1u, (args.units_for(r) + kUnits - 1) / kUnits);
+  };
+  // Calls body(unit of the chunk, row, column) for what rank r is sent.
+  const auto for_units = [&](int r, uint32_t c, const auto& body) {
+    const uint32_t num_units = args.units_for(r);
 #pragma unroll
     for (uint32_t u = 0; u < kUnits; ++u) {
-      if (c * kUnits + u >= args.num_units) break;
+      if (c * kUnits + u >= num_units) break;
       const uint32_t at = args.first_unit + c * kUnits + u;
       body(u, at / args.columns, at % args.columns);
     }
   };
   const auto store = [&](int r, uint32_t c, const Chunk& chunk) {
-    for_units(c, [&](uint32_t u, uint32_t row, uint32_t column) {
+    for_units(peers.rank, c, [&](uint32_t u, uint32_t row, uint32_t column) {
       args.output[row * args.output_stride + int64_t{r} * args.columns + column] = chunk.units[u];
     });
   };
   for (uint32_t c = first; c < num_chunks; c += step) {
-    Chunk own;
-    own.whole = make_uint4(0, 0, 0, 0);
-    for_units(c, [&](uint32_t u, uint32_t row, uint32_t column) {
-      own.units[u] = args.input[row * args.input_stride + column];
-    });
-    send_to_others<kPeers>(peers, half + int64_t{peers.rank} * num_chunks + c, own.whole);
-    store(peers.rank, c, own);
+#pragma unroll
+    for (int r = 0; r < kPeers; ++r) {
+      if (r >= peers.size || c >= chunks_for(r)) continue;
+      Chunk own;
+      own.whole = make_uint4(0, 0, 0, 0);
+      for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
+        own.units[u] = args.input[(r * args.rows_each + row) * args.input_stride + column];
+      });
+      if (r == peers.rank) {
+        store(r, c, own);
+      } else {
+        store_word4(peers.regions[r] + half + int64_t{peers.rank} * num_chunks + c,
+                    sendable(own.whole));
+      }
+    }
   }
-  for (uint32_t c = first; c < num_chunks; c += step) {
+  for (uint32_t c = first; c < chunks_for(peers.rank); c += step) {
     uint4 others[kPeers];
     receive_from_others(peers, half + c, num_chunks, others);
 #pragma unroll
@@ -222,9 +224,8 @@ struct Kernels {
                          int64_t bytes, PeerSum how) {
     const bool one_shot_is_used =
         how == PeerSum::kOneShot || (how == PeerSum::kBySize && is_one_shot(peers.size, bytes));
-    // A two-shot sum keeps what is sent and the sums, with a chunk a rank to round up to.
     const int64_t piece = one_shot_is_used ? kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes
-                                           : kPeerHalfBytes / 2 - peers.size * kChunkBytes;
+                                           : max_two_shot_bytes(peers.size);
     for (int64_t begin = 0; begin < bytes; begin += piece) {
       const int64_t length = std::min(piece, bytes - begin);
       const int64_t num_chunks = (length + kChunkBytes - 1) / kChunkBytes;
@@ -240,7 +241,8 @@ struct Kernels {
   template <typename Unit>
   static void all_gather(CudaStream& stream, const PeerView& peers, const PeerGather& args) {
     constexpr int64_t kBytes = sizeof(Unit);
-    const int64_t num_units = args.rows * args.columns / kBytes;
+    const int64_t rows = args.rows_each == 0 ? args.rows : args.rows_each;
+    const int64_t num_units = rows * args.columns / kBytes;
     check(num_units < int64_t{1} << 31, "all_gather_columns takes 2^31 units at most");
     const int64_t piece = kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes / kBytes;
     for (int64_t begin = 0; begin < num_units; begin += piece) {
@@ -249,6 +251,8 @@ struct Kernels {
       gather.input_stride = args.input_stride / kBytes;
       gather.output = static_cast<Unit*>(args.output);
       gather.output_stride = args.output_stride / kBytes;
+      gather.rows = static_cast<uint32_t>(args.rows);
+      gather.rows_each = static_cast<uint32_t>(args.rows_each);
       gather.columns = static_cast<uint32_t>(args.columns / kBytes);
       gather.first_unit = static_cast<uint32_t>(begin);
       gather.num_units = static_cast<uint32_t>(std::min(piece, num_units - begin));
@@ -299,6 +303,11 @@ bool is_one_shot(int size, int64_t bytes) {
   // one-shot sends no more than two-shot.
   constexpr int64_t kMaxOneShotBytes = 256 << 10;
   return size == 2 ? bytes <= kPeerHalfBytes / 2 : bytes <= kMaxOneShotBytes;
+}
+
+int64_t max_two_shot_bytes(int size) {
+  // What is sent and the sums, with a chunk a rank to round up to.
+  return kPeerHalfBytes / 2 - size * kChunkBytes;
 }
 
 void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, void* data,

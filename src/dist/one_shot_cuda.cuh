@@ -63,7 +63,7 @@ __device__ inline void send_to_others(const PeerView& peers, int64_t offset, uin
 }
 
 // Waits for what each other rank r has put at first + r * stride of this rank's region, and empties
-// it.
+// it; got[r] is what rank r has put, this rank's own element stays.
 template <int kPeers>
 __device__ inline void receive_from_others(const PeerView& peers, int64_t first, int64_t stride,
                                            uint4 (&got)[kPeers]) {
@@ -180,20 +180,67 @@ __device__ uint4 pack(const float* in) {
                     Word<T>::pack(in + 3 * kFloats));
 }
 
-// The sum in rank order of this rank's chunk and those of the others.
+// The sum in rank order of this rank's chunk and those that the others have put at first + r *
+// stride.
 template <typename T, int kPeers>
-__device__ uint4 sum_in_order(const PeerView& peers, uint4 own, const uint4 (&others)[kPeers]) {
+__device__ uint4 receive_sum(const PeerView& peers, uint4 own, int64_t first, int64_t stride) {
+  uint4 parts[kPeers];
+#pragma unroll
+  for (int r = 0; r < kPeers; ++r) parts[r] = own;
+  receive_from_others(peers, first, stride, parts);
   constexpr int kFloats = 4 * Word<T>::kFloats;
   float sums[kFloats];
 #pragma unroll
   for (int r = 0; r < kPeers; ++r) {
     if (r >= peers.size) break;
     float values[kFloats];
-    unpack<T>(r == peers.rank ? own : others[r], values);
+    unpack<T>(parts[r], values);
 #pragma unroll
     for (int i = 0; i < kFloats; ++i) sums[i] = r == 0 ? values[i] : sums[i] + values[i];
   }
   return pack<T>(sums);
+}
+
+// How a sum in two shots lays out a half: rank s sums slice s of the chunks, of which the last may
+// go beyond their end. What rank r sends for a slice is at r * slice, the sums are from `sums` on.
+struct TwoShot {
+  int64_t slice;
+  int64_t sums;
+
+  __device__ TwoShot(const PeerView& peers, int64_t half, int64_t num_chunks)
+      : slice((num_chunks + peers.size - 1) / peers.size), sums(half + peers.size * slice) {}
+};
+
+// A number for each thread of the grid: warps in turn over the blocks, so that few chunks are
+// spread over many multiprocessors.
+__device__ inline int64_t spread_thread() {
+  constexpr unsigned kWarp = 32;
+  return (int64_t{threadIdx.x / kWarp} * gridDim.x + blockIdx.x) * kWarp + threadIdx.x % kWarp;
+}
+
+// Sends every rank its slice, sums this rank's and sends the sums to the others. load(c) is chunk c
+// of this rank's data, also beyond the end; keep(c, sum) is given this rank's sums. All threads of
+// the grid call it; each has chunks spread_thread(), ... of all slices.
+template <typename T, int kPeers, typename Load, typename Keep>
+__device__ void sum_slices(const PeerView& peers, int64_t half, const TwoShot& layout,
+                           const Load& load, const Keep& keep) {
+  const int64_t first = spread_thread();
+  const int64_t step = int64_t{gridDim.x} * blockDim.x;
+  for (int64_t i = first; i < layout.slice; i += step) {
+#pragma unroll
+    for (int s = 0; s < kPeers; ++s) {
+      if (s < peers.size && s != peers.rank) {
+        store_word4(peers.regions[s] + half + peers.rank * layout.slice + i,
+                    sendable(load(s * layout.slice + i)));
+      }
+    }
+  }
+  for (int64_t i = first; i < layout.slice; i += step) {
+    const int64_t c = peers.rank * layout.slice + i;
+    const uint4 sum = receive_sum<T, kPeers>(peers, load(c), half + i, layout.slice);
+    send_to_others<kPeers>(peers, layout.sums + c, sum);
+    keep(c, sum);
+  }
 }
 
 }  // namespace quire::one_shot_internal

@@ -51,14 +51,17 @@ enum class PeerSum { kBySize, kOneShot, kTwoShot };
 
 // Whether kBySize is one shot, and in one piece.
 bool is_one_shot(int size, int64_t bytes);
+// What a sum in two shots takes in one piece at most.
+int64_t max_two_shot_bytes(int size);
 
 // data[i] = sum over ranks of data[i]. float32, bfloat16 or float16; data is aligned to 16 bytes.
 void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, void* data,
                      int64_t count, PeerSum how = PeerSum::kBySize);
 
 // input [rows, columns] of every rank, side by side in rank order, in output [rows, columns *
-// size]. Columns and strides are in bytes, of floating point numbers: the word 0xffffffff arrives
-// as 0x7fffffff, here as in a broadcast.
+// size]; with rows_each only rank r's rows [r * rows_each, ...) go to rank r. Columns and strides
+// are in bytes, of floating point numbers: the word 0xffffffff arrives as 0x7fffffff, here as in a
+// broadcast.
 struct PeerGather {
   const void* input;
   int64_t input_stride;
@@ -66,6 +69,8 @@ struct PeerGather {
   int64_t output_stride;
   int64_t rows;
   int64_t columns;
+  // 0: all rows go to everybody. Else the last rank may have fewer, but none has none.
+  int64_t rows_each = 0;
 };
 void peer_all_gather_columns(CudaStream& stream, const PeerView& peers, const PeerGather& args);
 

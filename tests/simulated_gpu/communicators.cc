@@ -97,6 +97,26 @@ class SimulatedCommunicator final : public Communicator {
     });
   }
 
+  bool splits_rows() const override { return true; }
+
+  void all_to_all_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
+    check(is_floating(input.dtype()), "all_to_all_columns of GPUs takes floating point numbers");
+    stream.cuda().queue("all_to_all_columns", [rank = rank_, input, output] {
+      const int64_t rows = input.dim(0);
+      const size_t row_bytes = static_cast<size_t>(output.dim(1)) * size_of(output.dtype());
+      std::vector<std::byte> all(static_cast<size_t>(rows) * row_bytes);
+      const Tensor gathered(all.data(), output.dtype(), {rows, output.dim(1)});
+      rank->on_stream().all_gather_columns(rank->stream, input, gathered);
+      const RowShare share(rows, rank->index, rank->on_stream().size());
+      check(output.dim(0) == share.size(), "a rank gets its share of the rows");
+      for (int64_t i = 0; i < share.size(); ++i) {
+        auto* to = static_cast<std::byte*>(output.raw()) +
+                   static_cast<size_t>(i * output.row_stride()) * size_of(output.dtype());
+        std::memcpy(to, &all[static_cast<size_t>(share.begin + i) * row_bytes], row_bytes);
+      }
+    });
+  }
+
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
     check(is_floating(tensor.dtype()), "broadcast of GPUs takes floating point numbers");
     stream.cuda().queue("broadcast", [rank = rank_, tensor, root] {
