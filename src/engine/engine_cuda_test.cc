@@ -358,10 +358,11 @@ TEST_P(LexiconOnGpusDeathTest, EndsWithWhatACallbackThrows) {
               "the callback's own");
 }
 
-// Greedy outputs that depend on every token of the history, the prompt's too.
+// Greedy outputs that depend on every token of the history, the prompt's too, or on biases. On two
+// ranks, which each sample half of the rows, both have some of each kind.
 std::vector<SamplingParams> penalties() {
   std::vector<SamplingParams> params(
-      5, SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
+      6, SamplingParams{.temperature = 0, .max_tokens = 20, .ignore_eos = true});
   params[0].repetition_penalty = 0.1;
   params[1].presence_penalty = 1.5;
   params[2].frequency_penalty = -2;
@@ -371,6 +372,9 @@ std::vector<SamplingParams> penalties() {
   params[4].seed = 5;
   params[4].temperature = 1;
   params[4].repetition_penalty = 0.3;
+  params[0].logit_bias = {{7, 30.0f}, {11, -20.0f}};
+  params[5].logit_bias = {{3, 40.0f}, {20, 20.0f}, {41, 25.0f}};
+  params[5].frequency_penalty = 0.5;
   return params;
 }
 

@@ -44,7 +44,9 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   const int64_t rows = table.weight().n();
   const int size = context.comm.size();
   const int64_t width = logits_width(rows * size, context.stream.device().type);
-  const Tensor padded = context.arena.allocate(DType::kFloat32, {num_logits, width});
+  const int64_t num_own =
+      context.splits_logits ? RowShare(num_logits, context.comm.rank(), size).size() : num_logits;
+  const Tensor padded = context.arena.allocate(DType::kFloat32, {num_own, width});
   const Tensor logits = padded.columns(0, rows * size);
   Arena::Scope scope(context.arena);
   const Tensor wanted = context.arena.allocate(context.dtype, {num_logits, hidden.dim(1)});
@@ -57,7 +59,11 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   const Tensor shard =
       context.arena.allocate(DType::kFloat32, {num_logits, shard_width}).columns(0, rows);
   ops::linear(context.stream, wanted, table.weight(), Tensor(), shard);
-  context.comm.all_gather_columns(context.stream, shard, logits);
+  if (context.splits_logits) {
+    context.comm.all_to_all_columns(context.stream, shard, logits);
+  } else {
+    context.comm.all_gather_columns(context.stream, shard, logits);
+  }
   return logits.columns(0, table.vocab_size());
 }
 

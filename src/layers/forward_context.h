@@ -18,6 +18,8 @@ struct ForwardContext {
   Arena& arena;
   Communicator& comm;
   const ForwardBatch& batch;
+  // Whether each rank computes the logits of its share of the rows alone (RowShare).
+  bool splits_logits = false;
 };
 
 }  // namespace quire

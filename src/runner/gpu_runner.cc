@@ -37,6 +37,7 @@ struct GpuRunner::Launched {
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
   bool wants_host = false;       // some of them are sampled by the host
+  bool wants_logits = false;     // rank 0 does more with some of them than to sample
   bool adjusts_logits = false;   // of some the GPU adjusts the logits
   bool wants_prompt_logprobs = false;
   LogprobsLayout logprobs_layout;
@@ -158,55 +159,78 @@ Tensor GpuRunner::run_model(ForwardBatch& forward) {
   return model_->forward(context, std::nullopt).hidden;
 }
 
-void GpuRunner::adjust(const Tensor& logits, const StepShape& shape) {
+void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t first_row) {
   const ops::CudaAdjustLogits args = {
       .logits = logits.data<float>(),
       .stride = logits.row_stride(),
-      .rows = shape.num_logits,
+      .rows = logits.dim(0),
       .vocab = logits.dim(1),
-      .repetition_penalty = on_device_.repetition_penalty,
-      .presence_penalty = on_device_.presence_penalty,
-      .frequency_penalty = on_device_.frequency_penalty,
-      .row_seqs = on_device_.row_seqs,
+      .repetition_penalty = on_device_.repetition_penalty + first_row,
+      .presence_penalty = on_device_.presence_penalty + first_row,
+      .frequency_penalty = on_device_.frequency_penalty + first_row,
+      .row_seqs = on_device_.row_seqs + first_row,
       .num_prompt_tokens = on_device_.num_prompt_tokens,
       .context_lens = on_device_.context_lens,
       .block_tables = on_device_.block_tables,
       .table_width = shape.table_width,
       .block_size = options_.block_size,
       .cached_ids = reinterpret_cast<const int32_t*>(cached_ids_.data()),
-      .bias_start = on_device_.bias_start,
+      .bias_start = on_device_.bias_start + first_row,
       .bias_ids = on_device_.bias_ids,
       .biases = on_device_.biases};
   library_.kernels().adjust_logits(gpu_->cuda(), args);
 }
 
-void GpuRunner::sample(const Tensor& logits, const StepShape& shape) {
-  if (shape.adjusts_logits) adjust(logits, shape);
+void GpuRunner::sample(const Tensor& logits, const StepShape& shape, int64_t first_row) {
+  if (shape.adjusts_logits) adjust(logits, shape, first_row);
+  auto* const ids = reinterpret_cast<int32_t*>(sampled_ids_.data());
   const ops::CudaSample args = {.logits = logits.data<float>(),
                                 .stride = logits.row_stride(),
-                                .rows = shape.num_logits,
+                                .rows = logits.dim(0),
                                 .vocab = logits.dim(1),
-                                .temperature = on_device_.temperature,
-                                .top_k = on_device_.top_k,
-                                .top_p = on_device_.top_p,
-                                .min_p = on_device_.min_p,
-                                .noise_keys = on_device_.noise_keys,
-                                .out = reinterpret_cast<int32_t*>(sampled_ids_.data()),
+                                .temperature = on_device_.temperature + first_row,
+                                .top_k = on_device_.top_k + first_row,
+                                .top_p = on_device_.top_p + first_row,
+                                .min_p = on_device_.min_p + first_row,
+                                .noise_keys = on_device_.noise_keys + 2 * first_row,
+                                .out = ids + first_row,
                                 .scratch = sample_scratch_.data()};
   library_.kernels().sample(gpu_->cuda(), args);
 }
 
-Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward) {
+void GpuRunner::gather_sampled(int64_t num_logits) {
+  const int64_t each = RowShare::rows_each(num_logits, comm_.size());
+  auto* const ids = reinterpret_cast<int32_t*>(sampled_ids_.data());
+  // A communicator of GPUs takes floats; ids keep their bits.
+  comm_.all_gather_columns(stream_, Tensor(ids + comm_.rank() * each, DType::kFloat32, {1, each}),
+                           Tensor(ids, DType::kFloat32, {1, each * comm_.size()}));
+}
+
+bool GpuRunner::splits_logits(const Launched& step, int64_t num_logits) const {
+  // With fewer the tokens' way to the other ranks takes longer than the logits'.
+  constexpr int64_t kLeastRowsEach = 4;
+  const int size = comm_.size();
+  return size > 1 && comm_.splits_rows() && !step.wants_logits &&
+         num_logits >= kLeastRowsEach * size && RowShare(num_logits, size - 1, size).size() > 0;
+}
+
+Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const StepShape& shape,
+                             bool splits) {
+  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward, splits};
+  const Tensor logits = model_->compute_logits(context, hidden);
+  const int64_t first_row =
+      splits ? RowShare(shape.num_logits, comm_.rank(), comm_.size()).begin : 0;
+  sample(logits, shape, first_row);
+  if (splits) gather_sampled(shape.num_logits);
+  return logits;
+}
+
+Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward, bool splits) {
   // What a graph replays must not depend on this step's contexts.
   forward.max_context_len = shape.table_width * options_.block_size;
-  const auto run = [&] {
-    ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
-    const Tensor logits = model_->compute_logits(context, run_model(forward));
-    sample(logits, shape);
-    return logits;
-  };
-  const auto [found, is_new] =
-      captured_.try_emplace({shape.num_seqs, shape.table_width, shape.adjusts_logits}, Captured());
+  const auto run = [&] { return run_output(forward, run_model(forward), shape, splits); };
+  const auto [found, is_new] = captured_.try_emplace(
+      {shape.num_seqs, shape.table_width, shape.adjusts_logits, splits}, Captured());
   Captured& captured = found->second;
   // What kernels and libraries set up at their first use cannot be captured.
   if (is_new) return run();
@@ -249,6 +273,7 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
     const bool on_host = place == SamplingPlace::kHost;
     step->wants_host |= on_host;
     step->adjusts_logits |= place == SamplingPlace::kGpuAdjusted;
+    step->wants_logits |= on_host || state.params->logprobs.has_value();
     step->sampled.push_back({.id = scheduled.id,
                              .index = state.token_ids.size(),
                              .sequence = i,
@@ -269,7 +294,7 @@ Tensor GpuRunner::compute(const ScheduledBatch& batch, const ForwardBatch& host,
     if (auto shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size)) {
       shape->adjusts_logits = step.adjusts_logits;
       ForwardBatch forward = upload(batch, host, *shape, step);
-      return run_captured(*shape, forward);
+      return run_captured(*shape, forward, splits_logits(step, shape->num_logits));
     }
   }
   const auto num_logits = static_cast<int64_t>(step.sampled.size());
@@ -283,10 +308,7 @@ Tensor GpuRunner::compute(const ScheduledBatch& batch, const ForwardBatch& host,
   const Tensor hidden = run_model(forward);
   if (step.wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, step);
   if (num_logits == 0) return {};
-  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
-  const Tensor logits = model_->compute_logits(context, hidden);
-  sample(logits, shape);
-  return logits;
+  return run_output(forward, hidden, shape, splits_logits(step, num_logits));
 }
 
 void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {

@@ -67,10 +67,18 @@ class GpuRunner final : public RankRunner {
   ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host, const StepShape& shape,
                       Launched& step);
   Tensor run_model(ForwardBatch& forward);
-  Tensor run_captured(const StepShape& shape, ForwardBatch& forward);
-  void adjust(const Tensor& logits, const StepShape& shape);
-  // The token of each row; adjusts the logits first where the shape says so.
-  void sample(const Tensor& logits, const StepShape& shape);
+  // Computes logits and samples; returns the logits. `splits`: as splits_logits() said.
+  Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const StepShape& shape,
+                    bool splits);
+  Tensor run_captured(const StepShape& shape, ForwardBatch& forward, bool splits);
+  // Whether each rank samples its share of the rows, of the step's `num_logits`.
+  bool splits_logits(const Launched& step, int64_t num_logits) const;
+  void adjust(const Tensor& logits, const StepShape& shape, int64_t first_row);
+  // The token of each row of logits, the step's from first_row on; adjusts the logits first where
+  // the shape says so.
+  void sample(const Tensor& logits, const StepShape& shape, int64_t first_row);
+  // Shows all ranks the tokens that each has sampled.
+  void gather_sampled(int64_t num_logits);
   // Finds the log-probabilities that were asked for, of what sample() chose.
   void find_logprobs(const Tensor& logits, Launched& step);
   // Samples the rows that are the host's, over what sample() chose.
@@ -107,8 +115,8 @@ class GpuRunner final : public RankRunner {
   size_t next_result_ = 0;
   std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
   std::deque<std::shared_ptr<Launched>> in_flight_;
-  // By rows, table width and whether logits are adjusted.
-  std::map<std::tuple<int64_t, int64_t, bool>, Captured> captured_;
+  // By rows, table width, whether logits are adjusted, and split.
+  std::map<std::tuple<int64_t, int64_t, bool, bool>, Captured> captured_;
   SequenceTable table_;
   BatchBuilder builder_;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "dist/communicator.h"
 #include "models/registry.h"
 #include "ops/decode_items.h"
 #include "ops/decoder_step.h"
@@ -68,7 +69,10 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
   sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
-  sizes.sampled_ids = step.num_logits * static_cast<int64_t>(sizeof(int32_t));
+  // Whole shares of the ranks.
+  const int size = options.model.size;
+  sizes.sampled_ids =
+      RowShare::rows_each(step.num_logits, size) * size * static_cast<int64_t>(sizeof(int32_t));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   sizes.alignment = rounding(cache.num_layers);
   return sizes;
