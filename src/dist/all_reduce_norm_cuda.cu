@@ -166,12 +166,19 @@ using Kernel = void (*)(PeerView, PeerAddNorm);
 
 enum class Shots { kOne, kTwo };
 
+// With two ranks what fits the memory in two shots fits it in one.
+bool takes_two_shots(int size) {
+  return size > 2;
+}
+
 template <int kPeers, int kChunks>
 Kernel kernel_of(Shots shots, DType dtype) {
   const auto of_type = [shots](auto element) -> Kernel {
     using T = decltype(element);
-    return shots == Shots::kOne ? one_shot_add_norm_kernel<T, kPeers, kChunks>
-                                : two_shot_add_norm_kernel<T, kPeers, kChunks>;
+    if constexpr (kPeers > 2) {
+      if (shots == Shots::kTwo) return two_shot_add_norm_kernel<T, kPeers, kChunks>;
+    }
+    return one_shot_add_norm_kernel<T, kPeers, kChunks>;
   };
   switch (dtype) {
     case DType::kBFloat16:
@@ -202,7 +209,9 @@ bool peer_all_reduce_add_norm(CudaStream& stream, const PeerView& peers, const P
   const int64_t bytes = args.rows * row_bytes;
   if (row_bytes % kChunkBytes != 0 || row_chunks > 2 * kMaxNormThreads) return false;
   const bool in_one_shot = is_one_shot(peers.size, bytes);
-  if (!in_one_shot && bytes > max_two_shot_bytes(peers.size)) return false;
+  if (!in_one_shot && (!takes_two_shots(peers.size) || bytes > max_two_shot_bytes(peers.size))) {
+    return false;
+  }
   const int chunks = row_chunks <= kMaxNormThreads ? 1 : 2;
   const int64_t threads =
       ((row_chunks + chunks - 1) / chunks + kWarpSize - 1) / kWarpSize * kWarpSize;
@@ -217,6 +226,7 @@ void load_all_reduce_norm_kernels(int size) {
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     for (const int chunks : {1, 2}) {
       for (const Shots shots : {Shots::kOne, Shots::kTwo}) {
+        if (shots == Shots::kTwo && !takes_two_shots(size)) continue;
         cudaFuncAttributes attributes = {};
         check_cuda(
             cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(

@@ -1,6 +1,6 @@
 #pragma once
 // A sum over the ranks, the residual's sum and the norm that follows it, in one kernel: what a
-// decoder layer does twice, each time with a few rows that the link carries in microseconds.
+// decoder layer does twice, each time with no more rows than the link carries in microseconds.
 //
 // As dist/one_shot_cuda.h says, whose kernels it takes turns with.
 #include "dist/one_shot_cuda.h"
@@ -20,8 +20,8 @@ struct PeerAddNorm {
   void* out;
 };
 
-// False, and nothing is done, where a sum of its own is quicker or a row is too long or no whole
-// number of 16-byte pieces.
+// False, and nothing is done, where the rows are more than one sum takes at a time (is_one_shot(),
+// max_two_shot_bytes()), or a row is too long or no whole number of 16-byte pieces.
 bool peer_all_reduce_add_norm(CudaStream& stream, const PeerView& peers, const PeerAddNorm& args);
 
 void load_all_reduce_norm_kernels(int size);

@@ -1,7 +1,7 @@
 #pragma once
 // How the ranks of a group talk. An argument, never a global.
 //
-// Collectives are called by every rank of the group in the same order with tensors of the same
+// Collectives are called by every rank of the group in the same order with inputs of the same
 // shape. A group of one size repeats its sums bit for bit: on the CPU they are taken in rank order,
 // on GPUs in an order that depends on the tensor's size alone (dist/nccl_cuda.h). Thread safety:
 // each rank has its own Communicator and calls it from its own thread.
@@ -53,15 +53,17 @@ class Communicator {
   // all_reduce_sum and ops::add_rms_norm in one go. False, and nothing is done, where they go one
   // after the other.
   virtual bool all_reduce_add_norm(Stream&, const AddNorm&) { return false; }
-  // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()]. On
-  // GPUs, as with broadcast(), elements are floating point numbers, and a NaN may arrive as
-  // another.
+  // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()];
+  // input may be its own place in output. On GPUs, as with broadcast(), elements are floating point
+  // numbers, and a NaN may arrive as another.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // all_gather_columns of which each rank gets its share of the rows (RowShare) alone: output
-  // [share.size(), cols * size()]. Every rank has rows. Where splits_rows() says so.
+  // [share.size(), cols * size()], apart from input. Every rank has rows. To be called where
+  // splits_rows() says so.
   virtual void all_to_all_columns(Stream&, const Tensor& /*input*/, const Tensor& /*output*/) {
     check(false, "all_to_all_columns is for groups that split rows");
   }
+  // Whether there is all_to_all_columns, the same on every rank.
   virtual bool splits_rows() const { return false; }
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;

@@ -236,19 +236,8 @@ class CudaCommunicator final : public Communicator {
   }
 
   void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
-    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
-              output.dim(0) == input.dim(0) && output.dim(1) == input.dim(1) * size(),
-          "all_gather_columns takes [rows, cols] to [rows, cols * size]");
-    check(is_floating(input.dtype()), "all_gather_columns of GPUs takes floating point numbers");
-    group_->check_alive(rank_);
+    const PeerGather args = describe_gather(input, output, input.dim(0));
     if (input.num_elements() == 0) return;
-    const auto element = static_cast<int64_t>(size_of(input.dtype()));
-    const PeerGather args = {.input = input.raw(),
-                             .input_stride = input.row_stride() * element,
-                             .output = output.raw(),
-                             .output_stride = output.row_stride() * element,
-                             .rows = input.dim(0),
-                             .columns = input.dim(1) * element};
     if (size() == 1) {
       copy_rows(stream.cuda(), args.output, args.output_stride, args.input, args.input_stride,
                 args.columns, args.rows);
@@ -263,23 +252,11 @@ class CudaCommunicator final : public Communicator {
 
   void all_to_all_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
     const int64_t rows = input.dim(0);
-    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
-              output.dim(0) == RowShare(rows, rank_, size()).size() &&
-              output.dim(1) == input.dim(1) * size(),
-          "all_to_all_columns takes [rows, cols] to [share of the rows, cols * size]");
-    check(is_floating(input.dtype()), "all_to_all_columns of GPUs takes floating point numbers");
     check(has_peers() && RowShare(rows, size() - 1, size()).size() > 0,
           "all_to_all_columns is for groups that split rows, and each rank has some");
-    group_->check_alive(rank_);
-    const auto element = static_cast<int64_t>(size_of(input.dtype()));
-    peer_all_gather_columns(stream.cuda(), peers_,
-                            {.input = input.raw(),
-                             .input_stride = input.row_stride() * element,
-                             .output = output.raw(),
-                             .output_stride = output.row_stride() * element,
-                             .rows = rows,
-                             .columns = input.dim(1) * element,
-                             .rows_each = RowShare::rows_each(rows, size())});
+    PeerGather args = describe_gather(input, output, RowShare(rows, rank_, size()).size());
+    args.rows_each = RowShare::rows_each(rows, size());
+    peer_all_gather_columns(stream.cuda(), peers_, args);
   }
 
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
@@ -311,6 +288,22 @@ class CudaCommunicator final : public Communicator {
 
  private:
   bool has_peers() const { return group_->peers() != nullptr; }
+
+  // Of all rows of the input, of which the output has `rows`.
+  PeerGather describe_gather(const Tensor& input, const Tensor& output, int64_t rows) {
+    check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
+              output.dim(0) == rows && output.dim(1) == input.dim(1) * size(),
+          "columns of [rows, cols] are gathered as [rows, cols * size]");
+    check(is_floating(input.dtype()), "collectives of GPUs take floating point numbers");
+    group_->check_alive(rank_);
+    const auto element = static_cast<int64_t>(size_of(input.dtype()));
+    return {.input = input.raw(),
+            .input_stride = input.row_stride() * element,
+            .output = output.raw(),
+            .output_stride = output.row_stride() * element,
+            .rows = input.dim(0),
+            .columns = input.dim(1) * element};
+  }
 
   template <typename Queue>
   void call_nccl(std::string_view what, const Queue& queue) {

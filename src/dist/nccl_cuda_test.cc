@@ -297,6 +297,28 @@ TEST_P(NcclCommunicators, GatherColumnsOfStridedRows) {
   });
 }
 
+TEST_P(NcclCommunicators, GatherColumnsInTheirPlace) {
+  run(size_t{1} << 20, [&](Rank& rank) {
+    const auto ranks = static_cast<int64_t>(rank.comm().size());
+    for (const int64_t columns : {1, 5, 8, 1001}) {
+      const auto bytes = static_cast<size_t>(columns) * sizeof(float);
+      Bytes expected;
+      for (int r = 0; r < size(); ++r) {
+        const Bytes of_rank = random_elements(DType::kFloat32, static_cast<size_t>(columns),
+                                              static_cast<unsigned>(columns + r));
+        expected.insert(expected.end(), of_rank.begin(), of_rank.end());
+      }
+      std::byte* own = rank.memory() + static_cast<size_t>(rank.comm().rank()) * bytes;
+      const auto from = expected.begin() + (own - rank.memory());
+      rank.poison(rank.memory(), expected.size());
+      rank.upload(own, Bytes(from, from + static_cast<int64_t>(bytes)));
+      rank.comm().all_gather_columns(rank.stream(), Tensor(own, DType::kFloat32, {1, columns}),
+                                     Tensor(rank.memory(), DType::kFloat32, {1, columns * ranks}));
+      EXPECT_TRUE(rank.download(expected.size(), rank.memory()) == expected) << columns;
+    }
+  });
+}
+
 // Large ones go in pieces, of which the last rank may have none.
 TEST_P(NcclCommunicators, SendEachRankItsShareOfTheRows) {
   struct Case {

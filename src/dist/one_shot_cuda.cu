@@ -120,14 +120,16 @@ __global__ void __launch_bounds__(kMaxThreads)
     });
   };
   for (uint32_t c = first; c < num_chunks; c += step) {
+    Chunk own;
+    own.whole = make_uint4(0, 0, 0, 0);
 #pragma unroll
     for (int r = 0; r < kPeers; ++r) {
       if (r >= peers.size || c >= chunks_for(r)) continue;
-      Chunk own;
-      own.whole = make_uint4(0, 0, 0, 0);
-      for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
-        own.units[u] = args.input[(r * args.rows_each + row) * args.input_stride + column];
-      });
+      if (r == 0 || args.rows_each != 0) {
+        for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
+          own.units[u] = args.input[(r * args.rows_each + row) * args.input_stride + column];
+        });
+      }
       if (r == peers.rank) {
         store(r, c, own);
       } else {

@@ -394,12 +394,13 @@ INSTANTIATE_TEST_SUITE_P(Ranks, PenaltiesOnGpus, testing::Values(1, 2),
 
 TEST_P(PenaltiesOnGpus, GiveTheTokensOfTheCpu) {
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
-  // Prompts of several blocks, which share their beginning. The model has 128 tokens.
+  // Prompts of several blocks, which share their beginning, shorter and shorter. The model has 128
+  // tokens.
   std::vector<SamplingParams> params = penalties();
   std::vector<Prompt> prompts;
   for (size_t i = 0; i < params.size(); ++i) {
     std::vector<int32_t> ids;
-    for (size_t t = 0; t < 50; ++t) ids.push_back(static_cast<int32_t>(t * t * 29 % 60));
+    for (size_t t = 0; t < 60 - 5 * i; ++t) ids.push_back(static_cast<int32_t>(t * t * 29 % 60));
     ids.push_back(static_cast<int32_t>(60 + i));
     prompts.emplace_back(ids);
   }
@@ -435,6 +436,60 @@ TEST_P(PenaltiesOnGpus, GiveTheTokensOfTheCpu) {
     }
     if (way.num_gpu_blocks_override) {
       EXPECT_GT(gpu.engine().stats().num_preemptions, 0) << "too many blocks to preempt";
+    }
+  }
+}
+
+// A request of each kind of sampling, the i-th; it ends after some tokens of its own number.
+SamplingParams sampled_in_some_way(int i) {
+  SamplingParams params;
+  params.temperature = i % 6 == 0 ? 0.0f : 0.9f;
+  params.seed = static_cast<uint64_t>(100 + i);
+  params.max_tokens = 6 + i % 7;
+  params.ignore_eos = true;
+  if (i % 6 == 1) params.top_k = 4;
+  if (i % 6 == 2) params.top_p = 0.6;
+  if (i % 6 == 3) params.min_p = 0.2;
+  if (i % 6 == 4) params.presence_penalty = 1.5;
+  return params;
+}
+
+class ManyRowsOnGpus : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, ManyRowsOnGpus, testing::Values(2, 4),
+                         testing::PrintToStringParamName());
+
+// Rows are split over the ranks, unevenly, until too few are left; the request that wants
+// log-probabilities ends first, and no step is split before.
+TEST_P(ManyRowsOnGpus, AreSampledAsOnTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  constexpr int kRows = 19;
+  std::vector<Prompt> prompts;
+  std::vector<SamplingParams> params;
+  for (int i = 0; i < kRows; ++i) {
+    std::vector<int32_t> ids;
+    for (int t = 0; t < 4 + 3 * ((i * 5) % kRows); ++t) ids.push_back((t * t * 29 + i) % 60);
+    prompts.emplace_back(ids);
+    params.push_back(sampled_in_some_way(i));
+  }
+  params[17].logprobs = 2;
+  params[17].max_tokens = 3;
+
+  EngineConfig config = tiny_model();
+  config.device = "cpu";
+  LLM cpu(config);
+  const auto expected = cpu.generate(prompts, params);
+  config.device = "cuda";
+  config.tensor_parallel_size = GetParam();
+  for (const bool is_eager : {false, true}) {
+    config.enforce_eager = is_eager;
+    LLM gpu(config);
+    for (int round = 0; round < 2; ++round) {
+      const auto outputs = gpu.generate(prompts, params);
+      for (size_t i = 0; i < params.size(); ++i) {
+        EXPECT_EQ(outputs[i].outputs[0].token_ids, expected[i].outputs[0].token_ids)
+            << "prompt " << i << ", round " << round << (is_eager ? ", eager" : "");
+        expect_same(outputs[i].outputs[0].logprobs, expected[i].outputs[0].logprobs);
+      }
     }
   }
 }

@@ -39,9 +39,9 @@ class VocabTable {
 void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out);
 
 // The output layer: rows batch.logits_rows of hidden [num_tokens, hidden_size] times the table,
-// gathered over the ranks: float32[num_logits, vocab_size] in the arena, on every rank, or the
-// rank's share of these rows where the context splits them. Where
-// shards are padded it is a view that leaves the padding out, so its rows are strided.
+// gathered over the ranks: float32[num_logits, vocab_size] in the arena, on every rank, or of these
+// rows the rank's share where the context splits them. Where shards are padded it is a view that
+// leaves the padding out, so its rows are strided.
 Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table, const Tensor& hidden);
 
 // What compute_vocab_logits takes from the arena at its peak.

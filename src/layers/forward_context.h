@@ -18,7 +18,7 @@ struct ForwardContext {
   Arena& arena;
   Communicator& comm;
   const ForwardBatch& batch;
-  // Whether each rank computes the logits of its share of the rows alone (RowShare).
+  // Whether each rank gets the logits of its share of the rows alone (RowShare), instead of all.
   bool splits_logits = false;
 };
 

@@ -169,7 +169,7 @@ void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t fir
       .presence_penalty = on_device_.presence_penalty + first_row,
       .frequency_penalty = on_device_.frequency_penalty + first_row,
       .row_seqs = on_device_.row_seqs + first_row,
-      .num_prompt_tokens = on_device_.num_prompt_tokens,
+      .num_prompt_tokens = on_device_.num_prompt_tokens + first_row,
       .context_lens = on_device_.context_lens,
       .block_tables = on_device_.block_tables,
       .table_width = shape.table_width,

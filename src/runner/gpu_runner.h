@@ -4,8 +4,9 @@
 // launch() queues a step's work and returns while the GPU works on it, so the next step is built
 // and uploaded meanwhile. Sampled tokens stay on the GPU as the next step's input; the host learns
 // them from a copy. Steps in which every sequence has one token are captured as CUDA graphs, one
-// for each of a ladder of sizes, and one more where logits are adjusted, the second time that it is
-// met. Thread safety: as RankRunner says.
+// for each of a ladder of sizes, and more where logits are adjusted or all ranks want all of them,
+// the second time that it is met. Of several ranks each samples its share of the rows, where there
+// are enough and nothing but their tokens is wanted. Thread safety: as RankRunner says.
 #include <deque>
 #include <map>
 #include <memory>
