@@ -19,16 +19,19 @@ class RowPart {
  public:
   static constexpr int kFloats = 4 * Word<T>::kFloats;  // in a chunk
 
-  // What may be read before the kernel before this one has ended.
   __device__ explicit RowPart(const PeerAddNorm& args)
-      : args_(args), row_chunks_(static_cast<int>(args.n) / kFloats) {
+      : args_(args), row_chunks_(static_cast<int>(args.n) / kFloats) {}
+
+  // Before the first add_norm(). Weights come from memory: a kernel calls this where it has to wait
+  // in any case.
+  __device__ void load_weights() {
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       if (!has(i)) continue;
 #pragma unroll
       for (int j = 0; j < kFloats; j += 4) {
         *reinterpret_cast<float4*>(&weights_[i][j]) =
-            *reinterpret_cast<const float4*>(args.weight + column(i) * kFloats + j);
+            *reinterpret_cast<const float4*>(args_.weight + column(i) * kFloats + j);
       }
     }
   }
@@ -107,7 +110,7 @@ template <typename T, int kPeers, int kChunks>
 __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>)
     one_shot_add_norm_kernel(PeerView peers, PeerAddNorm args) {
   __shared__ OfWarps of_warps;
-  const RowPart<T, kChunks> part(args);
+  RowPart<T, kChunks> part(args);
   const auto* x = static_cast<const uint4*>(args.x);
   const int64_t num_chunks = part.num_chunks();
   release_next();
@@ -127,6 +130,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
       send_to_others<kPeers>(peers, half + peers.rank * num_chunks + c, own[i]);
     }
   }
+  part.load_weights();
   const auto receive_chunk = [&](int64_t c) {
     return receive_sum<T, kPeers>(peers, x[c], half + c, num_chunks);
   };
@@ -142,7 +146,7 @@ template <typename T, int kPeers, int kChunks>
 __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>)
     two_shot_add_norm_kernel(PeerView peers, PeerAddNorm args) {
   __shared__ OfWarps of_warps;
-  const RowPart<T, kChunks> part(args);
+  RowPart<T, kChunks> part(args);
   const auto* x = static_cast<const uint4*>(args.x);
   const int64_t num_chunks = part.num_chunks();
   release_next();
@@ -153,6 +157,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
       peers, half, layout,
       [&](int64_t c) { return c < num_chunks ? x[c] : make_uint4(0, 0, 0, 0); },
       [&](int64_t c, uint4 sum) { store_word4(peers.own + layout.sums + c, sendable(sum)); });
+  part.load_weights();
   const auto receive_chunk = [&](int64_t c) { return receive(peers, layout.sums + c); };
   const int64_t beyond = num_chunks + spread_thread();
   if (beyond < peers.size * layout.slice) receive_chunk(beyond);

@@ -120,21 +120,24 @@ __global__ void __launch_bounds__(kMaxThreads)
     });
   };
   for (uint32_t c = first; c < num_chunks; c += step) {
-    Chunk own;
-    own.whole = make_uint4(0, 0, 0, 0);
+    Chunk own[kPeers];  // all are on their way before the first is sent
+#pragma unroll
+    for (int r = 0; r < kPeers; ++r) {
+      own[r].whole = make_uint4(0, 0, 0, 0);
+      if (r > 0 && args.rows_each == 0) own[r] = own[0];
+      if (r >= peers.size || (r > 0 && args.rows_each == 0)) continue;
+      for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
+        own[r].units[u] = args.input[(r * args.rows_each + row) * args.input_stride + column];
+      });
+    }
 #pragma unroll
     for (int r = 0; r < kPeers; ++r) {
       if (r >= peers.size || c >= chunks_for(r)) continue;
-      if (r == 0 || args.rows_each != 0) {
-        for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
-          own.units[u] = args.input[(r * args.rows_each + row) * args.input_stride + column];
-        });
-      }
       if (r == peers.rank) {
-        store(r, c, own);
+        store(r, c, own[r]);
       } else {
         store_word4(peers.regions[r] + half + int64_t{peers.rank} * num_chunks + c,
-                    sendable(own.whole));
+                    sendable(own[r].whole));
       }
     }
   }

@@ -227,11 +227,15 @@ __device__ void sum_slices(const PeerView& peers, int64_t half, const TwoShot& l
   const int64_t first = spread_thread();
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = first; i < layout.slice; i += step) {
+    uint4 chunks[kPeers];  // all are on their way before the first is sent
+#pragma unroll
+    for (int s = 0; s < kPeers; ++s) {
+      if (s < peers.size && s != peers.rank) chunks[s] = load(s * layout.slice + i);
+    }
 #pragma unroll
     for (int s = 0; s < kPeers; ++s) {
       if (s < peers.size && s != peers.rank) {
-        store_word4(peers.regions[s] + half + peers.rank * layout.slice + i,
-                    sendable(load(s * layout.slice + i)));
+        store_word4(peers.regions[s] + half + peers.rank * layout.slice + i, sendable(chunks[s]));
       }
     }
   }
