@@ -2,6 +2,7 @@
 #include <type_traits>
 
 #include "core/launch.cuh"
+#include "core/warp_sum.cuh"
 #include "dist/all_reduce_norm_cuda.h"
 #include "dist/one_shot_cuda.cuh"
 
@@ -13,6 +14,10 @@ using namespace one_shot_internal;
 constexpr int kWarpSize = 32;
 constexpr int kMaxNormThreads = 512;
 
+// Shared memory for the sums of a block's warps: two rows in turn use it, so one barrier a row is
+// enough.
+using OfWarps = float[2][kMaxNormThreads / kWarpSize];
+
 // The part of a row that a thread has: kChunks chunks, blockDim.x apart, in registers.
 template <typename T, int kChunks>
 class RowPart {
@@ -22,7 +27,7 @@ class RowPart {
   __device__ explicit RowPart(const PeerAddNorm& args)
       : args_(args), row_chunks_(static_cast<int>(args.n) / kFloats) {}
 
-  // Before the first add_norm(). Weights come from memory: a kernel calls this where it has to wait
+  // Before add_norm_rows(). Weights come from memory: a kernel calls this where it has to wait
   // in any case.
   __device__ void load_weights() {
 #pragma unroll
@@ -41,8 +46,17 @@ class RowPart {
   __device__ int64_t chunk_of(int64_t row, int i) const { return row * row_chunks_ + column(i); }
   __device__ int64_t num_chunks() const { return args_.rows * row_chunks_; }
 
-  // receive(c) is the ranks' sum of chunk c. of_warps is written anew: between two rows with the
-  // same one lies a barrier.
+  // The block's rows: blockIdx.x, and so on. receive(c) is the ranks' sum of chunk c.
+  template <typename Receive>
+  __device__ void add_norm_rows(OfWarps& of_warps, const Receive& receive) const {
+    int turn = 0;
+    for (int64_t row = blockIdx.x; row < args_.rows; row += gridDim.x, turn ^= 1) {
+      add_norm(row, of_warps[turn], receive);
+    }
+  }
+
+ private:
+  // of_warps is written anew: between two rows with the same one lies a barrier.
   template <typename Receive>
   __device__ void add_norm(int64_t row, float* of_warps, const Receive& receive) const {
     auto* residual = static_cast<uint4*>(args_.residual);
@@ -75,15 +89,6 @@ class RowPart {
     }
   }
 
- private:
-  __device__ static float warp_sum(float value) {
-#pragma unroll
-    for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-      value += __shfl_xor_sync(0xffffffffu, value, distance);
-    }
-    return value;
-  }
-
   __device__ static float block_sum(float value, float* of_warps) {
     value = warp_sum(value);
     const unsigned lane = threadIdx.x % kWarpSize;
@@ -96,10 +101,6 @@ class RowPart {
   int row_chunks_;
   float weights_[kChunks][kFloats];
 };
-
-// Shared memory for the sums of a block's warps: two rows in turn use it, so one barrier a row is
-// enough.
-using OfWarps = float[2][kMaxNormThreads / kWarpSize];
 
 // Leaves registers for a block of the next kernel, which then prepares while this one waits.
 template <int kPeers, int kChunks>
@@ -134,10 +135,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
   const auto receive_chunk = [&](int64_t c) {
     return receive_sum<T, kPeers>(peers, x[c], half + c, num_chunks);
   };
-  int turn = 0;
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, turn ^= 1) {
-    part.add_norm(row, of_warps[turn], receive_chunk);
-  }
+  part.add_norm_rows(of_warps, receive_chunk);
 }
 
 // The sums of a row come from several ranks and, where they are this rank's, from several blocks:
@@ -161,10 +159,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
   const auto receive_chunk = [&](int64_t c) { return receive(peers, layout.sums + c); };
   const int64_t beyond = num_chunks + spread_thread();
   if (beyond < peers.size * layout.slice) receive_chunk(beyond);
-  int turn = 0;
-  for (int64_t row = blockIdx.x; row < args.rows; row += gridDim.x, turn ^= 1) {
-    part.add_norm(row, of_warps[turn], receive_chunk);
-  }
+  part.add_norm_rows(of_warps, receive_chunk);
 }
 
 using Kernel = void (*)(PeerView, PeerAddNorm);
@@ -172,7 +167,7 @@ using Kernel = void (*)(PeerView, PeerAddNorm);
 enum class Shots { kOne, kTwo };
 
 // With two ranks what fits the memory in two shots fits it in one.
-bool takes_two_shots(int size) {
+constexpr bool takes_two_shots(int size) {
   return size > 2;
 }
 
@@ -180,7 +175,7 @@ template <int kPeers, int kChunks>
 Kernel kernel_of(Shots shots, DType dtype) {
   const auto of_type = [shots](auto element) -> Kernel {
     using T = decltype(element);
-    if constexpr (kPeers > 2) {
+    if constexpr (takes_two_shots(kPeers)) {
       if (shots == Shots::kTwo) return two_shot_add_norm_kernel<T, kPeers, kChunks>;
     }
     return one_shot_add_norm_kernel<T, kPeers, kChunks>;

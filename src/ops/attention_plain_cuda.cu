@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/launch.cuh"
+#include "core/warp_sum.cuh"
 #include "ops/attention_prefill.cuh"
 #include "ops/attention_tiles.cuh"
 #include "ops/elements.cuh"
@@ -45,11 +46,6 @@ __device__ __forceinline__ float warp_max(float value) {
   for (int step = 16; step > 0; step /= 2) {
     value = fmaxf(value, __shfl_xor_sync(~0u, value, step));
   }
-  return value;
-}
-
-__device__ __forceinline__ float warp_sum(float value) {
-  for (int step = 16; step > 0; step /= 2) value += __shfl_xor_sync(~0u, value, step);
   return value;
 }
 

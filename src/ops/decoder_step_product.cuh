@@ -11,6 +11,7 @@
 // other's. Activations lie in the order 0, 2, 1, 3: the same four registers are then the first
 // operand of both products, of whose 16 rows the first has its result in the upper 8 and the second
 // in the lower.
+#include "core/warp_sum.cuh"
 #include "ops/decoder_step_block.cuh"
 #include "ops/math.cuh"
 #include "ops/mma.cuh"
@@ -20,14 +21,6 @@ namespace quire::ops::cuda::step {
 inline constexpr int kRunColumns = 32;  // that a warp takes in a step
 inline constexpr int kColumnsPerThread = 4;
 static_assert(kColumnsPerThread * kComputeThreads == kSlotColumns);
-
-__device__ __forceinline__ float warp_sum(float value) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, offset);
-  }
-  return value;
-}
 
 // Rows of activations that a product reads: those that blocks exchange, or the embedding's.
 struct Rows {

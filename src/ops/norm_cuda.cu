@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/launch.cuh"
+#include "core/warp_sum.cuh"
 #include "ops/cuda_kernels.h"
 #include "ops/elements.cuh"
 
@@ -17,21 +18,13 @@ constexpr int kMostWarps = 32;
 // The sum over the block, in every thread. `shared` is written anew each time, so between two calls
 // with the same one lies a barrier.
 __device__ __forceinline__ float block_sum(float value, float* shared) {
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  }
+  value = warp_sum(value);
   const unsigned num_warps = blockDim.x / kWarpSize;
   if (num_warps == 1) return value;
   if (threadIdx.x % kWarpSize == 0) shared[threadIdx.x / kWarpSize] = value;
   __syncthreads();
   const unsigned lane = threadIdx.x % kWarpSize;
-  value = lane < num_warps ? shared[lane] : 0.0f;
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    value += __shfl_xor_sync(0xffffffffu, value, distance);
-  }
-  return value;
+  return warp_sum(lane < num_warps ? shared[lane] : 0.0f);
 }
 
 __device__ __forceinline__ float scale_of(float sum_of_squares, float eps, int64_t n) {

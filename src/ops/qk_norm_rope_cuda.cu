@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "core/launch.cuh"
+#include "core/warp_sum.cuh"
 #include "ops/cuda_kernels.h"
 #include "ops/elements.cuh"
 
@@ -154,8 +155,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     if (norm != nullptr) {
       float sum = 0.0f;
       for (int d = lane; d < head_dim; d += 32) sum += to_float(x[d]) * to_float(x[d]);
-      for (int i = 16; i > 0; i /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, i);
-      factor = rsqrtf(sum / static_cast<float>(head_dim) + p.eps);
+      factor = rsqrtf(warp_sum(sum) / static_cast<float>(head_dim) + p.eps);
     }
     Kv* to = nullptr;
     if (!is_query && slot >= 0) {

@@ -2,6 +2,7 @@
 // Reading a slice of a row of logits, once: a thread keeps 16 of them in registers.
 //
 // Thread safety: free functions.
+#include "core/warp_sum.cuh"
 #include "ops/sampling.cuh"
 
 namespace quire::ops::cuda {
@@ -81,10 +82,7 @@ __device__ __forceinline__ void sum_warp_weights(const ThreadLogits& logits, flo
   float sum = 0.0f;
 #pragma unroll
   for (const float logit : logits.at) sum += fmaxf(weight_of((logit - max) * scale), 0.0f);
-#pragma unroll
-  for (int distance = kWarpSize / 2; distance > 0; distance /= 2) {
-    sum += __shfl_xor_sync(0xffffffffu, sum, distance);
-  }
+  sum = warp_sum(sum);
   if (threadIdx.x % kWarpSize == 0) warp_sums[threadIdx.x / kWarpSize] = sum;
 }
 
