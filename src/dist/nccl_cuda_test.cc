@@ -252,47 +252,65 @@ TEST_P(NcclCommunicators, PassOnNotANumberAndNegativeZero) {
   });
 }
 
+// What each rank has of a matrix: rows of `columns` elements, `stride` apart.
+struct Strided {
+  DType dtype;
+  int64_t rows, columns, stride;
+
+  size_t row_bytes() const { return static_cast<size_t>(columns) * size_of(dtype); }
+  size_t bytes() const { return static_cast<size_t>(rows * stride) * size_of(dtype); }
+  Tensor on(std::byte* memory) const {
+    return Tensor(memory, dtype, {rows, stride}).columns(0, columns);
+  }
+
+  std::vector<Bytes> random_inputs(int ranks) const {
+    std::vector<Bytes> inputs;
+    for (int r = 0; r < ranks; ++r) {
+      inputs.push_back(random_bytes(bytes(), static_cast<unsigned>(columns + r)));
+    }
+    return inputs;
+  }
+
+  // These rows of all inputs, side by side.
+  Bytes gathered(const std::vector<Bytes>& inputs, const RowShare& share) const {
+    Bytes all;
+    for (int64_t i = share.begin; i < share.end; ++i) {
+      for (const Bytes& input : inputs) {
+        const auto from = input.begin() + i * stride * static_cast<int64_t>(size_of(dtype));
+        all.insert(all.end(), from, from + static_cast<int64_t>(row_bytes()));
+      }
+    }
+    return all;
+  }
+};
+void PrintTo(const Strided& c, std::ostream* out) {
+  *out << name_of(c.dtype) << " " << c.rows << " x " << c.columns;
+}
+
 TEST_P(NcclCommunicators, GatherColumnsOfStridedRows) {
-  struct Case {
-    DType dtype;
-    int64_t rows, columns, stride;
-  };
-  const std::vector<Case> cases = {{DType::kFloat32, 1, 4, 4},
-                                   {DType::kFloat32, 3, 5, 8},
-                                   {DType::kBFloat16, 7, 3, 3},
-                                   {DType::kFloat32, 2, 37984, 37984},
-                                   {DType::kFloat32, 5, 1000, 1024},
-                                   {DType::kFloat32, 4, 12, 12},
-                                   {DType::kFloat16, 33, 4001, 4001},
-                                   {DType::kFloat32, 5, 700000, 700000},
-                                   {DType::kFloat8E4M3, 3, 1000003, 1000003}};
+  const std::vector<Strided> cases = {{DType::kFloat32, 1, 4, 4},
+                                      {DType::kFloat32, 3, 5, 8},
+                                      {DType::kBFloat16, 7, 3, 3},
+                                      {DType::kFloat32, 2, 37984, 37984},
+                                      {DType::kFloat32, 5, 1000, 1024},
+                                      {DType::kFloat32, 4, 12, 12},
+                                      {DType::kFloat16, 33, 4001, 4001},
+                                      {DType::kFloat32, 5, 700000, 700000},
+                                      {DType::kFloat8E4M3, 3, 1000003, 1000003}};
   const size_t half = size_t{16} << 20;
   run(half * static_cast<size_t>(1 + size()), [&](Rank& rank) {
     const int own = rank.comm().rank();
     std::byte* output = rank.memory() + half;
-    for (const Case& c : cases) {
-      const size_t element = size_of(c.dtype);
-      const size_t row = static_cast<size_t>(c.columns) * element;
-      const size_t input_bytes = static_cast<size_t>(c.rows * c.stride) * element;
-      if (input_bytes * static_cast<size_t>(size()) > max_bytes()) continue;
-      std::vector<Bytes> inputs;
-      for (int r = 0; r < rank.comm().size(); ++r) {
-        inputs.push_back(random_bytes(input_bytes, static_cast<unsigned>(c.columns + r)));
-      }
-      Bytes expected;
-      for (int64_t i = 0; i < c.rows; ++i) {
-        for (const Bytes& input : inputs) {
-          const auto from = input.begin() + i * c.stride * static_cast<int64_t>(element);
-          expected.insert(expected.end(), from, from + static_cast<int64_t>(row));
-        }
-      }
+    for (const Strided& c : cases) {
+      if (c.bytes() * static_cast<size_t>(size()) > max_bytes()) continue;
+      const std::vector<Bytes> inputs = c.random_inputs(size());
+      const Bytes expected = c.gathered(inputs, RowShare(c.rows, 0, 1));
       rank.upload(rank.memory(), inputs[static_cast<size_t>(own)]);
       rank.poison(output, expected.size());
       rank.comm().all_gather_columns(
-          rank.stream(), Tensor(rank.memory(), c.dtype, {c.rows, c.stride}).columns(0, c.columns),
+          rank.stream(), c.on(rank.memory()),
           Tensor(output, c.dtype, {c.rows, c.columns * rank.comm().size()}));
-      EXPECT_TRUE(rank.download(expected.size(), output) == expected)
-          << name_of(c.dtype) << " " << c.rows << " x " << c.columns;
+      EXPECT_TRUE(rank.download(expected.size(), output) == expected) << testing::PrintToString(c);
     }
   });
 }
@@ -321,11 +339,7 @@ TEST_P(NcclCommunicators, GatherColumnsInTheirPlace) {
 
 // Large ones go in pieces, of which the last rank may have none.
 TEST_P(NcclCommunicators, SendEachRankItsShareOfTheRows) {
-  struct Case {
-    DType dtype;
-    int64_t rows, columns, stride;
-  };
-  const std::vector<Case> cases = {
+  const std::vector<Strided> cases = {
       {DType::kFloat32, 12, 5, 8},           {DType::kFloat32, 13, 1000, 1000},
       {DType::kBFloat16, 33, 7, 7},          {DType::kFloat16, 21, 4001, 4008},
       {DType::kFloat32, 13, 700000, 700000}, {DType::kFloat8E4M3, 14, 1000003, 1000003}};
@@ -333,32 +347,21 @@ TEST_P(NcclCommunicators, SendEachRankItsShareOfTheRows) {
   run(half * static_cast<size_t>(1 + size()), [&](Rank& rank) {
     const int own = rank.comm().rank();
     std::byte* output = rank.memory() + half;
-    for (const Case& c : cases) {
-      const size_t element = size_of(c.dtype);
-      const size_t row = static_cast<size_t>(c.columns) * element;
-      const size_t input_bytes = static_cast<size_t>(c.rows * c.stride) * element;
-      if (input_bytes * static_cast<size_t>(size()) > max_bytes()) continue;
-      std::vector<Bytes> inputs;
-      for (int r = 0; r < rank.comm().size(); ++r) {
-        inputs.push_back(random_bytes(input_bytes, static_cast<unsigned>(c.columns + r)));
-      }
+    for (const Strided& c : cases) {
+      if (c.bytes() * static_cast<size_t>(size()) > max_bytes()) continue;
+      const std::vector<Bytes> inputs = c.random_inputs(size());
       const RowShare share(c.rows, own, size());
-      Bytes expected;
-      for (int64_t i = share.begin; i < share.end; ++i) {
-        for (const Bytes& input : inputs) {
-          const auto from = input.begin() + i * c.stride * static_cast<int64_t>(element);
-          expected.insert(expected.end(), from, from + static_cast<int64_t>(row));
-        }
-      }
+      const Bytes expected = c.gathered(inputs, share);
+      const size_t beyond = c.row_bytes();
       for (int repeat = 0; repeat < 3; ++repeat) {
         rank.upload(rank.memory(), inputs[static_cast<size_t>(own)]);
-        rank.poison(output, expected.size() + row);
+        rank.poison(output, expected.size() + beyond);
         rank.comm().all_to_all_columns(
-            rank.stream(), Tensor(rank.memory(), c.dtype, {c.rows, c.stride}).columns(0, c.columns),
+            rank.stream(), c.on(rank.memory()),
             Tensor(output, c.dtype, {share.size(), c.columns * rank.comm().size()}));
-        const Bytes got = rank.download(expected.size() + row, output);
+        const Bytes got = rank.download(expected.size() + beyond, output);
         EXPECT_TRUE(std::equal(expected.begin(), expected.end(), got.begin()))
-            << name_of(c.dtype) << " " << c.rows << " x " << c.columns;
+            << testing::PrintToString(c);
         EXPECT_TRUE(std::all_of(got.begin() + static_cast<int64_t>(expected.size()), got.end(),
                                 [](std::byte b) { return b == std::byte{0xa5}; }));
       }

@@ -150,7 +150,7 @@ Tensor GpuRunner::run_model(ForwardBatch& forward) {
   const ops::CudaResolveTokens resolve = {
       .token_ids = on_device_.token_ids,
       .sources = on_device_.token_sources,
-      .sampled = reinterpret_cast<const int32_t*>(sampled_ids_.data()),
+      .sampled = sampled_ids(),
       .slot_mapping = on_device_.slot_mapping,
       .cached_ids = reinterpret_cast<int32_t*>(cached_ids_.data()),
       .num_tokens = forward.num_tokens};
@@ -183,7 +183,6 @@ void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t fir
 
 void GpuRunner::sample(const Tensor& logits, const StepShape& shape, int64_t first_row) {
   if (shape.adjusts_logits) adjust(logits, shape, first_row);
-  auto* const ids = reinterpret_cast<int32_t*>(sampled_ids_.data());
   const ops::CudaSample args = {.logits = logits.data<float>(),
                                 .stride = logits.row_stride(),
                                 .rows = logits.dim(0),
@@ -193,17 +192,23 @@ void GpuRunner::sample(const Tensor& logits, const StepShape& shape, int64_t fir
                                 .top_p = on_device_.top_p + first_row,
                                 .min_p = on_device_.min_p + first_row,
                                 .noise_keys = on_device_.noise_keys + 2 * first_row,
-                                .out = ids + first_row,
+                                .out = sampled_ids() + first_row,
                                 .scratch = sample_scratch_.data()};
   library_.kernels().sample(gpu_->cuda(), args);
 }
 
+int32_t* GpuRunner::sampled_ids() const {
+  return reinterpret_cast<int32_t*>(sampled_ids_.data());
+}
+
+Tensor GpuRunner::sampled_ids_as_floats(int64_t first, int64_t count) const {
+  return {sampled_ids() + first, DType::kFloat32, {1, count}};
+}
+
 void GpuRunner::gather_sampled(int64_t num_logits) {
   const int64_t each = RowShare::rows_each(num_logits, comm_.size());
-  auto* const ids = reinterpret_cast<int32_t*>(sampled_ids_.data());
-  // A communicator of GPUs takes floats; ids keep their bits.
-  comm_.all_gather_columns(stream_, Tensor(ids + comm_.rank() * each, DType::kFloat32, {1, each}),
-                           Tensor(ids, DType::kFloat32, {1, each * comm_.size()}));
+  comm_.all_gather_columns(stream_, sampled_ids_as_floats(comm_.rank() * each, each),
+                           sampled_ids_as_floats(0, each * comm_.size()));
 }
 
 bool GpuRunner::splits_logits(const Launched& step, int64_t num_logits) const {
@@ -322,9 +327,8 @@ void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launc
     sample_on_host(batch, logits, step);
     gpu_->copy_to_device(sampled_ids_.data(), step.ids, bytes);
   }
-  // A communicator of GPUs takes floats; ids keep their bits.
   const auto num_ids = static_cast<int64_t>(step.sampled.size());
-  comm_.broadcast(stream_, Tensor(sampled_ids_.data(), DType::kFloat32, {num_ids}), 0);
+  comm_.broadcast(stream_, sampled_ids_as_floats(0, num_ids), 0);
   if (comm_.rank() != 0) gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
 }
 
@@ -346,9 +350,8 @@ void GpuRunner::find_logprobs(const Tensor& logits, Launched& step) {
   }
   if (!wanted) return;
   layout.rows = static_cast<int64_t>(step.sampled.size());
-  logprobs_.find(library_.kernels(), *gpu_, logits,
-                 reinterpret_cast<const int32_t*>(sampled_ids_.data()), layout,
-                 sample_scratch_.data(), step.logprobs);
+  logprobs_.find(library_.kernels(), *gpu_, logits, sampled_ids(), layout, sample_scratch_.data(),
+                 step.logprobs);
 }
 
 void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
@@ -400,7 +403,7 @@ std::vector<TokenLogprobs> GpuRunner::prompt_logprobs(const ForwardBatch& forwar
                                                       Launched& step) {
   const auto num_rows = static_cast<int64_t>(targets.size());
   // The ids of the step before are taken by now, and those of this one are still to be sampled.
-  auto* const on_gpu = reinterpret_cast<int32_t*>(sampled_ids_.data());
+  int32_t* const on_gpu = sampled_ids();
   const auto set = [&](std::span<const int32_t> values) {
     gpu_->synchronize();
     std::copy(values.begin(), values.end(), step.ids);

@@ -78,6 +78,9 @@ class GpuRunner final : public RankRunner {
   // The token of each row of logits, the step's from first_row on; adjusts the logits first where
   // the shape says so.
   void sample(const Tensor& logits, const StepShape& shape, int64_t first_row);
+  int32_t* sampled_ids() const;  // on the GPU
+  // The same: a communicator of GPUs takes floats, and ids keep their bits.
+  Tensor sampled_ids_as_floats(int64_t first, int64_t count) const;
   // Shows all ranks the tokens that each has sampled.
   void gather_sampled(int64_t num_logits);
   // Finds the log-probabilities that were asked for, of what sample() chose.
