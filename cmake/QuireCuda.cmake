@@ -1,6 +1,6 @@
 # The CUDA backend: libquire_cuda.so, which the binary loads at run time where there is a GPU, from
-#   src/*/*_cuda.cu, src/*/*_cuda.cc     the library
-#   src/*/*_cuda_test.cc                 cuda_test: labelled gpu, skipped where there is no GPU; those of
+#   src/**/*_cuda.cu, src/**/*_cuda.cc   the library
+#   src/**/*_cuda_test.cc                cuda_test: labelled gpu, skipped where there is no GPU; those of
 #                                        src/engine need only the library: tests/CMakeLists.txt
 # Nothing else is compiled with, or linked to, anything of CUDA.
 
@@ -57,8 +57,8 @@ endif()
 
 # To be called once all folders' libraries are there.
 function(quire_cuda_library)
-  file(GLOB sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda.cu
-       ${PROJECT_SOURCE_DIR}/src/*/*_cuda.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_cuda.cu
+       ${PROJECT_SOURCE_DIR}/src/*_cuda.cc)
   if(QUIRE_CCACHE)
     set(CMAKE_CUDA_COMPILER_LAUNCHER ${QUIRE_CCACHE})
   endif()
@@ -92,7 +92,7 @@ function(quire_cuda_library)
   endif()
 
   if(QUIRE_BUILD_TESTS)
-    file(GLOB tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*/*_cuda_test.cc)
+    file(GLOB_RECURSE tests CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/*_cuda_test.cc)
     list(FILTER tests EXCLUDE REGEX "/src/engine/")
     quire_gpu_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist
                    CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})

@@ -32,12 +32,12 @@ endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
 
-# quire_library(<folder> DEPS <target>...): the library quire_<folder> from src/<folder>/*.cc, and
-# <folder>_test from its *_test.cc files.
+# quire_library(<folder> DEPS <target>...): the library quire_<folder> from the *.cc of src/<folder> and its
+# sub-folders, and <folder>_test from their *_test.cc files.
 function(quire_library folder)
   cmake_parse_arguments(ARG "" "" "DEPS" ${ARGN})
   set(dir ${PROJECT_SOURCE_DIR}/src/${folder})
-  file(GLOB sources CONFIGURE_DEPENDS ${dir}/*.cc)
+  file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${dir}/*.cc)
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER tests EXCLUDE REGEX "_cuda_test\\.cc$")

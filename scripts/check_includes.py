@@ -6,6 +6,7 @@ table in docs/architecture.md allows.
 
 Prints each include that points the wrong way and exits with 1 if there is one. The table's rows are
 `| folder | may include |`; anything may include its own folder and the plain types of include/quire.
+A file is in the innermost folder that has a row. `x` (in tests) is for *_test.cc alone.
 """
 
 import pathlib
@@ -36,7 +37,7 @@ CUDA_HEADER = re.compile(r"^(cuda|cublas|cudnn|nccl)[\w./]*\.h$")
 
 
 def read_table(path):
-    """The allowed folders of each folder, from the page's table."""
+    """What the folders of each folder's row are, from the page's table: {folder: {allowed: in tests only}}."""
     allowed = {}
     in_table = False
     for line in path.read_text(encoding="utf-8").splitlines():
@@ -47,8 +48,9 @@ def read_table(path):
         elif in_table and not set(line) <= set("|- "):
             cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
             names = lambda cell: re.findall(r"`([^`]+)`", cell)
+            may = {name: bool(note) for name, note in re.findall(r"`([^`]+)`( \(in tests\))?", cells[1])}
             for folder in names(cells[0]):
-                allowed[folder] = set(names(cells[1]))
+                allowed[folder] = may
     if not allowed:
         sys.exit(f"check_includes: {path} has no table that opens with '| folder | may include |'")
     return allowed
@@ -61,7 +63,15 @@ def includes(path):
             yield number, match.group(1) == '"', match.group(2)
 
 
-def check_project_include(folder, target, allowed, root):
+def folder_of(path, allowed):
+    """The innermost folder of a path below src/ that has a row, or None."""
+    for folder in map(str, path.parents):
+        if folder in allowed:
+            return folder
+    return None
+
+
+def check_project_include(folder, target, allowed, root, is_test):
     """What is wrong with `folder` including `target`, or None."""
     first = target.split("/")[0]
     if first == "quire":
@@ -75,8 +85,11 @@ def check_project_include(folder, target, allowed, root):
         return f"{folder} may not include the API"
     if not (root / "src" / target).is_file():
         return "includes are written from src/ or include/, and there is no such file there"
-    if first != folder and first not in allowed[folder]:
-        return f"{folder} may not include {first}"
+    included = folder_of(pathlib.PurePath(target), allowed)
+    if included == folder:
+        return None
+    if included not in allowed[folder] or (allowed[folder][included] and not is_test):
+        return f"{folder} may not include {included}"
     return None
 
 
@@ -84,7 +97,7 @@ def check_file(path, folder, allowed, root):
     for number, quoted, target in includes(path):
         problem = None
         if quoted:
-            problem = check_project_include(folder, target, allowed, root)
+            problem = check_project_include(folder, target, allowed, root, path.stem.endswith("_test"))
         elif CUDA_HEADER.match(target) and not CUDA_FILE.search(path.name):
             problem = "CUDA headers belong in *_cuda.cu and *_cuda.h files"
         if problem:
@@ -99,10 +112,10 @@ def main():
     for path in sorted((root / "src").rglob("*")):
         if path.suffix not in {".h", ".cc", ".cu", ".cuh"}:
             continue
-        folder = path.relative_to(root / "src").parts[0]
+        folder = folder_of(pathlib.PurePath(path.relative_to(root / "src")), allowed)
         count += 1
-        if folder not in allowed:
-            problems.append(f"{path.relative_to(root)}: docs/architecture.md's table has no row for {folder}")
+        if folder is None:
+            problems.append(f"{path.relative_to(root)}: docs/architecture.md's table has no row for its folder")
             continue
         problems.extend(check_file(path, folder, allowed, root))
     for path in sorted((root / "include").rglob("*.h")):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes src/ops/linear_algorithms_table.cc from files of `quire tune --output`.
+"""Writes src/ops/cuda/linear/algorithms_table.cc from files of `quire tune --output`.
 
     scripts/linear_algorithms_table.py [--output PATH] FILE...
 
@@ -22,7 +22,7 @@ SOURCE = """\
 // scripts/linear_algorithms_table.py from the files of `quire tune --output`.
 #include <array>
 
-#include "ops/linear_algorithms.h"
+#include "ops/cuda/linear/algorithms.h"
 
 namespace quire::ops {{
 namespace {{
@@ -56,7 +56,7 @@ def initializer(entry):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "src" / "ops" / "linear_algorithms_table.cc")
+    parser.add_argument("--output", type=pathlib.Path, default=ROOT / "src" / "ops" / "cuda" / "linear" / "algorithms_table.cc")
     parser.add_argument("files", metavar="FILE", type=pathlib.Path, nargs="*")
     arguments = parser.parse_args()
     entries = {}
@@ -65,7 +65,7 @@ def main():
             entries[order(entry)] = entry
     lines = [initializer(entries[place]) for place in sorted(entries)]
     text = SOURCE.format(count=len(lines), entries="{{" + ",\n".join(lines) + "}}" if lines else "{}")
-    laid_out = subprocess.run(["clang-format-14", f"--assume-filename={ROOT}/src/ops/table.cc"], input=text,
+    laid_out = subprocess.run(["clang-format-14", f"--assume-filename={ROOT}/src/ops/cuda/linear/table.cc"], input=text,
                               encoding="utf-8", capture_output=True, check=True).stdout
     arguments.output.write_text(laid_out, encoding="utf-8")
     print(f"{arguments.output}: {len(lines)} entries")

@@ -8,8 +8,8 @@
 #include <string>
 #include <utility>
 
-#include "server/output_parser.h"
-#include "server/response_format.h"
+#include "parsers/output_parser.h"
+#include "server/answer/response_format.h"
 
 namespace quire::server {
 namespace {

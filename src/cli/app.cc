@@ -13,7 +13,7 @@
 #include <system_error>
 
 #include "base/suggest.h"
-#include "cli/command.h"
+#include "cli/commands/command.h"
 #include "cli/usage_error.h"
 #include "quire/version.h"
 

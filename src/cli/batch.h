@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "cli/json_text.h"
+#include "cli/json_lines.h"
 #include "cli/prompts.h"
 #include "quire/llm_engine.h"
 

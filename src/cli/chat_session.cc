@@ -6,7 +6,7 @@
 #include <atomic>
 #include <optional>
 
-#include "cli/text_format.h"
+#include "cli/terminal/text_format.h"
 #include "quire/error.h"
 
 namespace quire::cli {

@@ -6,8 +6,8 @@
 #include <string>
 #include <string_view>
 
-#include "cli/chat_options.h"
-#include "cli/interrupts.h"
+#include "cli/options/chat_options.h"
+#include "cli/terminal/interrupts.h"
 #include "quire/async_llm.h"
 
 namespace quire::cli {

@@ -6,8 +6,8 @@
 #include <memory>
 
 #include "base/progress.h"
-#include "cli/engine_options.h"
-#include "cli/text_format.h"
+#include "cli/options/engine_options.h"
+#include "cli/terminal/text_format.h"
 
 namespace quire::cli {
 

@@ -1,6 +1,6 @@
 #pragma once
 // Loading a model under a progress bar.
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 #include "quire/engine_config.h"
 #include "quire/plan.h"
 

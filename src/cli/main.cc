@@ -2,7 +2,7 @@
 #include <vector>
 
 #include "cli/app.h"
-#include "cli/terminal.h"
+#include "cli/terminal/terminal.h"
 
 int main(int argc, char** argv) {
   quire::cli::Terminal terminal = quire::cli::Terminal::of_process();

@@ -1,6 +1,6 @@
 #pragma once
 // What an engine returns, as JSON.
-#include "cli/json_text.h"
+#include "cli/json_lines.h"
 #include "quire/request_output.h"
 
 namespace quire::cli {

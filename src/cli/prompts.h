@@ -8,8 +8,8 @@
 #include <variant>
 #include <vector>
 
-#include "cli/json_text.h"
-#include "cli/sampling_fields.h"
+#include "cli/json_lines.h"
+#include "cli/options/sampling_fields.h"
 #include "quire/chat_template.h"
 
 namespace quire::cli {

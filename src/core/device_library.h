@@ -21,8 +21,8 @@ namespace quire {
 class Communicator;  // dist/communicator.h: handed through
 class CudaStream;    // core/stream_cuda.h
 namespace ops {
-struct CudaKernels;      // ops/cuda_kernels.h: handed through
-class LinearAlgorithms;  // ops/linear_algorithms.h: handed through
+struct CudaKernels;      // ops/cuda/kernels.h: handed through
+class LinearAlgorithms;  // ops/cuda/linear/algorithms.h: handed through
 }  // namespace ops
 
 // How a thread waits for an event: quick to go on and busy, or asleep.

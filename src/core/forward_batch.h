@@ -33,7 +33,7 @@ struct ForwardBatch {
   Tensor logits_rows;   // int32[num_logits]
 
   // On a GPU alone. The first num_decode_seqs sequences have one token each; chunks of their
-  // contexts, as ops/cuda_kernels.h describes them.
+  // contexts, as ops/cuda/kernels.h describes them.
   int64_t num_decode_seqs = 0;
   Tensor decode_items;                // int32[the most there can be, 4]
   Tensor num_decode_items;            // int32[1]

@@ -41,7 +41,7 @@ class Stream {
   }
 
   // On the CPU: at least `bytes` of memory for one op's own use: the next op overwrites it. It
-  // grows to the most that was asked for (ops/scratch.h bounds it) and throws Error when the
+  // grows to the most that was asked for (ops/cpu/scratch.h bounds it) and throws Error when the
   // machine has not that much.
   std::byte* scratch(size_t bytes) {
     check(is_cpu(), "a GPU's op is given its scratch");

@@ -19,10 +19,10 @@
 namespace quire {
 
 namespace ops {
-class LinearAlgorithms;  // ops/linear_algorithms.h: handed through
+class LinearAlgorithms;  // ops/cuda/linear/algorithms.h: handed through
 }
 
-// The shape of a matrix product that cuBLAS runs (ops/linear_cublas_cuda.cc).
+// The shape of a matrix product that cuBLAS runs (ops/cuda/linear/cublas_cuda.cc).
 struct CublasProduct {
   DType dtype;
   DType out_dtype;

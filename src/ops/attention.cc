@@ -4,12 +4,12 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "ops/cuda_kernels.h"
-#include "ops/dispatch.h"
-#include "ops/kv_layout.h"
-#include "ops/scratch.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/kv_layout.h"
+#include "ops/cpu/scratch.h"
+#include "ops/cpu/tasks.h"
+#include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
-#include "ops/tasks.h"
 
 namespace quire::ops {
 namespace {

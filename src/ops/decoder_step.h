@@ -13,7 +13,7 @@
 #include "core/kv_cache_view.h"
 #include "core/peer_words.h"
 #include "core/stream.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "ops/weight.h"
 
 namespace quire::ops {

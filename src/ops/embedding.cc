@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstring>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cpu/tasks.h"
+#include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
-#include "ops/tasks.h"
 
 namespace quire::ops {
 

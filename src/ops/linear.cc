@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "ops/activation.h"
-#include "ops/cuda_kernels.h"
-#include "ops/dispatch.h"
-#include "ops/scratch.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/scratch.h"
+#include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
 
 namespace quire::ops {

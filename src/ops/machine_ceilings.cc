@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/buffer.h"
-#include "ops/peak_loops.h"
+#include "ops/cpu/peak_loops.h"
 
 namespace quire::ops {
 namespace {

@@ -1,9 +1,9 @@
 #include "ops/norm.h"
 
-#include "ops/cuda_kernels.h"
-#include "ops/dispatch.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/tasks.h"
+#include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
-#include "ops/tasks.h"
 
 namespace quire::ops {
 

@@ -1,7 +1,7 @@
 #include "ops/sampling.h"
 
 #include "base/check.h"
-#include "ops/sampling_cpu.h"
+#include "ops/cpu/sampling_cpu.h"
 
 namespace quire::ops {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "ops/kernels.h"
+#include "ops/cpu/kernels.h"
 
 namespace quire::ops {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "core/device_library.h"
 #include "models/registry.h"
-#include "ops/linear_algorithms_file.h"
+#include "ops/cuda/linear/algorithms_file.h"
 
 namespace quire {
 
@@ -23,7 +23,7 @@ struct GivenAlgorithms {
 };
 
 // For a rank of `model`. Throws Error where the file cannot be read or is wrong
-// (ops/linear_algorithms_file.h), and where it has nothing for a GPU like this one.
+// (ops/cuda/linear/algorithms_file.h), and where it has nothing for a GPU like this one.
 GivenAlgorithms load_gpu_algorithms(const std::string& file, const DeviceInfo& gpu,
                                     const ModelOptions& model);
 

@@ -7,7 +7,7 @@
 #include <type_traits>
 
 #include "base/check.h"
-#include "ops/decode_items.h"
+#include "ops/cuda/decode_items.h"
 #include "ops/sampling_noise.h"
 #include "runner/sampler.h"
 

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "ops/decode_items.h"
+#include "ops/cuda/decode_items.h"
 #include "runner/batch_builder.h"
 
 namespace quire {

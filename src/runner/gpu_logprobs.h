@@ -7,7 +7,7 @@
 #include "core/buffer.h"
 #include "core/device_library.h"
 #include "core/tensor.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "request/scheduled_batch.h"
 
 namespace quire {

@@ -6,7 +6,7 @@
 
 #include "dist/communicator.h"
 #include "models/registry.h"
-#include "ops/decode_items.h"
+#include "ops/cuda/decode_items.h"
 #include "ops/decoder_step.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"

@@ -4,7 +4,7 @@
 // Thread safety: free functions of their arguments.
 #include <cstdint>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "runner/rank_runner.h"
 #include "runner/step_inputs.h"
 

@@ -10,7 +10,7 @@
 #include "dist/nccl_cuda.h"
 #include "dist/one_shot_cuda.h"
 #include "dist/peer_memory_cuda.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "quire/error.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
-#include "ops/linear_algorithms_file.h"
+#include "ops/cuda/linear/algorithms_file.h"
 #include "quire/error.h"
 #include "quire/version.h"
 #include "runner/gpu_algorithms.h"

@@ -10,8 +10,8 @@
 
 #include "core/device_library.h"
 #include "models/registry.h"
-#include "ops/cuda_kernels.h"
-#include "ops/linear_algorithms.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear/algorithms.h"
 #include "quire/tune.h"
 
 namespace quire {

@@ -8,7 +8,7 @@
 #include <string>
 
 #include "models/registry.h"
-#include "ops/scratch.h"
+#include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/gpu_sizes.h"

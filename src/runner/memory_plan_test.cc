@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "quire/error.h"
 
 namespace quire {

@@ -9,7 +9,7 @@
 
 #include "loader/checkpoint.h"
 #include "models/model.h"
-#include "ops/linear_algorithms.h"
+#include "ops/cuda/linear/algorithms.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/pending_step.h"

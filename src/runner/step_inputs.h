@@ -12,7 +12,7 @@
 #include "core/buffer.h"
 #include "core/device_library.h"
 #include "core/forward_batch.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 
 namespace quire {
 
@@ -30,7 +30,7 @@ struct StepShape {
 };
 
 // Pointers to a step's arrays, in the host's memory or the GPU's. What is not in ForwardBatch or
-// ops/cuda_kernels.h (CudaSample) says the same there.
+// ops/cuda/kernels.h (CudaSample) says the same there.
 struct StepArrays {
   int32_t* token_ids;
   int32_t* token_sources;  // of CudaResolveTokens

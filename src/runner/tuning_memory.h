@@ -8,8 +8,8 @@
 #include <span>
 
 #include "core/device_library.h"
-#include "ops/cuda_kernels.h"
-#include "ops/linear_algorithms.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/linear/algorithms.h"
 
 namespace quire {
 

@@ -12,7 +12,7 @@
 #include <map>
 #include <string>
 
-#include "server/api_error.h"
+#include "server/api/api_error.h"
 #include "server/engine_port.h"
 #include "server/fair_queue.h"
 

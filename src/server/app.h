@@ -10,7 +10,7 @@
 
 #include "http/server.h"
 #include "quire/engine_config.h"
-#include "server/access_log.h"
+#include "server/observe/access_log.h"
 
 namespace quire::server {
 

@@ -17,8 +17,8 @@
 #include <vector>
 
 #include "http/exchange.h"
+#include "server/answer/response_format.h"
 #include "server/prepare_generation.h"
-#include "server/response_format.h"
 #include "server/service_context.h"
 
 namespace quire::server {

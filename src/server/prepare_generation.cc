@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "server/render_prompt.h"
-#include "server/request_fields.h"
-#include "server/tool_parser_prompt.h"
+#include "parsers/tool_parser_prompt.h"
+#include "server/api/render_prompt.h"
+#include "server/api/request_fields.h"
 
 namespace quire::server {
 namespace {

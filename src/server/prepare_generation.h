@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "server/generation_request.h"
-#include "server/output_parser.h"
+#include "parsers/output_parser.h"
+#include "server/api/generation_request.h"
 #include "server/service_context.h"
 
 namespace quire::server {

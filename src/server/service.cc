@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "quire/version.h"
+#include "server/api/tokenize_request.h"
 #include "server/prepare_generation.h"
-#include "server/tokenize_request.h"
 #include "web/assets.h"
 
 namespace quire::server {

@@ -14,16 +14,16 @@
 
 #include "http/exchange.h"
 #include "http/server.h"
-#include "server/access_log.h"
+#include "parsers/parser_formats.h"
 #include "server/admission.h"
+#include "server/api/model_info.h"
+#include "server/api/openapi.h"
 #include "server/api_keys.h"
 #include "server/engine_port.h"
 #include "server/generation.h"
-#include "server/metrics.h"
-#include "server/model_info.h"
-#include "server/openapi.h"
-#include "server/parser_formats.h"
-#include "server/request_log.h"
+#include "server/observe/access_log.h"
+#include "server/observe/metrics.h"
+#include "server/observe/request_log.h"
 #include "server/service_context.h"
 
 namespace quire::server {

@@ -6,17 +6,17 @@
 #include <memory>
 
 #include "base/timer_queue.h"
+#include "parsers/parser_formats.h"
 #include "quire/chat_template.h"
 #include "quire/tokenizer.h"
-#include "server/access_log.h"
 #include "server/admission.h"
+#include "server/api/model_info.h"
+#include "server/api/openapi.h"
 #include "server/engine_port.h"
-#include "server/metrics.h"
-#include "server/model_info.h"
-#include "server/openapi.h"
-#include "server/parser_formats.h"
+#include "server/observe/access_log.h"
+#include "server/observe/metrics.h"
+#include "server/observe/request_log.h"
 #include "server/ready_list.h"
-#include "server/request_log.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {

@@ -11,10 +11,10 @@
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/char_classes.h"
-#include "tokenizer/decoder.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
+#include "tokenizer/token_decoder.h"
 #include "tokenizer/tokenizer_file.h"
 
 namespace quire::tokenizer_internal {

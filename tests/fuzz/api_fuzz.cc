@@ -6,11 +6,11 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/api_error.h"
-#include "server/generation_request.h"
-#include "server/openapi.h"
-#include "server/render_prompt.h"
-#include "server/tokenize_request.h"
+#include "server/api/api_error.h"
+#include "server/api/generation_request.h"
+#include "server/api/openapi.h"
+#include "server/api/render_prompt.h"
+#include "server/api/tokenize_request.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "ops/linear_algorithms_file.h"
+#include "ops/cuda/linear/algorithms_file.h"
 #include "quire/error.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {

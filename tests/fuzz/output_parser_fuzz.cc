@@ -9,7 +9,7 @@
 #include <string_view>
 #include <vector>
 
-#include "server/output_parser.h"
+#include "parsers/output_parser.h"
 
 namespace {
 

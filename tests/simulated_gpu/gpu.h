@@ -16,7 +16,7 @@
 //                               what time is left is the host's, and answers mean nothing
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
-// Kernels have the names of ops/cuda_kernels.h; a product whose algorithm the stream's table names
+// Kernels have the names of ops/cuda/kernels.h; a product whose algorithm the stream's table names
 // is a "linear_by_table".
 // Thread safety: all functions from any thread.
 #include <cstdint>

@@ -1,11 +1,11 @@
 #pragma once
-// What each kernel computes, as plain loops: ops/cuda_kernels.h has the contracts. Sums are
+// What each kernel computes, as plain loops: ops/cuda/kernels.h has the contracts. Sums are
 // float32, in order.
 //
 // Thread safety: pure functions of the memory that their arguments point to.
 #include <vector>
 
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 
 namespace quire::simulated {
 

@@ -8,8 +8,8 @@
 
 #include "base/thread_pool.h"
 #include "core/stream.h"
+#include "ops/cpu/sampling_cpu.h"
 #include "ops/sampling.h"
-#include "ops/sampling_cpu.h"
 #include "ops/sampling_noise.h"
 #include "simulated_gpu/kernels.h"
 

@@ -9,7 +9,7 @@
 
 #include "core/device_library.h"
 #include "dist/communicator.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "simulated_gpu/communicators.h"
 #include "simulated_gpu/gpu.h"
 #include "simulated_gpu/kernels.h"

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/device_library.h"
-#include "ops/linear_algorithms.h"
+#include "ops/cuda/linear/algorithms.h"
 #include "simulated_gpu/gpu.h"
 
 namespace quire {

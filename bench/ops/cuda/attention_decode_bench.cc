@@ -7,8 +7,8 @@
 #include <string>
 
 #include "bench.h"
-#include "ops/attention_cuda.cuh"
-#include "ops/decode_items.h"
+#include "ops/cuda/attention/attention.cuh"
+#include "ops/cuda/decode_items.h"
 
 namespace quire::bench {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 
 #include "bench.h"
-#include "ops/attention_cuda.cuh"
-#include "ops/attention_prefill.cuh"
+#include "ops/cuda/attention/attention.cuh"
+#include "ops/cuda/attention/prefill/prefill.cuh"
 
 namespace quire::bench {
 namespace {

@@ -3,7 +3,7 @@
 #include <random>
 
 #include "bench.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 
 namespace quire::bench {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "bench.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 
 namespace quire::bench {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "bench.h"
-#include "ops/cuda_kernels.h"
+#include "ops/cuda/kernels.h"
 #include "ops/sampling_noise.h"
 
 namespace quire::bench {

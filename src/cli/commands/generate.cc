@@ -1,0 +1,263 @@
+// quire generate: a batch of prompts in, their outputs out.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <iostream>
+
+#include "base/progress.h"
+#include "cli/batch.h"
+#include "cli/bench/step_meter.h"
+#include "cli/commands/command.h"
+#include "cli/loading.h"
+#include "cli/options/chat_options.h"
+#include "cli/options/engine_options.h"
+#include "cli/output_json.h"
+#include "cli/terminal/interrupts.h"
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(Prompts run together, in one batch; outputs come in the order of the prompts. With
+several outputs, each is headed by its prompt's number.
+
+Lines of a .jsonl file are objects with one of
+  {"prompt": "text"}   {"prompt_token_ids": [1, 2]}   {"messages": [{"role": "user", "content": "hi"}]}
+and any sampling options with underscores ("max_tokens": 64), which override the command's; with
+messages also "tools", "add_generation_prompt" and "chat_template_kwargs".
+
+Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
+"abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
+and "logprobs" and "prompt_logprobs" where asked for.
+
+Examples:
+  quire generate --chat -p "What does candid mean?" --temperature 0 --max-tokens 64
+  quire generate ~/models/Qwen3-0.6B -p "Once upon a time" -p "It was" --max-tokens 100
+  quire generate ~/models/Qwen3-0.6B --prompt-file prompts.jsonl --json > outputs.jsonl
+  quire generate ~/models/tiny --skip-tokenizer-init --prompt-tokens 1,2,3 --json
+  echo "define pear" | quire generate --chat)";
+
+struct PromptSource {
+  enum class Kind { kText, kTokens, kFile };
+  Kind kind;
+  std::string value;
+};
+
+class GenerateCommand : public Command {
+ public:
+  explicit GenerateCommand(CLI::App& root);
+
+  const CLI::App& app() const override { return *app_; }
+  int run(Terminal& terminal) override;
+
+ private:
+  void add_prompt_options();
+  std::vector<PromptRequest> collect_prompts(Terminal& terminal) const;
+  void apply_chat(std::vector<PromptRequest>& requests) const;
+  void print_output(Terminal& terminal, size_t index, const Json& prompt,
+                    const RequestOutput& output, bool with_heading) const;
+
+  CLI::App* app_;
+  EngineConfig config_;
+  SamplingFields sampling_;
+  ChatOptions chat_options_;
+  std::vector<PromptSource> sources_;
+  bool chat_ = false;
+  bool json_ = false;
+};
+
+GenerateCommand::GenerateCommand(CLI::App& root)
+    : app_(root.add_subcommand("generate", "Generate text from prompts")) {
+  app_->footer(kFooter);
+  add_prompt_options();
+  add_chat_options(*app_, chat_options_);
+  add_sampling_options(*app_, sampling_);
+  add_engine_options(*app_, config_, /*seed_is_taken=*/true);
+}
+
+void GenerateCommand::add_prompt_options() {
+  const auto add_source = [this](const char* option, PromptSource::Kind kind, const char* help,
+                                 const char* placeholder) {
+    app_->add_option_function<std::string>(
+            option,
+            [this, kind](const std::string& value) {
+              sources_.push_back({kind, value});
+            },
+            help)
+        ->type_name(placeholder)
+        ->trigger_on_parse()
+        ->group("Prompts");
+  };
+  add_source("-p,--prompt", PromptSource::Kind::kText, "A prompt; repeatable", "TEXT");
+  add_source("--prompt-tokens", PromptSource::Kind::kTokens, "A prompt as token ids; repeatable",
+             "ID,...");
+  add_source(
+      "--prompt-file", PromptSource::Kind::kFile,
+      "Prompts from a file: JSON lines if its name ends in .jsonl, else a prompt a line; blank "
+      "lines are skipped; '-' is standard input, which is also read where it is no terminal and no "
+      "prompt is given",
+      "FILE");
+  app_->add_flag("--chat", chat_,
+                 "Send each text prompt as a message, through the model's chat template")
+      ->group("Prompts");
+  app_->add_flag("--json", json_, "Print a JSON object for each output, one a line");
+}
+
+std::vector<PromptRequest> GenerateCommand::collect_prompts(Terminal& terminal) const {
+  std::vector<PromptSource> sources = sources_;
+  if (sources.empty() && !terminal.in_is_terminal) {
+    sources.push_back({PromptSource::Kind::kFile, "-"});
+  }
+  if (sources.empty()) {
+    throw UsageError(
+        "there is no prompt: give one with -p, --prompt-file or --prompt-tokens (see 'quire "
+        "generate "
+        "--help')");
+  }
+  std::vector<PromptRequest> requests;
+  for (const PromptSource& source : sources) {
+    const std::string where = fmt::format("prompt {}", requests.size());
+    if (source.kind == PromptSource::Kind::kText) {
+      requests.push_back({.where = where, .prompt = source.value, .sampling = {}});
+    } else if (source.kind == PromptSource::Kind::kTokens) {
+      requests.push_back({.where = where,
+                          .prompt = parse_token_ids(source.value, "--prompt-tokens"),
+                          .sampling = {}});
+    } else {
+      std::vector<PromptRequest> lines =
+          source.value == "-" ? read_prompts(terminal.in, "standard input", PromptFormat::kText)
+                              : read_prompt_file(source.value);
+      std::move(lines.begin(), lines.end(), std::back_inserter(requests));
+    }
+  }
+  return requests;
+}
+
+void GenerateCommand::apply_chat(std::vector<PromptRequest>& requests) const {
+  bool any_chat = chat_;
+  for (PromptRequest& request : requests) {
+    if (auto* chat = std::get_if<ChatInput>(&request.prompt)) {
+      any_chat = true;
+      if (app_->count("--system") > 0) {
+        throw UsageError(fmt::format(
+            "{}: --system is for prompts of text; these messages say themselves what opens them",
+            request.where));
+      }
+      // What a line says itself comes first.
+      Json kwargs = chat_options_.template_kwargs;
+      kwargs.update(chat->template_kwargs);
+      chat->template_kwargs = std::move(kwargs);
+    } else if (chat_) {
+      const auto* text = std::get_if<std::string>(&request.prompt);
+      if (text == nullptr) {
+        throw UsageError(
+            fmt::format("{}: --chat needs prompts of text: token ids cannot go through a template",
+                        request.where));
+      }
+      ChatInput input = chat_options_.new_chat();
+      input.messages.push_back({{"role", "user"}, {"content", *text}});
+      request.prompt = std::move(input);
+    }
+  }
+  for (const char* option : {"--chat-template-kwargs", "--no-think"}) {
+    if (app_->count(option) > 0 && !any_chat) {
+      throw UsageError(
+          fmt::format("{}: no prompt goes through the chat template; give --chat, too", option));
+    }
+  }
+}
+
+void GenerateCommand::print_output(Terminal& terminal, size_t index, const Json& prompt,
+                                   const RequestOutput& output, bool with_heading) const {
+  for (const CompletionOutput& completion : output.outputs) {
+    if (json_) {
+      terminal.out << to_line(output_to_json(index, prompt, output, completion)) << '\n';
+      continue;
+    }
+    if (with_heading) {
+      const std::string heading = output.outputs.size() > 1
+                                      ? fmt::format("--- {}.{}", index, completion.index)
+                                      : fmt::format("--- {}", index);
+      terminal.out << styled(heading, Style::kDim, terminal.out_colours) << '\n';
+    }
+    // A model that was loaded without a tokenizer answers in token ids.
+    if (config_.skip_tokenizer_init) {
+      terminal.out << fmt::format("{}", fmt::join(completion.token_ids, ",")) << '\n';
+    } else {
+      terminal.out << completion.text << '\n';
+    }
+  }
+  flush(terminal);
+}
+
+int GenerateCommand::run(Terminal& terminal) {
+  try {
+    sampling_.validate();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  if (app_->count("--system") > 0 && !chat_) {
+    throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
+  }
+  std::vector<PromptRequest> requests = collect_prompts(terminal);
+  apply_chat(requests);
+
+  const Interrupts interrupts;
+  std::atomic<bool> running = false;
+  std::atomic<bool> stop = false;
+  const InterruptHandler handler(interrupts, [&] {
+    // Loading cannot be stopped half-way, and who presses Ctrl-C twice will not wait for a step to
+    // end.
+    if (!running || stop.exchange(true)) exit_interrupted();
+  });
+
+  EngineConfig config = config_;
+  if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
+  LLMEngine engine(ready_to_load(std::move(config), terminal));
+  report_device(engine.memory_plan(), terminal);
+  const SamplingParams defaults = sampling_.apply(engine.default_sampling_params());
+  Batch batch(engine);
+  bool several = requests.size() > 1;
+  for (const PromptRequest& request : requests) {
+    const SamplingParams params = request.sampling.apply(defaults);
+    several = several || params.n > 1;
+    batch.add(request, params);
+  }
+  running = true;
+
+  ProgressBar bar(STDERR_FILENO, "Generating");
+  StepMeter meter(engine.stats());
+  size_t num_cut = 0;
+  const auto on_output = [&](size_t index, const Json& prompt, const RequestOutput& output) {
+    bar.clear();
+    for (const CompletionOutput& completion : output.outputs) {
+      if (completion.finish_reason == FinishReason::kLength) ++num_cut;
+    }
+    print_output(terminal, index, prompt, output, several);
+  };
+  const auto on_step = [&](const Batch::Progress& progress, const EngineStats& stats) {
+    meter.update(stats);
+    bar.update(progress.fraction, fmt::format("{} of {} prompts, {}", progress.num_finished,
+                                              batch.size(), meter.rates()));
+  };
+  batch.run({.on_output = on_output, .on_step = on_step}, stop);
+  bar.clear();
+  if (num_cut > 0 && !sampling_.has("max_tokens") && terminal.err_is_terminal && !json_) {
+    terminal.err << styled(
+        fmt::format("{} cut at the token limit; --max-tokens sets it\n",
+                    num_cut == 1 ? "1 output was" : fmt::format("{} outputs were", num_cut)),
+        Style::kDim, terminal.err_colours);
+  }
+  return stop ? kExitInterrupted : kExitOk;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_generate_command(CLI::App& root) {
+  return std::make_unique<GenerateCommand>(root);
+}
+
+}  // namespace quire::cli

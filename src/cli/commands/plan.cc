@@ -1,0 +1,139 @@
+// quire plan: where the memory of an engine would go, before anything is loaded.
+#include "quire/plan.h"
+
+#include <fmt/format.h>
+
+#include <ostream>
+#include <set>
+
+#include "cli/commands/command.h"
+#include "cli/json_lines.h"
+#include "cli/options/engine_options.h"
+#include "cli/terminal/text_format.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  quire plan ~/models/Qwen3-0.6B
+  quire plan ~/models/Qwen3-0.6B --kv-cache-memory-bytes 4G --max-model-len 8K --json)";
+
+// How many sequences of `length` tokens fit in the cache at once.
+int64_t sequences_that_fit(const MemoryPlan& plan, int64_t length) {
+  return plan.num_blocks / ((length + plan.block_size - 1) / plan.block_size);
+}
+
+// Powers of four up to the longest a sequence may be, and that.
+std::set<int64_t> sequence_lengths(const MemoryPlan& plan) {
+  std::set<int64_t> lengths = {plan.max_model_len};
+  for (int64_t length = 256; length < plan.max_model_len; length *= 4) lengths.insert(length);
+  return lengths;
+}
+
+Json to_json(const MemoryPlan& plan) {
+  Json json;
+  json["model"] = plan.model;
+  json["architecture"] = plan.architecture;
+  json["device"] = plan.device;
+  json["device_name"] = plan.device_name;
+  json["device_note"] = plan.device_note;
+  json["dtype"] = plan.dtype;
+  json["num_parameters"] = plan.num_parameters;
+  json["tensor_parallel_size"] = plan.tensor_parallel_size;
+  json["buffers"] = Json::array();
+  for (const PlannedBuffer& buffer : plan.buffers) {
+    json["buffers"].push_back(
+        {{"name", buffer.name}, {"bytes", buffer.bytes}, {"detail", buffer.detail}});
+  }
+  json["total_bytes"] = plan.total_bytes;
+  json["available_bytes"] = plan.available_bytes;
+  json["block_size"] = plan.block_size;
+  json["bytes_per_block"] = plan.bytes_per_block;
+  json["num_blocks"] = plan.num_blocks;
+  json["num_cache_tokens"] = plan.num_cache_tokens;
+  json["max_model_len"] = plan.max_model_len;
+  json["max_num_seqs"] = plan.max_num_seqs;
+  json["max_num_batched_tokens"] = plan.max_num_batched_tokens;
+  json["max_full_length_seqs"] = plan.max_full_length_seqs;
+  json["sequences_that_fit"] = Json::array();
+  for (const int64_t length : sequence_lengths(plan)) {
+    json["sequences_that_fit"].push_back(
+        {{"length", length}, {"sequences", sequences_that_fit(plan, length)}});
+  }
+  return json;
+}
+
+void print_table(const MemoryPlan& plan, Terminal& terminal) {
+  std::ostream& out = terminal.out;
+  const auto heading = [&](std::string_view text) {
+    out << styled(text, Style::kBold, terminal.out_colours) << '\n';
+  };
+  heading(plan.model);
+  out << fmt::format("  {}, {} parameters, {} on {}, tensor parallel size {}\n", plan.architecture,
+                     with_commas(plan.num_parameters), plan.dtype,
+                     plan.device_name.empty() ? plan.device : plan.device_name,
+                     plan.tensor_parallel_size);
+  if (!plan.device_note.empty()) out << "  " << plan.device_note << '\n';
+  out << '\n';
+  heading("Memory");
+  Table buffers(
+      {Table::Align::kLeft, Table::Align::kRight, Table::Align::kRight, Table::Align::kLeft});
+  for (const PlannedBuffer& buffer : plan.buffers) {
+    buffers.add(
+        {buffer.name, format_bytes(buffer.bytes), with_commas(buffer.bytes), buffer.detail});
+  }
+  buffers.add({"total", format_bytes(plan.total_bytes), with_commas(plan.total_bytes), ""});
+  buffers.add(
+      {"available", format_bytes(plan.available_bytes), with_commas(plan.available_bytes), ""});
+  out << buffers.str() << '\n';
+  heading("KV cache");
+  out << fmt::format("  {} blocks of {} tokens, {} each: {} tokens in all\n\n",
+                     with_commas(plan.num_blocks), plan.block_size,
+                     format_bytes(plan.bytes_per_block), with_commas(plan.num_cache_tokens));
+  heading("Sequences that fit at once");
+  Table sequences({Table::Align::kRight, Table::Align::kLeft});
+  for (const int64_t length : sequence_lengths(plan)) {
+    sequences.add({with_commas(sequences_that_fit(plan, length)),
+                   fmt::format("of {} tokens{}", with_commas(length),
+                               length == plan.max_model_len ? " (the longest)" : "")});
+  }
+  out << sequences.str();
+  out << fmt::format("  A step runs at most {} sequences and {} tokens.\n",
+                     with_commas(plan.max_num_seqs), with_commas(plan.max_num_batched_tokens));
+}
+
+class PlanCommand : public Command {
+ public:
+  explicit PlanCommand(CLI::App& root)
+      : app_(root.add_subcommand("plan", "Show what a model takes of memory, before loading it")) {
+    app_->footer(kFooter);
+    app_->add_flag("--json", json_, "Print a JSON object");
+    add_engine_options(*app_, config_, /*seed_is_taken=*/false);
+  }
+
+  const CLI::App& app() const override { return *app_; }
+
+  int run(Terminal& terminal) override {
+    config_.model = model_folder(config_.model);
+    const MemoryPlan memory = plan(config_);
+    if (json_) {
+      terminal.out << to_line(to_json(memory)) << '\n';
+    } else {
+      print_table(memory, terminal);
+    }
+    return 0;
+  }
+
+ private:
+  CLI::App* app_;
+  EngineConfig config_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_command(CLI::App& root) {
+  return std::make_unique<PlanCommand>(root);
+}
+
+}  // namespace quire::cli

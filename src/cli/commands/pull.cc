@@ -1,0 +1,193 @@
+// quire pull: downloads a model from the Hugging Face hub into the local cache.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <memory>
+#include <ostream>
+#include <stop_token>
+
+#include "base/progress.h"
+#include "cli/commands/command.h"
+#include "cli/json_lines.h"
+#include "cli/terminal/interrupts.h"
+#include "cli/terminal/text_format.h"
+#include "cli/usage_error.h"
+#include "hub/download.h"
+#include "hub/model_path.h"
+#include "quire/version.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  quire pull Qwen/Qwen3-0.6B
+  quire pull meta-llama/Llama-3.2-1B --revision main    (gated: set HF_TOKEN)
+  quire pull Qwen/Qwen3-0.6B --include '*.md' --json
+
+The model goes where Hugging Face's tools keep theirs: $HF_HUB_CACHE, else $HF_HOME/hub, else
+~/.cache/huggingface/hub. What was interrupted goes on where it stopped. HF_TOKEN, else the file
+$HF_HOME/token, says who you are; HF_ENDPOINT names another hub.)";
+
+// Bytes a second over the last moments.
+class RateMeter {
+ public:
+  // Takes the bytes so far; returns the rate, 0 while it is not known.
+  double update(int64_t bytes) {
+    const Clock::time_point now = Clock::now();
+    if (samples_.empty() || now - samples_.back().time >= kInterval) {
+      samples_.push_back({now, bytes});
+      if (samples_.size() > kMaxSamples) samples_.pop_front();
+    }
+    const double seconds = std::chrono::duration<double>(now - samples_.front().time).count();
+    return seconds < 1 ? 0 : static_cast<double>(bytes - samples_.front().bytes) / seconds;
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  struct Sample {
+    Clock::time_point time;
+    int64_t bytes;
+  };
+  static constexpr auto kInterval = std::chrono::milliseconds(500);
+  static constexpr size_t kMaxSamples = 20;
+
+  std::deque<Sample> samples_;
+};
+
+// Shows a pull: a bar for all of it on a terminal, else a line a file.
+class PullView {
+ public:
+  PullView(Terminal& terminal, bool quiet)
+      : terminal_(terminal), lines_(!quiet), bar_(STDERR_FILENO, "Pulling") {}
+
+  PullCallbacks callbacks() {
+    return {
+        [this](int64_t done, int64_t at_start, int64_t total) { progress(done, at_start, total); },
+        [this](const PulledFile& file) { complete(file); },
+        [this](const std::string& text) { print(text); }};
+  }
+  void finish() { bar_.clear(); }
+
+ private:
+  void progress(int64_t done, int64_t at_start, int64_t total) {
+    if (!bar_.visible()) return;
+    const double rate = std::max(0.0, rate_.update(done));
+    const auto share = [&](int64_t bytes, int64_t of) {
+      return of > 0 ? static_cast<double>(bytes) / static_cast<double>(of) : 1.0;
+    };
+    // The time left follows from what this run still has to do, not from what was there before.
+    bar_.update(
+        share(done - at_start, total - at_start),
+        fmt::format(
+            "{} of {}{}", format_bytes(done), format_bytes(total),
+            rate > 0 ? fmt::format(", {}/s", format_bytes(static_cast<int64_t>(rate))) : ""));
+  }
+  void complete(const PulledFile& file) {
+    if (bar_.visible() || !lines_) return;
+    print(fmt::format("{}  {}{}", file.name, format_bytes(file.bytes),
+                      file.downloaded ? "" : "  (was there)"));
+  }
+  void print(const std::string& text) {
+    bar_.clear();
+    terminal_.err << printable_line(text) << std::endl;
+  }
+
+  Terminal& terminal_;
+  bool lines_;
+  ProgressBar bar_;
+  RateMeter rate_;
+};
+
+Json to_json(const PullResult& result) {
+  Json json;
+  json["path"] = result.folder.string();
+  json["commit"] = result.commit;
+  json["files"] = Json::array();
+  for (const PulledFile& file : result.files) {
+    json["files"].push_back(
+        {{"name", file.name}, {"bytes", file.bytes}, {"downloaded", file.downloaded}});
+  }
+  json["bytes"] = result.bytes;
+  json["was_complete"] = result.was_complete;
+  return json;
+}
+
+class PullCommand : public Command {
+ public:
+  explicit PullCommand(CLI::App& root)
+      : app_(root.add_subcommand("pull", "Download a model from the Hugging Face hub")) {
+    app_->footer(kFooter);
+    app_->add_option("REPOSITORY", options_.repository, "The model's name on the hub: ORG/NAME")
+        ->required();
+    app_->add_option("--revision", options_.revision, "A branch, tag or commit")
+        ->capture_default_str();
+    app_->add_option("--include", options_.patterns.include,
+                     "Take the files that match this pattern, instead of what quire needs "
+                     "(repeatable)")
+        ->allow_extra_args(false);
+    app_->add_option("--exclude", options_.patterns.exclude,
+                     "Leave out the files that match this pattern (repeatable)")
+        ->allow_extra_args(false);
+    app_->add_flag("--json", json_, "Print a JSON object");
+  }
+
+  const CLI::App& app() const override { return *app_; }
+
+  int run(Terminal& terminal) override {
+    options_.cache = hub_cache_folder();
+    options_.hub = hub_settings_from_environment();
+    options_.hub.user_agent = "quire/" + std::string(version());
+    const auto result = pull_with_interrupts(terminal);
+    if (!result) {
+      terminal.err << "quire: interrupted; the same command goes on where it stopped" << std::endl;
+      return kExitInterrupted;
+    }
+    if (json_) {
+      terminal.out << to_line(to_json(*result)) << '\n';
+    } else {
+      print_result(*result, terminal);
+    }
+    return kExitOk;
+  }
+
+ private:
+  // The first Ctrl-C ends it in good order, a second one at once.
+  std::optional<PullResult> pull_with_interrupts(Terminal& terminal) {
+    const Interrupts interrupts;
+    std::stop_source stop;
+    const InterruptHandler handler(interrupts, [&] {
+      if (!stop.request_stop()) exit_interrupted();
+    });
+    PullView view(terminal, json_);
+    auto result = pull(options_, view.callbacks(), stop.get_token());
+    view.finish();
+    return result;
+  }
+
+  void print_result(const PullResult& result, Terminal& terminal) const {
+    const bool one = result.files.size() == 1;
+    terminal.out << fmt::format("{} {}: {} file{}, {}\n{}\n", options_.repository,
+                                result.was_complete ? "is already complete" : "is complete",
+                                result.files.size(), one ? "" : "s", format_bytes(result.bytes),
+                                result.folder.string());
+    if (!options_.patterns.include.empty()) return;
+    const bool by_name = options_.revision == "main";
+    terminal.out << "Next: quire chat " << (by_name ? options_.repository : result.folder.string())
+                 << '\n';
+  }
+
+  CLI::App* app_;
+  PullOptions options_;
+  bool json_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_pull_command(CLI::App& root) {
+  return std::make_unique<PullCommand>(root);
+}
+
+}  // namespace quire::cli

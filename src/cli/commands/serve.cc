@@ -1,0 +1,79 @@
+// quire serve: the OpenAI-compatible server.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <mutex>
+#include <ostream>
+
+#include "cli/commands/command.h"
+#include "cli/loading.h"
+#include "cli/options/serve_options.h"
+#include "cli/terminal/stop_signals.h"
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kFooter =
+    R"(The API is OpenAI's: /v1/chat/completions, /v1/completions, /v1/models; besides, /tokenize, /detokenize,
+/health, /ready, /version, /metrics, /v1/requests/{id} and /openapi.json, which describes them all. A chat for
+the browser is at /.
+
+SIGTERM or Ctrl-C: no new requests, and those that run may finish (--shutdown-timeout); a second one ends
+the server at once.
+
+Examples:
+  quire serve
+  quire serve ~/models/Qwen3-0.6B --port 8080 --api-key-file keys.txt
+  quire serve Qwen/Qwen3-0.6B --host 0.0.0.0 --ssl-certfile cert.pem --ssl-keyfile key.pem
+  curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
+    -d '{"messages": [{"role": "user", "content": "define apple"}]}')";
+
+class ServeCommand : public Command {
+ public:
+  explicit ServeCommand(CLI::App& root)
+      : app_(root.add_subcommand("serve", "Serve a model with an OpenAI-compatible API")) {
+    app_->footer(kFooter);
+    add_serve_options(*app_, arguments_);
+  }
+
+  const CLI::App& app() const override { return *app_; }
+
+  int run(Terminal& terminal) override {
+    server::ServeOptions options = complete(arguments_);
+    options.engine = ready_to_load(std::move(options.engine), terminal);
+    std::mutex mutex;
+    server::App* serving = nullptr;
+    const StopSignals signals([&](int number, int count) {
+      const std::lock_guard lock(mutex);
+      // Before it serves there is nothing to finish.
+      if (serving == nullptr || count > 1) {
+        if (count > 1) terminal.err << "quire: ended at once by a second signal" << std::endl;
+        _exit(128 + number);
+      }
+      serving->stop();
+    });
+    server::App app(std::move(options));
+    app.start();
+    const auto set_serving = [&](server::App* value) {
+      const std::lock_guard lock(mutex);
+      serving = value;
+    };
+    set_serving(&app);
+    const bool well = app.wait();
+    set_serving(nullptr);
+    return well ? kExitOk : kExitFailure;
+  }
+
+ private:
+  CLI::App* app_;
+  ServeArguments arguments_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_serve_command(CLI::App& root) {
+  return std::make_unique<ServeCommand>(root);
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,85 @@
+#include "cli/json_lines.h"
+
+#include <fmt/format.h>
+
+#include <istream>
+#include <limits>
+
+#include "base/json_text.h"
+#include "quire/error.h"
+
+namespace quire::cli {
+Json parse_json(std::string_view text, std::string_view where) {
+  try {
+    return parse_json_text(text, {.max_depth = kMaxJsonDepth});
+  } catch (const JsonError& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()));
+  }
+}
+
+Json parse_json_object(std::string_view text, std::string_view where) {
+  Json value = parse_json(text, where);
+  if (!value.is_object()) {
+    throw Error(fmt::format("{}: expected a JSON object, got {}", where, json_kind(value)));
+  }
+  return value;
+}
+
+std::string json_kind(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    default:
+      return value.dump();
+  }
+}
+
+std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view where) {
+  if (!value.is_array()) {
+    throw Error(fmt::format("{}: expected an array of token ids, got {}", where, json_kind(value)));
+  }
+  std::vector<int32_t> ids;
+  ids.reserve(value.size());
+  for (const Json& item : value) {
+    const bool fits =
+        item.is_number_integer() &&
+        (!item.is_number_unsigned() ||
+         item.get<uint64_t>() <= static_cast<uint64_t>(std::numeric_limits<int32_t>::max())) &&
+        item.get<int64_t>() >= 0;
+    if (!fits) {
+      throw Error(fmt::format("{}[{}]: expected a token id, an integer of at least 0, got {}",
+                              where, ids.size(), json_kind(item)));
+    }
+    ids.push_back(item.get<int32_t>());
+  }
+  return ids;
+}
+
+std::string to_line(const Json& value) {
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::optional<std::string> read_line(std::istream& in, std::string_view where) {
+  std::string line;
+  if (std::streambuf* buffer = in.rdbuf(); buffer != nullptr) {
+    for (int c = buffer->sbumpc(); c != std::streambuf::traits_type::eof(); c = buffer->sbumpc()) {
+      if (c == '\n') return line;
+      if (line.size() >= kMaxLineBytes) {
+        throw Error(fmt::format("{}: the line is longer than {} MiB", where, kMaxLineBytes >> 20));
+      }
+      line.push_back(static_cast<char>(c));
+    }
+  }
+  if (line.empty()) return std::nullopt;
+  return line;
+}
+
+}  // namespace quire::cli

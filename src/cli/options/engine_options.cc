@@ -1,0 +1,232 @@
+#include "cli/options/engine_options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "cli/options/option_helpers.h"
+#include "cli/usage_error.h"
+#include "hub/model_path.h"
+#include "quire/engine_limits.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kGroup = "Engine";
+
+// Each of k, m, g, t is a thousand times the one before, each of K, M, G, T 1,024 times.
+int64_t unit_of(char suffix) {
+  const std::string_view decimal = "kmgt";
+  const std::string_view binary = "KMGT";
+  const size_t in_decimal = decimal.find(suffix);
+  const size_t power = in_decimal != std::string_view::npos ? in_decimal : binary.find(suffix);
+  if (power == std::string_view::npos) return 0;
+  int64_t unit = 1;
+  for (size_t i = 0; i <= power; ++i) unit *= in_decimal != std::string_view::npos ? 1000 : 1024;
+  return unit;
+}
+
+// Nothing for a count that 64 bits do not hold.
+std::optional<int64_t> count_of(const std::string& text, const std::string& option) {
+  int64_t value = 0;
+  const char* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  const int64_t unit = rest + 1 == end ? unit_of(*rest) : 1;
+  if (error == std::errc::invalid_argument || (rest != end && (rest + 1 != end || unit == 0))) {
+    throw UsageError(fmt::format(
+        "{}: expected an integer, or one with a unit like 4k (4,000) or 4K (4,096), got '{}'",
+        option, text));
+  }
+  int64_t product = 0;
+  if (error != std::errc() || __builtin_mul_overflow(value, unit, &product)) return std::nullopt;
+  return product;
+}
+
+struct Range {
+  int64_t least = 1;
+  int64_t most = std::numeric_limits<int64_t>::max();
+};
+
+template <typename Store>
+CLI::Option* add_count(CLI::App& app, const std::string& option, Range range, Store store,
+                       const std::string& help) {
+  return app
+      .add_option_function<std::string>(
+          option,
+          [option, range, store](const std::string& text) {
+            const std::optional<int64_t> value = count_of(text, option);
+            if (!value || *value < range.least || *value > range.most) {
+              throw UsageError(fmt::format("{}: expected {} to {}, got {}", option, range.least,
+                                           range.most, text));
+            }
+            store(*value);
+          },
+          help)
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+void add_memory_options(CLI::App& app, EngineConfig& config) {
+  add_count(
+      app, "--block-size", {.least = 16, .most = 256},
+      [&config](int64_t value) {
+        if (value % 16 != 0) {
+          throw UsageError(
+              fmt::format("--block-size: expected a multiple of 16 up to 256, got {}", value));
+        }
+        config.block_size = static_cast<int>(value);
+      },
+      fmt::format("Tokens in a KV block, a multiple of 16 up to 256 [{}]", config.block_size));
+  add_count(
+      app, "--num-gpu-blocks-override", {.most = kMaxNumBlocks},
+      [&config](int64_t value) { config.num_gpu_blocks_override = value; },
+      "KV blocks, instead of as many as memory allows");
+  add_count(
+      app, "--kv-cache-memory-bytes", {},
+      [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
+      "Memory for the KV cache, over all ranks, e.g. 4G [CPU: half of what is free; GPU: what its "
+      "share leaves]");
+  app.add_option("--gpu-memory-utilization", config.gpu_memory_utilization,
+                 fmt::format("Share to take of what is free on each GPU at the start [{}]",
+                             config.gpu_memory_utilization))
+      ->check([](const std::string& text) -> std::string {
+        const double value = std::strtod(text.c_str(), nullptr);
+        return value > 0 && value <= 1 ? "" : "expected a number above 0 and up to 1, got " + text;
+      })
+      ->type_name("SHARE")
+      ->group(kGroup);
+}
+
+void add_batching_options(CLI::App& app, EngineConfig& config) {
+  add_count(
+      app, "--max-num-batched-tokens", {.most = kMaxNumBatchedTokens},
+      [&config](int64_t value) { config.max_num_batched_tokens = value; },
+      fmt::format("Tokens in one step [{}]", config.max_num_batched_tokens));
+  add_count(
+      app, "--max-num-seqs", {.most = kMaxNumSeqs},
+      [&config](int64_t value) { config.max_num_seqs = value; },
+      fmt::format("Sequences in one step [{}]", config.max_num_seqs));
+  add_count(
+      app, "--max-model-len", {.least = 2, .most = kMaxModelLen},
+      [&config](int64_t value) { config.max_model_len = value; },
+      "Tokens of a prompt and its output together, e.g. 8K [the model's]");
+  add_switch(
+      app, "enable-prefix-caching", true,
+      [&config](bool value) { config.enable_prefix_caching = value; },
+      "Do not reuse the KV cache of prompts that begin alike [off]", kGroup);
+  add_switch(
+      app, "async-scheduling", true, [&config](bool value) { config.async_scheduling = value; },
+      "Schedule a step only when the one before has ended; the tokens are the same [off]", kGroup);
+}
+
+void add_device_options(CLI::App& app, EngineConfig& config) {
+  add_choice(
+      app, "--dtype", {"auto", "float32", "bfloat16", "float16"},
+      [&config](const std::string& text) { config.dtype = text; },
+      "Type of weights and KV cache; float16 on a GPU alone [auto: the config's; the CPU holds "
+      "float16 as float32]",
+      kGroup);
+  add_choice(
+      app, "--kv-cache-dtype", {"auto", "fp8"},
+      [&config](const std::string& text) { config.kv_cache_dtype = text; },
+      "Type of the KV cache: fp8 (e4m3) halves it, on a GPU alone and not with float32 [auto: that "
+      "of the weights]",
+      kGroup);
+  add_choice(
+      app, "--device", {"auto", "cpu", "cuda"},
+      [&config](const std::string& text) { config.device = text; },
+      "Where to run [auto: on a GPU where one works, else on the CPU]", kGroup);
+  add_count(
+      app, "--tensor-parallel-size", {.most = kMaxTensorParallelSize},
+      [&config](int64_t value) { config.tensor_parallel_size = static_cast<int>(value); },
+      fmt::format(
+          "Ranks to split each layer over, each on a GPU of its own or on threads of the CPU [{}]",
+          config.tensor_parallel_size));
+  add_count(
+      app, "--threads", {.least = 0, .most = kMaxThreads},
+      [&config](int64_t value) { config.threads = static_cast<int>(value); },
+      "CPU threads in all, over all ranks [the physical cores]");
+  app.add_flag("--enforce-eager", config.enforce_eager,
+               "Use no CUDA graphs, which is slower; no effect on the CPU [off]")
+      ->group(kGroup);
+  app.add_option(
+         "--linear-algorithms", config.linear_algorithms,
+         "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
+         "them, before quire's own table; on a GPU alone [the table]")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "expected a file, got an empty text" : "";
+      })
+      ->type_name("FILE")
+      ->group(kGroup);
+}
+
+void add_loading_options(CLI::App& app, EngineConfig& config) {
+  add_choice(
+      app, "--load-format", {"auto", "dummy"},
+      [&config](const std::string& text) {
+        config.load_format = text == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
+      },
+      "The model's safetensors files, or random weights, for which config.json is enough [auto]",
+      kGroup);
+  app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
+               "Load no tokenizer: prompts and outputs are token ids [off]")
+      ->group(kGroup);
+}
+
+}  // namespace
+
+void add_model_argument(CLI::App& app, std::string& model) {
+  app.add_option(
+         "MODEL", model,
+         "A model folder as Hugging Face publishes it, or a name in the local Hugging Face cache "
+         "(org/name) [the bundled model]")
+      ->check([](const std::string& text) -> std::string {
+        return text.empty() ? "expected a folder or a name, got an empty text" : "";
+      })
+      ->type_name("");
+}
+
+void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
+                     const std::string& group) {
+  app.add_option_function<std::string>(
+         "--seed",
+         [&seed](const std::string& text) {
+           const char* end = text.data() + text.size();
+           const auto [rest, error] = std::from_chars(text.data(), end, seed);
+           if (error != std::errc() || rest != end) {
+             throw UsageError(fmt::format("--seed: expected an integer from 0 to {}, got '{}'",
+                                          std::numeric_limits<uint64_t>::max(), text));
+           }
+         },
+         fmt::format("{} [{}]", help, seed))
+      ->type_name("N")
+      ->group(group);
+}
+
+void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken) {
+  add_model_argument(app, config.model);
+  add_batching_options(app, config);
+  add_memory_options(app, config);
+  add_device_options(app, config);
+  add_loading_options(app, config);
+  if (!seed_is_taken) {
+    add_seed_option(app, config.seed, "Seed of random weights and of sampling", kGroup);
+  }
+}
+
+int64_t parse_count(const std::string& text, const std::string& option) {
+  const std::optional<int64_t> value = count_of(text, option);
+  if (!value) {
+    throw UsageError(fmt::format("{}: expected at most {}, got {}", option,
+                                 std::numeric_limits<int64_t>::max(), text));
+  }
+  return *value;
+}
+
+std::string model_folder(const std::string& model) {
+  return (model.empty() ? bundled_model() : resolve_model(model)).string();
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,46 @@
+#pragma once
+// The sampling parameters that a user gives: as options of a command, or as fields of a JSON line.
+//
+// One table serves both, so that names, types and messages are the same. A value given replaces the
+// default, which is the model's own; fields left out keep it.
+#include <CLI/App.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/json_lines.h"
+#include "quire/sampling_params.h"
+
+namespace quire::cli {
+
+class SamplingFields {
+ public:
+  // Sets one field, e.g. set("top_p", 0.9); null stands for "none" where the field may be left out.
+  // Throws Error, opening with `where`, for an unknown name or a value of the wrong type.
+  void set(std::string_view name, const Json& value, std::string_view where);
+  // Adds to a field that holds a list or a map, or sets any other.
+  void add(std::string_view name, const Json& value, std::string_view where);
+
+  bool has(std::string_view name) const { return fields_.contains(std::string(name)); }
+
+  // What was given, by name.
+  const Json& given() const { return fields_; }
+
+  // `defaults` with what was given in its place.
+  SamplingParams apply(SamplingParams defaults) const;
+  // Throws Error if what was given is out of range whatever the model's defaults are.
+  void validate() const;
+
+  static bool is_field(std::string_view name);
+  static std::vector<std::string> names();
+
+ private:
+  Json fields_ = Json::object();
+};
+
+// Adds an option for each sampling parameter: --top-p for top_p and so on. `fields` must outlive
+// the app. Those named in `except` get none.
+void add_sampling_options(CLI::App& app, SamplingFields& fields,
+                          const std::vector<std::string_view>& except = {});
+
+}  // namespace quire::cli

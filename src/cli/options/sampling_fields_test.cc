@@ -1,0 +1,174 @@
+#include "cli/options/sampling_fields.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+using ::testing::ThrowsMessage;
+
+SamplingFields from_options(std::vector<std::string> arguments) {
+  CLI::App app;
+  SamplingFields fields;
+  add_sampling_options(app, fields);
+  std::reverse(arguments.begin(), arguments.end());
+  app.parse(arguments);
+  return fields;
+}
+
+SamplingFields from_json(std::string_view text) {
+  SamplingFields fields;
+  const Json object = Json::parse(text);
+  for (const auto& [name, value] : object.items()) fields.set(name, value, "line 1");
+  return fields;
+}
+
+TEST(SamplingFields, KeepDefaultsWhereNothingIsGiven) {
+  SamplingParams defaults;
+  defaults.temperature = 0.6;
+  defaults.top_k = 20;
+  const SamplingParams params = from_options({"--temperature", "0"}).apply(defaults);
+  EXPECT_EQ(params.temperature, 0);
+  EXPECT_EQ(params.top_k, 20);
+}
+
+TEST(SamplingFields, ReadEveryOption) {
+  const SamplingParams params = from_options({"--n",
+                                              "3",
+                                              "--temperature",
+                                              "0.5",
+                                              "--top-k",
+                                              "-1",
+                                              "--top-p",
+                                              ".9",
+                                              "--min-p",
+                                              "0.1",
+                                              "--repetition-penalty",
+                                              "1.1",
+                                              "--presence-penalty",
+                                              "-0.5",
+                                              "--frequency-penalty",
+                                              "0.25",
+                                              "--logit-bias",
+                                              "5:-100",
+                                              "--logit-bias",
+                                              "7:2.5",
+                                              "--max-tokens",
+                                              "64",
+                                              "--min-tokens",
+                                              "2",
+                                              "--stop",
+                                              "END",
+                                              "--stop",
+                                              "[a,b]",
+                                              "--stop-token-ids",
+                                              "1,2",
+                                              "--include-stop-str-in-output",
+                                              "--ignore-eos",
+                                              "--no-skip-special-tokens",
+                                              "--seed",
+                                              "18446744073709551615",
+                                              "--logprobs",
+                                              "5",
+                                              "--prompt-logprobs",
+                                              "0"})
+                                    .apply({});
+  EXPECT_EQ(params.n, 3);
+  EXPECT_EQ(params.temperature, 0.5);
+  EXPECT_EQ(params.top_k, -1);
+  EXPECT_EQ(params.top_p, 0.9);
+  EXPECT_EQ(params.min_p, 0.1);
+  EXPECT_EQ(params.repetition_penalty, 1.1);
+  EXPECT_EQ(params.presence_penalty, -0.5);
+  EXPECT_EQ(params.frequency_penalty, 0.25);
+  EXPECT_THAT(params.logit_bias, ElementsAre(Pair(5, -100), Pair(7, 2.5)));
+  EXPECT_EQ(params.max_tokens, 64);
+  EXPECT_EQ(params.min_tokens, 2);
+  EXPECT_THAT(params.stop, ElementsAre("END", "[a,b]"));
+  EXPECT_THAT(params.stop_token_ids, ElementsAre(1, 2));
+  EXPECT_TRUE(params.include_stop_str_in_output);
+  EXPECT_TRUE(params.ignore_eos);
+  EXPECT_FALSE(params.skip_special_tokens);
+  EXPECT_EQ(params.seed, 18446744073709551615ULL);
+  EXPECT_EQ(params.logprobs, 5);
+  EXPECT_EQ(params.prompt_logprobs, 0);
+}
+
+TEST(SamplingFields, ReadTheSameFromJson) {
+  const SamplingParams params =
+      from_json(R"({"top_p": 0.9, "max_tokens": null, "stop": "END", "stop_token_ids": [1, 2],
+                    "logit_bias": {"5": -100}, "ignore_eos": true, "seed": null, "temperature": 1})")
+          .apply({});
+  EXPECT_EQ(params.top_p, 0.9);
+  EXPECT_EQ(params.max_tokens, std::nullopt);
+  EXPECT_THAT(params.stop, ElementsAre("END"));
+  EXPECT_THAT(params.stop_token_ids, ElementsAre(1, 2));
+  EXPECT_THAT(params.logit_bias, ElementsAre(Pair(5, -100)));
+  EXPECT_TRUE(params.ignore_eos);
+  EXPECT_EQ(params.seed, std::nullopt);
+  EXPECT_EQ(params.temperature, 1);
+}
+
+TEST(SamplingFields, NoneMeansNoLimit) {
+  EXPECT_EQ(from_options({"--max-tokens", "none"}).apply({}).max_tokens, std::nullopt);
+}
+
+TEST(SamplingFields, RefuseOptionsOfTheWrongType) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--temperature", "hot"},
+                                             {"--temperature", ""},
+                                             {"--temperature", "none"},
+                                             {"--n", "1.5"},
+                                             {"--n", "99999999999"},
+                                             {"--seed", "-1"},
+                                             {"--logit-bias", "5"},
+                                             {"--logit-bias", "x:1"},
+                                             {"--logit-bias", "5:x"},
+                                             {"--stop-token-ids", "1,,2"},
+                                             {"--stop-token-ids", ""}}) {
+    EXPECT_THROW(from_options(arguments), Error) << arguments[0] << ' ' << arguments[1];
+  }
+}
+
+TEST(SamplingFields, RefuseJsonOfTheWrongType) {
+  for (const char* text :
+       {R"({"temperature": "1"})", R"({"temperature": null})", R"({"n": 1.5})", R"({"n": true})",
+        R"({"n": 5000000000})", R"({"seed": -1})", R"({"stop": [1]})", R"({"stop": {"a": 1}})",
+        R"({"stop_token_ids": 5})", R"({"stop_token_ids": [-1]})",
+        R"({"stop_token_ids": [3000000000]})", R"({"logit_bias": {"a": 1}})",
+        R"({"logit_bias": {"99999999999": 1}})", R"({"logit_bias": [1]})", R"({"ignore_eos": 1})",
+        R"({"max_tokens": "16"})"}) {
+    EXPECT_THROW(from_json(text), Error) << text;
+  }
+}
+
+TEST(SamplingFields, NameTheFieldAndWhatWasMeant) {
+  EXPECT_THAT([] { from_json(R"({"temprature": 1})"); },
+              ThrowsMessage<Error>("line 1: unknown field temprature; did you mean temperature?"));
+  EXPECT_THAT([] { from_json(R"({"top_p": "x"})"); },
+              ThrowsMessage<Error>("line 1: top_p: expected a number, got a string"));
+  EXPECT_THAT(
+      [] {
+        from_options({"--top-p", "x"});
+      },
+      ThrowsMessage<UsageError>("--top-p: expected a number, got 'x'"));
+}
+
+TEST(SamplingFields, ValidateRangesWhateverTheModelsDefaults) {
+  EXPECT_THROW(from_options({"--temperature", "-1"}).validate(), Error);
+  EXPECT_THROW(from_options({"--top-p", "2"}).validate(), Error);
+  // The limit may come from the model.
+  EXPECT_NO_THROW(from_options({"--min-tokens", "500"}).validate());
+}
+
+}  // namespace
+}  // namespace quire::cli

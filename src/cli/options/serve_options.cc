@@ -1,0 +1,222 @@
+#include "cli/options/serve_options.h"
+
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <limits>
+
+#include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
+#include "cli/usage_error.h"
+#include "parsers/parser_formats.h"
+#include "server/api_keys.h"
+#include "server/observe/metrics.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kGroup = "Server";
+constexpr const char* kKeyVariable = "QUIRE_API_KEY";
+// Long enough for a person, and short enough that a step's own cost stays small beside it.
+constexpr double kTargetStep = 0.5;
+
+void add_seconds(CLI::App& app, const std::string& option, double& value, double most,
+                 const std::string& help) {
+  app.add_option(option, value, fmt::format("{} [{}]", help, value))
+      ->check([most](const std::string& text) -> std::string {
+        char* end = nullptr;
+        const double seconds = std::strtod(text.c_str(), &end);
+        if (*end == '\0' && seconds >= 0 && seconds <= most) return "";
+        return fmt::format("expected 0 to {} seconds, got '{}'", most, text);
+      })
+      ->type_name("SECONDS")
+      ->group(kGroup);
+}
+
+void add_count(CLI::App& app, const std::string& option, int64_t least, int64_t most,
+               const std::function<void(int64_t)>& set, const std::string& help) {
+  app.add_option_function<std::string>(
+         option,
+         [option, least, most, set](const std::string& text) {
+           const int64_t value = parse_count(text, option);
+           if (value < least || value > most) {
+             throw UsageError(
+                 fmt::format("{}: expected {} to {}, got {}", option, least, most, value));
+           }
+           set(value);
+         },
+         help)
+      ->type_name("N")
+      ->group(kGroup);
+}
+
+std::vector<std::string> as_strings(const std::vector<std::string_view>& names) {
+  return {names.begin(), names.end()};
+}
+
+void add_listening_options(CLI::App& app, server::ServeOptions& options) {
+  app.add_option("--host", options.http.host,
+                 fmt::format("Address to listen on; 0.0.0.0 or :: for all [{}]", options.http.host))
+      ->type_name("ADDRESS")
+      ->group(kGroup);
+  add_count(
+      app, "--port", 0, std::numeric_limits<uint16_t>::max(),
+      [&options](int64_t value) { options.http.port = static_cast<uint16_t>(value); },
+      fmt::format("Port to listen on; 0: any that is free [{}]", options.http.port));
+  app.add_option("--ssl-certfile", options.http.tls_certificate_file,
+                 "Certificate chain (PEM) for TLS, with --ssl-keyfile [no TLS]")
+      ->type_name("FILE")
+      ->group(kGroup);
+  app.add_option("--ssl-keyfile", options.http.tls_key_file, "Private key (PEM) for TLS")
+      ->type_name("FILE")
+      ->group(kGroup);
+  add_count(
+      app, "--max-connections", 1, 1'000'000,
+      [&options](int64_t value) { options.http.limits.max_connections = value; },
+      fmt::format("Connections at a time [{}]", options.http.limits.max_connections));
+  add_count(
+      app, "--max-body-bytes", 1024, int64_t{1} << 30,
+      [&options](int64_t value) {
+        options.http.limits.max_body_bytes = static_cast<size_t>(value);
+      },
+      "The longest body of a request [32M]");
+}
+
+void add_access_options(CLI::App& app, ServeArguments& arguments) {
+  server::ServeOptions& options = arguments.options;
+  app.add_option("--api-key", options.api_keys,
+                 fmt::format("A key that opens the API; may be given again. Others on this machine "
+                             "see it in the list of processes: prefer --api-key-file or {} [none "
+                             "is needed]",
+                             kKeyVariable))
+      ->type_name("KEY")
+      ->group(kGroup)
+      ->allow_extra_args(false);
+  app.add_option("--api-key-file", arguments.api_key_file, "A file with one key a line")
+      ->type_name("FILE")
+      ->group(kGroup);
+  app.add_option("--allowed-origins", options.allowed_origins,
+                 "Web pages of this origin may call the API (CORS), \"*\": of any; may be given "
+                 "again [none but its own]")
+      ->type_name("ORIGIN")
+      ->group(kGroup)
+      ->allow_extra_args(false);
+  add_choice(
+      app, "--prefix-cache-scope", {"key", "global"},
+      [&options](const std::string& text) { options.share_cache_between_keys = text == "global"; },
+      "Who shares cached prefixes: requests of the same API key, or all [key]", kGroup);
+}
+
+void add_load_options(CLI::App& app, server::ServeOptions& options) {
+  add_count(
+      app, "--max-num-queued-requests", 0, 1'000'000,
+      [&options](int64_t value) { options.max_num_queued_requests = value; },
+      fmt::format("Requests that may wait for their turn; more are refused with 429 [{}]",
+                  options.max_num_queued_requests));
+  add_seconds(app, "--max-queue-time", options.max_queue_time_s, 1e6,
+              "The longest that a request may wait before it is refused; 0: no limit");
+  add_seconds(app, "--shutdown-timeout", options.shutdown_timeout_s, 1e6,
+              "How long what runs may go on when the server is told to stop");
+  options.engine.target_step_s = kTargetStep;
+  add_seconds(app, "--target-step-time", options.engine.target_step_s, 3600,
+              "How long a step may hold up those that wait for their next token: prompts are "
+              "computed in parts that fit; 0: no limit");
+}
+
+void add_model_options(CLI::App& app, server::ServeOptions& options) {
+  app.add_option("--served-model-name", options.served_model_names,
+                 "A name for the model in the API; may be given again [the folder's]")
+      ->type_name("NAME")
+      ->group(kGroup)
+      ->allow_extra_args(false);
+  add_choice(
+      app, "--reasoning-parser", as_strings(reasoning_format_names()),
+      [&options](const std::string& text) { options.reasoning_parser = text; },
+      "How the model marks what it thinks [auto: as its chat template says]", kGroup);
+  add_choice(
+      app, "--tool-call-parser", as_strings(tool_format_names()),
+      [&options](const std::string& text) { options.tool_call_parser = text; },
+      "How the model writes tool calls [auto]", kGroup);
+}
+
+void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
+  app.add_option("--metrics-prefix", options.metrics_prefix,
+                 fmt::format("In front of the names in /metrics; vllm: for dashboards made for "
+                             "vLLM [{}]",
+                             options.metrics_prefix))
+      ->check([](const std::string& text) -> std::string {
+        try {
+          server::check_metrics_prefix(text);
+          return "";
+        } catch (const Error& error) {
+          return error.what();
+        }
+      })
+      ->type_name("PREFIX")
+      ->group(kGroup);
+  add_choice(
+      app, "--log-format", {"text", "json"},
+      [&options](const std::string& text) { options.log_format = *server::parse_log_format(text); },
+      "Lines on standard error [text]", kGroup);
+  add_switch(
+      app, "access-log", true, [&options](bool value) { options.access_log = value; },
+      "Write no line for each request [off]", kGroup);
+}
+
+// As browsers send it in the Origin header.
+void check_origin(const std::string& origin) {
+  const size_t scheme = origin.find("://");
+  const bool valid = scheme != std::string::npos && scheme > 0 && scheme + 3 < origin.size() &&
+                     origin.find('/', scheme + 3) == std::string::npos &&
+                     origin.find_first_of(" \"[],") == std::string::npos;
+  if (valid || origin == "*") return;
+  throw UsageError(fmt::format(
+      "--allowed-origins: expected an origin like https://chat.example.com, or *, got '{}'",
+      origin));
+}
+
+}  // namespace
+
+void add_serve_options(CLI::App& app, ServeArguments& arguments) {
+  add_listening_options(app, arguments.options);
+  add_access_options(app, arguments);
+  add_model_options(app, arguments.options);
+  add_load_options(app, arguments.options);
+  add_reporting_options(app, arguments.options);
+  add_engine_options(app, arguments.options.engine, /*seed_is_taken=*/false);
+}
+
+server::ServeOptions complete(const ServeArguments& arguments) {
+  server::ServeOptions options = arguments.options;
+  if (options.http.tls_certificate_file.empty() != options.http.tls_key_file.empty()) {
+    throw UsageError("TLS takes both --ssl-certfile and --ssl-keyfile");
+  }
+  if (!arguments.api_key_file.empty()) {
+    for (std::string& key : server::read_api_key_file(arguments.api_key_file)) {
+      options.api_keys.push_back(std::move(key));
+    }
+  }
+  if (const char* key = std::getenv(kKeyVariable); key != nullptr) {
+    // A secret that was to be there and is not must not open the server to all.
+    if (*key == '\0') throw UsageError(fmt::format("{} is set, but empty", kKeyVariable));
+    options.api_keys.emplace_back(key);
+  }
+  for (const std::string& name : options.served_model_names) {
+    if (name.empty()) throw UsageError("--served-model-name: expected at least one character");
+  }
+  for (const std::string& origin : options.allowed_origins) check_origin(origin);
+  std::string& host = options.http.host;
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  for (const std::string& key : options.api_keys) {
+    if (key.empty()) throw UsageError("--api-key: expected a key of at least one character");
+  }
+  // A name of the hub is what clients would call it; a folder is called by its last part.
+  if (options.served_model_names.empty() && !options.engine.model.empty() &&
+      !std::filesystem::exists(options.engine.model)) {
+    options.served_model_names = {options.engine.model};
+  }
+  return options;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,54 @@
+#include "cli/terminal/stop_signals.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "quire/error.h"
+
+namespace quire::cli {
+
+StopSignals::StopSignals(std::function<void(int number, int count)> on_signal) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
+  stop_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (signal_fd_ < 0 || stop_fd_ < 0) {
+    throw Error(std::string("Signals cannot be watched: ") + std::strerror(errno) + ".");
+  }
+  pthread_sigmask(SIG_BLOCK, &set, &previous_mask_);
+  thread_ = std::thread([this, on_signal = std::move(on_signal)] { run(on_signal); });
+}
+
+StopSignals::~StopSignals() {
+  eventfd_write(stop_fd_, 1);
+  thread_.join();
+  pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+  close(signal_fd_);
+  close(stop_fd_);
+}
+
+void StopSignals::run(const std::function<void(int, int)>& on_signal) const {
+  int count = 0;
+  while (true) {
+    std::array<pollfd, 2> fds = {pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0},
+                                 pollfd{.fd = signal_fd_, .events = POLLIN, .revents = 0}};
+    if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) return;
+    if ((fds[0].revents & POLLIN) != 0) return;
+    signalfd_siginfo info{};
+    if ((fds[1].revents & POLLIN) == 0 || read(signal_fd_, &info, sizeof(info)) != sizeof(info)) {
+      continue;
+    }
+    on_signal(static_cast<int>(info.ssi_signo), ++count);
+  }
+}
+
+}  // namespace quire::cli

@@ -1,7 +1,0 @@
-#include "ops/attention_decode_launch.cuh"
-
-namespace quire::ops::cuda {
-
-template bool launch_mma_decode<__nv_bfloat16>(CudaStream&, const CudaPagedAttention&);
-
-}  // namespace quire::ops::cuda

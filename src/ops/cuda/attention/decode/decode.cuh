@@ -1,0 +1,214 @@
+#pragma once
+// What the decode attention kernels share: how the work is cut, and how parts become outputs.
+//
+// A unit of work is one item of the list (a sequence's chunk of kDecodeChunk tokens) for one slot:
+// a KV head and up to kHeadTile of the query heads that share it. Blocks take units in the order of
+// the list; nothing that is summed depends on which block takes which unit. A sequence of one
+// chunk is written at once. Of the others every unit leaves its unnormalised output, maximum and
+// sum in scratch, and whoever comes last adds them up in the order of the chunks. That is agreed on
+// by warps, not by blocks: warp w of a unit owns the same elements of the output in every chunk.
+#include <cuda_fp8.h>
+
+#include <cstdint>
+
+#include "ops/cuda/attention/decode/sizes.h"
+#include "ops/cuda/kernels.h"
+#include "ops/cuda/elements.cuh"
+
+namespace quire::ops::cuda {
+
+inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
+// Query heads of a unit are at least this many, if the group has them.
+inline constexpr int kMinDecodeHeadTile = 8;
+// Counters at the start of the scratch, one for each sequence, slot and warp, and behind them that
+// of the units. Their number is fixed, so that they stay in place, and zero, whatever the sizes of a
+// call are.
+inline constexpr int64_t kDecodeCounters = int64_t{1} << 18;
+inline constexpr int64_t kUnitCounterWords = 32;  // the first counts: no partials in its line
+
+// Scores are kept times log2(e), so that exponentials are powers of two.
+struct DecodeParams {
+  const void* q;
+  int64_t q_stride;
+  void* out;
+  int num_heads;
+  int num_kv_heads;
+  int group;           // query heads of a KV head
+  int head_tile;       // query heads of a unit, at most
+  int head_tiles;      // of a group
+  int slots;           // of an item: num_kv_heads * head_tiles
+  float scale_log2;    // scale * log2(e)
+  int sliding_window;  // 0: none
+  const int32_t* block_tables;
+  int64_t table_width;
+  const DecodeItem* items;
+  const int32_t* num_items;
+  const void* keys;
+  const void* values;
+  int block_size;
+  int head_dim;
+  unsigned* counters;
+  unsigned* units_taken;
+  float2* maxima_sums;  // [max_decode_items, num_heads * head_dim / 8]: of 8 elements each
+  float* partials;      // [max_decode_items, num_heads * head_dim]
+};
+
+// A unit, but for the blocks that hold its tokens.
+struct DecodeUnit {
+  int first_row;  // of the partials, where those of the sequence's chunks begin
+  int slot;
+  int seq;
+  int chunk;
+  int context_len;  // 0: there is no such unit
+  int kv_head;
+  int first_head;
+  int num_heads;
+
+  __device__ int first_visible(int sliding_window) const {
+    return sliding_window > 0 ? max(0, context_len - sliding_window) : 0;
+  }
+  // Whether any of its tokens is visible.
+  __device__ bool is_visible(int sliding_window) const {
+    return chunk * kDecodeChunk < context_len &&
+           (chunk + 1) * kDecodeChunk > first_visible(sliding_window);
+  }
+};
+
+// A block's first unit is that of its index. Those behind are for whoever has room first: items are
+// in descending order of size, so that blocks end together. Called by one thread of a block, once
+// for each of its units that are below num_units; the counter is zero again after the last call.
+__device__ inline int take_unit(unsigned* units_taken, int num_units) {
+  const unsigned taken = atomicInc(units_taken, static_cast<unsigned>(num_units - 1));
+  return static_cast<int>(gridDim.x + taken);
+}
+
+__device__ inline DecodeUnit make_unit(const DecodeParams& p, int index, const DecodeItem& item) {
+  DecodeUnit unit;
+  unit.first_row = item.first_row;
+  unit.slot = index % p.slots;
+  unit.seq = item.seq;
+  unit.chunk = item.chunk;
+  unit.context_len = item.context_len;
+  unit.kv_head = unit.slot / p.head_tiles;
+  const int first_of_group = unit.slot % p.head_tiles * p.head_tile;
+  unit.first_head = unit.kv_head * p.group + first_of_group;
+  unit.num_heads = min(p.head_tile, p.group - first_of_group);
+  return unit;
+}
+
+// Four neighbouring elements of the output before the division by the sum.
+struct DecodePartial {
+  float4 value;
+  float maximum;
+  float sum;
+
+  // Adds another part of the sequence.
+  __device__ void add(float4 other, float2 maximum_sum) {
+    const float highest = fmaxf(maximum, maximum_sum.x);
+    const float factor = exp2f(maximum - highest);
+    const float other_factor = exp2f(maximum_sum.x - highest);
+    maximum = highest;
+    sum = sum * factor + maximum_sum.y * other_factor;
+    value.x = value.x * factor + other.x * other_factor;
+    value.y = value.y * factor + other.y * other_factor;
+    value.z = value.z * factor + other.z * other_factor;
+    value.w = value.w * factor + other.w * other_factor;
+  }
+};
+
+// Adds the chunks [0, num_chunks) of four elements up, in order.
+__device__ inline DecodePartial combine_chunks(const DecodeParams& p, int64_t first_row,
+                                               int num_chunks, int64_t element) {
+  constexpr int kBatch = 8;  // loads in flight
+  const int64_t width = int64_t{p.num_heads} * p.head_dim;
+  const float* values = p.partials + first_row * width + element;
+  const float2* maxima_sums = p.maxima_sums + (first_row * width + element) / 8;
+  DecodePartial total = {{0.0f, 0.0f, 0.0f, 0.0f}, -INFINITY, 0.0f};
+  for (int chunk = 0; chunk < num_chunks; chunk += kBatch) {
+    float4 value[kBatch];
+    float2 maximum_sum[kBatch];
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      const int64_t row = min(chunk + i, num_chunks - 1);
+      value[i] = __ldcg(reinterpret_cast<const float4*>(values + row * width));
+      maximum_sum[i] = __ldcg(maxima_sums + row * (width / 8));
+    }
+#pragma unroll
+    for (int i = 0; i < kBatch; ++i) {
+      if (chunk + i < num_chunks) total.add(value[i], maximum_sum[i]);
+    }
+  }
+  return total;
+}
+
+template <typename T>
+__device__ void write_output(T* out, const DecodePartial& partial) {
+  const float factor = 1.0f / partial.sum;
+  struct alignas(4 * sizeof(T)) Four {
+    T at[4];
+  };
+  *reinterpret_cast<Four*>(out) = {
+      from_float<T>(partial.value.x * factor), from_float<T>(partial.value.y * factor),
+      from_float<T>(partial.value.z * factor), from_float<T>(partial.value.w * factor)};
+}
+
+// Whether this warp is the last of num_chunks to come here for a counter. What the others wrote
+// before can then be read past the L1 cache. The counter goes back to zero.
+__device__ inline bool is_last_warp(unsigned* counter, int num_chunks, int lane) {
+  __syncwarp();
+  bool is_last = false;
+  if (lane == 0) {
+    const auto last = static_cast<unsigned>(num_chunks - 1);
+    asm volatile("fence.acq_rel.gpu;" ::: "memory");
+    is_last = atomicInc(counter, last) == last;
+  }
+  return __shfl_sync(0xffffffffu, is_last, 0);
+}
+
+// Chunks of the unit's sequence, of which the first visible one is `first`.
+struct ChunkRange {
+  int first;
+  int count;
+};
+__device__ inline ChunkRange chunks_of(const DecodeParams& p, const DecodeUnit& unit) {
+  const int first = unit.first_visible(p.sliding_window) / kDecodeChunk;
+  return {first, (unit.context_len - 1) / kDecodeChunk - first + 1};
+}
+
+// Makes outputs of a unit's elements: warp `warp` of num_warps, which is called as a whole, owns
+// the same of them in every unit of a sequence. `partial_of(e)` is elements e to e + 3 of the
+// unit's heads; `done()` is called after the last of these calls.
+template <typename T, typename PartialOf, typename Done>
+__device__ void finish_unit(const DecodeParams& p, const DecodeUnit& unit, int warp, int num_warps,
+                            PartialOf&& partial_of, Done&& done) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int num_elements = unit.num_heads * p.head_dim;
+  const int first = (warp * 32 + lane) * 4;
+  const int stride = num_warps * 32 * 4;
+  const int64_t width = int64_t{p.num_heads} * p.head_dim;
+  const int64_t first_element = int64_t{unit.first_head} * p.head_dim;
+  T* out = static_cast<T*>(p.out) + unit.seq * width + first_element;
+  const ChunkRange chunks = chunks_of(p, unit);
+  if (chunks.count == 1) {
+    for (int e = first; e < num_elements; e += stride) write_output(out + e, partial_of(e));
+    done();
+    return;
+  }
+
+  for (int e = first; e < num_elements; e += stride) {
+    const DecodePartial partial = partial_of(e);
+    const int64_t place = (unit.first_row + unit.chunk) * width + first_element + e;
+    *reinterpret_cast<float4*>(p.partials + place) = partial.value;
+    if (e % 8 == 0) p.maxima_sums[place / 8] = make_float2(partial.maximum, partial.sum);
+  }
+  done();
+  if (warp * 32 * 4 >= num_elements) return;
+  const int64_t counter = (int64_t{unit.seq} * p.slots + unit.slot) * kDecodeWarps + warp;
+  if (!is_last_warp(p.counters + counter, chunks.count, lane)) return;
+  const int64_t first_row = unit.first_row + chunks.first;
+  for (int e = first; e < num_elements; e += stride) {
+    write_output(out + e, combine_chunks(p, first_row, chunks.count, first_element + e));
+  }
+}
+
+}  // namespace quire::ops::cuda

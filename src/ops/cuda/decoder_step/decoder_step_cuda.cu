@@ -1,0 +1,246 @@
+// A whole decode step of a decoder in one kernel: a block on every multiprocessor, which stays for
+// all layers. One warp of each streams the block's share of the weights and of the cached contexts
+// into shared memory (ring.cuh) while the others compute; activations go from block to
+// block in tagged words (exchange.cuh). So both stream at the pace of the memory,
+// while each of a layer's five exchanges costs about the time of a store and a load.
+//
+// A layer's chain: after_mlp of the layer before -> qkv -> (partials ->) attention ->
+// after_attention -> inner -> after_mlp. A block reads an exchange only if it contributes to the
+// next one, and has then read all of it, but for attention's units: they read their heads' part of
+// qkv, and each word of it is read by some unit. Who writes an exchange of the next layer has thus
+// waited for all readers of the same exchange in this layer: one buffer of each is enough.
+//
+// On several ranks the chain is the same, but that an element of after_attention and after_mlp is
+// the sum of what all ranks have for it (sum_over_ranks() of exchange.cuh).
+#include <algorithm>
+#include <span>
+
+#include "core/check_cuda.h"
+#include "core/launch.cuh"
+#include "core/stream_cuda.h"
+#include "ops/cuda/decoder_step/layers.cuh"
+#include "ops/cuda/elements.cuh"
+
+namespace quire::ops::cuda {
+namespace {
+
+using namespace step;  // NOLINT(google-build-using-namespace)
+
+template <typename T, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
+                        const __grid_constant__ Exchanges exchanges,
+                        const __grid_constant__ SharedLayout layout) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const uint32_t base = hopper::shared_address(in_shared<unsigned char>(0));
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const Ring ring{base + layout.ring_at, base + kBarriersAt,
+                  static_cast<uint32_t>(layout.num_slots)};
+  if (thread == 0) {
+    BlockState::shares() = shares_of(args);
+    init_ring(ring);
+  }
+  __syncthreads();
+  if (thread >= kComputeThreads) {
+    stream_weights(args, ring, lane);
+    return;
+  }
+  BlockState block(thread, static_cast<int>(args.rows), ring, layout);
+  compute<T, kHeadDim>(block, args, exchanges);
+  block.synchronize();
+  if (thread == 0) finish(args, exchanges);
+#else
+  __trap();  // rather than leave the outputs as they are
+#endif
+}
+
+// Words of the exchanges, for the most rows: the scratch is the same for all.
+struct ExchangeSizes {
+  int64_t hidden;
+  int64_t qkv;
+  int64_t attention;
+  int64_t inner;
+  int64_t partials;
+
+  explicit ExchangeSizes(const CudaDecoderStep& args)
+      : hidden(kMaxRows * args.hidden / 2),
+        qkv(kMaxRows * int64_t{args.num_heads + 2 * args.num_kv_heads} * args.head_dim / 2),
+        attention(kMaxRows * int64_t{args.num_heads} * args.head_dim / 2),
+        inner(kMaxRows * args.inner / 2),
+        partials(int64_t{kMaxRows} * args.num_heads * kMaxChunks * (args.head_dim + 2)) {}
+
+  int64_t total() const { return 2 * hidden + qkv + attention + inner + partials; }
+};
+
+constexpr int64_t kHeaderBytes = 128;
+
+Exchanges exchanges_in(void* scratch, const ExchangeSizes& sizes) {
+  auto* header = static_cast<uint32_t*>(scratch);
+  Exchanges exchanges{};
+  exchanges.last_tag = header;
+  exchanges.finished_blocks = header + 1;
+  Word* next = reinterpret_cast<Word*>(static_cast<char*>(scratch) + kHeaderBytes);
+  const auto take = [&next](int64_t words) {
+    Word* taken = next;
+    next += words;
+    return taken;
+  };
+  exchanges.after_attention = take(sizes.hidden);
+  exchanges.after_mlp = take(sizes.hidden);
+  exchanges.qkv = take(sizes.qkv);
+  exchanges.attention = take(sizes.attention);
+  exchanges.inner = take(sizes.inner);
+  exchanges.partials = take(sizes.partials);
+  return exchanges;
+}
+
+// Of n features cut into pairs, the most that a block has.
+int64_t most_per_block(int64_t n, int64_t blocks) {
+  return 2 * ceil_div(n / 2, blocks);
+}
+
+// A product that a block takes its share of: the most groups of weight rows, and their columns.
+struct ProductSize {
+  int64_t groups;
+  int64_t k;
+
+  int64_t column_slots() const { return ceil_div(k, kSlotColumns); }
+  int64_t sum_bytes(int64_t rows) const {
+    return 4 * groups * column_slots() * kWarpsPerSlot * rows * kGroupRows;
+  }
+};
+
+// With activations in parts of so many column slots. The ring gets what the others leave.
+SharedLayout layout_with(int64_t slots_in_part, std::span<const ProductSize> products, int64_t rows,
+                         int64_t max_bytes) {
+  int64_t sums = kAttentionScratchBytes;
+  int64_t longest_part = 0;  // in slots of the ring
+  for (const ProductSize& product : products) {
+    sums = std::max(sums, product.sum_bytes(rows));
+    longest_part =
+        std::max(longest_part, product.groups * std::min(product.column_slots(), slots_in_part));
+  }
+  SharedLayout layout{};
+  layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
+  layout.x_columns = static_cast<int>(slots_in_part * kSlotColumns);
+  layout.x_stride = 2 * layout.x_columns + 64;
+  layout.ring_at =
+      static_cast<int>(ceil_div(layout.x_at + rows * layout.x_stride, int64_t{128}) * 128);
+  layout.num_slots = static_cast<int>(
+      std::clamp((max_bytes - layout.ring_at) / kSlotBytes, int64_t{0}, int64_t{kMaxSlots}));
+  // See multiply_slots(): a slot that a part uses again has to come to the same warps.
+  if (longest_part > layout.num_slots) layout.num_slots -= layout.num_slots % kSlotsAtOnce;
+  layout.bytes = layout.ring_at + layout.num_slots * kSlotBytes;
+  return layout;
+}
+
+// The longest parts of activations that leave room for enough slots, or else the most slots.
+SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStream& stream) {
+  constexpr int64_t kMostActivationBytes = 32 * 1024;
+  constexpr int kEnoughSlots = 10;
+  const int64_t blocks = stream.num_multiprocessors();
+  const int64_t attention = int64_t{args.num_heads} * args.head_dim;
+  const int64_t qkv = attention + 2 * int64_t{args.num_kv_heads} * args.head_dim;
+  const auto groups = [&](int64_t n) { return ceil_div(most_per_block(n, blocks), kGroupRows); };
+  const ProductSize products[] = {{groups(qkv), args.hidden},
+                                  {groups(args.hidden), attention},
+                                  {2 * groups(args.inner), args.hidden},
+                                  {groups(args.hidden), args.inner}};
+  int64_t longest = 1;
+  for (const ProductSize& product : products) longest = std::max(longest, product.column_slots());
+  const int64_t most = kMostActivationBytes / (2 * kSlotColumns * rows);
+  SharedLayout best{};
+  for (int64_t slots = std::clamp(most, int64_t{1}, longest); slots > 0; --slots) {
+    const SharedLayout layout =
+        layout_with(slots, products, rows, static_cast<int64_t>(stream.max_shared_bytes()));
+    if (layout.num_slots > best.num_slots) best = layout;
+    if (best.num_slots >= kEnoughSlots) break;
+  }
+  return best;
+}
+
+using Kernel = void (*)(CudaDecoderStep, Exchanges, SharedLayout);
+
+template <typename T>
+Kernel kernel_for_head(const CudaDecoderStep& args) {
+  return args.head_dim == 64 ? decoder_step_kernel<T, 64> : decoder_step_kernel<T, 128>;
+}
+
+Kernel kernel_for(const CudaDecoderStep& args) {
+  return args.dtype == DType::kBFloat16 ? kernel_for_head<__nv_bfloat16>(args)
+                                        : kernel_for_head<__half>(args);
+}
+
+// Without this a kernel is loaded when it is first launched.
+void load(const CudaStream& stream, Kernel kernel) {
+  allow_shared_memory(stream, kernel);
+  cudaFuncAttributes attributes = {};
+  check_cuda(cudaFuncGetAttributes(&attributes, kernel), "loading the kernel of a decoder step");
+}
+
+bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
+  const auto in_runs = [](int64_t columns) { return columns > 0 && columns % kRunColumns == 0; };
+  if (stream.compute_capability() < 90) return false;
+  if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
+  if (args.cache.dtype != args.dtype) return false;
+  if (args.head_dim != 64 && args.head_dim != 128) return false;
+  if (args.num_heads <= 0 || args.num_kv_heads <= 0) return false;
+  if (args.num_heads % args.num_kv_heads != 0 || args.num_heads / args.num_kv_heads > 8) {
+    return false;
+  }
+  if (args.cache.block_size % kRowTokens != 0) return false;
+  if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.rotary_dim > args.head_dim) {
+    return false;
+  }
+  if (!in_runs(args.hidden) || !in_runs(args.inner)) return false;
+  const int64_t blocks = stream.num_multiprocessors();
+  if (!work_fits(args, blocks)) return false;
+  // A thread owns an element of the residual.
+  if (ceil_div(most_per_block(args.hidden, blocks), kGroupRows) * kGroupRows * kMaxRows >
+      kComputeThreads) {
+    return false;
+  }
+  if (args.peers.size > 1 &&
+      args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
+    return false;
+  }
+  return layout_for(args, kMaxRows, stream).num_slots >= kSlotsAtOnce;
+}
+
+}  // namespace
+
+bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+  if (!takes(stream, args)) return false;
+  load(stream, kernel_for(args));
+  return true;
+}
+
+int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes) {
+  return kHeaderBytes + static_cast<int64_t>(sizeof(Word)) * ExchangeSizes(sizes).total();
+}
+
+void decoder_step(CudaStream& stream, const CudaDecoderStep& args) {
+  check(takes(stream, args), "a decoder step is asked for a model that it takes");
+  check(args.rows >= 1 && args.rows <= kMaxRows, "a decoder step has 1 to 8 rows");
+  check(args.num_layers >= 1, "a decoder has layers");
+  const Kernel kernel = kernel_for(args);
+  const SharedLayout layout = layout_for(args, args.rows, stream);
+  allow_shared_memory(stream, kernel);
+  cudaLaunchConfig_t config = {};
+  config.gridDim = static_cast<unsigned>(stream.num_multiprocessors());
+  config.blockDim = kThreads;
+  config.dynamicSmemBytes = static_cast<size_t>(layout.bytes);
+  config.stream = stream.get();
+  // Blocks wait for each other: all of them have to be on the device at a time.
+  cudaLaunchAttribute attribute = {};
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  check_cuda(cudaLaunchKernelEx(&config, kernel, args,
+                                exchanges_in(args.scratch, ExchangeSizes(args)), layout),
+             "launching the decoder step");
+}
+
+}  // namespace quire::ops::cuda

@@ -1,0 +1,322 @@
+// The decoder step in one kernel, against a plain decoder on the host in float.
+#include <bit>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "ops/cuda/decoder_step/decoder_step_cuda_test_util.h"
+
+namespace quire::ops {
+namespace {
+
+using namespace decoder_step_test;  // NOLINT(google-build-using-namespace)
+
+class DecoderStepCudaTest : public CudaTest {
+ protected:
+  void SetUp() override {
+    CudaTest::SetUp();
+    if (!IsSkipped() && stream().compute_capability() < 90) {
+      GTEST_SKIP() << "The GPU is older than compute capability 9.0.";
+    }
+  }
+
+  void check_step(const ModelShape& shape, const std::vector<int>& context_lens) {
+    SCOPED_TRACE(std::string(name_of(shape.dtype)) + " hidden " + std::to_string(shape.hidden) +
+                 " rows " + std::to_string(context_lens.size()) + " context " +
+                 std::to_string(context_lens[0]));
+    Model model(shape, context_lens, random());
+    DeviceModel device(model);
+    ASSERT_TRUE(cuda::supports_decoder_step(stream(), device.args()));
+    device.out().poison();
+    cuda::decoder_step(stream(), device.args());
+    synchronize();
+    const double tolerance = shape.dtype == DType::kBFloat16 ? 2e-2 : 4e-3;
+    const Values out = device.out().download();
+    for (int row = 0; row < model.rows(); ++row) {
+      if (model.context(row) == 0) continue;  // padding
+      const auto first = out.begin() + int64_t{row} * shape.hidden;
+      EXPECT_TRUE(is_close(Values(first, first + shape.hidden), model.run(row), tolerance))
+          << "row " << row;
+    }
+    check_caches(model, device, tolerance);
+    check_repeats(device);
+  }
+
+ private:
+  // All of the caches: what the step had no business to write, too.
+  static void check_caches(const Model& model, DeviceModel& device, double tolerance) {
+    for (int i = 0; i < model.shape().num_layers; ++i) {
+      const Layer& layer = model.layers()[to_size(i)];
+      check_cache(device.keys(i).download(), layer.keys, tolerance, i);
+      check_cache(device.values(i).download(), layer.values, tolerance, i);
+    }
+  }
+  // What nobody has written is NaN, and stays that.
+  static void check_cache(Values actual, Values expected, double tolerance, int layer) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      if (!std::isnan(expected[i])) continue;
+      ASSERT_TRUE(std::isnan(actual[i])) << "layer " << layer << " was written at " << i;
+      actual[i] = expected[i] = 0;
+    }
+    EXPECT_TRUE(is_close(actual, expected, tolerance)) << "layer " << layer;
+  }
+
+  void check_repeats(DeviceModel& device) {
+    const auto first = device.out().download_bytes();
+    for (int i = 0; i < 5; ++i) {
+      device.out().poison();
+      for (int j = 0; j < 3; ++j) cuda::decoder_step(stream(), device.args());
+      synchronize();
+      EXPECT_EQ(device.out().download_bytes(), first);
+    }
+  }
+};
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    check_step({.dtype = dtype}, {1});
+    check_step({.dtype = dtype}, {2});
+    check_step({.dtype = dtype, .hidden = 1024, .inner = 3072, .num_heads = 16, .num_kv_heads = 8},
+               {130});
+  }
+}
+
+TEST_F(DecoderStepCudaTest, TakesContextsAcrossChunksAndBlocks) {
+  for (const int context : {15, 16, 17, 63, 64, 65, 127, 128, 129, 255, 256, 257, 640, 1000}) {
+    check_step({}, {context});
+    check_step({.head_dim = 64, .rotary_dim = 64, .block_size = 32}, {context});
+  }
+  check_step({.num_layers = 2, .block_size = 256}, {1100});
+}
+
+// A chunk is twice as long from 2,049 tokens on, four times from 4,097 on, and so on.
+TEST_F(DecoderStepCudaTest, TakesContextsOfLongerChunks) {
+  for (const int context : {2047, 2048, 2049, 4097, 20000}) {
+    check_step({.num_layers = 1}, {context});
+    check_step({.head_dim = 64, .rotary_dim = 64, .num_layers = 1, .block_size = 32}, {context});
+  }
+  check_step({.num_layers = 1}, {2049, 3, 4097, 2048});
+}
+
+TEST_F(DecoderStepCudaTest, TakesManyPiecesOfAttentionABlock) {
+  check_step({.hidden = 1024, .num_heads = 16, .num_kv_heads = 8, .num_layers = 2},
+             {3584, 3583, 3000, 3521, 1, 3584, 130, 3457});
+  check_step({.hidden = 1024, .num_heads = 32, .num_kv_heads = 32, .num_layers = 2},
+             {1025, 2048, 700, 64, 1100, 128, 2000, 5});
+  check_step({.hidden = 1024, .num_heads = 40, .num_kv_heads = 5, .num_layers = 1}, {300, 3584});
+}
+
+TEST_F(DecoderStepCudaTest, TakesWindowsOfManyChunks) {
+  for (const int64_t window : {1900, 2047}) {
+    check_step({.num_layers = 2, .sliding_window = window}, {5000});
+    check_step({.num_layers = 2, .sliding_window = window}, {5000, 1899, 2048});
+  }
+}
+
+TEST_F(DecoderStepCudaTest, TakesUpToEightRows) {
+  check_step({}, {3, 100});
+  check_step({}, {64, 1, 257});
+  check_step({.hidden = 512, .inner = 1536}, {7, 500, 33, 128});
+  check_step({.head_dim = 64, .rotary_dim = 64}, {1, 2, 3, 4, 5});
+  check_step({}, {300, 1, 65, 64, 63, 999, 20});
+  check_step({.hidden = 1024, .inner = 1056}, {80, 17, 600, 256, 1, 128, 129, 511});
+}
+
+TEST_F(DecoderStepCudaTest, TakesPaddingRows) {
+  check_step({}, {90, 0});
+  check_step({}, {5, 130, 3, 0, 0, 0, 0, 0});
+}
+
+TEST_F(DecoderStepCudaTest, TakesWhatFamiliesDifferIn) {
+  const std::vector<int> contexts{70, 200};
+  check_step({.qk_norm = false}, contexts);                  // Llama
+  check_step({.qk_norm = false, .biases = true}, contexts);  // Qwen2, and biases elsewhere too
+  check_step({.qk_norm = false, .sliding_window = 100}, contexts);  // Mistral
+  check_step({.sliding_window = 1}, contexts);
+  check_step({.rotary_dim = 64}, contexts);
+  check_step({.num_heads = 7, .num_kv_heads = 1}, contexts);
+  check_step({.num_heads = 2, .num_kv_heads = 2}, contexts);
+  check_step({.num_heads = 16, .num_kv_heads = 2, .head_dim = 64, .rotary_dim = 64}, contexts);
+}
+
+TEST_F(DecoderStepCudaTest, TakesWideModels) {
+  const std::vector<int> contexts{70, 200};
+  check_step({.hidden = 2048, .inner = 1024, .num_layers = 2}, contexts);
+  check_step({.hidden = 2560, .inner = 4128, .num_layers = 2}, contexts);
+  check_step({.hidden = 4096, .inner = 6144, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+             {70, 200, 1, 2, 3, 4, 5, 6});
+  check_step({.dtype = DType::kFloat16,
+              .hidden = 3584,
+              .inner = 512,
+              .num_heads = 28,
+              .num_kv_heads = 4,
+              .num_layers = 1},
+             {77});
+}
+
+// A block's share of a product is then many times what the ring of weights holds.
+TEST_F(DecoderStepCudaTest, TakesProductsLongerThanTheRing) {
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70});
+  check_step({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70, 200, 3, 5});
+  check_step({.hidden = 2560, .inner = 9728, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+             {70, 200, 3});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3Of8B) {
+  check_step({.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 2},
+             {130});
+}
+
+// One rank of two: what the other sends is there before the kernel begins.
+class TwoRanks {
+ public:
+  TwoRanks(int rank, const ModelShape& shape)
+      : rank_(rank),
+        hidden_(shape.hidden),
+        count_(decoder_step_peer_words(shape.hidden, 2)),
+        own_(std::vector<uint64_t>(to_size(count_))),
+        other_(std::vector<uint64_t>(to_size(count_))),
+        aborted_(std::vector<int>{0}) {}
+
+  // What the other rank sends of each row in the first layer of the first step.
+  void receive(const std::vector<Model::RankSums>& rows) {
+    std::vector<uint64_t> words(to_size(count_));
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int i = 0; i < hidden_; ++i) {
+        words[place(0, 1 - rank_, row, i)] = word_of(rows[row].after_attention[to_size(i)]);
+        words[place(1, 1 - rank_, row, i)] = word_of(rows[row].after_mlp[to_size(i)]);
+      }
+    }
+    own_.upload(words);
+  }
+
+  PeerWords words() {
+    PeerWords words = {.rank = rank_, .size = 2, .count = count_, .aborted = aborted_.data()};
+    words.regions[rank_] = own_.data();
+    words.regions[1 - rank_] = other_.data();
+    return words;
+  }
+  void abort() { aborted_.upload({1}); }
+
+  // What was sent are the sums of these rows, and nothing else.
+  void check_sent(const std::vector<Model::RankSums>& rows, double tolerance) const {
+    const std::vector<uint64_t> words = other_.download();
+    Values actual, expected;
+    size_t num_sent = 0;
+    for (const uint64_t word : words) num_sent += word != 0 ? 1 : 0;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      for (int i = 0; i < hidden_; ++i) {
+        for (int which = 0; which < 2; ++which) {
+          const uint64_t word = words[place(which, rank_, row, i)];
+          ASSERT_EQ(word >> 32, kTag) << "row " << row << ", element " << i;
+          actual.push_back(std::bit_cast<float>(static_cast<uint32_t>(word)));
+        }
+        expected.push_back(rows[row].after_attention[to_size(i)]);
+        expected.push_back(rows[row].after_mlp[to_size(i)]);
+      }
+    }
+    EXPECT_EQ(num_sent, actual.size());
+    EXPECT_TRUE(is_close(actual, expected, tolerance));
+  }
+
+ private:
+  static constexpr uint64_t kTag = 1;  // of the first layer of the first step
+
+  static uint64_t word_of(float value) { return kTag << 32 | std::bit_cast<uint32_t>(value); }
+  size_t place(int which, int rank, size_t row, int feature) const {
+    return (to_size(which * 2 + rank) * kMaxDecoderStepRows + row) * to_size(hidden_) +
+           to_size(feature);
+  }
+
+  int rank_;
+  int hidden_;
+  int64_t count_;
+  DeviceArray<uint64_t> own_;
+  DeviceArray<uint64_t> other_;
+  DeviceArray<int> aborted_;
+};
+
+TEST_F(DecoderStepCudaTest, AddsUpWhatRanksHave) {
+  const ModelShape shape = {.num_layers = 1, .biases = true};
+  for (const std::vector<int>& contexts : {std::vector<int>{130}, {3, 100, 1, 64, 65, 7, 500, 2}}) {
+    for (const int rank : {0, 1}) {
+      SCOPED_TRACE("rank " + std::to_string(rank));
+      Model model(shape, contexts, random());
+      DeviceModel device(model);
+      TwoRanks ranks(rank, shape);
+      std::vector<Model::RankSums> others;
+      for (int row = 0; row < model.rows(); ++row) {
+        others.push_back({random_values(to_size(shape.hidden), random()),
+                          random_values(to_size(shape.hidden), random())});
+      }
+      ranks.receive(others);
+      CudaDecoderStep args = device.args();
+      args.peers = ranks.words();
+      ASSERT_TRUE(cuda::supports_decoder_step(stream(), args));
+      device.out().poison();
+      cuda::decoder_step(stream(), args);
+      synchronize();
+      constexpr double kTolerance = 2e-2;
+      const Values out = device.out().download();
+      std::vector<Model::RankSums> own(others.size());
+      for (int row = 0; row < model.rows(); ++row) {
+        const auto first = out.begin() + int64_t{row} * shape.hidden;
+        const Values expected = model.run(row, &others[to_size(row)], &own[to_size(row)]);
+        EXPECT_TRUE(is_close(Values(first, first + shape.hidden), expected, kTolerance))
+            << "row " << row;
+      }
+      ranks.check_sent(own, kTolerance);
+    }
+  }
+}
+
+// In a process of its own: the fault that ends the kernel stays.
+TEST_F(DecoderStepCudaTest, EndsWhereItsGroupHas) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto wait_for_nobody = [this] {
+    const ModelShape shape = {.num_layers = 1};
+    Model model(shape, {5}, random());
+    DeviceModel device(model);
+    TwoRanks ranks(0, shape);
+    ranks.abort();
+    CudaDecoderStep args = device.args();
+    args.peers = ranks.words();
+    cuda::decoder_step(stream(), args);
+    std::fprintf(stderr, "%s\n", cudaGetErrorName(cudaStreamSynchronize(stream().get())));
+    std::_Exit(0);
+  };
+  EXPECT_EXIT(wait_for_nobody(), testing::ExitedWithCode(0), "cudaErrorLaunchFailure");
+}
+
+TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
+  Model model({}, {1}, random());
+  DeviceModel device(model);
+  const auto supports = [&](auto change) {
+    CudaDecoderStep args = device.args();
+    change(args);
+    return cuda::supports_decoder_step(stream(), args);
+  };
+  EXPECT_TRUE(supports([](CudaDecoderStep&) {}));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.dtype = DType::kFloat32; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.cache.dtype = DType::kFloat8E4M3; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.head_dim = 96; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.cache.block_size = 12; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.num_heads = 18; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.num_heads = 5; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 264; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 8192; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.inner = 500; }));
+  const auto with_words = [&](int64_t count) {
+    return supports(
+        [count](CudaDecoderStep& args) { args.peers = {.rank = 0, .size = 2, .count = count}; });
+  };
+  const int64_t needed = decoder_step_peer_words(model.shape().hidden, 2);
+  EXPECT_TRUE(with_words(needed));
+  EXPECT_FALSE(with_words(needed - 1));
+}
+
+}  // namespace
+}  // namespace quire::ops

@@ -1,0 +1,252 @@
+#pragma once
+// The layers of the decoder step's kernel, in the two views that a block has of them: the weights
+// to stream, and the chain of products and exchanges.
+//
+// The residual is float32 and never leaves its place: a block owns the same features in both
+// projections of every layer, an element to a thread.
+#include "ops/cuda/decoder_step/attention.cuh"
+
+namespace quire::ops::cuda::step {
+
+// This block's of n features, in whole pairs: an exchanged word has two.
+__device__ __forceinline__ Share share_of(int64_t n, int64_t k, int64_t second_half = 0) {
+  const int64_t pairs = n / 2;
+  const int64_t block = blockIdx.x;
+  const int64_t blocks = gridDim.x;
+  return {static_cast<int>(k), static_cast<int>(2 * (pairs * block / blocks)),
+          static_cast<int>(2 * (pairs * (block + 1) / blocks)), static_cast<int>(second_half)};
+}
+
+__device__ __forceinline__ int64_t qkv_width(const CudaDecoderStep& args) {
+  return static_cast<int64_t>(args.num_heads + 2 * args.num_kv_heads) * args.head_dim;
+}
+__device__ __forceinline__ int64_t attention_width(const CudaDecoderStep& args) {
+  return static_cast<int64_t>(args.num_heads) * args.head_dim;
+}
+
+__device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
+  return {{share_of(qkv_width(args), args.hidden), share_of(args.inner, args.hidden, args.inner)},
+          {share_of(args.hidden, attention_width(args)), share_of(args.hidden, args.inner)}};
+}
+
+// The cached keys and values that a unit sees, a slot of keys and a slot of values for each of its
+// tiles, as attend() of attention.cuh takes them.
+__device__ __forceinline__ void stream_context(const CudaDecoderStep& args,
+                                               const CudaDecoderLayer& layer,
+                                               const AttentionUnit& unit, Filler& filler) {
+  constexpr int kTokensAtOnce = 32 * kRowTokens;  // whose places in the cache the lanes look up
+  const int block_size = args.cache.block_size;
+  const int token_bytes = 2 * args.head_dim;
+#pragma unroll 1
+  for (int begin = first_tile(unit); begin < unit.cached_end; begin += kTokensAtOnce) {
+    const int at = begin + kRowTokens * filler.lane();
+    int64_t place = 0;
+    if (at < unit.cached_end && at + kRowTokens > unit.begin) {
+      const int index = at / block_size;
+      const int64_t cache_block = args.block_tables[unit.row * args.table_width + index];
+      place = ((cache_block * args.num_kv_heads + unit.kv_head) * block_size + at -
+               index * block_size) *
+              token_bytes;
+    }
+    const int end = min(begin + kTokensAtOnce, unit.cached_end);
+#pragma unroll 1
+    for (int tile = begin; tile < end; tile += kTileTokens) {
+      const int first = max(unit.begin - tile, 0) / kRowTokens;
+      const int last = (min(unit.cached_end - tile, kTileTokens) + kRowTokens - 1) / kRowTokens;
+      const int64_t row =
+          __shfl_sync(0xffffffffu, place, (tile - begin) / kRowTokens + filler.lane() % kGroupRows);
+      const int bytes = kRowTokens * token_bytes;
+      filler.fill(static_cast<const char*>(layer.keys) + row, first, last, bytes);
+      filler.fill(static_cast<const char*>(layer.values) + row, first, last, bytes);
+    }
+  }
+}
+
+// Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
+// that are on their way, a read of device memory takes microseconds.
+__device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
+                                                 const CudaDecoderLayer& layer,
+                                                 const BlockShares& shares, const Filler& filler) {
+  const auto features = [&](const float* vector, int begin, int end) {
+    const int first = begin / 4 * 4;  // whole words of 16 bytes
+    const int words = (end - first) / 4;
+    if (vector != nullptr && words > 0) {
+      filler.prefetch(vector + first, static_cast<uint32_t>(16 * words));
+    }
+  };
+  const auto share = [&](const float* bias, const Share& of) {
+    features(bias, of.begin, of.end);
+    if (of.second_half > 0) features(bias, of.begin + of.second_half, of.end + of.second_half);
+  };
+  switch (filler.lane()) {
+    case 0:
+      return features(layer.q_norm, 0, args.head_dim);
+    case 1:
+      return features(layer.k_norm, 0, args.head_dim);
+    case 2:
+      return share(layer.qkv_bias, shares.normed[0]);
+    case 3:
+      return share(layer.o_bias, shares.projected[0]);
+    case 4:
+      return share(layer.gate_up_bias, shares.normed[1]);
+    case 5:
+      return share(layer.down_bias, shares.projected[1]);
+    case 6:
+      return features(layer.input_norm, 0, static_cast<int>(args.hidden));
+    case 7:
+      return features(layer.post_norm, 0, static_cast<int>(args.hidden));
+    default:
+      return;
+  }
+}
+
+__device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
+                                               int lane) {
+  const BlockShares& shares = BlockState::shares();
+  UnitList& units = BlockState::filler_units();
+  int64_t listed_window = 0;
+  Filler filler(ring, lane);
+#pragma unroll 1
+  for (int i = 0; i < args.num_layers; ++i) {
+    const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
+    prefetch_vectors(args, layer, shares, filler);
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const Share& normed = shares.normed[half];
+      const bool first = half == 0;
+      filler.stream(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      if (first) {
+        if (i == 0 || layer.sliding_window != listed_window) {
+          listed_window = layer.sliding_window;
+          for (int j = lane; j < UnitList::kMaxUnits; j += 32) {
+            units.at[j] = find_unit(args, listed_window, j);
+          }
+          __syncwarp();
+        }
+#pragma unroll 1
+        for (int j = 0; j < UnitList::kMaxUnits && units.at[j].row >= 0; ++j) {
+          stream_context(args, layer, units.at[j], filler);
+        }
+        __syncwarp();  // before the list may change
+      }
+      filler.stream(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
+    }
+  }
+}
+
+// The feature of the residual that a thread owns.
+struct Owned {
+  int row;
+  int feature;
+  bool exists;
+};
+
+__device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
+  const Result at = result_of(block, block.thread);
+  const int feature = share.begin + kGroupRows * at.group + at.feature;
+  return {at.row, feature, at.group < share.num_groups() && feature < share.end};
+}
+
+template <typename T>
+__device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Owned& owned) {
+  if (!owned.exists) return 0;
+  const int64_t at = args.token_ids[owned.row] * args.hidden + owned.feature;
+  return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
+}
+
+template <typename T>
+__device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
+                                           const Rows& rows, const Owned& owned, float residual) {
+  const int hidden = static_cast<int>(args.hidden);
+  clear_squares(block);
+  read_rows<T, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
+  block.synchronize();
+  if (!owned.exists) return;
+  const float value =
+      residual * norm_factor(block, owned.row, hidden, args.eps) * args.final_norm[owned.feature];
+  static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
+}
+
+// Between them, the thread goes on.
+__device__ __forceinline__ void copy_word_async(uint64_t* to, const uint64_t* from) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(hopper::shared_address(to)),
+               "l"(from)
+               : "memory");
+}
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
+
+template <typename T, int kHeadDim>
+__device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
+                                        const Exchanges& exchanges) {
+  const int hidden = static_cast<int>(args.hidden);
+  const int qkv = static_cast<int>(qkv_width(args));
+  const BlockShares& shares = block.shares();
+  const uint32_t first_tag = *exchanges.last_tag + 1;
+  const Owned owned = owned_of(block, shares.projected[0]);
+  float residual = embedded<T>(args, owned);
+  constexpr int kLayerWords = kLayerBytes / 8;
+  // Two layers are in shared memory: this one, and the next one on its way.
+  const auto fetch_layer = [&](int i) {
+    if (block.thread >= kLayerWords || i >= args.num_layers) return;
+    copy_word_async(reinterpret_cast<uint64_t*>(&block.layer(i)) + block.thread,
+                    reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
+  };
+  fetch_layer(0);
+  const auto residual_of = [&](const Word* exchange, uint32_t tag, bool embedded) {
+    return Rows{exchange, tag, hidden, embedded ? args.embedding : nullptr, args.token_ids};
+  };
+  int64_t listed_window = 0;
+#pragma unroll 1
+  for (int i = 0; i < args.num_layers; ++i) {
+    wait_for_copies();
+    block.synchronize();
+    fetch_layer(i + 1);
+    const CudaDecoderLayer& layer = block.layer(i);
+    const uint32_t tag = first_tag + i;
+    if (i == 0 || layer.sliding_window != listed_window) {
+      listed_window = layer.sliding_window;
+      list_work(block.thread, args, listed_window, block.work());
+      block.synchronize();
+    }
+    // The two halves of a layer share their code: all of it has to stay in the instruction cache.
+#pragma unroll 1
+    for (int half = 0; half < 2; ++half) {
+      const bool first = half == 0;
+      Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
+      const Share& normed = shares.normed[half];
+      if (normed.num_groups() > 0) {
+        const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
+                              : residual_of(exchanges.after_attention, tag, false);
+        normed_product<T>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
+                          first ? layer.qkv_bias : layer.gate_up_bias, normed_out,
+                          first ? qkv : static_cast<int>(args.inner), tag);
+      }
+      if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
+      const Share& projected = shares.projected[half];
+      if (projected.num_groups() > 0) {
+        const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
+                      nullptr};
+        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias, args.peers,
+                          first ? RankSum::kAfterAttention : RankSum::kAfterMlp,
+                          first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
+                          residual);
+      }
+    }
+  }
+  if (shares.projected[0].num_groups() > 0) {
+    final_norm<T>(block, args,
+                  residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
+                  residual);
+  }
+}
+
+// The last block to finish moves the tags on: every block has read them by then.
+__device__ __forceinline__ void finish(const CudaDecoderStep& args, const Exchanges& exchanges) {
+  if (atomicAdd(exchanges.finished_blocks, 1u) != gridDim.x - 1) return;
+  *exchanges.finished_blocks = 0;
+  *exchanges.last_tag += static_cast<uint32_t>(args.num_layers);
+}
+
+}  // namespace quire::ops::cuda::step

@@ -1,0 +1,386 @@
+#pragma once
+// The matrix products of the decoder step's kernel: a block's share of weight rows, times up to 8
+// rows of activations, by mma.m16n8k16 with 8 weight rows as the second operand, so that any number
+// of activation rows costs what one does.
+//
+// All threads read the activations, part by part, into shared memory. Then each slot of the ring, 8
+// weight rows of 1024 columns, is computed by two warps, half of the columns each, and the halves'
+// and slots' sums meet in shared memory: an element is always summed in the same order.
+//
+// Within 8 columns, 4 pairs, a lane holds pairs 0 and 1 as one product's operand and 2 and 3 as the
+// other's. Activations lie in the order 0, 2, 1, 3: the same four registers are then the first
+// operand of both products, of whose 16 rows the first has its result in the upper 8 and the second
+// in the lower.
+#include "core/warp_sum.cuh"
+#include "ops/cuda/decoder_step/block.cuh"
+#include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/sm80.cuh"
+
+namespace quire::ops::cuda::step {
+
+inline constexpr int kRunColumns = 32;  // that a warp takes in a step
+inline constexpr int kColumnsPerThread = 4;
+static_assert(kColumnsPerThread * kComputeThreads == kSlotColumns);
+
+// Rows of activations that a product reads: those that blocks exchange, or the embedding's.
+struct Rows {
+  const Word* words;  // [rows, width / 2]
+  uint32_t tag;
+  int width;
+  const void* embedding;  // null, or the table, read at token_ids
+  const int32_t* token_ids;
+};
+
+// Four columns of so many rows and column slots, as two pairs each; waits until they are there.
+template <int kCount>
+struct Fetch {
+  uint32_t pairs[kCount][2];
+
+  // offset(i): elements from the first row's beginning; negative for none. rows(i): its row.
+  template <typename Offset, typename Row>
+  __device__ __forceinline__ void run(const Rows& from, const Offset& offset, const Row& row) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) pairs[i][0] = pairs[i][1] = 0;
+    if (from.embedding != nullptr) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int at = offset(i);
+        if (at < 0) continue;
+        const int64_t element = at + (from.token_ids[row(i)] - row(i)) * int64_t{from.width};
+        const uint2 bits = static_cast<const uint2*>(from.embedding)[element / 4];
+        pairs[i][0] = bits.x;
+        pairs[i][1] = bits.y;
+      }
+      return;
+    }
+    Word words[kCount][2];
+    bool complete;
+    do {
+      complete = true;
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        const int at = offset(i);
+        words[i][0] = words[i][1] = make_word(0, from.tag);
+        if (at >= 0) load_two_words(from.words + at / 2, words[i][0], words[i][1]);
+      }
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        complete = complete && tag_of(words[i][0]) == from.tag && tag_of(words[i][1]) == from.tag;
+      }
+    } while (__any_sync(0xffffffffu, !complete));
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      pairs[i][0] = payload_of(words[i][0]);
+      pairs[i][1] = payload_of(words[i][1]);
+    }
+  }
+};
+
+// What becomes of activations on their way into shared memory.
+struct NormStep {
+  const float* weight;  // null: nothing
+  bool scales;          // by the factor, which norm_factor() has
+  float eps;
+};
+
+// The factor of an RMS norm, of the squares that the warps have stored.
+__device__ __forceinline__ float norm_factor(const BlockState& block, int row, int n, float eps) {
+  float total = 0;
+#pragma unroll
+  for (int warp = 0; warp < kWarps; ++warp) total += block.squares()[warp * kMaxRows + row];
+  return rsqrtf(total / static_cast<float>(n) + eps);
+}
+
+__device__ __forceinline__ void clear_squares(const BlockState& block) {
+  if (block.lane < kMaxRows) block.squares()[block.warp * kMaxRows + block.lane] = 0;
+  __syncwarp();
+}
+
+// Reads columns [begin, end) of all rows, kAtOnce column slots of a row at a time; with kStores
+// puts them into shared memory, with kSquares adds their squares to the warp's sums.
+template <typename T, bool kSquares, bool kStores, int kAtOnce>
+__device__ __forceinline__ void read_row_slots(const BlockState& block, const Rows& from, int begin,
+                                               int end, const NormStep& norm) {
+  constexpr int kWeightsAtOnce = kAtOnce <= 4 ? kAtOnce : 1;  // ahead of the wait, if of all
+  const int slots_per_row = (end - begin + kSlotColumns - 1) / kSlotColumns;
+  const int thread_column = kColumnsPerThread * block.thread;
+  int row = 0;
+  int slot = 0;
+#pragma unroll 1
+  while (row < block.rows) {
+    int rows[kAtOnce];     // -1: there is no such slot
+    int columns[kAtOnce];  // of the part
+    float4 weights[kWeightsAtOnce];
+    const auto weight_at = [&](int column) {
+      return *reinterpret_cast<const float4*>(norm.weight + begin + column);
+    };
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      columns[i] = slot * kSlotColumns + thread_column;
+      rows[i] = row < block.rows && begin + columns[i] < end ? row : -1;
+      if constexpr (kStores && kWeightsAtOnce == kAtOnce) {
+        weights[i] = norm.weight != nullptr && rows[i] >= 0 ? weight_at(columns[i])
+                                                            : make_float4(1, 1, 1, 1);
+      }
+      if (++slot == slots_per_row) {
+        slot = 0;
+        ++row;
+      }
+    }
+    Fetch<kAtOnce> fetch;
+    fetch.run(
+        from,
+        [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
+        [&](int i) { return rows[i]; });
+#pragma unroll
+    for (int i = 0; i < kAtOnce; ++i) {
+      const int at_row = __shfl_sync(0xffffffffu, rows[i], 0);
+      if (at_row < 0) continue;  // the whole warp has none
+      const float2 a = Elements<T>::unpack(fetch.pairs[i][0]);
+      const float2 b = Elements<T>::unpack(fetch.pairs[i][1]);
+      if constexpr (kSquares) {
+        const float sum = warp_sum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
+        if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
+      }
+      if (!kStores || rows[i] < 0) continue;
+      uint32_t first = fetch.pairs[i][0];
+      uint32_t second = fetch.pairs[i][1];
+      if (norm.weight != nullptr) {
+        const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
+        const float4 weight =
+            kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
+        first = Elements<T>::pack(a.x * factor * weight.x, a.y * factor * weight.y);
+        second = Elements<T>::pack(b.x * factor * weight.z, b.y * factor * weight.w);
+      }
+      uint32_t* to = in_shared<uint32_t>(block.layout.x_at + at_row * block.layout.x_stride +
+                                         columns[i] / 8 * 16) +
+                     columns[i] / 4 % 2;
+      to[0] = first;
+      to[2] = second;
+    }
+  }
+}
+
+// What is read at a time costs the time of a load; what is not there costs instructions.
+template <typename T, bool kSquares, bool kStores>
+__device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
+                                          int end, const NormStep& norm) {
+  constexpr int kFew = 4;
+  constexpr int kMany = 8;
+  if (block.rows * (end - begin) <= kFew * kSlotColumns) {
+    read_row_slots<T, kSquares, kStores, kFew>(block, from, begin, end, norm);
+  } else {
+    read_row_slots<T, kSquares, kStores, kMany>(block, from, begin, end, norm);
+  }
+}
+
+// This warp's half of a slot: the sums of activation row lane / 4 with weight rows 2 (lane % 4) and
+// the next.
+template <typename T>
+__device__ __forceinline__ float2 multiply_slot(const BlockState& block, uint32_t weights,
+                                                uint32_t x, int columns) {
+  constexpr int kUnrolled = 4;
+  constexpr int kHalfRuns = kSlotColumns / kRunColumns / kWarpsPerSlot;
+  const int half = block.warp % kWarpsPerSlot;
+  const int row = block.lane / 4;
+  const int first = half * kHalfRuns;
+  const int last = min(first + kHalfRuns, columns / kRunColumns);
+  const uint32_t piece = 16 * (block.lane % 4);
+  const uint32_t w_at = weights + row * kSlotRowBytes + piece;
+  const uint32_t x_at = x + row * block.layout.x_stride + piece;
+  const bool has_row = row < block.rows;
+  float sums[2 * kUnrolled][4] = {};  // chains of products of their own
+  const auto add = [&](int run, int chain) {
+    const uint4 w = load_chunk(w_at + run * 2 * kRunColumns);
+    const uint4 a = has_row ? load_chunk(x_at + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
+    Elements<T>::add_product(sums[2 * chain], a.x, a.y, a.z, a.w, w.x, w.y);
+    Elements<T>::add_product(sums[2 * chain + 1], a.x, a.y, a.z, a.w, w.z, w.w);
+  };
+  int run = first;
+#pragma unroll 1
+  for (; run + kUnrolled <= last; run += kUnrolled) {
+#pragma unroll
+    for (int i = 0; i < kUnrolled; ++i) add(run + i, i);
+  }
+#pragma unroll 1
+  for (; run < last; ++run) add(run, 0);
+  float2 total = make_float2(0, 0);
+#pragma unroll
+  for (int i = 0; i < kUnrolled; ++i) {
+    total.x += sums[2 * i][0] + sums[2 * i + 1][2];
+    total.y += sums[2 * i][1] + sums[2 * i + 1][3];
+  }
+  return total;
+}
+
+// Partial sums: [group][column slot][half][row of activations][8 features].
+__device__ __forceinline__ int partial_at(const BlockState& block, const Share& share, int group,
+                                          int column_slot) {
+  return (group * share.num_column_slots() + column_slot) * kWarpsPerSlot * block.rows * kGroupRows;
+}
+
+// The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
+// the same two warps.
+//
+// A wait for a slot tells a phase from the one before it by its parity alone, so it is right only
+// once all phases before that one have ended; copies may end in any order. What a warp has waited
+// for itself has ended, and so has what came before the last barrier. Thus a slot that is used
+// again in a part must come to the same warps: the ring is as long as a part, or a multiple of
+// kSlotsAtOnce (layout_for() of decoder_step_cuda.cu).
+template <typename T>
+__device__ __forceinline__ void multiply_slots(BlockState& block, const Share& share, int begin,
+                                               int end) {
+  const int num_groups = share.num_groups();
+  const int half = block.warp % kWarpsPerSlot;
+  const int count = (end - begin) * num_groups;
+  int at = begin;
+  int group = block.warp / kWarpsPerSlot;
+#pragma unroll 1
+  for (int i = block.warp / kWarpsPerSlot; i < count; i += kSlotsAtOnce, group += kSlotsAtOnce) {
+    while (group >= num_groups) {
+      group -= num_groups;
+      ++at;
+    }
+    const uint32_t place = block.slot + i;
+    const uint32_t turns = block.by_slots.divide(place);
+    const uint32_t slot = place - turns * block.by_slots.divisor();
+    hopper::wait(block.ring.full(slot), block.parity ^ (turns & 1));
+    const uint32_t x = hopper::shared_address(in_shared<unsigned char>(block.layout.x_at)) +
+                       2 * kSlotColumns * (at - begin);
+    const float2 sum = multiply_slot<T>(block, block.ring.data(slot), x, share.columns_of(at));
+    hopper::fence_async_proxy();
+    __syncwarp();
+    if (block.lane == 0) hopper::arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
+    const int row = block.lane / 4;
+    if (row < block.rows) {
+      float* to = block.sums() + partial_at(block, share, group, at) +
+                  (half * block.rows + row) * kGroupRows + 2 * (block.lane % 4);
+      *reinterpret_cast<float2*>(to) = sum;
+    }
+  }
+  const uint32_t place = block.slot + count;
+  const uint32_t turns = block.by_slots.divide(place);
+  block.slot = place - turns * block.by_slots.divisor();
+  block.parity ^= turns & 1;
+}
+
+// All partial sums of the share, of rows that pass through the norm where it has weights.
+template <typename T, bool kNormed>
+__device__ __forceinline__ void multiply(BlockState& block, const Share& share, const Rows& from,
+                                         NormStep norm) {
+  const int chunk = block.layout.x_columns;
+  if constexpr (kNormed) {
+    clear_squares(block);
+    if constexpr (Elements<T>::kScalesFirst) {
+      read_rows<T, true, false>(block, from, 0, share.k, norm);
+      block.synchronize();
+      norm.scales = true;
+    }
+  }
+#pragma unroll 1
+  for (int begin = 0; begin < share.k; begin += chunk) {
+    const int end = min(begin + chunk, share.k);
+    read_rows<T, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
+    block.synchronize();
+    multiply_slots<T>(block, share, begin / kSlotColumns, (end + kSlotColumns - 1) / kSlotColumns);
+    block.synchronize();
+  }
+}
+
+// An element of the product: `feature` within the group.
+__device__ __forceinline__ float total_of(const BlockState& block, const Share& share, int group,
+                                          int row, int feature) {
+  const float* from =
+      block.sums() + partial_at(block, share, group, 0) + row * kGroupRows + feature;
+  const int stride = block.rows * kGroupRows;
+  const int count = share.num_column_slots() * kWarpsPerSlot;
+  float total = 0;
+#pragma unroll 4
+  for (int i = 0; i < count; ++i) total += from[i * stride];
+  return total;
+}
+
+// The element that a thread adds up: adjacent threads have adjacent features.
+struct Result {
+  int group;  // of those that have results: one of two where the share is gated
+  int row;
+  int feature;  // within the group
+};
+
+__device__ __forceinline__ Result result_of(const BlockState& block, int index) {
+  const int rest = index / kGroupRows;
+  const int group = static_cast<int>(block.by_rows.divide(static_cast<uint32_t>(rest)));
+  return {group, rest - group * block.rows, index % kGroupRows};
+}
+
+// Publishes `value`, and the next lane's beside it, by lanes of even features.
+template <typename T>
+__device__ __forceinline__ void publish_pair(Word* exchange, int width, int row, int feature,
+                                             float value, bool valid, uint32_t tag) {
+  const float next = __shfl_down_sync(0xffffffffu, value, 1);
+  if (valid && feature % 2 == 0) {
+    publish(exchange + (static_cast<int64_t>(row) * width + feature) / 2,
+            Elements<T>::pack(value, next), tag);
+  }
+}
+
+// out = norm(in) * weight^T + bias for the block's share, or silu(first half) * second half of that
+// where the share has halves.
+template <typename T>
+__device__ __forceinline__ void normed_product(BlockState& block, const Share& share,
+                                               const Rows& in, const float* norm, float eps,
+                                               const float* bias, Word* out, int out_width,
+                                               uint32_t tag) {
+  multiply<T, true>(block, share, in, {norm, false, eps});
+  const int groups = share.gated() ? share.num_groups() / 2 : share.num_groups();
+  const int count = groups * kGroupRows * block.rows;
+#pragma unroll 1
+  for (int index = block.thread; index - block.lane < count; index += kComputeThreads) {
+    const Result at = result_of(block, index);
+    const int feature = share.begin + kGroupRows * at.group + at.feature;
+    const bool valid = index < count && feature < share.end;
+    float value = 0;
+    if (valid) {
+      const float factor =
+          Elements<T>::kScalesFirst ? 1.0f : norm_factor(block, at.row, share.k, eps);
+      const int group = share.gated() ? 2 * at.group : at.group;
+      value = factor * total_of(block, share, group, at.row, at.feature);
+      if (bias != nullptr) value += bias[feature];
+      if (share.gated()) {
+        float up = factor * total_of(block, share, group + 1, at.row, at.feature);
+        if (bias != nullptr) up += bias[feature + share.second_half];
+        value = silu(value) * up;
+      }
+    }
+    publish_pair<T>(out, out_width, at.row, feature, value, valid, tag);
+  }
+  block.synchronize();
+}
+
+// residual += in * weight^T + bias, over all ranks, where each thread holds one element of the
+// block's share of the residual; publishes it.
+template <typename T>
+__device__ __forceinline__ void add_projection(BlockState& block, const Share& share,
+                                               const Rows& in, const float* bias,
+                                               const PeerWords& peers, RankSum which, Word* out,
+                                               int hidden, uint32_t tag, float& residual) {
+  multiply<T, false>(block, share, in, {nullptr, false, 0});
+  const int count = share.num_groups() * kGroupRows * block.rows;
+  if (block.thread - block.lane < count) {
+    const Result at = result_of(block, block.thread);
+    const int feature = share.begin + kGroupRows * at.group + at.feature;
+    const bool valid = block.thread < count && feature < share.end;
+    if (valid) {
+      float value = total_of(block, share, at.group, at.row, at.feature);
+      if (bias != nullptr) value += bias[feature];
+      if (peers.size > 1) {
+        value = sum_over_ranks(peers, which, at.row, feature, hidden, value, tag);
+      }
+      residual += value;
+    }
+    publish_pair<T>(out, hidden, at.row, feature, residual, valid, tag);
+  }
+  block.synchronize();
+}
+
+}  // namespace quire::ops::cuda::step

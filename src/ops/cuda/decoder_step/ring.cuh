@@ -1,0 +1,150 @@
+#pragma once
+// How weights and cached keys and values reach the decoder step's kernel: a ring of slots in shared
+// memory, filled by one warp with bulk copies and emptied by the others. None of these depend on
+// what the step computes, so the filling warp runs ahead through all products and all contexts of
+// all layers, as far as the ring is long, whatever the others wait for: device memory is never
+// idle.
+//
+// A slot holds 8 rows of up to 1024 columns of a matrix, or 64 tokens' keys or values of a head, 8
+// tokens a row. Its rows are padded by 64 bytes: two rows that a quarter of a warp reads together
+// (64 bytes each) then lie in different banks.
+#include <cstdint>
+
+#include "ops/cuda/ptx/sm90.cuh"
+
+namespace quire::ops::cuda::step {
+
+// That compute; one more fills the ring.
+inline constexpr int kWarps = 8;
+inline constexpr int kComputeThreads = 32 * kWarps;
+inline constexpr int kThreads = kComputeThreads + 32;
+
+inline constexpr int kSlotColumns = 1024;
+inline constexpr int kGroupRows = 8;
+inline constexpr int kSlotRowBytes = 2 * kSlotColumns + 64;
+inline constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
+inline constexpr int kMaxSlots = 16;
+// Warps that compute a slot of weights together, each half of its columns.
+inline constexpr int kWarpsPerSlot = 2;
+inline constexpr int kSlotsAtOnce = kWarps / kWarpsPerSlot;
+
+// The rows of a matrix [n, k] that a block computes, in groups of 8. `second_half` 0: the rows are
+// [begin, end). Else, for a gated product, also those that are second_half further on: every second
+// group is of these.
+struct Share {
+  int k;
+  int begin;
+  int end;
+  int second_half;
+
+  __device__ bool gated() const { return second_half > 0; }
+  __device__ int num_groups() const {
+    const int groups = (end - begin + kGroupRows - 1) / kGroupRows;
+    return gated() ? 2 * groups : groups;
+  }
+  __device__ int num_column_slots() const { return (k + kSlotColumns - 1) / kSlotColumns; }
+  __device__ int columns_of(int column_slot) const {
+    return min(kSlotColumns, k - column_slot * kSlotColumns);
+  }
+  __device__ int first_row(int group) const {
+    return gated() ? begin + kGroupRows * (group / 2) + group % 2 * second_half
+                   : begin + kGroupRows * group;
+  }
+  __device__ int num_rows(int group) const {
+    return min(kGroupRows, end - begin - kGroupRows * (gated() ? group / 2 : group));
+  }
+};
+
+// A block's shares of a layer's matrices, each by half of the layer: attention, MLP.
+struct BlockShares {
+  Share normed[2];     // qkv, gate and up
+  Share projected[2];  // o, down
+};
+
+inline constexpr int kRingBarrierBytes = 16 * kMaxSlots;
+
+// Where the ring is, and how long.
+struct Ring {
+  uint32_t slots;
+  uint32_t barriers;
+  uint32_t num_slots;
+
+  __device__ uint32_t data(uint32_t slot) const { return slots + slot * kSlotBytes; }
+  __device__ uint32_t full(uint32_t slot) const { return barriers + 16 * slot; }
+  __device__ uint32_t empty(uint32_t slot) const { return barriers + 16 * slot + 8; }
+};
+
+__device__ __forceinline__ void init_ring(const Ring& ring) {
+  for (uint32_t i = 0; i < ring.num_slots; ++i) {
+    hopper::init_barrier(ring.full(i), 1);
+    hopper::init_barrier(ring.empty(i), kWarps);
+  }
+  hopper::fence_barrier_init();
+}
+
+__device__ __forceinline__ void copy_bulk(uint32_t destination, const void* source, uint32_t bytes,
+                                          uint32_t barrier, uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;" ::"r"(destination),
+      "l"(source), "r"(bytes), "r"(barrier), "l"(policy)
+      : "memory");
+}
+
+// The filling warp's side.
+class Filler {
+ public:
+  __device__ Filler(Ring ring, int lane) : ring_(ring), lane_(lane) {
+    // A weight is read once a step: it should not push activations and the cache out of the L2.
+    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
+  }
+
+  // Brings memory into the L2 cache that is read outside of the ring.
+  __device__ void prefetch(const void* from, uint32_t bytes) const {
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+  }
+  __device__ int lane() const { return lane_; }
+
+  // In the order in which multiply_slots() of product.cuh reads: by columns, then by
+  // groups.
+  __device__ void stream(const void* weight, const Share& share) {
+    const int64_t stride = 2 * static_cast<int64_t>(share.k);
+    const int num_groups = share.num_groups();
+#pragma unroll 1
+    for (int at = 0; at < share.num_column_slots(); ++at) {
+      const char* from = static_cast<const char*>(weight) + 2 * kSlotColumns * at;
+      const int bytes = 2 * share.columns_of(at);
+#pragma unroll 1
+      for (int group = 0; group < num_groups; ++group) {
+        fill(from + share.first_row(group) * stride + lane_ * stride, 0, share.num_rows(group),
+             bytes);
+      }
+    }
+  }
+
+  // Rows [first, last) of the next slot: each lane has the place of its own row.
+  __device__ void fill(const char* from, int first, int last, int bytes) {
+    hopper::wait(ring_.empty(slot_), parity_ ^ 1);
+    if (lane_ == 0) {
+      hopper::arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
+    }
+    __syncwarp();
+    if (lane_ >= first && lane_ < last) {
+      copy_bulk(ring_.data(slot_) + lane_ * kSlotRowBytes, from, static_cast<uint32_t>(bytes),
+                ring_.full(slot_), policy_);
+    }
+    if (++slot_ == ring_.num_slots) {
+      slot_ = 0;
+      parity_ ^= 1;
+    }
+  }
+
+ private:
+  Ring ring_;
+  int lane_;
+  uint32_t slot_ = 0;
+  uint32_t parity_ = 0;
+  uint64_t policy_;
+};
+
+}  // namespace quire::ops::cuda::step

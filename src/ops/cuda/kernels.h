@@ -1,0 +1,385 @@
+#pragma once
+// The kernels of the CUDA ops, as a table of functions.
+//
+// x.cc checks an op's arguments and calls these where the stream is a CUDA device's; the files
+// x_cuda.cu hold them. They live in a library that is loaded at run time (core/device_library.h),
+// so this header has no CUDA type in it and nothing but plain structs: the table is all that the
+// two sides share.
+//
+// Every function queues its work on the stream and returns; pointers are to device memory and
+// aligned to 16 bytes, row strides are multiples of 8 elements. `dtype` is that of activations and
+// matrices alike: float32, bfloat16 or float16; sums are float32. Functions that allocate nothing
+// and read no device memory from the host can be captured in a CUDA graph: all but those that say
+// otherwise. A launch that fails throws Error. Thread safety: one thread at a time on a stream.
+//
+// The same arguments give the same bits again on the same kind of device: what is summed in which
+// order never depends on timing. Which kernel runs, and so how sums are cut, may depend on the
+// device and on the whole batch (its rows, its longest context, its number of sequences): a row's
+// bits may differ beside other rows.
+#include <cstdint>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/peer_words.h"
+#include "ops/cuda/linear/algorithms.h"
+
+namespace quire {
+class CudaStream;  // core/stream_cuda.h
+}
+
+namespace quire::ops {
+
+// The most that the kernels take: elements of a head, tokens of a vocabulary, rows of a step's
+// logits.
+inline constexpr int kMaxHeadDim = 512;
+inline constexpr int64_t kMaxVocabSize = int64_t{1} << 21;
+inline constexpr int64_t kMaxLogitsRows = 65535;
+
+// out[t] = table row (ids[t] - first_id), or zeros where that is outside [0, table_rows).
+struct CudaEmbedding {
+  DType dtype;
+  const int32_t* ids;  // [num_tokens]
+  int64_t num_tokens;
+  const void* table;  // [table_rows, hidden]
+  int64_t table_rows;
+  int64_t hidden;
+  int64_t first_id;
+  void* out;  // [num_tokens, hidden]
+};
+
+// token_ids[i] = sampled[sources[i]] where sources[i] >= 0: tokens that the host does not know yet.
+// Then cached_ids[slot_mapping[i]] = token_ids[i] where slot_mapping[i] >= 0.
+struct CudaResolveTokens {
+  int32_t* token_ids;  // [num_tokens]
+  const int32_t* sources;
+  const int32_t* sampled;
+  const int64_t* slot_mapping;  // of the tokens' keys and values
+  int32_t* cached_ids;          // [slots of the cache]
+  int64_t num_tokens;
+};
+
+// out[i] = in[rows[i]].
+struct CudaGatherRows {
+  DType dtype;
+  const void* in;  // [?, hidden], contiguous
+  int64_t hidden;
+  const int32_t* rows;  // [num_rows]
+  int64_t num_rows;
+  void* out;  // [num_rows, hidden]
+};
+
+// residual null: out = norm(x). Else residual += x (rounded to dtype), out = norm(that sum).
+// out may be x. All are [rows, n], contiguous.
+struct CudaRmsNorm {
+  DType dtype;
+  const void* x;
+  void* residual;
+  const float* weight;  // [n]
+  float eps;
+  int64_t rows;
+  int64_t n;
+  void* out;
+};
+
+// out = silu(gate) * up.
+struct CudaSiluAndMul {
+  DType dtype;
+  const void* gate_up;  // [rows, 2 * inner]: gate, then up
+  int64_t rows;
+  int64_t inner;
+  void* out;  // [rows, inner]
+};
+
+// out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that.
+struct CudaLinear {
+  DType dtype;
+  const void* in;  // [rows, k], rows `in_stride` elements apart
+  int64_t in_stride;
+  const void* weight;  // [n, k], row major, contiguous
+  int64_t rows;
+  int64_t n;
+  int64_t k;           // any; fast where it is a multiple of 8
+  const float* bias;   // [n] or null
+  void* out;           // [rows, n], or [rows, n / 2] with silu_and_mul
+  int64_t out_stride;  // in elements of out_dtype
+  DType out_dtype;     // dtype, or float32 (logits)
+  bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
+};
+
+// One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be
+// captured: it waits for the device.
+struct CudaLinearTrials {
+  CudaLinear product;  // without silu_and_mul; k is a multiple of 8; its bias is not looked at
+  const void* bias;    // [n] of out_dtype or null: what cuBLAS gets in the place of product.bias
+  // The matrices that runs multiply by in turn: product.weight, and those that follow it
+  // `weight_stride` elements apart. More of them than the L2 cache holds are read from memory, as
+  // in a step of a model.
+  int64_t num_weights;
+  int64_t weight_stride;
+  int max_algorithms;  // of the heuristics' list, from its beginning; >= 1
+  int repeats;         // measurements of each, of many runs; >= 1
+};
+
+struct LinearTrial {
+  LinearAlgorithm algorithm;
+  double seconds;  // of one run: the median of the measurements
+  double error;    // ||out - first|| / ||first|| over a sample of rows, where `first` is the first
+                   // algorithm's; infinite where one of them is not finite
+  bool repeats;    // a second run gave the same bits
+};
+
+// Bytes from one piece of device memory to another.
+struct CudaCopy {
+  void* to;
+  const void* from;
+  int64_t bytes;
+  int repeats;  // >= 1
+};
+
+// One layer's paged cache: [num_blocks][num_kv_heads][block_size][head_dim] elements, once for keys
+// and once for values.
+struct CudaKvCache {
+  DType dtype;  // that of the activations, or float8 e4m3 (kFloat8E4M3), stored as value / scale 1
+  void* keys;
+  void* values;
+  int block_size;  // tokens; a multiple of 16 up to 256
+  int num_kv_heads;
+  int head_dim;  // a multiple of 8
+};
+
+// Per head: norm q and k, rotate both, write q back, store k and v at the token's slot.
+struct CudaQkNormRopeCache {
+  DType dtype;
+  void* qkv;  // [num_tokens, (num_heads + 2 * num_kv_heads) * head_dim], contiguous
+  int num_heads;
+  const float* q_norm;  // [head_dim] or null
+  const float* k_norm;  // [head_dim] or null
+  float eps;
+  const float* cos_sin;  // [max_position, rotary_dim]: cosines, then sines
+  int rotary_dim;        // even; element i is rotated with i + rotary_dim / 2
+  int64_t num_tokens;
+  const int32_t* positions;     // [num_tokens]
+  const int64_t* slot_mapping;  // [num_tokens]; block * block_size + offset; -1: not stored
+  CudaKvCache cache;
+};
+
+// Tokens of the context that one block of the decode kernel reads. A sequence's context is cut at
+// multiples of it from position 0. With fewer, summing the parts up holds up the reading.
+inline constexpr int kDecodeChunk = 512;
+struct alignas(16) DecodeItem {
+  int32_t seq;
+  int32_t chunk;        // tokens from chunk * kDecodeChunk on
+  int32_t first_row;    // of the scratch, of max_decode_items rows: chunk c of the sequence has row
+                        // first_row + c to itself
+  int32_t context_len;  // of the sequence
+};
+
+// Causal grouped-query attention over the paged cache, which holds the step's own keys already.
+// Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), and are cut
+// into chunks; the others have any number of queries and are read in tiles. Of a decode sequence
+// the step writes nothing but the newest token's keys and values, so a kernel may read the rest
+// before qk_norm_rope_cache has ended.
+struct CudaPagedAttention {
+  DType dtype;
+  const void* q;  // [num_tokens, num_heads * head_dim], rows `q_stride` elements apart
+  int64_t q_stride;
+  void* out;  // [num_tokens, num_heads * head_dim], contiguous
+  int num_heads;
+  float scale;
+  int64_t sliding_window;  // 0: none; else a query at p sees (p - sliding_window, p]
+  int64_t num_tokens;
+  int64_t num_seqs;
+  int64_t max_query_len;
+  int64_t max_context_len;
+  const int32_t* query_start;   // [num_seqs + 1]
+  const int32_t* context_lens;  // [num_seqs]; the last query of a sequence is at context_len - 1.
+                                // 0 for a padding sequence: its row of `out` is not read by anybody
+  const int32_t* block_tables;  // [num_seqs, table_width]
+  int64_t table_width;
+  int64_t num_decode_seqs;
+  // The chunks of the decode sequences, in any order; it is fastest where the larger come first.
+  // [max_decode_items], all of which may be read and the first *num_decode_items count. That number
+  // is read on the device, so that a graph replays with another.
+  const DecodeItem* decode_items;
+  const int32_t* num_decode_items;
+  int64_t max_decode_items;
+  CudaKvCache cache;
+  // cuda paged_attention_scratch_bytes(...) bytes. Counters in it are zero before the first use and
+  // zero again after each.
+  void* scratch;
+};
+
+// Biases and penalties of ops/sampling.h, in its order and to its bits. A row's history is that of
+// a sequence: the tokens whose keys and values are in the cache, the step's own among them. Rows
+// without biases and with neutral penalties stay as they are.
+struct CudaAdjustLogits {
+  float* logits;  // [rows, vocab], rows `stride` apart
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const float* repetition_penalty;   // [rows]; 1: none
+  const float* presence_penalty;     // [rows]; 0: none
+  const float* frequency_penalty;    // [rows]; 0: none
+  const int32_t* row_seqs;           // [rows]: each one's sequence
+  const int32_t* num_prompt_tokens;  // [rows]
+  const int32_t* context_lens;       // [seqs]
+  const int32_t* block_tables;       // [seqs, table_width]
+  int64_t table_width;
+  int32_t block_size;
+  const int32_t* cached_ids;  // CudaResolveTokens'
+  // Row r's are those from bias_start[r] up to bias_start[r + 1]. An id comes once in a row, and
+  // any number of times with -infinity: then it is never sampled.
+  const int32_t* bias_start;  // [rows + 1]
+  const int32_t* bias_ids;    // in [0, vocab)
+  const float* biases;
+};
+
+// One row of logits to one token id, as ops/sampling.h defines it once CudaAdjustLogits is done.
+struct CudaSample {
+  const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const float* temperature;    // [rows]; 0: arg max
+  const int32_t* top_k;        // [rows]; 0: all
+  const float* top_p;          // [rows]
+  const float* min_p;          // [rows]
+  const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
+  int32_t* out;                // [rows]
+  void* scratch;               // sample_scratch_bytes(rows, vocab) bytes
+};
+
+// Natural logarithms of raw logits' probabilities: of one given token a row, with its rank, and of
+// the num_top most likely tokens, in order. Of equally likely tokens the lower id comes first; NaN
+// counts as -infinity.
+struct CudaLogprobs {
+  const float* logits;  // [rows, vocab], rows `stride` apart; unchanged
+  int64_t stride;
+  int64_t rows;
+  int64_t vocab;
+  const int32_t* token_ids;  // [rows], in [0, vocab)
+  int32_t num_top;           // 0 to 512
+  float* token_logprobs;     // [rows]
+  int32_t* token_ranks;      // [rows]; 1: the most likely
+  int32_t* top_ids;          // [rows, num_top]; -1 where a row has fewer tokens above -infinity
+  float* top_logprobs;       // [rows, num_top]; -infinity there
+  void* scratch;             // sample_scratch_bytes(rows, vocab) bytes
+};
+
+// One layer of CudaDecoderStep. Lives in device memory. Norm weights and biases are float32;
+// biases and q_norm, k_norm are null where there are none.
+struct CudaDecoderLayer {
+  const float* input_norm;
+  const void* qkv_weight;
+  const float* qkv_bias;
+  const float* q_norm;
+  const float* k_norm;
+  const void* o_weight;
+  const float* o_bias;
+  const float* post_norm;
+  const void* gate_up_weight;
+  const float* gate_up_bias;
+  const void* down_weight;
+  const float* down_bias;
+  void* keys;
+  void* values;
+  int64_t sliding_window;
+};
+
+// Rows that decoder_step takes at most.
+inline constexpr int kMaxDecoderStepRows = 8;
+
+// A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
+// embedding, all layers, final norm. Of several ranks each has its shards of the layers' weights
+// and heads, and they take sums over the ranks through `peers`, in rank order in float32; a bias of
+// such a sum is one rank's alone. The ranks of a group run the same steps in the same order.
+struct CudaDecoderStep {
+  DType dtype;
+  int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
+  int64_t hidden;
+  int64_t inner;
+  int num_heads;
+  int num_kv_heads;
+  int head_dim;
+  float eps;
+  float scale;
+  const float* cos_sin;
+  int rotary_dim;
+  const CudaDecoderLayer* layers;  // [num_layers], device memory
+  int num_layers;
+  const float* final_norm;
+  const void* embedding;  // [vocab, hidden]
+  const int32_t* token_ids;
+  const int32_t* positions;
+  const int64_t* slot_mapping;
+  const int32_t* context_lens;
+  const int32_t* block_tables;
+  int64_t table_width;
+  CudaKvCache cache;  // keys and values are the layers'
+  void* out;          // [rows, hidden]: the normed hidden state
+  void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
+  // Of more than one rank: at least decoder_step_peer_words(...), for this model's steps alone.
+  PeerWords peers = {};
+};
+
+// For each half of a layer, what every rank sends of every row.
+inline int64_t decoder_step_peer_words(int64_t hidden, int size) {
+  return int64_t{2} * size * kMaxDecoderStepRows * hidden;
+}
+
+struct CudaKernels {
+  void (*embedding)(CudaStream&, const CudaEmbedding&);
+  void (*resolve_tokens)(CudaStream&, const CudaResolveTokens&);
+  void (*gather_rows)(CudaStream&, const CudaGatherRows&);
+  void (*adjust_logits)(CudaStream&, const CudaAdjustLogits&);
+  void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
+  void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
+  void (*linear)(CudaStream&, const CudaLinear&);
+  // The rows that linear hands to cuBLAS at once of a product of this shape, in its first piece
+  // where there are several; 0 where a kernel of quire's takes it. Pointers are not looked at.
+  int64_t (*linear_cublas_rows)(CudaStream&, const CudaLinear&);
+  // In the order of cuBLAS's heuristics, the first being their choice. Left out are algorithms that
+  // a LinearAlgorithm does not describe, or that do not add up in float32.
+  std::vector<LinearTrial> (*try_linear_algorithms)(CudaStream&, const CudaLinearTrials&);
+  // Seconds of one copy, the median; waits for the device.
+  double (*time_copy)(CudaStream&, const CudaCopy&);
+  void (*qk_norm_rope_cache)(CudaStream&, const CudaQkNormRopeCache&);
+  void (*paged_attention)(CudaStream&, const CudaPagedAttention&);
+  void (*sample)(CudaStream&, const CudaSample&);
+  void (*logprobs)(CudaStream&, const CudaLogprobs&);
+  void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
+  // Whether decoder_step takes a model of these sizes on this device; rows are not looked at. Loads
+  // the kernel: what loads it later may wait for a kernel that waits for this rank's.
+  bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
+  // Bytes of scratch.
+  int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_items, int64_t max_num_seqs,
+                                           int num_heads, int num_kv_heads, int head_dim);
+  int64_t (*sample_scratch_bytes)(int64_t rows, int64_t vocab);
+  int64_t (*decoder_step_scratch_bytes)(const CudaDecoderStep& sizes);
+};
+
+// Each in the file of its name.
+namespace cuda {
+void embedding(CudaStream& stream, const CudaEmbedding& args);
+void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args);
+void adjust_logits(CudaStream& stream, const CudaAdjustLogits& args);
+void gather_rows(CudaStream& stream, const CudaGatherRows& args);
+void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
+void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);
+void linear(CudaStream& stream, const CudaLinear& args);
+int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args);
+std::vector<LinearTrial> try_linear_algorithms(CudaStream& stream, const CudaLinearTrials& args);
+double time_copy(CudaStream& stream, const CudaCopy& args);
+void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);
+void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
+void sample(CudaStream& stream, const CudaSample& args);
+void logprobs(CudaStream& stream, const CudaLogprobs& args);
+void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
+bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
+int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,
+                                      int num_kv_heads, int head_dim);
+int64_t sample_scratch_bytes(int64_t rows, int64_t vocab);
+int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes);
+}  // namespace cuda
+
+}  // namespace quire::ops

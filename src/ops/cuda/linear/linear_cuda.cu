@@ -1,0 +1,250 @@
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
+#include <algorithm>
+#include <type_traits>
+
+#include "base/check.h"
+#include "core/launch.cuh"
+#include "ops/cuda/linear/linear.cuh"
+
+namespace quire::ops::cuda {
+namespace {
+
+// Any shape: out = in * weight^T + bias, a tile of outputs a block, from tiles in shared memory.
+constexpr int kPlainTile = 64;   // rows and columns of outputs
+constexpr int kPlainDepth = 16;  // of k
+constexpr int kPlainThreads = 256;
+constexpr int kPlainPerThread = 4;  // rows and columns of outputs
+
+// tile[i][j] = matrix[first_row + j][first_k + i], or 0 outside.
+template <typename T>
+__device__ void load_plain_tile(float (&tile)[kPlainDepth][kPlainTile + 1], const T* matrix,
+                                int64_t rows, int64_t stride, int64_t k, int64_t first_row,
+                                int64_t first_k) {
+  for (int i = threadIdx.x; i < kPlainTile * kPlainDepth; i += kPlainThreads) {
+    const int depth = i % kPlainDepth;
+    const int row = i / kPlainDepth;
+    const bool inside = first_row + row < rows && first_k + depth < k;
+    tile[depth][row] =
+        inside ? static_cast<float>(matrix[(first_row + row) * stride + first_k + depth]) : 0.0f;
+  }
+}
+
+template <typename T, typename Out>
+__global__ __launch_bounds__(kPlainThreads) void plain_linear_kernel(CudaLinear args) {
+  __shared__ float in_tile[kPlainDepth][kPlainTile + 1];
+  __shared__ float weight_tile[kPlainDepth][kPlainTile + 1];
+  wait_for_previous();
+  release_next();
+  const int64_t first_column = int64_t{blockIdx.x} * kPlainTile;
+  const int64_t first_row = int64_t{blockIdx.y} * kPlainTile;
+  const int row = threadIdx.x / (kPlainTile / kPlainPerThread);
+  const int column = threadIdx.x % (kPlainTile / kPlainPerThread);
+  // Neighbours write neighbouring columns: a thread has those `column`, column + 16, ...
+  constexpr int kStep = kPlainTile / kPlainPerThread;
+  float sums[kPlainPerThread][kPlainPerThread] = {};
+  for (int64_t first_k = 0; first_k < args.k; first_k += kPlainDepth) {
+    load_plain_tile(in_tile, static_cast<const T*>(args.in), args.rows, args.in_stride, args.k,
+                    first_row, first_k);
+    load_plain_tile(weight_tile, static_cast<const T*>(args.weight), args.n, args.k, args.k,
+                    first_column, first_k);
+    __syncthreads();
+    for (int depth = 0; depth < kPlainDepth; ++depth) {
+#pragma unroll
+      for (int i = 0; i < kPlainPerThread; ++i) {
+#pragma unroll
+        for (int j = 0; j < kPlainPerThread; ++j) {
+          sums[i][j] += in_tile[depth][row + i * kStep] * weight_tile[depth][column + j * kStep];
+        }
+      }
+    }
+    __syncthreads();
+  }
+#pragma unroll
+  for (int i = 0; i < kPlainPerThread; ++i) {
+#pragma unroll
+    for (int j = 0; j < kPlainPerThread; ++j) {
+      const int64_t r = first_row + row + i * kStep;
+      const int64_t c = first_column + column + j * kStep;
+      if (r >= args.rows || c >= args.n) continue;
+      const float bias = args.bias != nullptr ? args.bias[c] : 0.0f;
+      static_cast<Out*>(args.out)[r * args.out_stride + c] = static_cast<Out>(sums[i][j] + bias);
+    }
+  }
+}
+
+// out = bias in T.
+constexpr int kRoundThreads = 256;
+template <typename T>
+__global__ __launch_bounds__(kRoundThreads) void round_bias_kernel(const float* bias, int64_t n,
+                                                                   T* out) {
+  wait_for_previous();
+  release_next();
+  const int64_t i = int64_t{blockIdx.x} * kRoundThreads + threadIdx.x;
+  if (i < n) out[i] = static_cast<T>(bias[i]);
+}
+
+// out[row][i] = silu(gate_up[row][i]) * gate_up[row][inner + i].
+struct Activation {
+  const void* gate_up;
+  int64_t gate_up_stride;
+  int64_t rows;
+  int64_t inner;
+  void* out;
+  int64_t out_stride;
+};
+
+constexpr int kActivationThreads = 256;
+
+// kWidth elements a thread; `inner` is a multiple of it.
+template <typename T, typename Out, int kWidth>
+__global__ __launch_bounds__(kActivationThreads) void activation_kernel(Activation args) {
+  wait_for_previous();
+  release_next();
+  const int64_t i = (int64_t{blockIdx.x} * kActivationThreads + threadIdx.x) * kWidth;
+  if (i >= args.inner) return;
+  struct alignas(kWidth == 1 ? sizeof(T) : 16) In {
+    T values[kWidth];
+  };
+  struct alignas(kWidth == 1 ? sizeof(Out) : 16) Result {
+    Out values[kWidth];
+  };
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    const T* gate_up = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride + i;
+    const In gate = *reinterpret_cast<const In*>(gate_up);
+    const In up = *reinterpret_cast<const In*>(gate_up + args.inner);
+    Result result;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) {
+      const float x = static_cast<float>(gate.values[j]);
+      result.values[j] =
+          static_cast<Out>(x / (1.0f + __expf(-x)) * static_cast<float>(up.values[j]));
+    }
+    *reinterpret_cast<Result*>(static_cast<Out*>(args.out) + row * args.out_stride + i) = result;
+  }
+}
+
+// Calls f with values of the device types of `dtype` and `out_dtype`.
+template <typename F>
+void with_types(DType dtype, DType out_dtype, const F& f) {
+  check(out_dtype == dtype || out_dtype == DType::kFloat32, "a product is of dtype or float32");
+  switch (dtype) {
+    case DType::kBFloat16:
+      return out_dtype == dtype ? f(__nv_bfloat16(), __nv_bfloat16()) : f(__nv_bfloat16(), 0.0f);
+    case DType::kFloat16:
+      return out_dtype == dtype ? f(__half(), __half()) : f(__half(), 0.0f);
+    default:
+      return f(0.0f, 0.0f);
+  }
+}
+
+unsigned blocks_for(int64_t count, int64_t per_block) {
+  return static_cast<unsigned>((count + per_block - 1) / per_block);
+}
+
+void plain_linear(CudaStream& stream, const CudaLinear& args) {
+  constexpr int64_t kMostGridRows = 65535;
+  check(args.rows <= kMostGridRows * kPlainTile, "a product has that many rows at most");
+  with_types(args.dtype, args.out_dtype, [&](auto in, auto out) {
+    launch(stream, plain_linear_kernel<decltype(in), decltype(out)>,
+           dim3(blocks_for(args.n, kPlainTile), blocks_for(args.rows, kPlainTile)), kPlainThreads,
+           0, args);
+  });
+}
+
+// What a product needs of the stream's scratch memory.
+size_t bias_scratch_bytes(const CudaLinear& args) {
+  constexpr size_t kAlignment = 256;
+  if (args.bias == nullptr || args.out_dtype == DType::kFloat32) return 0;
+  const size_t bytes = static_cast<size_t>(args.n) * size_of(args.out_dtype);
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+// linear without silu_and_mul, whatever the shape.
+void product(CudaStream& stream, const CudaLinear& args) {
+  if (args.k % 8 != 0) return plain_linear(stream, args);
+  if (bias_scratch_bytes(args) == 0) return cublas_linear(stream, args, args.bias);
+  // cuBLAS adds a bias of the output's type only.
+  with_types(args.dtype, args.out_dtype, [&](auto, auto out) {
+    using Out = decltype(out);
+    launch(stream, round_bias_kernel<Out>, blocks_for(args.n, kRoundThreads), kRoundThreads, 0,
+           args.bias, args.n, static_cast<Out*>(stream.scratch()));
+  });
+  cublas_linear(stream, args, stream.scratch());
+}
+
+void activate(CudaStream& stream, DType dtype, DType out_dtype, const Activation& args) {
+  constexpr int64_t kMostGridRows = 65535;
+  with_types(dtype, out_dtype, [&](auto in, auto out) {
+    using T = decltype(in);
+    using Out = decltype(out);
+    constexpr int kWidth = 16 / sizeof(T);
+    const bool wide = args.inner % kWidth == 0;
+    const auto kernel = wide ? activation_kernel<T, Out, kWidth> : activation_kernel<T, Out, 1>;
+    const int64_t per_block = int64_t{kActivationThreads} * (wide ? kWidth : 1);
+    launch(stream, kernel,
+           dim3(blocks_for(args.inner, per_block),
+                static_cast<unsigned>(std::min(args.rows, kMostGridRows))),
+           kActivationThreads, 0, args);
+  });
+}
+
+// Elements from one row to the next of a product that is kept in scratch memory.
+int64_t scratch_stride(const CudaLinear& args) {
+  return (args.n + 7) / 8 * 8;
+}
+
+// Rows of a product that scratch memory holds behind `used` bytes.
+int64_t rows_in_scratch(const CudaLinear& args, size_t used) {
+  constexpr int64_t kRowsUnit = 256;  // whole tiles of cuBLAS's
+  const int64_t row_bytes = scratch_stride(args) * static_cast<int64_t>(size_of(args.dtype));
+  const int64_t most_bytes = static_cast<int64_t>(CudaStream::kScratchBytes - used);
+  check(row_bytes <= most_bytes, "a row of a product fits the scratch memory");
+  const int64_t rows = most_bytes / row_bytes;
+  return rows > kRowsUnit ? rows / kRowsUnit * kRowsUnit : rows;
+}
+
+// The product of some rows goes to scratch memory, and from there through the activation.
+void product_and_activation(CudaStream& stream, const CudaLinear& args) {
+  const size_t size = size_of(args.dtype);
+  const int64_t stride = scratch_stride(args);
+  CudaLinear piece = args;
+  piece.out_dtype = args.dtype;
+  piece.silu_and_mul = false;
+  piece.out_stride = stride;
+  const size_t first = bias_scratch_bytes(piece);
+  piece.out = static_cast<char*>(stream.scratch()) + first;
+  const int64_t most_rows = rows_in_scratch(args, first);
+  for (int64_t row = 0; row < args.rows; row += most_rows) {
+    piece.rows = std::min(most_rows, args.rows - row);
+    piece.in = static_cast<const char*>(args.in) + static_cast<size_t>(row * args.in_stride) * size;
+    product(stream, piece);
+    activate(stream, args.dtype, args.out_dtype,
+             {piece.out, stride, piece.rows, args.n / 2,
+              static_cast<char*>(args.out) +
+                  static_cast<size_t>(row * args.out_stride) * size_of(args.out_dtype),
+              args.out_stride});
+  }
+}
+
+}  // namespace
+
+void linear(CudaStream& stream, const CudaLinear& args) {
+  if (args.rows == 0 || args.n == 0) return;
+  if (skinny_linear_takes(stream, args)) {
+    skinny_linear(stream, args, skinny_plan(args));
+  } else if (args.silu_and_mul) {
+    product_and_activation(stream, args);
+  } else {
+    product(stream, args);
+  }
+}
+
+int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args) {
+  if (args.rows == 0 || args.n == 0 || args.k % 8 != 0) return 0;
+  if (skinny_linear_takes(stream, args)) return 0;
+  return args.silu_and_mul ? std::min(args.rows, rows_in_scratch(args, 0)) : args.rows;
+}
+
+}  // namespace quire::ops::cuda

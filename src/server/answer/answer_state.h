@@ -1,0 +1,57 @@
+#pragma once
+// What answers of both kinds keep while the engine's outputs come in: tokens counted, and how each
+// choice ended.
+//
+// Thread safety: one thread at a time.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/answer/format_parts.h"
+#include "server/answer/response_format.h"
+
+namespace quire::server {
+
+class AnswerState {
+ public:
+  AnswerState(size_t num_prompts, int n, std::vector<std::string> stop_strings);
+
+  size_t num_choices() const { return ends_.size(); }
+  // Of all choices of all prompts.
+  size_t choice_index(size_t prompt_index, const CompletionOutput& output) const {
+    return prompt_index * n_ + static_cast<size_t>(output.index);
+  }
+
+  // Counts the prompt's tokens, once, and what of them was cached.
+  void count_prompt(size_t prompt_index, const RequestOutput& delta);
+  void count_tokens(const CompletionOutput& output);
+  void count_reasoning(int64_t num_tokens) { usage_.reasoning_tokens += num_tokens; }
+  const Usage& usage() const { return usage_; }
+
+  // The choice has ended, once, with one of "stop", "length", "tool_calls", "abort".
+  void end_choice(size_t choice, const std::string& finish_reason, const std::string& stop_reason);
+  bool ended(size_t choice) const { return !ends_[choice].finish_reason.empty(); }
+  bool all_ended() const { return num_ended_ == ends_.size(); }
+  // Null while it has not ended.
+  Json finish_reason_json(size_t choice) const;
+  Json stop_reason_json(size_t choice) const;
+  // Of all choices together: the least regular one, "" while one has not ended.
+  std::string finish_reason() const;
+
+ private:
+  struct End {
+    std::string finish_reason{};
+    std::string stop_reason{};
+  };
+
+  size_t n_;
+  std::vector<std::string> stop_strings_;
+  std::vector<End> ends_;
+  size_t num_ended_ = 0;
+  std::vector<bool> prompt_counted_;
+  std::vector<int64_t> cached_;  // of each prompt
+  Usage usage_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,77 @@
+#pragma once
+// Turns what the engine gives for a request into what the client is sent: Server-Sent Events, piece
+// by piece, or one JSON body at the end.
+//
+// Thread safety: one thread at a time for each formatter.
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "quire/request_output.h"
+#include "quire/tokenizer.h"
+#include "server/api/api_error.h"
+#include "server/api/generation_request.h"
+
+namespace quire {
+class OutputParser;
+}  // namespace quire
+
+namespace quire::server {
+
+// Tokens of a request so far.
+struct Usage {
+  int64_t prompt_tokens = 0;  // over all prompts
+  int64_t completion_tokens = 0;
+  int64_t cached_tokens = 0;     // of the prompts', found in the prefix cache
+  int64_t reasoning_tokens = 0;  // of the completion's
+};
+
+struct FormatContext {
+  std::string id{};     // "chatcmpl-..." or "cmpl-..."
+  int64_t created = 0;  // Unix time in seconds
+  std::string model{};  // the served model's id
+  // For an echo of token ids and for token texts; null where the model has no tokenizer. Must
+  // outlive the formatter.
+  const Tokenizer* tokenizer = nullptr;
+  // A parser for one choice of a chat; called once for each. Not used for completions.
+  std::function<std::unique_ptr<OutputParser>()> make_parser{};
+};
+
+class ResponseFormatter {
+ public:
+  virtual ~ResponseFormatter() = default;
+
+  // Calls in this order: begin(), push() for each output, then end() or fail(). Each returns the
+  // bytes to send now, which may be none.
+
+  // Before the first output. Streamed chats: the event with the role, for each choice.
+  virtual std::string begin() = 0;
+  // `delta` (OutputKind::kDelta) belongs to the prompt of that index. An output that ended because
+  // its deadline passed has finish_reason kLength and stop_reason "timeout".
+  virtual std::string push(size_t prompt_index, const RequestOutput& delta) = 0;
+  // After the last output of the last prompt. Streams: the usage if asked for, and [DONE]; else the
+  // whole body.
+  virtual std::string end() = 0;
+  // Ends a stream with an error event; without a stream, the error's body, for the glue to send
+  // with its status.
+  virtual std::string fail(const ApiError& error) = 0;
+
+  // Whether nothing that the engine may still give could change the answer: its requests can be
+  // aborted (push() what comes of that, as ever).
+  virtual bool done() const = 0;
+  // What has been pushed so far.
+  virtual Usage usage() const = 0;
+  // Of the request as a whole, once every choice has ended: "stop", "length", "tool_calls",
+  // "timeout", "abort"; empty before.
+  virtual std::string finish_reason() const = 0;
+};
+
+// "text/event-stream; charset=utf-8" or "application/json".
+std::string content_type(const GenerationRequest& request);
+
+// Copies what it needs of `request`.
+std::unique_ptr<ResponseFormatter> make_formatter(const GenerationRequest& request,
+                                                  FormatContext context);
+
+}  // namespace quire::server

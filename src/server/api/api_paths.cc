@@ -1,0 +1,168 @@
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/api/api_schemas.h"
+
+// What can be called, and with which results.
+namespace quire::server {
+namespace {
+
+Json reference(const std::string& schema) {
+  return Json{{"$ref", "#/components/schemas/" + schema}};
+}
+
+Json json_content(const std::string& schema) {
+  return Json{{"application/json", {{"schema", reference(schema)}}}};
+}
+
+Json answer(const char* description, Json content = nullptr) {
+  Json response{{"description", description}};
+  if (!content.is_null()) response["content"] = std::move(content);
+  return response;
+}
+
+const char* describe(int status) {
+  switch (status) {
+    case 400:
+      return "The request is malformed, or asks for what is not supported.";
+    case 401:
+      return "There is no API key, or none that is known.";
+    case 404:
+      return "There is no such model, request or path.";
+    case 405:
+      return "The path knows another method.";
+    case 413:
+      return "The body is too large.";
+    case 429:
+      return "The server is full; Retry-After says when to come back.";
+    case 503:
+      return "The server is starting, shutting down, or its engine has failed.";
+    default:
+      return "The server failed.";
+  }
+}
+
+class Paths {
+ public:
+  explicit Paths(bool requires_key) : requires_key_(requires_key) {}
+
+  Json& add(const std::string& path, const std::string& method, const char* id, const char* summary,
+            Json ok) {
+    Json& operation = paths_[path][method];
+    operation["operationId"] = id;
+    operation["summary"] = summary;
+    operation["responses"]["200"] = std::move(ok);
+    add_errors(operation, {405, 500});
+    return operation;
+  }
+
+  Json& add_protected(const std::string& path, const std::string& method, const char* id,
+                      const char* summary, Json ok) {
+    Json& operation = add(path, method, id, summary, std::move(ok));
+    if (requires_key_) {
+      operation["security"] = Json::array({{{"bearer", Json::array()}}});
+      add_errors(operation, {401});
+    }
+    return operation;
+  }
+
+  Json& add_post(const std::string& path, const char* id, const char* summary,
+                 const std::string& request, Json ok) {
+    Json& operation = add_protected(path, "post", id, summary, std::move(ok));
+    operation["requestBody"] = Json{{"required", true}, {"content", json_content(request)}};
+    add_errors(operation, {400, 404, 413, 503});
+    return operation;
+  }
+
+  static void add_errors(Json& operation, std::initializer_list<int> statuses) {
+    for (const int status : statuses) {
+      Json response = answer(describe(status), json_content("Error"));
+      if (status == 429 || status == 503) {
+        response["headers"]["Retry-After"] =
+            Json{{"description", "In seconds."}, {"schema", {{"type", "integer"}, {"minimum", 0}}}};
+      }
+      operation["responses"][std::to_string(status)] = std::move(response);
+    }
+  }
+
+  static void add_parameter(Json& operation, const char* name, const char* description) {
+    operation["parameters"] = Json::array({{{"name", name},
+                                            {"in", "path"},
+                                            {"required", true},
+                                            {"description", description},
+                                            {"schema", {{"type", "string"}, {"minLength", 1}}}}});
+  }
+
+  Json take() { return std::move(paths_); }
+
+ private:
+  bool requires_key_;
+  Json paths_ = Json::object();
+};
+
+Json generation_answer(const std::string& whole, const std::string& event) {
+  Json content = json_content(whole);
+  // OpenAPI 3.1 does not say how a stream is described; its tools take the schema for an event's.
+  const Json part{
+      {"contentMediaType", "application/json"},
+      {"contentSchema", {{"anyOf", Json::array({reference(event), reference("Error")})}}}};
+  content["text/event-stream"]["schema"] = Json{
+      {"type", "object"},
+      {"description", "Each event: a part of the answer, or the error that ended it; then [DONE]."},
+      {"required", Json::array({"data"})},
+      {"properties",
+       {{"data",
+         {{"type", "string"}, {"anyOf", Json::array({Json{{"const", "[DONE]"}}, part})}}}}}};
+  return answer("The answer, or its stream.", std::move(content));
+}
+
+}  // namespace
+
+Json api_paths(bool requires_key) {
+  Paths paths(requires_key);
+  Paths::add_errors(paths.add_post("/v1/chat/completions", "createChatCompletion",
+                                   "Answers a conversation.", "ChatCompletionRequest",
+                                   generation_answer("ChatCompletion", "ChatCompletionChunk")),
+                    {429});
+  Paths::add_errors(
+      paths.add_post("/v1/completions", "createCompletion", "Continues prompts.",
+                     "CompletionRequest", generation_answer("Completion", "Completion")),
+      {429});
+  paths.add_post("/tokenize", "tokenize", "The token ids of a text or a conversation.",
+                 "TokenizeRequest", answer("The token ids.", json_content("TokenizeResponse")));
+  paths.add_post("/detokenize", "detokenize", "The text of token ids.", "DetokenizeRequest",
+                 answer("The text.", json_content("DetokenizeResponse")));
+
+  paths.add_protected("/v1/models", "get", "listModels", "The models that are served.",
+                      answer("The models.", json_content("ModelList")));
+  Json& model = paths.add_protected("/v1/models/{model}", "get", "retrieveModel", "One model.",
+                                    answer("The model.", json_content("Model")));
+  Paths::add_parameter(model, "model", "A name of the model; it may hold slashes.");
+  Paths::add_errors(model, {404});
+  Json& request = paths.add_protected(
+      "/v1/requests/{request_id}", "get", "explainRequest", "What became of a recent request.",
+      answer("The request's parameters, tokens and times.",
+             Json{{"application/json", {{"schema", {{"type", "object"}}}}}}));
+  Paths::add_parameter(request, "request_id", "As the X-Request-Id header of the answer gave it.");
+  Paths::add_errors(request, {404});
+
+  const Json text{{"text/plain", {{"schema", {{"type", "string"}}}}}};
+  paths.add_protected("/metrics", "get", "metrics", "Measurements in Prometheus' text format.",
+                      answer("The measurements.", text));
+  Paths::add_errors(
+      paths.add("/ready", "get", "ready", "Whether the server takes requests.", answer("It does.")),
+      {503});
+  Paths::add_errors(paths.add("/health", "get", "health", "Whether the server and its engine live.",
+                              answer("They do.")),
+                    {503});
+  paths.add("/version", "get", "version", "The version of the server.",
+            answer("The version.", json_content("Version")));
+  paths.add_protected(
+      "/openapi.json", "get", "openapi", "This document.",
+      answer("The document.", Json{{"application/json", {{"schema", {{"type", "object"}}}}}}));
+  return paths.take();
+}
+
+}  // namespace quire::server

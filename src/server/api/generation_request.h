@@ -1,0 +1,76 @@
+#pragma once
+// What a call of /v1/chat/completions or /v1/completions asks for, once it has been checked.
+//
+// Thread safety: plain values and free functions.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "parsers/tool_parser_prompt.h"  // ToolChoice
+#include "quire/chat_template.h"
+#include "quire/sampling_params.h"
+#include "server/api/json_body.h"
+#include "server/api/model_info.h"
+
+namespace quire::server {
+
+class ApiDescription;
+
+enum class RequestKind { kChat, kCompletion };
+
+struct GenerationRequest {
+  RequestKind kind = RequestKind::kCompletion;
+  std::string model{};  // as the client named it; the served model's id where it did not
+
+  // Completions: one or more prompts, each of text or token ids.
+  std::vector<std::variant<std::string, std::vector<int32_t>>> prompts{};
+  bool add_special_tokens = true;  // when a text prompt is encoded; chats: false by default
+  bool echo = false;               // the answer's text opens with the prompt, or the last message
+
+  // Chats. Messages are as templates expect them: parts of text joined, the developer's role given
+  // as system, arguments of tool calls as objects.
+  ChatInput chat{};
+  bool continue_final_message = false;
+  ToolChoice tool_choice = ToolChoice::kNone;
+  std::string tool_name{};  // of kNamed
+  bool parallel_tool_calls = true;
+  bool include_reasoning = true;
+
+  SamplingParams sampling{};
+  // Chats: whether "logprobs" was true, and how many alternatives to show (sampling.logprobs).
+  // Completions: whether "logprobs" was given.
+  bool logprobs = false;
+  // Whether prompt_logprobs was asked for; an echo with logprobs sets sampling's by itself.
+  bool prompt_logprobs = false;
+  bool return_token_ids = false;
+  bool return_tokens_as_token_ids = false;  // in logprobs: "token_id:123" for the text
+
+  bool stream = false;
+  bool include_usage = false;           // a last event with the usage
+  bool continuous_usage_stats = false;  // the usage so far in every event
+
+  int64_t priority = 0;  // lower goes first
+  std::string cache_salt{};
+  std::string user{};
+  std::optional<double> timeout_s{};  // the deadline, from arrival
+  std::string request_id{};           // the client's own; empty: none given
+
+  // For the log: fields that nobody knows but that look like a known one, in sentences.
+  std::vector<std::string> warnings{};
+
+  // Outputs in all: prompts times n; chats have one prompt.
+  size_t num_prompts() const { return kind == RequestKind::kChat ? 1 : prompts.size(); }
+  size_t num_choices() const { return num_prompts() * static_cast<size_t>(sampling.n); }
+};
+
+// The request that `body` describes. Throws ApiError: 404 for another model than the one served,
+// 400 for whatever the API's schema refuses, for what quire cannot do (structured outputs, images,
+// a suffix, ...) and for fields that contradict each other, naming the parameter.
+GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api);
+GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
+                                           const ApiDescription& api);
+
+}  // namespace quire::server

@@ -1,0 +1,54 @@
+#include "server/api/render_prompt.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "chat/text.h"
+#include "server/api/api_error.h"
+
+namespace quire::server {
+namespace {
+
+// What transformers (utils/chat_template_utils.py) appends to the last message to find it again.
+// Some templates know it by this name. Its space shows whether the template trims the message.
+constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
+constexpr std::string_view kTagText = kTag.substr(0, kTag.size() - 1);
+
+std::string render(const ChatTemplate& chat_template, const ChatInput& chat) {
+  try {
+    return chat_template.render(chat);
+  } catch (const Error& error) {
+    throw invalid_request(error.what(), "messages", "chat_template_error");
+  }
+}
+
+std::string render_up_to_final_message(const ChatTemplate& chat_template, ChatInput chat) {
+  Json& content = chat.messages.back().at("content");
+  content = content.get_ref<const std::string&>() + std::string(kTag);
+  std::string text = render(chat_template, chat);
+  const size_t end = text.rfind(kTagText);
+  if (end == std::string::npos) {
+    throw invalid_request(
+        "continue_final_message is true, but the chat template does not show the last message.",
+        "continue_final_message", "invalid_value");
+  }
+  const bool trimmed = text.compare(end, kTag.size(), kTag) != 0;
+  text.resize(end);
+  if (!trimmed) return text;
+  return std::string(chat_internal::strip(text, nullptr, /*left=*/false, /*right=*/true));
+}
+
+}  // namespace
+
+std::string render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
+                        bool continue_final_message) {
+  return continue_final_message ? render_up_to_final_message(chat_template, chat)
+                                : render(chat_template, chat);
+}
+
+std::string render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request) {
+  return render_chat(chat_template, request.chat, request.continue_final_message);
+}
+
+}  // namespace quire::server

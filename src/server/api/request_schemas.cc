@@ -1,0 +1,323 @@
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "server/api/api_schemas.h"
+
+// What a client may send. A text that begins with @ stands for a bound or a list that depends on
+// the model; see values_of() below.
+namespace quire::server {
+namespace {
+
+// Of both kinds of generation.
+constexpr const char* kCommonProperties = R"json({
+  "model": {"enum": "@models", "description": "The served model, or one of its other names; left out: the served model."},
+  "n": {"type": ["integer", "null"], "minimum": 1, "maximum": 128, "default": 1, "description": "Outputs for each prompt."},
+  "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 100, "description": "0 takes the likeliest token. Left out: the model's own default, as for the other sampling parameters."},
+  "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
+  "top_k": {"type": ["integer", "null"], "minimum": -1, "maximum": 2147483647, "description": "Sample among the k likeliest tokens; 0 or -1: all."},
+  "min_p": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
+  "repetition_penalty": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10},
+  "presence_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
+  "frequency_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
+  "logit_bias": {
+    "type": ["object", "null"], "maxProperties": 1024,
+    "propertyNames": {"type": "string", "maxLength": 10, "pattern": "@token_id_pattern", "x-error": "The keys of logit_bias must be token ids of the model's vocabulary."},
+    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+    "description": "What is added to the logit of each token, by its id."
+  },
+  "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate; with the prompt's at most max_model_len."},
+  "min_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": "@max_output_tokens", "description": "No end before so many tokens; at most max_tokens."},
+  "stop": {"anyOf": [
+    {"type": "null"},
+    {"$ref": "#/components/schemas/StopString"},
+    {"type": "array", "maxItems": 64, "items": {"$ref": "#/components/schemas/StopString"}}
+  ]},
+  "stop_token_ids": {"type": ["array", "null"], "maxItems": 1024, "items": {"$ref": "#/components/schemas/TokenId"}},
+  "include_stop_str_in_output": {"type": ["boolean", "null"], "default": false},
+  "ignore_eos": {"type": ["boolean", "null"], "default": false},
+  "skip_special_tokens": {"type": ["boolean", "null"], "default": true},
+  "spaces_between_special_tokens": {"type": ["boolean", "null"], "description": "Changes nothing: no space is ever added."},
+  "seed": {"type": ["integer", "null"], "minimum": -9223372036854775807, "maximum": 9223372036854775807},
+  "prompt_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position of the prompt. Not with stream."},
+  "stream": {"type": ["boolean", "null"], "default": false},
+  "stream_options": {
+    "type": ["object", "null"],
+    "properties": {
+      "include_usage": {"type": ["boolean", "null"], "default": false},
+      "continuous_usage_stats": {"type": ["boolean", "null"], "default": false, "description": "The usage so far in every event."},
+      "include_obfuscation": {"type": ["boolean", "null"], "description": "Changes nothing: no padding is ever sent."}
+    }
+  },
+  "echo": {"type": ["boolean", "null"], "default": false},
+  "add_special_tokens": {"type": ["boolean", "null"], "description": "Whether the tokenizer adds its special tokens to the prompt; default: true for text, false for messages."},
+  "return_token_ids": {"type": ["boolean", "null"], "default": false},
+  "return_tokens_as_token_ids": {"type": ["boolean", "null"], "default": false, "description": "In logprobs, tokens as token_id:ID instead of their text."},
+  "priority": {"type": ["integer", "null"], "minimum": -2147483648, "maximum": 2147483647, "default": 0, "description": "Lower goes first."},
+  "cache_salt": {"type": ["string", "null"], "minLength": 1, "maxLength": 1024, "description": "Cached prefixes are shared only with requests of the same salt."},
+  "timeout": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 604800, "description": "Seconds from arrival after which the request ends with what it has: finish_reason length, stop_reason timeout."},
+  "request_id": {"type": ["string", "null"], "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
+  "user": {"type": ["string", "null"], "maxLength": 4096},
+  "store": {"type": ["boolean", "null"], "description": "Changes nothing, as metadata, service_tier, prompt_cache_key and safety_identifier."},
+  "metadata": {"type": ["object", "null"]},
+  "service_tier": {"type": ["string", "null"]},
+  "prompt_cache_key": {"type": ["string", "null"]},
+  "safety_identifier": {"type": ["string", "null"]},
+  "response_format": {
+    "type": ["object", "null"], "required": ["type"],
+    "properties": {"type": {"const": "text", "x-error": "response_format is supported only as {\"type\": \"text\"}: structured outputs are not supported yet."}}
+  },
+  "structured_outputs": {"type": "null", "x-error": "structured_outputs is not supported yet; leave it out."},
+  "guided_json": {"type": "null", "x-error": "guided_json is not supported yet; leave it out."},
+  "guided_regex": {"type": "null", "x-error": "guided_regex is not supported yet; leave it out."},
+  "guided_choice": {"type": "null", "x-error": "guided_choice is not supported yet; leave it out."},
+  "guided_grammar": {"type": "null", "x-error": "guided_grammar is not supported yet; leave it out."},
+  "structural_tag": {"type": "null", "x-error": "structural_tag is not supported yet; leave it out."},
+  "use_beam_search": {"enum": [false, null], "x-error": "use_beam_search is not supported; leave it out."},
+  "logits_processors": {"type": "null", "x-error": "logits_processors is not supported; leave it out."},
+  "allowed_token_ids": {"type": "null", "x-error": "allowed_token_ids is not supported; leave it out, or use logit_bias."},
+  "bad_words": {"type": ["array", "null"], "maxItems": 0, "x-error": "bad_words is not supported; leave it out, or use logit_bias."},
+  "truncate_prompt_tokens": {"type": "null", "x-error": "truncate_prompt_tokens is not supported; shorten the prompt instead."},
+  "kv_transfer_params": {"type": "null", "x-error": "kv_transfer_params is not supported; leave it out."}
+})json";
+
+constexpr const char* kCommonRules = R"json([
+  {"anyOf": [
+     {"properties": {"stream_options": {"type": "null"}}},
+     {"required": ["stream"], "properties": {"stream": {"const": true}}}],
+   "x-error": "stream_options goes only with stream: true.", "x-param": "stream_options"},
+  {"anyOf": [
+     {"properties": {"prompt_logprobs": {"type": "null"}}},
+     {"properties": {"stream": {"enum": [false, null]}}}],
+   "x-error": "prompt_logprobs is not given with stream: true.", "x-param": "prompt_logprobs"}
+])json";
+
+constexpr const char* kCompletionRequest = R"json({
+  "type": "object",
+  "required": ["prompt"],
+  "properties": {
+    "prompt": {
+      "anyOf": [
+        {"$ref": "#/components/schemas/PromptText"},
+        {"type": "array", "minItems": 1, "maxItems": "@max_prompts", "items": {"$ref": "#/components/schemas/PromptText"}},
+        {"$ref": "#/components/schemas/PromptTokenIds"},
+        {"type": "array", "minItems": 1, "maxItems": "@max_prompts", "items": {"$ref": "#/components/schemas/PromptTokenIds"}}
+      ],
+      "description": "A text, token ids, or a list of either."
+    },
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "default": 16, "description": "Tokens to generate; with the prompt's at most max_model_len."},
+    "best_of": {"type": ["integer", "null"], "minimum": 1, "maximum": 128, "deprecated": true, "description": "Accepted where it equals n: outputs are not ranked."},
+    "logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position."},
+    "suffix": {"type": ["string", "null"], "maxLength": 0, "x-error": "suffix is not supported: the model continues a prompt and cannot fill in before a given end."}
+  }
+})json";
+
+constexpr const char* kChatRequest = R"json({
+  "type": "object",
+  "required": ["messages"],
+  "properties": {
+    "messages": {"$ref": "#/components/schemas/Messages"},
+    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "deprecated": true, "description": "max_completion_tokens counts where both are given. Left out: as many as fit into the model's context."},
+    "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate, reasoning included. Left out: as many as fit into the model's context."},
+    "logprobs": {"type": ["boolean", "null"], "default": false},
+    "top_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
+    "tools": {"$ref": "#/components/schemas/Tools"},
+    "tool_choice": {"anyOf": [
+      {"type": ["string", "null"], "enum": ["none", "auto", "required", null]},
+      {"type": "object", "required": ["type", "function"], "properties": {
+        "type": {"const": "function"},
+        "function": {"type": "object", "required": ["name"], "properties": {"name": {"type": "string", "minLength": 1, "maxLength": 128}}}}}
+    ], "description": "Default: auto where tools are given."},
+    "parallel_tool_calls": {"type": ["boolean", "null"], "default": true},
+    "reasoning_effort": {"type": ["string", "null"], "enum": ["none", "minimal", "low", "medium", "high", "xhigh", null], "description": "Given to the chat template; none also sets its enable_thinking to false."},
+    "include_reasoning": {"type": ["boolean", "null"], "default": true, "description": "Whether the answer has reasoning_content."},
+    "add_generation_prompt": {"$ref": "#/components/schemas/AddGenerationPrompt"},
+    "continue_final_message": {"$ref": "#/components/schemas/ContinueFinalMessage"},
+    "chat_template_kwargs": {"$ref": "#/components/schemas/ChatTemplateKwargs"},
+    "verbosity": {"type": ["string", "null"], "description": "Changes nothing."},
+    "modalities": {"type": ["array", "null"], "items": {"const": "text", "x-error": "modalities other than text are not supported."}},
+    "audio": {"type": "null", "x-error": "audio is not supported; leave it out."},
+    "prediction": {"type": "null", "x-error": "prediction is not supported; leave it out."},
+    "web_search_options": {"type": "null", "x-error": "web_search_options is not supported; leave it out."},
+    "functions": {"type": "null", "x-error": "functions is not supported; use tools."},
+    "function_call": {"type": "null", "x-error": "function_call is not supported; use tool_choice."},
+    "documents": {"type": "null", "x-error": "documents is not supported; put them into the messages."},
+    "chat_template": {"type": "null", "x-error": "chat_template is not supported in a request: the model's own template is used."},
+    "mm_processor_kwargs": {"type": "null", "x-error": "mm_processor_kwargs is not supported; leave it out."}
+  },
+  "allOf": [
+    {"anyOf": [
+       {"properties": {"top_logprobs": {"enum": [0, null]}}},
+       {"required": ["logprobs"], "properties": {"logprobs": {"const": true}}}],
+     "x-error": "top_logprobs goes only with logprobs: true.", "x-param": "top_logprobs"},
+    {"anyOf": [
+       {"properties": {"tool_choice": {"enum": ["none", "auto", null]}}},
+       {"required": ["tools"], "properties": {"tools": {"type": "array", "minItems": 1}}}],
+     "x-error": "tool_choice asks for a call, but there are no tools.", "x-param": "tool_choice"},
+    {"$ref": "#/components/schemas/FinalMessageRule"}
+  ]
+})json";
+
+constexpr const char* kTokenizeRequest = R"json({
+  "type": "object",
+  "properties": {
+    "model": {"enum": "@models"},
+    "prompt": {"type": "string"},
+    "messages": {"$ref": "#/components/schemas/Messages"},
+    "tools": {"$ref": "#/components/schemas/Tools"},
+    "add_generation_prompt": {"$ref": "#/components/schemas/AddGenerationPrompt"},
+    "continue_final_message": {"$ref": "#/components/schemas/ContinueFinalMessage"},
+    "chat_template_kwargs": {"$ref": "#/components/schemas/ChatTemplateKwargs"},
+    "chat_template": {"type": "null", "x-error": "chat_template is not supported in a request: the model's own template is used."},
+    "add_special_tokens": {"type": ["boolean", "null"], "description": "Default: true for a prompt, false for messages."},
+    "return_token_strs": {"type": ["boolean", "null"], "default": false}
+  },
+  "allOf": [
+    {"oneOf": [{"required": ["prompt"]}, {"required": ["messages"]}],
+     "x-error": "One of prompt and messages is expected, and not both.", "x-param": "prompt"},
+    {"$ref": "#/components/schemas/FinalMessageRule"}
+  ]
+})json";
+
+constexpr const char* kParts = R"json({
+  "TokenId": {"type": "integer", "minimum": 0, "maximum": "@last_token_id"},
+  "PromptText": {"type": "string", "minLength": 1},
+  "PromptTokenIds": {"type": "array", "minItems": 1, "maxItems": "@max_prompt_tokens", "items": {"$ref": "#/components/schemas/TokenId"}},
+  "StopString": {"type": "string", "minLength": 1, "maxLength": 1024},
+  "AddGenerationPrompt": {"type": ["boolean", "null"], "description": "Whether the prompt ends with the header of the answer; default: true, unless continue_final_message is true."},
+  "ContinueFinalMessage": {"type": ["boolean", "null"], "default": false, "description": "The answer goes on from the last message instead of being a new one."},
+  "FinalMessageRule": {
+    "not": {"required": ["add_generation_prompt", "continue_final_message"], "properties": {"add_generation_prompt": {"const": true}, "continue_final_message": {"const": true}}},
+    "x-error": "add_generation_prompt and continue_final_message cannot both be true.", "x-param": "continue_final_message"
+  },
+  "ChatTemplateKwargs": {
+    "type": ["object", "null"], "maxProperties": 64,
+    "propertyNames": {
+      "not": {"enum": ["messages", "tools", "functions", "add_generation_prompt", "continue_final_message", "chat_template", "conversation", "tokenizer", "tokenize", "padding", "truncation", "max_length", "return_tensors", "return_dict"]},
+      "x-error": "chat_template_kwargs may not set what the request itself sets (messages, tools, add_generation_prompt, ...)."
+    },
+    "description": "More variables for the chat template, e.g. {\"enable_thinking\": false}."
+  },
+  "Messages": {"type": "array", "minItems": 1, "maxItems": 65536, "items": {"$ref": "#/components/schemas/Message"}},
+  "Message": {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+      "role": {"type": "string", "minLength": 1, "maxLength": 64, "description": "system, developer (taken as system), user, assistant, tool, or what the model's template knows."},
+      "content": {"anyOf": [
+        {"type": ["string", "null"]},
+        {"type": "array", "items": {"$ref": "#/components/schemas/ContentPart"}}]},
+      "name": {"type": ["string", "null"]},
+      "reasoning_content": {"type": ["string", "null"]},
+      "reasoning": {"type": ["string", "null"]},
+      "refusal": {"type": ["string", "null"]},
+      "audio": {"type": "null", "x-error": "audio is not supported; send text."},
+      "function_call": {"type": "null", "x-error": "function_call is not supported; use tool_calls."},
+      "tool_call_id": {"type": ["string", "null"]},
+      "tool_calls": {"type": ["array", "null"], "maxItems": 1024, "items": {"$ref": "#/components/schemas/ToolCallGiven"}}
+    }
+  },
+  "ContentPart": {"anyOf": [
+    {"type": "object", "required": ["type", "text"], "properties": {
+      "type": {"const": "text", "x-error": "Only text is supported as content: parts of type text (not images, audio or files)."},
+      "text": {"type": "string"}}},
+    {"type": "object", "required": ["type", "refusal"], "properties": {
+      "type": {"const": "refusal", "x-error": "Only text is supported as content: parts of type text (not images, audio or files)."},
+      "refusal": {"type": "string"}}}
+  ]},
+  "ToolCallGiven": {
+    "type": "object", "required": ["function"],
+    "properties": {
+      "id": {"type": ["string", "null"]},
+      "type": {"const": "function", "x-error": "Only tool calls of type function are supported."},
+      "function": {"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string"},
+        "arguments": {"type": ["string", "object", "null"]}}}
+    }
+  },
+  "Tools": {"type": ["array", "null"], "maxItems": 1024, "items": {"$ref": "#/components/schemas/Tool"}},
+  "Tool": {
+    "type": "object", "required": ["type", "function"],
+    "properties": {
+      "type": {"const": "function", "x-error": "Only tools of type function are supported."},
+      "function": {"type": "object", "required": ["name"], "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 128},
+        "description": {"type": ["string", "null"]},
+        "parameters": {"type": ["object", "null"]},
+        "strict": {"type": ["boolean", "null"], "description": "Changes nothing yet: calls are not forced to follow the schema."}}}
+    }
+  },
+  "DetokenizeRequest": {
+    "type": "object", "required": ["tokens"],
+    "properties": {
+      "model": {"enum": "@models"},
+      "tokens": {"type": "array", "items": {"$ref": "#/components/schemas/TokenId"}}
+    }
+  }
+})json";
+
+// `first` with the members of `second` that it does not have.
+void add_members(Json& first, const Json& second) {
+  for (const auto& [name, value] : second.items()) {
+    if (!first.contains(name)) first[name] = value;
+  }
+}
+
+Json generation_request(const char* own) {
+  Json schema = Json::parse(own);
+  add_members(schema["properties"], Json::parse(kCommonProperties));
+  for (Json& rule : Json::parse(kCommonRules)) schema["allOf"].push_back(std::move(rule));
+  return schema;
+}
+
+std::map<std::string, Json> values_of(const ModelInfo& model) {
+  Json models = Json::array({model.id});
+  for (const std::string& alias : model.aliases) models.push_back(alias);
+  models.push_back(nullptr);
+  return {{"@models", std::move(models)},
+          {"@last_token_id", model.vocab_size - 1},
+          {"@token_id_pattern", pattern_up_to(model.vocab_size - 1)},
+          {"@max_prompt_tokens", model.max_model_len - 1},
+          {"@max_output_tokens", model.max_model_len - 1},
+          {"@max_prompts", kMaxPrompts}};
+}
+
+void fill_in(Json& schema, const std::map<std::string, Json>& values) {
+  if (schema.is_string()) {
+    const auto found = values.find(schema.get_ref<const std::string&>());
+    if (found != values.end()) schema = found->second;
+  } else if (schema.is_structured()) {
+    for (Json& part : schema) fill_in(part, values);
+  }
+}
+
+}  // namespace
+
+std::string pattern_up_to(int64_t last) {
+  const std::string digits = std::to_string(last);
+  // Shorter numbers; then, for each digit, those that are the same up to it and less there.
+  std::string pattern = "^(0";
+  if (digits.size() > 1) pattern += "|[1-9][0-9]{0," + std::to_string(digits.size() - 2) + "}";
+  for (size_t i = 0; i < digits.size(); ++i) {
+    const char least = i == 0 ? '1' : '0';
+    if (digits[i] <= least) continue;
+    const size_t rest = digits.size() - i - 1;
+    pattern +=
+        "|" + digits.substr(0, i) + "[" + least + "-" + static_cast<char>(digits[i] - 1) + "]";
+    if (rest > 0) pattern += "[0-9]{" + std::to_string(rest) + "}";
+  }
+  return pattern + "|" + digits + ")$";
+}
+
+Json request_schemas(const ModelInfo& model) {
+  Json schemas;
+  schemas["ChatCompletionRequest"] = generation_request(kChatRequest);
+  schemas["CompletionRequest"] = generation_request(kCompletionRequest);
+  schemas["TokenizeRequest"] = Json::parse(kTokenizeRequest);
+  add_members(schemas, Json::parse(kParts));
+  fill_in(schemas, values_of(model));
+  return schemas;
+}
+
+}  // namespace quire::server

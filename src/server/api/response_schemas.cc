@@ -1,0 +1,256 @@
+#include <nlohmann/json.hpp>
+
+#include "server/api/api_schemas.h"
+
+// What the server answers.
+namespace quire::server {
+namespace {
+
+constexpr const char* kGenerationResponses = R"json({
+  "ChatCompletion": {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices", "usage"],
+    "properties": {
+      "id": {"type": "string"},
+      "object": {"const": "chat.completion"},
+      "created": {"type": "integer"},
+      "model": {"type": "string"},
+      "choices": {"type": "array", "items": {
+        "type": "object",
+        "required": ["index", "message", "logprobs", "finish_reason"],
+        "properties": {
+          "index": {"type": "integer", "minimum": 0},
+          "message": {
+            "type": "object",
+            "required": ["role", "content"],
+            "properties": {
+              "role": {"const": "assistant"},
+              "content": {"type": ["string", "null"]},
+              "reasoning_content": {"type": "string"},
+              "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ToolCall"}}
+            }
+          },
+          "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/ChatLogprobs"}]},
+          "finish_reason": {"$ref": "#/components/schemas/FinishReason"},
+          "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "token_ids": {"$ref": "#/components/schemas/TokenIds"}
+        }
+      }},
+      "usage": {"$ref": "#/components/schemas/Usage"},
+      "prompt_logprobs": {"$ref": "#/components/schemas/PromptLogprobs"},
+      "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"}
+    }
+  },
+  "ChatCompletionChunk": {
+    "type": "object",
+    "description": "The data of each event of a stream; the last one is [DONE].",
+    "required": ["id", "object", "created", "model", "choices"],
+    "properties": {
+      "id": {"type": "string"},
+      "object": {"const": "chat.completion.chunk"},
+      "created": {"type": "integer"},
+      "model": {"type": "string"},
+      "choices": {"type": "array", "items": {
+        "type": "object",
+        "required": ["index", "delta", "logprobs", "finish_reason"],
+        "properties": {
+          "index": {"type": "integer", "minimum": 0},
+          "delta": {
+            "type": "object",
+            "properties": {
+              "role": {"const": "assistant"},
+              "content": {"type": "string"},
+              "reasoning_content": {"type": "string"},
+              "tool_calls": {"type": "array", "items": {
+                "type": "object",
+                "required": ["index", "function"],
+                "properties": {
+                  "index": {"type": "integer", "minimum": 0},
+                  "id": {"type": "string"},
+                  "type": {"const": "function"},
+                  "function": {"type": "object", "properties": {
+                    "name": {"type": "string"},
+                    "arguments": {"type": "string"}}}
+                }
+              }}
+            }
+          },
+          "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/ChatLogprobs"}]},
+          "finish_reason": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/FinishReason"}]},
+          "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "token_ids": {"$ref": "#/components/schemas/TokenIds"}
+        }
+      }},
+      "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"},
+      "usage": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Usage"}]}
+    }
+  },
+  "Completion": {
+    "type": "object",
+    "required": ["id", "object", "created", "model", "choices"],
+    "properties": {
+      "id": {"type": "string"},
+      "object": {"const": "text_completion"},
+      "created": {"type": "integer"},
+      "model": {"type": "string"},
+      "choices": {"type": "array", "items": {
+        "type": "object",
+        "required": ["index", "text", "logprobs", "finish_reason"],
+        "properties": {
+          "index": {"type": "integer", "minimum": 0},
+          "text": {"type": "string"},
+          "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/CompletionLogprobs"}]},
+          "finish_reason": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/FinishReason"}]},
+          "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "prompt_logprobs": {"$ref": "#/components/schemas/PromptLogprobs"},
+          "token_ids": {"$ref": "#/components/schemas/TokenIds"},
+          "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"}
+        }
+      }},
+      "usage": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/Usage"}]}
+    }
+  },
+  "ToolCall": {
+    "type": "object",
+    "required": ["id", "type", "function"],
+    "properties": {
+      "id": {"type": "string"},
+      "type": {"const": "function"},
+      "function": {"type": "object", "required": ["name", "arguments"], "properties": {
+        "name": {"type": "string"},
+        "arguments": {"type": "string", "description": "JSON as the model wrote it."}}}
+    }
+  },
+  "ChatLogprobs": {
+    "type": "object",
+    "required": ["content"],
+    "properties": {"content": {"type": ["array", "null"], "items": {
+      "type": "object",
+      "required": ["token", "logprob", "bytes", "top_logprobs"],
+      "properties": {
+        "token": {"type": "string"},
+        "logprob": {"type": "number"},
+        "bytes": {"$ref": "#/components/schemas/Bytes"},
+        "top_logprobs": {"type": "array", "items": {
+          "type": "object",
+          "required": ["token", "logprob", "bytes"],
+          "properties": {
+            "token": {"type": "string"},
+            "logprob": {"type": "number"},
+            "bytes": {"$ref": "#/components/schemas/Bytes"}
+          }
+        }}
+      }
+    }}}
+  },
+  "CompletionLogprobs": {
+    "type": "object",
+    "required": ["text_offset", "token_logprobs", "tokens", "top_logprobs"],
+    "properties": {
+      "text_offset": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+      "token_logprobs": {"type": "array", "items": {"type": ["number", "null"]}},
+      "tokens": {"type": "array", "items": {"type": "string"}},
+      "top_logprobs": {"type": "array", "items": {"type": ["object", "null"], "additionalProperties": {"type": "number"}}}
+    }
+  },
+  "PromptLogprobs": {
+    "type": ["array", "null"],
+    "description": "For each token of the prompt, null for the first: logprobs by token id.",
+    "items": {"type": ["object", "null"], "additionalProperties": {
+      "type": "object",
+      "required": ["logprob", "rank", "decoded_token"],
+      "properties": {
+        "logprob": {"type": "number"},
+        "rank": {"type": "integer", "minimum": 1},
+        "decoded_token": {"type": "string"}
+      }
+    }}
+  },
+  "Bytes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0, "maximum": 255}},
+  "TokenIds": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0}},
+  "FinishReason": {"type": "string", "enum": ["stop", "length", "tool_calls", "abort"]},
+  "StopReason": {"type": ["string", "integer", "null"], "description": "The stop string or token id that ended the output, or timeout."},
+  "Usage": {
+    "type": "object",
+    "required": ["prompt_tokens", "completion_tokens", "total_tokens"],
+    "properties": {
+      "prompt_tokens": {"type": "integer", "minimum": 0},
+      "completion_tokens": {"type": "integer", "minimum": 0},
+      "total_tokens": {"type": "integer", "minimum": 0},
+      "prompt_tokens_details": {"type": "object", "required": ["cached_tokens"], "properties": {
+        "cached_tokens": {"type": "integer", "minimum": 0}}},
+      "completion_tokens_details": {"type": "object", "required": ["reasoning_tokens"], "properties": {
+        "reasoning_tokens": {"type": "integer", "minimum": 0}}}
+    }
+  }
+})json";
+
+constexpr const char* kOtherResponses = R"json({
+  "Error": {
+    "type": "object",
+    "required": ["error"],
+    "properties": {"error": {
+      "type": "object",
+      "required": ["message", "type", "param", "code"],
+      "properties": {
+        "message": {"type": "string"},
+        "type": {"type": "string"},
+        "param": {"type": ["string", "null"]},
+        "code": {"type": ["string", "null"]}
+      }
+    }}
+  },
+  "Model": {
+    "type": "object",
+    "required": ["id", "object", "created", "owned_by"],
+    "properties": {
+      "id": {"type": "string"},
+      "object": {"const": "model"},
+      "created": {"type": "integer"},
+      "owned_by": {"type": "string"},
+      "root": {"type": "string"},
+      "parent": {"type": ["string", "null"]},
+      "max_model_len": {"type": "integer", "minimum": 1},
+      "vocab_size": {"type": "integer", "minimum": 1}
+    }
+  },
+  "ModelList": {
+    "type": "object",
+    "required": ["object", "data"],
+    "properties": {
+      "object": {"const": "list"},
+      "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}
+    }
+  },
+  "TokenizeResponse": {
+    "type": "object",
+    "required": ["count", "max_model_len", "tokens"],
+    "properties": {
+      "count": {"type": "integer", "minimum": 0},
+      "max_model_len": {"type": "integer", "minimum": 1},
+      "tokens": {"type": "array", "items": {"type": "integer", "minimum": 0}},
+      "token_strs": {"type": ["array", "null"], "items": {"type": "string"}}
+    }
+  },
+  "DetokenizeResponse": {
+    "type": "object",
+    "required": ["prompt"],
+    "properties": {"prompt": {"type": "string"}}
+  },
+  "Version": {
+    "type": "object",
+    "required": ["version"],
+    "properties": {"version": {"type": "string"}}
+  }
+})json";
+
+}  // namespace
+
+Json response_schemas() {
+  Json schemas = Json::parse(kGenerationResponses);
+  const Json others = Json::parse(kOtherResponses);
+  for (const auto& [name, schema] : others.items()) schemas[name] = schema;
+  return schemas;
+}
+
+}  // namespace quire::server

@@ -1,0 +1,68 @@
+#include "server/api/tokenize_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/api/openapi.h"
+#include "server/api/render_prompt.h"
+#include "server/api/request_fields.h"
+
+namespace quire::server {
+
+TokenizeRequest parse_tokenize_request(Json body, const ModelInfo& model,
+                                       const ApiDescription& api) {
+  check_model(body, model);
+  api.check("TokenizeRequest", body);
+  TokenizeRequest request;
+  if (body.contains("prompt")) {
+    request.input = body.at("prompt").get<std::string>();
+  } else {
+    request.continue_final_message = continues_final_message(body);
+    request.input = take_chat(body);
+    request.add_special_tokens = false;
+  }
+  take_field(body, "add_special_tokens", request.add_special_tokens);
+  take_field(body, "return_token_strs", request.return_token_strs);
+  return request;
+}
+
+DetokenizeRequest parse_detokenize_request(Json body, const ModelInfo& model,
+                                           const ApiDescription& api) {
+  check_model(body, model);
+  api.check("DetokenizeRequest", body);
+  return {.tokens = body.at("tokens").get<std::vector<int32_t>>()};
+}
+
+std::string text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template) {
+  if (const auto* text = std::get_if<std::string>(&request.input)) return *text;
+  if (chat_template == nullptr) {
+    throw invalid_request("The model has no chat template: give a prompt instead of messages.",
+                          "messages", "no_chat_template");
+  }
+  return render_chat(*chat_template, std::get<ChatInput>(request.input),
+                     request.continue_final_message);
+}
+
+std::string tokenize_body(const TokenizeRequest& request, std::span<const int32_t> tokens,
+                          const Tokenizer& tokenizer, const ModelInfo& model) {
+  Json body;
+  body["count"] = tokens.size();
+  body["max_model_len"] = model.max_model_len;
+  body["tokens"] = tokens;
+  body["token_strs"] = nullptr;
+  if (request.return_token_strs) {
+    Json& texts = body["token_strs"] = Json::array();
+    for (const int32_t id : tokens) texts.push_back(tokenizer.id_to_token(id).value_or(""));
+  }
+  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::string detokenize_body(const DetokenizeRequest& request, const Tokenizer& tokenizer) {
+  // Models pad their vocabulary: ids that the model has and the tokenizer lacks have no text.
+  std::vector<int32_t> ids = request.tokens;
+  std::erase_if(ids, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
+  return Json{{"prompt", tokenizer.decode(ids)}}.dump();
+}
+
+}  // namespace quire::server

@@ -1,0 +1,18 @@
+#pragma once
+// How a line of the log looks. Used by AccessLog; see access_log.h for format_access_line().
+//
+// Thread safety: pure functions.
+#include <chrono>
+#include <string>
+#include <string_view>
+
+#include "server/observe/access_log.h"
+
+namespace quire::server {
+
+// One line of the server's own, without its line end.
+std::string format_log_line(LogLevel level, std::string_view message, std::string_view request_id,
+                            std::chrono::system_clock::time_point time, LogFormat format,
+                            bool color);
+
+}  // namespace quire::server

@@ -1,0 +1,169 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "server/observe/access_log_text.h"
+#include "server/observe/request_log.h"
+
+namespace quire::server {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string plural(int64_t count, std::string_view noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
+// "0.42 ms", "12 ms", "3.4 s".
+std::string duration(double seconds) {
+  if (seconds < 0.01) return fmt::format("{:.2f} ms", seconds * 1000);
+  if (seconds < 1) return fmt::format("{:.0f} ms", seconds * 1000);
+  return fmt::format("{:.1f} s", seconds);
+}
+
+// ", 340 tokens/s", or nothing where there is too little time to say.
+std::string rate(int64_t tokens, double seconds) {
+  return seconds > 1e-6 && tokens > 0
+             ? fmt::format(", {:.4g} tokens/s", static_cast<double>(tokens) / seconds)
+             : "";
+}
+
+std::string explain_queue(const RequestRecord& record) {
+  constexpr double kAtOnce = 0.001;
+  if (record.queue_s < kAtOnce) return "It was scheduled at once.";
+  if (record.running_at_arrival == 0 && record.waiting_at_arrival == 0) {
+    return fmt::format("It was read, tokenized and scheduled within {}, with nothing before it.",
+                       duration(record.queue_s));
+  }
+  return fmt::format("It queued for {}, because when it came {} running and {} waiting.",
+                     duration(record.queue_s),
+                     plural(record.running_at_arrival, "request") +
+                         (record.running_at_arrival == 1 ? " was" : " were"),
+                     record.waiting_at_arrival);
+}
+
+std::string explain_prefill(const RequestRecord& record) {
+  const int64_t computed = record.prompt_tokens - record.cached_tokens;
+  return fmt::format("Prefill took {} for {}, of which {} came from the prefix cache{}.",
+                     duration(record.prefill_s), plural(record.prompt_tokens, "prompt token"),
+                     record.cached_tokens, rate(computed, record.prefill_s));
+}
+
+std::string explain_decode(const RequestRecord& record) {
+  // Each of the n sequences has its first token from prefill.
+  const int64_t decoded = record.output_tokens - std::max<int64_t>(record.n, 1);
+  return fmt::format("Decoding took {} for {}{}{}.", duration(record.decode_s),
+                     plural(record.output_tokens, "output token"),
+                     record.n > 1 ? fmt::format(" of {} sequences side by side", record.n) : "",
+                     rate(decoded, record.decode_s));
+}
+
+std::string explain_rest(const RequestRecord& record) {
+  const double known = record.queue_s + record.prefill_s + record.decode_s;
+  const double rest = std::max(record.total_s - known, 0.0);
+  return fmt::format("The other {} of {} went to sending the answer.", duration(rest),
+                     duration(record.total_s));
+}
+
+std::string explain_end(const RequestRecord& record) {
+  if (record.client_disconnected) return "It ended because the client disconnected.";
+  if (record.finish_reason == "stop") {
+    return "It ended where the model, a stop string or a stop token ended it.";
+  }
+  if (record.finish_reason == "length") {
+    return record.max_tokens
+               ? fmt::format("It ended at max_tokens = {} or the model's context length.",
+                             *record.max_tokens)
+               : std::string("It ended at the model's context length.");
+  }
+  if (record.finish_reason == "timeout") {
+    return record.timeout_s
+               ? fmt::format("It ended when its timeout of {} s had passed.", *record.timeout_s)
+               : std::string("It ended when its time was up.");
+  }
+  if (record.finish_reason == "tool_calls") return "It ended with calls of tools.";
+  if (record.finish_reason == "abort") return "The server ended it before it was complete.";
+  return fmt::format("It ended with {}.", record.finish_reason);
+}
+
+std::vector<std::string> explain(const RequestRecord& record) {
+  std::vector<std::string> sentences;
+  if (!record.reject_reason.empty()) {
+    sentences.push_back(fmt::format("It was refused after {} with status {} ({}).",
+                                    duration(record.total_s), record.status, record.reject_reason));
+    return sentences;
+  }
+  if (record.finish_reason.empty()) {
+    sentences.push_back(record.client_disconnected
+                            ? fmt::format("The client disconnected after {}, before generation.",
+                                          duration(record.total_s))
+                            : fmt::format("It was answered with status {} after {}, without "
+                                          "generating.",
+                                          record.status, duration(record.total_s)));
+    return sentences;
+  }
+  if (record.output_tokens == 0) {
+    sentences.push_back(
+        fmt::format("It had no output token yet after {}.", duration(record.total_s)));
+  } else {
+    sentences.push_back(explain_queue(record));
+    sentences.push_back(explain_prefill(record));
+    if (record.output_tokens > record.n) sentences.push_back(explain_decode(record));
+    sentences.push_back(explain_rest(record));
+  }
+  sentences.push_back(explain_end(record));
+  return sentences;
+}
+
+Json text_or_null(const std::string& text) {
+  return text.empty() ? Json() : Json(text);
+}
+
+template <typename T>
+Json value_or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
+}
+
+}  // namespace
+
+std::string explain_request_json(const RequestRecord& record) {
+  const Json answer = {
+      {"id", record.request_id},
+      {"object", "request"},
+      {"created_at", format_time(record.arrived)},
+      {"method", record.method},
+      {"path", record.path},
+      {"model", text_or_null(record.model)},
+      {"client", record.client},
+      {"status", record.status},
+      {"stream", record.stream},
+      {"finish_reason", text_or_null(record.finish_reason)},
+      {"reject_reason", text_or_null(record.reject_reason)},
+      {"client_disconnected", record.client_disconnected},
+      {"error", text_or_null(record.error)},
+      {"parameters",
+       {{"n", record.n},
+        {"max_tokens", value_or_null(record.max_tokens)},
+        {"temperature", value_or_null(record.temperature)},
+        {"top_p", value_or_null(record.top_p)},
+        {"timeout", value_or_null(record.timeout_s)}}},
+      {"usage",
+       {{"prompt_tokens", record.prompt_tokens},
+        {"cached_tokens", record.cached_tokens},
+        {"completion_tokens", record.output_tokens}}},
+      {"seconds",
+       {{"queue", record.queue_s},
+        {"prefill", record.prefill_s},
+        {"decode", record.decode_s},
+        {"time_to_first_token", record.ttft_s},
+        {"total", record.total_s}}},
+      {"at_arrival",
+       {{"running", record.running_at_arrival}, {"waiting", record.waiting_at_arrival}}},
+      {"explanation", explain(record)},
+  };
+  return answer.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace quire::server

@@ -1,0 +1,202 @@
+#include "server/observe/request_log.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+#include <vector>
+
+namespace quire::server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::EndsWith;
+
+RequestRecord record(const std::string& id, const std::string& owner = "a") {
+  RequestRecord record;
+  record.request_id = id;
+  record.owner = owner;
+  record.status = 200;
+  return record;
+}
+
+RequestRecord generation() {
+  RequestRecord result = record("cmpl-1");
+  result.finish_reason = "length";
+  result.max_tokens = 64;
+  result.prompt_tokens = 120;
+  result.cached_tokens = 96;
+  result.output_tokens = 65;
+  result.queue_s = 0.012;
+  result.prefill_s = 0.08;
+  result.decode_s = 0.64;
+  result.ttft_s = 0.092;
+  result.total_s = 0.74;
+  result.running_at_arrival = 8;
+  result.waiting_at_arrival = 3;
+  return result;
+}
+
+TEST(RequestLog, FindsWhatWasAdded) {
+  RequestLog log(4);
+  log.add(generation());
+  const auto found = log.find("cmpl-1", "a");
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->output_tokens, 65);
+  EXPECT_FALSE(log.find("cmpl-2", "a"));
+}
+
+TEST(RequestLog, OnlyForItsOwner) {
+  RequestLog log(4);
+  log.add(record("x", "a"));
+  EXPECT_TRUE(log.find("x", "a"));
+  EXPECT_FALSE(log.find("x", "b"));
+  EXPECT_FALSE(log.find("x", ""));
+  EXPECT_FALSE(log.find("a\nx", ""));
+}
+
+TEST(RequestLog, ForgetsTheOldest) {
+  RequestLog log(3);
+  for (const char* id : {"1", "2", "3", "4", "5"}) log.add(record(id));
+  EXPECT_FALSE(log.find("1", "a"));
+  EXPECT_FALSE(log.find("2", "a"));
+  for (const char* id : {"3", "4", "5"}) EXPECT_TRUE(log.find(id, "a")) << id;
+}
+
+TEST(RequestLog, TheNewerOfOneIdCounts) {
+  RequestLog log(3);
+  RequestRecord second = record("x");
+  second.status = 500;
+  log.add(record("x"));
+  log.add(second);
+  EXPECT_EQ(log.find("x", "a")->status, 500);
+  log.add(record("y"));
+  log.add(record("z"));  // in the place of the first x; the second stays
+  EXPECT_EQ(log.find("x", "a")->status, 500);
+  log.add(record("w"));
+  EXPECT_FALSE(log.find("x", "a"));
+}
+
+TEST(RequestLog, AnotherOwnersIdHidesNothing) {
+  RequestLog log(3);
+  log.add(record("x", "a"));
+  log.add(record("x", "b"));
+  EXPECT_TRUE(log.find("x", "a"));
+}
+
+TEST(RequestLog, CutsWhatIsLong) {
+  RequestLog log(2);
+  RequestRecord large = record(std::string(100'000, 'i'));
+  large.path = std::string(100'000, 'p');
+  large.error = std::string(100'000, 'e');
+  log.add(large);
+  const auto found = log.find(large.request_id, "a");
+  ASSERT_TRUE(found);
+  EXPECT_LT(found->request_id.size() + found->path.size() + found->error.size(), 4096);
+  EXPECT_THAT(found->error, EndsWith("e…"));
+}
+
+TEST(RequestLog, ManyThreads) {
+  RequestLog log(16);
+  std::vector<std::thread> threads;
+  std::atomic<int> found{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 500; ++i) {
+        log.add(record(std::to_string(i % 8), std::to_string(t % 2)));
+        found += log.find(std::to_string(i % 8), std::to_string(t % 2)) ? 1 : 0;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_GT(found, 0);
+}
+
+std::vector<std::string> explanation(const RequestRecord& record) {
+  return nlohmann::json::parse(explain_request_json(record))["explanation"];
+}
+
+TEST(ExplainRequest, SaysWhereTimeWent) {
+  EXPECT_THAT(
+      explanation(generation()),
+      ElementsAre(
+          "It queued for 12 ms, because when it came 8 requests were running and 3 waiting.",
+          "Prefill took 80 ms for 120 prompt tokens, of which 96 came from the prefix "
+          "cache, 300 tokens/s.",
+          "Decoding took 640 ms for 65 output tokens, 100 tokens/s.",
+          "The other 8.00 ms of 740 ms went to sending the answer.",
+          "It ended at max_tokens = 64 or the model's context length."));
+}
+
+TEST(ExplainRequest, OneTokenNeedsNoDecoding) {
+  RequestRecord one = generation();
+  one.queue_s = 0;
+  one.output_tokens = 1;
+  one.decode_s = 0;
+  one.finish_reason = "stop";
+  const auto sentences = explanation(one);
+  EXPECT_EQ(sentences.size(), 4);
+  EXPECT_EQ(sentences.front(), "It was scheduled at once.");
+  EXPECT_EQ(sentences.back(), "It ended where the model, a stop string or a stop token ended it.");
+}
+
+TEST(ExplainRequest, NothingBeforeIt) {
+  RequestRecord first = generation();
+  first.running_at_arrival = 0;
+  first.waiting_at_arrival = 0;
+  EXPECT_EQ(explanation(first).front(),
+            "It was read, tokenized and scheduled within 12 ms, with nothing before it.");
+}
+
+TEST(ExplainRequest, Refused) {
+  RequestRecord refused = record("x");
+  refused.status = 429;
+  refused.reject_reason = "queue_full";
+  EXPECT_THAT(explanation(refused),
+              ElementsAre("It was refused after 0.00 ms with status 429 (queue_full)."));
+}
+
+TEST(ExplainRequest, NoGeneration) {
+  RequestRecord bad = record("x");
+  bad.status = 400;
+  bad.total_s = 0.001;
+  EXPECT_THAT(explanation(bad),
+              ElementsAre("It was answered with status 400 after 1.00 ms, without generating."));
+}
+
+TEST(ExplainRequest, Disconnected) {
+  RequestRecord gone = generation();
+  gone.finish_reason = "abort";
+  gone.client_disconnected = true;
+  EXPECT_EQ(explanation(gone).back(), "It ended because the client disconnected.");
+  gone.output_tokens = 0;
+  gone.total_s = 2;
+  EXPECT_THAT(explanation(gone), ElementsAre("It had no output token yet after 2.0 s.",
+                                             "It ended because the client disconnected."));
+  gone.finish_reason = "";
+  EXPECT_THAT(explanation(gone),
+              ElementsAre("The client disconnected after 2.0 s, before generation."));
+}
+
+TEST(ExplainRequest, Json) {
+  RequestRecord odd = generation();
+  odd.owner = "owner-hash";
+  odd.path = "/\xff";
+  const std::string text = explain_request_json(odd);
+  EXPECT_EQ(text.find("owner-hash"), std::string::npos);
+  const auto json = nlohmann::json::parse(text);
+  EXPECT_EQ(json["id"], "cmpl-1");
+  EXPECT_EQ(json["object"], "request");
+  EXPECT_EQ(json["path"], "/\xEF\xBF\xBD");
+  EXPECT_EQ(json["usage"]["cached_tokens"], 96);
+  EXPECT_EQ(json["seconds"]["queue"], 0.012);
+  EXPECT_EQ(json["parameters"]["max_tokens"], 64);
+  EXPECT_TRUE(json["parameters"]["top_p"].is_null());
+  EXPECT_TRUE(json["error"].is_null());
+}
+
+}  // namespace
+}  // namespace quire::server
