@@ -4,7 +4,7 @@ differs anywhere from its output in fp32: what rounding alone does to this model
 
     scripts/measure_divergence.py [--device cpu|cuda]
 
-Needs torch and transformers. docs/performance.md has the counts beside quire's own.
+Needs torch and transformers. docs/accuracy.md has the counts beside quire's own.
 """
 
 import argparse

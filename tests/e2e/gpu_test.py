@@ -109,11 +109,23 @@ class WhatItSays(CliTest):
 
     def test_what_measures_gpus_runs(self):
         script = pathlib.Path(__file__).parents[2] / "scripts" / "measure_gpu.py"
-        result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--gpus", "2", "--only", "st"],
-                                env={**os.environ, **gpus(2)}, capture_output=True, encoding="utf-8", timeout=300)
-        self.assertEqual((result.returncode, result.stderr), (0, ""))
-        for work in ("one-stream, 0.6B", "64 streams, 0.6B", "start to first token", "one-stream, 8B, 2 GPUs"):
-            self.assertIn("| " + work, result.stdout)
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "figures.json"
+            result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--gpus", "2", "--only", "st",
+                                     "--json", file, "--commit", "0123abc"],
+                                    env={**os.environ, **gpus(2)}, capture_output=True, encoding="utf-8", timeout=300)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            figures = json.loads(file.read_text())
+        self.assertEqual(figures["commit"], "0123abc")
+        self.assertTrue(figures["device"])
+        rows = {(row["name"], row["model"], row["gpus"]): row for row in figures["rows"]}
+        for name, model, count in (("1 stream", "Qwen3-0.6B", 1), ("256 streams", "Qwen3-8B", 1),
+                                   ("start to first token", "Qwen3-0.6B", 1), ("1 stream", "Qwen3-8B", 2)):
+            where = ", 2 GPUs" if count == 2 else ""
+            self.assertIn(f"| {name}, {model}{where} |", result.stdout)
+            self.assertGreater(rows[name, model, count]["figure"], 0)
+        self.assertEqual(rows["1 stream", "Qwen3-0.6B", 1]["limit"], 3500)
+        self.assertIn("vLLM", rows["1 stream", "Qwen3-0.6B", 1]["peers"])
 
     def test_no_library(self):
         for library, fragment in (("", "QUIRE_CUDA_LIBRARY is empty"), ("/nowhere.so", "/nowhere.so"),

@@ -1,7 +1,9 @@
-"""What the README shows is what the commands print, and what scripts/demo.sh asks."""
+"""What the README shows is what the commands print, and what scripts/demo.sh asks; pages' tables and links are right."""
 
 import re
 import shlex
+import subprocess
+import sys
 import unittest
 
 from support import SOURCE_DIR, CliTest, run
@@ -30,6 +32,25 @@ class Readme(CliTest):
         demo = (SOURCE_DIR / "scripts" / "demo.sh").read_text(encoding="utf-8")
         (block,) = re.findall(r"questions=\(\n(.*?)\n\)", demo, re.DOTALL)
         self.assertEqual(shlex.split(block), [question for question, _ in EXAMPLES])
+
+    def test_the_commands_are_on_the_first_screen(self):
+        first = README.splitlines()[:40]
+        for line in ("## Two commands", "![", "| Qwen3-0.6B, one stream |", "    scripts/demo.sh ", "    scripts/test.sh "):
+            self.assertTrue(any(text.startswith(line) for text in first), line)
+
+
+class Pages(unittest.TestCase):
+    def test_tables_are_what_the_figures_give(self):
+        script = SOURCE_DIR / "scripts" / "plot_performance.py"
+        result = subprocess.run([sys.executable, "-B", script, "--check"], capture_output=True, encoding="utf-8",
+                                check=False)
+        self.assertEqual((result.returncode, result.stderr), (0, ""))
+
+    def test_links_lead_somewhere(self):
+        for page in (SOURCE_DIR / "README.md", SOURCE_DIR / "CONTRIBUTING.md", *(SOURCE_DIR / "docs").glob("*.md")):
+            for target in re.findall(r"\]\(([^)#\s]+)", page.read_text(encoding="utf-8")):
+                if "://" not in target:
+                    self.assertTrue((page.parent / target).exists(), f"{page.name}: {target}")
 
 
 if __name__ == "__main__":
