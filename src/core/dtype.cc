@@ -1,6 +1,7 @@
 #include "core/dtype.h"
 
 #include <array>
+#include <limits>
 #include <utility>
 
 namespace quire {
@@ -60,6 +61,54 @@ Float16::operator float() const {
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   const float magnitude = static_cast<float>(fraction) * 0x1p-24f;
   return sign != 0 ? -magnitude : magnitude;
+}
+
+namespace {
+
+constexpr uint8_t kFloat8Nan = 0x7f;
+
+constexpr std::array<float, 256> make_float8_values() {
+  std::array<float, 256> values{};
+  for (uint32_t bits = 0; bits < kFloat8Nan; ++bits) {
+    const uint32_t exponent = bits >> 3;
+    const uint32_t fraction = bits & 7u;
+    const float value = exponent == 0
+                            ? static_cast<float>(fraction) * 0x1p-9f
+                            : std::bit_cast<float>(((exponent + 120) << 23) | (fraction << 20));
+    values[bits] = value;
+    values[bits | 0x80u] = -value;
+  }
+  values[kFloat8Nan] = std::numeric_limits<float>::quiet_NaN();
+  values[kFloat8Nan | 0x80u] = -std::numeric_limits<float>::quiet_NaN();
+  return values;
+}
+
+constexpr std::array<float, 256> kFloat8Values = make_float8_values();
+
+}  // namespace
+
+Float8E4M3::Float8E4M3(float value) {
+  const uint32_t u = std::bit_cast<uint32_t>(value);
+  const uint32_t sign = (u >> 24) & 0x80u;
+  const uint32_t magnitude = u & 0x7fffffffu;
+  constexpr uint32_t kLargest = 0x43e00000u;  // 448
+  constexpr uint32_t kNormal = 0x3c800000u;   // 2^-6, the least with a full fraction
+  if (magnitude > 0x7f800000u) {
+    bits = static_cast<uint8_t>(sign | kFloat8Nan);
+  } else if (magnitude >= kLargest) {
+    bits = static_cast<uint8_t>(sign | (kFloat8Nan - 1u));
+  } else if (magnitude < kNormal) {
+    // Adding 2^14 lets the FPU round at bit 2^-9, and leaves the rounded fraction in the low bits.
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    bits = static_cast<uint8_t>(sign | (std::bit_cast<uint32_t>(shifted) - 0x46800000u));
+  } else {
+    const uint32_t odd = (magnitude >> 20) & 1u;
+    bits = static_cast<uint8_t>(sign | ((magnitude - 0x3c000000u + 0x7ffffu + odd) >> 20));
+  }
+}
+
+Float8E4M3::operator float() const {
+  return kFloat8Values[bits];
 }
 
 }  // namespace quire

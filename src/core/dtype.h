@@ -1,5 +1,5 @@
 #pragma once
-// Element types, and the two 16-bit floating point formats as storage types.
+// Element types, and the floating point formats of 16 and 8 bits as storage types.
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -71,6 +71,17 @@ struct Float16 {
 
   Float16() = default;
   explicit Float16(float value);
+  explicit operator float() const;
+};
+
+// OCP float8 e4m3: a sign, four bits of exponent with bias 7, three of fraction. There are no
+// infinities, and one NaN of each sign; the largest number is 448.
+struct Float8E4M3 {
+  uint8_t bits = 0;
+
+  Float8E4M3() = default;
+  // Rounds to nearest even; what is beyond 448 becomes 448.
+  explicit Float8E4M3(float value);
   explicit operator float() const;
 };
 

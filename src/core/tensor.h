@@ -31,6 +31,10 @@ constexpr DType dtype_of<Float16>() {
   return DType::kFloat16;
 }
 template <>
+constexpr DType dtype_of<Float8E4M3>() {
+  return DType::kFloat8E4M3;
+}
+template <>
 constexpr DType dtype_of<int32_t>() {
   return DType::kInt32;
 }
