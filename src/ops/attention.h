@@ -1,11 +1,14 @@
 #pragma once
 // Attention over the paged KV cache, and the op before it that fills the cache.
 //
-// Both know how a block's elements are ordered on this device; nobody else does.
-// Deterministic: KV is read in tiles of a fixed number of tokens starting at position 0, so that a
-// token's result depends on its own query and on the keys and values before it, bit for bit, not
-// on how the prompt was chunked, what else is in the batch, which blocks hold the cache, or the
-// threads.
+// Both know how a block's elements are ordered on this device; nobody else does. Activations (qkv,
+// q, out) are float32 on the CPU; on a GPU they are of one dtype, that of the cache unless it is
+// float8.
+// Deterministic: on the CPU KV is read in tiles of a fixed number of tokens starting at position 0,
+// so that a token's result depends on its own query and on the keys and values before it, bit for
+// bit, not on how the prompt was chunked, what else is in the batch, which blocks hold the cache,
+// or the threads. On a GPU the same batch gives the same bits, but how sums are cut, and so a
+// token's last bits, may depend on the batch (ops/cuda/kernels.h).
 #include "core/forward_batch.h"
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
@@ -26,13 +29,13 @@ struct QkNormRope {
 
 // Per head: norm q and k, rotate both by the token's position, write q back, and store k and v in
 // the cache at the token's slot (none where slot_mapping is -1).
-// qkv float32[T, (num_heads + 2 * num_kv_heads) * head_dim]: q heads, k heads, v heads.
+// qkv [T, (num_heads + 2 * num_kv_heads) * head_dim]: q heads, k heads, v heads.
 // num_kv_heads and head_dim are the cache's.
 void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const QkNormRope& params,
                         const ForwardBatch& batch, const KvCacheView& cache);
 
 // Causal grouped-query attention: head h reads KV head h / (num_heads / num_kv_heads).
-// q float32[T, num_heads * head_dim], rows may be strided; out float32[T, num_heads * head_dim].
+// q [T, num_heads * head_dim], rows may be strided; out [T, num_heads * head_dim].
 // A query at position p sees keys at positions (p - sliding_window, p], or [0, p] if sliding_window
 // is 0. scale multiplies q.k (1 / sqrt(head_dim) unless the model says otherwise).
 void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale,

@@ -1,5 +1,6 @@
 #include "ops/decoder_step.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <utility>
@@ -50,8 +51,17 @@ size_t DecoderStep::bytes(int64_t num_layers) {
          align_up(kRowNumbersBytes);
 }
 
+bool DecoderStep::takes_weights(const DecoderStepModel& model) {
+  const WeightFormat format = model.embedding->format();
+  if (!format.is_dense()) return false;
+  return std::all_of(model.layers.begin(), model.layers.end(), [&](const DecoderStepLayer& layer) {
+    return layer.qkv->format() == format && layer.o->format() == format &&
+           layer.gate_up->format() == format && layer.down->format() == format;
+  });
+}
+
 std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepModel& model) {
-  if (stream.is_cpu() || model.layers.empty()) return std::nullopt;
+  if (stream.is_cpu() || model.layers.empty() || !takes_weights(model)) return std::nullopt;
   check(model.layers.size() == model.caches.size(), "each layer has its cache");
   DecoderStep step;
   step.model_ = model;

@@ -52,8 +52,10 @@ class DecoderStep {
   // Memory of the device that an object takes for a model of these sizes, at most.
   static size_t bytes(int64_t num_layers);
 
-  // Nothing where `stream` has no such kernel for this model. Weights and caches outlive the
-  // object.
+  // Whether the kernel reads weights of these formats: dense ones of one type.
+  static bool takes_weights(const DecoderStepModel& model);
+  // Nothing where takes_weights says no or `stream` has no such kernel for this model. Weights and
+  // caches outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
   // Whether the batch is one that the kernel takes: few sequences, one token each.

@@ -17,7 +17,8 @@ void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t v
       .expect("ids", ids, DType::kInt32, {&t})
       .expect("out", out, dtype, {&t, &h});
   if (!stream.is_cpu()) {
-    check(dtype == table.dtype(), "embedding: the table has the dtype of the activations");
+    check(table.format() == dtype,
+          "embedding: the table is dense, of the dtype of the activations");
     const CudaEmbedding args = {.dtype = dtype,
                                 .ids = ids.data<int32_t>(),
                                 .num_tokens = t.value,

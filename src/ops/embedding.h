@@ -10,11 +10,11 @@ namespace quire::ops {
 
 // out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the
 // other ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same
-// object as a tied output layer's; out float32[T, H].
+// object as a tied output layer's; out [T, H], float32 on the CPU, on a GPU of the table's dtype.
 void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
                const Tensor& out);
 
-// out[i] = in[rows[i]]. in float32[T, H]; rows int32[R]; out float32[R, H].
+// out[i] = in[rows[i]]. in [T, H]; rows int32[R]; out [R, H] of in's dtype, float32 on the CPU.
 void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Tensor& out);
 
 }  // namespace quire::ops

@@ -1,105 +1,11 @@
 #include "ops/linear.h"
 
-#include <algorithm>
-
 #include "ops/activation.h"
-#include "ops/cpu/dispatch.h"
-#include "ops/cpu/scratch.h"
+#include "ops/cpu/linear_blocking.h"
 #include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
 
 namespace quire::ops {
-namespace {
-
-// Steps of a panel that are worked on at once: 128 KiB of weights, which stay in the L2 cache while
-// every row tile passes over them. Between blocks the sums rest in `out`, exactly.
-constexpr int64_t kBlockSteps = 512;
-// Rows of one task when there are many: their activations of one block (192 KiB in bfloat16) share
-// the L2 cache with the weights.
-constexpr int64_t kTaskRows = 16 * kTileRows;
-// With few rows a task is bound by memory: enough bytes to make taking a task cheap.
-constexpr int64_t kTaskBytes = 256 << 10;
-
-// One linear op, its input packed.
-struct Product {
-  const Kernels* kernels;
-  const Weight* weight;
-  const std::byte* activations;
-  int64_t row_bytes;  // of one packed row
-  int64_t steps;
-  const float* bias;
-  const Tensor* out;
-
-  int64_t num_panels() const { return (weight->n() + kPanelLanes - 1) / kPanelLanes; }
-
-  // Rows [first, last) of `out`, panels [panel_begin, panel_end); `base` is the first packed row.
-  void run(int64_t base, int64_t first, int64_t last, int64_t panel_begin,
-           int64_t panel_end) const {
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      for (int64_t step = 0; step < steps; step += kBlockSteps) {
-        for (int64_t row = first; row < last; row += kTileRows) {
-          run_tile(base, row, std::min<int64_t>(kTileRows, last - row), panel, step);
-        }
-      }
-    }
-  }
-
-  void run_tile(int64_t base, int64_t row, int64_t rows, int64_t panel, int64_t step) const {
-    constexpr int64_t kStepBytes = 4;
-    const int64_t column = panel * kPanelLanes;
-    const bool last_block = step + kBlockSteps >= steps;
-    LinearTile tile;
-    tile.weights = weight->data() + (panel * steps + step) * kPanelLanes * kStepBytes;
-    tile.activations = activations + (row - base) * row_bytes + step * rows * (row_bytes / steps);
-    tile.steps = std::min(kBlockSteps, steps - step);
-    tile.rows = static_cast<int>(rows);
-    tile.cols = static_cast<int>(std::min<int64_t>(kPanelLanes, weight->n() - column));
-    tile.out = out->row<float>(row) + column;
-    tile.out_stride = out->row_stride();
-    tile.accumulate = step > 0;
-    tile.bias = bias != nullptr && last_block ? bias + column : nullptr;
-    (weight->dtype() == DType::kBFloat16 ? kernels->linear_bf16 : kernels->linear_f32)(tile);
-  }
-};
-
-// Packs rows [first, last) of `in` in tiles of kTileRows.
-void pack(Stream& stream, const Product& product, const Tensor& in, int64_t first, int64_t last,
-          bool as_bf16, std::byte* packed) {
-  const auto pack_tile = [&](int64_t tile, int) {
-    const int64_t row = first + tile * kTileRows;
-    const int rows = static_cast<int>(std::min<int64_t>(kTileRows, last - row));
-    std::byte* out = packed + (row - first) * product.row_bytes;
-    if (as_bf16) {
-      product.kernels->pack_bf16(in.row<float>(row), in.row_stride(), rows, in.dim(1),
-                                 reinterpret_cast<uint16_t*>(out));
-    } else {
-      product.kernels->pack_f32(in.row<float>(row), in.row_stride(), rows, in.dim(1),
-                                reinterpret_cast<float*>(out));
-    }
-  };
-  stream.pool().parallel_for((last - first + kTileRows - 1) / kTileRows, pack_tile);
-}
-
-// Rows [first, last), packed: cut into tasks of rows by panels.
-void multiply(Stream& stream, const Product& product, int64_t first, int64_t last) {
-  const int64_t rows = last - first;
-  const int64_t row_tasks = (rows + kTaskRows - 1) / kTaskRows;
-  const int64_t panel_bytes = product.steps * kPanelLanes * 4;
-  const int64_t panels_per_task =
-      rows > kTileRows ? 1 : std::max<int64_t>(1, kTaskBytes / panel_bytes);
-  const int64_t panels = product.num_panels();
-  const int64_t panel_tasks = (panels + panels_per_task - 1) / panels_per_task;
-  // Neighbouring tasks share a panel, so that threads find it in the cache they share.
-  stream.pool().parallel_for(row_tasks * panel_tasks, [&](int64_t task, int) {
-    const int64_t row = first + task % row_tasks * kTaskRows;
-    const int64_t panel = task / row_tasks * panels_per_task;
-    product.run(first, row, std::min(last, row + kTaskRows), panel,
-                std::min(panels, panel + panels_per_task));
-  });
-}
-
-}  // namespace
-
 namespace {
 
 void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
@@ -110,11 +16,11 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
       .expect("in", in, dtype, {&t, &k})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, out.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype, {&t, &out_n})
-      .require(weight.dtype() == dtype, "the weight has the dtype of the activations");
+      .require(weight.format() == dtype, "the weight is dense, of the dtype of the activations");
   const CudaLinear args = {.dtype = dtype,
                            .in = in.raw(),
                            .in_stride = in.row_stride(),
-                           .weight = weight.data(),
+                           .weight = weight.view(),
                            .rows = t.value,
                            .n = n.value,
                            .k = k.value,
@@ -148,27 +54,7 @@ void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor
       .expect("in", in, DType::kFloat32, {&t, &k})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, DType::kFloat32, {&t, &n});
-  const Kernels& kernels = kernels_for(stream.isa());
-  const bool bf16_weight = weight.dtype() == DType::kBFloat16;
-  const bool as_bf16 = bf16_weight && kernels.multiplies_bf16;
-  const int64_t even_k = (k.value + 1) / 2 * 2;
-  Product product = {
-      .kernels = &kernels,
-      .weight = &weight,
-      .activations = nullptr,
-      .row_bytes = even_k * (as_bf16 ? 2 : 4),
-      .steps = bf16_weight ? even_k / 2 : k.value,
-      .bias = bias.defined() ? bias.data<float>() : nullptr,
-      .out = &out,
-  };
-  const int64_t pass_rows = std::min(t.value, kLinearPassRows);
-  std::byte* packed = stream.scratch(static_cast<size_t>(pass_rows * product.row_bytes));
-  product.activations = packed;
-  for (int64_t first = 0; first < t.value; first += kLinearPassRows) {
-    const int64_t last = std::min(t.value, first + kLinearPassRows);
-    pack(stream, product, in, first, last, as_bf16, packed);
-    multiply(stream, product, first, last);
-  }
+  linear_on_cpu(stream, in, weight, bias, out);
 }
 
 }  // namespace quire::ops

@@ -29,18 +29,29 @@ Expected expected(OwnedTensor<float>& in, int64_t t, const Weight& weight, int64
   return sum;
 }
 
-Weight random_weight(DType dtype, int64_t n, int64_t k, std::mt19937& random) {
+Weight random_weight(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
   OwnedTensor<float> rows = random_tensor({n, k}, random);
-  Weight weight(dtype, n, k);
+  Weight weight(format, n, k);
+  if (format.has_scales()) {
+    OwnedTensor<Float8E4M3> stored({n, k});
+    std::transform(rows.values().begin(), rows.values().end(), stored.values().begin(),
+                   [](float value) { return Float8E4M3(100 * value); });
+    weight.pack_rows(0, stored.tensor());
+    OwnedTensor<float> scales = random_tensor({n, 1}, random);
+    weight.set_scales(0, scales.tensor());
+    return weight;
+  }
   weight.pack_rows(0, rows.tensor());
   return weight;
 }
 
+const WeightFormat kFormats[] = {DType::kFloat32, DType::kBFloat16, WeightFormat::float8()};
+
 class LinearTest : public IsaTest {
  protected:
   // Rounding activations to bfloat16 costs 2^-9 a product; sums of float32 hardly count beside.
-  double tolerance(DType dtype) const {
-    return dtype == DType::kBFloat16 && GetParam() == Isa::kAvx512 ? 1.0 / 256 : 2e-6;
+  double tolerance(WeightFormat format) const {
+    return format == DType::kBFloat16 && GetParam() == Isa::kAvx512 ? 1.0 / 256 : 2e-6;
   }
 };
 
@@ -48,13 +59,13 @@ TEST_P(LinearTest, AgreesWithAPlainSum) {
   std::mt19937 random(1);
   ThreadPool pool(2);
   Stream stream(pool, GetParam());
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const WeightFormat& format : kFormats) {
     for (const Case& c :
          {Case{1, 1, 1}, Case{1, 64, 32}, Case{2, 63, 33}, Case{3, 65, 7}, Case{5, 200, 130},
           Case{6, 16, 1500}, Case{13, 129, 2051}, Case{100, 70, 64}}) {
       OwnedTensor<float> in = random_tensor({c.rows, c.k}, random);
       OwnedTensor<float> bias = random_tensor({c.n}, random);
-      Weight weight = random_weight(dtype, c.n, c.k, random);
+      Weight weight = random_weight(format, c.n, c.k, random);
       OwnedTensor<float> out({c.rows, c.n}, -99.0f);
       for (bool with_bias : {false, true}) {
         linear(stream, in.tensor(), weight, with_bias ? bias.tensor() : Tensor(), out.tensor());
@@ -63,7 +74,7 @@ TEST_P(LinearTest, AgreesWithAPlainSum) {
             const Expected sum = expected(in, t, weight, n);
             const double offset = with_bias ? bias.values()[static_cast<size_t>(n)] : 0.0;
             ASSERT_NEAR(out.at(t, n), sum.value + offset,
-                        tolerance(dtype) * (sum.magnitude + std::abs(offset)) + 1e-30)
+                        tolerance(format) * (sum.magnitude + std::abs(offset)) + 1e-30)
                 << c.rows << "x" << c.n << "x" << c.k << " at " << t << ", " << n;
           }
         }
@@ -77,11 +88,11 @@ TEST_P(LinearTest, ARowDoesNotDependOnItsNeighbours) {
   std::mt19937 random(2);
   ThreadPool one(1), three(3);
   Stream alone(one, GetParam()), together(three, GetParam());
-  for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
+  for (const WeightFormat& format : kFormats) {
     for (const Case& c : {Case{150, 130, 1300}, Case{37, 64, 2500}, Case{1100, 20, 70}}) {
       OwnedTensor<float> in = random_tensor({c.rows, c.k}, random);
       OwnedTensor<float> bias = random_tensor({c.n}, random);
-      Weight weight = random_weight(dtype, c.n, c.k, random);
+      Weight weight = random_weight(format, c.n, c.k, random);
       OwnedTensor<float> single({c.rows, c.n}), batched({c.rows, c.n});
       for (int64_t t = 0; t < c.rows; ++t) {
         linear(alone, in.tensor().rows(t, t + 1), weight, bias.tensor(),

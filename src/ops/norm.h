@@ -7,10 +7,11 @@
 
 namespace quire::ops {
 
-// in, out float32[T, H]; weight float32[H]. out may be in.
+// in, out [T, H], float32 on the CPU, on a GPU of one dtype; weight float32[H]. out may be in.
 void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out);
 
-// residual += x, then out = rms_norm(residual). x, residual, out float32[T, H]; out may be x.
+// residual += x, then out = rms_norm(residual). x, residual, out [T, H] of one dtype, as above; out
+// may be x.
 void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const Tensor& weight,
                   float eps, const Tensor& out);
 

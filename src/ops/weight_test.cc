@@ -58,12 +58,67 @@ TEST(Weight, SourcesMayBeStrided) {
 TEST(Weight, MemoryIsRoundedUpToPanels) {
   EXPECT_EQ(Weight::bytes(DType::kBFloat16, 65, 3), 128u * 4 * 2);
   EXPECT_EQ(Weight::bytes(DType::kFloat32, 64, 3), 64u * 3 * 4);
+  EXPECT_EQ(Weight::bytes(WeightFormat::float8(), 65, 3), 128u * 3 + 65 * 4);
+  EXPECT_EQ(Weight::bytes(WeightFormat::float8(), 65, 3, DeviceType::kCuda), 65u * 3 + 65 * 4);
+}
+
+// Every float8 in turn, so a row's places show which byte came where.
+OwnedTensor<Float8E4M3> float8_rows(int64_t n, int64_t k) {
+  OwnedTensor<Float8E4M3> rows({n, k});
+  for (size_t i = 0; i < rows.values().size(); ++i) {
+    const auto bits = static_cast<uint8_t>(i * 7 % 256);
+    rows.values()[i].bits = (bits & 0x7f) == 0x7f ? 0 : bits;  // no NaN
+  }
+  return rows;
+}
+
+TEST(Weight, Float8GivesBackItsNumbersTimesTheRowsScale) {
+  for (const int64_t n : {1, 64, 65, 130}) {
+    for (const int64_t k : {1, 3, 300}) {
+      OwnedTensor<Float8E4M3> rows = float8_rows(n, k);
+      OwnedTensor<BFloat16> scales({n, 1});
+      for (int64_t row = 0; row < n; ++row)
+        scales.at(row, 0) = BFloat16(0.5f + 0.25f * static_cast<float>(row));
+      Weight weight(WeightFormat::float8(), n, k);
+      EXPECT_EQ(weight.bytes(), Weight::bytes(WeightFormat::float8(), n, k));
+      const int64_t half = n / 2;
+      weight.pack_rows(half, rows.tensor().rows(half, n));
+      weight.set_scales(half, scales.tensor().rows(half, n));
+      weight.pack_rows(0, rows.tensor().rows(0, half));
+      weight.set_scales(0, scales.tensor().rows(0, half));
+      std::vector<float> out(static_cast<size_t>(k));
+      for (int64_t row = 0; row < n; ++row) {
+        EXPECT_EQ(weight.scales()[row], static_cast<float>(scales.at(row, 0)));
+        weight.unpack_row(row, out.data());
+        for (int64_t i = 0; i < k; ++i) {
+          EXPECT_EQ(out[static_cast<size_t>(i)],
+                    static_cast<float>(rows.at(row, i)) * weight.scales()[row]);
+        }
+      }
+    }
+  }
+}
+
+TEST(Weight, DenseHasNoScales) {
+  Weight weight(DType::kBFloat16, 4, 3);
+  EXPECT_EQ(weight.view().format, WeightFormat(DType::kBFloat16));
+  EXPECT_EQ(weight.view().data, weight.data());
+  EXPECT_EQ(weight.view().scales, nullptr);
 }
 
 TEST(WeightDeathTest, RefusesRowsOutside) {
   Weight weight(DType::kFloat32, 4, 3);
   OwnedTensor<float> rows({2, 3});
   EXPECT_DEATH(weight.pack_rows(3, rows.tensor()), "inside the weight");
+}
+
+TEST(WeightDeathTest, RefusesWhatItsFormatLacks) {
+  OwnedTensor<float> rows({2, 3});
+  OwnedTensor<float> scales({2, 1});
+  Weight dense(DType::kFloat32, 2, 3);
+  EXPECT_DEATH(dense.set_scales(0, scales.tensor()), "format has scales");
+  Weight float8(WeightFormat::float8(), 2, 3);
+  EXPECT_DEATH(float8.pack_rows(0, rows.tensor()), "another element type");
 }
 
 }  // namespace

@@ -169,7 +169,7 @@ ops::CudaLinearTrials TuningMemory::trials_of(const ops::LinearShape& shape, boo
   return {.product = {.dtype = shape.dtype,
                       .in = operands_ + num_weights * weight_bytes(shape),
                       .in_stride = shape.k,
-                      .weight = operands_,
+                      .weight = {.format = shape.dtype, .data = operands_},
                       .rows = shape.rows,
                       .n = shape.n,
                       .k = shape.k,

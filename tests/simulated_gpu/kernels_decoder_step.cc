@@ -78,7 +78,7 @@ class DecoderStep {
     linear({.dtype = args_.dtype,
             .in = in.data(),
             .in_stride = k,
-            .weight = weight,
+            .weight = {.format = args_.dtype, .data = weight},
             .rows = args_.rows,
             .n = n,
             .k = k,

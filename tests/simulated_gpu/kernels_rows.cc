@@ -94,7 +94,8 @@ void linear(const ops::CudaLinear& args) {
   const auto n = static_cast<size_t>(args.n);
   std::vector<std::vector<float>> out(in.size(), std::vector<float>(n));
   for (size_t i = 0; i < n; ++i) {
-    const auto weight = read(args.dtype, args.weight, static_cast<int64_t>(i) * args.k, args.k);
+    const auto weight =
+        read(args.dtype, args.weight.data, static_cast<int64_t>(i) * args.k, args.k);
     const float bias = args.bias != nullptr ? args.bias[i] : 0.0f;
     for (size_t row = 0; row < in.size(); ++row) {
       out[row][i] = dot(in[row].data(), weight.data(), args.k) + bias;

@@ -50,7 +50,7 @@ class Linear {
     ops::cuda::linear(stream, {.dtype = DType::kBFloat16,
                                .in = in,
                                .in_stride = shape_.k,
-                               .weight = weight_.data(),
+                               .weight = {.format = DType::kBFloat16, .data = weight_.data()},
                                .rows = rows,
                                .n = shape_.n,
                                .k = shape_.k,

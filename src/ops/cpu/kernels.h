@@ -9,8 +9,9 @@
 //
 // "Steps": packed weights, keys and values share one idea. A step is 4 bytes for each of 16 or 64
 // lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
-// that belong to neighbouring indices of the summed dimension. A sum over K is a chain of steps in
-// order, one chain a lane, so a result does not depend on how many rows are computed at once.
+// that belong to neighbouring indices of the summed dimension; of float8 weights it is one byte a
+// lane. A sum over K is a chain of steps in order, one chain a lane, so a result does not depend on
+// how many rows are computed at once.
 // Thread safety: all functions work on their arguments alone.
 #include <cstdint>
 
@@ -36,8 +37,9 @@ struct LinearTile {
   int cols;  // lanes that exist in `out`, 1 to 64
   float* out;
   int64_t out_stride;
-  bool accumulate;    // start from `out` instead of zero
-  const float* bias;  // `cols` values added last, or null
+  bool accumulate;      // start from `out` instead of zero
+  const float* bias;    // `cols` values added last, or null
+  const float* scales;  // of linear_f8: `cols` factors of the sums, before the bias, or null
 };
 
 // One query tile of one KV head of one sequence.
@@ -81,6 +83,8 @@ struct Kernels {
   void (*pack_bf16)(const float* in, int64_t stride, int rows, int64_t k, uint16_t* out);
   void (*linear_f32)(const LinearTile& tile);
   void (*linear_bf16)(const LinearTile& tile);
+  // Weights of float8 e4m3, activations of pack_f32.
+  void (*linear_f8)(const LinearTile& tile);
   // residual null: out = norm(x); else residual += x, out = norm(residual).
   void (*rms_norm)(const float* x, float* residual, const float* weight, float eps, int64_t n,
                    float* out);
@@ -108,5 +112,8 @@ QUIRE_DECLARE_KERNELS(scalar)
 QUIRE_DECLARE_KERNELS(avx2)
 QUIRE_DECLARE_KERNELS(avx512)
 #undef QUIRE_DECLARE_KERNELS
+namespace scalar {
+void linear_f8(const LinearTile& tile);
+}
 
 }  // namespace quire::ops

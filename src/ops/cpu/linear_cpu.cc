@@ -1,5 +1,8 @@
+// The inner loops of a matrix product without special instructions. How a product is cut into tiles
+// for them is in linear_blocking.cc, how weights are packed in weight_panels.cc.
 #include <cstring>
 
+#include "core/dtype.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::scalar {
@@ -58,6 +61,32 @@ void linear_f32(const LinearTile& tile) {
 }
 void linear_bf16(const LinearTile& tile) {
   linear<uint16_t, 2>(tile);
+}
+
+// A step's weights are decoded once for all rows.
+void linear_f8(const LinearTile& tile) {
+  const auto* a = static_cast<const float*>(tile.activations);
+  const auto* weights = static_cast<const Float8E4M3*>(tile.weights);
+  float sums[kTileRows][kPanelLanes] = {};
+  for (int row = 0; row < tile.rows && tile.accumulate; ++row) {
+    std::memcpy(sums[row], tile.out + row * tile.out_stride,
+                static_cast<size_t>(tile.cols) * sizeof(float));
+  }
+  for (int64_t step = 0; step < tile.steps; ++step, weights += kPanelLanes, a += tile.rows) {
+    float w[kPanelLanes];
+    for (int lane = 0; lane < kPanelLanes; ++lane) w[lane] = static_cast<float>(weights[lane]);
+    for (int row = 0; row < tile.rows; ++row) {
+      for (int lane = 0; lane < kPanelLanes; ++lane) sums[row][lane] += a[row] * w[lane];
+    }
+  }
+  for (int row = 0; row < tile.rows; ++row) {
+    float* out = tile.out + row * tile.out_stride;
+    for (int lane = 0; lane < tile.cols; ++lane) {
+      const float scaled =
+          tile.scales != nullptr ? sums[row][lane] * tile.scales[lane] : sums[row][lane];
+      out[lane] = tile.bias != nullptr ? scaled + tile.bias[lane] : scaled;
+    }
+  }
 }
 
 }  // namespace quire::ops::scalar

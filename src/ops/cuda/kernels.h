@@ -22,6 +22,7 @@
 #include "core/dtype.h"
 #include "core/peer_words.h"
 #include "ops/cuda/linear/algorithms.h"
+#include "ops/weight_format.h"
 
 namespace quire {
 class CudaStream;  // core/stream_cuda.h
@@ -90,12 +91,13 @@ struct CudaSiluAndMul {
   void* out;  // [rows, inner]
 };
 
-// out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that.
+// out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that. Kernels take
+// dense weights of `dtype`; ops/linear.cc lets no other through.
 struct CudaLinear {
   DType dtype;
   const void* in;  // [rows, k], rows `in_stride` elements apart
   int64_t in_stride;
-  const void* weight;  // [n, k], row major, contiguous
+  WeightView weight;  // [n, k]
   int64_t rows;
   int64_t n;
   int64_t k;           // any; fast where it is a multiple of 8
@@ -266,8 +268,9 @@ struct CudaLogprobs {
   void* scratch;             // sample_scratch_bytes(rows, vocab) bytes
 };
 
-// One layer of CudaDecoderStep. Lives in device memory. Norm weights and biases are float32;
-// biases and q_norm, k_norm are null where there are none.
+// One layer of CudaDecoderStep. Lives in device memory. Matrices are dense, as data of a
+// WeightView; norm weights and biases are float32; biases and q_norm, k_norm are null where there
+// are none.
 struct CudaDecoderLayer {
   const float* input_norm;
   const void* qkv_weight;

@@ -134,7 +134,7 @@ class Chain {
     cuda::linear(stream_, {.dtype = kType,
                            .in = in.data(),
                            .in_stride = kHidden,
-                           .weight = weight.data(),
+                           .weight = {.format = kType, .data = weight.data()},
                            .rows = tokens_,
                            .n = n,
                            .k = kHidden,

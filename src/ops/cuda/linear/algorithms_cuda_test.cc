@@ -39,7 +39,7 @@ class Operands {
     return {.dtype = case_.dtype,
             .in = in_.data(),
             .in_stride = case_.k,
-            .weight = weight_.data(),
+            .weight = {.format = case_.dtype, .data = weight_.data()},
             .rows = case_.rows,
             .n = case_.n,
             .k = case_.k,
@@ -185,7 +185,7 @@ TEST_F(LinearAlgorithmsCudaTest, TrialsAreTimedAndAgree) {
   Operands operands(c, random(), kNumWeights);
   const CudaLinear args = operands.args();
   // Any n elements do as a bias.
-  for (const void* bias : {static_cast<const void*>(nullptr), args.weight}) {
+  for (const void* bias : {static_cast<const void*>(nullptr), args.weight.data}) {
     const cuda::CublasLinear product(stream(), args, bias);
     const size_t num_candidates = candidates(product).size();
     const auto trials = cuda::try_linear_algorithms(stream(), {.product = args,

@@ -172,8 +172,8 @@ void CublasLinear::run(const cublasLtMatmulAlgo_t& algorithm, const void* weight
   const float zero = 0;
   check_cublas(
       cublasLtMatmul(stream_.cublas(), product_.get(), &one,
-                     weight != nullptr ? weight : args_.weight, weight_.get(), args_.in, in_.get(),
-                     &zero, args_.out, out_.get(), args_.out, out_.get(), &algorithm,
+                     weight != nullptr ? weight : args_.weight.data, weight_.get(), args_.in,
+                     in_.get(), &zero, args_.out, out_.get(), args_.out, out_.get(), &algorithm,
                      stream_.cublas_workspace(), CudaStream::kWorkspaceBytes, stream_.get()),
       "multiplying matrices");
 }

@@ -47,7 +47,7 @@ __global__ __launch_bounds__(kPlainThreads) void plain_linear_kernel(CudaLinear 
   for (int64_t first_k = 0; first_k < args.k; first_k += kPlainDepth) {
     load_plain_tile(in_tile, static_cast<const T*>(args.in), args.rows, args.in_stride, args.k,
                     first_row, first_k);
-    load_plain_tile(weight_tile, static_cast<const T*>(args.weight), args.n, args.k, args.k,
+    load_plain_tile(weight_tile, static_cast<const T*>(args.weight.data), args.n, args.k, args.k,
                     first_column, first_k);
     __syncthreads();
     for (int depth = 0; depth < kPlainDepth; ++depth) {

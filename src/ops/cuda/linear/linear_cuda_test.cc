@@ -54,7 +54,7 @@ class LinearCudaTest : public CudaTest {
     const CudaLinear args = {.dtype = c.dtype,
                              .in = in_device.data(),
                              .in_stride = in_stride,
-                             .weight = weight_device.data(),
+                             .weight = {.format = c.dtype, .data = weight_device.data()},
                              .rows = c.rows,
                              .n = c.n,
                              .k = c.k,

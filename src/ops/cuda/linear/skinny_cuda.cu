@@ -225,7 +225,7 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
                            sums_bytes(kTileColumns, kTileRows) + kBarrierBytes;
   allow_shared_memory(stream, kernel);
   const CUtensorMap weight_map =
-      tensor_map(stream, args.dtype, args.weight, args.n, args.k, args.k, kTileColumns / 2);
+      tensor_map(stream, args.dtype, args.weight.data, args.n, args.k, args.k, kTileColumns / 2);
   const CUtensorMap in_map = tensor_map(stream, args.dtype, args.in, args.rows, args.k,
                                         args.in_stride, kTileRows / plan.cluster_columns);
   const SkinnyArgs kernel_args = {args.bias,

@@ -213,7 +213,7 @@ class Trials {
 
   const void* weight(int64_t index) const {
     const auto offset = static_cast<size_t>(index % args_.num_weights * args_.weight_stride);
-    return static_cast<const std::byte*>(args_.product.weight) +
+    return static_cast<const std::byte*>(args_.product.weight.data) +
            offset * size_of(args_.product.dtype);
   }
 
