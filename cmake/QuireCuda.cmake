@@ -84,11 +84,13 @@ function(quire_cuda_library)
   target_link_options(quire_cuda PRIVATE -Wl,--no-undefined -Wl,--exclude-libs,ALL)
   # Beside the binary, which looks for it there.
   set_target_properties(quire_cuda PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/src)
-  install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)
-  if(NOT cuda_architectures STREQUAL shipped_architectures)
-    install(CODE "message(WARNING \"libquire_cuda.so has GPU code for ${cuda_architectures} alone. \"
-                                  \"scripts/build.sh release builds it for all GPUs that quire supports.\")"
-            COMPONENT cuda)
+  if(QUIRE_INSTALL)
+    install(TARGETS quire_cuda LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/quire COMPONENT cuda)
+    if(NOT cuda_architectures STREQUAL shipped_architectures)
+      install(CODE "message(WARNING \"libquire_cuda.so has GPU code for ${cuda_architectures} alone. \"
+                                    \"scripts/build.sh release builds it for all GPUs that quire supports.\")"
+              COMPONENT cuda)
+    endif()
   endif()
 
   if(QUIRE_BUILD_TESTS)

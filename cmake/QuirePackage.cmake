@@ -1,38 +1,4 @@
-# What `cmake --install` puts where, and the Debian package that CPack makes of it (cpack -G DEB).
-
-set(QUIRE_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/quire/models)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon DESTINATION ${QUIRE_MODELS_DIR})
-install(FILES ${PROJECT_SOURCE_DIR}/README.md ${PROJECT_SOURCE_DIR}/docs/architecture.md
-              ${PROJECT_SOURCE_DIR}/docs/adding-a-model.md ${PROJECT_SOURCE_DIR}/docs/performance.md
-              ${PROJECT_SOURCE_DIR}/docs/operations.md
-        DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf
-              ${PROJECT_SOURCE_DIR}/deploy/kubernetes.yaml
-              ${PROJECT_SOURCE_DIR}/deploy/prometheus.yml ${PROJECT_SOURCE_DIR}/deploy/quire.rules.yml
-              ${PROJECT_SOURCE_DIR}/deploy/grafana-dashboard.json
-        DESTINATION ${CMAKE_INSTALL_DATADIR}/quire/deploy)
-install(FILES ${PROJECT_SOURCE_DIR}/packaging/copyright DESTINATION ${CMAKE_INSTALL_DOCDIR})
-install(FILES ${PROJECT_SOURCE_DIR}/packaging/quire.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
-
-# The binary knows its own commands and options, so it writes the completions.
-if(TARGET quire)
-  set(completions ${PROJECT_BINARY_DIR}/completions)
-  file(MAKE_DIRECTORY ${completions})
-  foreach(shell bash zsh fish)
-    add_custom_command(
-      OUTPUT ${completions}/quire.${shell}
-      COMMAND quire completion ${shell} > ${completions}/quire.${shell}
-      DEPENDS quire VERBATIM)
-    list(APPEND completion_files ${completions}/quire.${shell})
-  endforeach()
-  add_custom_target(quire_completions ALL DEPENDS ${completion_files})
-  install(FILES ${completions}/quire.bash RENAME quire
-          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
-  install(FILES ${completions}/quire.zsh RENAME _quire
-          DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions)
-  install(FILES ${completions}/quire.fish
-          DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
-endif()
+# The Debian packages that CPack makes of what is installed (cpack -G DEB).
 
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME quire)
@@ -53,17 +19,36 @@ set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# The libraries' packages and versions are read off the binary.
+# The libraries' packages and versions are read off the binaries.
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+
+# quire: the program, which runs anywhere, and the bundled model.
+set(CPACK_COMPONENTS_ALL Unspecified library dev)
+set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME quire)
+set(CPACK_DEBIAN_UNSPECIFIED_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+
+# libquire0.1 and libquire-dev, for programs that use quire as a library.
+set(runtime libquire${api_version})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_NAME ${runtime})
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SECTION libs)
+set(CPACK_COMPONENT_LIBRARY_DESCRIPTION
+    "quire as a shared library: programs that are linked to it serve large language models themselves. The package
+quire has a model to try it with.")
+set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS quire)
+set(CPACK_DEBIAN_DEV_PACKAGE_NAME libquire-dev)
+set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
+set(CPACK_COMPONENT_DEV_DESCRIPTION
+    "quire's C++ headers, and what CMake and pkg-config take to build programs with libquire.so.")
+set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS "${runtime} (= ${PROJECT_VERSION}), nlohmann-json3-dev")
+
 if(QUIRE_HAS_CUDA)
-  # Two packages: quire, which runs anywhere, and quire-cuda beside it, which is libquire_cuda.so. CUDA's
-  # own libraries come from NVIDIA's repository: where they were not installed as packages, Debian's tools
-  # know neither their packages nor, unless told, their folder.
-  set(CPACK_DEB_COMPONENT_INSTALL ON)
-  set(CPACK_COMPONENTS_ALL Unspecified cuda)
-  set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_NAME quire)
-  set(CPACK_DEBIAN_UNSPECIFIED_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+  # quire-cuda: libquire_cuda.so, for the program and for the library. CUDA's own libraries come from NVIDIA's
+  # repository: where they were not installed as packages, Debian's tools know neither their packages nor,
+  # unless told, their folder.
+  list(APPEND CPACK_COMPONENTS_ALL cuda)
   set(CPACK_DEBIAN_UNSPECIFIED_PACKAGE_SUGGESTS quire-cuda)
+  set(CPACK_DEBIAN_LIBRARY_PACKAGE_SUGGESTS "quire, quire-cuda")
   set(CPACK_DEBIAN_CUDA_PACKAGE_NAME quire-cuda)
   set(CPACK_COMPONENT_CUDA_DESCRIPTION
       "quire's CUDA backend: the library that quire loads to run models on NVIDIA GPUs. It takes a driver of release
@@ -71,7 +56,7 @@ if(QUIRE_HAS_CUDA)
   set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${CUDAToolkit_LIBRARY_DIR})
   set(release ${CUDAToolkit_VERSION_MAJOR}-${CUDAToolkit_VERSION_MINOR})
   set(CPACK_DEBIAN_CUDA_PACKAGE_DEPENDS
-      "quire (= ${PROJECT_VERSION}), libcublas-${release} | libcublas${CUDAToolkit_VERSION_MAJOR}")
+      "quire (= ${PROJECT_VERSION}) | ${runtime} (= ${PROJECT_VERSION}), libcublas-${release} | libcublas${CUDAToolkit_VERSION_MAJOR}")
   set(CPACK_DEBIAN_CUDA_PACKAGE_RECOMMENDS "libnccl2")
 endif()
 include(CPack)

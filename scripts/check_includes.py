@@ -29,6 +29,7 @@ PLAIN_HEADERS = {
 }
 # Public headers that a lower folder implements, and that those above it include.
 IMPLEMENTED_IN = {
+    "quire/bundled_model.h": "hub",
     "quire/tokenizer.h": "tokenizer",
     "quire/chat_template.h": "chat",
 }

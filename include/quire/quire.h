@@ -1,6 +1,7 @@
 #pragma once
 // Everything of the public API.
 #include "quire/async_llm.h"
+#include "quire/bundled_model.h"
 #include "quire/chat_template.h"
 #include "quire/engine_config.h"
 #include "quire/error.h"

@@ -6,6 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/installation.h"
+
 namespace quire {
 namespace {
 
@@ -13,19 +15,15 @@ constexpr const char* kFile = "libquire_cuda.so";
 constexpr const char* kEntry = "quire_cuda_library";
 using Entry = DeviceLibrary* (*)(const char* version);
 
-std::filesystem::path program_folder() {
-  std::error_code error;
-  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? std::filesystem::path(".") : program.parent_path();
-}
-
 // Where `cmake --install` and the packages put it.
 std::filesystem::path installed_folder() {
-  return (program_folder() / QUIRE_CUDA_FOLDER).lexically_normal();
+  std::error_code error;
+  return installation_prefix(error) / QUIRE_CUDA_FOLDER;
 }
 
 std::vector<std::filesystem::path> candidates() {
-  const std::filesystem::path here = program_folder();
+  std::error_code error;
+  const std::filesystem::path here = code_folder(error);
   return {here / kFile, here / "../src" / kFile, installed_folder() / kFile};
 }
 
@@ -61,10 +59,10 @@ LoadedLibrary load_cuda_library() {
     return {nullptr, fmt::format("{} is {}, and there is no such file.", kVariable, given), true};
   }
   if (file.empty()) {
-    return {nullptr,
-            fmt::format("{} was found neither beside the program nor in {}; install the package "
-                        "quire-cuda, or name the library in {}.",
-                        kFile, installed_folder().string(), kVariable)};
+    return {nullptr, fmt::format("{} was found neither beside {} nor in {}; install the package "
+                                 "quire-cuda, or name the library in {}.",
+                                 kFile, is_shared_library() ? "libquire.so" : "the program",
+                                 installed_folder().string(), kVariable)};
   }
   void* handle = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (handle == nullptr) return {nullptr, why_not_loaded(file, dlerror()), true};

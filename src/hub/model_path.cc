@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/installation.h"
 #include "base/mapped_file.h"
 #include "hub/environment.h"
 #include "quire/error.h"
@@ -139,10 +140,8 @@ fs::path resolve_model(const std::string& model) {
                   model, fs::current_path(error).string(), repository.string(), model));
 }
 
-fs::path hub_internal::find_bundled_model(const fs::path& program_folder,
-                                          const fs::path& source_folder) {
-  const fs::path installed =
-      (program_folder / ".." / "share" / "quire" / "models" / "lexicon").lexically_normal();
+fs::path hub_internal::find_bundled_model(const fs::path& prefix, const fs::path& source_folder) {
+  const fs::path installed = prefix / QUIRE_MODELS_FOLDER / "lexicon";
   const fs::path source = source_folder / "models" / "lexicon";
   for (const fs::path& folder : {installed, source}) {
     if (holds_model(folder)) return folder;
@@ -153,13 +152,14 @@ fs::path hub_internal::find_bundled_model(const fs::path& program_folder,
 
 fs::path bundled_model() {
   std::error_code error;
-  const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path prefix = installation_prefix(error);
   if (error) {
     throw Error(
-        fmt::format("The bundled model can't be found: /proc/self/exe: {}; name a model's folder.",
+        fmt::format("The bundled model can't be found, as the system does not say where "
+                    "quire is installed: {}; name a model's folder.",
                     error.message()));
   }
-  return hub_internal::find_bundled_model(program.parent_path(), QUIRE_SOURCE_DIR);
+  return hub_internal::find_bundled_model(prefix, QUIRE_SOURCE_DIR);
 }
 
 }  // namespace quire

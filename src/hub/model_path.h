@@ -7,6 +7,8 @@
 #include <string>
 #include <string_view>
 
+#include "quire/bundled_model.h"
+
 namespace quire {
 
 // The folder of `model`: a folder that exists, else the snapshot that refs/main names of a
@@ -20,11 +22,6 @@ std::filesystem::path resolve_model(const std::string& model);
 // ~/.cache/huggingface/hub. A variable that is empty counts as unset. It need not exist.
 std::filesystem::path hub_cache_folder();
 
-// The small model that comes with quire: share/quire/models/lexicon in the prefix that this program
-// is installed in, else models/lexicon in the source tree that it was built from. Throws Error
-// naming both places where neither has it.
-std::filesystem::path bundled_model();
-
 namespace hub_internal {
 
 // Whether it is "org/name" or "name", as a repository on the hub is called.
@@ -33,8 +30,8 @@ bool is_repository_name(std::string_view model);
 // The repository's folder in the cache: "models--org--name".
 std::string repository_folder_name(const std::string& model);
 
-// bundled_model() for a program in `program_folder` built from `source_folder`.
-std::filesystem::path find_bundled_model(const std::filesystem::path& program_folder,
+// bundled_model() for quire installed in `prefix` and built from `source_folder`.
+std::filesystem::path find_bundled_model(const std::filesystem::path& prefix,
                                          const std::filesystem::path& source_folder);
 
 }  // namespace hub_internal

@@ -133,13 +133,12 @@ TEST_F(ModelPathTest, SaysWhatIsWrongWithTheCache) {
 TEST_F(ModelPathTest, TheInstalledModelComesBeforeTheSourceTrees) {
   const fs::path source = root_ / "source";
   write(source / "models" / "lexicon" / "config.json");
-  EXPECT_EQ(hub_internal::find_bundled_model(root_ / "usr" / "bin", source),
-            source / "models" / "lexicon");
+  EXPECT_EQ(hub_internal::find_bundled_model(root_ / "usr", source), source / "models" / "lexicon");
   const fs::path installed = root_ / "usr" / "share" / "quire" / "models" / "lexicon";
   write(installed / "config.json");
-  EXPECT_EQ(hub_internal::find_bundled_model(root_ / "usr" / "bin", source), installed);
+  EXPECT_EQ(hub_internal::find_bundled_model(root_ / "usr", source), installed);
   try {
-    hub_internal::find_bundled_model(root_ / "opt" / "bin", root_ / "gone");
+    hub_internal::find_bundled_model(root_ / "opt", root_ / "gone");
     FAIL();
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr((root_ / "opt/share/quire/models/lexicon").string()),

@@ -1,4 +1,4 @@
-"""The Debian package: made, unpacked elsewhere, and run from there."""
+"""The Debian packages: made, unpacked elsewhere, and run from there."""
 
 import os
 import pathlib
@@ -23,6 +23,9 @@ class Package(CliTest):
         packages = {file.name.split("_")[0]: file for file in (path / "deb").glob("*.deb")}
         cls.package = packages.pop("quire")
         cls.cuda_package = packages.pop("quire-cuda", None)  # where the build has the CUDA backend
+        cls.dev_package = packages.pop("libquire-dev")
+        (library,) = packages
+        cls.library_package = packages.pop(library)
         assert not packages, packages
         cls.root = path / "root"
         subprocess.run(["dpkg-deb", "-x", cls.package, cls.root], check=True)
@@ -39,6 +42,30 @@ class Package(CliTest):
         self.assertNotIn("-dev", depends)
         self.assertEqual(self.field("Package"), "quire")
 
+    def listing(self, package):
+        """The paths of the package's files."""
+        lines = subprocess.run(["dpkg-deb", "-c", package], check=True, capture_output=True,
+                               encoding="utf-8").stdout.splitlines()
+        return [re.sub(r" -> .*", "", line).split()[-1].removeprefix("./") for line in lines if line[0] != "d"]
+
+    def test_the_library_is_a_package_that_its_soname_names(self):
+        name, version = self.field("Package", self.library_package), self.field("Version")
+        self.assertRegex(name, r"\Alibquire\d+\.\d+\Z")
+        soname = name.replace("libquire", "libquire.so.")
+        files = [pathlib.PurePath(path).name for path in self.listing(self.library_package)]
+        self.assertEqual(sorted(files), sorted([soname, f"libquire.so.{version}"]))
+        self.assertIn("libpcre2-8-0", self.field("Depends", self.library_package))
+        self.assertNotIn("-dev", self.field("Depends", self.library_package))
+
+    def test_headers_are_a_package_of_their_own(self):
+        library, version = self.field("Package", self.library_package), self.field("Version")
+        self.assertIn(f"{library} (= {version})", self.field("Depends", self.dev_package))
+        names = self.listing(self.dev_package)
+        for path in ("usr/include/quire/quire.h", "cmake/quire/quireConfig.cmake", "cmake/quire/quireConfigVersion.cmake",
+                     "pkgconfig/quire.pc", "/libquire.so"):
+            self.assertTrue(any(name.endswith(path) for name in names), path)
+        self.assertFalse([name for name in self.listing(self.package) if "include/" in name or "libquire" in name])
+
     def cuda(self):
         if self.cuda_package is None:
             self.skipTest("this build has no CUDA backend")
@@ -49,7 +76,8 @@ class Package(CliTest):
         depends = self.field("Depends", package).split(", ")
         names = {entry.split()[0] for entry in depends}
         version = self.field("Version")
-        self.assertIn(f"quire (= {version})", depends)
+        library = self.field("Package", self.library_package)
+        self.assertIn(f"quire (= {version}) | {library} (= {version})", depends)
         self.assertTrue(any(re.fullmatch(r"libcublas-\d+-\d+ \| libcublas\d+", entry) for entry in depends), depends)
         # The library's own word for what it needs, and the distribution's for what that is in.
         library = next(path for path in self.unpacked(package).rglob("libquire_cuda.so"))
