@@ -122,7 +122,8 @@ struct LoadedLibrary {
 };
 
 // Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the
-// program or the libquire.so that this code is in, and where packages put it. The library stays in memory until the process ends.
+// program or the libquire.so that this code is in, and where packages put it. The library stays in
+// memory until the process ends.
 LoadedLibrary load_cuda_library();
 
 }  // namespace quire
