@@ -3,8 +3,11 @@
 //
 // Collectives are called by every rank of the group in the same order with inputs of the same
 // shape. A group of one size repeats its sums bit for bit: on the CPU they are taken in rank order,
-// on GPUs in an order that depends on the tensor's size alone (dist/nccl_cuda.h). Thread safety:
-// each rank has its own Communicator and calls it from its own thread.
+// on GPUs in an order that depends only on the tensor's size (dist/nccl_cuda.h).
+//
+// What only copies (all_gather_columns, all_to_all_columns, broadcast, send, receive) takes
+// elements of any type and keeps their bits; on GPUs a floating point NaN may arrive as another
+// NaN. Thread safety: each rank has its own Communicator and calls it from its own thread.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -54,8 +57,7 @@ class Communicator {
   // after the other.
   virtual bool all_reduce_add_norm(Stream&, const AddNorm&) { return false; }
   // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()];
-  // input may be its own place in output. On GPUs, as with broadcast(), elements are floating point
-  // numbers, and a NaN may arrive as another.
+  // input may be its own place in output.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // all_gather_columns of which each rank gets its share of the rows (RowShare) alone: output
   // [share.size(), cols * size()], apart from input. Every rank has rows. To be called where
@@ -67,12 +69,18 @@ class Communicator {
   virtual bool splits_rows() const { return false; }
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
+  // Hands a contiguous tensor to rank `to`, which receives one of the same shape and type from this
+  // rank. The other ranks take no part. What goes from one rank to another arrives in the order in
+  // which it was sent. On the CPU both return when the receiver has the tensor: a rank that sends
+  // waits for the one that receives. On GPUs both queue their work, which takes NCCL (Error where
+  // it is not installed, or where the two ranks share a GPU).
+  virtual void send(Stream& stream, const Tensor& tensor, int to) = 0;
+  virtual void receive(Stream& stream, const Tensor& tensor, int from) = 0;
   // Of this rank, for one kernel's use: to be called once. None where the GPUs do not reach each
   // other's memory, or are not alike.
   virtual PeerWords peer_words() { return {}; }
   virtual void barrier() = 0;
-  // Ends the group: ranks that wait in a collective, now or later, throw Error. For the rank that
-  // failed.
+  // Ends the group: ranks that wait for another, now or later, throw Error. From any thread.
   virtual void abort() = 0;
 };
 

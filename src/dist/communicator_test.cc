@@ -116,6 +116,47 @@ TEST_P(LocalCommunicators, BroadcastsFromAnyRoot) {
   });
 }
 
+TEST_P(LocalCommunicators, SendInOrderToTheNextRank) {
+  run_ranks(GetParam(), [](Communicator& comm, Stream& stream) {
+    if (comm.size() == 1) return;
+    const int next = (comm.rank() + 1) % comm.size();
+    const int previous = (comm.rank() + comm.size() - 1) % comm.size();
+    for (int i = 0; i < 100; ++i) {
+      std::vector<int32_t> sent{comm.rank(), i, -1};
+      std::vector<int32_t> received(3);
+      const auto send = [&] {
+        comm.send(stream, Tensor(sent.data(), DType::kInt32, {3}), next);
+        sent.assign(3, 0);  // the receiver has it
+      };
+      // A ring of ranks that all send first would wait for ever.
+      if (comm.rank() == 0) send();
+      comm.receive(stream, Tensor(received.data(), DType::kInt32, {3}), previous);
+      if (comm.rank() != 0) send();
+      ASSERT_EQ(received, (std::vector<int32_t>{previous, i, -1}));
+    }
+  });
+}
+
+TEST(LocalCommunicatorsSend, LeavesOtherRanksAlone) {
+  run_ranks(3, [](Communicator& comm, Stream& stream) {
+    int64_t value = comm.rank();
+    const Tensor tensor(&value, DType::kInt64, {1});
+    // There and back between ranks 0 and 2, while rank 1 waits for all.
+    if (comm.rank() == 0) comm.send(stream, tensor, 2);
+    if (comm.rank() == 2) {
+      int64_t other = -1;
+      comm.receive(stream, Tensor(&other, DType::kInt64, {1}), 0);
+      EXPECT_EQ(other, 0);
+      comm.send(stream, tensor, 0);
+    }
+    if (comm.rank() == 0) {
+      comm.receive(stream, tensor, 2);
+      EXPECT_EQ(value, 2);
+    }
+    comm.barrier();
+  });
+}
+
 TEST_P(LocalCommunicators, ManyCollectivesInARowStayInStep) {
   run_ranks(GetParam(), [](Communicator& comm, Stream& stream) {
     for (int i = 0; i < 300; ++i) {
@@ -140,6 +181,20 @@ TEST(LocalCommunicatorsAbort, WakesWaitingRanksWithAnError) {
     }
     EXPECT_THROW(comm.all_reduce_sum(stream, tensor), Error);
     EXPECT_THROW(comm.barrier(), Error);
+  });
+}
+
+TEST(LocalCommunicatorsAbort, WakesRanksThatSendAndReceive) {
+  run_ranks(3, [](Communicator& comm, Stream& stream) {
+    float value = 1.0f;
+    const Tensor tensor(&value, DType::kFloat32, {1});
+    if (comm.rank() == 0) {
+      EXPECT_THROW(comm.send(stream, tensor, 1), Error);
+    } else if (comm.rank() == 1) {
+      comm.abort();
+    } else {
+      EXPECT_THROW(comm.receive(stream, tensor, 1), Error);
+    }
   });
 }
 

@@ -31,21 +31,19 @@ void pause_cpu() {
 // waiting for anybody.
 enum class OnAbort { kThrow, kStay };
 
-class Group {
+// Where `size` ranks wait for each other, over and over.
+class MeetingPoint {
  public:
-  explicit Group(int n) : size(n), tensors(static_cast<size_t>(n)) {}
+  explicit MeetingPoint(int size) : size_(size) {}
 
-  const int size;
-  // Element r is written by rank r before the barrier that opens a collective, and read by all
-  // until the one that closes it.
-  std::vector<Tensor> tensors;
-
-  void barrier(int rank, OnAbort on_abort) {
+  // Returns when all have arrived; throws Error, naming the caller's place in its group, when the
+  // meeting was aborted before that.
+  void arrive(OnAbort on_abort, int rank, int group_size) {
     uint64_t seen = state_.load(std::memory_order_acquire);
     uint64_t next = 0;
     do {
-      if (on_abort == OnAbort::kThrow && (seen & kAborted) != 0) throw_aborted(rank);
-      const bool last = (seen & kArrivedMask) + 1 == static_cast<uint64_t>(size);
+      if (on_abort == OnAbort::kThrow && (seen & kAborted) != 0) throw_aborted(rank, group_size);
+      const bool last = (seen & kArrivedMask) + 1 == static_cast<uint64_t>(size_);
       next = last ? (seen & ~kArrivedMask) + kGeneration : seen + 1;
     } while (!state_.compare_exchange_weak(seen, next, std::memory_order_acq_rel,
                                            std::memory_order_acquire));
@@ -63,7 +61,7 @@ class Group {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, over);
     }
-    if (seen / kGeneration == mine) throw_aborted(rank);
+    if (seen / kGeneration == mine) throw_aborted(rank, group_size);
   }
 
   void abort() {
@@ -72,8 +70,8 @@ class Group {
   }
 
  private:
-  // One word, so that a rank either arrives or sees the abort: the barrier's number, whether the
-  // group has ended, and how many ranks have arrived.
+  // One word, so that a rank either arrives or sees the abort: the meeting's number, whether it was
+  // aborted, and how many ranks have arrived.
   static constexpr uint64_t kGeneration = uint64_t{1} << 32;
   static constexpr uint64_t kAborted = uint64_t{1} << 31;
   static constexpr uint64_t kArrivedMask = kAborted - 1;
@@ -85,14 +83,50 @@ class Group {
     changed_.notify_all();
   }
 
-  [[noreturn]] void throw_aborted(int rank) const {
-    throw Error(
-        fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank, size));
+  [[noreturn]] static void throw_aborted(int rank, int group_size) {
+    throw Error(fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank,
+                            group_size));
   }
 
+  const int size_;
   std::atomic<uint64_t> state_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
+};
+
+// The way from one rank to another: the sender shows its tensor while the receiver copies it.
+struct Channel {
+  Tensor sent;
+  MeetingPoint meeting{2};
+};
+
+class Group {
+ public:
+  explicit Group(int n)
+      : size(n),
+        tensors(static_cast<size_t>(n)),
+        all_(n),
+        channels_(static_cast<size_t>(n) * static_cast<size_t>(n)) {}
+
+  const int size;
+  // Element r is written by rank r before the barrier that opens a collective, and read by all
+  // until the one that closes it.
+  std::vector<Tensor> tensors;
+
+  void barrier(int rank, OnAbort on_abort) { all_.arrive(on_abort, rank, size); }
+  Channel& channel(int from, int to) {
+    return channels_[static_cast<size_t>(from) * static_cast<size_t>(size) +
+                     static_cast<size_t>(to)];
+  }
+
+  void abort() {
+    all_.abort();
+    for (Channel& channel : channels_) channel.meeting.abort();
+  }
+
+ private:
+  MeetingPoint all_;
+  std::vector<Channel> channels_;
 };
 
 // The part of n elements that rank r of `size` works on.
@@ -150,11 +184,29 @@ class LocalCommunicator final : public Communicator {
     check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
     check(tensor.contiguous(), "broadcast takes a contiguous tensor");
     open(tensor);
-    if (rank_ != root) {
-      std::memcpy(tensor.raw(), group_->tensors[static_cast<size_t>(root)].raw(),
-                  static_cast<size_t>(tensor.num_elements()) * size_of(tensor.dtype()));
-    }
+    if (rank_ != root) copy_all(group_->tensors[static_cast<size_t>(root)], tensor);
     close();
+  }
+
+  void send(Stream&, const Tensor& tensor, int to) override {
+    check_peer(to);
+    check(tensor.contiguous(), "send takes a contiguous tensor");
+    Channel& channel = group_->channel(rank_, to);
+    channel.sent = tensor;
+    channel.meeting.arrive(OnAbort::kThrow, rank_, size());
+    channel.meeting.arrive(OnAbort::kStay, rank_, size());
+  }
+
+  void receive(Stream&, const Tensor& tensor, int from) override {
+    check_peer(from);
+    check(tensor.contiguous(), "receive takes a contiguous tensor");
+    Channel& channel = group_->channel(from, rank_);
+    channel.meeting.arrive(OnAbort::kThrow, rank_, size());
+    check(channel.sent.num_elements() == tensor.num_elements() &&
+              channel.sent.dtype() == tensor.dtype(),
+          "a tensor is received as it was sent");
+    copy_all(channel.sent, tensor);
+    channel.meeting.arrive(OnAbort::kStay, rank_, size());
   }
 
   void barrier() override { group_->barrier(rank_, OnAbort::kThrow); }
@@ -171,6 +223,15 @@ class LocalCommunicator final : public Communicator {
   }
 
   void close() { group_->barrier(rank_, OnAbort::kStay); }
+
+  void check_peer(int other) const {
+    check(other >= 0 && other < size() && other != rank_, "ranks send to others of their group");
+  }
+
+  static void copy_all(const Tensor& from, const Tensor& to) {
+    if (to.num_elements() == 0) return;
+    std::memcpy(to.raw(), from.raw(), static_cast<size_t>(to.num_elements()) * size_of(to.dtype()));
+  }
 
   void sum_slice(int64_t begin, int64_t end) const {
     for (int64_t i = begin; i < end; ++i) {

@@ -32,6 +32,10 @@ int64_t bytes_of(const Tensor& tensor) {
   return tensor.num_elements() * static_cast<int64_t>(size_of(tensor.dtype()));
 }
 
+PeerContent content_of(const Tensor& tensor) {
+  return is_floating(tensor.dtype()) ? PeerContent::kFloats : PeerContent::kBits;
+}
+
 ncclDataType_t nccl_type(DType dtype) {
   switch (dtype) {
     case DType::kBFloat16:
@@ -262,16 +266,32 @@ class CudaCommunicator final : public Communicator {
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
     check(root >= 0 && root < size(), "broadcast from a rank that is not in the group");
     check(tensor.contiguous(), "broadcast takes a contiguous tensor");
-    check(is_floating(tensor.dtype()), "broadcast of GPUs takes floating point numbers");
     group_->check_alive(rank_);
     if (size() == 1 || tensor.num_elements() == 0) return;
     if (has_peers()) {
-      peer_broadcast(stream.cuda(), peers_, tensor.raw(), bytes_of(tensor), root);
+      peer_broadcast(stream.cuda(), peers_, tensor.raw(), bytes_of(tensor), root,
+                     content_of(tensor));
       return;
     }
     call_nccl("sending to the ranks", [&](const NcclLibrary& nccl, ncclComm_t comm) {
       return nccl.broadcast(tensor.raw(), tensor.raw(), static_cast<size_t>(bytes_of(tensor)),
                             ncclInt8, root, comm, stream.cuda().get());
+    });
+  }
+
+  void send(Stream& stream, const Tensor& tensor, int to) override {
+    check_peer(tensor, to);
+    call_nccl("sending to another rank", [&](const NcclLibrary& nccl, ncclComm_t comm) {
+      return nccl.send(tensor.raw(), static_cast<size_t>(bytes_of(tensor)), ncclInt8, to, comm,
+                       stream.cuda().get());
+    });
+  }
+
+  void receive(Stream& stream, const Tensor& tensor, int from) override {
+    check_peer(tensor, from);
+    call_nccl("receiving from another rank", [&](const NcclLibrary& nccl, ncclComm_t comm) {
+      return nccl.receive(tensor.raw(), static_cast<size_t>(bytes_of(tensor)), ncclInt8, from, comm,
+                          stream.cuda().get());
     });
   }
 
@@ -289,12 +309,22 @@ class CudaCommunicator final : public Communicator {
  private:
   bool has_peers() const { return group_->peers() != nullptr; }
 
+  // Of a tensor that goes to, or comes from, rank `other`.
+  void check_peer(const Tensor& tensor, int other) {
+    check(other >= 0 && other < size() && other != rank_, "ranks send to others of their group");
+    check(tensor.contiguous(), "send and receive take a contiguous tensor");
+    group_->check_alive(rank_);
+    if (group_->nccl() != nullptr) return;
+    throw Error(
+        "GPUs send to each other through NCCL, which is not installed or was given one GPU for "
+        "several ranks. Install NVIDIA's package libnccl2 and give each rank a GPU.");
+  }
+
   // Of all rows of the input, of which the output has `rows`.
   PeerGather describe_gather(const Tensor& input, const Tensor& output, int64_t rows) {
     check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
               output.dim(0) == rows && output.dim(1) == input.dim(1) * size(),
           "columns of [rows, cols] are gathered as [rows, cols * size]");
-    check(is_floating(input.dtype()), "collectives of GPUs take floating point numbers");
     group_->check_alive(rank_);
     const auto element = static_cast<int64_t>(size_of(input.dtype()));
     return {.input = input.raw(),
@@ -302,7 +332,8 @@ class CudaCommunicator final : public Communicator {
             .output = output.raw(),
             .output_stride = output.row_stride() * element,
             .rows = input.dim(0),
-            .columns = input.dim(1) * element};
+            .columns = input.dim(1) * element,
+            .content = content_of(input)};
   }
 
   template <typename Queue>

@@ -3,11 +3,10 @@
 //
 // Small tensors go through memory that the GPUs share (dist/one_shot_cuda.h), large ones through
 // NCCL, all of it queued on the stream that a call is given, which is of the rank's device; calls
-// can be captured in CUDA graphs. Tensors are in device memory, contiguous where they are written
-// in place, aligned to 16 bytes, and of a floating point type: a NaN may arrive as another NaN, so
-// integers would not arrive as they were (dist/one_shot_cuda.h). all_reduce_sum takes float32,
-// bfloat16 and float16 and rounds once; what goes through shared memory is summed in rank order,
-// what goes through NCCL in an order that depends on the size alone.
+// can be captured in CUDA graphs. send and receive take NCCL. Tensors are in device memory,
+// contiguous where they are written in place, and aligned to 16 bytes. all_reduce_sum takes
+// float32, bfloat16 and float16 and rounds once; what goes through shared memory is summed in rank
+// order, what goes through NCCL in an order that depends only on the size.
 //
 // abort() may be called from any thread. Ranks that wait on the host throw; work that waits on a
 // device fails, so that the next look at its stream throws.

@@ -66,6 +66,18 @@ Bytes random_bytes(size_t count, unsigned seed) {
   return bytes;
 }
 
+// Bits that a floating point number would not keep on its way: words of ones among others.
+Bytes random_bits(size_t count, unsigned seed) {
+  Bytes bytes = random_bytes(count, seed);
+  for (size_t at = 0; at + 8 <= count; at += 24)
+    std::fill_n(bytes.begin() + at, 8, std::byte{0xff});
+  return bytes;
+}
+
+Bytes random_content(DType dtype, size_t count, unsigned seed) {
+  return is_floating(dtype) ? random_bytes(count, seed) : random_bits(count, seed);
+}
+
 Bytes sum_in_rank_order(DType dtype, const std::vector<Bytes>& inputs) {
   Bytes sums(inputs[0].size());
   for (size_t at = 0; at < sums.size(); at += size_of(dtype)) {
@@ -266,7 +278,7 @@ struct Strided {
   std::vector<Bytes> random_inputs(int ranks) const {
     std::vector<Bytes> inputs;
     for (int r = 0; r < ranks; ++r) {
-      inputs.push_back(random_bytes(bytes(), static_cast<unsigned>(columns + r)));
+      inputs.push_back(random_content(dtype, bytes(), static_cast<unsigned>(columns + r)));
     }
     return inputs;
   }
@@ -296,7 +308,12 @@ TEST_P(NcclCommunicators, GatherColumnsOfStridedRows) {
                                       {DType::kFloat32, 4, 12, 12},
                                       {DType::kFloat16, 33, 4001, 4001},
                                       {DType::kFloat32, 5, 700000, 700000},
-                                      {DType::kFloat8E4M3, 3, 1000003, 1000003}};
+                                      {DType::kFloat8E4M3, 3, 1000003, 1000003},
+                                      {DType::kInt32, 1, 32, 32},
+                                      {DType::kInt32, 3, 5, 9},
+                                      {DType::kInt64, 4, 12, 12},
+                                      {DType::kUInt8, 7, 33, 35},
+                                      {DType::kInt32, 5, 700000, 700000}};
   const size_t half = size_t{16} << 20;
   run(half * static_cast<size_t>(1 + size()), [&](Rank& rank) {
     const int own = rank.comm().rank();
@@ -339,10 +356,14 @@ TEST_P(NcclCommunicators, GatherColumnsInTheirPlace) {
 
 // Large ones go in pieces, of which the last rank may have none.
 TEST_P(NcclCommunicators, SendEachRankItsShareOfTheRows) {
-  const std::vector<Strided> cases = {
-      {DType::kFloat32, 12, 5, 8},           {DType::kFloat32, 13, 1000, 1000},
-      {DType::kBFloat16, 33, 7, 7},          {DType::kFloat16, 21, 4001, 4008},
-      {DType::kFloat32, 13, 700000, 700000}, {DType::kFloat8E4M3, 14, 1000003, 1000003}};
+  const std::vector<Strided> cases = {{DType::kFloat32, 12, 5, 8},
+                                      {DType::kFloat32, 13, 1000, 1000},
+                                      {DType::kBFloat16, 33, 7, 7},
+                                      {DType::kFloat16, 21, 4001, 4008},
+                                      {DType::kFloat32, 13, 700000, 700000},
+                                      {DType::kFloat8E4M3, 14, 1000003, 1000003},
+                                      {DType::kInt32, 13, 6, 8},
+                                      {DType::kUInt8, 14, 1000003, 1000003}};
   const size_t half = size_t{64} << 20;
   run(half * static_cast<size_t>(1 + size()), [&](Rank& rank) {
     const int own = rank.comm().rank();
@@ -374,17 +395,48 @@ TEST_P(NcclCommunicators, BroadcastFromEveryRoot) {
     for (const size_t bytes : {1, 4, 15, 16, 17, 4096, 100001, 20'000'000}) {
       if (bytes > max_bytes()) continue;
       for (int root = 0; root < rank.comm().size(); ++root) {
-        const Bytes expected = random_bytes(bytes, static_cast<unsigned>(bytes) + 1);
-        if (rank.comm().rank() == root) {
-          rank.upload(rank.memory(), expected);
-        } else {
-          rank.poison(rank.memory(), bytes);
+        for (const DType dtype : {DType::kFloat8E4M3, DType::kUInt8}) {
+          const Bytes expected = random_content(dtype, bytes, static_cast<unsigned>(bytes) + 1);
+          if (rank.comm().rank() == root) {
+            rank.upload(rank.memory(), expected);
+          } else {
+            rank.poison(rank.memory(), bytes);
+          }
+          rank.comm().broadcast(rank.stream(), vector_of(rank.memory(), dtype, bytes), root);
+          EXPECT_TRUE(rank.download(bytes, rank.memory()) == expected)
+              << bytes << " bytes of " << name_of(dtype) << " from rank " << root;
         }
-        rank.comm().broadcast(rank.stream(), vector_of(rank.memory(), DType::kFloat8E4M3, bytes),
-                              root);
-        EXPECT_TRUE(rank.download(bytes, rank.memory()) == expected)
-            << bytes << " bytes from rank " << root;
       }
+    }
+  });
+}
+
+// Around a ring, so that each rank sends to one and receives from another.
+TEST_P(NcclCommunicators, SendAndReceive) {
+  const bool has_nccl = devices()[0] != devices()[1];
+  run(size_t{16} << 20, [&](Rank& rank) {
+    const int own = rank.comm().rank();
+    const int next = (own + 1) % size();
+    const int previous = (own + size() - 1) % size();
+    for (const size_t count : {1, 7, 4096, 1'000'003}) {
+      const Tensor tensor = vector_of(rank.memory(), DType::kInt32, count);
+      const auto bits_of = [&](int sender) {
+        return random_bits(count * sizeof(int32_t), static_cast<unsigned>(count + sender));
+      };
+      if (!has_nccl) {
+        EXPECT_THROW(rank.comm().send(rank.stream(), tensor, next), Error);
+        EXPECT_THROW(rank.comm().receive(rank.stream(), tensor, previous), Error);
+        continue;
+      }
+      rank.upload(rank.memory(), bits_of(own));
+      // A ring of ranks that all send first would wait for ever.
+      if (own == 0) rank.comm().send(rank.stream(), tensor, next);
+      const Tensor got = vector_of(rank.memory() + (size_t{8} << 20), DType::kInt32, count);
+      rank.comm().receive(rank.stream(), got, previous);
+      if (own != 0) rank.comm().send(rank.stream(), tensor, next);
+      EXPECT_TRUE(rank.download(count * sizeof(int32_t), static_cast<std::byte*>(got.raw())) ==
+                  bits_of(previous))
+          << count;
     }
   });
 }

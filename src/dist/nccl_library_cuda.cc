@@ -47,6 +47,8 @@ NcclLibrary::NcclLibrary(void* handle) {
   find(handle, "ncclAllReduce", all_reduce);
   find(handle, "ncclAllGather", all_gather);
   find(handle, "ncclBroadcast", broadcast);
+  find(handle, "ncclSend", send);
+  find(handle, "ncclRecv", receive);
   find(handle, "ncclGetErrorString", get_error_string);
   find(handle, "ncclGetLastError", get_last_error);
 }

@@ -26,6 +26,8 @@ class NcclLibrary {
   decltype(&ncclAllReduce) all_reduce;
   decltype(&ncclAllGather) all_gather;
   decltype(&ncclBroadcast) broadcast;
+  decltype(&ncclSend) send;
+  decltype(&ncclRecv) receive;
   decltype(&ncclGetErrorString) get_error_string;
   decltype(&ncclGetLastError) get_last_error;
 

@@ -86,12 +86,12 @@ struct Gather {
   }
 };
 
-template <typename Unit, int kPeers>
+template <typename Unit, typename Payload, int kPeers>
 __global__ void __launch_bounds__(kMaxThreads)
     all_gather_kernel(PeerView peers, Gather<Unit> args) {
-  constexpr uint32_t kUnits = kChunkBytes / sizeof(Unit);
+  constexpr uint32_t kUnits = sizeof(Payload) / sizeof(Unit);
   union Chunk {
-    uint4 whole;
+    Payload whole;
     Unit units[kUnits];
   };
   release_next();
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kMaxThreads)
     Chunk own[kPeers];  // all are on their way before the first is sent
 #pragma unroll
     for (int r = 0; r < kPeers; ++r) {
-      own[r].whole = make_uint4(0, 0, 0, 0);
+      own[r].whole = Payload();
       if (r > 0 && args.rows_each == 0) own[r] = own[0];
       if (r >= peers.size || (r > 0 && args.rows_each == 0)) continue;
       for_units(r, c, [&](uint32_t u, uint32_t row, uint32_t column) {
@@ -137,7 +137,7 @@ __global__ void __launch_bounds__(kMaxThreads)
         store(r, c, own[r]);
       } else {
         store_word4(peers.regions[r] + half + int64_t{peers.rank} * num_chunks + c,
-                    sendable(own[r].whole));
+                    to_words(own[r].whole));
       }
     }
   }
@@ -146,36 +146,39 @@ __global__ void __launch_bounds__(kMaxThreads)
     receive_from_others(peers, half + c, num_chunks, others);
 #pragma unroll
     for (int r = 0; r < kPeers; ++r) {
-      if (r < peers.size && r != peers.rank) store(r, c, Chunk{others[r]});
+      if (r < peers.size && r != peers.rank) store(r, c, Chunk{from_words<Payload>(others[r])});
     }
   }
 }
 
 // So that everybody hears from everybody, ranks other than the root send their first chunk too.
-template <int kPeers>
+template <typename Payload, int kPeers>
 __global__ void __launch_bounds__(kMaxThreads)
     broadcast_kernel(PeerView peers, std::byte* data, int64_t bytes, int root) {
+  constexpr int64_t kBytes = sizeof(Payload);
   release_next();
   wait_for_previous();
   const int64_t half = take_turn(peers);
-  const int64_t num_chunks = (bytes + kChunkBytes - 1) / kChunkBytes;
+  const int64_t num_chunks = (bytes + kBytes - 1) / kBytes;
   const int64_t first = int64_t{blockIdx.x} * blockDim.x + threadIdx.x;
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   const bool is_root = peers.rank == root;
   for (int64_t c = first; c < num_chunks && (is_root || c == 0); c += step) {
-    send_to_others<kPeers>(peers, half + peers.rank * num_chunks + c, load_chunk(data, bytes, c));
+    send_words_to_others<kPeers>(peers, half + peers.rank * num_chunks + c,
+                                 to_words(load_chunk<Payload>(data, bytes, c)));
   }
   if (first == 0) {
     uint4 others[kPeers];
     receive_from_others(peers, half, num_chunks, others);
 #pragma unroll
     for (int r = 0; r < kPeers; ++r) {
-      if (r == root && !is_root) store_chunk(data, bytes, 0, others[r]);
+      if (r == root && !is_root) store_chunk(data, bytes, 0, from_words<Payload>(others[r]));
     }
   }
   if (is_root) return;
   for (int64_t c = first == 0 ? step : first; c < num_chunks; c += step) {
-    store_chunk(data, bytes, c, receive(peers, half + root * num_chunks + c));
+    store_chunk(data, bytes, c,
+                from_words<Payload>(receive(peers, half + root * num_chunks + c)));
   }
 }
 
@@ -243,13 +246,14 @@ struct Kernels {
     }
   }
 
-  template <typename Unit>
+  template <typename Unit, typename Payload>
   static void all_gather(CudaStream& stream, const PeerView& peers, const PeerGather& args) {
     constexpr int64_t kBytes = sizeof(Unit);
+    constexpr int64_t kPayload = sizeof(Payload);
     const int64_t rows = args.rows_each == 0 ? args.rows : args.rows_each;
     const int64_t num_units = rows * args.columns / kBytes;
     check(num_units < int64_t{1} << 31, "all_gather_columns takes 2^31 units at most");
-    const int64_t piece = kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes / kBytes;
+    const int64_t piece = kPeerHalfBytes / peers.size / kChunkBytes * kPayload / kBytes;
     for (int64_t begin = 0; begin < num_units; begin += piece) {
       Gather<Unit> gather = {};
       gather.input = static_cast<const Unit*>(args.input);
@@ -261,17 +265,19 @@ struct Kernels {
       gather.columns = static_cast<uint32_t>(args.columns / kBytes);
       gather.first_unit = static_cast<uint32_t>(begin);
       gather.num_units = static_cast<uint32_t>(std::min(piece, num_units - begin));
-      launch_peers(stream, all_gather_kernel<Unit, kPeers>,
-                   (gather.num_units * kBytes + kChunkBytes - 1) / kChunkBytes, peers, gather);
+      launch_peers(stream, all_gather_kernel<Unit, Payload, kPeers>,
+                   (gather.num_units * kBytes + kPayload - 1) / kPayload, peers, gather);
     }
   }
 
+  template <typename Payload>
   static void broadcast(CudaStream& stream, const PeerView& peers, std::byte* data, int64_t bytes,
                         int root) {
-    const int64_t piece = kPeerHalfBytes / peers.size / kChunkBytes * kChunkBytes;
+    constexpr int64_t kPayload = sizeof(Payload);
+    const int64_t piece = kPeerHalfBytes / peers.size / kChunkBytes * kPayload;
     for (int64_t begin = 0; begin < bytes; begin += piece) {
       const int64_t length = std::min(piece, bytes - begin);
-      launch_peers(stream, broadcast_kernel<kPeers>, (length + kChunkBytes - 1) / kChunkBytes,
+      launch_peers(stream, broadcast_kernel<Payload, kPeers>, (length + kPayload - 1) / kPayload,
                    peers, data + begin, length, root);
     }
   }
@@ -285,10 +291,14 @@ struct Kernels {
       load_one(reinterpret_cast<const void*>(one_shot(dtype)));
       load_one(reinterpret_cast<const void*>(two_shot(dtype)));
     }
-    load_one(reinterpret_cast<const void*>(all_gather_kernel<uint4, kPeers>));
-    load_one(reinterpret_cast<const void*>(all_gather_kernel<uint32_t, kPeers>));
-    load_one(reinterpret_cast<const void*>(all_gather_kernel<uint8_t, kPeers>));
-    load_one(reinterpret_cast<const void*>(broadcast_kernel<kPeers>));
+    const auto load_copies = [&]<typename Payload>(Payload) {
+      load_one(reinterpret_cast<const void*>(all_gather_kernel<Payload, Payload, kPeers>));
+      load_one(reinterpret_cast<const void*>(all_gather_kernel<uint32_t, Payload, kPeers>));
+      load_one(reinterpret_cast<const void*>(all_gather_kernel<uint8_t, Payload, kPeers>));
+      load_one(reinterpret_cast<const void*>(broadcast_kernel<Payload, kPeers>));
+    };
+    load_copies(FloatPayload());
+    load_copies(BitPayload());
   }
 };
 
@@ -299,6 +309,13 @@ void with_kernels(int size, const Body& body) {
   if (size == 2) return body(Kernels<2>());
   if (size <= 4) return body(Kernels<4>());
   body(Kernels<kMaxPeers>());
+}
+
+// Calls body(a FloatPayload or BitPayload).
+template <typename Body>
+void with_payload(PeerContent content, const Body& body) {
+  if (content == PeerContent::kFloats) return body(FloatPayload());
+  body(BitPayload());
 }
 
 }  // namespace
@@ -331,21 +348,26 @@ void peer_all_gather_columns(CudaStream& stream, const PeerView& peers, const Pe
                    reinterpret_cast<uintptr_t>(args.input) |
                    reinterpret_cast<uintptr_t>(args.output);
   with_kernels(peers.size, [&](auto kernels) {
-    if (all % sizeof(uint4) == 0) {
-      kernels.template all_gather<uint4>(stream, peers, args);
-    } else if (all % sizeof(uint32_t) == 0) {
-      kernels.template all_gather<uint32_t>(stream, peers, args);
-    } else {
-      kernels.template all_gather<uint8_t>(stream, peers, args);
-    }
+    with_payload(args.content, [&]<typename Payload>(Payload) {
+      if (all % sizeof(Payload) == 0) {
+        kernels.template all_gather<Payload, Payload>(stream, peers, args);
+      } else if (all % sizeof(uint32_t) == 0) {
+        kernels.template all_gather<uint32_t, Payload>(stream, peers, args);
+      } else {
+        kernels.template all_gather<uint8_t, Payload>(stream, peers, args);
+      }
+    });
   });
 }
 
-void peer_broadcast(CudaStream& stream, const PeerView& peers, void* data, int64_t bytes,
-                    int root) {
+void peer_broadcast(CudaStream& stream, const PeerView& peers, void* data, int64_t bytes, int root,
+                    PeerContent content) {
   check(reinterpret_cast<uintptr_t>(data) % kChunkBytes == 0, "tensors are aligned to 16 bytes");
   with_kernels(peers.size, [&](auto kernels) {
-    kernels.broadcast(stream, peers, static_cast<std::byte*>(data), bytes, root);
+    with_payload(content, [&]<typename Payload>(Payload) {
+      kernels.template broadcast<Payload>(stream, peers, static_cast<std::byte*>(data), bytes,
+                                          root);
+    });
   });
 }
 

@@ -35,6 +35,31 @@ __device__ inline uint32_t sendable(uint32_t word) {
 __device__ inline uint4 sendable(uint4 v) {
   return make_uint4(sendable(v.x), sendable(v.y), sendable(v.z), sendable(v.w));
 }
+
+// What a thread reads and writes at once of data that is only copied, and the four words that it is
+// sent as: floating point numbers as they are but for kEmptyWord, any other bits as words of 16, so
+// that none is kEmptyWord.
+using FloatPayload = uint4;
+using BitPayload = uint2;
+
+__device__ inline uint4 to_words(FloatPayload v) {
+  return sendable(v);
+}
+__device__ inline uint4 to_words(BitPayload v) {
+  return make_uint4(v.x & 0xffff, v.x >> 16, v.y & 0xffff, v.y >> 16);
+}
+
+template <typename Payload>
+__device__ Payload from_words(uint4 words);
+template <>
+__device__ inline FloatPayload from_words<FloatPayload>(uint4 words) {
+  return words;
+}
+template <>
+__device__ inline BitPayload from_words<BitPayload>(uint4 words) {
+  return make_uint2(words.x | words.y << 16, words.z | words.w << 16);
+}
+
 __device__ inline bool has_empty(uint4 v) {
   return v.x == kEmptyWord || v.y == kEmptyWord || v.z == kEmptyWord || v.w == kEmptyWord;
 }
@@ -54,12 +79,16 @@ __device__ inline int64_t take_turn(const PeerView& peers) {
 
 // kPeers, here and below: at least the size of the group.
 template <int kPeers>
-__device__ inline void send_to_others(const PeerView& peers, int64_t offset, uint4 v) {
-  v = sendable(v);
+__device__ inline void send_words_to_others(const PeerView& peers, int64_t offset, uint4 v) {
 #pragma unroll
   for (int r = 0; r < kPeers; ++r) {
     if (r < peers.size && r != peers.rank) store_word4(peers.regions[r] + offset, v);
   }
+}
+
+template <int kPeers>
+__device__ inline void send_to_others(const PeerView& peers, int64_t offset, uint4 v) {
+  send_words_to_others<kPeers>(peers, offset, sendable(v));
 }
 
 // Waits for what each other rank r has put at first + r * stride of this rank's region, and empties
@@ -99,28 +128,40 @@ __device__ inline uint4 receive(const PeerView& peers, int64_t offset) {
   return got;
 }
 
-// Chunk c of `bytes` bytes; what is beyond the end is zero.
-__device__ inline uint4 load_chunk(const std::byte* data, int64_t bytes, int64_t c) {
-  const std::byte* from = data + c * kChunkBytes;
-  if ((c + 1) * kChunkBytes <= bytes) return *reinterpret_cast<const uint4*>(from);
-  uint32_t words[4] = {};
+// Chunk c of `bytes` bytes, a Payload each; what is beyond the end is zero.
+template <typename Payload = uint4>
+__device__ inline Payload load_chunk(const std::byte* data, int64_t bytes, int64_t c) {
+  constexpr int kBytes = sizeof(Payload);
+  const std::byte* from = data + c * kBytes;
+  if ((c + 1) * kBytes <= bytes) return *reinterpret_cast<const Payload*>(from);
+  uint32_t words[kBytes / 4] = {};
 #pragma unroll
-  for (int i = 0; i < kChunkBytes; ++i) {
-    if (c * kChunkBytes + i < bytes) words[i / 4] |= static_cast<uint32_t>(from[i]) << (i % 4 * 8);
+  for (int i = 0; i < kBytes; ++i) {
+    if (c * kBytes + i < bytes) words[i / 4] |= static_cast<uint32_t>(from[i]) << (i % 4 * 8);
   }
-  return make_uint4(words[0], words[1], words[2], words[3]);
+  if constexpr (kBytes == sizeof(uint4)) {
+    return make_uint4(words[0], words[1], words[2], words[3]);
+  } else {
+    return make_uint2(words[0], words[1]);
+  }
 }
 
-__device__ inline void store_chunk(std::byte* data, int64_t bytes, int64_t c, uint4 v) {
-  std::byte* to = data + c * kChunkBytes;
-  if ((c + 1) * kChunkBytes <= bytes) {
-    *reinterpret_cast<uint4*>(to) = v;
+template <typename Payload>
+__device__ inline void store_chunk(std::byte* data, int64_t bytes, int64_t c, Payload v) {
+  constexpr int kBytes = sizeof(Payload);
+  std::byte* to = data + c * kBytes;
+  if ((c + 1) * kBytes <= bytes) {
+    *reinterpret_cast<Payload*>(to) = v;
     return;
   }
-  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+  uint32_t words[kBytes / 4] = {v.x, v.y};
+  if constexpr (kBytes == sizeof(uint4)) {
+    words[2] = v.z;
+    words[3] = v.w;
+  }
 #pragma unroll
-  for (int i = 0; i < kChunkBytes; ++i) {
-    if (c * kChunkBytes + i < bytes) {
+  for (int i = 0; i < kBytes; ++i) {
+    if (c * kBytes + i < bytes) {
       to[i] = static_cast<std::byte>(words[i / 4] >> (i % 4 * 8) & 0xff);
     }
   }

@@ -26,8 +26,14 @@ namespace quire {
 
 class CudaStream;  // core/stream_cuda.h
 
-// Two NaN, or one; data that holds this word is sent as another NaN.
+// In floating point numbers it is NaN, one or several; the word that is sent instead is so too.
 inline constexpr uint32_t kEmptyWord = 0xffffffff;
+
+// What a call copies.
+enum class PeerContent {
+  kFloats,  // the word 0xffffffff, all NaN, arrives as 0x7fffffff, all NaN too
+  kBits,    // any bits arrive as they are, in words of which half is used
+};
 
 // One half of a rank's region, in bytes.
 inline constexpr int64_t kPeerHalfBytes = int64_t{8} << 20;
@@ -60,8 +66,7 @@ void peer_all_reduce(CudaStream& stream, const PeerView& peers, DType dtype, voi
 
 // input [rows, columns] of every rank, side by side in rank order, in output [rows, columns *
 // size]; with rows_each only rank r's rows [r * rows_each, ...) go to rank r. Columns and strides
-// are in bytes, of floating point numbers: the word 0xffffffff arrives as 0x7fffffff, here as in a
-// broadcast.
+// are in bytes.
 struct PeerGather {
   const void* input;
   int64_t input_stride;
@@ -71,11 +76,13 @@ struct PeerGather {
   int64_t columns;
   // 0: all rows go to everybody. Else the last rank may have fewer, but none has none.
   int64_t rows_each = 0;
+  PeerContent content = PeerContent::kFloats;
 };
 void peer_all_gather_columns(CudaStream& stream, const PeerView& peers, const PeerGather& args);
 
 // Every rank's data becomes that of rank `root`. Aligned to 16 bytes.
-void peer_broadcast(CudaStream& stream, const PeerView& peers, void* data, int64_t bytes, int root);
+void peer_broadcast(CudaStream& stream, const PeerView& peers, void* data, int64_t bytes, int root,
+                    PeerContent content);
 
 // Loads the kernels for a group of `size` onto the current device: loading one when it is first
 // launched may wait for work that waits for this rank.

@@ -201,14 +201,14 @@ int32_t* GpuRunner::sampled_ids() const {
   return reinterpret_cast<int32_t*>(sampled_ids_.data());
 }
 
-Tensor GpuRunner::sampled_ids_as_floats(int64_t first, int64_t count) const {
-  return {sampled_ids() + first, DType::kFloat32, {1, count}};
+Tensor GpuRunner::sampled_ids_of(int64_t first, int64_t count) const {
+  return {sampled_ids() + first, DType::kInt32, {1, count}};
 }
 
 void GpuRunner::gather_sampled(int64_t num_logits) {
   const int64_t each = RowShare::rows_each(num_logits, comm_.size());
-  comm_.all_gather_columns(stream_, sampled_ids_as_floats(comm_.rank() * each, each),
-                           sampled_ids_as_floats(0, each * comm_.size()));
+  comm_.all_gather_columns(stream_, sampled_ids_of(comm_.rank() * each, each),
+                           sampled_ids_of(0, each * comm_.size()));
 }
 
 bool GpuRunner::splits_logits(const Launched& step, int64_t num_logits) const {
@@ -328,7 +328,7 @@ void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launc
     gpu_->copy_to_device(sampled_ids_.data(), step.ids, bytes);
   }
   const auto num_ids = static_cast<int64_t>(step.sampled.size());
-  comm_.broadcast(stream_, sampled_ids_as_floats(0, num_ids), 0);
+  comm_.broadcast(stream_, sampled_ids_of(0, num_ids), 0);
   if (comm_.rank() != 0) gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
 }
 

@@ -79,8 +79,8 @@ class GpuRunner final : public RankRunner {
   // the shape says so.
   void sample(const Tensor& logits, const StepShape& shape, int64_t first_row);
   int32_t* sampled_ids() const;  // on the GPU
-  // The same: a communicator of GPUs takes floats, and ids keep their bits.
-  Tensor sampled_ids_as_floats(int64_t first, int64_t count) const;
+  // Those of rows [first, first + count): int32[1, count].
+  Tensor sampled_ids_of(int64_t first, int64_t count) const;
   // Shows all ranks the tokens that each has sampled.
   void gather_sampled(int64_t num_logits);
   // Finds the log-probabilities that were asked for, of what sample() chose.

@@ -91,7 +91,6 @@ class SimulatedCommunicator final : public Communicator {
   }
 
   void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
-    check(is_floating(input.dtype()), "all_gather_columns of GPUs takes floating point numbers");
     stream.cuda().queue("all_gather_columns", [rank = rank_, input, output] {
       rank->on_stream().all_gather_columns(rank->stream, input, output);
     });
@@ -100,7 +99,6 @@ class SimulatedCommunicator final : public Communicator {
   bool splits_rows() const override { return true; }
 
   void all_to_all_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
-    check(is_floating(input.dtype()), "all_to_all_columns of GPUs takes floating point numbers");
     stream.cuda().queue("all_to_all_columns", [rank = rank_, input, output] {
       const int64_t rows = input.dim(0);
       const size_t row_bytes = static_cast<size_t>(output.dim(1)) * size_of(output.dtype());
@@ -118,9 +116,19 @@ class SimulatedCommunicator final : public Communicator {
   }
 
   void broadcast(Stream& stream, const Tensor& tensor, int root) override {
-    check(is_floating(tensor.dtype()), "broadcast of GPUs takes floating point numbers");
     stream.cuda().queue("broadcast", [rank = rank_, tensor, root] {
       rank->on_stream().broadcast(rank->stream, tensor, root);
+    });
+  }
+
+  void send(Stream& stream, const Tensor& tensor, int to) override {
+    stream.cuda().queue(
+        "send", [rank = rank_, tensor, to] { rank->on_stream().send(rank->stream, tensor, to); });
+  }
+
+  void receive(Stream& stream, const Tensor& tensor, int from) override {
+    stream.cuda().queue("receive", [rank = rank_, tensor, from] {
+      rank->on_stream().receive(rank->stream, tensor, from);
     });
   }
 
