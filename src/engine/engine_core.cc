@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "loader/checkpoint.h"
 #include "quire/error.h"
+#include "runner/thread_executor.h"
 
 namespace quire {
 namespace {
@@ -26,10 +27,10 @@ std::optional<ChatTemplate> load_chat_template(const EngineSetup& setup) {
 
 std::unique_ptr<Executor> start_executor(const EngineSetup& setup) {
   if (setup.config.load_format == LoadFormat::kDummy) {
-    return std::make_unique<Executor>(setup.executor, nullptr);
+    return make_thread_executor(setup.executor, nullptr);
   }
   const Checkpoint checkpoint = Checkpoint::open(setup.folder);
-  return std::make_unique<Executor>(setup.executor, &checkpoint);
+  return make_thread_executor(setup.executor, &checkpoint);
 }
 
 // Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;

@@ -8,7 +8,7 @@
 #include "loader/model_config.h"
 #include "quire/engine_config.h"
 #include "quire/plan.h"
-#include "runner/executor.h"
+#include "runner/thread_executor.h"
 #include "scheduler/scheduler.h"
 
 namespace quire {
@@ -18,7 +18,7 @@ struct EngineSetup {
   std::filesystem::path folder;
   ModelConfig model;
   GenerationConfig generation;
-  ExecutorOptions executor;
+  ThreadExecutorOptions executor;
   SchedulerConfig scheduler;
   MemoryPlan plan;
 };

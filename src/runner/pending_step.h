@@ -1,8 +1,8 @@
 #pragma once
-// A step that a rank was given: its result, once it is there.
+// A step that a rank has launched, and the way to its result.
 //
-// On the CPU a step is done when it was run; a GPU still works on it. Thread safety: one thread at
-// a time, which need not be the rank's worker.
+// On the CPU a step is done when launch() returns; a GPU still works on it. Thread safety: one
+// thread at a time, which need not be the rank's worker.
 #include <utility>
 
 #include "request/scheduled_batch.h"
@@ -12,9 +12,10 @@ namespace quire {
 class PendingStep {
  public:
   virtual ~PendingStep() = default;
-  // Throws Error when the step failed. Called once.
+  // Waits until the step is done and returns its output. Throws Error when the step failed. Called
+  // once.
   virtual StepOutput wait() = 0;
-  // The same for whom its output is nothing to.
+  // wait() for callers that do not need the output.
   virtual void finish() = 0;
 };
 

@@ -1,4 +1,4 @@
-#include "runner/executor.h"
+#include "runner/thread_executor.h"
 
 #include <fmt/format.h>
 
@@ -10,6 +10,7 @@
 #include <system_error>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/blocking_queue.h"
 #include "base/check.h"
@@ -20,8 +21,20 @@
 #include "runner/model_runner.h"
 
 namespace quire {
+namespace {
 
-struct Executor::Group {
+class ThreadExecutor final : public Executor {
+ public:
+  explicit ThreadExecutor(const ThreadExecutorOptions& options);
+  ~ThreadExecutor() override;
+
+  // Starts the ranks' threads and waits until they have loaded. Called once, before all else;
+  // throws the first error of any rank.
+  void start(const Checkpoint* checkpoint);
+  void submit(std::shared_ptr<const ScheduledBatch> batch) override;
+  StepOutput wait() override;
+
+ private:
   using Batch = std::shared_ptr<const ScheduledBatch>;
   using Steps = BlockingQueue<std::unique_ptr<PendingStep>>;
 
@@ -29,27 +42,15 @@ struct Executor::Group {
     std::unique_ptr<Communicator> comm;
     BlockingQueue<Batch> batches;
     std::thread thread;
-    // Of GPUs' ranks other than 0, whose results nobody asks for: their steps, and who looks at how
-    // these end. A GPU that fails leaves the others waiting for it until somebody says so.
+    // Only of GPUs' ranks other than 0, whose results nobody asks for: their steps, and the thread
+    // that sees how these end. When a GPU fails, the others wait for it until the group is aborted.
     Steps steps;
     std::thread watcher;
   };
 
-  explicit Group(const ExecutorOptions& options)
-      : options(options), loaded(options.tensor_parallel_size) {}
-  ~Group() {
-    for (auto& rank : ranks) rank->batches.close();
-    for (auto& rank : ranks) {
-      if (rank->thread.joinable()) rank->thread.join();
-      rank->steps.close();
-      if (rank->watcher.joinable()) rank->watcher.join();
-    }
-  }
-  Group(const Group&) = delete;
-  Group& operator=(const Group&) = delete;
-
-  // Starts the ranks' threads.
-  void start(const Checkpoint* checkpoint);
+  static std::vector<std::unique_ptr<Communicator>> make_communicators(
+      const ThreadExecutorOptions& options);
+  void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
@@ -60,21 +61,15 @@ struct Executor::Group {
   void watch(Rank& rank, Steps& steps);
   // Keeps the first error and wakes everybody who waits for this rank. Within a catch block.
   void fail(Rank& rank);
+  void rethrow_error();
 
-  ExecutorOptions options;
-  std::latch loaded;  // every rank has loaded its weights, or failed
-  std::vector<std::unique_ptr<Rank>> ranks;
-  Steps results;
-  std::mutex error_mutex;
-  std::exception_ptr error;
-
-  void rethrow_error() {
-    const std::lock_guard lock(error_mutex);
-    if (error) std::rethrow_exception(error);
-  }
+  const ThreadExecutorOptions options_;
+  std::vector<std::unique_ptr<Rank>> ranks_;
+  std::latch loaded_;  // every rank has loaded its weights, or failed
+  Steps results_;
+  std::mutex error_mutex_;
+  std::exception_ptr error_;
 };
-
-namespace {
 
 // The CPUs of one rank: its share of the machine's, physical cores first. Empty (no pinning) where
 // the ranks ask for more threads than there are CPUs.
@@ -86,60 +81,98 @@ std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
   return {begin, begin + threads_per_rank};
 }
 
-}  // namespace
+ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
+    : options_(options), loaded_(options.tensor_parallel_size) {
+  for (auto& comm : make_communicators(options)) {
+    ranks_.push_back(std::make_unique<Rank>());
+    ranks_.back()->comm = std::move(comm);
+  }
+}
 
-void Executor::Group::fail(Rank& rank) {
+ThreadExecutor::~ThreadExecutor() {
+  for (auto& rank : ranks_) rank->batches.close();
+  // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
+  watch(*ranks_.front(), results_);
+  for (auto& rank : ranks_) {
+    if (rank->thread.joinable()) rank->thread.join();
+    rank->steps.close();
+    if (rank->watcher.joinable()) rank->watcher.join();
+  }
+}
+
+std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_communicators(
+    const ThreadExecutorOptions& options) {
+  const int size = options.tensor_parallel_size;
+  if (size > 1 && options.gpu_library != nullptr) {
+    std::vector<int> gpus(static_cast<size_t>(size));
+    std::iota(gpus.begin(), gpus.end(), 0);
+    return options.gpu_library->make_communicators(gpus);
+  }
+  if (size > 1) return make_local_communicators(size);
+  std::vector<std::unique_ptr<Communicator>> single;
+  single.push_back(make_single_communicator());
+  return single;
+}
+
+void ThreadExecutor::fail(Rank& rank) {
   {
-    const std::lock_guard lock(error_mutex);
-    if (!error) error = std::current_exception();
+    const std::lock_guard lock(error_mutex_);
+    if (!error_) error_ = std::current_exception();
   }
   rank.comm->abort();
-  results.close();
+  results_.close();
 }
 
-void Executor::Group::start(const Checkpoint* checkpoint) {
-  for (auto& rank : ranks) {
+void ThreadExecutor::start(const Checkpoint* checkpoint) {
+  for (auto& rank : ranks_) {
     try {
-      rank->thread = std::thread([this, &rank = *rank, checkpoint] { run_rank(rank, checkpoint); });
-      if (rank->comm->rank() == 0 || options.gpu_library == nullptr) continue;
-      rank->watcher = std::thread([this, &rank = *rank] { watch(rank, rank.steps); });
+      start_threads(*rank, checkpoint);
     } catch (const std::system_error& error) {
       // Those that run must not wait for this one.
-      for (auto& other : ranks) other->comm->abort();
-      throw Error(fmt::format("The thread of rank {} cannot be started: {}{}.", rank->comm->rank(),
-                              error.what(),
-                              ranks.size() > 1 ? "; choose a smaller --tensor-parallel-size" : ""));
+      for (auto& other : ranks_) other->comm->abort();
+      results_.close();
+      throw Error(fmt::format(
+          "The thread of rank {} cannot be started: {}{}.", rank->comm->rank(), error.what(),
+          ranks_.size() > 1 ? "; choose a smaller --tensor-parallel-size" : ""));
     }
   }
+  loaded_.wait();
+  rethrow_error();
 }
 
-std::unique_ptr<RankRunner> Executor::Group::make_runner(Rank& rank, ThreadPool& pool,
-                                                         std::optional<Stream>& stream) {
-  if (options.gpu_library != nullptr) {
-    const GpuRank gpu{options.gpu_library.get(), rank.comm->rank(), options.gpu_rank_bytes};
-    return std::make_unique<GpuRunner>(options.runner, gpu, *rank.comm, pool);
+void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
+  rank.thread = std::thread([this, &rank, checkpoint] { run_rank(rank, checkpoint); });
+  if (rank.comm->rank() == 0 || options_.gpu_library == nullptr) return;
+  rank.watcher = std::thread([this, &rank] { watch(rank, rank.steps); });
+}
+
+std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& pool,
+                                                        std::optional<Stream>& stream) {
+  if (options_.gpu_library != nullptr) {
+    const GpuRank gpu{options_.gpu_library.get(), rank.comm->rank(), options_.gpu_rank_bytes};
+    return std::make_unique<GpuRunner>(options_.runner, gpu, *rank.comm, pool);
   }
-  stream.emplace(pool, options.isa);
-  return std::make_unique<ModelRunner>(options.runner, *rank.comm, *stream);
+  stream.emplace(pool, options_.isa);
+  return std::make_unique<ModelRunner>(options_.runner, *rank.comm, *stream);
 }
 
-void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
+void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<ThreadPool> pool;
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
     const int index = rank.comm->rank();
-    pool.emplace(options.threads_per_rank,
-                 cpus_of_rank(index, options.threads_per_rank, options.tensor_parallel_size));
+    pool.emplace(options_.threads_per_rank,
+                 cpus_of_rank(index, options_.threads_per_rank, options_.tensor_parallel_size));
     runner = make_runner(rank, *pool, stream);
-    runner->load(checkpoint, index == 0 ? options.on_progress : ProgressCallback());
+    runner->load(checkpoint, index == 0 ? options_.on_progress : ProgressCallback());
     // What went wrong at the start of a group comes out here, and not with the first request.
     rank.comm->barrier();
   } catch (...) {
     fail(rank);
     runner.reset();
   }
-  loaded.count_down();
+  loaded_.count_down();
   if (!runner) return;
   try {
     serve(rank, *runner);
@@ -148,19 +181,19 @@ void Executor::Group::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   }
 }
 
-void Executor::Group::serve(Rank& rank, RankRunner& runner) {
+void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
   while (std::optional<Batch> batch = rank.batches.pop()) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
     if (rank.comm->rank() == 0) {
-      results.push(std::move(step));
-    } else if (options.gpu_library != nullptr) {
+      results_.push(std::move(step));
+    } else if (options_.gpu_library != nullptr) {
       rank.steps.push(std::move(step));
     }
   }
-  if (rank.comm->rank() == 0) results.close();
+  if (rank.comm->rank() == 0) results_.close();
 }
 
-void Executor::Group::watch(Rank& rank, Steps& steps) {
+void ThreadExecutor::watch(Rank& rank, Steps& steps) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
       (*step)->finish();
@@ -172,52 +205,38 @@ void Executor::Group::watch(Rank& rank, Steps& steps) {
   }
 }
 
-Executor::Executor(const ExecutorOptions& options, const Checkpoint* checkpoint)
-    : group_(std::make_unique<Group>(options)) {
-  const int size = options.tensor_parallel_size;
-  std::vector<std::unique_ptr<Communicator>> comms;
-  if (size == 1) {
-    comms.push_back(make_single_communicator());
-  } else if (options.gpu_library != nullptr) {
-    std::vector<int> gpus(static_cast<size_t>(size));
-    std::iota(gpus.begin(), gpus.end(), 0);
-    comms = options.gpu_library->make_communicators(gpus);
-  } else {
-    comms = make_local_communicators(size);
-  }
-  for (auto& comm : comms) {
-    group_->ranks.push_back(std::make_unique<Group::Rank>());
-    group_->ranks.back()->comm = std::move(comm);
-  }
-  group_->start(checkpoint);
-  group_->loaded.wait();
-  group_->rethrow_error();
+void ThreadExecutor::submit(std::shared_ptr<const ScheduledBatch> batch) {
+  for (auto& rank : ranks_) rank->batches.push(batch);
 }
 
-Executor::~Executor() {
-  for (auto& rank : group_->ranks) rank->batches.close();
-  // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
-  group_->watch(*group_->ranks.front(), group_->results);
-}
-
-void Executor::submit(std::shared_ptr<const ScheduledBatch> batch) {
-  for (auto& rank : group_->ranks) rank->batches.push(batch);
-}
-
-StepOutput Executor::wait() {
-  std::optional<std::unique_ptr<PendingStep>> step = group_->results.pop();
+StepOutput ThreadExecutor::wait() {
+  std::optional<std::unique_ptr<PendingStep>> step = results_.pop();
   if (!step) {
-    group_->rethrow_error();
+    rethrow_error();
     check(false, "the executor was waited for after it was closed");
   }
   try {
     return (*step)->wait();
   } catch (...) {
-    group_->fail(*group_->ranks.front());
+    fail(*ranks_.front());
     // The first error: a rank that fails takes the others with it.
-    group_->rethrow_error();
+    rethrow_error();
     throw;
   }
+}
+
+void ThreadExecutor::rethrow_error() {
+  const std::lock_guard lock(error_mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+}  // namespace
+
+std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& options,
+                                               const Checkpoint* checkpoint) {
+  auto executor = std::make_unique<ThreadExecutor>(options);
+  executor->start(checkpoint);
+  return executor;
 }
 
 }  // namespace quire

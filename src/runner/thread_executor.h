@@ -1,0 +1,33 @@
+#pragma once
+// An executor whose ranks are threads of this process: one worker a rank, fed with batches from a
+// queue. On GPUs each rank but the first has a second thread, which waits for the rank's steps and
+// so sees one that fails.
+#include <cstddef>
+#include <memory>
+
+#include "base/cpu_features.h"
+#include "core/device_library.h"
+#include "loader/checkpoint.h"
+#include "quire/engine_config.h"
+#include "runner/executor.h"
+#include "runner/rank_runner.h"
+
+namespace quire {
+
+struct ThreadExecutorOptions {
+  RunnerOptions runner;
+  int tensor_parallel_size = 1;
+  int threads_per_rank = 1;
+  Isa isa = Isa::kScalar;  // one that the CPU supports
+  // With a library, rank i runs on GPU i and reserves gpu_rank_bytes on it.
+  std::shared_ptr<DeviceLibrary> gpu_library;
+  size_t gpu_rank_bytes = 0;
+  ProgressCallback on_progress;
+};
+
+// Starts the ranks and loads the weights (from `checkpoint`, null for dummy weights). Throws the
+// first error of any rank.
+std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& options,
+                                               const Checkpoint* checkpoint);
+
+}  // namespace quire
