@@ -33,6 +33,10 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   // Above 1 on GPUs: a GPU belongs to one such engine of a process at a time.
   int tensor_parallel_size = 1;
+  // CPU only: stages that the model's layers are cut into, evenly; where they do not divide, the
+  // first stages have one more. Each stage has tensor_parallel_size ranks. The tokens are those of
+  // one stage.
+  int pipeline_parallel_size = 1;
   // > 0: prompts are computed in chunks such that a step takes about this many seconds while other
   // sequences wait for their next token, and four times that while none does. 0: no limit but
   // max_num_batched_tokens. The tokens are the same either way.

@@ -11,6 +11,7 @@ inline constexpr int64_t kMaxNumBatchedTokens = int64_t{1} << 22;
 inline constexpr int64_t kMaxNumSeqs = int64_t{1} << 16;
 inline constexpr int64_t kMaxNumBlocks = std::numeric_limits<int32_t>::max() - 1;
 inline constexpr int64_t kMaxTensorParallelSize = 256;
+inline constexpr int64_t kMaxPipelineParallelSize = 256;
 inline constexpr int64_t kMaxThreads = 1024;
 // Of the most likely tokens, in SamplingParams::logprobs and prompt_logprobs.
 inline constexpr int kMaxLogprobs = 20;

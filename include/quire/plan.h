@@ -30,6 +30,7 @@ struct MemoryPlan {
   std::string dtype;
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;
+  int pipeline_parallel_size = 1;
   std::vector<PlannedBuffer> buffers;
   int64_t total_bytes = 0;
   int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is

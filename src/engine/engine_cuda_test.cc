@@ -62,6 +62,21 @@ bool splits_over(const std::string& name, size_t ranks) {
          (kv_heads % size == 0 || size % kv_heads == 0);
 }
 
+TEST(EngineCuda, RefusesStages) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  EngineConfig config;
+  config.model = (engine_test::golden_models() / "qwen3-tied").string();
+  config.device = "cuda";
+  config.skip_tokenizer_init = true;
+  config.pipeline_parallel_size = 2;
+  try {
+    LLM llm(config);
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("on GPUs only 1 is supported"));
+  }
+}
+
 TEST_P(EngineGoldenCuda, GivesTheTokensOfTransformersInFloat32) {
   QUIRE_SKIP_WITHOUT_GPUS(way().num_gpus);
   if (!splits_over(name(), way().num_gpus)) GTEST_SKIP() << "this model cannot be split so";

@@ -4,99 +4,12 @@
 
 #include <random>
 
-#include "engine/test_models.h"
-#include "quire/llm_engine.h"
+#include "engine/random_requests.h"
 
 namespace quire {
 namespace {
 
-struct Request {
-  std::vector<int32_t> prompt;
-  SamplingParams params;
-};
-
-EngineConfig base_config(const std::string& model) {
-  EngineConfig config;
-  config.model = (engine_test::golden_models() / model).string();
-  config.skip_tokenizer_init = true;
-  config.max_model_len = 160;
-  config.threads = 1;
-  return config;
-}
-
-std::vector<Request> random_requests(std::mt19937& random, int64_t vocab_size) {
-  const auto draw = [&random](int64_t low, int64_t high) {
-    return std::uniform_int_distribution<int64_t>(low, high)(random);
-  };
-  std::vector<int32_t> shared(static_cast<size_t>(draw(20, 60)));
-  for (int32_t& id : shared) id = static_cast<int32_t>(draw(0, vocab_size - 1));
-  std::vector<Request> requests;
-  for (int i = 0; i < 12; ++i) {
-    Request request;
-    if (draw(0, 1) == 0) {
-      request.prompt.assign(shared.begin(),
-                            shared.begin() + draw(1, static_cast<int64_t>(shared.size())));
-    }
-    for (int64_t n = draw(1, 40); n > 0; --n) {
-      request.prompt.push_back(static_cast<int32_t>(draw(0, vocab_size - 1)));
-    }
-    request.params.max_tokens = draw(1, 40);
-    request.params.temperature = draw(0, 2) == 0 ? 0.0 : 0.8;
-    request.params.seed = static_cast<uint64_t>(draw(0, 1000));
-    request.params.n = static_cast<int>(draw(1, 3));
-    request.params.logprobs = 5;
-    request.params.ignore_eos = draw(0, 1) == 0;
-    if (draw(0, 2) == 0) request.params.top_k = 20;
-    if (draw(0, 2) == 0) request.params.top_p = 0.9;
-    if (draw(0, 3) == 0) request.params.repetition_penalty = 1.2;
-    if (draw(0, 3) == 0) request.params.prompt_logprobs = 2;
-    requests.push_back(request);
-  }
-  return requests;
-}
-
-bool equal(const std::vector<PositionLogprobs>& a, const std::vector<PositionLogprobs>& b) {
-  if (a.size() != b.size()) return false;
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i].size() != b[i].size()) return false;
-    for (size_t j = 0; j < a[i].size(); ++j) {
-      if (a[i][j].token_id != b[i][j].token_id || a[i][j].logprob != b[i][j].logprob) return false;
-    }
-  }
-  return true;
-}
-
-void expect_equal(const RequestOutput& actual, const RequestOutput& expected,
-                  const std::string& where) {
-  EXPECT_TRUE(equal(actual.prompt_logprobs, expected.prompt_logprobs)) << where;
-  ASSERT_EQ(actual.outputs.size(), expected.outputs.size()) << where;
-  for (size_t i = 0; i < actual.outputs.size(); ++i) {
-    EXPECT_EQ(actual.outputs[i].token_ids, expected.outputs[i].token_ids) << where;
-    EXPECT_EQ(actual.outputs[i].finish_reason, expected.outputs[i].finish_reason) << where;
-    EXPECT_TRUE(equal(actual.outputs[i].logprobs, expected.outputs[i].logprobs)) << where;
-  }
-}
-
-// Runs the requests, each added before the step drawn for it.
-std::vector<RequestOutput> run(const EngineConfig& config, const std::vector<Request>& requests,
-                               const std::vector<int>& arrival_steps, int64_t* num_preemptions) {
-  LLMEngine engine(config);
-  std::vector<RequestOutput> outputs(requests.size());
-  size_t added = 0;
-  for (int step = 0; added < requests.size() || !engine.is_finished(); ++step) {
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (arrival_steps[i] != step) continue;
-      engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params,
-                         {.output_kind = OutputKind::kFinalOnly});
-      ++added;
-    }
-    for (RequestOutput& output : engine.step()) {
-      outputs[std::stoul(output.request_id)] = std::move(output);
-    }
-  }
-  if (num_preemptions != nullptr) *num_preemptions += engine.stats().num_preemptions;
-  return outputs;
-}
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
 
 void expect_independence(const std::string& model, const std::string& dtype, uint32_t seed) {
   std::mt19937 random(seed);
@@ -107,10 +20,10 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
   const std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
   std::vector<RequestOutput> expected;
   for (const Request& request : requests) {
-    expected.push_back(run(config, {request}, {0}, nullptr)[0]);
+    expected.push_back(run(config, {request}, {0})[0]);
   }
 
-  int64_t num_preemptions = 0;
+  RunTotals totals;
   for (int trial = 0; trial < 6; ++trial) {
     const auto draw = [&random](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
@@ -127,13 +40,13 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
     trial_config.num_gpu_blocks_override = least + draw(0, 6);
     std::vector<int> arrival_steps;
     for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
-    const auto outputs = run(trial_config, requests, arrival_steps, &num_preemptions);
+    const auto outputs = run(trial_config, requests, arrival_steps, &totals);
     for (size_t i = 0; i < requests.size(); ++i) {
       expect_equal(outputs[i], expected[i],
                    "trial " + std::to_string(trial) + ", request " + std::to_string(i));
     }
   }
-  EXPECT_GT(num_preemptions, 0) << "the schedules were meant to preempt";
+  EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
 }
 
 TEST(EngineProperty, Float32ResultsDoNotDependOnTheSchedule) {
@@ -155,9 +68,9 @@ TEST(EngineProperty, TwoRanksRepeatThemselves) {
   config.threads = 2;
   const std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
   const std::vector<int> arrivals(requests.size(), 0);
-  const auto expected = run(config, requests, arrivals, nullptr);
+  const auto expected = run(config, requests, arrivals);
   config.max_num_batched_tokens = 23;
-  const auto outputs = run(config, requests, arrivals, nullptr);
+  const auto outputs = run(config, requests, arrivals);
   for (size_t i = 0; i < requests.size(); ++i) {
     expect_equal(outputs[i], expected[i], "request " + std::to_string(i));
   }

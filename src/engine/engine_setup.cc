@@ -25,6 +25,10 @@ void require(bool ok, const std::string& message) {
   if (!ok) throw Error(message);
 }
 
+int num_ranks(const EngineConfig& config) {
+  return config.tensor_parallel_size * config.pipeline_parallel_size;
+}
+
 void check_settings(const EngineConfig& config) {
   const auto positive = [](const char* name, int64_t value) {
     require(value >= 1, fmt::format("--{} is {}; expected 1 or more.", name, value));
@@ -32,6 +36,7 @@ void check_settings(const EngineConfig& config) {
   positive("max-num-batched-tokens", config.max_num_batched_tokens);
   positive("max-num-seqs", config.max_num_seqs);
   positive("tensor-parallel-size", config.tensor_parallel_size);
+  positive("pipeline-parallel-size", config.pipeline_parallel_size);
   if (config.max_model_len) positive("max-model-len", *config.max_model_len);
   if (config.num_gpu_blocks_override) {
     positive("num-gpu-blocks-override", *config.num_gpu_blocks_override);
@@ -56,7 +61,12 @@ void check_settings(const EngineConfig& config) {
   at_most("max-num-batched-tokens", config.max_num_batched_tokens, kMaxNumBatchedTokens);
   at_most("max-num-seqs", config.max_num_seqs, kMaxNumSeqs);
   at_most("tensor-parallel-size", config.tensor_parallel_size, kMaxTensorParallelSize);
+  at_most("pipeline-parallel-size", config.pipeline_parallel_size, kMaxPipelineParallelSize);
   at_most("threads", config.threads, kMaxThreads);
+  require(num_ranks(config) <= kMaxThreads,
+          fmt::format("--tensor-parallel-size times --pipeline-parallel-size is {}; expected at "
+                      "most {}, as each rank has a thread.",
+                      num_ranks(config), kMaxThreads));
   require(config.target_step_s >= 0 && config.target_step_s <= 3600,
           fmt::format("--target-step-time is {}; expected 0 to 3600 seconds (0: no limit).",
                       config.target_step_s));
@@ -135,13 +145,29 @@ void check_eos(const GenerationConfig& generation, const ModelConfig& model,
 
 // Threads over all ranks.
 int choose_threads(const EngineConfig& config) {
-  const int ranks = config.tensor_parallel_size;
+  const int ranks = num_ranks(config);
   if (config.threads == 0) return std::max(cpu_topology().num_physical_cores, ranks);
+  const std::string stages =
+      config.pipeline_parallel_size == 1
+          ? std::string()
+          : fmt::format(" with --pipeline-parallel-size {}", config.pipeline_parallel_size);
   require(
       config.threads >= ranks,
-      fmt::format("--threads is {}, but --tensor-parallel-size {} needs a thread for each rank.",
-                  config.threads, ranks));
+      fmt::format("--threads is {}, but --tensor-parallel-size {}{} needs a thread for each rank.",
+                  config.threads, config.tensor_parallel_size, stages));
   return config.threads;
+}
+
+void check_stages(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
+  const int stages = config.pipeline_parallel_size;
+  require(stages == 1 || !on_gpu,
+          fmt::format("--pipeline-parallel-size is {}, but on GPUs only 1 is supported. Spread the "
+                      "model with --tensor-parallel-size, or use --device cpu.",
+                      stages));
+  require(stages <= model.num_hidden_layers,
+          fmt::format("--pipeline-parallel-size is {}, but the model has {} layers; expected at "
+                      "most as many stages as layers.",
+                      stages, model.num_hidden_layers));
 }
 
 }  // namespace
@@ -172,6 +198,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   setup.model = load_model_config(setup.folder);
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
+  check_stages(config, setup.model, on_gpu);
 
   PlanRequest request;
   request.model.config = setup.model;
@@ -186,6 +213,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
+  request.num_stages = config.pipeline_parallel_size;
   request.kv_cache_dtype = choose_kv_cache_dtype(config, request.model.dtype, on_gpu);
   request.block_size = config.block_size;
   request.max_num_batched_tokens = config.max_num_batched_tokens;
@@ -194,7 +222,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
   request.available_bytes = on_gpu ? available_gpu_memory(*gpus, config) : available_memory();
   config.threads = choose_threads(config);
-  request.threads_per_rank = config.threads / config.tensor_parallel_size;
+  request.threads_per_rank = config.threads / num_ranks(config);
   setup.plan = make_memory_plan(request);
   setup.plan.model = config.model;
   setup.plan.device_name = choice.name;
@@ -215,6 +243,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   runner.load_format = config.load_format;
   runner.seed = config.seed;
   setup.executor.tensor_parallel_size = config.tensor_parallel_size;
+  setup.executor.pipeline_parallel_size = config.pipeline_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
   setup.executor.gpu_rank_bytes = static_cast<size_t>(

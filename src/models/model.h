@@ -5,6 +5,7 @@
 // (loader/weight_loader.h), then run: forward() once a step, compute_logits() on its result where
 // logits are wanted. Thread safety: one thread at a time, the rank's worker. All ranks of the group
 // make the same calls in the same order.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -36,6 +37,18 @@ struct ModelOptions {
   int64_t first_layer = 0;
   int64_t last_layer = -1;  // -1: the number of layers
 };
+
+// Of a model cut into `num_stages`, which is at most its layers, stage `stage`. Every stage has as
+// many layers as the others; where they do not divide, the first ones have one more, as the last
+// computes logits besides.
+inline ModelOptions stage_of_model(ModelOptions model, int stage, int num_stages) {
+  const int64_t each = model.config.num_hidden_layers / num_stages;
+  const int64_t left = model.config.num_hidden_layers % num_stages;
+  const auto first_of = [&](int64_t s) { return s * each + std::min(s, left); };
+  model.first_layer = first_of(stage);
+  model.last_layer = first_of(stage + 1);
+  return model;
+}
 
 // What one stage hands to the next. Both [num_tokens, hidden_size].
 struct IntermediateTensors {

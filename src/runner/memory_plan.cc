@@ -6,6 +6,7 @@
 #include <fstream>
 #include <limits>
 #include <string>
+#include <vector>
 
 #include "models/registry.h"
 #include "ops/cpu/scratch.h"
@@ -28,10 +29,29 @@ std::string gib(int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
 }
 
-ModelOptions for_rank(const ModelOptions& model, int rank) {
-  ModelOptions options = model;
-  options.rank = rank;
-  return options;
+int num_ranks(const PlanRequest& request) {
+  return request.num_stages * request.model.size;
+}
+
+// What each rank holds of the model, stage by stage.
+std::vector<ModelOptions> parts_of_ranks(const PlanRequest& request) {
+  std::vector<ModelOptions> parts;
+  for (int stage = 0; stage < request.num_stages; ++stage) {
+    for (int rank = 0; rank < request.model.size; ++rank) {
+      parts.push_back(stage_of_model(request.model, stage, request.num_stages));
+      parts.back().rank = rank;
+    }
+  }
+  return parts;
+}
+
+// Ends the description of what every rank has; empty where there is one.
+std::string describe_ranks(const PlanRequest& request) {
+  if (request.num_stages > 1) {
+    return fmt::format(", {} stages of {} rank{}", request.num_stages, request.model.size,
+                       request.model.size == 1 ? "" : "s");
+  }
+  return request.model.size > 1 ? fmt::format(", {} ranks", request.model.size) : std::string();
 }
 
 // What there is to take, for a message.
@@ -78,13 +98,34 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
 
 int64_t bytes_per_block(const PlanRequest& request) {
   int64_t bytes = 0;
-  for (int rank = 0; rank < request.model.size; ++rank) {
-    bytes += KvCache::bytes_per_block(model_kv_cache_shape(for_rank(request.model, rank)),
-                                      request.kv_cache_dtype, request.block_size);
+  for (const ModelOptions& part : parts_of_ranks(request)) {
+    bytes += KvCache::bytes_per_block(model_kv_cache_shape(part), request.kv_cache_dtype,
+                                      request.block_size);
     // The ids of its tokens (CudaResolveTokens).
     if (!request.model.device.is_cpu()) bytes += request.block_size * int64_t{sizeof(int32_t)};
   }
   return bytes;
+}
+
+// The weights of all ranks, part by part.
+std::vector<PlannedBuffer> plan_weights(const PlanRequest& request) {
+  std::vector<PlannedBuffer> buffers;
+  for (const ModelOptions& part : parts_of_ranks(request)) {
+    const std::vector<MemoryItem> items = model_weight_memory(part);
+    if (buffers.empty()) {
+      for (const MemoryItem& item : items) {
+        buffers.push_back(
+            {item.name, 0, std::string(name_of(item.dtype)) + describe_ranks(request)});
+      }
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
+      buffers[i].bytes += static_cast<int64_t>(items[i].bytes);
+    }
+  }
+  for (PlannedBuffer& buffer : buffers) {
+    if (buffer.bytes == 0) buffer.detail = "shared with the embedding";
+  }
+  return buffers;
 }
 
 // What the ops of one rank use for themselves.
@@ -107,7 +148,7 @@ int64_t scratch_bytes(const PlanRequest& request) {
 std::string describe_scratch(const PlanRequest& request) {
   if (!request.model.device.is_cpu()) return "partial results of attention and sampling, inputs";
   return fmt::format("packed inputs and attention tiles of {} threads",
-                     request.threads_per_rank * request.model.size);
+                     request.threads_per_rank * num_ranks(request));
 }
 
 // The longest sequence that `blocks` hold, as advice for a message.
@@ -216,40 +257,29 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.device = request.model.device.is_cpu() ? "cpu" : "cuda";
   plan.dtype = name_of(request.model.dtype);
   plan.tensor_parallel_size = request.model.size;
+  plan.pipeline_parallel_size = request.num_stages;
   plan.available_bytes = request.available_bytes;
   plan.block_size = request.block_size;
   plan.max_model_len = request.model.max_model_len;
   plan.max_num_seqs = request.max_num_seqs;
   plan.max_num_batched_tokens = request.max_num_batched_tokens;
 
-  const std::string ranks =
-      request.model.size > 1 ? fmt::format(", {} ranks", request.model.size) : std::string();
-  for (int rank = 0; rank < request.model.size; ++rank) {
-    const auto items = model_weight_memory(for_rank(request.model, rank));
-    for (size_t i = 0; i < items.size(); ++i) {
-      if (rank == 0) {
-        const bool tied = items[i].bytes == 0;
-        plan.buffers.push_back(
-            {items[i].name, 0,
-             tied ? "shared with the embedding" : std::string(name_of(items[i].dtype)) + ranks});
-      }
-      plan.buffers[i].bytes += static_cast<int64_t>(items[i].bytes);
-    }
-  }
+  plan.buffers = plan_weights(request);
+  const std::string ranks = describe_ranks(request);
   const int64_t tokens = max_step_tokens(request);
   const int64_t logits = max_logits_rows(request);
   int64_t arena = 0;
-  for (int rank = 0; rank < request.model.size; ++rank) {
-    arena += static_cast<int64_t>(model_arena_bytes(for_rank(request.model, rank), tokens, logits));
+  for (const ModelOptions& part : parts_of_ranks(request)) {
+    arena += static_cast<int64_t>(model_arena_bytes(part, tokens, logits));
   }
   plan.buffers.push_back(
       {"activations", arena,
        fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
   plan.buffers.push_back(
-      {"scratch", scratch_bytes(request) * request.model.size, describe_scratch(request) + ranks});
+      {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
   if (request.overhead_bytes > 0) {
     plan.buffers.push_back(
-        {"CUDA", request.overhead_bytes * request.model.size,
+        {"CUDA", request.overhead_bytes * num_ranks(request),
          "kernels and their scratch, cuBLAS, graphs, messages between GPUs" + ranks});
   }
   int64_t other = 0;
@@ -265,7 +295,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.num_blocks = choose_num_blocks(request, other, plan.bytes_per_block);
   plan.num_cache_tokens = plan.num_blocks * request.block_size;
   plan.max_full_length_seqs = plan.num_blocks / blocks_per_full_sequence(request);
-  const KvCacheShape shape = model_kv_cache_shape(for_rank(request.model, 0));
+  const KvCacheShape shape = model_kv_cache_shape(request.model);
   // Saturated: 2^31 blocks of any size must not overflow.
   const int64_t kv_bytes =
       plan.bytes_per_block > std::numeric_limits<int64_t>::max() / 4 / plan.num_blocks

@@ -15,7 +15,8 @@ namespace quire {
 
 // What a plan is made from. Settings are checked already.
 struct PlanRequest {
-  ModelOptions model;  // rank is ignored: every rank is planned for
+  ModelOptions model;  // the whole; its rank is ignored, as every rank is planned for
+  int num_stages = 1;  // that the layers are cut into, each with model.size ranks
   DType kv_cache_dtype = DType::kFloat32;
   int block_size = 16;
   int64_t max_num_batched_tokens = 0;

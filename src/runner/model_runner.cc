@@ -13,26 +13,36 @@
 namespace quire {
 namespace {
 
-ModelOptions for_rank(ModelOptions options, const Communicator& comm) {
-  options.rank = comm.rank();
-  options.size = comm.size();
-  return options;
+ModelOptions part_of(const ModelOptions& model, const RankGroups& groups) {
+  ModelOptions part = stage_of_model(model, groups.stage(), groups.pipeline.size());
+  part.rank = groups.tensor.rank();
+  part.size = groups.tensor.size();
+  return part;
+}
+
+// Indices into batch.sequences.
+std::vector<size_t> sequences_that_sample(const ScheduledBatch& batch) {
+  std::vector<size_t> indices;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    if (batch.sequences[i].samples) indices.push_back(i);
+  }
+  return indices;
 }
 
 }  // namespace
 
-ModelRunner::ModelRunner(const RunnerOptions& options, Communicator& comm, Stream& stream)
+ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups, Stream& stream)
     : options_(options),
-      comm_(comm),
+      groups_(groups),
       stream_(stream),
-      model_(create_model(for_rank(options.model, comm))),
-      kv_cache_(model_kv_cache_shape(for_rank(options.model, comm)), options.kv_cache_dtype,
+      model_(create_model(part_of(options.model, groups))),
+      kv_cache_(model_kv_cache_shape(part_of(options.model, groups)), options.kv_cache_dtype,
                 options.block_size, options.num_blocks),
-      arena_(Buffer(model_arena_bytes(for_rank(options.model, comm), options.max_tokens,
+      arena_(Buffer(model_arena_bytes(part_of(options.model, groups), options.max_tokens,
                                       options.max_logits_rows))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
-  model_->bind_cache(stream_, comm_, kv_cache_.layers());
+  model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
 }
 
 void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {
@@ -56,34 +66,63 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
 
   const ForwardBatch forward = builder_.build(batch, table_);
   const Arena::Scope scope(arena_);
-  ForwardContext context{stream_, DType::kFloat32, arena_, comm_, forward};
-  const Tensor hidden = model_->forward(context, std::nullopt).hidden;
+  const Tensor hidden = run_layers(forward).hidden;
 
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
     output.sequences[i].id = batch.sequences[i].id;
-  compute_prompt_logprobs(forward, hidden, batch, output);
-  sample_tokens(forward, hidden, batch, output);
+  const std::vector<size_t> sampling = sequences_that_sample(batch);
+  std::vector<int32_t> sampled_ids(sampling.size(), kUnknownToken);
+  if (groups_.is_last_stage()) {
+    compute_prompt_logprobs(forward, hidden, batch, output);
+    sample_tokens(forward, hidden, batch, sampling, output, sampled_ids);
+  }
+  return_tokens(sampled_ids);
+  for (size_t i = 0; i < sampling.size(); ++i) {
+    table_.append_token(batch.sequences[sampling[i]].id, sampled_ids[i]);
+  }
   return output;
+}
+
+IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
+  std::optional<IntermediateTensors> previous;
+  if (!groups_.is_first_stage()) {
+    const int before = groups_.stage() - 1;
+    const auto shape = {forward.num_tokens, options_.model.config.hidden_size};
+    previous = {.hidden = arena_.allocate(DType::kFloat32, shape),
+                .residual = arena_.allocate(DType::kFloat32, shape)};
+    groups_.pipeline.receive(stream_, previous->hidden, before);
+    groups_.pipeline.receive(stream_, previous->residual, before);
+  }
+  ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, forward};
+  const IntermediateTensors state = model_->forward(context, previous);
+  if (!groups_.is_last_stage()) {
+    const int next = groups_.stage() + 1;
+    groups_.pipeline.send(stream_, state.hidden, next);
+    groups_.pipeline.send(stream_, state.residual, next);
+  }
+  return state;
+}
+
+void ModelRunner::return_tokens(std::vector<int32_t>& ids) {
+  if (ids.empty() || groups_.pipeline.size() == 1) return;
+  const int last = groups_.pipeline.size() - 1;
+  if (groups_.is_last_stage()) groups_.pipeline.send(stream_, as_tensor(ids), 0);
+  if (groups_.is_first_stage()) groups_.pipeline.receive(stream_, as_tensor(ids), last);
 }
 
 Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
                               const Tensor& rows) {
   ForwardBatch part = forward;
   part.logits_rows = rows;
-  ForwardContext context{stream_, DType::kFloat32, arena_, comm_, part};
+  ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, part};
   return model_->compute_logits(context, hidden);
 }
 
 void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidden,
-                                const ScheduledBatch& batch, StepOutput& output) {
-  std::vector<size_t> sampling;  // indices into batch.sequences
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    if (batch.sequences[i].samples) sampling.push_back(i);
-  }
+                                const ScheduledBatch& batch, std::span<const size_t> sampling,
+                                StepOutput& output, std::vector<int32_t>& ids) {
   if (sampling.empty()) return;
-
-  std::vector<int32_t> sampled_ids(sampling.size(), 0);
   for (size_t begin = 0; begin < sampling.size();) {
     const size_t end =
         std::min(sampling.size(), begin + static_cast<size_t>(options_.max_logits_rows));
@@ -91,7 +130,7 @@ void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidde
     const Tensor logits =
         logits_of(forward, hidden,
                   forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
-    if (comm_.rank() == 0) {
+    if (groups_.tensor.rank() == 0) {
       std::vector<const SequenceState*> states;
       for (size_t i = begin; i < end; ++i) {
         states.push_back(&table_.at(batch.sequences[sampling[i]].id));
@@ -102,15 +141,12 @@ void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidde
         SequenceOutput& sequence = output.sequences[sampling[i]];
         sequence.token_id = token.token_id;
         sequence.logprobs = to_token_logprobs(token.logprobs);
-        sampled_ids[i] = token.token_id;
+        ids[i] = token.token_id;
       }
     }
     begin = end;
   }
-  comm_.broadcast(stream_, as_tensor(sampled_ids), 0);
-  for (size_t i = 0; i < sampling.size(); ++i) {
-    table_.append_token(batch.sequences[sampling[i]].id, sampled_ids[i]);
-  }
+  groups_.tensor.broadcast(stream_, as_tensor(ids), 0);
 }
 
 void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
@@ -130,7 +166,7 @@ void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Ten
       std::iota(rows.begin(), rows.end(), first_row + static_cast<int32_t>(begin - first));
       const Arena::Scope scope(arena_);
       const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
-      if (comm_.rank() == 0) {
+      if (groups_.tensor.rank() == 0) {
         const auto targets =
             std::span(state.token_ids).subspan(static_cast<size_t>(begin + 1), num_rows);
         std::vector<std::vector<ops::TokenLogprob>> found(num_rows);

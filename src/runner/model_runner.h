@@ -1,11 +1,13 @@
 #pragma once
 // One rank on the CPU. A step is run when it is launched.
 //
-// All ranks of a group run the same batches in the same order. Rank 0 samples; the others learn the
-// tokens from it.
-// Thread safety: one thread, the rank's worker.
+// A stage gets the hidden state and the residual from the same rank of the stage before, and hands
+// them to the next. Rank 0 of the last stage samples; the others of that stage learn the tokens
+// from it, and hand them to the first stage, which needs them for its next step. Stages in between
+// know sampled tokens as kUnknownToken. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "core/buffer.h"
@@ -24,8 +26,8 @@ namespace quire {
 
 class ModelRunner final : public RankRunner {
  public:
-  // Allocates the rank's part; weights are zero. `comm` and `stream` outlive the runner.
-  ModelRunner(const RunnerOptions& options, Communicator& comm, Stream& stream);
+  // Allocates the rank's part; weights are zero. `groups` and `stream` outlive the runner.
+  ModelRunner(const RunnerOptions& options, const RankGroups& groups, Stream& stream);
 
   void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) override;
   // Runs the step.
@@ -33,15 +35,22 @@ class ModelRunner final : public RankRunner {
 
  private:
   StepOutput execute(const ScheduledBatch& batch);
+  // Runs this stage's layers. The tensors are in the arena.
+  IntermediateTensors run_layers(const ForwardBatch& forward);
+  // Samples the next tokens of batch.sequences[i] for each i of `sampling`: on rank 0 into `output`
+  // and on all ranks of the last stage into `ids`.
   void sample_tokens(const ForwardBatch& forward, const Tensor& hidden, const ScheduledBatch& batch,
-                     StepOutput& output);
+                     std::span<const size_t> sampling, StepOutput& output,
+                     std::vector<int32_t>& ids);
+  // Hands the tokens from the last stage to the first.
+  void return_tokens(std::vector<int32_t>& ids);
   void compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
                                const ScheduledBatch& batch, StepOutput& output);
   // Logits of some rows of the hidden state, at most max_logits_rows; in the arena.
   Tensor logits_of(const ForwardBatch& forward, const Tensor& hidden, const Tensor& rows);
 
   RunnerOptions options_;
-  Communicator& comm_;
+  RankGroups groups_;
   Stream& stream_;
   std::unique_ptr<Model> model_;
   KvCache kv_cache_;

@@ -1,12 +1,14 @@
 #pragma once
 // One rank: its shard of the model, its KV cache, its copy of the sequences.
 //
-// All ranks of a group run the same batches in the same order. Thread safety: one thread, the
-// rank's worker.
+// A model's layers may be cut into stages, and each stage's layers are split over the ranks of a
+// tensor-parallel group. All ranks run the same batches in the same order. Thread safety: one
+// thread, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include "dist/communicator.h"
 #include "loader/checkpoint.h"
 #include "models/model.h"
 #include "ops/cuda/linear/algorithms.h"
@@ -18,7 +20,7 @@ namespace quire {
 
 // Sizes and settings that all ranks share.
 struct RunnerOptions {
-  ModelOptions model;  // its rank is set for each rank
+  ModelOptions model;  // the whole; each rank sets its own rank and layers
   DType kv_cache_dtype = DType::kFloat32;
   int block_size = 16;
   int64_t num_blocks = 0;
@@ -33,6 +35,18 @@ struct RunnerOptions {
   std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms;
 };
 
+// The two groups that a rank belongs to.
+struct RankGroups {
+  // Those that share its layers.
+  Communicator& tensor;
+  // Those with the same place in the other stages' groups; its rank() is the stage.
+  Communicator& pipeline;
+
+  int stage() const { return pipeline.rank(); }
+  bool is_first_stage() const { return stage() == 0; }
+  bool is_last_stage() const { return stage() == pipeline.size() - 1; }
+};
+
 class RankRunner {
  public:
   virtual ~RankRunner() = default;
@@ -40,8 +54,8 @@ class RankRunner {
   // Fills the weights, from `checkpoint` unless load_format is dummy.
   virtual void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) = 0;
 
-  // Starts one step; steps are done in the order of the calls. Rank 0's result is
-  // what the step came to; of the others only whether they failed is of interest.
+  // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
+  // of the last stage; the others' only says whether they failed.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 };
 

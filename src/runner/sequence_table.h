@@ -15,7 +15,8 @@
 
 namespace quire {
 
-// A token that the GPU has sampled and the host has not seen yet.
+// A token that was sampled and that this rank does not know: the GPU's, which the host has not seen
+// yet, or the last stage's, where a stage in between has no use for it.
 inline constexpr int32_t kUnknownToken = -1;
 
 struct SequenceState {

@@ -39,28 +39,36 @@ class ThreadExecutor final : public Executor {
   using Steps = BlockingQueue<std::unique_ptr<PendingStep>>;
 
   struct Rank {
-    std::unique_ptr<Communicator> comm;
+    int index = 0;  // counted stage by stage
+    std::unique_ptr<Communicator> tensor;
+    std::unique_ptr<Communicator> pipeline;
     BlockingQueue<Batch> batches;
     std::thread thread;
-    // Only of GPUs' ranks other than 0, whose results nobody asks for: their steps, and the thread
-    // that sees how these end. When a GPU fails, the others wait for it until the group is aborted.
+    // Only of GPUs' ranks that do not report, whose results nobody asks for: their steps, and the
+    // thread that sees how these end. When a GPU fails, the others wait for it until they are
+    // aborted.
     Steps steps;
     std::thread watcher;
+
+    RankGroups groups() const { return {*tensor, *pipeline}; }
+    // Whether the steps' outputs are this rank's.
+    bool reports() const { return tensor->rank() == 0 && groups().is_last_stage(); }
   };
 
-  static std::vector<std::unique_ptr<Communicator>> make_communicators(
-      const ThreadExecutorOptions& options);
+  std::vector<std::unique_ptr<Communicator>> make_tensor_group() const;
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
-  // Waits for the steps of a rank until their queue is closed; fails the rank when one failed. The
-  // body of a watcher.
-  void watch(Rank& rank, Steps& steps);
-  // Keeps the first error and wakes everybody who waits for this rank. Within a catch block.
-  void fail(Rank& rank);
+  // Waits for the steps of a rank until their queue is closed, or one failed. The body of a
+  // watcher.
+  void watch(Steps& steps);
+  // Keeps the first error and ends all ranks. Within a catch block.
+  void fail();
+  // Wakes the ranks that wait for another.
+  void abort_ranks();
   void rethrow_error();
 
   const ThreadExecutorOptions options_;
@@ -81,18 +89,38 @@ std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
   return {begin, begin + threads_per_rank};
 }
 
+std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size) {
+  if (size > 1) return make_local_communicators(size);
+  std::vector<std::unique_ptr<Communicator>> single;
+  single.push_back(make_single_communicator());
+  return single;
+}
+
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
-    : options_(options), loaded_(options.tensor_parallel_size) {
-  for (auto& comm : make_communicators(options)) {
-    ranks_.push_back(std::make_unique<Rank>());
-    ranks_.back()->comm = std::move(comm);
+    : options_(options),
+      loaded_(std::ptrdiff_t{options.tensor_parallel_size} * options.pipeline_parallel_size) {
+  check(options.gpu_library == nullptr || options.pipeline_parallel_size == 1,
+        "stages run on the CPU");
+  for (int stage = 0; stage < options.pipeline_parallel_size; ++stage) {
+    for (auto& comm : make_tensor_group()) {
+      ranks_.push_back(std::make_unique<Rank>());
+      ranks_.back()->index = static_cast<int>(ranks_.size()) - 1;
+      ranks_.back()->tensor = std::move(comm);
+    }
+  }
+  const auto stride = static_cast<size_t>(options.tensor_parallel_size);
+  for (size_t rank = 0; rank < stride; ++rank) {
+    auto stages = make_group_of_threads(options.pipeline_parallel_size);
+    for (size_t stage = 0; stage < stages.size(); ++stage) {
+      ranks_[stage * stride + rank]->pipeline = std::move(stages[stage]);
+    }
   }
 }
 
 ThreadExecutor::~ThreadExecutor() {
   for (auto& rank : ranks_) rank->batches.close();
   // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
-  watch(*ranks_.front(), results_);
+  watch(results_);
   for (auto& rank : ranks_) {
     if (rank->thread.joinable()) rank->thread.join();
     rank->steps.close();
@@ -100,27 +128,28 @@ ThreadExecutor::~ThreadExecutor() {
   }
 }
 
-std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_communicators(
-    const ThreadExecutorOptions& options) {
-  const int size = options.tensor_parallel_size;
-  if (size > 1 && options.gpu_library != nullptr) {
-    std::vector<int> gpus(static_cast<size_t>(size));
-    std::iota(gpus.begin(), gpus.end(), 0);
-    return options.gpu_library->make_communicators(gpus);
-  }
-  if (size > 1) return make_local_communicators(size);
-  std::vector<std::unique_ptr<Communicator>> single;
-  single.push_back(make_single_communicator());
-  return single;
+std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_tensor_group() const {
+  const int size = options_.tensor_parallel_size;
+  if (size == 1 || options_.gpu_library == nullptr) return make_group_of_threads(size);
+  std::vector<int> gpus(static_cast<size_t>(size));
+  std::iota(gpus.begin(), gpus.end(), 0);
+  return options_.gpu_library->make_communicators(gpus);
 }
 
-void ThreadExecutor::fail(Rank& rank) {
+void ThreadExecutor::fail() {
   {
     const std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
   }
-  rank.comm->abort();
+  abort_ranks();
   results_.close();
+}
+
+void ThreadExecutor::abort_ranks() {
+  for (auto& rank : ranks_) {
+    rank->tensor->abort();
+    rank->pipeline->abort();
+  }
 }
 
 void ThreadExecutor::start(const Checkpoint* checkpoint) {
@@ -129,11 +158,13 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
       start_threads(*rank, checkpoint);
     } catch (const std::system_error& error) {
       // Those that run must not wait for this one.
-      for (auto& other : ranks_) other->comm->abort();
+      abort_ranks();
       results_.close();
-      throw Error(fmt::format(
-          "The thread of rank {} cannot be started: {}{}.", rank->comm->rank(), error.what(),
-          ranks_.size() > 1 ? "; choose a smaller --tensor-parallel-size" : ""));
+      throw Error(
+          fmt::format("The thread of rank {} cannot be started: {}{}.", rank->index, error.what(),
+                      ranks_.size() > 1
+                          ? "; choose a smaller --tensor-parallel-size or --pipeline-parallel-size"
+                          : ""));
     }
   }
   loaded_.wait();
@@ -142,18 +173,18 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
 
 void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
   rank.thread = std::thread([this, &rank, checkpoint] { run_rank(rank, checkpoint); });
-  if (rank.comm->rank() == 0 || options_.gpu_library == nullptr) return;
-  rank.watcher = std::thread([this, &rank] { watch(rank, rank.steps); });
+  if (rank.reports() || options_.gpu_library == nullptr) return;
+  rank.watcher = std::thread([this, &rank] { watch(rank.steps); });
 }
 
 std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& pool,
                                                         std::optional<Stream>& stream) {
   if (options_.gpu_library != nullptr) {
-    const GpuRank gpu{options_.gpu_library.get(), rank.comm->rank(), options_.gpu_rank_bytes};
-    return std::make_unique<GpuRunner>(options_.runner, gpu, *rank.comm, pool);
+    const GpuRank gpu{options_.gpu_library.get(), rank.index, options_.gpu_rank_bytes};
+    return std::make_unique<GpuRunner>(options_.runner, gpu, *rank.tensor, pool);
   }
   stream.emplace(pool, options_.isa);
-  return std::make_unique<ModelRunner>(options_.runner, *rank.comm, *stream);
+  return std::make_unique<ModelRunner>(options_.runner, rank.groups(), *stream);
 }
 
 void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
@@ -161,15 +192,14 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
-    const int index = rank.comm->rank();
-    pool.emplace(options_.threads_per_rank,
-                 cpus_of_rank(index, options_.threads_per_rank, options_.tensor_parallel_size));
+    pool.emplace(options_.threads_per_rank, cpus_of_rank(rank.index, options_.threads_per_rank,
+                                                         static_cast<int>(ranks_.size())));
     runner = make_runner(rank, *pool, stream);
-    runner->load(checkpoint, index == 0 ? options_.on_progress : ProgressCallback());
+    runner->load(checkpoint, rank.index == 0 ? options_.on_progress : ProgressCallback());
     // What went wrong at the start of a group comes out here, and not with the first request.
-    rank.comm->barrier();
+    rank.tensor->barrier();
   } catch (...) {
-    fail(rank);
+    fail();
     runner.reset();
   }
   loaded_.count_down();
@@ -177,29 +207,29 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   try {
     serve(rank, *runner);
   } catch (...) {
-    fail(rank);
+    fail();
   }
 }
 
 void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
   while (std::optional<Batch> batch = rank.batches.pop()) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
-    if (rank.comm->rank() == 0) {
+    if (rank.reports()) {
       results_.push(std::move(step));
     } else if (options_.gpu_library != nullptr) {
       rank.steps.push(std::move(step));
     }
   }
-  if (rank.comm->rank() == 0) results_.close();
+  if (rank.reports()) results_.close();
 }
 
-void ThreadExecutor::watch(Rank& rank, Steps& steps) {
+void ThreadExecutor::watch(Steps& steps) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
       (*step)->finish();
     } catch (...) {
       // While the step is there: what frees its memory may wait for the GPUs of all ranks.
-      fail(rank);
+      fail();
       return;
     }
   }
@@ -218,7 +248,7 @@ StepOutput ThreadExecutor::wait() {
   try {
     return (*step)->wait();
   } catch (...) {
-    fail(*ranks_.front());
+    fail();
     // The first error: a rank that fails takes the others with it.
     rethrow_error();
     throw;

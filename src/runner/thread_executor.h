@@ -17,6 +17,7 @@ namespace quire {
 struct ThreadExecutorOptions {
   RunnerOptions runner;
   int tensor_parallel_size = 1;
+  int pipeline_parallel_size = 1;  // with a library 1
   int threads_per_rank = 1;
   Isa isa = Isa::kScalar;  // one that the CPU supports
   // With a library, rank i runs on GPU i and reserves gpu_rank_bytes on it.

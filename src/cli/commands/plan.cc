@@ -40,6 +40,7 @@ Json to_json(const MemoryPlan& plan) {
   json["dtype"] = plan.dtype;
   json["num_parameters"] = plan.num_parameters;
   json["tensor_parallel_size"] = plan.tensor_parallel_size;
+  json["pipeline_parallel_size"] = plan.pipeline_parallel_size;
   json["buffers"] = Json::array();
   for (const PlannedBuffer& buffer : plan.buffers) {
     json["buffers"].push_back(
@@ -69,10 +70,12 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
     out << styled(text, Style::kBold, terminal.out_colours) << '\n';
   };
   heading(plan.model);
-  out << fmt::format("  {}, {} parameters, {} on {}, tensor parallel size {}\n", plan.architecture,
-                     with_commas(plan.num_parameters), plan.dtype,
+  const int stages = plan.pipeline_parallel_size;
+  out << fmt::format("  {}, {} parameters, {} on {}, tensor parallel size {}{}\n",
+                     plan.architecture, with_commas(plan.num_parameters), plan.dtype,
                      plan.device_name.empty() ? plan.device : plan.device_name,
-                     plan.tensor_parallel_size);
+                     plan.tensor_parallel_size,
+                     stages == 1 ? "" : fmt::format(", pipeline parallel size {}", stages));
   if (!plan.device_note.empty()) out << "  " << plan.device_note << '\n';
   out << '\n';
   heading("Memory");

@@ -145,6 +145,11 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
           "Ranks to split each layer over, each on a GPU of its own or on threads of the CPU [{}]",
           config.tensor_parallel_size));
   add_count(
+      app, "--pipeline-parallel-size", {.most = kMaxPipelineParallelSize},
+      [&config](int64_t value) { config.pipeline_parallel_size = static_cast<int>(value); },
+      fmt::format("Stages to cut the layers into, each with ranks of its own; CPU only [{}]",
+                  config.pipeline_parallel_size));
+  add_count(
       app, "--threads", {.least = 0, .most = kMaxThreads},
       [&config](int64_t value) { config.threads = static_cast<int>(value); },
       "CPU threads in all, over all ranks [the physical cores]");

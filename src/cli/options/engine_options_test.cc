@@ -47,6 +47,8 @@ TEST(EngineOptions, ReadEveryOption) {
                                      "--no-enable-prefix-caching",
                                      "--tensor-parallel-size",
                                      "2",
+                                     "--pipeline-parallel-size",
+                                     "3",
                                      "--enforce-eager",
                                      "--linear-algorithms",
                                      "tuned.json",
@@ -72,6 +74,7 @@ TEST(EngineOptions, ReadEveryOption) {
   EXPECT_EQ(config.gpu_memory_utilization, 0.5);
   EXPECT_FALSE(config.enable_prefix_caching);
   EXPECT_EQ(config.tensor_parallel_size, 2);
+  EXPECT_EQ(config.pipeline_parallel_size, 3);
   EXPECT_TRUE(config.enforce_eager);
   EXPECT_EQ(config.linear_algorithms, "tuned.json");
   EXPECT_FALSE(config.async_scheduling);
@@ -122,6 +125,8 @@ TEST(EngineOptions, SayTheRangeOfWhatIsOutOfIt) {
   EXPECT_EQ(refused("--threads", "1025"), "--threads: expected 0 to 1024, got 1025");
   EXPECT_EQ(refused("--tensor-parallel-size", "257"),
             "--tensor-parallel-size: expected 1 to 256, got 257");
+  EXPECT_EQ(refused("--pipeline-parallel-size", "0"),
+            "--pipeline-parallel-size: expected 1 to 256, got 0");
   EXPECT_EQ(refused("--num-gpu-blocks-override", "2147483647"),
             "--num-gpu-blocks-override: expected 1 to 2147483646, got 2147483647");
   for (const char* seed : {"-1", "1.5", "18446744073709551616"}) {
