@@ -1,7 +1,9 @@
 #include "quire/benchmark.h"
 
+#include "base/thread_pool.h"
+#include "core/stream.h"
 #include "engine/engine_setup.h"
-#include "runner/machine.h"
+#include "ops/machine_ceilings.h"
 #include "runner/model_support.h"
 
 namespace quire {
@@ -9,7 +11,10 @@ namespace quire {
 MachineLimits measure_machine(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
   if (setup.on_gpu) return {};
-  return measure_machine(setup.threads, setup.isa, setup.dtype);
+  ThreadPool pool(setup.threads);
+  Stream stream(pool, setup.isa);
+  const ops::MachineCeilings ceilings = ops::measure_ceilings(stream, setup.dtype);
+  return {ceilings.read_gb_s, ceilings.peak_gflops};
 }
 
 ModelCost model_cost(const EngineConfig& config) {
