@@ -63,11 +63,11 @@ class AsyncLLM {
   // output, or the engine's failure), and when the last output comes, from the engine's thread,
   // which it must not hold up; it must not throw. It may be called once more after the stream is
   // destroyed.
-  RequestStream generate(const Prompt& prompt, const SamplingParams& params,
+  RequestStream generate(Prompt prompt, SamplingParams params,
                          RequestOptions options = {.output_kind = OutputKind::kDelta},
                          std::function<void()> on_ready = {});
   // Renders the conversation with the model's chat template first.
-  RequestStream chat(const ChatInput& conversation, const SamplingParams& params,
+  RequestStream chat(const ChatInput& conversation, SamplingParams params,
                      RequestOptions options = {.output_kind = OutputKind::kDelta});
 
   // num_waiting counts what the engine has yet to take, too.

@@ -28,13 +28,6 @@ namespace quire {
 // where the model has one).
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
-// What the outputs of a request hold.
-enum class OutputKind {
-  kCumulative,  // each output has everything so far
-  kDelta,       // each output has what is new: text, token_ids and logprobs
-  kFinalOnly,   // one output, when the request has finished
-};
-
 struct RequestOptions {
   OutputKind output_kind = OutputKind::kCumulative;
   // Requests share cached prefixes only with those of the same salt.
@@ -73,8 +66,8 @@ class LLMEngine {
   // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token
   // id outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in
   // use. The engine and its other requests are not affected.
-  void add_request(const std::string& request_id, const Prompt& prompt,
-                   const SamplingParams& params, const RequestOptions& options = {});
+  void add_request(std::string request_id, Prompt prompt, SamplingParams params,
+                   RequestOptions options = {});
 
   // Ends a request; unknown ids are ignored. Its last output, with finish_reason kAbort, comes from
   // the next step().

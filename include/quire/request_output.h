@@ -8,6 +8,13 @@
 
 namespace quire {
 
+// What the outputs of a request hold.
+enum class OutputKind {
+  kCumulative,  // each output has everything so far
+  kDelta,       // each output has what is new: text, token_ids and logprobs
+  kFinalOnly,   // one output, when the request has finished
+};
+
 enum class FinishReason {
   kStop,    // an end-of-sequence token, a stop token or a stop string
   kLength,  // max_tokens or max_model_len

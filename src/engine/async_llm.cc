@@ -141,8 +141,8 @@ class AsyncLLM::Impl {
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;
 
-  RequestStream submit(const Prompt& prompt, const SamplingParams& params,
-                       const RequestOptions& options, std::function<void()> on_ready);
+  RequestStream submit(Prompt prompt, SamplingParams params, RequestOptions options,
+                       std::function<void()> on_ready);
 
   // What other threads leave for the engine's. Outlives the engine while a stream holds it.
   struct Mailbox {
@@ -169,19 +169,19 @@ class AsyncLLM::Impl {
   std::thread thread;
 };
 
-RequestStream AsyncLLM::Impl::submit(const Prompt& prompt, const SamplingParams& params,
-                                     const RequestOptions& options,
+RequestStream AsyncLLM::Impl::submit(Prompt prompt, SamplingParams params, RequestOptions options,
                                      std::function<void()> on_ready) {
   auto state = std::make_shared<RequestStream::State>();
   state->on_ready = std::move(on_ready);
   state->delta = options.output_kind == OutputKind::kDelta;
-  PreparedRequest request = core.prepare({}, prompt, params, options);
+  PreparedRequest request =
+      core.prepare({}, std::move(prompt), std::move(params), std::move(options));
   {
     const std::lock_guard lock(mailbox->mutex);
     if (mailbox->error) std::rethrow_exception(mailbox->error);
-    request.request_id = std::to_string(mailbox->next_id++);
-    state->request_id = request.request_id;
-    state->cancel = [weak = std::weak_ptr(mailbox), id = request.request_id] {
+    request.facts.id = std::to_string(mailbox->next_id++);
+    state->request_id = request.facts.id;
+    state->cancel = [weak = std::weak_ptr(mailbox), id = request.facts.id] {
       const auto box = weak.lock();
       if (!box) return;
       {
@@ -208,7 +208,7 @@ bool AsyncLLM::Impl::take_mail() {
   auto cancelled = std::exchange(mailbox->cancelled, {});
   lock.unlock();
   for (auto& [request, stream] : added) {
-    streams_.emplace(request.request_id, stream);
+    streams_.emplace(request.facts.id, stream);
     core.add(std::move(request));
   }
   for (const std::string& id : cancelled) core.abort(id);
@@ -246,22 +246,24 @@ void AsyncLLM::Impl::run() {
 AsyncLLM::AsyncLLM(EngineConfig config) : impl_(std::make_unique<Impl>(config)) {}
 AsyncLLM::~AsyncLLM() = default;
 
-RequestStream AsyncLLM::generate(const Prompt& prompt, const SamplingParams& params,
-                                 RequestOptions options, std::function<void()> on_ready) {
-  return impl_->submit(prompt, params, options, std::move(on_ready));
+RequestStream AsyncLLM::generate(Prompt prompt, SamplingParams params, RequestOptions options,
+                                 std::function<void()> on_ready) {
+  return impl_->submit(std::move(prompt), std::move(params), std::move(options),
+                       std::move(on_ready));
 }
 
-RequestStream AsyncLLM::chat(const ChatInput& conversation, const SamplingParams& params,
+RequestStream AsyncLLM::chat(const ChatInput& conversation, SamplingParams params,
                              RequestOptions options) {
   options.add_special_tokens = false;
-  return impl_->submit(chat_template().render(conversation), params, options, {});
+  return impl_->submit(chat_template().render(conversation), std::move(params), std::move(options),
+                       {});
 }
 
 EngineStats AsyncLLM::stats() const {
   const std::lock_guard lock(impl_->mailbox->mutex);
   EngineStats stats = impl_->mailbox->stats;
   for (const auto& [request, stream] : impl_->mailbox->added)
-    stats.num_waiting += request.params->n;
+    stats.num_waiting += request.facts.params.n;
   return stats;
 }
 

@@ -25,12 +25,15 @@ std::optional<ChatTemplate> load_chat_template(const EngineSetup& setup) {
   return ChatTemplate::from_folder(setup.folder);
 }
 
-std::unique_ptr<Executor> start_executor(const EngineSetup& setup) {
+std::unique_ptr<Executor> start_executor(
+    const EngineSetup& setup, std::shared_ptr<const LogitsProcessorRegistry> processors) {
+  ThreadExecutorOptions options = setup.executor;
+  options.runner.logits_processors = std::move(processors);
   if (setup.config.load_format == LoadFormat::kDummy) {
-    return make_thread_executor(setup.executor, nullptr);
+    return make_thread_executor(options, nullptr);
   }
   const Checkpoint checkpoint = Checkpoint::open(setup.folder);
-  return make_thread_executor(setup.executor, &checkpoint);
+  return make_thread_executor(options, &checkpoint);
 }
 
 // Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;
@@ -55,8 +58,9 @@ EngineCore::EngineCore(const EngineConfig& config)
     : setup_(set_up_engine(config)),
       tokenizer_(load_tokenizer(setup_)),
       chat_template_(load_chat_template(setup_)),
+      logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
       scheduler_(setup_.scheduler),
-      executor_(start_executor(setup_)),
+      executor_(start_executor(setup_, logits_processors_)),
       last_result_(Clock::now()) {}
 
 void EngineCore::check_params(const SamplingParams& params) const {
@@ -74,22 +78,8 @@ void EngineCore::check_params(const SamplingParams& params) const {
   }
 }
 
-PreparedRequest EngineCore::prepare(std::string request_id, const Prompt& prompt,
-                                    const SamplingParams& params,
-                                    const RequestOptions& options) const {
-  check_params(params);
-  PreparedRequest request;
-  request.request_id = std::move(request_id);
-  request.params = std::make_shared<const SamplingParams>(params);
-  request.options = options;
-  request.arrival = Clock::now();
-  if (const auto* text = std::get_if<std::string>(&prompt)) {
-    request.prompt = *text;
-    request.prompt_token_ids = tokenizer().encode(*text, options.add_special_tokens);
-  } else {
-    request.prompt_token_ids = std::get<std::vector<int32_t>>(prompt);
-  }
-  const auto num_tokens = static_cast<int64_t>(request.prompt_token_ids.size());
+void EngineCore::check_prompt(const std::vector<int32_t>& token_ids) const {
+  const auto num_tokens = static_cast<int64_t>(token_ids.size());
   const int64_t max_model_len = *setup_.config.max_model_len;
   if (num_tokens == 0) throw Error("The prompt is empty; expected at least one token.");
   if (num_tokens >= max_model_len) {
@@ -97,15 +87,36 @@ PreparedRequest EngineCore::prepare(std::string request_id, const Prompt& prompt
         fmt::format("The prompt has {} tokens; expected fewer than max_model_len, which is {}.",
                     num_tokens, max_model_len));
   }
-  for (size_t i = 0; i < request.prompt_token_ids.size(); ++i) {
-    const int32_t id = request.prompt_token_ids[i];
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    const int32_t id = token_ids[i];
     if (id < 0 || id >= vocab_size()) {
       throw Error(
           fmt::format("Prompt token {} has id {}; expected 0 to {} (the model's vocabulary).", i,
                       id, vocab_size() - 1));
     }
   }
-  return request;
+}
+
+PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, SamplingParams params,
+                                    RequestOptions options) const {
+  check_params(params);
+  PreparedRequest prepared;
+  prepared.arrival = Clock::now();
+  prepared.logits_processors = std::exchange(params.logits_processors, {});
+  Request& facts = prepared.facts;
+  facts.id = std::move(request_id);
+  facts.params = std::move(params);
+  facts.has_logits_processors = !prepared.logits_processors.empty();
+  facts.cache_salt = std::move(options.cache_salt);
+  facts.output_kind = options.output_kind;
+  if (auto* text = std::get_if<std::string>(&prompt)) {
+    facts.prompt_token_ids = tokenizer().encode(*text, options.add_special_tokens);
+    facts.prompt = std::move(*text);
+  } else {
+    facts.prompt_token_ids = std::get<std::vector<int32_t>>(std::move(prompt));
+  }
+  check_prompt(facts.prompt_token_ids);
+  return prepared;
 }
 
 uint64_t EngineCore::resolve_seed(const SamplingParams& params) {
@@ -113,28 +124,25 @@ uint64_t EngineCore::resolve_seed(const SamplingParams& params) {
   return params.seed ? *params.seed : mix(mix(setup_.config.seed) ^ number);
 }
 
-void EngineCore::add(PreparedRequest request) {
-  if (by_id_.contains(request.request_id)) {
+void EngineCore::add(PreparedRequest prepared) {
+  if (by_id_.contains(prepared.facts.id)) {
     throw Error(fmt::format("Request id \"{}\" is in use by a request that has not finished.",
-                            request.request_id));
+                            prepared.facts.id));
   }
-  const uint64_t seed = resolve_seed(*request.params);
+  prepared.facts.seed = resolve_seed(prepared.facts.params);
+  const auto request = std::make_shared<const Request>(std::move(prepared.facts));
+  if (request->has_logits_processors) {
+    logits_processors_->add(request->id, std::move(prepared.logits_processors));
+  }
   std::vector<SequenceId> ids;
-  for (int i = 0; i < request.params->n; ++i) {
-    SequenceSpec spec;
-    spec.id = next_sequence_id_++;
-    spec.prompt_token_ids = request.prompt_token_ids;
-    spec.params = request.params;
-    spec.seed = seed;
-    spec.index = static_cast<uint32_t>(i);
-    spec.cache_salt = request.options.cache_salt;
-    ids.push_back(spec.id);
-    scheduler_.add(std::move(spec));
+  for (int i = 0; i < request->params.n; ++i) {
+    ids.push_back(next_sequence_id_++);
+    scheduler_.add(Sequence(ids.back(), request, static_cast<uint32_t>(i)));
   }
-  requests_.push_back(
-      std::make_unique<RequestState>(std::move(request), ids, tokenizer_ ? &*tokenizer_ : nullptr));
+  requests_.push_back(std::make_unique<RequestState>(request, prepared.arrival, ids,
+                                                     tokenizer_ ? &*tokenizer_ : nullptr));
   RequestState* state = requests_.back().get();
-  by_id_.emplace(state->request_id(), state);
+  by_id_.emplace(request->id, state);
   for (size_t i = 0; i < ids.size(); ++i) owners_.emplace(ids[i], SequenceOwner{state, i});
 }
 
@@ -218,7 +226,9 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     if (request->wants_output()) outputs.push_back(request->take_output());
     if (!request->finished()) continue;
     for (SequenceId id : request->sequence_ids()) owners_.erase(id);
-    by_id_.erase(request->request_id());
+    const Request& facts = request->request();
+    if (facts.has_logits_processors) logits_processors_->remove(facts.id);
+    by_id_.erase(facts.id);
     request.reset();
   }
   std::erase(requests_, nullptr);

@@ -16,20 +16,29 @@
 #include "engine/engine_setup.h"
 #include "engine/output_processor.h"
 #include "quire/llm_engine.h"
+#include "request/logits_processors.h"
+#include "request/request.h"
 #include "runner/executor.h"
 #include "scheduler/scheduler.h"
 
 namespace quire {
+
+// A request that passed every check; `facts` lack what add() draws.
+struct PreparedRequest {
+  Request facts;
+  LogitsProcessorRegistry::Processors logits_processors;
+  Clock::time_point arrival;
+};
 
 class EngineCore {
  public:
   explicit EngineCore(const EngineConfig& config);
 
   // Checks a request and encodes its prompt. Throws Error if it cannot be served.
-  PreparedRequest prepare(std::string request_id, const Prompt& prompt,
-                          const SamplingParams& params, const RequestOptions& options) const;
+  PreparedRequest prepare(std::string request_id, Prompt prompt, SamplingParams params,
+                          RequestOptions options) const;
   // Throws Error if the id is in use.
-  void add(PreparedRequest request);
+  void add(PreparedRequest prepared);
   // Unknown ids are ignored.
   void abort(const std::string& request_id);
   std::vector<RequestOutput> step();
@@ -63,11 +72,13 @@ class EngineCore {
   void account(const InFlight& step, const StepOutput& output);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
+  void check_prompt(const std::vector<int32_t>& token_ids) const;
   uint64_t resolve_seed(const SamplingParams& params);
 
   EngineSetup setup_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
+  std::shared_ptr<LogitsProcessorRegistry> logits_processors_;
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;

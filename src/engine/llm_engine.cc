@@ -16,9 +16,10 @@ LLMEngine::~LLMEngine() = default;
 LLMEngine::LLMEngine(LLMEngine&&) noexcept = default;
 LLMEngine& LLMEngine::operator=(LLMEngine&&) noexcept = default;
 
-void LLMEngine::add_request(const std::string& request_id, const Prompt& prompt,
-                            const SamplingParams& params, const RequestOptions& options) {
-  impl_->add(impl_->prepare(request_id, prompt, params, options));
+void LLMEngine::add_request(std::string request_id, Prompt prompt, SamplingParams params,
+                            RequestOptions options) {
+  impl_->add(impl_->prepare(std::move(request_id), std::move(prompt), std::move(params),
+                            std::move(options)));
 }
 
 void LLMEngine::abort(const std::string& request_id) {

@@ -99,19 +99,22 @@ CompletionOutput CompletionState::take(bool delta) {
   return result;
 }
 
-RequestState::RequestState(PreparedRequest request, std::vector<SequenceId> sequence_ids,
-                           const Tokenizer* tokenizer)
-    : request_(std::move(request)), sequence_ids_(std::move(sequence_ids)), tokenizer_(tokenizer) {
+RequestState::RequestState(std::shared_ptr<const Request> request, Clock::time_point arrival,
+                           std::vector<SequenceId> sequence_ids, const Tokenizer* tokenizer)
+    : request_(std::move(request)),
+      arrival_(arrival),
+      sequence_ids_(std::move(sequence_ids)),
+      tokenizer_(tokenizer) {
   for (size_t i = 0; i < sequence_ids_.size(); ++i) {
-    completions_.emplace_back(static_cast<int>(i), *request_.params, tokenizer);
+    completions_.emplace_back(static_cast<int>(i), request_->params, tokenizer);
   }
-  if (request_.params->prompt_logprobs) prompt_logprobs_.emplace_back();
+  if (request_->params.prompt_logprobs) prompt_logprobs_.emplace_back();
 }
 
 void RequestState::mark_scheduled(Clock::time_point now) {
   if (scheduled_) return;
   scheduled_ = true;
-  metrics_.queue_s = seconds_between(request_.arrival, now);
+  metrics_.queue_s = seconds_between(arrival_, now);
 }
 
 bool RequestState::append(size_t index, const SequenceUpdate& update, Clock::time_point now) {
@@ -123,7 +126,7 @@ bool RequestState::append(size_t index, const SequenceUpdate& update, Clock::tim
   }
   if (!update.token_id) return false;
   changed_ = true;
-  metrics_.total_s = seconds_between(request_.arrival, now);
+  metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;
   has_token_ = true;
   return completions_[index].append(update);
@@ -140,19 +143,18 @@ bool RequestState::finished() const {
 }
 
 bool RequestState::wants_output() {
-  const bool wanted =
-      changed_ && (finished() || request_.options.output_kind != OutputKind::kFinalOnly);
+  const bool wanted = changed_ && (finished() || request_->output_kind != OutputKind::kFinalOnly);
   changed_ = false;
   return wanted;
 }
 
 RequestOutput RequestState::take_output() {
-  const bool delta = request_.options.output_kind == OutputKind::kDelta;
+  const bool delta = request_->output_kind == OutputKind::kDelta;
   RequestOutput output;
-  output.request_id = request_.request_id;
+  output.request_id = request_->id;
   if (!delta || !std::exchange(prompt_given_, true)) {
-    output.prompt = request_.prompt;
-    output.prompt_token_ids = request_.prompt_token_ids;
+    output.prompt = request_->prompt;
+    output.prompt_token_ids = request_->prompt_token_ids;
     output.prompt_logprobs = prompt_logprobs_;
   }
   for (CompletionState& completion : completions_) output.outputs.push_back(completion.take(delta));

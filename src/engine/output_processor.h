@@ -12,22 +12,13 @@
 #include <vector>
 
 #include "engine/stop_matcher.h"
-#include "quire/llm_engine.h"
+#include "quire/tokenizer.h"
+#include "request/request.h"
 #include "scheduler/scheduler.h"
 
 namespace quire {
 
 using Clock = std::chrono::steady_clock;
-
-// A request that passed every check.
-struct PreparedRequest {
-  std::string request_id;
-  std::string prompt;  // empty for token ids
-  std::vector<int32_t> prompt_token_ids;
-  std::shared_ptr<const SamplingParams> params;
-  RequestOptions options;
-  Clock::time_point arrival;
-};
 
 // One of a request's n outputs.
 class CompletionState {
@@ -63,10 +54,10 @@ class CompletionState {
 class RequestState {
  public:
   // sequence_ids: of its n sequences, in order of index.
-  RequestState(PreparedRequest request, std::vector<SequenceId> sequence_ids,
-               const Tokenizer* tokenizer);
+  RequestState(std::shared_ptr<const Request> request, Clock::time_point arrival,
+               std::vector<SequenceId> sequence_ids, const Tokenizer* tokenizer);
 
-  const std::string& request_id() const { return request_.request_id; }
+  const Request& request() const { return *request_; }
   const std::vector<SequenceId>& sequence_ids() const { return sequence_ids_; }
 
   void mark_scheduled(Clock::time_point now);
@@ -80,7 +71,8 @@ class RequestState {
   RequestOutput take_output();
 
  private:
-  PreparedRequest request_;
+  std::shared_ptr<const Request> request_;
+  Clock::time_point arrival_;
   std::vector<SequenceId> sequence_ids_;
   const Tokenizer* tokenizer_;
   std::vector<CompletionState> completions_;

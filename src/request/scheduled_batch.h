@@ -5,12 +5,13 @@
 // what is new. Steps run in the order in which they were scheduled. A sequence may be scheduled for
 // step N+1 while its token of step N is not yet known to the scheduler: the runner, which
 // appends the tokens it samples to its own copy, has it by the time step N+1 starts.
-// Thread safety: immutable once submitted.
+// No callbacks and no pointers but to a request's facts: request/batch_encoding.h makes bytes of
+// it. Thread safety: immutable once submitted.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
-#include "quire/sampling_params.h"
+#include "request/request.h"
 
 namespace quire {
 
@@ -19,11 +20,9 @@ using SequenceId = uint64_t;
 // A sequence that the runner does not know (yet, or any more, after a preemption).
 struct NewSequence {
   SequenceId id = 0;
-  std::vector<int32_t> token_ids;  // the prompt, then what was generated before a preemption
-  int64_t num_prompt_tokens = 0;
-  std::shared_ptr<const SamplingParams> sampling_params;
-  uint64_t seed = 0;   // resolved: SamplingParams' or drawn
-  uint32_t index = 0;  // within n
+  std::shared_ptr<const Request> request;  // never null
+  uint32_t index = 0;                      // within n
+  std::vector<int32_t> output_token_ids;   // generated before a preemption
 };
 
 struct ScheduledSequence {
@@ -32,6 +31,7 @@ struct ScheduledSequence {
   int64_t num_tokens = 0;              // the chunk's length, >= 1
   bool samples = false;                // the chunk reaches the last token: sample the next one
   std::vector<int32_t> new_block_ids;  // appended to the block table
+  bool operator==(const ScheduledSequence&) const = default;
 };
 
 struct ScheduledBatch {

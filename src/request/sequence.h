@@ -7,24 +7,13 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
-#include "quire/request_output.h"
-#include "quire/sampling_params.h"
+#include "request/request.h"
 #include "request/scheduled_batch.h"
+#include "request/token_view.h"
 
 namespace quire {
-
-// What the engine hands to the scheduler.
-struct SequenceSpec {
-  SequenceId id = 0;                             // never used twice in an engine's life
-  std::vector<int32_t> prompt_token_ids;         // at least one, fewer than max_model_len
-  std::shared_ptr<const SamplingParams> params;  // validated
-  uint64_t seed = 0;                             // resolved: SamplingParams' or drawn
-  uint32_t index = 0;                            // within n
-  std::string cache_salt;  // cached prefixes are shared only between sequences of equal salt
-};
 
 // Why a sequence ended.
 struct SequenceEnd {
@@ -36,21 +25,20 @@ struct SequenceEnd {
 
 class Sequence {
  public:
-  // Requires a prompt and params.
-  explicit Sequence(SequenceSpec spec);
+  // `id` is never used twice in an engine's life; `index`: within the request's n.
+  Sequence(SequenceId id, std::shared_ptr<const Request> request, uint32_t index);
 
   SequenceId id() const { return id_; }
-  uint64_t seed() const { return seed_; }
   uint32_t index() const { return index_; }
-  const std::string& cache_salt() const { return cache_salt_; }
-  const SamplingParams& params() const { return *params_; }
-  const std::shared_ptr<const SamplingParams>& shared_params() const { return params_; }
+  const std::shared_ptr<const Request>& request() const { return request_; }
+  const SamplingParams& params() const { return request_->params; }
 
   // The prompt, then what was generated.
-  const std::vector<int32_t>& token_ids() const { return token_ids_; }
-  int64_t num_tokens() const { return static_cast<int64_t>(token_ids_.size()); }
-  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
-  int64_t num_output_tokens() const { return num_tokens() - num_prompt_tokens_; }
+  TokenView tokens() const { return TokenView(request_->prompt_token_ids, output_token_ids_); }
+  const std::vector<int32_t>& output_token_ids() const { return output_token_ids_; }
+  int64_t num_tokens() const { return num_prompt_tokens() + num_output_tokens(); }
+  int64_t num_prompt_tokens() const { return request_->num_prompt_tokens(); }
+  int64_t num_output_tokens() const { return static_cast<int64_t>(output_token_ids_.size()); }
 
   // The most tokens, prompt and output together, that this sequence may come to have.
   int64_t max_num_tokens(int64_t max_model_len) const;
@@ -62,12 +50,9 @@ class Sequence {
 
  private:
   SequenceId id_;
-  std::vector<int32_t> token_ids_;
-  int64_t num_prompt_tokens_;
-  std::shared_ptr<const SamplingParams> params_;
-  uint64_t seed_;
+  std::shared_ptr<const Request> request_;
   uint32_t index_;
-  std::string cache_salt_;
+  std::vector<int32_t> output_token_ids_;
 };
 
 }  // namespace quire

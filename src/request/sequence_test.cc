@@ -8,11 +8,10 @@ namespace quire {
 namespace {
 
 Sequence make_sequence(SamplingParams params, std::vector<int32_t> prompt = {1, 2, 3}) {
-  SequenceSpec spec;
-  spec.id = 7;
-  spec.prompt_token_ids = std::move(prompt);
-  spec.params = std::make_shared<const SamplingParams>(std::move(params));
-  return Sequence(std::move(spec));
+  Request request;
+  request.prompt_token_ids = std::move(prompt);
+  request.params = std::move(params);
+  return Sequence(7, std::make_shared<const Request>(std::move(request)), 0);
 }
 
 constexpr int64_t kMaxModelLen = 100;
@@ -26,7 +25,8 @@ TEST(SequenceTest, EndsAtAnyOfTheModelsEndTokens) {
     ASSERT_TRUE(end);
     EXPECT_EQ(end->reason, FinishReason::kStop);
     EXPECT_FALSE(end->stop_token_id);
-    EXPECT_EQ(sequence.token_ids(), (std::vector<int32_t>{1, 2, 3, 9, eos}));
+    EXPECT_EQ(sequence.output_token_ids(), (std::vector<int32_t>{9, eos}));
+    EXPECT_EQ(sequence.num_tokens(), 5);
     EXPECT_EQ(sequence.num_output_tokens(), 2);
   }
 }

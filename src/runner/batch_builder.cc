@@ -18,13 +18,13 @@ void BatchBuilder::clear() {
 void BatchBuilder::add_sequence(const ScheduledSequence& scheduled, const SequenceState& state) {
   const int64_t begin = scheduled.num_computed_tokens;
   const int64_t end = begin + scheduled.num_tokens;
-  check(end <= static_cast<int64_t>(state.token_ids.size()),
-        "a token is scheduled before it is known");
+  const TokenView tokens = state.tokens();
+  check(end <= static_cast<int64_t>(tokens.size()), "a token is scheduled before it is known");
   check(end <= static_cast<int64_t>(state.block_table.size()) * block_size_,
         "a token is scheduled without a block to hold it");
   for (int64_t position = begin; position < end; ++position) {
     const auto block = static_cast<size_t>(position / block_size_);
-    token_ids_.push_back(state.token_ids[static_cast<size_t>(position)]);
+    token_ids_.push_back(tokens[static_cast<size_t>(position)]);
     positions_.push_back(static_cast<int32_t>(position));
     slot_mapping_.push_back(int64_t{state.block_table[block]} * block_size_ +
                             position % block_size_);

@@ -8,12 +8,14 @@ namespace {
 
 using testing::ElementsAre;
 
-NewSequence new_sequence(SequenceId id, std::vector<int32_t> token_ids) {
+NewSequence new_sequence(SequenceId id, std::vector<int32_t> token_ids,
+                         SamplingParams params = {}) {
   NewSequence sequence;
   sequence.id = id;
-  sequence.num_prompt_tokens = static_cast<int64_t>(token_ids.size());
-  sequence.token_ids = std::move(token_ids);
-  sequence.sampling_params = std::make_shared<const SamplingParams>();
+  Request request;
+  request.prompt_token_ids = std::move(token_ids);
+  request.params = std::move(params);
+  sequence.request = std::make_shared<const Request>(std::move(request));
   return sequence;
 }
 
@@ -74,9 +76,11 @@ TEST(SequenceTable, ForgetsAndLearnsAgain) {
   EXPECT_THAT(table.at(1).block_table, ElementsAre(3));
   ScheduledBatch again;
   again.removed = {1};
-  again.added = {new_sequence(1, {1, 2, 9})};
+  again.added = {new_sequence(1, {1, 2})};
+  again.added[0].output_token_ids = {9};
   table.apply(again);
-  EXPECT_THAT(table.at(1).token_ids, ElementsAre(1, 2, 9));
+  EXPECT_EQ(table.at(1).request, again.added[0].request);
+  EXPECT_THAT(table.at(1).output_token_ids, ElementsAre(9));
   EXPECT_TRUE(table.at(1).block_table.empty());
   EXPECT_EQ(table.size(), 1u);
 }
@@ -87,8 +91,7 @@ TEST(SequenceTable, MasksStopTokensOnlyWhereMinTokensAsks) {
   params.min_tokens = 2;
   params.stop_token_ids = {8};
   ScheduledBatch batch;
-  batch.added = {new_sequence(1, {1}), new_sequence(2, {1})};
-  batch.added[1].sampling_params = std::make_shared<const SamplingParams>(params);
+  batch.added = {new_sequence(1, {1}), new_sequence(2, {1}, params)};
   table.apply(batch);
   EXPECT_TRUE(table.at(1).stop_ids.empty());
   EXPECT_THAT(table.at(2).stop_ids, ElementsAre(8, 5));

@@ -103,7 +103,7 @@ void fill_adjustments(const ScheduledBatch& batch, const SequenceTable& table,
       arrays.presence_penalty[row] = params.presence_penalty;
       arrays.frequency_penalty[row] = params.frequency_penalty;
       arrays.row_seqs[row] = static_cast<int32_t>(seq);
-      arrays.num_prompt_tokens[row] = static_cast<int32_t>(state.num_prompt_tokens);
+      arrays.num_prompt_tokens[row] = static_cast<int32_t>(state.num_prompt_tokens());
       num_biases = fill_biases(params, num_biases, arrays);
     }
     ++row;

@@ -27,10 +27,10 @@ class Decodes {
     for (size_t i = 0; i < contexts.size(); ++i) {
       NewSequence added;
       added.id = i + 1;
-      added.token_ids.assign(static_cast<size_t>(contexts[i]), 5);
-      added.num_prompt_tokens = contexts[i];
-      added.sampling_params =
-          std::make_shared<const SamplingParams>(i < params.size() ? params[i] : SamplingParams());
+      Request request;
+      request.prompt_token_ids.assign(static_cast<size_t>(contexts[i]), 5);
+      if (i < params.size()) request.params = params[i];
+      added.request = std::make_shared<const Request>(std::move(request));
       prompts.added.push_back(added);
       ScheduledSequence scheduled;
       scheduled.id = i + 1;

@@ -28,7 +28,7 @@ DType activation_dtype(const RunnerOptions& options) {
 struct GpuRunner::Launched {
   struct Sampled {
     SequenceId id = 0;
-    size_t index = 0;     // in its sequence's tokens
+    size_t index = 0;     // in its sequence's output
     size_t sequence = 0;  // in the batch
     bool on_host = false;
     // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
@@ -271,19 +271,19 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
     step->output.sequences[i].id = scheduled.id;
-    step->wants_prompt_logprobs |= state.params->prompt_logprobs.has_value() &&
-                                   scheduled.num_computed_tokens < state.num_prompt_tokens - 1;
+    step->wants_prompt_logprobs |= state.params().prompt_logprobs.has_value() &&
+                                   scheduled.num_computed_tokens < state.num_prompt_tokens() - 1;
     if (!scheduled.samples) continue;
     const SamplingPlace place = places[step->sampled.size()];
     const bool on_host = place == SamplingPlace::kHost;
     step->wants_host |= on_host;
     step->adjusts_logits |= place == SamplingPlace::kGpuAdjusted;
-    step->wants_logits |= on_host || state.params->logprobs.has_value();
+    step->wants_logits |= on_host || state.params().logprobs.has_value();
     step->sampled.push_back({.id = scheduled.id,
-                             .index = state.token_ids.size(),
+                             .index = state.output_token_ids.size(),
                              .sequence = i,
                              .on_host = on_host,
-                             .num_logprobs = on_host ? std::nullopt : state.params->logprobs});
+                             .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
   }
   std::byte* const results =
       results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs);
@@ -367,7 +367,9 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
                       row.size() * sizeof(float));
     const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
     const SequenceState* const states[] = {&state};
-    const ops::SampledToken token = sample_next_tokens(host_stream_, host_row, states).front();
+    const ops::SampledToken token =
+        sample_next_tokens(host_stream_, host_row, states, options_.logits_processors.get())
+            .front();
     step.ids[i] = token.token_id;
     step.output.sequences[sampled.sequence].logprobs = to_token_logprobs(token.logprobs);
   }
@@ -379,18 +381,18 @@ void GpuRunner::compute_prompt_logprobs(const ScheduledBatch& batch, const Forwa
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
-    if (!state.params->prompt_logprobs) continue;
+    if (!state.params().prompt_logprobs) continue;
     // The row of position p predicts token p + 1, which has to be one of the prompt.
     const int64_t first = scheduled.num_computed_tokens;
-    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens - 1);
+    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens() - 1);
     const int64_t first_row = host.query_start.data<int32_t>()[i] - first;
     for (int64_t begin = first; begin < last; begin += sizes_.largest_step.num_logits) {
       const int64_t end = std::min(last, begin + sizes_.largest_step.num_logits);
       const auto targets =
-          std::span(state.token_ids)
+          std::span(state.request->prompt_token_ids)
               .subspan(static_cast<size_t>(begin + 1), static_cast<size_t>(end - begin));
       for (TokenLogprobs& found : prompt_logprobs(forward, hidden, first_row + begin, targets,
-                                                  *state.params->prompt_logprobs, step)) {
+                                                  *state.params().prompt_logprobs, step)) {
         step.output.sequences[i].prompt_logprobs.push_back(std::move(found));
       }
     }

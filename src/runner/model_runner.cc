@@ -135,7 +135,8 @@ void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidde
       for (size_t i = begin; i < end; ++i) {
         states.push_back(&table_.at(batch.sequences[sampling[i]].id));
       }
-      std::vector<ops::SampledToken> tokens = sample_next_tokens(stream_, logits, states);
+      std::vector<ops::SampledToken> tokens =
+          sample_next_tokens(stream_, logits, states, options_.logits_processors.get());
       for (size_t i = begin; i < end; ++i) {
         ops::SampledToken& token = tokens[i - begin];
         SequenceOutput& sequence = output.sequences[sampling[i]];
@@ -154,10 +155,10 @@ void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Ten
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
-    if (!state.params->prompt_logprobs) continue;
+    if (!state.params().prompt_logprobs) continue;
     // The row of position p predicts token p + 1, which has to be one of the prompt.
     const int64_t first = scheduled.num_computed_tokens;
-    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens - 1);
+    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens() - 1);
     const int32_t first_row = forward.query_start.data<int32_t>()[i];
     for (int64_t begin = first; begin < last;) {
       const int64_t end = std::min(last, begin + options_.max_logits_rows);
@@ -167,10 +168,10 @@ void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Ten
       const Arena::Scope scope(arena_);
       const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
       if (groups_.tensor.rank() == 0) {
-        const auto targets =
-            std::span(state.token_ids).subspan(static_cast<size_t>(begin + 1), num_rows);
+        const auto targets = std::span(state.request->prompt_token_ids)
+                                 .subspan(static_cast<size_t>(begin + 1), num_rows);
         std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
-        ops::token_logprobs(stream_, logits, targets, *state.params->prompt_logprobs, found);
+        ops::token_logprobs(stream_, logits, targets, *state.params().prompt_logprobs, found);
         for (const auto& position : found) {
           output.sequences[i].prompt_logprobs.push_back(to_token_logprobs(position));
         }

@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "ops/cuda/linear/algorithms.h"
 #include "quire/engine_config.h"
+#include "request/logits_processors.h"
 #include "request/scheduled_batch.h"
 #include "runner/pending_step.h"
 
@@ -28,6 +29,8 @@ struct RunnerOptions {
   int64_t max_num_seqs = 0;     // in one step
   int64_t max_logits_rows = 0;  // computed at a time; a step with more takes several rounds
   std::vector<int32_t> eos_token_ids;
+  // Callbacks of requests, called by rank 0 in the engine's process; null: none.
+  std::shared_ptr<const LogitsProcessorRegistry> logits_processors;
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs

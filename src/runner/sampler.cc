@@ -6,7 +6,7 @@
 namespace quire {
 
 ops::SamplingRow to_sampling_row(const SequenceState& state) {
-  const SamplingParams& params = *state.params;
+  const SamplingParams& params = state.params();
   ops::SamplingRow row;
   row.temperature = static_cast<float>(params.temperature);
   row.top_k = params.top_k > 0 ? params.top_k : 0;
@@ -16,13 +16,13 @@ ops::SamplingRow to_sampling_row(const SequenceState& state) {
   row.repetition_penalty = static_cast<float>(params.repetition_penalty);
   row.presence_penalty = static_cast<float>(params.presence_penalty);
   row.frequency_penalty = static_cast<float>(params.frequency_penalty);
-  row.seed = state.seed;
+  row.seed = state.request->seed;
   row.index = state.index;
-  row.position = state.token_ids.size();
-  row.prompt_ids = state.prompt_ids();
-  row.output_ids = state.output_ids();
+  row.position = state.tokens().size();
+  row.prompt_ids = state.request->prompt_token_ids;
+  row.output_ids = state.output_token_ids;
   row.logit_bias = state.logit_bias;
-  if (static_cast<int64_t>(state.output_ids().size()) < params.min_tokens) {
+  if (static_cast<int64_t>(state.output_token_ids.size()) < params.min_tokens) {
     row.masked_ids = state.stop_ids;
   }
   row.num_logprobs = params.logprobs.value_or(-1);
@@ -36,22 +36,34 @@ bool adjusts_logits(const SequenceState& state) {
 }
 
 bool needs_host_sampling(const SequenceState& state) {
-  const SamplingParams& params = *state.params;
-  return !params.logits_processors.empty() ||
+  const SamplingParams& params = state.params();
+  return state.request->has_logits_processors ||
          (params.logprobs.has_value() && adjusts_logits(state));
 }
 
+namespace {
+
+void call_logits_processors(const SequenceState& state, std::span<float> logits,
+                            const LogitsProcessorRegistry* registry) {
+  const auto processors = registry == nullptr ? nullptr : registry->find(state.request->id);
+  if (processors == nullptr) return;
+  std::vector<int32_t> scratch;
+  const auto token_ids = state.tokens().slice(0, state.tokens().size(), scratch);
+  for (const LogitsProcessor& processor : *processors) processor(token_ids, logits);
+}
+
+}  // namespace
+
 std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
-                                                  std::span<const SequenceState* const> states) {
+                                                  std::span<const SequenceState* const> states,
+                                                  const LogitsProcessorRegistry* processors) {
   std::vector<ops::SamplingRow> rows;
   rows.reserve(states.size());
   for (size_t i = 0; i < states.size(); ++i) {
     const SequenceState& state = *states[i];
     const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
                                static_cast<size_t>(logits.dim(1)));
-    for (const LogitsProcessor& processor : state.params->logits_processors) {
-      processor(state.token_ids, row);
-    }
+    if (state.request->has_logits_processors) call_logits_processors(state, row, processors);
     rows.push_back(to_sampling_row(state));
   }
   std::vector<ops::SampledToken> tokens(states.size());

@@ -8,6 +8,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/sampling.h"
+#include "request/logits_processors.h"
 #include "request/scheduled_batch.h"
 #include "runner/sequence_table.h"
 
@@ -23,9 +24,11 @@ bool adjusts_logits(const SequenceState& state);
 // log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
-// logits float32[R, vocab], changed in place; states.size() == R.
+// logits float32[R, vocab], changed in place; states.size() == R. `processors` has the callbacks of
+// requests that have some; null: of none.
 std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
-                                                  std::span<const SequenceState* const> states);
+                                                  std::span<const SequenceState* const> states,
+                                                  const LogitsProcessorRegistry* processors);
 
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
 

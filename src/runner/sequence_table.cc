@@ -6,12 +6,10 @@ namespace quire {
 
 SequenceState SequenceTable::make_state(const NewSequence& added) const {
   SequenceState state;
-  state.token_ids = added.token_ids;
-  state.num_prompt_tokens = added.num_prompt_tokens;
-  state.params = added.sampling_params;
-  state.seed = added.seed;
+  state.request = added.request;
   state.index = added.index;
-  const SamplingParams& params = *added.sampling_params;
+  state.output_token_ids = added.output_token_ids;
+  const SamplingParams& params = state.params();
   state.logit_bias.assign(params.logit_bias.begin(), params.logit_bias.end());
   if (params.min_tokens > 0) {
     state.stop_ids = params.stop_token_ids;
@@ -47,14 +45,14 @@ const SequenceState& SequenceTable::at(SequenceId id) const {
 void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id) {
   const auto it = sequences_.find(id);
   // A preempted sequence may have come back, with the token in its list.
-  if (it == sequences_.end() || index >= it->second.token_ids.size()) return;
-  it->second.token_ids[index] = token_id;
+  if (it == sequences_.end() || index >= it->second.output_token_ids.size()) return;
+  it->second.output_token_ids[index] = token_id;
 }
 
 void SequenceTable::append_token(SequenceId id, int32_t token_id) {
   const auto it = sequences_.find(id);
   check(it != sequences_.end(), "the runner doesn't know this sequence");
-  it->second.token_ids.push_back(token_id);
+  it->second.output_token_ids.push_back(token_id);
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #pragma once
-// The runner's own copy of every sequence it was told of: tokens, block table, sampling parameters.
+// What the runner knows of every sequence it was told of: its request, what it generated, its block
+// table.
 //
 // Kept up to date from the batches, which carry only what is new, and from the tokens that the
 // runner samples. So a step may start before the scheduler knows the tokens of the one before.
@@ -12,6 +13,7 @@
 #include <vector>
 
 #include "request/scheduled_batch.h"
+#include "request/token_view.h"
 
 namespace quire {
 
@@ -20,21 +22,17 @@ namespace quire {
 inline constexpr int32_t kUnknownToken = -1;
 
 struct SequenceState {
-  std::vector<int32_t> token_ids;  // the prompt, then what was generated
-  int64_t num_prompt_tokens = 0;
-  std::shared_ptr<const SamplingParams> params;
-  uint64_t seed = 0;
-  uint32_t index = 0;
+  std::shared_ptr<const Request> request;
+  uint32_t index = 0;  // within the request's n
+  std::vector<int32_t> output_token_ids;
   std::vector<int32_t> block_table;
   std::vector<std::pair<int32_t, float>> logit_bias;
   std::vector<int32_t> stop_ids;  // that min_tokens masks
 
-  std::span<const int32_t> prompt_ids() const {
-    return std::span(token_ids).first(static_cast<size_t>(num_prompt_tokens));
-  }
-  std::span<const int32_t> output_ids() const {
-    return std::span(token_ids).subspan(static_cast<size_t>(num_prompt_tokens));
-  }
+  const SamplingParams& params() const { return request->params; }
+  int64_t num_prompt_tokens() const { return request->num_prompt_tokens(); }
+  // The prompt, then what was generated.
+  TokenView tokens() const { return TokenView(request->prompt_token_ids, output_token_ids); }
 };
 
 class SequenceTable {
@@ -48,8 +46,8 @@ class SequenceTable {
   // The sequence must be known.
   const SequenceState& at(SequenceId id) const;
   void append_token(SequenceId id, int32_t token_id);
-  // Says what token `index` of a sequence is, which was appended as kUnknownToken. Sequences that
-  // are gone are passed over.
+  // Says what the output token `index` of a sequence is, which was appended as kUnknownToken.
+  // Sequences that are gone are passed over.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);
   size_t size() const { return sequences_.size(); }
 

@@ -76,8 +76,8 @@ class MockRunner {
   void add(const NewSequence& added) {
     Known sequence;
     sequence.start = added;
-    sequence.prefix_hashes = {};
-    for (const int32_t id : added.token_ids) append(added.id, sequence, id);
+    for (const int32_t id : added.request->prompt_token_ids) append(added.id, sequence, id);
+    for (const int32_t id : added.output_token_ids) append(added.id, sequence, id);
     EXPECT_TRUE(known_.emplace(added.id, std::move(sequence)).second) << added.id;
   }
 
@@ -131,10 +131,11 @@ class MockRunner {
     output.id = chunk.id;
     if (!known_.contains(chunk.id)) return output;
     Known& sequence = known_.at(chunk.id);
-    const SamplingParams& params = *sequence.start.sampling_params;
+    const Request& request = *sequence.start.request;
+    const SamplingParams& params = request.params;
     if (params.prompt_logprobs) {
-      const int64_t end = std::min(chunk.num_computed_tokens + chunk.num_tokens,
-                                   sequence.start.num_prompt_tokens - 1);
+      const int64_t end =
+          std::min(chunk.num_computed_tokens + chunk.num_tokens, request.num_prompt_tokens() - 1);
       for (int64_t i = chunk.num_computed_tokens; i < end; ++i) {
         output.prompt_logprobs.push_back(
             {{sequence.token_ids[static_cast<size_t>(i + 1)]}, {}, {}});
@@ -142,13 +143,13 @@ class MockRunner {
     }
     if (!chunk.samples) return output;
     output.token_id =
-        mock_next_token(sequence.token_ids, sequence.start.seed, sequence.start.index, vocab_size_);
+        mock_next_token(sequence.token_ids, request.seed, sequence.start.index, vocab_size_);
     if (params.logprobs) output.logprobs.token_ids = {output.token_id};
     append(chunk.id, sequence, output.token_id);
     const auto num_tokens = static_cast<int64_t>(sequence.token_ids.size());
     EXPECT_LE(num_tokens, max_model_len_);
     if (params.max_tokens) {
-      EXPECT_LE(num_tokens - sequence.start.num_prompt_tokens, *params.max_tokens);
+      EXPECT_LE(num_tokens - request.num_prompt_tokens(), *params.max_tokens);
     }
     return output;
   }

@@ -20,23 +20,25 @@ PrefixCache::PrefixCache(int block_size, BlockHasher hasher)
   check(block_size > 0, "a block holds at least one token");
 }
 
-void PrefixCache::extend_hashes(std::span<const int32_t> token_ids, std::string_view extra_key,
+void PrefixCache::extend_hashes(TokenView token_ids, std::string_view extra_key,
                                 std::vector<BlockHash>& hashes) const {
+  std::vector<int32_t> scratch;
   for (size_t i = hashes.size(); (i + 1) * block_size_ <= token_ids.size(); ++i) {
     const BlockHash parent = i == 0 ? 0 : hashes[i - 1];
-    hashes.push_back(hasher_(parent, token_ids.subspan(i * block_size_, block_size_), extra_key));
+    hashes.push_back(
+        hasher_(parent, token_ids.slice(i * block_size_, block_size_, scratch), extra_key));
   }
 }
 
-std::vector<int32_t> PrefixCache::lookup(std::span<const int32_t> token_ids,
-                                         std::string_view extra_key,
+std::vector<int32_t> PrefixCache::lookup(TokenView token_ids, std::string_view extra_key,
                                          std::span<const BlockHash> hashes) const {
   check(token_ids.size() >= hashes.size() * block_size_, "hashes are of full blocks");
   std::vector<int32_t> block_ids;
+  std::vector<int32_t> scratch;
   NodeId parent = kRoot;
   for (size_t i = 0; i < hashes.size(); ++i) {
     const auto id =
-        find(parent, token_ids.subspan(i * block_size_, block_size_), extra_key, hashes[i]);
+        find(parent, token_ids.slice(i * block_size_, block_size_, scratch), extra_key, hashes[i]);
     if (!id || nodes_.at(*id).block_ids.empty()) break;
     block_ids.push_back(nodes_.at(*id).block_ids.front());
     parent = *id;

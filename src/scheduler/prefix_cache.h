@@ -20,6 +20,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "request/token_view.h"
+
 namespace quire {
 
 using BlockHash = uint64_t;
@@ -36,12 +38,12 @@ class PrefixCache {
 
   // Hashes of the full blocks of `token_ids` are appended to `hashes`, which has those of the first
   // hashes.size() blocks already.
-  void extend_hashes(std::span<const int32_t> token_ids, std::string_view extra_key,
+  void extend_hashes(TokenView token_ids, std::string_view extra_key,
                      std::vector<BlockHash>& hashes) const;
 
   // The blocks that hold the first of the hashes.size() full blocks of `token_ids`, as many as
   // there are without a gap.
-  std::vector<int32_t> lookup(std::span<const int32_t> token_ids, std::string_view extra_key,
+  std::vector<int32_t> lookup(TokenView token_ids, std::string_view extra_key,
                               std::span<const BlockHash> hashes) const;
 
   // Files block `block_id` under its contents: `token_ids` (block_size of them), after those that

@@ -14,7 +14,7 @@ constexpr int kBlockSize = 4;
 void file(PrefixCache& cache, const std::vector<int32_t>& token_ids, std::string_view extra_key,
           const std::vector<int32_t>& block_ids) {
   std::vector<BlockHash> hashes;
-  cache.extend_hashes(token_ids, extra_key, hashes);
+  cache.extend_hashes(TokenView(token_ids), extra_key, hashes);
   ASSERT_LE(block_ids.size(), hashes.size());
   for (size_t i = 0; i < block_ids.size(); ++i) {
     if (cache.contains(block_ids[i])) continue;
@@ -29,8 +29,8 @@ void file(PrefixCache& cache, const std::vector<int32_t>& token_ids, std::string
 std::vector<int32_t> find(const PrefixCache& cache, const std::vector<int32_t>& token_ids,
                           std::string_view extra_key = "") {
   std::vector<BlockHash> hashes;
-  cache.extend_hashes(token_ids, extra_key, hashes);
-  return cache.lookup(token_ids, extra_key, hashes);
+  cache.extend_hashes(TokenView(token_ids), extra_key, hashes);
+  return cache.lookup(TokenView(token_ids), extra_key, hashes);
 }
 
 std::vector<int32_t> iota(int count, int first = 0) {

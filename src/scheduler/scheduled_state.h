@@ -4,6 +4,7 @@
 // Thread safety: none needed; the scheduler's thread owns it.
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "request/sequence.h"
@@ -13,8 +14,8 @@
 namespace quire::scheduler_internal {
 
 struct ScheduledState {
-  ScheduledState(SequenceSpec spec, uint64_t arrival_order)
-      : sequence(std::move(spec)), arrival(arrival_order) {}
+  ScheduledState(Sequence new_sequence, uint64_t arrival_order)
+      : sequence(std::move(new_sequence)), arrival(arrival_order) {}
 
   Sequence sequence;
   uint64_t arrival;

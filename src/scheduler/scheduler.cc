@@ -158,8 +158,8 @@ void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
     running.push_back(&state);
     state.running = true;
     const Sequence& sequence = state.sequence;
-    batch.added.push_back({sequence.id(), sequence.token_ids(), sequence.num_prompt_tokens(),
-                           sequence.shared_params(), sequence.seed(), sequence.index()});
+    batch.added.push_back(
+        {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});
     schedule_chunk(state, chunk_length(state, batch), 0, batch);
   }
 }
@@ -189,11 +189,11 @@ bool Scheduler::Impl::allocate_waiting(ScheduledState& state) {
 std::vector<int32_t> Scheduler::Impl::lookup_prefix(ScheduledState& state) const {
   const Sequence& sequence = state.sequence;
   if (!uses_prefix_cache(sequence)) return {};
-  cache.extend_hashes(sequence.token_ids(), sequence.cache_salt(), state.block_hashes);
+  const std::string& salt = sequence.request()->cache_salt;
+  cache.extend_hashes(sequence.tokens(), salt, state.block_hashes);
   // The last token is always computed: its logits give the next one.
   const auto most = static_cast<size_t>((sequence.num_tokens() - 1) / config.block_size);
-  return cache.lookup(sequence.token_ids(), sequence.cache_salt(),
-                      std::span(state.block_hashes).first(most));
+  return cache.lookup(sequence.tokens(), salt, std::span(state.block_hashes).first(most));
 }
 
 void Scheduler::Impl::file_full_blocks(ScheduledState& state) {
@@ -202,15 +202,16 @@ void Scheduler::Impl::file_full_blocks(ScheduledState& state) {
   const int64_t known = std::min(state.num_computed_tokens, sequence.num_tokens());
   const int64_t num_full = known / config.block_size;
   if (state.num_filed_blocks >= num_full) return;
-  cache.extend_hashes(sequence.token_ids(), sequence.cache_salt(), state.block_hashes);
+  const std::string& salt = sequence.request()->cache_salt;
+  cache.extend_hashes(sequence.tokens(), salt, state.block_hashes);
+  const auto block_size = static_cast<size_t>(config.block_size);
+  std::vector<int32_t> scratch;
   for (int64_t& i = state.num_filed_blocks; i < num_full; ++i) {
     const auto at = static_cast<size_t>(i);
     const int32_t block_id = state.blocks[at].id();
     const auto parent = i == 0 ? std::nullopt : std::optional<int32_t>(state.blocks[at - 1].id());
-    const auto tokens = std::span(sequence.token_ids())
-                            .subspan(at * static_cast<size_t>(config.block_size),
-                                     static_cast<size_t>(config.block_size));
-    cache.insert(block_id, parent, tokens, sequence.cache_salt(), state.block_hashes[at]);
+    const auto tokens = sequence.tokens().slice(at * block_size, block_size, scratch);
+    cache.insert(block_id, parent, tokens, salt, state.block_hashes[at]);
     pool.mark_cached(block_id);
   }
 }
@@ -282,9 +283,9 @@ Scheduler::Scheduler(SchedulerConfig config) {
 
 Scheduler::~Scheduler() = default;
 
-void Scheduler::add(SequenceSpec spec) {
-  const SequenceId id = spec.id;
-  auto state = std::make_unique<ScheduledState>(std::move(spec), impl_->next_arrival++);
+void Scheduler::add(Sequence sequence) {
+  const SequenceId id = sequence.id();
+  auto state = std::make_unique<ScheduledState>(std::move(sequence), impl_->next_arrival++);
   check(state->sequence.num_prompt_tokens() < impl_->config.max_model_len,
         "the prompt leaves room for a token");
   impl_->waiting.push_back(state.get());
@@ -398,13 +399,14 @@ void Scheduler::Impl::check_blocks(const ScheduledState& state, std::vector<int3
         "computed tokens have a slot");
   check(state.num_filed_blocks * config.block_size <= state.sequence.num_tokens(),
         "only blocks of known tokens are filed");
+  std::vector<int32_t> scratch;
   for (int64_t i = 0; i < state.num_filed_blocks; ++i) {
     const auto at = static_cast<size_t>(i);
     const auto parent = i == 0 ? std::nullopt : std::optional<int32_t>(state.blocks[at - 1].id());
     const auto size = static_cast<size_t>(config.block_size);
     cache.check_filed(state.blocks[at].id(), parent,
-                      std::span(state.sequence.token_ids()).subspan(at * size, size),
-                      state.sequence.cache_salt());
+                      state.sequence.tokens().slice(at * size, size, scratch),
+                      state.sequence.request()->cache_salt);
   }
 }
 

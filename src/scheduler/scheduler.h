@@ -78,7 +78,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // Puts a sequence at the end of the queue.
-  void add(SequenceSpec spec);
+  void add(Sequence sequence);
 
   // Ends a sequence from outside: a stop string, a cancelled request. Its blocks are free at once,
   // and what steps in flight still bring for it is dropped. Ids that are unknown or have ended: no

@@ -1,11 +1,13 @@
-// Random workloads on random configurations. Whatever the schedule, each sequence's tokens are
-// those it would get alone; limits are kept; nothing leaks, starves, or is used twice.
+// Random workloads on random configurations, with batches that were bytes. Whatever the schedule,
+// each sequence's tokens are those it would get alone; limits are kept; nothing leaks, starves, or
+// is used twice.
 #include <gtest/gtest.h>
 
 #include <deque>
 #include <map>
 #include <random>
 
+#include "request/batch_encoding.h"
 #include "scheduler/mock_runner.h"
 #include "scheduler/scheduler.h"
 
@@ -19,7 +21,9 @@ constexpr int32_t kVocabSize = 23;
 const std::vector<int32_t> kEos = {0, 1};
 
 struct Job {
-  SequenceSpec spec;
+  SequenceId id = 0;
+  std::shared_ptr<const Request> request;
+  uint32_t index = 0;
   int64_t arrival = 0;  // the iteration of the loop at which it is added
   // Ended from outside once that many tokens have come, as by a stop string.
   std::optional<int64_t> finish_after;
@@ -59,7 +63,7 @@ struct Workload {
   std::vector<Job> jobs;
 };
 
-std::shared_ptr<const SamplingParams> random_params(Random& random) {
+SamplingParams random_params(Random& random) {
   SamplingParams params;
   params.max_tokens = random.one_in(8) ? std::nullopt : std::optional(random.pick(1, 40));
   params.min_tokens = random.pick(0, params.max_tokens.value_or(5));
@@ -67,7 +71,7 @@ std::shared_ptr<const SamplingParams> random_params(Random& random) {
   if (random.one_in(4)) params.stop_token_ids = {5};
   if (random.one_in(6)) params.prompt_logprobs = 0;
   if (random.one_in(6)) params.logprobs = 1;
-  return std::make_shared<const SamplingParams>(std::move(params));
+  return params;
 }
 
 Workload random_workload(Random& random, bool with_aborts) {
@@ -81,7 +85,9 @@ Workload random_workload(Random& random, bool with_aborts) {
   int64_t arrival = 0;
   const int64_t num_requests = random.pick(1, 7);
   for (int64_t request = 0; request < num_requests; ++request) {
-    std::vector<int32_t> prompt = stems[static_cast<size_t>(random.pick(0, 2))];
+    Request facts;
+    std::vector<int32_t>& prompt = facts.prompt_token_ids;
+    prompt = stems[static_cast<size_t>(random.pick(0, 2))];
     const int64_t num_more = random.pick(0, 6);
     for (int64_t i = 0; i < num_more; ++i) {
       prompt.push_back(static_cast<int32_t>(random.pick(0, kVocabSize - 1)));
@@ -89,13 +95,16 @@ Workload random_workload(Random& random, bool with_aborts) {
     prompt.resize(static_cast<size_t>(
         std::clamp<int64_t>(std::ssize(prompt), 1, workload.max_model_len - 1)));
     if (random.one_in(2)) arrival += random.pick(0, 10);
-    const auto params = random_params(random);
-    const auto seed = static_cast<uint64_t>(random.pick(0, 3));
-    const std::string salt = random.one_in(4) ? "salt" : "";
+    facts.params = random_params(random);
+    facts.seed = static_cast<uint64_t>(random.pick(0, 3));
+    facts.cache_salt = random.one_in(4) ? "salt" : "";
+    const auto shared = std::make_shared<const Request>(std::move(facts));
     const int64_t n = random.one_in(3) ? random.pick(2, 4) : 1;
     for (int64_t index = 0; index < n; ++index) {
       Job job;
-      job.spec = {workload.jobs.size(), prompt, params, seed, static_cast<uint32_t>(index), salt};
+      job.id = workload.jobs.size();
+      job.request = shared;
+      job.index = static_cast<uint32_t>(index);
       job.arrival = arrival;
       if (random.one_in(8)) job.finish_after = random.pick(1, 10);
       if (with_aborts && random.one_in(4)) job.abort_at = random.pick(0, 40);
@@ -107,14 +116,14 @@ Workload random_workload(Random& random, bool with_aborts) {
 
 // What a sequence gets when it is alone, by the rules as SamplingParams states them.
 Result expected_result(const Job& job, int64_t max_model_len) {
-  const SequenceSpec& spec = job.spec;
-  const SamplingParams& params = *spec.params;
+  const Request& request = *job.request;
+  const SamplingParams& params = request.params;
   Result result;
-  std::vector<int32_t> token_ids = spec.prompt_token_ids;
+  std::vector<int32_t> token_ids = request.prompt_token_ids;
   if (params.prompt_logprobs)
     result.prompt_logprob_ids.assign(token_ids.begin() + 1, token_ids.end());
   while (!result.end && !result.ended_from_outside) {
-    const int32_t token = mock_next_token(token_ids, spec.seed, spec.index, kVocabSize);
+    const int32_t token = mock_next_token(token_ids, request.seed, job.index, kVocabSize);
     token_ids.push_back(token);
     result.token_ids.push_back(token);
     const int64_t count = std::ssize(result.token_ids);
@@ -161,7 +170,7 @@ class Simulation {
   std::map<SequenceId, Result> run() {
     int64_t num_tokens = 0;
     for (const Job& job : workload_.jobs) {
-      num_tokens += std::ssize(job.spec.prompt_token_ids) + config_.max_model_len;
+      num_tokens += job.request->num_prompt_tokens() + config_.max_model_len;
     }
     // Every step computes a token of the sequence that arrived first, which is never preempted.
     const int64_t most_iterations = 200 + 3 * num_tokens;
@@ -184,18 +193,20 @@ class Simulation {
   void step() {
     for (const Job& job : workload_.jobs) {
       if (job.arrival == iteration_) {
-        runner_.set_salt(job.spec.id, job.spec.cache_salt);
-        scheduler_.add(job.spec);
-        results_[job.spec.id];
+        runner_.set_salt(job.id, job.request->cache_salt);
+        scheduler_.add(Sequence(job.id, job.request, job.index));
+        results_[job.id];
         ++num_added_;
       }
-      if (job.abort_at == iteration_) abort(job.spec.id);
+      if (job.abort_at == iteration_) abort(job.id);
     }
     const ScheduledBatch batch = scheduler_.schedule(max_prefill_tokens_);
     scheduler_.check_integrity();
     verify(batch);
     if (!batch.empty() || !batch.removed.empty()) {
-      StepOutput output = runner_.run(batch);
+      // Every other batch as a rank in another process gets it.
+      StepOutput output =
+          runner_.run(iteration_ % 2 == 0 ? batch : decode_batch(encode_batch(batch)));
       if (!batch.empty()) outputs_.push_back(std::move(output));
     }
     const bool stuck = batch.empty() && outputs_.empty() && scheduler_.has_unfinished();
@@ -227,7 +238,7 @@ class Simulation {
       }
       if (!update.token_id) continue;
       result.token_ids.push_back(*update.token_id);
-      if (job.spec.params->logprobs) {
+      if (job.request->params.logprobs) {
         EXPECT_EQ(update.logprobs.token_ids, std::vector<int32_t>{*update.token_id});
       }
       result.end = update.end;
@@ -265,8 +276,8 @@ class Simulation {
 
   void verify_cached(const Job& job, int64_t num_cached) const {
     EXPECT_EQ(num_cached % config_.block_size, 0);
-    EXPECT_LT(num_cached, std::ssize(job.spec.prompt_token_ids));
-    if (!config_.enable_prefix_caching || job.spec.params->prompt_logprobs) {
+    EXPECT_LT(num_cached, job.request->num_prompt_tokens());
+    if (!config_.enable_prefix_caching || job.request->params.prompt_logprobs) {
       EXPECT_EQ(num_cached, 0);
     }
   }
@@ -318,9 +329,9 @@ void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool wit
     const auto results = simulation.run();
     ASSERT_EQ(results.size(), workload.jobs.size());
     for (const Job& job : workload.jobs) {
-      SCOPED_TRACE("sequence " + std::to_string(job.spec.id));
+      SCOPED_TRACE("sequence " + std::to_string(job.id));
       const Result expected = expected_result(job, workload.max_model_len);
-      const Result& result = results.at(job.spec.id);
+      const Result& result = results.at(job.id);
       if (result.aborted) {
         expect_prefix(result, expected);
       } else {

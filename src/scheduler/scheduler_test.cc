@@ -22,21 +22,28 @@ class SchedulerTest : public ::testing::Test {
     return config;
   }
 
-  static SequenceSpec spec(SequenceId id, int64_t prompt_length, SamplingParams params = {}) {
-    SequenceSpec spec;
-    spec.id = id;
-    spec.prompt_token_ids.resize(static_cast<size_t>(prompt_length));
-    std::iota(spec.prompt_token_ids.begin(), spec.prompt_token_ids.end(), 0);
-    spec.params = std::make_shared<const SamplingParams>(std::move(params));
-    return spec;
+  static Request request(int64_t prompt_length, SamplingParams params = {}) {
+    Request request;
+    request.prompt_token_ids.resize(static_cast<size_t>(prompt_length));
+    std::iota(request.prompt_token_ids.begin(), request.prompt_token_ids.end(), 0);
+    request.params = std::move(params);
+    return request;
+  }
+
+  static Sequence sequence_of(SequenceId id, Request request, uint32_t index = 0) {
+    return {id, std::make_shared<const Request>(std::move(request)), index};
+  }
+
+  static Sequence sequence(SequenceId id, int64_t prompt_length, SamplingParams params = {}) {
+    return sequence_of(id, request(prompt_length, std::move(params)));
   }
 
   // A prompt that shares nothing with any other.
-  static SequenceSpec unique_spec(SequenceId id, int64_t prompt_length,
+  static Sequence unique_sequence(SequenceId id, int64_t prompt_length,
                                   SamplingParams params = {}) {
-    SequenceSpec result = spec(id, prompt_length, std::move(params));
-    result.prompt_token_ids[0] = static_cast<int32_t>(2000 + id);
-    return result;
+    Request unique = request(prompt_length, std::move(params));
+    unique.prompt_token_ids[0] = static_cast<int32_t>(2000 + id);
+    return sequence_of(id, std::move(unique));
   }
 
   // What the runner would return if every token were `token_id`.
@@ -64,16 +71,13 @@ TEST_F(SchedulerTest, APromptRunsAndThenDecodesUntilItsLimit) {
   Scheduler scheduler(config());
   SamplingParams params;
   params.max_tokens = 2;
-  SequenceSpec request = spec(7, 6, params);
-  request.seed = 99;
-  request.index = 3;
-  scheduler.add(request);
+  const Sequence added = sequence_of(7, request(6, params), 3);
+  scheduler.add(added);
   const ScheduledBatch first = scheduler.schedule();
   ASSERT_EQ(first.added.size(), 1u);
   EXPECT_EQ(first.added[0].id, 7u);
-  EXPECT_EQ(first.added[0].token_ids, request.prompt_token_ids);
-  EXPECT_EQ(first.added[0].num_prompt_tokens, 6);
-  EXPECT_EQ(first.added[0].seed, 99u);
+  EXPECT_EQ(first.added[0].request, added.request()) << "all point to one object";
+  EXPECT_TRUE(first.added[0].output_token_ids.empty());
   EXPECT_EQ(first.added[0].index, 3u);
   ASSERT_EQ(first.sequences.size(), 1u);
   EXPECT_EQ(first.sequences[0].num_computed_tokens, 0);
@@ -111,8 +115,8 @@ TEST_F(SchedulerTest, LongPromptsAreCutByTheBudgetAndDecodesComeFirst) {
   SchedulerConfig small = config();
   small.max_num_batched_tokens = 10;
   Scheduler scheduler(small);
-  scheduler.add(unique_spec(1, 8));
-  scheduler.add(unique_spec(2, 20));
+  scheduler.add(unique_sequence(1, 8));
+  scheduler.add(unique_sequence(2, 20));
   const ScheduledBatch first = scheduler.schedule();
   EXPECT_EQ(ids_of(first), (Ids{1, 2}));
   EXPECT_EQ(first.sequences[1].num_tokens, 2);
@@ -129,7 +133,7 @@ TEST_F(SchedulerTest, LongPromptsAreCutByTheBudgetAndDecodesComeFirst) {
   EXPECT_TRUE(second.sequences[1].new_block_ids.empty());
   scheduler.process(output_of(second));
 
-  scheduler.add(unique_spec(3, 1));
+  scheduler.add(unique_sequence(3, 1));
   const ScheduledBatch third = scheduler.schedule();
   EXPECT_EQ(third.num_tokens, 10);
   EXPECT_EQ(ids_of(third), (Ids{1, 2}));
@@ -141,7 +145,7 @@ TEST_F(SchedulerTest, NoMoreRunThanMay) {
   SchedulerConfig small = config();
   small.max_num_seqs = 2;
   Scheduler scheduler(small);
-  for (SequenceId id = 0; id < 3; ++id) scheduler.add(unique_spec(id, 4));
+  for (SequenceId id = 0; id < 3; ++id) scheduler.add(unique_sequence(id, 4));
   EXPECT_EQ(ids_of(scheduler.schedule()), (Ids{0, 1}));
   EXPECT_EQ(scheduler.stats().num_running, 2);
   EXPECT_EQ(scheduler.stats().num_waiting, 1);
@@ -153,7 +157,7 @@ TEST_F(SchedulerTest, ATokenInFlightIsScheduledAsAPlaceholder) {
   Scheduler scheduler(config());
   SamplingParams params;
   params.max_tokens = 2;
-  scheduler.add(spec(1, 4, params));
+  scheduler.add(sequence(1, 4, params));
   const ScheduledBatch first = scheduler.schedule();
   const ScheduledBatch second = scheduler.schedule();
   ASSERT_EQ(second.sequences.size(), 1u);
@@ -168,7 +172,7 @@ TEST_F(SchedulerTest, ATokenInFlightIsScheduledAsAPlaceholder) {
 
 TEST_F(SchedulerTest, OvershootBehindAStopIsDropped) {
   Scheduler scheduler(config());
-  scheduler.add(spec(1, 4));
+  scheduler.add(sequence(1, 4));
   const ScheduledBatch first = scheduler.schedule();
   const ScheduledBatch second = scheduler.schedule();
   const auto updates = scheduler.process(output_of(first, kEos));
@@ -182,10 +186,10 @@ TEST_F(SchedulerTest, OvershootBehindAStopIsDropped) {
 
 TEST_F(SchedulerTest, FinishingFromOutsideFreesAtOnceAndIsDoneOnce) {
   Scheduler scheduler(config());
-  scheduler.add(unique_spec(1, 4));
-  scheduler.add(unique_spec(2, 4));
+  scheduler.add(unique_sequence(1, 4));
+  scheduler.add(unique_sequence(2, 4));
   const ScheduledBatch batch = scheduler.schedule();
-  scheduler.add(unique_spec(3, 4));
+  scheduler.add(unique_sequence(3, 4));
   scheduler.finish(1, FinishReason::kStop);
   scheduler.abort(2);
   scheduler.abort(3);  // the runner never heard of it
@@ -205,9 +209,9 @@ TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
   small.num_blocks = 4;
   small.enable_prefix_caching = false;
   Scheduler scheduler(small);
-  scheduler.add(unique_spec(1, 8));
-  scheduler.add(unique_spec(2, 8));
-  scheduler.add(unique_spec(3, 4));
+  scheduler.add(unique_sequence(1, 8));
+  scheduler.add(unique_sequence(2, 8));
+  scheduler.add(unique_sequence(3, 4));
   const ScheduledBatch first = scheduler.schedule();
   EXPECT_EQ(ids_of(first), (Ids{1, 2}));
   const ScheduledBatch second = scheduler.schedule();  // 1 needs a third block
@@ -229,9 +233,8 @@ TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
   EXPECT_EQ(ids_of(fourth), (Ids{2, 3}));
   EXPECT_EQ(fourth.removed, Ids{1});
   ASSERT_EQ(fourth.added.size(), 2u);
-  EXPECT_EQ(fourth.added[0].token_ids.size(), 9u);
-  EXPECT_EQ(fourth.added[0].token_ids.back(), 500);
-  EXPECT_EQ(fourth.added[0].num_prompt_tokens, 8);
+  EXPECT_EQ(fourth.added[0].output_token_ids, std::vector<int32_t>{500});
+  EXPECT_EQ(fourth.added[0].request->num_prompt_tokens(), 8);
   EXPECT_EQ(fourth.sequences[0].num_computed_tokens, 0);
   EXPECT_EQ(fourth.sequences[0].num_tokens, 9);
   EXPECT_TRUE(scheduler.process(output_of(second)).empty());
@@ -242,8 +245,8 @@ TEST_F(SchedulerTest, APreemptedSequenceWaitsForItsTokensInFlight) {
   small.max_model_len = 12;
   small.num_blocks = 4;
   Scheduler scheduler(small);
-  scheduler.add(unique_spec(1, 8));
-  scheduler.add(unique_spec(2, 8));
+  scheduler.add(unique_sequence(1, 8));
+  scheduler.add(unique_sequence(2, 8));
   const ScheduledBatch first = scheduler.schedule();
   scheduler.schedule();  // preempts 2
   scheduler.abort(1);
@@ -255,8 +258,8 @@ TEST_F(SchedulerTest, APreemptedSequenceWaitsForItsTokensInFlight) {
 
 TEST_F(SchedulerTest, PrefixesAreSharedEvenWithinAStep) {
   Scheduler scheduler(config());
-  scheduler.add(spec(1, 12));
-  scheduler.add(spec(2, 12));
+  scheduler.add(sequence(1, 12));
+  scheduler.add(sequence(2, 12));
   const ScheduledBatch batch = scheduler.schedule();
   ASSERT_EQ(batch.sequences.size(), 2u);
   // The last token is computed even where its block is cached, for its logits.
@@ -278,18 +281,18 @@ TEST_F(SchedulerTest, FreedBlocksAreHitUntilTheyAreTaken) {
   small.max_model_len = 20;
   small.num_blocks = 5;
   Scheduler scheduler(small);
-  scheduler.add(spec(1, 13));
+  scheduler.add(sequence(1, 13));
   scheduler.process(output_of(scheduler.schedule(), kEos));
   EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
-  scheduler.add(spec(2, 13));
+  scheduler.add(sequence(2, 13));
   ScheduledBatch batch = scheduler.schedule();
   EXPECT_EQ(batch.sequences.at(0).num_computed_tokens, 12);
   scheduler.process(output_of(batch, kEos));
 
   // Three blocks: two that never had contents, then the end of the prefix.
-  scheduler.add(unique_spec(3, 12));
+  scheduler.add(unique_sequence(3, 12));
   scheduler.process(output_of(scheduler.schedule(), kEos));
-  scheduler.add(spec(4, 13));
+  scheduler.add(sequence(4, 13));
   batch = scheduler.schedule();
   EXPECT_EQ(batch.sequences.at(0).num_computed_tokens, 8);
   scheduler.check_integrity();
@@ -297,17 +300,16 @@ TEST_F(SchedulerTest, FreedBlocksAreHitUntilTheyAreTaken) {
 
 TEST_F(SchedulerTest, GeneratedTokensAreCachedOnceKnown) {
   Scheduler scheduler(config());
-  scheduler.add(spec(1, 3));
+  scheduler.add(sequence(1, 3));
   const ScheduledBatch first = scheduler.schedule();
   const ScheduledBatch second = scheduler.schedule();  // fills the block with an unknown token
-  SequenceSpec next = spec(2, 6);
+  Request next = request(6);
   next.prompt_token_ids[3] = 500;
-  scheduler.add(next);
+  scheduler.add(sequence_of(2, next));
   const ScheduledBatch third = scheduler.schedule();
   EXPECT_EQ(third.sequences.at(1).num_computed_tokens, 0);
   scheduler.process(output_of(first, 500));
-  next.id = 3;
-  scheduler.add(next);
+  scheduler.add(sequence_of(3, next));
   EXPECT_EQ(scheduler.schedule().sequences.at(2).num_computed_tokens, 4);
   scheduler.check_integrity();
 }
@@ -317,7 +319,7 @@ TEST_F(SchedulerTest, TheBlocksOfAnAnswerServeTheNextTurn) {
   Scheduler scheduler(config());
   SamplingParams params;
   params.max_tokens = 3;
-  scheduler.add(spec(1, 6, params));
+  scheduler.add(sequence(1, 6, params));
   const ScheduledBatch first = scheduler.schedule();
   const ScheduledBatch second = scheduler.schedule();
   scheduler.process(output_of(first, 500));
@@ -325,21 +327,21 @@ TEST_F(SchedulerTest, TheBlocksOfAnAnswerServeTheNextTurn) {
   scheduler.process(output_of(second, 500));
   scheduler.process(output_of(third, 500));
   EXPECT_FALSE(scheduler.has_unfinished());
-  SequenceSpec next = spec(2, 12);
+  Request next = request(12);
   for (size_t i = 6; i < 9; ++i) next.prompt_token_ids[i] = 500;
-  scheduler.add(next);
+  scheduler.add(sequence_of(2, next));
   EXPECT_EQ(scheduler.schedule().sequences.at(0).num_computed_tokens, 8);
 }
 
 TEST_F(SchedulerTest, SaltAndPromptLogprobsAndTheSettingKeepFromTheCache) {
   Scheduler scheduler(config());
-  scheduler.add(spec(1, 12));
-  SequenceSpec salted = spec(2, 12);
+  scheduler.add(sequence(1, 12));
+  Request salted = request(12);
   salted.cache_salt = "other";
-  scheduler.add(salted);
+  scheduler.add(sequence_of(2, salted));
   SamplingParams params;
   params.prompt_logprobs = 0;
-  scheduler.add(spec(3, 12, params));
+  scheduler.add(sequence(3, 12, params));
   for (const ScheduledSequence& chunk : scheduler.schedule().sequences) {
     EXPECT_EQ(chunk.num_computed_tokens, 0) << chunk.id;
   }
@@ -348,8 +350,8 @@ TEST_F(SchedulerTest, SaltAndPromptLogprobsAndTheSettingKeepFromTheCache) {
   SchedulerConfig off = config();
   off.enable_prefix_caching = false;
   Scheduler without(off);
-  without.add(spec(1, 12));
-  without.add(spec(2, 12));
+  without.add(sequence(1, 12));
+  without.add(sequence(2, 12));
   EXPECT_EQ(without.schedule().sequences.at(1).num_computed_tokens, 0);
   without.check_integrity();
 }
@@ -362,8 +364,8 @@ TEST_F(SchedulerTest, PromptLogprobsAreDeliveredOnceThoughComputedAgain) {
   Scheduler scheduler(small);
   SamplingParams params;
   params.prompt_logprobs = 0;
-  scheduler.add(unique_spec(1, 8));
-  scheduler.add(unique_spec(2, 8, params));
+  scheduler.add(unique_sequence(1, 8));
+  scheduler.add(unique_sequence(2, 8, params));
   const auto with_logprobs = [](const ScheduledBatch& batch) {
     StepOutput output = output_of(batch);
     for (size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -395,9 +397,9 @@ TEST_F(SchedulerTest, PromptLogprobsAreDeliveredOnceThoughComputedAgain) {
 
 TEST_F(SchedulerTest, MisuseAborts) {
   Scheduler scheduler(config());
-  EXPECT_DEATH(scheduler.add(spec(1, 64)), "room for a token");
-  scheduler.add(spec(1, 4));
-  EXPECT_DEATH(scheduler.add(spec(1, 4)), "id of a sequence is new");
+  EXPECT_DEATH(scheduler.add(sequence(1, 64)), "room for a token");
+  scheduler.add(sequence(1, 4));
+  EXPECT_DEATH(scheduler.add(sequence(1, 4)), "id of a sequence is new");
   const ScheduledBatch batch = scheduler.schedule();
   StepOutput output = output_of(batch);
   output.step = 5;

@@ -1,0 +1,193 @@
+#include "request/batch_encoding.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <string>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::shared_ptr<const Request> full_request() {
+  Request request;
+  request.id = "request 7";
+  request.prompt_token_ids = {0, 127, 128, 151'935, std::numeric_limits<int32_t>::max()};
+  request.params.temperature = 0.7;
+  request.params.top_k = -1;
+  request.params.top_p = 1e-9;
+  request.params.min_p = 0.25;
+  request.params.repetition_penalty = 1.1;
+  request.params.presence_penalty = -2;
+  request.params.frequency_penalty = 0.5;
+  request.params.logit_bias = {{0, -100.0f}, {151'935, 0.1f}};
+  request.params.max_tokens = 1'000'000;
+  request.params.min_tokens = 3;
+  request.params.stop_token_ids = {2, 9};
+  request.params.ignore_eos = true;
+  request.params.logprobs = 0;
+  request.params.prompt_logprobs = 20;
+  request.has_logits_processors = true;
+  request.seed = std::numeric_limits<uint64_t>::max();
+  return std::make_shared<const Request>(std::move(request));
+}
+
+ScheduledBatch full_batch() {
+  ScheduledBatch batch;
+  batch.step = 1'000'000'007;
+  batch.removed = {3, std::numeric_limits<uint64_t>::max()};
+  const auto first = full_request();
+  Request plain;
+  plain.prompt_token_ids = {5};
+  plain.params.max_tokens = std::nullopt;
+  const auto second = std::make_shared<const Request>(std::move(plain));
+  batch.added = {{11, first, 0, {}}, {12, second, 0, {7, 8}}, {13, first, 1, {6}}};
+  batch.sequences = {{.id = 9,
+                      .num_computed_tokens = 40'000,
+                      .num_tokens = 1,
+                      .samples = true,
+                      .new_block_ids = {}},
+                     {.id = 11,
+                      .num_computed_tokens = 0,
+                      .num_tokens = 5,
+                      .samples = false,
+                      .new_block_ids = {0, 70'000}}};
+  batch.num_tokens = 6;
+  return batch;
+}
+
+void expect_equal(const SamplingParams& actual, const SamplingParams& expected) {
+  EXPECT_EQ(actual.temperature, expected.temperature);
+  EXPECT_EQ(actual.top_k, expected.top_k);
+  EXPECT_EQ(actual.top_p, expected.top_p);
+  EXPECT_EQ(actual.min_p, expected.min_p);
+  EXPECT_EQ(actual.repetition_penalty, expected.repetition_penalty);
+  EXPECT_EQ(actual.presence_penalty, expected.presence_penalty);
+  EXPECT_EQ(actual.frequency_penalty, expected.frequency_penalty);
+  EXPECT_EQ(actual.logit_bias, expected.logit_bias);
+  EXPECT_EQ(actual.max_tokens, expected.max_tokens);
+  EXPECT_EQ(actual.min_tokens, expected.min_tokens);
+  EXPECT_EQ(actual.stop_token_ids, expected.stop_token_ids);
+  EXPECT_EQ(actual.ignore_eos, expected.ignore_eos);
+  EXPECT_EQ(actual.logprobs, expected.logprobs);
+  EXPECT_EQ(actual.prompt_logprobs, expected.prompt_logprobs);
+}
+
+void expect_equal(const Request& actual, const Request& expected) {
+  EXPECT_EQ(actual.id, expected.id);
+  EXPECT_EQ(actual.prompt_token_ids, expected.prompt_token_ids);
+  expect_equal(actual.params, expected.params);
+  EXPECT_EQ(actual.has_logits_processors, expected.has_logits_processors);
+  EXPECT_EQ(actual.seed, expected.seed);
+}
+
+std::string refusal_of(std::span<const std::byte> bytes) {
+  try {
+    decode_batch(bytes);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(BatchEncoding, GivesTheSameBatch) {
+  const ScheduledBatch batch = full_batch();
+  const ScheduledBatch decoded = decode_batch(encode_batch(batch));
+  EXPECT_EQ(decoded.step, batch.step);
+  EXPECT_EQ(decoded.removed, batch.removed);
+  EXPECT_EQ(decoded.num_tokens, batch.num_tokens);
+  ASSERT_EQ(decoded.added.size(), batch.added.size());
+  for (size_t i = 0; i < batch.added.size(); ++i) {
+    EXPECT_EQ(decoded.added[i].id, batch.added[i].id);
+    EXPECT_EQ(decoded.added[i].index, batch.added[i].index);
+    EXPECT_EQ(decoded.added[i].output_token_ids, batch.added[i].output_token_ids);
+    expect_equal(*decoded.added[i].request, *batch.added[i].request);
+  }
+  EXPECT_EQ(decoded.added[0].request, decoded.added[2].request) << "a prompt is held once";
+  ASSERT_EQ(decoded.sequences.size(), batch.sequences.size());
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    EXPECT_EQ(decoded.sequences[i], batch.sequences[i]) << i;
+  }
+}
+
+TEST(BatchEncoding, LeavesTheEnginesOwnFactsOut) {
+  Request request = *full_request();
+  request.prompt = "a text";
+  request.cache_salt = "a salt";
+  request.params.stop = {"a stop"};
+  ScheduledBatch batch;
+  batch.added = {{1, std::make_shared<const Request>(request), 0, {}}};
+  const std::vector<std::byte> bytes = encode_batch(batch);
+  const std::string_view written(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  for (const char* secret : {"a text", "a salt", "a stop"}) {
+    EXPECT_EQ(written.find(secret), std::string_view::npos) << secret;
+  }
+}
+
+TEST(BatchEncoding, ADecodeStepIsSmall) {
+  ScheduledBatch batch;
+  batch.step = 100'000;
+  for (SequenceId id = 0; id < 256; ++id) {
+    batch.sequences.push_back({.id = 1'000'000 + id,
+                               .num_computed_tokens = 30'000,
+                               .num_tokens = 1,
+                               .samples = true,
+                               .new_block_ids = {}});
+    if (id % 16 == 0) batch.sequences.back().new_block_ids = {100'000};
+  }
+  EXPECT_LE(encode_batch(batch).size(), 3000u);
+}
+
+TEST(BatchEncoding, RefusesWhatIsCutOffOrTooLong) {
+  std::vector<std::byte> bytes = encode_batch(full_batch());
+  for (size_t size = 0; size < bytes.size(); ++size) {
+    EXPECT_NE(refusal_of(std::span(bytes).first(size)), "") << size;
+  }
+  bytes.push_back(std::byte{0});
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("1 bytes follow"));
+}
+
+TEST(BatchEncoding, NamesWhatIsWrong) {
+  std::vector<std::byte> bytes = encode_batch({});
+  bytes[0] = std::byte{'X'};
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("no scheduled batch"));
+  bytes = encode_batch({});
+  bytes[2] = std::byte{99};
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 1"));
+  bytes = encode_batch({});
+  bytes[4] = std::byte{0x7f};  // the number of removed sequences
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("a list of 127 items has 3 bytes"));
+  // A step of more than 64 bits.
+  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{1}};
+  bytes.insert(bytes.end(), 11, std::byte{0xff});
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("more than 64 bits"));
+}
+
+TEST(BatchEncoding, RefusesValuesOutOfTheirRanges) {
+  ScheduledBatch batch = full_batch();
+  batch.sequences[0].num_tokens = 0;
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a chunk has 0 tokens"));
+  batch = full_batch();
+  batch.sequences[1].num_computed_tokens = -1;
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a chunk begins at token -1"));
+  batch = full_batch();
+  batch.sequences[1].new_block_ids = {-1};
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("block"));
+  batch = full_batch();
+  batch.added[0].output_token_ids = {-1};
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("generated token"));
+  Request request;
+  batch.added[0].request = std::make_shared<const Request>(request);
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("no prompt"));
+  request.prompt_token_ids = {1};
+  request.params.temperature = std::numeric_limits<double>::quiet_NaN();
+  batch.added[0].request = std::make_shared<const Request>(request);
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("temperature"));
+}
+
+}  // namespace
+}  // namespace quire

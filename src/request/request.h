@@ -1,0 +1,30 @@
+#pragma once
+// The facts of a request: written once, when the engine accepts it, and never changed.
+//
+// The engine's outputs, the scheduler's sequences and the ranks' all point to one such object, so
+// its prompt is held once. It is plain data: request/batch_encoding.h takes to other processes what
+// ranks read of it. Callbacks are no data: request/logits_processors.h holds them for this process.
+// Thread safety: immutable.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "quire/request_output.h"
+#include "quire/sampling_params.h"
+
+namespace quire {
+
+struct Request {
+  std::string id;                         // unique among an engine's unfinished requests
+  std::string prompt;                     // its text; empty for prompts given as token ids
+  std::vector<int32_t> prompt_token_ids;  // at least one, fewer than max_model_len
+  SamplingParams params;                  // validated; logits_processors is empty
+  bool has_logits_processors = false;     // the registry has some for `id`
+  uint64_t seed = 0;                      // SamplingParams' or drawn
+  std::string cache_salt;  // cached prefixes are shared only between requests of equal salt
+  OutputKind output_kind = OutputKind::kCumulative;
+
+  int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_token_ids.size()); }
+};
+
+}  // namespace quire
