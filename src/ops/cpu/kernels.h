@@ -11,7 +11,7 @@
 // lanes side by side (output features, tokens, elements of a head): one float32, or two bfloat16
 // that belong to neighbouring indices of the summed dimension. A sum over K is a chain of steps in
 // order, one chain a lane, so a result does not depend on how many rows are computed at once.
-// Thread safety: all functions work on their arguments alone.
+// Thread safety: functions touch nothing but their arguments.
 #include <cstdint>
 
 namespace quire::ops {
