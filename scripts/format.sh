@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Lays out every C++ file as .clang-format says.
+# Lays out every C++ and CUDA file as .clang-format says.
 #
 #   scripts/format.sh           changes the files
 #   scripts/format.sh --check   changes nothing; fails and names the files that differ
@@ -20,4 +20,4 @@ if ! command -v clang-format-14 >/dev/null; then
   echo "format: clang-format-14 is missing: run scripts/setup.sh --test" >&2
   exit 1
 fi
-find bench examples include src tests \( -name '*.h' -o -name '*.cc' \) -print0 | xargs -0 -r -n 32 -P "$(nproc)" clang-format-14 "${mode[@]}"
+find bench examples include src tests \( -name '*.h' -o -name '*.cc' -o -name '*.cu' -o -name '*.cuh' \) -print0 | xargs -0 -r -n 32 -P "$(nproc)" clang-format-14 "${mode[@]}"

@@ -18,7 +18,7 @@ using Test = bool (*)(Interpreter& interpreter, const Value& subject, CallArgs& 
 Filter find_filter(std::string_view name);
 Test find_test(std::string_view name);
 
-// Messages for a name that is none, listing what there is.
+// Error messages for an unknown name, which list the known ones.
 std::string unknown_filter(std::string_view name);
 std::string unknown_test(std::string_view name);
 

@@ -21,8 +21,8 @@ constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
 
 // Zeroed memory. On the CPU it is freed with the object, and taken from the system a page at a time
 // on first use, in huge pages where the system has them; on a GPU it is a piece of what the rank
-// has reserved (DeviceMemory) and goes back with all of that. Throws Error when there is not that
-// much.
+// has reserved (DeviceMemory) and goes back with all of that. Throws Error when too little memory
+// is free.
 class Buffer {
  public:
   Buffer() = default;

@@ -17,8 +17,8 @@ class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
 
-  // Zeroed memory, aligned to 256 bytes, that lives as long as this object. Throws Error when more
-  // is asked for than was reserved.
+  // Zeroed memory, aligned to 256 bytes, that lives as long as this object. Throws Error when too
+  // little of the reserved memory is left.
   virtual std::byte* take(size_t bytes) = 0;
   // Fills `bytes` bytes of a piece: `fill` writes them to memory that the device can copy from. The
   // copy may still be under way when this returns.

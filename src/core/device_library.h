@@ -70,7 +70,7 @@ class PinnedBuffer {
   virtual std::byte* data() = 0;
 };
 
-// A GPU has less free memory than is to be taken of it.
+// A GPU has too little free memory.
 class OutOfDeviceMemory : public Error {
  public:
   using Error::Error;
@@ -93,11 +93,11 @@ class DeviceLibrary {
   virtual std::vector<DeviceInfo> devices() = 0;
   // Memory that is free on a GPU now, in bytes.
   virtual int64_t free_bytes(int index) = 0;
-  // What an engine of `num_ranks` ranks takes of each GPU beside reserve(), in bytes.
+  // Bytes that an engine of `num_ranks` ranks takes on each GPU besides reserve().
   virtual int64_t overhead_bytes(int num_ranks) const = 0;
-  // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where there is not so much.
+  // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where less is free.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
-  // Matrix products on it are looked up in `algorithms`; null: in the source's table alone.
+  // Matrix products on it are looked up in `algorithms`; null: in the source's table only.
   virtual std::unique_ptr<DeviceStream> make_stream(
       int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) = 0;
   virtual std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) = 0;
@@ -108,17 +108,17 @@ class DeviceLibrary {
 };
 
 // What the two sides have to agree on: quire's version and a hash of the headers that both are
-// compiled with, "0.1.0+0123456789ab". The version alone stays while the headers change, and would
-// let in a library whose functions lie elsewhere. The library's one function,
+// compiled with, "0.1.0+0123456789ab". The hash is needed since headers change between versions: a
+// library made from other headers has its functions elsewhere. The library's one function,
 //   extern "C" DeviceLibrary* quire_cuda_library(const char* version),
 // gets it from the program and returns null where its own differs.
 std::string device_library_version();
 
 struct LoadedLibrary {
-  std::shared_ptr<DeviceLibrary> library;  // null where there is none that works
-  // Why there is none, a sentence; else which file it is.
+  std::shared_ptr<DeviceLibrary> library;  // null where none works
+  // Why none works, a sentence; else which file was loaded.
   std::string explanation;
-  bool is_fault = false;  // there is something that should work and does not
+  bool is_fault = false;  // a library was found that should work and does not
 };
 
 // Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the

@@ -11,7 +11,7 @@
 //   query_start   [0, 1, 4]
 //   context_lens  [20, 3]        tokens in the cache once this step has written its own
 //   block_tables  [[7, 4], [9, -1]]
-//   logits_rows   [0, 3]         rows of the hidden state that logits are wanted for
+//   logits_rows   [0, 3]         rows of the hidden state whose logits are wanted
 // Thread safety: a plain value.
 #include <cstdint>
 
@@ -32,10 +32,10 @@ struct ForwardBatch {
   Tensor block_tables;  // int32[num_seqs, max_blocks_per_seq]
   Tensor logits_rows;   // int32[num_logits]
 
-  // On a GPU alone. The first num_decode_seqs sequences have one token each; chunks of their
+  // Only on a GPU. The first num_decode_seqs sequences have one token each; chunks of their
   // contexts, as ops/cuda/kernels.h describes them.
   int64_t num_decode_seqs = 0;
-  Tensor decode_items;                // int32[the most there can be, 4]
+  Tensor decode_items;                // int32[most items possible, 4]
   Tensor num_decode_items;            // int32[1]
   void* attention_scratch = nullptr;  // of paged_attention_scratch_bytes()
 };

@@ -29,7 +29,7 @@ class Stream {
   ThreadPool& pool() const { return *pool_; }
   Isa isa() const { return isa_; }
 
-  // Of a GPU's stream alone.
+  // Only on a GPU's stream.
   DeviceStream& gpu() const {
     check(gpu_ != nullptr, "the stream is a GPU's");
     return *gpu_;

@@ -38,7 +38,7 @@ struct CublasProduct {
 class CudaStream {
  public:
   // A new stream on device `index`, which becomes the calling thread's current device. Products are
-  // looked up in `algorithms`; null: in the source's table alone.
+  // looked up in `algorithms`; null: in the source's table only.
   explicit CudaStream(int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms = nullptr);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;

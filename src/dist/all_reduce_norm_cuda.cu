@@ -16,7 +16,7 @@ constexpr int kMaxNormThreads = 512;
 
 // Shared memory for the sums of a block's warps: two rows in turn use it, so one barrier a row is
 // enough.
-using OfWarps = float[2][kMaxNormThreads / kWarpSize];
+using WarpSums = float[2][kMaxNormThreads / kWarpSize];
 
 // The part of a row that a thread has: kChunks chunks, blockDim.x apart, in registers.
 template <typename T, int kChunks>
@@ -41,24 +41,32 @@ class RowPart {
     }
   }
 
-  __device__ int column(int i) const { return static_cast<int>(i * blockDim.x + threadIdx.x); }
-  __device__ bool has(int i) const { return column(i) < row_chunks_; }
-  __device__ int64_t chunk_of(int64_t row, int i) const { return row * row_chunks_ + column(i); }
-  __device__ int64_t num_chunks() const { return args_.rows * row_chunks_; }
+  __device__ int column(int i) const {
+    return static_cast<int>(i * blockDim.x + threadIdx.x);
+  }
+  __device__ bool has(int i) const {
+    return column(i) < row_chunks_;
+  }
+  __device__ int64_t chunk_of(int64_t row, int i) const {
+    return row * row_chunks_ + column(i);
+  }
+  __device__ int64_t num_chunks() const {
+    return args_.rows * row_chunks_;
+  }
 
   // The block's rows: blockIdx.x, and so on. receive(c) is the ranks' sum of chunk c.
   template <typename Receive>
-  __device__ void add_norm_rows(OfWarps& of_warps, const Receive& receive) const {
+  __device__ void add_norm_rows(WarpSums& warp_sums, const Receive& receive) const {
     int turn = 0;
     for (int64_t row = blockIdx.x; row < args_.rows; row += gridDim.x, turn ^= 1) {
-      add_norm(row, of_warps[turn], receive);
+      add_norm(row, warp_sums[turn], receive);
     }
   }
 
  private:
-  // of_warps is written anew: between two rows with the same one lies a barrier.
+  // warp_sums is written anew: between two rows with the same one lies a barrier.
   template <typename Receive>
-  __device__ void add_norm(int64_t row, float* of_warps, const Receive& receive) const {
+  __device__ void add_norm(int64_t row, float* warp_sums, const Receive& receive) const {
     auto* residual = static_cast<uint4*>(args_.residual);
     float values[kChunks][kFloats];
     float squares = 0.0f;
@@ -79,7 +87,7 @@ class RowPart {
       for (int j = 0; j < kFloats; ++j) squares += values[i][j] * values[i][j];
     }
     const float scale =
-        rsqrtf(block_sum(squares, of_warps) / static_cast<float>(args_.n) + args_.eps);
+        rsqrtf(block_sum(squares, warp_sums) / static_cast<float>(args_.n) + args_.eps);
 #pragma unroll
     for (int i = 0; i < kChunks; ++i) {
       if (!has(i)) continue;
@@ -89,12 +97,12 @@ class RowPart {
     }
   }
 
-  __device__ static float block_sum(float value, float* of_warps) {
+  __device__ static float block_sum(float value, float* warp_sums) {
     value = warp_sum(value);
     const unsigned lane = threadIdx.x % kWarpSize;
-    if (lane == 0) of_warps[threadIdx.x / kWarpSize] = value;
+    if (lane == 0) warp_sums[threadIdx.x / kWarpSize] = value;
     __syncthreads();
-    return warp_sum(lane < blockDim.x / kWarpSize ? of_warps[lane] : 0.0f);
+    return warp_sum(lane < blockDim.x / kWarpSize ? warp_sums[lane] : 0.0f);
   }
 
   const PeerAddNorm& args_;
@@ -110,7 +118,7 @@ constexpr int kLeastBlocks = kPeers <= 4 && kChunks == 1 ? 2 : 1;
 template <typename T, int kPeers, int kChunks>
 __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>)
     one_shot_add_norm_kernel(PeerView peers, PeerAddNorm args) {
-  __shared__ OfWarps of_warps;
+  __shared__ WarpSums warp_sums;
   RowPart<T, kChunks> part(args);
   const auto* x = static_cast<const uint4*>(args.x);
   const int64_t num_chunks = part.num_chunks();
@@ -135,7 +143,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
   const auto receive_chunk = [&](int64_t c) {
     return receive_sum<T, kPeers>(peers, x[c], half + c, num_chunks);
   };
-  part.add_norm_rows(of_warps, receive_chunk);
+  part.add_norm_rows(warp_sums, receive_chunk);
 }
 
 // The sums of a row come from several ranks and, where they are this rank's, from several blocks:
@@ -143,7 +151,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
 template <typename T, int kPeers, int kChunks>
 __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>)
     two_shot_add_norm_kernel(PeerView peers, PeerAddNorm args) {
-  __shared__ OfWarps of_warps;
+  __shared__ WarpSums warp_sums;
   RowPart<T, kChunks> part(args);
   const auto* x = static_cast<const uint4*>(args.x);
   const int64_t num_chunks = part.num_chunks();
@@ -159,7 +167,7 @@ __global__ void __launch_bounds__(kMaxNormThreads, kLeastBlocks<kPeers, kChunks>
   const auto receive_chunk = [&](int64_t c) { return receive(peers, layout.sums + c); };
   const int64_t beyond = num_chunks + spread_thread();
   if (beyond < peers.size * layout.slice) receive_chunk(beyond);
-  part.add_norm_rows(of_warps, receive_chunk);
+  part.add_norm_rows(warp_sums, receive_chunk);
 }
 
 using Kernel = void (*)(PeerView, PeerAddNorm);
@@ -228,10 +236,9 @@ void load_all_reduce_norm_kernels(int size) {
       for (const Shots shots : {Shots::kOne, Shots::kTwo}) {
         if (shots == Shots::kTwo && !takes_two_shots(size)) continue;
         cudaFuncAttributes attributes = {};
-        check_cuda(
-            cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(
-                                                   kernel_for(shots, size, chunks, dtype))),
-            "loading a kernel");
+        check_cuda(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(
+                                                          kernel_for(shots, size, chunks, dtype))),
+                   "loading a kernel");
       }
     }
   }

@@ -2,7 +2,7 @@
 // A sum over the ranks, the residual's sum and the norm that follows it, in one kernel: what a
 // decoder layer does twice, each time with no more rows than the link carries in microseconds.
 //
-// As dist/one_shot_cuda.h says, whose kernels it takes turns with.
+// dist/one_shot_cuda.h has the protocol and the requirements: these calls and its own take turns.
 #include "dist/one_shot_cuda.h"
 
 namespace quire {

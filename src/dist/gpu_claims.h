@@ -1,9 +1,9 @@
 #pragma once
 // Which GPUs belong to a group of ranks of this process.
 //
-// Kernels of a group wait on their GPUs for those of the other ranks. Where two groups had GPUs in
-// common, the blocks of the one could keep out those that the other waits for, each on another GPU,
-// for ever.
+// Kernels of a group wait on their GPUs for the kernels of the other ranks. If two groups shared
+// GPUs, each could fill a GPU with waiting blocks and so keep out the kernel that the other group
+// waits for, for ever.
 //
 // Thread safety: free.
 #include <memory>
@@ -19,7 +19,7 @@ using GpuClaim = std::shared_ptr<const std::set<int>>;
 
 class GpuClaims {
  public:
-  // Throws Error where another claim that is still held has one of the GPUs. One may be named
+  // Throws Error where a claim that is still held includes one of the GPUs. `gpus` may name one
   // twice.
   GpuClaim claim(std::span<const int> gpus);
 

@@ -18,12 +18,12 @@
 
 namespace quire {
 
-// Element i is for rank i, on device device_indices[i]. The ranks go before the streams that they
-// were given, or after they are idle. NCCL starts while the ranks load: what it says comes with the
-// first collective or barrier. Takes 32 MiB of each device beside NCCL's own buffers. Throws Error
-// when CUDA or NCCL fails, when NCCL is not installed and the devices do not reach each other's
-// memory, and, where there are several ranks, when a device belongs to another such group of this
-// process that is still there: kernels of either could keep out those that the other's wait for.
+// Element i is for rank i, on device device_indices[i]. A rank is destroyed before the streams that
+// it was given, or when these are idle. NCCL starts while the ranks load: its errors come with the
+// first collective or barrier. Takes 32 MiB of each device besides NCCL's own buffers. Throws Error
+// when CUDA or NCCL fails; when NCCL is not installed and the devices do not reach each other's
+// memory; and, for several ranks, when a device belongs to another group of this process
+// (dist/gpu_claims.h).
 std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
     std::span<const int> device_indices);
 

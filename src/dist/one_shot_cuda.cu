@@ -101,9 +101,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   const uint32_t first = blockIdx.x * blockDim.x + threadIdx.x;
   const uint32_t step = gridDim.x * blockDim.x;
   // Who has nothing left is sent a chunk nevertheless: everybody hears from everybody.
-  const auto chunks_for = [&](int r) {
-    return max(1u, (args.units_for(r) + kUnits - 1) / kUnits);
-  };
+  const auto chunks_for = [&](int r) { return max(1u, (args.units_for(r) + kUnits - 1) / kUnits); };
   // Calls body(unit of the chunk, row, column) for what rank r is sent.
   const auto for_units = [&](int r, uint32_t c, const auto& body) {
     const uint32_t num_units = args.units_for(r);

@@ -1,15 +1,14 @@
 #pragma once
 // Collectives of GPUs that reach each other's memory, for what is too small for NCCL to be quick.
 //
-// Every rank has a region of memory that all ranks write to, cut into two halves that calls take in
-// turn. A word that nobody has written holds kEmptyWord. A rank puts what it has to say straight
-// into the regions of the others and waits until the words that it expects are in its own; so data
-// is its own signal, no fence and no flag is needed, and a call takes one trip over the link. The
-// reader empties a word again as soon as it has it. Two halves are enough: a rank that is in call
-// i + 2 has finished call i + 1, for which it has heard from everybody, and a rank speaks in call
-// i + 1 only when its call i is over. That holds because in every call everybody hears from
-// everybody, be it through a third. Which half is whose turn is counted on the device, so that
-// graphs can be replayed.
+// Every rank has a region of memory that all ranks write to, cut into two halves that calls use in
+// turn. A word that has not been written holds kEmptyWord. A rank writes its data straight into the
+// regions of the others and waits until the words that it expects are in its own region. So data is
+// its own signal: no fence and no flag is needed, and a call takes one trip over the link. The
+// reader empties a word again as soon as it has read it. Two halves are enough: in every call each
+// rank hears from all others, directly or through a third, so a rank in call i + 2 knows that all
+// ranks have begun call i + 1, and a rank begins call i + 1 only when its call i is over. The
+// device counts the calls to tell which half is next, so that graphs can be replayed.
 //
 // The calls queue their work and can be captured; all ranks make the same ones in the same order,
 // each on one stream. Sums are taken in rank order in float32 and rounded once: all ranks get the
@@ -26,7 +25,8 @@ namespace quire {
 
 class CudaStream;  // core/stream_cuda.h
 
-// In floating point numbers it is NaN, one or several; the word that is sent instead is so too.
+// As two 16-bit elements, or as one float32, this is NaN. Floats that hold this word are sent with
+// another NaN in its place.
 inline constexpr uint32_t kEmptyWord = 0xffffffff;
 
 // What a call copies.
@@ -44,20 +44,21 @@ struct PeerView {
   int size;
   uint4* own;                 // this rank's region: 2 * kPeerHalfBytes
   uint4* regions[kMaxPeers];  // [size]: every rank's
-  // On the rank's own device: calls so far, and how many blocks of this one have begun.
+  // On the rank's own device: how many calls were made, and how many blocks of the current call
+  // have begun.
   uint32_t* turn;
   // In the host's memory: not 0 when a rank has failed. Kernels that wait then trap, which fails
   // their stream's work.
   const int* aborted;
 };
 
-// How a sum is taken. In one shot everybody sends everything to everybody; in two each rank sums a
-// slice and sends it to the others.
+// How a sum is taken. In one shot each rank sends all of its data to all others; in two each rank
+// sums a slice and sends it to the others.
 enum class PeerSum { kBySize, kOneShot, kTwoShot };
 
-// Whether kBySize is one shot, and in one piece.
+// Whether kBySize takes a sum of `bytes` in one shot and in one piece.
 bool is_one_shot(int size, int64_t bytes);
-// What a sum in two shots takes in one piece at most.
+// The most bytes that a sum in two shots takes in one piece.
 int64_t max_two_shot_bytes(int size);
 
 // data[i] = sum over ranks of data[i]. float32, bfloat16 or float16; data is aligned to 16 bytes.
@@ -74,7 +75,7 @@ struct PeerGather {
   int64_t output_stride;
   int64_t rows;
   int64_t columns;
-  // 0: all rows go to everybody. Else the last rank may have fewer, but none has none.
+  // 0: all rows go to all ranks. Else the last rank may have fewer rows, but at least one.
   int64_t rows_each = 0;
   PeerContent content = PeerContent::kFloats;
 };

@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// What it takes of each rank's device: a region, and behind it 16 MiB of the rank's counter and
+// Bytes taken on each rank's device: a region, and behind it 16 MiB for the rank's counter and
 // words.
 inline constexpr size_t kPeerMemoryBytes = size_t{2 * kPeerHalfBytes} + (size_t{16} << 20);
 

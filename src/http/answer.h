@@ -3,7 +3,7 @@
 // (the I/O thread) share. The exchange queues bytes, the connection takes all that has gathered
 // each time that the socket is free.
 //
-// Thread safety: the first group from any thread; the second on the connection's I/O thread alone.
+// Thread safety: the first group from any thread; the second only on the connection's I/O thread.
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -52,7 +52,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   bool closes_connection() const { return closes_connection_; }
   // No more is taken. `gone`: before the end; on_closed is called, if the answer was not complete.
   void end(bool gone);
-  // Makes the connection write what is queued, if it still has this answer.
+  // Makes the connection write what is queued, if the connection still has this answer.
   void flush();
 
  private:

@@ -17,7 +17,7 @@ class ChunkDecoder {
  public:
   enum class Result { kMore, kDone, kMalformed, kTooLong };
 
-  // A size line, or all trailers, may have so many bytes: nobody needs more.
+  // The most bytes of a size line, and of all trailers together: no real client needs more.
   static constexpr std::size_t kMaxLineBytes = 4 << 10;
 
   explicit ChunkDecoder(std::size_t max_body_bytes) : max_body_bytes_(max_body_bytes) {}

@@ -6,7 +6,7 @@
 // A read is always under way. Deadlines are plain values that the loop looks at once a tick: no
 // timer has to be set or cancelled for a request.
 //
-// Thread safety: everything on the connection's I/O thread alone.
+// Thread safety: everything only on the connection's I/O thread.
 #include <cstddef>
 #include <memory>
 #include <string>

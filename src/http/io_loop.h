@@ -4,7 +4,7 @@
 // a lock or a strand, and a write from its own thread goes straight to the socket.
 //
 // Thread safety: wake(), post(), in_this_thread() and finish() from any thread; add(), remove() and
-// for_each() on the I/O thread alone.
+// for_each() only on the I/O thread.
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>

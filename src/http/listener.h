@@ -2,7 +2,7 @@
 // A listening socket: takes connections for as long as it is open, whatever goes wrong with one.
 // Where the process has no file descriptors left it pauses, and goes on.
 //
-// Thread safety: its loop's thread alone, besides the constructor and port().
+// Thread safety: only its loop's thread, except for the constructor and port().
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>

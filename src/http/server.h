@@ -3,7 +3,7 @@
 // that a client may take.
 //
 // What a client does wrong (a bad chunk size, too many headers, a body too large, TLS to a plain
-// port, silence) ends that connection alone, with the matching 4xx where HTTP allows an answer.
+// port, silence) ends only that connection, with the matching 4xx where HTTP allows an answer.
 // Error bodies are made by Config::error_response, so that they look like the API's own.
 //
 // A client that closes its sending side while it waits for an answer has gone: what it asked for is

@@ -26,7 +26,7 @@ bool needs_shard_index(const RepoListing& listing, const FilePatterns& patterns)
 
 // The files to take, those with weights last. `shards` are those of the index where it is needed.
 // Throws Error, naming `repository`, where nothing matches; or, without include patterns, where
-// there is no config.json or there are no weights in safetensors, saying what there is instead.
+// config.json or weights in safetensors are missing; the message lists the files that exist.
 std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatterns& patterns,
                                      const std::set<std::string>& shards,
                                      std::string_view repository);

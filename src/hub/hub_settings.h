@@ -6,7 +6,7 @@ namespace quire {
 
 struct HubSettings {
   std::string endpoint = "https://huggingface.co";  // http or https; no slash at the end
-  std::string token;                                // empty: none; sent to the endpoint alone
+  std::string token;                                // empty: none; sent only to the endpoint
   std::string ca_file;                              // certificates to trust; empty: the system's
   int stall_timeout_s = 30;  // a connection that is silent for longer counts as cut
   std::string user_agent = "quire";

@@ -37,7 +37,7 @@ class Measurements {
   int64_t output_tokens() const { return output_tokens_; }
   int64_t cached_tokens() const { return cached_tokens_; }
   // Requests whose output tokens the server did not count, so that events were counted instead, and
-  // those whose input tokens nobody counted.
+  // those whose input tokens were not counted.
   int64_t counted_by_events() const { return counted_by_events_; }
   int64_t without_input_tokens() const { return without_input_tokens_; }
 

@@ -1,8 +1,8 @@
 #pragma once
 // The gate of a gated MLP: out = silu(gate) * up, silu(x) = x / (1 + exp(-x)).
 //
-// gate_up [T, 2I]: gate in columns [0, I), up in [I, 2I). out [T, I]. Both float32 on the CPU, on a
-// GPU of one dtype.
+// gate_up [T, 2I]: gate in columns [0, I), up in [I, 2I). out [T, I]. Both have the activations'
+// type: float32 on the CPU; float32, bfloat16 or float16 on a GPU.
 #include "core/stream.h"
 #include "core/tensor.h"
 

@@ -1,7 +1,6 @@
 #pragma once
-// A whole decode step of a decoder for a few sequences in one kernel, where a GPU has one:
-// embedding, all layers, final norm. What it computes is what the layers compute one op after the
-// other, up to rounding.
+// A whole decode step of a decoder for a few sequences in one GPU kernel: embedding, all layers,
+// final norm. The result is that of the layers' ops one after the other, up to rounding.
 //
 // Thread safety: one thread at a time on a stream.
 #include <cstdint>
@@ -49,19 +48,19 @@ struct DecoderStepModel {
 
 class DecoderStep {
  public:
-  // Memory of the device that an object takes for a model of these sizes, at most.
+  // The most device memory, in bytes, that an object takes for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
   // Whether the kernel reads weights of these formats: dense ones of one type.
   static bool takes_weights(const DecoderStepModel& model);
-  // Nothing where takes_weights says no or `stream` has no such kernel for this model. Weights and
-  // caches outlive the object.
+  // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the CPU's.
+  // Weights and caches outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
   // Whether the batch is one that the kernel takes: few sequences, one token each.
   bool takes(const ForwardBatch& batch) const;
   // out [num_seqs, hidden]: the normed hidden state of each token. `embedded` [num_seqs, hidden]:
-  // the tokens' embeddings, where a rank has a part of the table alone; else undefined.
+  // the tokens' embeddings, where each rank has only a part of the table; else undefined.
   void run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,
            const Tensor& out) const;
 

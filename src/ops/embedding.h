@@ -1,5 +1,6 @@
 #pragma once
-// Rows of a table by index.
+// Rows of a table by index. Activations are float32 on the CPU; float32, bfloat16 or float16 on a
+// GPU.
 #include <cstdint>
 
 #include "core/stream.h"
@@ -10,11 +11,11 @@ namespace quire::ops {
 
 // out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the
 // other ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same
-// object as a tied output layer's; out [T, H], float32 on the CPU, on a GPU of the table's dtype.
+// object as a tied output layer's; out [T, H] activations.
 void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
                const Tensor& out);
 
-// out[i] = in[rows[i]]. in [T, H]; rows int32[R]; out [R, H] of in's dtype, float32 on the CPU.
+// out[i] = in[rows[i]]. in [T, H] and out [R, H] activations; rows int32[R].
 void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Tensor& out);
 
 }  // namespace quire::ops

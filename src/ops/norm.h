@@ -1,17 +1,17 @@
 #pragma once
 // RMSNorm (Zhang and Sennrich 2019): out = x / sqrt(mean(x^2) + eps) * weight, a row at a time.
 //
-// Deterministic: a row's result depends on that row alone.
+// Activations are float32 on the CPU; float32, bfloat16 or float16 on a GPU.
+// Deterministic: a row's result depends on nothing but that row.
 #include "core/stream.h"
 #include "core/tensor.h"
 
 namespace quire::ops {
 
-// in, out [T, H], float32 on the CPU, on a GPU of one dtype; weight float32[H]. out may be in.
+// in, out [T, H] activations; weight float32[H]. out may be in.
 void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out);
 
-// residual += x, then out = rms_norm(residual). x, residual, out [T, H] of one dtype, as above; out
-// may be x.
+// residual += x, then out = rms_norm(residual). x, residual, out [T, H] activations; out may be x.
 void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const Tensor& weight,
                   float eps, const Tensor& out);
 

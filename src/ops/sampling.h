@@ -1,7 +1,7 @@
 #pragma once
 // From logits to token ids.
 //
-// A row's result depends on that row alone: its logits, its parameters, its history. Noise comes
+// A row's result depends on nothing but its logits, its parameters and its history. Noise comes
 // from a counter-based generator keyed by (seed, index within n, position, token id), so it needs
 // no state.
 //

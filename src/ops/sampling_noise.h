@@ -5,7 +5,7 @@
 // A row's key is a 64-bit hash of (seed, index, position). A token's 32 random bits are its id,
 // mixed with both halves of the key by the three-round integer hash "triple32" of hash-prospector
 // (github.com/skeeto/hash-prospector, which measures its avalanche bias): two tokens of a row
-// never have the same bits, and it vectorises with 32-bit multiplications alone.
+// never have the same bits, and it vectorises with nothing but 32-bit multiplications.
 // Thread safety: pure functions.
 #include <cmath>
 #include <cstdint>

@@ -22,8 +22,8 @@ struct Dim {
   int64_t value = -1;  // -1: not known yet
 };
 
-// The dtype that an op's activations have, of which `tensor` is one: float32 on the CPU; on a GPU
-// that of the tensor, which is a floating-point type of at least 16 bits.
+// The type that all activations of an op must have, given one of them: float32 on the CPU; on a GPU
+// the tensor's own, which is a floating-point type of at least 16 bits.
 DType activation_dtype(const Stream& stream, const Tensor& tensor);
 
 class ShapeCheck {

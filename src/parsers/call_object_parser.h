@@ -27,7 +27,7 @@ class CallObjectParser {
 
   bool name_complete() const { return name_complete_; }
   bool arguments_begun() const { return arguments_begun_; }
-  // The decoded name once it is complete; before that, what there is of it, as it was written.
+  // The decoded name once it is complete; before that, its beginning as it was written.
   const std::string& name() const { return name_; }
   // Whether the next byte belongs to brackets or a string of the arguments, and to a string in
   // them.

@@ -30,7 +30,7 @@ class PostProcessor {
   void add_steps(const JsonField& field);
   void set_template(const JsonField& field);
 
-  std::vector<Part> parts_;  // empty: the text alone
+  std::vector<Part> parts_;  // empty: nothing but the text
 };
 
 }  // namespace quire::tokenizer_internal

@@ -1,5 +1,5 @@
 #pragma once
-// exp for AVX2, and masks. For files compiled for that instruction set alone (see
+// exp for AVX2, and masks. Only for files compiled for that instruction set (see
 // ops/cpu/kernels.h): everything here is local to the file that includes it.
 #include <immintrin.h>
 

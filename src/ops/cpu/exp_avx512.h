@@ -1,5 +1,5 @@
 #pragma once
-// exp for AVX-512. For files compiled for that instruction set alone (see ops/cpu/kernels.h):
+// exp for AVX-512. Only for files compiled for that instruction set (see ops/cpu/kernels.h):
 // everything here is local to the file that includes it.
 #include <immintrin.h>
 

@@ -12,7 +12,7 @@
 // that belong to neighbouring indices of the summed dimension; of float8 weights it is one byte a
 // lane. A sum over K is a chain of steps in order, one chain a lane, so a result does not depend on
 // how many rows are computed at once.
-// Thread safety: all functions work on their arguments alone.
+// Thread safety: functions touch nothing but their arguments.
 #include <cstdint>
 
 namespace quire::ops {

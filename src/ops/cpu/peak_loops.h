@@ -1,8 +1,8 @@
 #pragma once
-// Multiply-adds on registers alone, as many at once as hide their latency: the arithmetic ceiling.
+// The arithmetic ceiling: multiply-adds on registers, enough of them at once to hide their latency.
 //
 // Included by files compiled for one instruction set: declarations only (see ops/cpu/kernels.h).
-// Thread safety: all functions work on their arguments alone.
+// Thread safety: functions touch nothing but their arguments.
 #include <cstdint>
 
 namespace quire::ops {

@@ -2,9 +2,8 @@
 // Passes over a whole row of logits, written so that compilers vectorise them.
 //
 // A row is looked at in blocks of kScanBlock: once the maximum of each is known, the few blocks
-// that hold anything near the top are all that later passes read. NaN is nowhere a maximum, at
-// least any threshold or of any weight: it counts as -infinity. Thread safety: pure functions of
-// their arguments.
+// that hold anything near the top are all that later passes read. NaN counts as -infinity
+// everywhere. Thread safety: pure functions of their arguments.
 #include <bit>
 #include <cstdint>
 #include <span>

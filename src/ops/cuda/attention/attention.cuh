@@ -1,6 +1,6 @@
 #pragma once
-// The two halves of paged_attention (ops/cuda/kernels.h): both take all of its arguments and do their
-// own sequences.
+// The two halves of paged_attention (ops/cuda/kernels.h): both take all of its arguments and do
+// their own sequences.
 #include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {

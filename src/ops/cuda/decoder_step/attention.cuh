@@ -3,7 +3,7 @@
 // heads, and attention over the paged cache, whose keys and values come through the ring.
 //
 // A warp takes 8 tokens of each tile of 64, for all query heads that share the KV head. Scores are
-// m16n8k16 products with the heads as the first operand's rows, of which 8 are used, and tokens as
+// m16n8k16 products with the heads as 8 of the first operand's 16 rows, and tokens as
 // columns; the second product, m16n8k8, has the values, transposed, as its first operand, and takes
 // the weights as the first left them. In both, lane (g = lane / 4, t = lane % 4) holds 16-byte
 // pieces of the cache.
@@ -118,9 +118,8 @@ __device__ __forceinline__ void prepare_unit(const BlockState& block, const Cuda
                               is_query || is_key ? args.rotary_dim : 0, block.lane, rotated);
     if (block.lane < kPieces) {
       const float* from = rotated + 8 * block.lane;
-      const uint4 packed =
-          make_uint4(Elements<T>::pack(from[0], from[1]), Elements<T>::pack(from[2], from[3]),
-                     Elements<T>::pack(from[4], from[5]), Elements<T>::pack(from[6], from[7]));
+      const uint4 packed = make_uint4(pair_of<T>(from[0], from[1]), pair_of<T>(from[2], from[3]),
+                                      pair_of<T>(from[4], from[5]), pair_of<T>(from[6], from[7]));
       uint4* const to = is_query ? scratch.queries[i] : is_key ? scratch.key : scratch.value;
       to[block.lane] = packed;
       if (!is_query && unit.own_place >= 0) {
@@ -164,9 +163,9 @@ class WarpAttention {
         key_token_(block.warp, g_, 2 * kHeadDim),
         first_token_(block.warp, 2 * t_, 2 * kHeadDim),
         second_token_(block.warp, 2 * t_ + 1, 2 * kHeadDim),
-        own_key_(hopper::shared_address(scratch.key)),
-        own_value_(hopper::shared_address(scratch.value)),
-        zeros_(hopper::shared_address(scratch.zeros)) {
+        own_key_(shared_address(scratch.key)),
+        own_value_(shared_address(scratch.value)),
+        zeros_(shared_address(scratch.zeros)) {
 #pragma unroll
     for (int run = 0; run < kRuns; ++run) {
       query_[run] = g_ < group ? scratch.queries[g_][4 * run + t_] : make_uint4(0, 0, 0, 0);
@@ -233,8 +232,8 @@ class WarpAttention {
     for (int run = 0; run < kRuns; ++run) {
       const uint4 piece = load_chunk(key + 64 * run + 16 * t_);
       const uint4& query = query_[run];
-      Elements<T>::add_product(sums[0], query.x, 0, query.y, 0, piece.x, piece.y);
-      Elements<T>::add_product(sums[1], query.z, 0, query.w, 0, piece.z, piece.w);
+      multiply_add<T>(sums[0], {query.x, 0, query.y, 0}, piece.x, piece.y);
+      multiply_add<T>(sums[1], {query.z, 0, query.w, 0}, piece.z, piece.w);
     }
     return make_float2(sums[0][0] + sums[1][0], sums[0][1] + sums[1][1]);
   }
@@ -261,7 +260,7 @@ class WarpAttention {
         for (int i = 0; i < 4; ++i) sum[i] *= factors[i % 2];
       }
     }
-    return Elements<T>::pack(weights.x, weights.y);
+    return pair_of<T>(weights.x, weights.y);
   }
 
   // The values of two tokens: pairs of one element are the transposed operand's.
@@ -276,8 +275,8 @@ class WarpAttention {
       const uint32_t bs[4] = {b.x, b.y, b.z, b.w};
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        Elements<T>::add_short_product(sums_[j][i], __byte_perm(as[i], bs[i], 0x5410),
-                                       __byte_perm(as[i], bs[i], 0x7632), weights);
+        multiply_add_short<T>(sums_[j][i], __byte_perm(as[i], bs[i], 0x5410),
+                              __byte_perm(as[i], bs[i], 0x7632), weights);
       }
     }
   }

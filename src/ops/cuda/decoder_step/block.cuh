@@ -1,9 +1,9 @@
 #pragma once
 // What the parts of the decoder step's kernel know of their block, and where things lie in memory.
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/decoder_step/exchange.cuh"
 #include "ops/cuda/decoder_step/ring.cuh"
 #include "ops/cuda/decoder_step/work.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda::step {
 
@@ -107,13 +107,13 @@ struct BlockState {
 
   // For a slot that all warps take.
   __device__ __forceinline__ uint32_t wait_slot() const {
-    hopper::wait(ring.full(slot), parity);
+    barrier_wait(ring.full(slot), parity);
     return ring.data(slot);
   }
   __device__ __forceinline__ void release_slot() {
-    hopper::fence_async_proxy();
+    fence_async_proxy();
     __syncwarp();
-    if (lane == 0) hopper::arrive(ring.empty(slot));
+    if (lane == 0) barrier_arrive(ring.empty(slot));
     if (++slot == ring.num_slots) {
       slot = 0;
       parity ^= 1;
@@ -121,7 +121,7 @@ struct BlockState {
   }
 
   // Of the computing threads.
-  __device__ __forceinline__ void synchronize() const { hopper::named_wait(1, kComputeThreads); }
+  __device__ __forceinline__ void synchronize() const { named_barrier_wait(1, kComputeThreads); }
 };
 
 }  // namespace quire::ops::cuda::step

@@ -32,7 +32,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                         const __grid_constant__ Exchanges exchanges,
                         const __grid_constant__ SharedLayout layout) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const uint32_t base = hopper::shared_address(in_shared<unsigned char>(0));
+  const uint32_t base = shared_address(in_shared<unsigned char>(0));
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const Ring ring{base + layout.ring_at, base + kBarriersAt,

@@ -5,6 +5,8 @@
 // The residual is float32 and never leaves its place: a block owns the same features in both
 // projections of every layer, an element to a thread.
 #include "ops/cuda/decoder_step/attention.cuh"
+#include "ops/cuda/ptx/copy_async.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda::step {
 
@@ -167,16 +169,6 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
   static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
 }
 
-// Between them, the thread goes on.
-__device__ __forceinline__ void copy_word_async(uint64_t* to, const uint64_t* from) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8;" ::"r"(hopper::shared_address(to)),
-               "l"(from)
-               : "memory");
-}
-__device__ __forceinline__ void wait_for_copies() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
 template <typename T, int kHeadDim>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges) {
@@ -190,7 +182,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   // Two layers are in shared memory: this one, and the next one on its way.
   const auto fetch_layer = [&](int i) {
     if (block.thread >= kLayerWords || i >= args.num_layers) return;
-    copy_word_async(reinterpret_cast<uint64_t*>(&block.layer(i)) + block.thread,
+    copy_word_async(shared_address(reinterpret_cast<uint64_t*>(&block.layer(i)) + block.thread),
                     reinterpret_cast<const uint64_t*>(&args.layers[i]) + block.thread);
   };
   fetch_layer(0);
@@ -200,7 +192,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   int64_t listed_window = 0;
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
-    wait_for_copies();
+    wait_for_all_copies();
     block.synchronize();
     fetch_layer(i + 1);
     const CudaDecoderLayer& layer = block.layer(i);

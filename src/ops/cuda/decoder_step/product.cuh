@@ -14,7 +14,9 @@
 #include "core/warp_sum.cuh"
 #include "ops/cuda/decoder_step/block.cuh"
 #include "ops/cuda/math.cuh"
-#include "ops/cuda/ptx/sm80.cuh"
+#include "ops/cuda/ptx/convert.cuh"
+#include "ops/cuda/ptx/mma.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda::step {
 
@@ -129,8 +131,7 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
     }
     Fetch<kAtOnce> fetch;
     fetch.run(
-        from,
-        [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
+        from, [&](int i) { return rows[i] < 0 ? -1 : rows[i] * from.width + begin + columns[i]; },
         [&](int i) { return rows[i]; });
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
@@ -149,8 +150,8 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
         const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
         const float4 weight =
             kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
-        first = Elements<T>::pack(a.x * factor * weight.x, a.y * factor * weight.y);
-        second = Elements<T>::pack(b.x * factor * weight.z, b.y * factor * weight.w);
+        first = pair_of<T>(a.x * factor * weight.x, a.y * factor * weight.y);
+        second = pair_of<T>(b.x * factor * weight.z, b.y * factor * weight.w);
       }
       uint32_t* to = in_shared<uint32_t>(block.layout.x_at + at_row * block.layout.x_stride +
                                          columns[i] / 8 * 16) +
@@ -193,8 +194,8 @@ __device__ __forceinline__ float2 multiply_slot(const BlockState& block, uint32_
   const auto add = [&](int run, int chain) {
     const uint4 w = load_chunk(w_at + run * 2 * kRunColumns);
     const uint4 a = has_row ? load_chunk(x_at + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
-    Elements<T>::add_product(sums[2 * chain], a.x, a.y, a.z, a.w, w.x, w.y);
-    Elements<T>::add_product(sums[2 * chain + 1], a.x, a.y, a.z, a.w, w.z, w.w);
+    multiply_add<T>(sums[2 * chain], {a.x, a.y, a.z, a.w}, w.x, w.y);
+    multiply_add<T>(sums[2 * chain + 1], {a.x, a.y, a.z, a.w}, w.z, w.w);
   };
   int run = first;
 #pragma unroll 1
@@ -244,13 +245,13 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     const uint32_t place = block.slot + i;
     const uint32_t turns = block.by_slots.divide(place);
     const uint32_t slot = place - turns * block.by_slots.divisor();
-    hopper::wait(block.ring.full(slot), block.parity ^ (turns & 1));
-    const uint32_t x = hopper::shared_address(in_shared<unsigned char>(block.layout.x_at)) +
+    barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
+    const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
                        2 * kSlotColumns * (at - begin);
     const float2 sum = multiply_slot<T>(block, block.ring.data(slot), x, share.columns_of(at));
-    hopper::fence_async_proxy();
+    fence_async_proxy();
     __syncwarp();
-    if (block.lane == 0) hopper::arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
+    if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
     const int row = block.lane / 4;
     if (row < block.rows) {
       float* to = block.sums() + partial_at(block, share, group, at) +
@@ -319,8 +320,8 @@ __device__ __forceinline__ void publish_pair(Word* exchange, int width, int row,
                                              float value, bool valid, uint32_t tag) {
   const float next = __shfl_down_sync(0xffffffffu, value, 1);
   if (valid && feature % 2 == 0) {
-    publish(exchange + (static_cast<int64_t>(row) * width + feature) / 2,
-            Elements<T>::pack(value, next), tag);
+    publish(exchange + (static_cast<int64_t>(row) * width + feature) / 2, pair_of<T>(value, next),
+            tag);
   }
 }
 

@@ -10,7 +10,8 @@
 // (64 bytes each) then lie in different banks.
 #include <cstdint>
 
-#include "ops/cuda/ptx/sm90.cuh"
+#include "ops/cuda/ptx/barriers.cuh"
+#include "ops/cuda/ptx/tma.cuh"
 
 namespace quire::ops::cuda::step {
 
@@ -76,33 +77,20 @@ struct Ring {
 
 __device__ __forceinline__ void init_ring(const Ring& ring) {
   for (uint32_t i = 0; i < ring.num_slots; ++i) {
-    hopper::init_barrier(ring.full(i), 1);
-    hopper::init_barrier(ring.empty(i), kWarps);
+    barrier_init(ring.full(i), 1);
+    barrier_init(ring.empty(i), kWarps);
   }
-  hopper::fence_barrier_init();
-}
-
-__device__ __forceinline__ void copy_bulk(uint32_t destination, const void* source, uint32_t bytes,
-                                          uint32_t barrier, uint64_t policy) {
-  asm volatile(
-      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
-      " [%0], [%1], %2, [%3], %4;" ::"r"(destination),
-      "l"(source), "r"(bytes), "r"(barrier), "l"(policy)
-      : "memory");
+  fence_barrier_init();
 }
 
 // The filling warp's side.
 class Filler {
  public:
-  __device__ Filler(Ring ring, int lane) : ring_(ring), lane_(lane) {
-    // A weight is read once a step: it should not push activations and the cache out of the L2.
-    asm volatile("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy_));
-  }
+  __device__ Filler(Ring ring, int lane)
+      : ring_(ring), lane_(lane), policy_(evict_first_policy()) {}
 
   // Brings memory into the L2 cache that is read outside of the ring.
-  __device__ void prefetch(const void* from, uint32_t bytes) const {
-    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
-  }
+  __device__ void prefetch(const void* from, uint32_t bytes) const { prefetch_bulk(from, bytes); }
   __device__ int lane() const { return lane_; }
 
   // In the order in which multiply_slots() of product.cuh reads: by columns, then by
@@ -124,9 +112,9 @@ class Filler {
 
   // Rows [first, last) of the next slot: each lane has the place of its own row.
   __device__ void fill(const char* from, int first, int last, int bytes) {
-    hopper::wait(ring_.empty(slot_), parity_ ^ 1);
+    barrier_wait(ring_.empty(slot_), parity_ ^ 1);
     if (lane_ == 0) {
-      hopper::arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
+      barrier_arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
     }
     __syncwarp();
     if (lane_ >= first && lane_ < last) {
@@ -144,6 +132,7 @@ class Filler {
   int lane_;
   uint32_t slot_ = 0;
   uint32_t parity_ = 0;
+  // A weight is read once a step: it should not push activations and the cache out of the L2.
   uint64_t policy_;
 };
 

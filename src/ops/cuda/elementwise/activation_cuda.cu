@@ -2,8 +2,8 @@
 #include <type_traits>
 
 #include "core/launch.cuh"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "core/launch.cuh"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {
 namespace {

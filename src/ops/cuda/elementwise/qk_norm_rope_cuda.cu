@@ -6,8 +6,8 @@
 
 #include "core/launch.cuh"
 #include "core/warp_sum.cuh"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {
 namespace {

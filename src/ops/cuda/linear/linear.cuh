@@ -1,6 +1,6 @@
 #pragma once
-// The ways to multiply that linear (ops/cuda/kernels.h) chooses from. Each queues on the stream and can
-// be captured.
+// The ways to multiply that linear (ops/cuda/kernels.h) chooses from. Each queues on the stream and
+// can be captured.
 #include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {

@@ -5,8 +5,10 @@
 #include <cstdint>
 
 #include "ops/cuda/linear/linear.cuh"
-#include "ops/cuda/linear/sm90.cuh"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/barriers.cuh"
+#include "ops/cuda/ptx/clusters.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda {
 
@@ -97,7 +99,7 @@ struct Exchange {
   // By one thread, before the cluster's first barrier.
   __device__ void expect() const {
     barrier_init(barrier, counts_bytes() ? 1 : kWarps * gridDim.x);
-    if (counts_bytes()) barrier_expect(barrier, sums_bytes(kTileColumns, kTileRows));
+    if (counts_bytes()) barrier_arrive_expecting(barrier, sums_bytes(kTileColumns, kTileRows));
   }
   // The quad of rows [8 * octet, 8 * octet + 8) that this thread has.
   __device__ void send(int octet, const float (&quad)[4]) const {
@@ -108,7 +110,7 @@ struct Exchange {
                    slot(cell & (cells_of_block() - 1), threadIdx.x / 32, lane / 4 % kCellQuads);
     const uint32_t address = sums + to * kQuadBytes;
     if (is_alone()) {
-      store_shared(address, quad);
+      store_floats(address, quad);
       return;
     }
     const auto rank = static_cast<uint32_t>(first_rank + owner);
@@ -135,7 +137,7 @@ struct Exchange {
     uint32_t address = sums + slot * kQuadBytes;
     for (int split = 0; split < static_cast<int>(gridDim.x); ++split) {
       float part[4];
-      load_shared(address, part);
+      load_floats(address, part);
 #pragma unroll
       for (int i = 0; i < 4; ++i) quad[i] += part[i];
       address += step;

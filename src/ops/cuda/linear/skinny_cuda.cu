@@ -11,13 +11,22 @@
 #include "core/launch.cuh"
 #include "ops/cuda/linear/linear.cuh"
 #include "ops/cuda/linear/skinny.cuh"
-#include "ops/cuda/linear/sm90.cuh"
+#include "ops/cuda/ptx/barriers.cuh"
+#include "ops/cuda/ptx/clusters.cuh"
+#include "ops/cuda/ptx/tma.cuh"
+#include "ops/cuda/ptx/warpgroup.cuh"
 #include "ops/cuda/tensor_map_cuda.h"
 
 namespace quire::ops::cuda {
 namespace {
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+
+// barrier_wait() with a loop that the compiler sees, so that it does not unroll those around.
+__device__ __forceinline__ void wait_for_phase(uint32_t barrier, uint32_t parity) {
+  while (!barrier_try_wait(barrier, parity)) {
+  }
+}
 
 // The stages: tiles of weights, then of activations, then two barriers a stage.
 template <int kTileColumns, int kTileRows>
@@ -50,27 +59,27 @@ struct Producer {
   int first_row;
 
   __device__ void fetch_weights(int block, int stage) const {
-    barrier_expect(ring.filled(stage), ring.kStageBytes);
+    barrier_arrive_expecting(ring.filled(stage), ring.kStageBytes);
     const uint32_t second_part = ring.kWeightBytes / 2;
     if (place.rows > 1) {
       const bool second = place.row() != 0;
-      copy_box_to_cluster(ring.weights(stage) + (second ? second_part : 0), weight_map,
+      copy_box_to_cluster(ring.weights(stage) + (second ? second_part : 0), *weight_map,
                           block * kDepth, second ? second_column : first_column, ring.filled(stage),
                           place.weight_ranks());
       return;
     }
-    copy_box(ring.weights(stage), weight_map, block * kDepth, first_column, ring.filled(stage));
-    copy_box(ring.weights(stage) + second_part, weight_map, block * kDepth, second_column,
+    copy_box(ring.weights(stage), *weight_map, block * kDepth, first_column, ring.filled(stage));
+    copy_box(ring.weights(stage) + second_part, *weight_map, block * kDepth, second_column,
              ring.filled(stage));
   }
   __device__ void fetch_in(int block, int stage) const {
     if (place.columns > 1) {
       const int row = kTileRows / 2 * place.column();
-      copy_box_to_cluster(ring.in(stage) + row * kBytesOfDepth, in_map, block * kDepth,
+      copy_box_to_cluster(ring.in(stage) + row * kBytesOfDepth, *in_map, block * kDepth,
                           first_row + row, ring.filled(stage), place.in_ranks());
       return;
     }
-    copy_box(ring.in(stage), in_map, block * kDepth, first_row, ring.filled(stage));
+    copy_box(ring.in(stage), *in_map, block * kDepth, first_row, ring.filled(stage));
   }
   __device__ int num_early() const { return min(ring.num_stages, end_block - first_block); }
   __device__ void fetch_early_weights() const {
@@ -82,7 +91,7 @@ struct Producer {
     int stage = 0;
     uint32_t parity = 0;
     for (int block = first_block + num_early(); block < end_block; ++block) {
-      barrier_wait(ring.emptied(stage), parity);
+      wait_for_phase(ring.emptied(stage), parity);
       fetch_weights(block, stage);
       fetch_in(block, stage);
       if (++stage == ring.num_stages) {
@@ -114,13 +123,13 @@ __device__ void consume(const Ring<kTileColumns, kTileRows>& ring, const Place& 
   int last_stage = 0;
   uint32_t parity = 0;
   for (int block = 0; block < num_blocks; ++block) {
-    barrier_wait(ring.filled(stage), parity);
+    wait_for_phase(ring.filled(stage), parity);
     const uint64_t a = tile_descriptor(ring.weights(stage) + group * kGroupColumns * kBytesOfDepth);
     const uint64_t b = tile_descriptor(ring.in(stage));
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < kDepth / 16; ++step) {
-      wgmma<T, kTileRows>(d, a + step * kDescriptorStep, b + step * kDescriptorStep);
+      wgmma<T, kTileRows>(d, a + step * kDescriptorStep, b + step * kDescriptorStep, 1);
     }
     wgmma_commit();
     // The products before these are done.
@@ -180,14 +189,14 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
     }
     exchange.expect();
     fence_barrier_init();
+    fence_async_proxy_everywhere();
     if (place.rows == 1) producer.fetch_early_weights();
-    prefetch_map(&in_map);
+    prefetch_map(in_map);
   }
   release_next();
   __syncthreads();
   if (place.num_blocks() > 1) {
-    cluster_arrive();
-    cluster_wait();
+    synchronize_cluster();
   }
   // Others' memory is ready only now.
   if (is_producer && place.rows > 1) producer.fetch_early_weights();
@@ -197,7 +206,8 @@ __global__ __launch_bounds__(kGroups* kGroupThreads + kProducerThreads) void ski
   }
   if (threadIdx.x >= kGroups * kGroupThreads) return;
   consume<T>(ring, place, end_block - first_block, exchange);
-  barrier_wait_cluster(exchange.barrier, 0);
+  while (!barrier_try_acquire_in_cluster(exchange.barrier, 0)) {
+  }
   if (args.silu_and_mul) {
     finish_tile<T, true>(args, exchange);
   } else {

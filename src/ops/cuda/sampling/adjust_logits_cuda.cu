@@ -25,9 +25,7 @@ struct Penalties {
         frequency(args.frequency_penalty[row]) {}
 
   __device__ bool has_repetition() const { return repetition != 1.0f; }
-  __device__ bool any() const {
-    return has_repetition() || presence != 0.0f || frequency != 0.0f;
-  }
+  __device__ bool any() const { return has_repetition() || presence != 0.0f || frequency != 0.0f; }
   // Rounded after each operation, as the CPU's code does.
   __device__ float apply(float logit, uint32_t counter) const {
     if (has_repetition()) {

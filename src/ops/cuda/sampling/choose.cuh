@@ -79,7 +79,7 @@ class Chooser {
   // Of the tokens of at least `threshold` before `end`, in units of kWeightUnit.
   __device__ unsigned long long mass_before(float threshold, const Place& end) {
     unsigned long long mass = 0;
-    search_.for_each_hot(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
+    search_.visit_chunks_reaching(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
       float sum = 0.0f;
       RowSearch::for_each_of(four, first_id, threshold, end,
                              [&](float logit, int32_t) { sum += weight_of(log_weight(logit)); });
@@ -94,7 +94,7 @@ class Chooser {
     if (threadIdx.x == 0) shared_.best = 0;  // what some thread reached; the others follow late
     unsigned long long best = 0;
     float best_logit = kMinusInfinity;
-    search_.for_each_hot(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
+    search_.visit_chunks_reaching(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
       const unsigned long long reached = *static_cast<volatile unsigned long long*>(&shared_.best);
       const float bound =
           reached == 0 ? kLowestLogit : static_cast<float>(score_of_ranked(reached)) - 1e-3f;

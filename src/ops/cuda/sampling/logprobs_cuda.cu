@@ -123,7 +123,7 @@ class TopTokens {
     unsigned long long last = ~0ull;
     for (int32_t at = 0; at < count_; ++at) {
       unsigned long long best = 0;
-      search_.for_each_hot(bound, [&](const float4& four, int32_t first_id) {
+      search_.visit_chunks_reaching(bound, [&](const float4& four, int32_t first_id) {
         RowSearch::for_each_of(four, first_id, bound, past_all(), [&](float logit, int32_t id) {
           const auto low = static_cast<unsigned long long>(0xffffffffu - static_cast<uint32_t>(id));
           const unsigned long long order =
@@ -154,8 +154,8 @@ __global__ void __launch_bounds__(kChooseThreads) finish_logprobs(CudaLogprobs a
   const int64_t row_index = blockIdx.x;
   const LogprobsRow row(args, row_index);
   const SampleScratch scratch(args.scratch, args.vocab, row_index);
-  auto* hot = reinterpret_cast<int32_t*>(maxima + SampleScratch::num_chunks(args.vocab));
-  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, shared, maxima, hot);
+  auto* found_chunks = reinterpret_cast<int32_t*>(maxima + SampleScratch::num_chunks(args.vocab));
+  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, shared, maxima, found_chunks);
   const auto* slices = reinterpret_cast<const SliceLogprobs*>(scratch.slices);
   const double log_sum = log_sum_of(search, slices);
   const int thread = RowSearch::thread();

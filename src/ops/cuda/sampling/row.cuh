@@ -40,7 +40,7 @@ struct RowShared {
   uint32_t histogram[256];
   uint32_t key_prefix;
   int32_t num_left;  // of the k that are looked for
-  int32_t num_hot;
+  int32_t num_found_chunks;
   int32_t first;
   int32_t list_count;
   Place list[kListSize];
@@ -50,15 +50,15 @@ struct RowShared {
 // same arguments.
 class RowSearch {
  public:
-  // `maxima` and `hot` are shared memory with room for each chunk.
+  // `maxima` and `found_chunks` are shared memory with room for each chunk.
   __device__ RowSearch(const float* logits, int32_t vocab, const float* chunk_maxima,
-                       RowShared& shared, float* maxima, int32_t* hot)
+                       RowShared& shared, float* maxima, int32_t* found_chunks)
       : logits_(logits),
         vocab_(vocab),
         num_chunks_(static_cast<int32_t>(SampleScratch::num_chunks(vocab))),
         shared_(shared),
         maxima_(maxima),
-        hot_(hot) {
+        found_chunks_(found_chunks) {
     load_maxima(chunk_maxima);
   }
 
@@ -109,18 +109,18 @@ class RowSearch {
   // Calls visit(four logits, id of the first) for chunks with a logit of at least `bound`; logits
   // below it are among them.
   template <typename Visit>
-  __device__ void for_each_hot(float bound, const Visit& visit) {
-    list_hot_chunks(bound);
+  __device__ void visit_chunks_reaching(float bound, const Visit& visit) {
+    find_chunks_reaching(bound);
     constexpr int kUnroll = 4;
     const int lane = thread() % kWarpSize;
-    const int32_t num_hot = shared_.num_hot;
-    for (int32_t at = thread() / kWarpSize; at < num_hot; at += kUnroll * kChooseWarps) {
+    const int32_t num_found_chunks = shared_.num_found_chunks;
+    for (int32_t at = thread() / kWarpSize; at < num_found_chunks; at += kUnroll * kChooseWarps) {
       float4 fours[kUnroll];
       int32_t ids[kUnroll];
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) {
         const int32_t next = at + i * kChooseWarps;
-        ids[i] = next < num_hot ? hot_[next] * kChunk + lane * 4 : vocab_;
+        ids[i] = next < num_found_chunks ? found_chunks_[next] * kChunk + lane * 4 : vocab_;
         fours[i] = load_logits(logits_, vocab_, ids[i]);
       }
 #pragma unroll
@@ -143,7 +143,7 @@ class RowSearch {
 
   __device__ int32_t first_of_maximum() {
     if (threadIdx.x == 0) shared_.first = vocab_;
-    for_each_hot(max_, [&](const float4& four, int32_t first_id) {
+    visit_chunks_reaching(max_, [&](const float4& four, int32_t first_id) {
       for_each_of(four, first_id, max_, past_all(),
                   [&](float, int32_t id) { atomicMin(&shared_.first, id); });
     });
@@ -154,7 +154,7 @@ class RowSearch {
   // The k'th logit in order, one of those of at least `bound`.
   __device__ float lowest_of_top(int32_t k, float bound) {
     return float_of_key(key_of_rank<4>(k, [&](const auto& count) {
-      for_each_hot(bound, [&](const float4& four, int32_t first_id) {
+      visit_chunks_reaching(bound, [&](const float4& four, int32_t first_id) {
         for_each_of(four, first_id, bound, past_all(),
                     [&](float logit, int32_t) { count(key_of(logit)); });
       });
@@ -176,7 +176,7 @@ class RowSearch {
     __syncthreads();
     if (threadIdx.x == 0) shared_.list_count = 0;
     uint32_t count = 0;
-    for_each_hot(bound, [&](const float4& four, int32_t first_id) {
+    visit_chunks_reaching(bound, [&](const float4& four, int32_t first_id) {
       for_each_of(four, first_id, bound, past_all(), [&](float logit, int32_t id) {
         ++count;
         if (*static_cast<volatile int32_t*>(&shared_.list_count) >= kListSize) return;
@@ -286,12 +286,12 @@ class RowSearch {
     max_ = max_over_block(most);
   }
 
-  __device__ void list_hot_chunks(float bound) {
+  __device__ void find_chunks_reaching(float bound) {
     __syncthreads();
-    if (threadIdx.x == 0) shared_.num_hot = 0;
+    if (threadIdx.x == 0) shared_.num_found_chunks = 0;
     __syncthreads();
     for (int32_t chunk = thread(); chunk < num_chunks_; chunk += kChooseThreads) {
-      if (maxima_[chunk] >= bound) hot_[atomicAdd(&shared_.num_hot, 1)] = chunk;
+      if (maxima_[chunk] >= bound) found_chunks_[atomicAdd(&shared_.num_found_chunks, 1)] = chunk;
     }
     __syncthreads();
   }
@@ -301,7 +301,7 @@ class RowSearch {
   int32_t num_chunks_;
   RowShared& shared_;
   float* maxima_;
-  int32_t* hot_;
+  int32_t* found_chunks_;
   float max_;
 };
 

@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kChooseThreads) choose_token(CudaSample args) 
   const int64_t row_index = blockIdx.x;
   const SampleRow row(args, row_index);
   const SampleScratch scratch(args.scratch, args.vocab, row_index);
-  auto* hot = reinterpret_cast<int32_t*>(maxima + SampleScratch::num_chunks(args.vocab));
-  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, row_shared, maxima, hot);
+  auto* found_chunks = reinterpret_cast<int32_t*>(maxima + SampleScratch::num_chunks(args.vocab));
+  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, row_shared, maxima, found_chunks);
   const int32_t id = Chooser(search, row, scratch.slices, shared).choose();
   if (threadIdx.x == 0) args.out[row_index] = id;
 }

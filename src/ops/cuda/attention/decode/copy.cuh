@@ -1,72 +1,32 @@
 #pragma once
-// Barriers in shared memory, and copies that report to them: by Hopper's copy engine, or by the
-// lanes of a warp before it.
-//
-// A barrier goes from phase to phase, each after as many arrivals as it was made for. The first
-// phase's parity is 0; waiting for parity 1 of a fresh barrier returns at once.
+// Barriers in shared memory as objects, and a warp's copies that arrive at them: by the copy engine
+// of compute capability 9.0, or by the warp's lanes before it.
 #include <cstdint>
 
-#include "ops/cuda/ptx/sm90.cuh"
-#include "ops/cuda/ptx/sm80.cuh"
+#include "ops/cuda/ptx/barriers.cuh"
+#include "ops/cuda/ptx/copy_async.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
+#include "ops/cuda/ptx/tma.cuh"
 
 namespace quire::ops::cuda {
 
+// See ops/cuda/ptx/barriers.cuh for phases and their parities.
 class SharedBarrier {
  public:
-  __device__ void init(int arrivals) {
-    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(arrivals) : "memory");
-  }
-  __device__ void arrive() {
-    asm volatile("{\n.reg .b64 state;\nmbarrier.arrive.shared.b64 state, [%0];\n}" ::"r"(address())
-                 : "memory");
-  }
-  __device__ bool is_over(uint32_t parity) {
-    uint32_t done;
-    asm volatile(
-        "{\n.reg .pred done;\n"
-        "mbarrier.test_wait.parity.shared.b64 done, [%1], %2;\n"
-        "selp.u32 %0, 1, 0, done;\n}"
-        : "=r"(done)
-        : "r"(address()), "r"(parity)
-        : "memory");
-    return done != 0;
-  }
-  __device__ void wait(uint32_t parity) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-    asm volatile(
-        "{\n.reg .pred done;\n"
-        "AGAIN:\n"
-        "mbarrier.try_wait.parity.shared.b64 done, [%0], %1;\n"
-        "@!done bra AGAIN;\n}" ::"r"(address()),
-        "r"(parity)
-        : "memory");
-#else
-    while (!is_over(parity)) {
-    }
-#endif
-  }
-  __device__ uint32_t address() const {
-    return to_shared(&state_);
-  }
+  __device__ void init(int arrivals) { barrier_init(address(), static_cast<uint32_t>(arrivals)); }
+  __device__ void arrive() { barrier_arrive(address()); }
+  __device__ void wait(uint32_t parity) { barrier_wait(address(), parity); }
+  __device__ uint32_t address() const { return shared_address(&state_); }
 
  private:
   uint64_t state_;
 };
 
-// Makes barriers that this thread has initialised known to the copy engine.
-__device__ __forceinline__ void publish_barriers() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-#endif
-}
-
 // Ends this thread's reads of what copies overwrite once it has arrived. The arrival alone does
 // not: it overtakes reads that wait in their queue, by longer than a copy takes where banks
 // conflict.
 __device__ __forceinline__ void finish_reads() {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  hopper::fence_async_proxy();
-#endif
+  fence_async_proxy();
 }
 
 // Arrivals that end a phase of a barrier that warp_copy() reports to.
@@ -82,27 +42,16 @@ __device__ __forceinline__ void warp_copy(char* to0, const char* from0, char* to
                                           int lane) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   if (lane != 0) return;
-  asm volatile(
-      "{\n.reg .b64 state;\nmbarrier.arrive.expect_tx.shared.b64 state, [%0], %1;\n}" ::"r"(
-          barrier.address()),
-      "r"(2 * bytes)
-      : "memory");
-  const auto copy = [&](char* to, const char* from) {
-    asm volatile(
-        "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-            "r"(to_shared(to)),
-        "l"(from), "r"(bytes), "r"(barrier.address())
-        : "memory");
-  };
-  copy(to0, from0);
-  copy(to1, from1);
+  const auto size = static_cast<uint32_t>(bytes);
+  barrier_arrive_expecting(barrier.address(), 2 * size);
+  copy_bulk(shared_address(to0), from0, size, barrier.address());
+  copy_bulk(shared_address(to1), from1, size, barrier.address());
 #else
   for (int i = lane * 16; i < bytes; i += 32 * 16) {
-    copy_async(to_shared(to0 + i), from0 + i, true);
-    copy_async(to_shared(to1 + i), from1 + i, true);
+    copy_async(shared_address(to0 + i), from0 + i, true);
+    copy_async(shared_address(to1 + i), from1 + i, true);
   }
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(barrier.address())
-               : "memory");
+  arrive_after_copies(barrier.address());
 #endif
 }
 

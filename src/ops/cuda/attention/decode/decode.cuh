@@ -4,16 +4,16 @@
 // A unit of work is one item of the list (a sequence's chunk of kDecodeChunk tokens) for one slot:
 // a KV head and up to kHeadTile of the query heads that share it. Blocks take units in the order of
 // the list; nothing that is summed depends on which block takes which unit. A sequence of one
-// chunk is written at once. Of the others every unit leaves its unnormalised output, maximum and
-// sum in scratch, and whoever comes last adds them up in the order of the chunks. That is agreed on
-// by warps, not by blocks: warp w of a unit owns the same elements of the output in every chunk.
+// chunk is written at once. Of a longer sequence every unit leaves its unnormalised output, maximum
+// and sum in scratch, and the last to finish adds them up in the order of the chunks. Warps decide
+// which is last, not blocks: warp w of a unit owns the same elements of the output in every chunk.
 #include <cuda_fp8.h>
 
 #include <cstdint>
 
 #include "ops/cuda/attention/decode/sizes.h"
-#include "ops/cuda/kernels.h"
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/kernels.h"
 
 namespace quire::ops::cuda {
 
@@ -21,8 +21,8 @@ inline constexpr int kDecodeThreads = 32 * kDecodeWarps;
 // Query heads of a unit are at least this many, if the group has them.
 inline constexpr int kMinDecodeHeadTile = 8;
 // Counters at the start of the scratch, one for each sequence, slot and warp, and behind them that
-// of the units. Their number is fixed, so that they stay in place, and zero, whatever the sizes of a
-// call are.
+// of the units. Their number is fixed, so that they stay in place, and zero, whatever the sizes of
+// a call are.
 inline constexpr int64_t kDecodeCounters = int64_t{1} << 18;
 inline constexpr int64_t kUnitCounterWords = 32;  // the first counts: no partials in its line
 
@@ -74,8 +74,8 @@ struct DecodeUnit {
   }
 };
 
-// A block's first unit is that of its index. Those behind are for whoever has room first: items are
-// in descending order of size, so that blocks end together. Called by one thread of a block, once
+// A block's first unit is that of its index. The further units go to the first block that has room:
+// items are in descending order of size, so that blocks end together. Called by one thread of a block, once
 // for each of its units that are below num_units; the counter is zero again after the last call.
 __device__ inline int take_unit(unsigned* units_taken, int num_units) {
   const unsigned taken = atomicInc(units_taken, static_cast<unsigned>(num_units - 1));
@@ -165,7 +165,7 @@ __device__ inline bool is_last_warp(unsigned* counter, int num_chunks, int lane)
   return __shfl_sync(0xffffffffu, is_last, 0);
 }
 
-// Chunks of the unit's sequence, of which the first visible one is `first`.
+// Chunks of the unit's sequence, from the first visible one on.
 struct ChunkRange {
   int first;
   int count;

@@ -22,7 +22,8 @@ void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiproces
          shared_bytes, args...);
 }
 
-// False where the device's shared memory does not hold what the kernel needs; nothing is queued then.
+// False where the device's shared memory does not hold what the kernel needs; nothing is queued
+// then.
 template <typename Shape>
 bool launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
   const DecodeParams params = decode_params(args, Shape::kHeads);

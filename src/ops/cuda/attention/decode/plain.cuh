@@ -19,8 +19,8 @@ __device__ inline float block_reduce(float value, float* shared, bool is_max) {
   return total;
 }
 
-// The index of a block's unit of a turn. Items are in descending order of size: who takes the larger
-// of one turn takes the smaller of the next.
+// The index of a block's unit of a turn. Items are in descending order of size: who takes the
+// larger of one turn takes the smaller of the next.
 __device__ inline int unit_of_turn(int turn) {
   const auto grid = static_cast<int>(gridDim.x);
   const auto block = static_cast<int>(blockIdx.x);

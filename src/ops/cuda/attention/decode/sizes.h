@@ -1,8 +1,8 @@
 #pragma once
 // How the decode attention kernel for 16-bit activations (tensor_core.cuh) is cut into
-// warps, what its shared memory holds, and how many tiles of the cache a warp's ring has where a
-// device has so much of it. No CUDA in here, so that this is tested without a GPU; what the
-// compiler makes of the kernel's shared memory is compared with it there.
+// warps, what its shared memory holds, and how many tiles of the cache fit in a warp's ring on a
+// device. There is no CUDA in here, so that this is tested without a GPU. The kernel checks that
+// the compiler lays out its shared memory with the same size.
 //
 // Thread safety: pure functions.
 #include <cstddef>
@@ -18,8 +18,8 @@ inline constexpr int kTileTokens = 16;
 inline constexpr int kWarpTiles = 4;
 inline constexpr int kMaxDepth = 4;  // tiles in a warp's ring
 
-// Elements of a row of queries in shared memory: the head, filled up to what four lanes read of 16
-// bytes each, and so much more that lanes of two rows hit other banks.
+// Elements of a row of queries in shared memory: the head, filled up to a multiple of what four
+// lanes read (16 bytes each), and padded so that lanes of two rows hit different banks.
 constexpr int decode_query_stride(int head_dim, int cache_element_bytes) {
   const int loaded = 4 * 16 / cache_element_bytes;
   return (head_dim + loaded - 1) / loaded * loaded + 32;

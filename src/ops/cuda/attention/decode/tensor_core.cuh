@@ -16,8 +16,8 @@
 #include "core/launch.cuh"
 #include "ops/cuda/attention/decode/copy.cuh"
 #include "ops/cuda/attention/decode/tiles.cuh"
-#include "ops/cuda/ptx/sm90.cuh"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/warpgroup.cuh"
 
 namespace quire::ops::cuda {
 
@@ -296,8 +296,8 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
   }
 }
 
-// A thread's registers from here on, called by all of a warpgroup. Those that compute need more than
-// an even share, and would spill; those that load need few.
+// A thread's registers from here on, called by all of a warpgroup. Those that compute need more
+// than an even share, and would spill; those that load need few.
 enum class Registers { kCompute = 168, kFinish = 120, kLoad = 56 };
 static_assert(kDecodeWarps == 8 && kFinishWarps + 1 == 4 && kLoadWarps == 4,
               "whole warpgroups: two that compute, one that finishes and places, one that loads");
@@ -309,9 +309,9 @@ template <Registers kCount>
 __device__ __forceinline__ void set_registers() {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if constexpr (kCount == Registers::kCompute) {
-    hopper::grow_registers<static_cast<int>(kCount)>();
+    grow_registers<static_cast<int>(kCount)>();
   } else {
-    hopper::shrink_registers<static_cast<int>(kCount)>();
+    shrink_registers<static_cast<int>(kCount)>();
   }
 #endif
 }
@@ -342,7 +342,7 @@ __global__ void __launch_bounds__(kMmaThreads, 1)
     }
     for (int i = 0; i < kFinishWarps; ++i) shared.outputs_full[i].init(kDecodeWarps);
     shared.outputs_free.init(kFinishWarps);
-    publish_barriers();
+    fence_barrier_init();
   }
   __syncthreads();
   if (warp < kDecodeWarps) {

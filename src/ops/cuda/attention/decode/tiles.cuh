@@ -15,7 +15,8 @@
 
 #include "ops/cuda/attention/decode/decode.cuh"
 #include "ops/cuda/math.cuh"
-#include "ops/cuda/ptx/sm80.cuh"
+#include "ops/cuda/ptx/convert.cuh"
+#include "ops/cuda/ptx/mma.cuh"
 
 namespace quire::ops::cuda {
 
@@ -77,12 +78,6 @@ __device__ __forceinline__ uint32_t halves_of_fp8(uint32_t pair) {
   const __half2_raw halves =
       __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(pair), __NV_E4M3);
   return halves.x | static_cast<uint32_t>(halves.y) << 16;
-}
-
-__device__ __forceinline__ uint32_t transposed(uint32_t matrix_row) {
-  uint32_t result;
-  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(matrix_row));
-  return result;
 }
 
 // A warp's keys of a tile.
@@ -186,7 +181,7 @@ struct ValueTile {
   }
 };
 
-// What a warp has of a unit so far. Column 2 t + i of head tile n is index [n][i].
+// A warp's results of a unit so far. Column 2 t + i of head tile n is index [n][i].
 template <typename Shape>
 struct WarpOutput {
   float maximum[Shape::kHeadTiles][2];

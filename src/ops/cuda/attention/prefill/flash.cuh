@@ -13,6 +13,11 @@
 #include "ops/cuda/attention/prefill/flash_memory.cuh"
 #include "ops/cuda/attention/prefill/flash_split.cuh"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/clusters.cuh"
+#include "ops/cuda/ptx/convert.cuh"
+#include "ops/cuda/ptx/copy_async.cuh"
+#include "ops/cuda/ptx/mma.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda {
 
@@ -267,7 +272,8 @@ class FlashTile {
     return denominator + __shfl_xor_sync(~0u, denominator, 2);
   }
 
-  // Through the warp's own rows of the queries, which nobody reads any more, to whole chunks.
+  // Puts the results into the warp's own rows of the queries, which are not needed any more, and
+  // stores them from there in whole chunks.
   __device__ __forceinline__ void store() const {
 #pragma unroll
     for (int t = 0; t < kRowTiles; ++t) {
@@ -279,11 +285,9 @@ class FlashTile {
         for (int n = 0; n < kHeadDim / 8; ++n) {
           const uint32_t pair =
               pair_of<T>(sums_[t][n][half * 2] * factor, sums_[t][n][half * 2 + 1] * factor);
-          asm volatile(
-              "st.shared.u32 [%0], %1;" ::"r"(Shape::chunk_address(memory_.queries(), row, n) +
-                                              static_cast<uint32_t>(lane_ % 4 * 4)),
-              "r"(pair)
-              : "memory");
+          store_word(Shape::chunk_address(memory_.queries(), row, n) +
+                         static_cast<uint32_t>(lane_ % 4 * 4),
+                     pair);
         }
       }
     }
@@ -297,7 +301,7 @@ class FlashTile {
     }
   }
 
-  // Of the cluster's results each block puts some rows together. Shared memory is free.
+  // Each block of the cluster puts some rows of its results together. Shared memory is free.
   __device__ __forceinline__ void merge_and_store() const {
     const Partial partial(memory_.queries());
 #pragma unroll
@@ -344,12 +348,16 @@ __global__ void __launch_bounds__(kFlashThreads, Shape::kBlocksTogether)
   extern __shared__ __align__(128) char shared[];
   wait_for_previous();
   release_next();
-  const uint32_t cluster = blockIdx.x / Shape::kBlocks;
-  const uint32_t index = params.num_kv_heads.quotient(cluster);
-  const QueryTile tile = find_tile<Shape::kRows>(params.batch, static_cast<int>(index));
-  if (tile.first_row >= tile.rows) return;
-  const auto kv_head = static_cast<int>(cluster - index * params.num_kv_heads.divisor);
-  FlashTile<Shape>(params, tile, kv_head, shared).run();
+  if constexpr (Shape::kBlocks > 1 && !kHasClusters) {
+    __trap();  // rather than leave the outputs as they are
+  } else {
+    const uint32_t cluster = blockIdx.x / Shape::kBlocks;
+    const uint32_t index = params.num_kv_heads.quotient(cluster);
+    const QueryTile tile = find_tile<Shape::kRows>(params.batch, static_cast<int>(index));
+    if (tile.first_row >= tile.rows) return;
+    const auto kv_head = static_cast<int>(cluster - index * params.num_kv_heads.divisor);
+    FlashTile<Shape>(params, tile, kv_head, shared).run();
+  }
 }
 
 }  // namespace quire::ops::cuda

@@ -7,7 +7,9 @@
 #include <type_traits>
 
 #include "ops/cuda/attention/tiles.cuh"
-#include "ops/cuda/ptx/sm80.cuh"
+#include "ops/cuda/ptx/convert.cuh"
+#include "ops/cuda/ptx/copy_async.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda {
 
@@ -93,7 +95,7 @@ class FlashMemory {
         tile_(tile),
         kv_head_(kv_head),
         lane_(static_cast<int>(threadIdx.x % 32)),
-        queries_(to_shared(shared)),
+        queries_(shared_address(shared)),
         keys_(queries_ + Shape::kKeysBegin),
         values_(queries_ + Shape::kValuesBegin),
         cache_keys_(kIsFp8 ? queries_ + Shape::kCacheBegin : keys_),
@@ -230,14 +232,9 @@ class FlashMemory {
 #pragma unroll 4
     for (int i = 0; i < kFlashKeys * kChunks / kFlashThreads; ++i) {
       const int nth = static_cast<int>(threadIdx.x) + i * kFlashThreads;
-      uint32_t low;
-      uint32_t high;
-      asm volatile("ld.shared.v2.u32 {%0, %1}, [%2];"
-                   : "=r"(low), "=r"(high)
-                   : "r"(from + static_cast<uint32_t>(nth * 8))
-                   : "memory");
-      const uint2 first = halves_of_e4m3(low);
-      const uint2 second = halves_of_e4m3(high);
+      const uint2 eight = load_pair(from + static_cast<uint32_t>(nth * 8));
+      const uint2 first = halves_of_e4m3(eight.x);
+      const uint2 second = halves_of_e4m3(eight.y);
       store_chunk(Shape::chunk_address(to, nth / kChunks, nth % kChunks),
                   {first.x, first.y, second.x, second.y});
     }

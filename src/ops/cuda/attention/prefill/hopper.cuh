@@ -13,8 +13,8 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "ops/cuda/ptx/sm90.cuh"
 #include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/convert.cuh"
 
 namespace quire::ops::cuda::hopper {
 
@@ -123,17 +123,6 @@ class TileOrder {
   int tiles_ = 0;
   int end_ = 0;
 };
-
-template <typename T>
-__device__ __forceinline__ uint32_t pack(float low, float high) {
-  uint32_t bits;
-  if constexpr (std::is_same_v<T, __nv_bfloat16>) {
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  } else {
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(bits) : "f"(high), "f"(low));
-  }
-  return bits;
-}
 
 // Makes the scores of keys [first_key, first_key + kKeys) that come after the row's own position,
 // or with kFirst `window` or more before it, -inf; this lane's rows are at `position` and position
@@ -244,7 +233,7 @@ __device__ __forceinline__ void store_rows(const float (&accumulator)[kCount],
 #pragma unroll
       for (int j = 0; j < 4; ++j) {
         const float* pair = &accumulator[16 * group + 4 * j + 2 * half];
-        words[j] = pack<T>(pair[0] * factor[half], pair[1] * factor[half]);
+        words[j] = pair_of<T>(pair[0] * factor[half], pair[1] * factor[half]);
       }
       transpose_quad(words);
       if (row < rows) {

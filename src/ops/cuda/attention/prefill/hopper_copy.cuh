@@ -3,6 +3,7 @@
 // warp each for keys, values and queries.
 #include "core/launch.cuh"
 #include "ops/cuda/attention/prefill/hopper_stages.cuh"
+#include "ops/cuda/ptx/tma.cuh"
 
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
 
@@ -36,11 +37,11 @@ class StageCopy {
 
   // One lane announces the bytes; all copy.
   __device__ void copy(int row, uint32_t stage, uint32_t barrier) const {
-    if (lane_ == 0) arrive_expecting(barrier, S::kStageBytes);
+    if (lane_ == 0) barrier_arrive_expecting(barrier, S::kStageBytes);
     __syncwarp();
     if (token_ < S::kKeys) {
-      copy_box(map_, chunk_ * kSwizzleColumns, row,
-               stage + chunk_ * S::kKeyChunkBytes + token_ * kSwizzleRowBytes, barrier);
+      copy_box(stage + chunk_ * S::kKeyChunkBytes + token_ * kSwizzleRowBytes, map_,
+               chunk_ * kSwizzleColumns, row, barrier);
     }
   }
 
@@ -73,7 +74,7 @@ __device__ void copy_keys(const AttentionSizes& sizes, const Maps& maps, Control
     copy.start_tile(tile);
     for (int block = tile.end_block - 1; block >= tile.first_block; --block, ring.advance()) {
       const int row = copy.row_of(block);
-      wait(shared_address(&control.keys_empty[ring.stage]), ring.phase ^ 1);
+      barrier_wait(shared_address(&control.keys_empty[ring.stage]), ring.phase ^ 1);
       copy.copy(row, keys + ring.stage * S::kStageBytes,
                 shared_address(&control.keys_full[ring.stage]));
     }
@@ -99,12 +100,12 @@ __device__ void copy_queries(const AttentionSizes& sizes, const Maps& maps, Cont
     const AttentionTile tile = receive_tile(control, tile_ring);
     if (tile.rows == 0) break;
     const uint32_t full = shared_address(&control.queries_full[ring.stage]);
-    wait(shared_address(&control.queries_empty[ring.stage]), ring.phase ^ 1);
-    if (lane == 0) arrive_expecting(full, S::kQueryBytes);
+    barrier_wait(shared_address(&control.queries_empty[ring.stage]), ring.phase ^ 1);
+    if (lane == 0) barrier_arrive_expecting(full, S::kQueryBytes);
     __syncwarp();
     if (group < S::kGroups) {
-      copy_box(maps.q, tile.head * S::kDim + column, tile.q_row + place.query,
-               queries + ring.stage * S::kQueryBytes + lane * S::kQueryChunkBytes, full);
+      copy_box(queries + ring.stage * S::kQueryBytes + lane * S::kQueryChunkBytes, maps.q,
+               tile.head * S::kDim + column, tile.q_row + place.query, full);
     }
   }
 }
@@ -117,8 +118,7 @@ __device__ void zero_rows(uint32_t stage, int first) {
   for (int chunk = 0; chunk < S::kChunks; ++chunk) {
     const uint32_t rows = stage + chunk * S::kKeyChunkBytes + first * kSwizzleRowBytes;
     for (int i = static_cast<int>(threadIdx.x) % 32; i < pieces; i += 32) {
-      asm volatile("st.shared.v4.b32 [%0], {%1, %1, %1, %1};" ::"r"(rows + 16 * i), "r"(0)
-                   : "memory");
+      store_chunk(rows + 16 * i, make_uint4(0, 0, 0, 0));
     }
   }
 }
@@ -140,19 +140,19 @@ __device__ void copy_values(const AttentionSizes& sizes, const Maps& maps, Contr
       const int row = copy.row_of(block);
       const uint32_t stage = values + ring.stage * S::kStageBytes;
       const uint32_t full = shared_address(&control.values_full[ring.stage]);
-      wait(shared_address(&control.values_empty[ring.stage]), ring.phase ^ 1);
+      barrier_wait(shared_address(&control.values_empty[ring.stage]), ring.phase ^ 1);
       const int rows = tile.context_len - block * S::kKeys;
       if (rows >= S::kKeys) {
         copy.copy(row, stage, full);
         continue;
       }
       copy.copy(row, stage, tail_full);
-      wait(tail_full, tail_parity);
+      barrier_wait(tail_full, tail_parity);
       tail_parity ^= 1;
       zero_rows<S>(stage, rows);
       fence_async_proxy();
       __syncwarp();
-      if (is_first_lane()) arrive(full);
+      if (is_first_lane()) barrier_arrive(full);
     }
   }
 }

@@ -26,16 +26,16 @@ namespace quire::ops::cuda::hopper {
 template <typename S>
 __device__ __forceinline__ void issue_scores(float (&scores)[S::kKeys / 2], uint64_t queries,
                                              uint64_t keys) {
-  products_begin();
+  wgmma_fence();
 #pragma unroll
   for (int k = 0; k < S::kDim / 16; ++k) {
     const int chunk = k / 4;
-    const int step = k % 4 * 2;  // 32 bytes of a row
-    product<typename S::Element, S::kKeys>(scores,
-                                           queries + chunk * (S::kQueryChunkBytes >> 4) + step,
-                                           keys + chunk * (S::kKeyChunkBytes >> 4) + step, k > 0);
+    const int step = k % 4 * kDescriptorStep;
+    wgmma<typename S::Element, S::kKeys>(scores,
+                                         queries + chunk * (S::kQueryChunkBytes >> 4) + step,
+                                         keys + chunk * (S::kKeyChunkBytes >> 4) + step, k > 0);
   }
-  products_commit();
+  wgmma_commit();
 }
 
 // out += weights * values.
@@ -43,14 +43,14 @@ template <typename S>
 __device__ __forceinline__ void issue_sums(float (&out)[S::kDim / 2],
                                            const uint32_t (&weights)[S::kKeys / 4],
                                            uint64_t values) {
-  products_begin();
+  wgmma_fence();
 #pragma unroll
   for (int k = 0; k < S::kKeys / 16; ++k) {
-    add_product<typename S::Element, S::kDim>(out, weights[4 * k], weights[4 * k + 1],
-                                              weights[4 * k + 2], weights[4 * k + 3],
-                                              values + (k * 16 * kSwizzleRowBytes >> 4));
+    wgmma<typename S::Element, S::kDim>(out, weights[4 * k], weights[4 * k + 1], weights[4 * k + 2],
+                                        weights[4 * k + 3],
+                                        values + (k * 16 * kSwizzleRowBytes >> 4));
   }
-  products_commit();
+  wgmma_commit();
 }
 
 template <typename S>
@@ -83,7 +83,7 @@ class Computer {
     begin_turn();
     issue_scores<S>(scores, queries_of_stage(), keys_of_stage());
     end_turn();
-    products_wait<0>();
+    wgmma_wait<0>();
     pin(scores);
     release(control_.keys_empty, key_ring_);
     mask(tile, block, scores);
@@ -96,12 +96,12 @@ class Computer {
     for (;;) {
       while (--block >= tile.first_block) {
         issue_both(scores, out, weights);
-        products_wait<1>();
+        wgmma_wait<1>();
         pin(scores);
         release(control_.keys_empty, key_ring_);
         mask(tile, block, scores);
         softmax.add(scores, sizes_.scale_log2, correction);
-        products_wait<0>();
+        wgmma_wait<0>();
         pin(out);
         pin(weights);
         release(control_.values_empty, value_ring_);
@@ -117,14 +117,14 @@ class Computer {
       block = next.end_block - 1;
       wait_full(control_.queries_full, query_ring_);
       issue_both(scores, out, weights);
-      products_wait<1>();
+      wgmma_wait<1>();
       pin(scores);
       release(control_.keys_empty, key_ring_);
       const OnlineSoftmax finished = softmax;
       mask(next, block, scores);
       softmax.reset();
       softmax.add(scores, sizes_.scale_log2, correction);
-      products_wait<0>();
+      wgmma_wait<0>();
       pin(out);
       pin(weights);
       release(control_.values_empty, value_ring_);
@@ -135,7 +135,7 @@ class Computer {
     }
     wait_full(control_.values_full, value_ring_);
     issue_sums<S>(out, weights, values_of_stage());
-    products_wait<0>();
+    wgmma_wait<0>();
     pin(out);
     store(tile, softmax, out);
   }
@@ -154,10 +154,10 @@ class Computer {
   }
 
   __device__ __forceinline__ void begin_turn() const {
-    named_wait(kFirstTurn + group_, 2 * kGroupThreads);
+    named_barrier_wait(kFirstTurn + group_, 2 * kGroupThreads);
   }
   __device__ __forceinline__ void end_turn() const {
-    named_arrive(kFirstTurn + (group_ + 1) % S::kGroups, 2 * kGroupThreads);
+    named_barrier_arrive(kFirstTurn + (group_ + 1) % S::kGroups, 2 * kGroupThreads);
   }
 
   __device__ __forceinline__ uint64_t queries_of_stage() const {
@@ -173,11 +173,11 @@ class Computer {
   template <int kCount>
   __device__ __forceinline__ void wait_full(uint64_t (&full)[kStages],
                                             const Ring<kCount>& ring) const {
-    wait(shared_address(&full[ring.stage]), ring.phase);
+    barrier_wait(shared_address(&full[ring.stage]), ring.phase);
   }
   template <int kCount>
   __device__ __forceinline__ void release(uint64_t (&empty)[kStages], Ring<kCount>& ring) const {
-    if (is_first_lane()) arrive(shared_address(&empty[ring.stage]));
+    if (is_first_lane()) barrier_arrive(shared_address(&empty[ring.stage]));
     ring.advance();
   }
 
@@ -200,7 +200,7 @@ class Computer {
                                                     uint32_t (&weights)[S::kKeys / 4]) {
 #pragma unroll
     for (int i = 0; i < S::kKeys / 4; ++i) {
-      weights[i] = pack<typename S::Element>(scores[2 * i], scores[2 * i + 1]);
+      weights[i] = pair_of<typename S::Element>(scores[2 * i], scores[2 * i + 1]);
     }
   }
 

@@ -6,6 +6,9 @@
 #include <cstdint>
 
 #include "ops/cuda/attention/prefill/hopper.cuh"
+#include "ops/cuda/ptx/barriers.cuh"
+#include "ops/cuda/ptx/shared_memory.cuh"
+#include "ops/cuda/ptx/warpgroup.cuh"
 
 namespace quire::ops::cuda::hopper {
 
@@ -86,7 +89,7 @@ template <typename S>
 __device__ void init_barriers(Control& control) {
   constexpr int kWarps = S::kGroups * 4;  // that compute
   const auto init = [](uint64_t& barrier, int arrivals) {
-    init_barrier(shared_address(&barrier), arrivals);
+    barrier_init(shared_address(&barrier), static_cast<uint32_t>(arrivals));
   };
   for (int i = 0; i < kStages; ++i) {
     init(control.tiles_full[i], 1);
@@ -109,20 +112,20 @@ __device__ __forceinline__ bool is_first_lane() {
 // Warp 0 announces a tile.
 __device__ __forceinline__ void send_tile(Control& control, Ring<kStages>& ring,
                                           const AttentionTile& tile) {
-  wait(shared_address(&control.tiles_empty[ring.stage]), ring.phase ^ 1);
+  barrier_wait(shared_address(&control.tiles_empty[ring.stage]), ring.phase ^ 1);
   if (is_first_lane()) {
     control.tiles[ring.stage] = tile;
-    arrive(shared_address(&control.tiles_full[ring.stage]));
+    barrier_arrive(shared_address(&control.tiles_full[ring.stage]));
   }
   ring.advance();
 }
 
 // Every other warp receives it.
 __device__ __forceinline__ AttentionTile receive_tile(Control& control, Ring<kStages>& ring) {
-  wait(shared_address(&control.tiles_full[ring.stage]), ring.phase);
+  barrier_wait(shared_address(&control.tiles_full[ring.stage]), ring.phase);
   const AttentionTile tile = control.tiles[ring.stage];
   __syncwarp();
-  if (is_first_lane()) arrive(shared_address(&control.tiles_empty[ring.stage]));
+  if (is_first_lane()) barrier_arrive(shared_address(&control.tiles_empty[ring.stage]));
   ring.advance();
   return tile;
 }

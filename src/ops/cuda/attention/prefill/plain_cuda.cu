@@ -151,8 +151,7 @@ void launch_plain(CudaStream& stream, const CudaPagedAttention& args) {
 void plain_attention(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.cache.head_dim > kMaxHeadDim) {
     throw Error("A head has " + std::to_string(args.cache.head_dim) +
-                " elements; attention on a GPU takes at most " + std::to_string(kMaxHeadDim) +
-                ".");
+                " elements; attention on a GPU takes at most " + std::to_string(kMaxHeadDim) + ".");
   }
   with_element_type(args.dtype,
                     [&](auto element) { launch_plain<decltype(element)>(stream, args); });
