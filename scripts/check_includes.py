@@ -31,6 +31,7 @@ PLAIN_HEADERS = {
 IMPLEMENTED_IN = {
     "quire/bundled_model.h": "hub",
     "quire/tokenizer.h": "tokenizer",
+    "quire/chat_input.h": "chat",
     "quire/chat_template.h": "chat",
 }
 CUDA_FILE = re.compile(r"(cuda\w*\.(cu|cc|h)|\.cuh)$")

@@ -8,27 +8,16 @@
 //
 // Templates and messages are outside bytes: every render is bounded by TemplateLimits, and what a
 // template or a message does wrong is a quire::Error that names the line or the message.
-#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace quire {
 
-// A message of plain text, for callers who need no tools.
-struct Message {
-  std::string role;  // "system", "user", "assistant", or what the template knows
-  std::string content;
-};
-
-// The JSON array that ChatInput::messages holds. Throws nothing; texts are checked by render().
-nlohmann::ordered_json messages_to_json(const std::vector<Message>& messages);
+struct ChatInput;  // quire/chat_input.h
 
 // What one render may use. A template that needs more is stopped with an Error that names the
 // limit.
@@ -42,23 +31,6 @@ struct TemplateLimits {
                                              // every 16 bytes of text handled
   int max_nesting = 100;                     // depth of blocks and brackets in the source
   int max_depth = 800;                       // depth of evaluation: macro calls, nested values
-};
-
-// One chat to render. The JSON keeps its keys' order: templates print it.
-struct ChatInput {
-  // An array with at least one object, each with a string "role". Other fields ("content",
-  // "tool_calls", "reasoning_content", ...) go to the template as they are; fields that are null
-  // are left out, and "reasoning" or "thinking" is also given as "reasoning_content".
-  nlohmann::ordered_json messages = nlohmann::ordered_json::array();
-  // An array of objects (JSON schemas of functions), or null for none.
-  nlohmann::ordered_json tools;
-  // Whether the prompt ends with the header of the assistant's answer.
-  bool add_generation_prompt = true;
-  // More variables for the template, e.g. {"enable_thinking": false}; an object. They override
-  // special tokens. messages, tools, functions and add_generation_prompt are refused.
-  nlohmann::ordered_json template_kwargs = nlohmann::ordered_json::object();
-  // The local date and time that strftime_now() sees; the machine's clock where unset.
-  std::optional<std::chrono::local_seconds> now;
 };
 
 class ChatTemplate {

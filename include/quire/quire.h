@@ -2,6 +2,7 @@
 // Everything of the public API.
 #include "quire/async_llm.h"
 #include "quire/bundled_model.h"
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "quire/engine_config.h"
 #include "quire/error.h"

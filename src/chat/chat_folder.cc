@@ -2,6 +2,7 @@
 #include <array>
 #include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "chat/chat_template_impl.h"

@@ -9,6 +9,7 @@
 #include "chat/json_value.h"
 #include "chat/parser.h"
 #include "chat/text.h"
+#include "quire/chat_input.h"
 #include "quire/error.h"
 
 namespace quire {

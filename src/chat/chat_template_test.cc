@@ -1,4 +1,5 @@
 #include "quire/chat_template.h"
+#include "quire/chat_input.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

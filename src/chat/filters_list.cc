@@ -316,7 +316,7 @@ Value filter_batch(Interpreter& interpreter, const Value& subject, CallArgs& arg
   return make_iterator(&runtime, std::move(batches));
 }
 
-constexpr std::array<std::pair<std::string_view, Filter>, 20> kFilters = {{
+constexpr std::array<std::pair<std::string_view, Filter>, 20> kListFilters = {{
     {"list", filter_list},
     {"length", filter_length},
     {"count", filter_length},
@@ -342,9 +342,9 @@ constexpr std::array<std::pair<std::string_view, Filter>, 20> kFilters = {{
 }  // namespace
 
 Filter find_list_filter(std::string_view name) {
-  const auto found = std::find_if(kFilters.begin(), kFilters.end(),
+  const auto found = std::find_if(kListFilters.begin(), kListFilters.end(),
                                   [&](const auto& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  return found == kListFilters.end() ? nullptr : found->second;
 }
 
 Value follow_path(Interpreter& interpreter, const Value& item, const Value& path,

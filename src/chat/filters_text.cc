@@ -234,7 +234,7 @@ Value filter_tojson(Interpreter& interpreter, const Value& subject, CallArgs& ar
   return text_result(interpreter, to_json(runtime, subject, style));
 }
 
-constexpr std::array<std::pair<std::string_view, Filter>, 17> kFilters = {{
+constexpr std::array<std::pair<std::string_view, Filter>, 17> kTextFilters = {{
     {"upper", filter_upper},
     {"lower", filter_lower},
     {"capitalize", filter_capitalize},
@@ -257,9 +257,9 @@ constexpr std::array<std::pair<std::string_view, Filter>, 17> kFilters = {{
 }  // namespace
 
 Filter find_text_filter(std::string_view name) {
-  const auto found = std::find_if(kFilters.begin(), kFilters.end(),
+  const auto found = std::find_if(kTextFilters.begin(), kTextFilters.end(),
                                   [&](const auto& entry) { return entry.first == name; });
-  return found == kFilters.end() ? nullptr : found->second;
+  return found == kTextFilters.end() ? nullptr : found->second;
 }
 
 std::string escape_html(std::string_view text) {

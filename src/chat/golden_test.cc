@@ -9,6 +9,7 @@
 #include "chat/interpreter.h"
 #include "chat/json_value.h"
 #include "chat/parser.h"
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "quire/error.h"
 

@@ -10,7 +10,7 @@
 
 #include "cli/json_lines.h"
 #include "cli/options/sampling_fields.h"
-#include "quire/chat_template.h"
+#include "quire/chat_input.h"
 
 namespace quire::cli {
 

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "quire/async_llm.h"
+#include "quire/chat_input.h"
 #include "quire/llm.h"
 
 namespace quire {

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "quire/chat_input.h"
 #include "quire/error.h"
 
 namespace quire {

@@ -19,7 +19,7 @@ using hub_internal::expand_home;
 namespace {
 
 constexpr size_t kMaxNameLength = 200;
-constexpr size_t kMaxRefBytes = 1024;
+constexpr size_t kMaxRevisionBytes = 1024;
 
 std::string shown(const std::string& model) {
   return model.size() > kMaxNameLength ? model.substr(0, kMaxNameLength) + "..." : model;
@@ -75,7 +75,7 @@ fs::path current_snapshot(const fs::path& repository, const std::string& model) 
                                   : fmt::format("; or give one of the folders that {} holds: {}",
                                                 snapshots.string(), fmt::join(names, ", "))));
   }
-  std::string revision = read_text_file(ref, kMaxRefBytes);
+  std::string revision = read_text_file(ref, kMaxRevisionBytes);
   while (!revision.empty() && (revision.back() == '\n' || revision.back() == '\r')) {
     revision.pop_back();
   }

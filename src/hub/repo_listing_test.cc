@@ -15,10 +15,10 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-const std::string kCommit(40, 'c');
+const std::string kListedCommit(40, 'c');
 
 std::string listing_json(const std::string& siblings) {
-  return R"({"id": "org/name", "sha": ")" + kCommit + R"(", "siblings": [)" + siblings + "]}";
+  return R"({"id": "org/name", "sha": ")" + kListedCommit + R"(", "siblings": [)" + siblings + "]}";
 }
 
 std::string small_file(const std::string& name) {
@@ -37,7 +37,7 @@ std::string error_of(F function) {
 }
 
 RepoListing listing_of(std::initializer_list<const char*> names) {
-  RepoListing listing{kCommit, {}};
+  RepoListing listing{kListedCommit, {}};
   for (const char* name : names) {
     listing.files.push_back({name, 3, {ContentId::Kind::kGitBlob, std::string(40, 'a')}});
   }
@@ -59,7 +59,7 @@ TEST(RepoListingTest, ReadsWhatTheHubSays) {
                             std::string(64, 'b') + R"(", "size": 9, "pointerSize": 134}})";
   const RepoListing listing =
       parse_repo_listing(listing_json(large + "," + small_file("config.json")), "hub");
-  EXPECT_EQ(listing.commit, kCommit);
+  EXPECT_EQ(listing.commit, kListedCommit);
   EXPECT_THAT(
       listing.files,
       ElementsAre(
@@ -76,7 +76,7 @@ TEST(RepoListingTest, RefusesWhatIsNone) {
   EXPECT_THAT(error(""), HasSubstr("hub: expected JSON"));
   EXPECT_THAT(error("[]"), HasSubstr("object"));
   EXPECT_THAT(error(R"({"sha": "main", "siblings": []})"), HasSubstr("commit"));
-  EXPECT_THAT(error(R"({"sha": ")" + kCommit + "\"}"), HasSubstr("siblings"));
+  EXPECT_THAT(error(R"({"sha": ")" + kListedCommit + "\"}"), HasSubstr("siblings"));
   EXPECT_THAT(error(listing_json("{}")), HasSubstr("no name"));
   EXPECT_THAT(error(listing_json(small_file("a\\u0000b"))), HasSubstr("'a\\0b' is refused"));
   EXPECT_THAT(error(listing_json(small_file("a") + "," + small_file("a"))), HasSubstr("twice"));

@@ -29,7 +29,7 @@ std::span<const std::byte> bytes_of(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-std::string error_of(const std::string& file) {
+std::string error_of_file(const std::string& file) {
   // A copy of exactly this size, so that a sanitizer sees a read past the end.
   const std::vector<char> copy(file.begin(), file.end());
   try {
@@ -41,7 +41,7 @@ std::string error_of(const std::string& file) {
 }
 
 std::string header_error(const std::string& header, size_t data_bytes = 8) {
-  return error_of(file_of(header, data_bytes));
+  return error_of_file(file_of(header, data_bytes));
 }
 
 TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirData) {
@@ -71,12 +71,12 @@ TEST(SafetensorsTest, AnEmptyHeaderHasNoTensors) {
 }
 
 TEST(SafetensorsTest, ChecksTheHeadersLength) {
-  EXPECT_THAT(error_of(""), HasSubstr("m.safetensors: the file has 0 bytes"));
-  EXPECT_THAT(error_of("1234567"), HasSubstr("has 7 bytes"));
-  EXPECT_THAT(error_of(with_length(3, "{}")), HasSubstr("claims 3 bytes, but only 2 follow"));
-  EXPECT_THAT(error_of(with_length(UINT64_MAX, "{}")), HasSubstr("more than the 100000000"));
-  EXPECT_THAT(error_of(with_length(100'000'001, "{}")), HasSubstr("more than the 100000000"));
-  EXPECT_THAT(error_of(with_length(0, "{}")), HasSubstr("not valid JSON"));
+  EXPECT_THAT(error_of_file(""), HasSubstr("m.safetensors: the file has 0 bytes"));
+  EXPECT_THAT(error_of_file("1234567"), HasSubstr("has 7 bytes"));
+  EXPECT_THAT(error_of_file(with_length(3, "{}")), HasSubstr("claims 3 bytes, but only 2 follow"));
+  EXPECT_THAT(error_of_file(with_length(UINT64_MAX, "{}")), HasSubstr("more than the 100000000"));
+  EXPECT_THAT(error_of_file(with_length(100'000'001, "{}")), HasSubstr("more than the 100000000"));
+  EXPECT_THAT(error_of_file(with_length(0, "{}")), HasSubstr("not valid JSON"));
 }
 
 TEST(SafetensorsTest, RefusesAHeaderThatIsNoneOfTheFormat) {

@@ -13,7 +13,7 @@ namespace quire::ops {
 namespace {
 
 constexpr size_t kReadBytes = size_t{256} << 20;  // far more than any cache
-constexpr size_t kTaskBytes = size_t{1} << 20;
+constexpr size_t kReadTaskBytes = size_t{1} << 20;
 constexpr int kReadRounds = 4;
 constexpr int64_t kPeakSteps = 200'000;
 
@@ -35,11 +35,11 @@ double measure_read(Stream& stream) {
   const auto threads = static_cast<size_t>(stream.pool().size());
   std::vector<uint64_t> sums(threads * 8);  // a cache line each
   const double seconds = fastest(kReadRounds, [&] {
-    stream.pool().parallel_for(kReadBytes / kTaskBytes, [&](int64_t task, int thread) {
-      const auto* words =
-          reinterpret_cast<const uint64_t*>(buffer.data() + static_cast<size_t>(task) * kTaskBytes);
+    stream.pool().parallel_for(kReadBytes / kReadTaskBytes, [&](int64_t task, int thread) {
+      const auto* words = reinterpret_cast<const uint64_t*>(
+          buffer.data() + static_cast<size_t>(task) * kReadTaskBytes);
       uint64_t sum[8] = {};
-      for (size_t i = 0; i < kTaskBytes / sizeof(uint64_t); i += 8) {
+      for (size_t i = 0; i < kReadTaskBytes / sizeof(uint64_t); i += 8) {
         for (size_t j = 0; j < 8; ++j) sum[j] += words[i + j];
       }
       for (uint64_t part : sum) sums[static_cast<size_t>(thread) * 8] += part;

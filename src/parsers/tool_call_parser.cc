@@ -9,9 +9,9 @@
 namespace quire::parsers_internal {
 namespace {
 
-constexpr std::string_view kOpenTag = "<tool_call>";
-constexpr std::string_view kCloseTag = "</tool_call>";
-constexpr std::string_view kCloseTagOnLine = "\n</tool_call>";
+constexpr std::string_view kCallOpenTag = "<tool_call>";
+constexpr std::string_view kCallCloseTag = "</tool_call>";
+constexpr std::string_view kCallCloseTagOnLine = "\n</tool_call>";
 constexpr std::string_view kPythonTag = "<|python_tag|>";
 
 std::string_view without_leading_newlines(std::string_view text) {
@@ -34,7 +34,7 @@ std::string decode_cut_string(std::string written) {
 ToolCallParser::ToolCallParser(ToolFormat format, bool parallel, std::string_view forced_prefix,
                                ToolCallIds ids)
     : ids_(std::move(ids)),
-      marker_(format == ToolFormat::kHermes ? kOpenTag : kPythonTag),
+      marker_(format == ToolFormat::kHermes ? kCallOpenTag : kPythonTag),
       format_(format),
       parallel_(parallel),
       forced_(!forced_prefix.empty()) {
@@ -193,7 +193,7 @@ void ToolCallParser::in_call(char c) {
 // themselves. No string of JSON holds a line break, so there it counts at the beginning of a line.
 bool ToolCallParser::in_closing_tag(char c) {
   if (!closing_.empty()) {
-    const std::string_view tag = closing_[0] == '\n' ? kCloseTagOnLine : kCloseTag;
+    const std::string_view tag = closing_[0] == '\n' ? kCallCloseTagOnLine : kCallCloseTag;
     if (c == tag[closing_.size()]) {
       closing_ += c;
       if (closing_.size() == tag.size()) end_call(Place::kText);
@@ -232,9 +232,9 @@ void ToolCallParser::after_hermes(char c) {
     held_ += c;
     return;
   }
-  if (c != kCloseTag[tag_]) return nothing_after(c);
+  if (c != kCallCloseTag[tag_]) return nothing_after(c);
   held_ += c;
-  if (++tag_ < kCloseTag.size()) return;
+  if (++tag_ < kCallCloseTag.size()) return;
   held_.clear();
   tag_ = 0;
   place_ = Place::kText;

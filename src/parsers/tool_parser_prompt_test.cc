@@ -8,6 +8,7 @@
 
 #include "parsers/output_parser.h"
 #include "parsers/parser_test_util.h"
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 
 namespace quire {

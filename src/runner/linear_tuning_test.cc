@@ -13,7 +13,7 @@ using testing::ElementsAre;
 
 constexpr ops::GpuKind kGpu = {90, 132};
 
-TuningRequest qwen3_600m(int num_ranks = 1) {
+TuningRequest tuned_qwen3_600m(int num_ranks = 1) {
   TuningRequest request;
   ModelConfig& config = request.model.config;
   config.architecture = "Qwen3ForCausalLM";
@@ -52,21 +52,21 @@ int64_t all_rows(const MatrixProduct&, int64_t rows) {
 }
 
 TEST(PlanTuning, HasTheModelsProducts) {
-  EXPECT_THAT(described(plan_tuning(qwen3_600m(), kGpu, all_rows)),
+  EXPECT_THAT(described(plan_tuning(tuned_qwen3_600m(), kGpu, all_rows)),
               ElementsAre("qkv_proj 4096x1024 64 bfloat16", "o_proj 1024x2048 64 bfloat16",
                           "gate_up_proj 6144x1024 64 bfloat16", "down_proj 1024x3072 64 bfloat16",
                           "lm_head 151936x1024 64 float32"));
 }
 
 TEST(PlanTuning, HasARanksShareOfThem) {
-  EXPECT_THAT(described(plan_tuning(qwen3_600m(2), kGpu, all_rows)),
+  EXPECT_THAT(described(plan_tuning(tuned_qwen3_600m(2), kGpu, all_rows)),
               ElementsAre("qkv_proj 2048x1024 64 bfloat16", "o_proj 1024x1024 64 bfloat16",
                           "gate_up_proj 3072x1024 64 bfloat16", "down_proj 1024x1536 64 bfloat16",
                           "lm_head 75968x1024 64 float32"));
 }
 
 TEST(PlanTuning, LeavesOutRowsThatNoStepHas) {
-  TuningRequest request = qwen3_600m();
+  TuningRequest request = tuned_qwen3_600m();
   request.rows = {32768, 1024, 512};
   const auto tasks = described(plan_tuning(request, kGpu, all_rows));
   EXPECT_EQ(tasks.size(), 9U);
@@ -75,7 +75,7 @@ TEST(PlanTuning, LeavesOutRowsThatNoStepHas) {
 }
 
 TEST(PlanTuning, HasWhatCublasGets) {
-  TuningRequest request = qwen3_600m();
+  TuningRequest request = tuned_qwen3_600m();
   request.rows = {64, 4096, 8192};
   const auto tasks =
       plan_tuning(request, kGpu, [](const MatrixProduct& product, int64_t rows) -> int64_t {
@@ -89,7 +89,7 @@ TEST(PlanTuning, HasWhatCublasGets) {
 }
 
 TEST(PlanTuning, HasAShapeOnce) {
-  TuningRequest request = qwen3_600m();
+  TuningRequest request = tuned_qwen3_600m();
   request.model.config.intermediate_size = 2048;  // o_proj and down_proj are alike
   request.rows = {64, 64};
   const auto tasks = described(plan_tuning(request, kGpu, all_rows));
@@ -99,7 +99,7 @@ TEST(PlanTuning, HasAShapeOnce) {
 }
 
 TEST(PlanTuning, HasABiasWhereOneOfTheLayersHas) {
-  TuningRequest request = qwen3_600m();
+  TuningRequest request = tuned_qwen3_600m();
   request.model.config.architecture = "Qwen2ForCausalLM";
   request.model.config.intermediate_size = 2048;  // qkv_proj and gate_up_proj are alike
   const auto tasks = plan_tuning(request, kGpu, all_rows);
@@ -111,7 +111,7 @@ TEST(PlanTuning, HasABiasWhereOneOfTheLayersHas) {
 }
 
 TEST(PlanTuning, GoesOnToTheLargestStep) {
-  TuningRequest request = qwen3_600m();
+  TuningRequest request = tuned_qwen3_600m();
   request.rows.clear();
   request.max_step_tokens = 40000;
   request.max_logits_rows = 300;

@@ -13,8 +13,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kAlignment = 256;    // bytes, of every matrix
-constexpr int64_t kMostWeights = 512;  // as many small ones as a measurement has runs
+constexpr int64_t kMatrixAlignment = 256;  // bytes, of every matrix
+constexpr int64_t kMostWeights = 512;      // as many small ones as a measurement has runs
 constexpr int64_t kMostCopyBytes = int64_t{1} << 29;  // ten times the largest L2 cache
 constexpr double kMostOfFree = 0.9;
 // Prime, so that no two rows of a matrix are alike.
@@ -22,7 +22,7 @@ constexpr size_t kPatternElements = 1'000'003;
 constexpr int64_t kUploadBytes = int64_t{64} << 20;
 
 int64_t align_up(int64_t bytes) {
-  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+  return (bytes + kMatrixAlignment - 1) / kMatrixAlignment * kMatrixAlignment;
 }
 
 int64_t element_bytes(DType dtype) {
@@ -89,7 +89,7 @@ TuningMemory::TuningMemory(DeviceLibrary& library, const DeviceInfo& gpu,
     : l2_bytes_(gpu.l2_bytes) {
   const int64_t free = library.free_bytes(0);
   constexpr int64_t kCopyShare = 8;
-  copy_bytes_ = std::min(kMostCopyBytes, free / kCopyShare / kAlignment * kAlignment);
+  copy_bytes_ = std::min(kMostCopyBytes, free / kCopyShare / kMatrixAlignment * kMatrixAlignment);
   check_room(shapes, free, library.overhead_bytes(1));
   const Sizes sizes = sizes_for(shapes);
   try {

@@ -18,7 +18,7 @@ using scheduler_internal::mock_next_token;
 using scheduler_internal::MockRunner;
 
 constexpr int32_t kVocabSize = 23;
-const std::vector<int32_t> kEos = {0, 1};
+const std::vector<int32_t> kEosIds = {0, 1};
 
 struct Job {
   SequenceId id = 0;
@@ -128,7 +128,7 @@ Result expected_result(const Job& job, int64_t max_model_len) {
     result.token_ids.push_back(token);
     const int64_t count = std::ssize(result.token_ids);
     const bool may_stop = count >= params.min_tokens;
-    if (may_stop && !params.ignore_eos && (token == kEos[0] || token == kEos[1])) {
+    if (may_stop && !params.ignore_eos && (token == kEosIds[0] || token == kEosIds[1])) {
       result.end = SequenceEnd{FinishReason::kStop, std::nullopt};
     } else if (may_stop && !params.stop_token_ids.empty() && token == params.stop_token_ids[0]) {
       result.end = SequenceEnd{FinishReason::kStop, token};
@@ -151,7 +151,7 @@ SchedulerConfig random_config(Random& random, int64_t max_model_len) {
   config.num_blocks = (max_model_len + config.block_size - 1) / config.block_size +
                       (random.one_in(2) ? random.pick(0, 6) : random.pick(0, 60));
   config.enable_prefix_caching = !random.one_in(3);
-  config.eos_token_ids = kEos;
+  config.eos_token_ids = kEosIds;
   return config;
 }
 

@@ -82,7 +82,7 @@ class AddPrefixSpace final : public PreTokenizerStep {
 };
 
 // ByteLevel's second half: bytes spelled as characters.
-class SpellBytes final : public PreTokenizerStep {
+class SpellPieceBytes final : public PreTokenizerStep {
  public:
   void run(const Piece& piece, PieceSink& next) const override {
     std::string spelled;
@@ -261,7 +261,7 @@ void PreTokenizer::add_steps(const JsonField& field, const CharClasses& classes,
     if (is_last && allow_bytes_) {
       emits_bytes_ = true;
     } else {
-      steps_.push_back(std::make_unique<SpellBytes>());
+      steps_.push_back(std::make_unique<SpellPieceBytes>());
     }
   } else if (type == "Metaspace") {
     steps_.push_back(make_metaspace(field));

@@ -6,7 +6,7 @@
 namespace quire::tokenizer_internal {
 namespace {
 
-constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 // What may follow a lead byte: how many bytes the character has, and the range of its second byte
 // (Unicode, table 3-7). size 0 means that the byte leads nothing.
@@ -96,10 +96,10 @@ void drain_utf8_lossy(std::string& bytes, bool at_end, std::string& out) {
       out.append(bytes, at, prefix.valid);
       at += prefix.valid;
     } else if (prefix.invalid > 0) {
-      out.append(kReplacementCharacter);
+      out.append(kReplacement);
       at += prefix.invalid;
     } else if (at_end) {
-      out.append(kReplacementCharacter);
+      out.append(kReplacement);
       at = bytes.size();
     } else {
       break;

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "quire/error.h"
 

@@ -13,7 +13,6 @@ namespace quire::cli {
 namespace {
 
 constexpr int64_t kMaxLength = int64_t{1} << 20;
-constexpr int64_t kMaxDrawnId = 10000;
 
 }  // namespace
 

@@ -15,6 +15,9 @@ struct LengthRange {
 // "100:1024", or "512" for both. Throws UsageError naming `option` unless 1 <= low <= high <= 2^20.
 LengthRange parse_length_range(const std::string& text, const std::string& option);
 
+// The largest token id that is drawn.
+inline constexpr int64_t kMaxDrawnId = 10000;
+
 struct BenchWorkload {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<int64_t> output_lengths;

@@ -28,7 +28,7 @@ namespace {
 using loadgen::LoadReport;
 using loadgen::LoadRequest;
 
-constexpr const char* kFooter =
+constexpr const char* kBenchServeFooter =
     R"(By default the work is that of 'quire bench throughput' with the same --num-prompts (there --num-seqs),
 lengths and seed, token for token, at temperature 0.6 and past the end-of-sequence token. A server that
 takes no token ids, and the chat endpoint, get as many common words.
@@ -46,9 +46,8 @@ Examples:
 
 constexpr double kBenchTemperature = 0.6;  // that of bench throughput
 constexpr int64_t kMaxCount = int64_t{1} << 20;
-constexpr int64_t kMaxDrawnId = 10000;
 
-int64_t parse_positive(const std::string& text, const std::string& option) {
+int64_t parse_positive_count(const std::string& text, const std::string& option) {
   const int64_t value = parse_count(text, option);
   if (value < 1 || value > kMaxCount) {
     throw UsageError(fmt::format("{}: expected 1 to {}, got {}", option, kMaxCount, value));
@@ -126,7 +125,7 @@ constexpr int64_t kDefaultNumPrompts = 256;
 
 BenchServeCommand::BenchServeCommand(CLI::App& bench)
     : app_(bench.add_subcommand("serve", "Put a server under load over HTTP")) {
-  app_->footer(kFooter);
+  app_->footer(kBenchServeFooter);
   add_server_options();
   add_workload_options();
   add_load_options();
@@ -140,7 +139,8 @@ void BenchServeCommand::add_count(const char* option, std::optional<int64_t>& va
                                   const char* help, const char* group) {
   app_->add_option_function<std::string>(
           option,
-          [&value, option](const std::string& text) { value = parse_positive(text, option); }, help)
+          [&value, option](const std::string& text) { value = parse_positive_count(text, option); },
+          help)
       ->type_name("N")
       ->group(group);
 }

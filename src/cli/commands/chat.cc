@@ -17,7 +17,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kChatFooter =
     R"(On a terminal, Ctrl-C stops an answer and Ctrl-D ends the chat; what you typed is kept in
 $XDG_STATE_HOME/quire/history. A line that ends in a backslash goes on in the next one, and lines between two
 lines of """ belong together. /help lists the commands. Where standard input is no terminal, each line is a
@@ -170,7 +170,7 @@ void Repl::report(ChatSession::Outcome outcome) {
 class ChatCommand : public Command {
  public:
   explicit ChatCommand(CLI::App& root) : app_(root.add_subcommand("chat", "Talk to a model")) {
-    app_->footer(kFooter);
+    app_->footer(kChatFooter);
     add_chat_options(*app_, chat_options_);
     add_sampling_options(*app_, sampling_);
     add_engine_options(*app_, config_, /*seed_is_taken=*/true);

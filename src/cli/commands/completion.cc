@@ -224,7 +224,7 @@ std::string fish_completion(const CLI::App& root) {
 
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kCompletionFooter = R"(Examples:
   source <(quire completion bash)
   quire completion fish > ~/.config/fish/completions/quire.fish)";
 
@@ -234,7 +234,7 @@ class CompletionCommand : public Command {
       : root_(root),
         app_(root.add_subcommand("completion",
                                  "Print a script that completes commands and options in a shell")) {
-    app_->footer(kFooter);
+    app_->footer(kCompletionFooter);
     app_->add_option("SHELL", shell_, "bash, zsh or fish")
         ->required()
         ->check(CLI::IsMember({"bash", "zsh", "fish"}))

@@ -20,7 +20,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kGenerateFooter =
     R"(Prompts run together, in one batch; outputs come in the order of the prompts. With
 several outputs, each is headed by its prompt's number.
 
@@ -71,7 +71,7 @@ class GenerateCommand : public Command {
 
 GenerateCommand::GenerateCommand(CLI::App& root)
     : app_(root.add_subcommand("generate", "Generate text from prompts")) {
-  app_->footer(kFooter);
+  app_->footer(kGenerateFooter);
   add_prompt_options();
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);

@@ -13,7 +13,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kInspectFooter = R"(Examples:
   quire inspect
   quire inspect ~/models/Qwen3-0.6B --tensors
   quire inspect Qwen/Qwen3-0.6B --json)";
@@ -102,7 +102,7 @@ class InspectCommand : public Command {
  public:
   explicit InspectCommand(CLI::App& root)
       : app_(root.add_subcommand("inspect", "Show what a model folder holds")) {
-    app_->footer(kFooter);
+    app_->footer(kInspectFooter);
     add_model_argument(*app_, model_);
     app_->add_flag("--tensors", tensors_, "List the tensors as well");
     app_->add_flag("--json", json_, "Print a JSON object, tensors included");

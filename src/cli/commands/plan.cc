@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kPlanFooter = R"(Examples:
   quire plan ~/models/Qwen3-0.6B
   quire plan ~/models/Qwen3-0.6B --kv-cache-memory-bytes 4G --max-model-len 8K --json)";
 
@@ -109,7 +109,7 @@ class PlanCommand : public Command {
  public:
   explicit PlanCommand(CLI::App& root)
       : app_(root.add_subcommand("plan", "Show what a model takes of memory, before loading it")) {
-    app_->footer(kFooter);
+    app_->footer(kPlanFooter);
     app_->add_flag("--json", json_, "Print a JSON object");
     add_engine_options(*app_, config_, /*seed_is_taken=*/false);
   }

@@ -22,7 +22,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kPullFooter = R"(Examples:
   quire pull Qwen/Qwen3-0.6B
   quire pull meta-llama/Llama-3.2-1B --revision main    (gated: set HF_TOKEN)
   quire pull Qwen/Qwen3-0.6B --include '*.md' --json
@@ -119,7 +119,7 @@ class PullCommand : public Command {
  public:
   explicit PullCommand(CLI::App& root)
       : app_(root.add_subcommand("pull", "Download a model from the Hugging Face hub")) {
-    app_->footer(kFooter);
+    app_->footer(kPullFooter);
     app_->add_option("REPOSITORY", options_.repository, "The model's name on the hub: ORG/NAME")
         ->required();
     app_->add_option("--revision", options_.revision, "A branch, tag or commit")

@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kServeFooter =
     R"(The API is OpenAI's: /v1/chat/completions, /v1/completions, /v1/models; besides, /tokenize, /detokenize,
 /health, /ready, /version, /metrics, /v1/requests/{id} and /openapi.json, which describes them all. A chat for
 the browser is at /.
@@ -33,7 +33,7 @@ class ServeCommand : public Command {
  public:
   explicit ServeCommand(CLI::App& root)
       : app_(root.add_subcommand("serve", "Serve a model with an OpenAI-compatible API")) {
-    app_->footer(kFooter);
+    app_->footer(kServeFooter);
     add_serve_options(*app_, arguments_);
   }
 

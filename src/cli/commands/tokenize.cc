@@ -20,7 +20,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kFooter =
+constexpr const char* kTokenizeFooter =
     R"(Reads lines and prints {"token_ids": [...], "text": "..."} for each. A line is text, or with --json
   {"text": "..."}                 encoded; "text" of the answer is the ids decoded again
   {"token_ids": [1, 2]}           decoded
@@ -37,7 +37,7 @@ class TokenizeCommand : public Command {
  public:
   explicit TokenizeCommand(CLI::App& root)
       : app_(root.add_subcommand("tokenize", "Turn text into token ids and back")) {
-    app_->footer(kFooter);
+    app_->footer(kTokenizeFooter);
     add_model_argument(*app_, model_);
     app_->add_option("--file", file_, "Read this file instead of standard input")
         ->type_name("FILE");

@@ -23,7 +23,7 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kGroup = "Tuning";
-constexpr const char* kFooter =
+constexpr const char* kTuneFooter =
     R"(Matrix products of many rows go to cuBLAS, which has several algorithms for each and
 chooses one by heuristics. This times those that the heuristics name, on the model's own shapes and
 random data, with weights that are read from memory as in a step. Another than cuBLAS's own choice
@@ -203,7 +203,7 @@ class TuneCommand : public Command {
 TuneCommand::TuneCommand(CLI::App& root)
     : app_(
           root.add_subcommand("tune", "Find the fastest matrix products for a model on this GPU")) {
-  app_->footer(kFooter);
+  app_->footer(kTuneFooter);
   app_->add_option_function<std::string>(
           "--rows", [this](const std::string& text) { options_.rows = parse_rows(text); },
           fmt::format(

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "cli/json_lines.h"
-#include "quire/chat_template.h"
+#include "quire/chat_input.h"
 
 namespace quire::cli {
 

@@ -14,7 +14,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kGroup = "Engine";
+constexpr const char* kEngineGroup = "Engine";
 
 // Each of k, m, g, t is a thousand times the one before, each of K, M, G, T 1,024 times.
 int64_t unit_of(char suffix) {
@@ -65,7 +65,7 @@ CLI::Option* add_count(CLI::App& app, const std::string& option, Range range, St
           },
           help)
       ->type_name("N")
-      ->group(kGroup);
+      ->group(kEngineGroup);
 }
 
 void add_memory_options(CLI::App& app, EngineConfig& config) {
@@ -96,7 +96,7 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
         return value > 0 && value <= 1 ? "" : "expected a number above 0 and up to 1, got " + text;
       })
       ->type_name("SHARE")
-      ->group(kGroup);
+      ->group(kEngineGroup);
 }
 
 void add_batching_options(CLI::App& app, EngineConfig& config) {
@@ -115,10 +115,11 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
   add_switch(
       app, "enable-prefix-caching", true,
       [&config](bool value) { config.enable_prefix_caching = value; },
-      "Do not reuse the KV cache of prompts that begin alike [off]", kGroup);
+      "Do not reuse the KV cache of prompts that begin alike [off]", kEngineGroup);
   add_switch(
       app, "async-scheduling", true, [&config](bool value) { config.async_scheduling = value; },
-      "Schedule a step only when the one before has ended; the tokens are the same [off]", kGroup);
+      "Schedule a step only when the one before has ended; the tokens are the same [off]",
+      kEngineGroup);
 }
 
 void add_device_options(CLI::App& app, EngineConfig& config) {
@@ -127,17 +128,17 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       [&config](const std::string& text) { config.dtype = text; },
       "Type of weights and KV cache; float16 on a GPU alone [auto: the config's; the CPU holds "
       "float16 as float32]",
-      kGroup);
+      kEngineGroup);
   add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
       "Type of the KV cache: fp8 (e4m3) halves it, on a GPU alone and not with float32 [auto: that "
       "of the weights]",
-      kGroup);
+      kEngineGroup);
   add_choice(
       app, "--device", {"auto", "cpu", "cuda"},
       [&config](const std::string& text) { config.device = text; },
-      "Where to run [auto: on a GPU where one works, else on the CPU]", kGroup);
+      "Where to run [auto: on a GPU where one works, else on the CPU]", kEngineGroup);
   add_count(
       app, "--tensor-parallel-size", {.most = kMaxTensorParallelSize},
       [&config](int64_t value) { config.tensor_parallel_size = static_cast<int>(value); },
@@ -155,7 +156,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       "CPU threads in all, over all ranks [the physical cores]");
   app.add_flag("--enforce-eager", config.enforce_eager,
                "Use no CUDA graphs, which is slower; no effect on the CPU [off]")
-      ->group(kGroup);
+      ->group(kEngineGroup);
   app.add_option(
          "--linear-algorithms", config.linear_algorithms,
          "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
@@ -164,7 +165,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
         return text.empty() ? "expected a file, got an empty text" : "";
       })
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kEngineGroup);
 }
 
 void add_loading_options(CLI::App& app, EngineConfig& config) {
@@ -174,10 +175,10 @@ void add_loading_options(CLI::App& app, EngineConfig& config) {
         config.load_format = text == "dummy" ? LoadFormat::kDummy : LoadFormat::kAuto;
       },
       "The model's safetensors files, or random weights, for which config.json is enough [auto]",
-      kGroup);
+      kEngineGroup);
   app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
                "Load no tokenizer: prompts and outputs are token ids [off]")
-      ->group(kGroup);
+      ->group(kEngineGroup);
 }
 
 }  // namespace
@@ -217,7 +218,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
   add_device_options(app, config);
   add_loading_options(app, config);
   if (!seed_is_taken) {
-    add_seed_option(app, config.seed, "Seed of random weights and of sampling", kGroup);
+    add_seed_option(app, config.seed, "Seed of random weights and of sampling", kEngineGroup);
   }
 }
 

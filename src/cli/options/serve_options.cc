@@ -16,7 +16,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kGroup = "Server";
+constexpr const char* kServeGroup = "Server";
 constexpr const char* kKeyVariable = "QUIRE_API_KEY";
 // Long enough for a person, and short enough that a step's own cost stays small beside it.
 constexpr double kTargetStep = 0.5;
@@ -31,7 +31,7 @@ void add_seconds(CLI::App& app, const std::string& option, double& value, double
         return fmt::format("expected 0 to {} seconds, got '{}'", most, text);
       })
       ->type_name("SECONDS")
-      ->group(kGroup);
+      ->group(kServeGroup);
 }
 
 void add_count(CLI::App& app, const std::string& option, int64_t least, int64_t most,
@@ -48,7 +48,7 @@ void add_count(CLI::App& app, const std::string& option, int64_t least, int64_t 
          },
          help)
       ->type_name("N")
-      ->group(kGroup);
+      ->group(kServeGroup);
 }
 
 std::vector<std::string> as_strings(const std::vector<std::string_view>& names) {
@@ -59,7 +59,7 @@ void add_listening_options(CLI::App& app, server::ServeOptions& options) {
   app.add_option("--host", options.http.host,
                  fmt::format("Address to listen on; 0.0.0.0 or :: for all [{}]", options.http.host))
       ->type_name("ADDRESS")
-      ->group(kGroup);
+      ->group(kServeGroup);
   add_count(
       app, "--port", 0, std::numeric_limits<uint16_t>::max(),
       [&options](int64_t value) { options.http.port = static_cast<uint16_t>(value); },
@@ -67,10 +67,10 @@ void add_listening_options(CLI::App& app, server::ServeOptions& options) {
   app.add_option("--ssl-certfile", options.http.tls_certificate_file,
                  "Certificate chain (PEM) for TLS, with --ssl-keyfile [no TLS]")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kServeGroup);
   app.add_option("--ssl-keyfile", options.http.tls_key_file, "Private key (PEM) for TLS")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kServeGroup);
   add_count(
       app, "--max-connections", 1, 1'000'000,
       [&options](int64_t value) { options.http.limits.max_connections = value; },
@@ -91,21 +91,21 @@ void add_access_options(CLI::App& app, ServeArguments& arguments) {
                              "is needed]",
                              kKeyVariable))
       ->type_name("KEY")
-      ->group(kGroup)
+      ->group(kServeGroup)
       ->allow_extra_args(false);
   app.add_option("--api-key-file", arguments.api_key_file, "A file with one key a line")
       ->type_name("FILE")
-      ->group(kGroup);
+      ->group(kServeGroup);
   app.add_option("--allowed-origins", options.allowed_origins,
                  "Web pages of this origin may call the API (CORS), \"*\": of any; may be given "
                  "again [none but its own]")
       ->type_name("ORIGIN")
-      ->group(kGroup)
+      ->group(kServeGroup)
       ->allow_extra_args(false);
   add_choice(
       app, "--prefix-cache-scope", {"key", "global"},
       [&options](const std::string& text) { options.share_cache_between_keys = text == "global"; },
-      "Who shares cached prefixes: requests of the same API key, or all [key]", kGroup);
+      "Who shares cached prefixes: requests of the same API key, or all [key]", kServeGroup);
 }
 
 void add_load_options(CLI::App& app, server::ServeOptions& options) {
@@ -128,16 +128,16 @@ void add_model_options(CLI::App& app, server::ServeOptions& options) {
   app.add_option("--served-model-name", options.served_model_names,
                  "A name for the model in the API; may be given again [the folder's]")
       ->type_name("NAME")
-      ->group(kGroup)
+      ->group(kServeGroup)
       ->allow_extra_args(false);
   add_choice(
       app, "--reasoning-parser", as_strings(reasoning_format_names()),
       [&options](const std::string& text) { options.reasoning_parser = text; },
-      "How the model marks what it thinks [auto: as its chat template says]", kGroup);
+      "How the model marks what it thinks [auto: as its chat template says]", kServeGroup);
   add_choice(
       app, "--tool-call-parser", as_strings(tool_format_names()),
       [&options](const std::string& text) { options.tool_call_parser = text; },
-      "How the model writes tool calls [auto]", kGroup);
+      "How the model writes tool calls [auto]", kServeGroup);
 }
 
 void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
@@ -154,14 +154,14 @@ void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
         }
       })
       ->type_name("PREFIX")
-      ->group(kGroup);
+      ->group(kServeGroup);
   add_choice(
       app, "--log-format", {"text", "json"},
       [&options](const std::string& text) { options.log_format = *server::parse_log_format(text); },
-      "Lines on standard error [text]", kGroup);
+      "Lines on standard error [text]", kServeGroup);
   add_switch(
       app, "access-log", true, [&options](bool value) { options.access_log = value; },
-      "Write no line for each request [off]", kGroup);
+      "Write no line for each request [off]", kServeGroup);
 }
 
 // As browsers send it in the Origin header.

@@ -15,7 +15,7 @@
 namespace quire::cli {
 namespace {
 
-int opened(int fd, const char* what) {
+int opened_for_modes(int fd, const char* what) {
   if (fd < 0) throw Error(std::string("cannot make a ") + what + ": " + std::strerror(errno));
   return fd;
 }
@@ -45,9 +45,10 @@ void take_pending(int signal) {
 
 TerminalModes::TerminalModes()
     : signals_(set_of({SIGTSTP, SIGCONT, SIGWINCH, SIGTERM, SIGHUP, SIGQUIT})),
-      changes_fd_(opened(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
-      stop_fd_(opened(eventfd(0, EFD_CLOEXEC), "eventfd")),
-      signal_fd_(opened(signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd")) {
+      changes_fd_(opened_for_modes(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), "eventfd")),
+      stop_fd_(opened_for_modes(eventfd(0, EFD_CLOEXEC), "eventfd")),
+      signal_fd_(
+          opened_for_modes(signalfd(-1, &signals_, SFD_NONBLOCK | SFD_CLOEXEC), "signalfd")) {
   if (tcgetattr(STDIN_FILENO, &original_) != 0) {
     throw Error(std::string("cannot read the terminal's modes: ") + std::strerror(errno));
   }

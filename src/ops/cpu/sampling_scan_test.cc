@@ -10,8 +10,8 @@
 namespace quire::ops {
 namespace {
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
+constexpr float kNotANumber = std::numeric_limits<float>::quiet_NaN();
 
 std::vector<int32_t> ids_of(const std::vector<Candidate>& candidates) {
   std::vector<int32_t> ids;
@@ -29,8 +29,8 @@ class SamplingScanTest : public ::testing::Test {
     for (const size_t size : {1, 15, 16, 17, 63, 64, 65, 127, 128, 129, 500, 1000}) {
       std::vector<float>& row = rows_.emplace_back(size);
       for (float& logit : row) logit = static_cast<float>(engine() % 200) / 8 - 12;
-      row[size / 2] = kNan;
-      row[size / 3] = -kInfinity;
+      row[size / 2] = kNotANumber;
+      row[size / 3] = -kInfinite;
       row[0] = 1;
     }
   }
@@ -117,7 +117,7 @@ TEST_F(SamplingScanTest, FastExpIsAccurate) {
     const double exact = std::exp(static_cast<double>(x));
     ASSERT_NEAR(static_cast<double>(fast_exp(x)) / exact, 1.0, 3e-7) << x;
   }
-  for (const float x : {-kInfinity, kNan, -1e30f, kLowestExponent}) {
+  for (const float x : {-kInfinite, kNotANumber, -1e30f, kLowestExponent}) {
     EXPECT_LT(fast_exp(clamp_exponent(x)), 2e-38f);
   }
 }

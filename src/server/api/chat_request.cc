@@ -11,9 +11,9 @@
 namespace quire::server {
 namespace {
 
-constexpr const char* kSchema = "ChatCompletionRequest";
+constexpr const char* kChatSchema = "ChatCompletionRequest";
 
-void take_logprobs(const Json& body, GenerationRequest& request) {
+void take_chat_logprobs(const Json& body, GenerationRequest& request) {
   take_field(body, "logprobs", request.logprobs);
   if (!request.logprobs) return;
   int alternatives = 0;
@@ -64,13 +64,13 @@ void take_reasoning(const Json& body, GenerationRequest& request) {
 
 GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api) {
   check_model(body, model);
-  api.check(kSchema, body);
+  api.check(kChatSchema, body);
   GenerationRequest request;
   request.kind = RequestKind::kChat;
-  request.warnings = api.near_misses(kSchema, body);
+  request.warnings = api.near_misses(kChatSchema, body);
   request.add_special_tokens = false;  // the template writes them
   take_common_fields(body, model, request);
-  take_logprobs(body, request);
+  take_chat_logprobs(body, request);
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
     if (const Json* limit = given(body, name)) request.sampling.max_tokens = limit->get<int64_t>();
   }

@@ -12,7 +12,7 @@
 namespace quire::server {
 namespace {
 
-constexpr const char* kSchema = "CompletionRequest";
+constexpr const char* kCompletionSchema = "CompletionRequest";
 
 std::variant<std::string, std::vector<int32_t>> prompt_from(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -48,7 +48,7 @@ void check_num_ids(const Json& body, const ModelInfo& model) {
   }
 }
 
-void take_logprobs(const Json& body, GenerationRequest& request) {
+void take_completion_logprobs(const Json& body, GenerationRequest& request) {
   const Json* count = given(body, "logprobs");
   if (count == nullptr) return;
   SamplingParams& sampling = request.sampling;
@@ -66,12 +66,12 @@ GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api) {
   check_model(body, model);
   check_num_ids(body, model);
-  api.check(kSchema, body);
+  api.check(kCompletionSchema, body);
   GenerationRequest request;
   request.kind = RequestKind::kCompletion;
-  request.warnings = api.near_misses(kSchema, body);
+  request.warnings = api.near_misses(kCompletionSchema, body);
   take_common_fields(body, model, request);
-  take_logprobs(body, request);
+  take_completion_logprobs(body, request);
   constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
   request.sampling.max_tokens = kDefaultMaxTokens;
   if (const Json* limit = given(body, "max_tokens")) {

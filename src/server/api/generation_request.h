@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "parsers/tool_parser_prompt.h"  // ToolChoice
-#include "quire/chat_template.h"
+#include "quire/chat_input.h"
 #include "quire/sampling_params.h"
 #include "server/api/json_body.h"
 #include "server/api/model_info.h"

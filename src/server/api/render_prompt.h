@@ -4,6 +4,7 @@
 // Thread safety: free functions.
 #include <string>
 
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "server/api/generation_request.h"
 

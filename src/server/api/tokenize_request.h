@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "quire/tokenizer.h"
 #include "server/api/json_body.h"

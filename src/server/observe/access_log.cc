@@ -24,7 +24,7 @@ using Clock = std::chrono::steady_clock;
 
 // A pipe or socket that poll() calls writable takes this much at once (PIPE_BUF), so that write()
 // never waits.
-constexpr size_t kChunk = 4096;
+constexpr size_t kWriteBytes = 4096;
 constexpr int kPollMilliseconds = 50;  // how soon a stalled writer notices that it is to stop
 constexpr auto kLastWrites = std::chrono::seconds(1);
 
@@ -145,7 +145,7 @@ class AccessLog::Impl {
       pollfd poll_fd = {config_.fd, POLLOUT, 0};
       const int ready = poll(&poll_fd, 1, kPollMilliseconds);
       const ssize_t size =
-          ready > 0 ? write(config_.fd, text.data(), std::min(text.size(), kChunk)) : 0;
+          ready > 0 ? write(config_.fd, text.data(), std::min(text.size(), kWriteBytes)) : 0;
       if (size > 0) {
         text.remove_prefix(static_cast<size_t>(size));
         continue;

@@ -32,7 +32,7 @@ MetricsConfig config() {
   return config;
 }
 
-RequestRecord generation() {
+RequestRecord generation_record() {
   RequestRecord record;
   record.method = "POST";
   record.path = "/v1/completions";
@@ -85,7 +85,7 @@ TEST(Metrics, RefusesPrefixesThatNoNameMayBeginWith) {
 
 TEST(Metrics, GenerationIsObserved) {
   ServerMetrics metrics(config());
-  metrics.record(generation());
+  metrics.record(generation_record());
   const std::string text = metrics.render();
   EXPECT_THAT(text, HasSubstr(R"(quire:request_success_total{engine="0",finished_reason="stop",)"
                               R"(model_name="lexicon"} 1)"));
@@ -106,7 +106,7 @@ TEST(Metrics, GenerationIsObserved) {
 
 TEST(Metrics, BucketsAreCumulative) {
   ServerMetrics metrics(config());
-  metrics.record(generation());
+  metrics.record(generation_record());
   const std::string text = metrics.render();
   const auto bucket = [](const std::string& bound, int count) {
     return "quire:request_prompt_tokens_bucket{" + std::string(kLabels) + ",le=\"" + bound +
@@ -121,13 +121,13 @@ TEST(Metrics, BucketsAreCumulative) {
 
 TEST(Metrics, WhatWasNotGeneratedIsNoGeneration) {
   ServerMetrics metrics(config());
-  RequestRecord refused = generation();
+  RequestRecord refused = generation_record();
   refused.status = 429;
   refused.finish_reason = "";
   refused.reject_reason = "queue_full";
   metrics.record(refused);
   // Aborted before its first token: it ended, but has no times.
-  RequestRecord aborted = generation();
+  RequestRecord aborted = generation_record();
   aborted.finish_reason = "abort";
   aborted.output_tokens = 0;
   aborted.client_disconnected = true;
@@ -146,7 +146,7 @@ TEST(Metrics, ClientsCannotMakeLabels) {
   ServerMetrics metrics(config());
   const size_t before = metrics.render().size();
   for (int i = 0; i < 500; ++i) {
-    RequestRecord record = generation();
+    RequestRecord record = generation_record();
     record.method = "M" + std::to_string(i);
     record.path = "/" + std::to_string(i);
     record.finish_reason = "f" + std::to_string(i);
@@ -277,7 +277,7 @@ TEST(Metrics, ManyThreads) {
     threads.emplace_back([&] {
       for (int i = 0; i < kTimes; ++i) {
         metrics.observe_inter_token(0.001 * i);
-        if (i % 10 == 0) metrics.record(generation());
+        if (i % 10 == 0) metrics.record(generation_record());
         EngineStats engine;
         engine.num_steps = i;
         metrics.update(engine, {});

@@ -12,7 +12,7 @@ namespace quire::server {
 namespace {
 
 constexpr size_t kMaxId = 256;
-constexpr size_t kMaxField = 512;
+constexpr size_t kMaxKeptField = 512;
 constexpr size_t kMaxError = 2048;
 
 void cut(std::string& text, size_t max_bytes) {
@@ -24,7 +24,7 @@ void cut_fields(RequestRecord& record) {
   cut(record.error, kMaxError);
   for (std::string* field : {&record.method, &record.path, &record.model, &record.client,
                              &record.finish_reason, &record.reject_reason}) {
-    cut(*field, kMaxField);
+    cut(*field, kMaxKeptField);
   }
 }
 

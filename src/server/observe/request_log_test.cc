@@ -23,7 +23,7 @@ RequestRecord record(const std::string& id, const std::string& owner = "a") {
   return record;
 }
 
-RequestRecord generation() {
+RequestRecord logged_generation() {
   RequestRecord result = record("cmpl-1");
   result.finish_reason = "length";
   result.max_tokens = 64;
@@ -42,7 +42,7 @@ RequestRecord generation() {
 
 TEST(RequestLog, FindsWhatWasAdded) {
   RequestLog log(4);
-  log.add(generation());
+  log.add(logged_generation());
   const auto found = log.find("cmpl-1", "a");
   ASSERT_TRUE(found);
   EXPECT_EQ(found->output_tokens, 65);
@@ -121,7 +121,7 @@ std::vector<std::string> explanation(const RequestRecord& record) {
 
 TEST(ExplainRequest, SaysWhereTimeWent) {
   EXPECT_THAT(
-      explanation(generation()),
+      explanation(logged_generation()),
       ElementsAre(
           "It queued for 12 ms, because when it came 8 requests were running and 3 waiting.",
           "Prefill took 80 ms for 120 prompt tokens, of which 96 came from the prefix "
@@ -132,7 +132,7 @@ TEST(ExplainRequest, SaysWhereTimeWent) {
 }
 
 TEST(ExplainRequest, OneTokenNeedsNoDecoding) {
-  RequestRecord one = generation();
+  RequestRecord one = logged_generation();
   one.queue_s = 0;
   one.output_tokens = 1;
   one.decode_s = 0;
@@ -144,7 +144,7 @@ TEST(ExplainRequest, OneTokenNeedsNoDecoding) {
 }
 
 TEST(ExplainRequest, NothingBeforeIt) {
-  RequestRecord first = generation();
+  RequestRecord first = logged_generation();
   first.running_at_arrival = 0;
   first.waiting_at_arrival = 0;
   EXPECT_EQ(explanation(first).front(),
@@ -168,7 +168,7 @@ TEST(ExplainRequest, NoGeneration) {
 }
 
 TEST(ExplainRequest, Disconnected) {
-  RequestRecord gone = generation();
+  RequestRecord gone = logged_generation();
   gone.finish_reason = "abort";
   gone.client_disconnected = true;
   EXPECT_EQ(explanation(gone).back(), "It ended because the client disconnected.");
@@ -182,7 +182,7 @@ TEST(ExplainRequest, Disconnected) {
 }
 
 TEST(ExplainRequest, Json) {
-  RequestRecord odd = generation();
+  RequestRecord odd = logged_generation();
   odd.owner = "owner-hash";
   odd.path = "/\xff";
   const std::string text = explain_request_json(odd);
