@@ -175,8 +175,7 @@ __global__ void __launch_bounds__(kMaxThreads)
   }
   if (is_root) return;
   for (int64_t c = first == 0 ? step : first; c < num_chunks; c += step) {
-    store_chunk(data, bytes, c,
-                from_words<Payload>(receive(peers, half + root * num_chunks + c)));
+    store_chunk(data, bytes, c, from_words<Payload>(receive(peers, half + root * num_chunks + c)));
   }
 }
 

@@ -180,7 +180,7 @@ bool EngineCore::schedule() {
   for (const ScheduledSequence& sequence : batch->sequences) {
     const auto owner = owners_.find(sequence.id);
     if (owner != owners_.end()) owner->second.request->mark_scheduled(Clock::now());
-    if (sequence.num_tokens > 1 || !sequence.samples) {
+    if (sequence.kind == ChunkKind::kPrefill) {
       step.has_prefill = true;
       step.num_prompt_tokens += sequence.num_tokens;
     }
@@ -206,17 +206,16 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
 }
 
-void EngineCore::process(const StepOutput& output) {
+void EngineCore::process(StepOutput output) {
   account(in_flight_.front(), output);
   in_flight_.pop_front();
   if (output.sequences.empty()) return;  // it only removed sequences
   const Clock::time_point now = Clock::now();
-  for (const SequenceUpdate& update : scheduler_.process(output)) {
+  for (const SequenceUpdate& update : scheduler_.process(std::move(output))) {
     const SequenceOwner owner = owners_.at(update.id);
-    counters_.generation_tokens += update.token_id ? 1 : 0;
-    if (owner.request->append(owner.index, update, now)) {
-      scheduler_.finish(update.id, FinishReason::kStop);
-    }
+    const TakenTokens taken = owner.request->append(owner.index, update, now);
+    counters_.generation_tokens += taken.count;
+    if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   }
 }
 

@@ -68,7 +68,7 @@ class EngineCore {
   bool schedule();
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
-  void process(const StepOutput& output);
+  void process(StepOutput output);
   void account(const InFlight& step, const StepOutput& output);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;

@@ -34,21 +34,28 @@ CompletionState::CompletionState(int index, const SamplingParams& params,
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
 }
 
-bool CompletionState::append(const SequenceUpdate& update) {
-  if (!update.token_id) return false;
-  output_.token_ids.push_back(*update.token_id);
-  if (params_.logprobs) {
-    output_.logprobs.push_back(to_position_logprobs(update.logprobs, tokenizer_));
+TakenTokens CompletionState::append(const SequenceUpdate& update) {
+  TakenTokens taken;
+  for (size_t i = 0; i < update.token_ids.size() && !taken.stopped; ++i) {
+    if (params_.logprobs) {
+      output_.logprobs.push_back(to_position_logprobs(update.logprobs[i], tokenizer_));
+    }
+    const bool is_last = i + 1 == update.token_ids.size();
+    taken.stopped = take_token(update.token_ids[i], is_last ? update.end : std::nullopt);
+    ++taken.count;
   }
-  const bool stopped = update.end && update.end->reason == FinishReason::kStop;
-  if (stopped && update.end->stop_token_id) {
-    output_.stop_reason = std::to_string(*update.end->stop_token_id);
-  }
+  return taken;
+}
+
+bool CompletionState::take_token(int32_t token_id, const std::optional<SequenceEnd>& end) {
+  output_.token_ids.push_back(token_id);
+  const bool stopped = end && end->reason == FinishReason::kStop;
+  if (stopped && end->stop_token_id) output_.stop_reason = std::to_string(*end->stop_token_id);
   if (detokenizer_ && (!stopped || params_.include_stop_str_in_output)) {
-    output_.text += detokenizer_->push(*update.token_id);
+    output_.text += detokenizer_->push(token_id);
   }
-  if (update.end) {
-    finish(update.end->reason);
+  if (end) {
+    finish(end->reason);
     return false;
   }
   if (check_stop_strings()) {
@@ -117,14 +124,15 @@ void RequestState::mark_scheduled(Clock::time_point now) {
   metrics_.queue_s = seconds_between(arrival_, now);
 }
 
-bool RequestState::append(size_t index, const SequenceUpdate& update, Clock::time_point now) {
+TakenTokens RequestState::append(size_t index, const SequenceUpdate& update,
+                                 Clock::time_point now) {
   if (index == 0) {
     num_cached_tokens_ = update.num_cached_tokens;
     for (const TokenLogprobs& position : update.prompt_logprobs) {
       prompt_logprobs_.push_back(to_position_logprobs(position, tokenizer_));
     }
   }
-  if (!update.token_id) return false;
+  if (update.token_ids.empty()) return {};
   changed_ = true;
   metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;

@@ -20,15 +20,21 @@ namespace quire {
 
 using Clock = std::chrono::steady_clock;
 
+// What an output took of what a step brought.
+struct TakenTokens {
+  int64_t count = 0;
+  bool stopped = false;  // a stop string ended it, which the scheduler doesn't know of
+};
+
 // One of a request's n outputs.
 class CompletionState {
  public:
   // `tokenizer` is null where there is none: then there is no text. It and `params` outlive this.
   CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer);
 
-  // Takes a token. True if the output ends with it because of a stop string, which the scheduler
-  // doesn't know of.
-  bool append(const SequenceUpdate& update);
+  // Takes a step's tokens, up to the one that ends the output: those behind a stop string are
+  // dropped.
+  TakenTokens append(const SequenceUpdate& update);
   // Ends it from outside.
   void abort();
   bool finished() const { return output_.finish_reason.has_value(); }
@@ -37,6 +43,8 @@ class CompletionState {
   CompletionOutput take(bool delta);
 
  private:
+  // `end`: set if the sequence ended with it. True if a stop string ends the output before that.
+  bool take_token(int32_t token_id, const std::optional<SequenceEnd>& end);
   void finish(FinishReason reason);
   // True if a stop string was found; then the text is cut there.
   bool check_stop_strings();
@@ -62,7 +70,7 @@ class RequestState {
 
   void mark_scheduled(Clock::time_point now);
   // See CompletionState::append.
-  bool append(size_t index, const SequenceUpdate& update, Clock::time_point now);
+  TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now);
   void abort();
   bool finished() const;
 

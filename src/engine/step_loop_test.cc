@@ -1,9 +1,10 @@
 // The engine's loop by hand, a scheduler and the ranks, so that a test comes between the two:
-// batches that go through bytes bring the tokens of those that do not.
+// batches that go through bytes, and drafts right and wrong, bring the tokens of steps without.
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <map>
+#include <random>
 
 #include "engine/engine_setup.h"
 #include "engine/test_models.h"
@@ -56,6 +57,18 @@ Requests mixed_requests() {
   return requests;
 }
 
+void take(const std::vector<SequenceUpdate>& updates, std::map<SequenceId, Result>& results) {
+  for (const SequenceUpdate& update : updates) {
+    Result& result = results[update.id];
+    result.token_ids.insert(result.token_ids.end(), update.token_ids.begin(),
+                            update.token_ids.end());
+    for (const TokenLogprobs& position : update.logprobs) {
+      result.logprobs.insert(result.logprobs.end(), position.logprobs.begin(),
+                             position.logprobs.end());
+    }
+  }
+}
+
 using Submit = std::function<void(Executor&, ScheduledBatch)>;
 
 void submit_itself(Executor& executor, ScheduledBatch batch) {
@@ -66,10 +79,20 @@ void submit_decoded(Executor& executor, ScheduledBatch batch) {
   submit_itself(executor, decode_batch(encode_batch(batch)));
 }
 
-// Runs all requests to their ends, with a step in flight while the next is scheduled.
-std::map<SequenceId, Result> run(
-    const EngineConfig& config, const Requests& requests, const Submit& submit,
-    std::shared_ptr<const LogitsProcessorRegistry> processors = nullptr) {
+// Called before each step with what has come of each sequence so far.
+using Propose = std::function<void(Scheduler&, const std::map<SequenceId, Result>&)>;
+
+void propose_nothing(Scheduler&, const std::map<SequenceId, Result>&) {}
+
+struct LoopRun {
+  std::map<SequenceId, Result> results;
+  int64_t num_steps = 0;
+};
+
+// Runs all requests to their ends, with up to `depth` steps in flight while the next is scheduled.
+LoopRun run(const EngineConfig& config, const Requests& requests, const Submit& submit,
+            std::shared_ptr<const LogitsProcessorRegistry> processors = nullptr,
+            const Propose& propose = propose_nothing, size_t depth = 1) {
   EngineSetup setup = set_up_engine(config);
   setup.executor.runner.logits_processors = std::move(processors);
   const Checkpoint checkpoint = Checkpoint::open(setup.folder);
@@ -77,34 +100,47 @@ std::map<SequenceId, Result> run(
   Scheduler scheduler(setup.scheduler);
   SequenceId next_id = 0;
   for (const auto& request : requests) scheduler.add(Sequence(next_id++, request, 0));
-  std::map<SequenceId, Result> results;
+  LoopRun run;
   size_t in_flight = 0;
   while (scheduler.has_unfinished() || in_flight > 0) {
+    propose(scheduler, run.results);
     ScheduledBatch batch = scheduler.schedule();
     const bool submits = !batch.empty() || !batch.removed.empty();
     if (submits) submit(*executor, std::move(batch));
-    if (submits && ++in_flight < 2) continue;
+    if (submits && ++in_flight <= depth) continue;
     --in_flight;
-    const StepOutput output = executor->wait();
+    ++run.num_steps;
+    StepOutput output = executor->wait();
     if (output.sequences.empty()) continue;  // it only removed sequences
-    for (const SequenceUpdate& update : scheduler.process(output)) {
-      Result& result = results[update.id];
-      if (!update.token_id) continue;
-      result.token_ids.push_back(*update.token_id);
-      result.logprobs.insert(result.logprobs.end(), update.logprobs.logprobs.begin(),
-                             update.logprobs.logprobs.end());
-    }
+    take(scheduler.process(std::move(output)), run.results);
   }
-  return results;
+  return run;
+}
+
+// A drafter that was told what the sequences will get, and is wrong one time in three.
+Propose prophet(std::map<SequenceId, Result> future, size_t num_drafts) {
+  return [future = std::move(future), num_drafts, random = std::mt19937(7)](
+             Scheduler& scheduler, const std::map<SequenceId, Result>& now) mutable {
+    for (const auto& [id, result] : future) {
+      const auto found = now.find(id);
+      const size_t begin = found == now.end() ? 0 : found->second.token_ids.size();
+      std::vector<int32_t> drafts;
+      for (size_t i = begin; i < result.token_ids.size() && drafts.size() < num_drafts; ++i) {
+        drafts.push_back(random() % 3 == 0 ? 1 : result.token_ids[i]);
+      }
+      scheduler.propose(id, std::move(drafts));
+    }
+  };
 }
 
 TEST(StepLoop, BatchesThatWereBytesBringTheSameTokens) {
   for (const int ranks : {1, 2}) {
     const EngineConfig config = small_config(ranks);
-    const auto expected = run(config, mixed_requests(), submit_itself);
+    const auto expected = run(config, mixed_requests(), submit_itself).results;
     ASSERT_EQ(expected.size(), 6u);
     for (const auto& [id, result] : expected) EXPECT_EQ(result.token_ids.size(), 20u) << id;
-    EXPECT_EQ(run(config, mixed_requests(), submit_decoded), expected) << ranks << " ranks";
+    const auto decoded = run(config, mixed_requests(), submit_decoded).results;
+    EXPECT_EQ(decoded, expected) << ranks << " ranks";
   }
 }
 
@@ -121,8 +157,46 @@ TEST(StepLoop, CallbacksAreFoundByTheirRequest) {
   request.params.ignore_eos = true;
   request.has_logits_processors = true;
   const Requests requests = {std::make_shared<const Request>(request)};
-  const auto results = run(small_config(2), requests, submit_decoded, registry);
+  const auto results = run(small_config(2), requests, submit_decoded, registry).results;
   EXPECT_EQ(results.at(0).token_ids, (std::vector<int32_t>{2, 3, 4}));
+}
+
+TEST(StepLoop, DraftsChangeTheNumberOfStepsAndNothingElse) {
+  for (const int ranks : {1, 2}) {
+    const EngineConfig config = small_config(ranks);
+    const LoopRun plain = run(config, mixed_requests(), submit_itself);
+    for (const size_t num_drafts : {1, 4}) {
+      for (const size_t depth : {0, 1}) {
+        const LoopRun drafted = run(config, mixed_requests(), submit_decoded, nullptr,
+                                    prophet(plain.results, num_drafts), depth);
+        EXPECT_EQ(drafted.results, plain.results) << ranks << ' ' << num_drafts << ' ' << depth;
+        if (depth == 0) {
+          EXPECT_LT(drafted.num_steps, plain.num_steps);
+        }
+      }
+    }
+  }
+}
+
+// Callbacks see the drafts before a row as the tokens that they then are.
+TEST(StepLoop, CallbacksAreCalledForEachTokenOfAStep) {
+  const auto registry = std::make_shared<LogitsProcessorRegistry>();
+  registry->add("callback", {[](std::span<const int32_t> ids, std::span<float> logits) {
+                  std::fill(logits.begin(), logits.end(), -100.0f);
+                  logits[(static_cast<size_t>(ids.back()) + ids.size()) % 50] = 0.0f;
+                }});
+  Request request;
+  request.id = "callback";
+  request.prompt_token_ids = {1, 2};
+  request.params.max_tokens = 12;
+  request.has_logits_processors = true;
+  const Requests requests = {std::make_shared<const Request>(request)};
+  const LoopRun plain = run(small_config(1), requests, submit_itself, registry);
+  ASSERT_EQ(plain.results.at(0).token_ids.size(), 12u);
+  const LoopRun drafted =
+      run(small_config(1), requests, submit_itself, registry, prophet(plain.results, 3), 0);
+  EXPECT_EQ(drafted.results, plain.results);
+  EXPECT_LT(drafted.num_steps, plain.num_steps);
 }
 
 }  // namespace

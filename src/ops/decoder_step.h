@@ -53,8 +53,8 @@ class DecoderStep {
 
   // Whether the kernel reads weights of these formats: dense ones of one type.
   static bool takes_weights(const DecoderStepModel& model);
-  // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the CPU's.
-  // Weights and caches outlive the object.
+  // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the
+  // CPU's. Weights and caches outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
   // Whether the batch is one that the kernel takes: few sequences, one token each.

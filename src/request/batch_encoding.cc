@@ -203,12 +203,26 @@ void code_request(Codec& codec, Facts& request) {
   codec.number(request.seed);
 }
 
+void code_kind(Writer& writer, ChunkKind kind) {
+  writer.byte(static_cast<uint8_t>(kind));
+}
+
+void code_kind(Reader& reader, ChunkKind& kind) {
+  const uint8_t value = reader.byte();
+  if (value > static_cast<uint8_t>(ChunkKind::kVerify)) {
+    refuse(fmt::format("there is no chunk of kind {}", value));
+  }
+  kind = static_cast<ChunkKind>(value);
+}
+
 template <typename Codec, typename Sequence>
 void code_sequence(Codec& codec, Sequence& sequence) {
   codec.number(sequence.id);
+  code_kind(codec, sequence.kind);
   codec.number(sequence.num_computed_tokens);
   codec.number(sequence.num_tokens);
   codec.number(sequence.samples);
+  code_numbers(codec, sequence.draft_token_ids);
   code_numbers(codec, sequence.new_block_ids);
 }
 
@@ -222,7 +236,20 @@ void check_request(const Request& request) {
   request.params.validate();
 }
 
+// What ChunkKind says of drafts, lengths and sampling.
+void check_kind(const ScheduledSequence& sequence) {
+  const size_t num_drafts = sequence.draft_token_ids.size();
+  if (num_drafts > kMaxDraftTokens) refuse(fmt::format("a chunk has {} drafts", num_drafts));
+  if (!all_at_least(kDraftOfRunner, sequence.draft_token_ids)) refuse("a draft is below -1");
+  const bool agrees =
+      (sequence.kind == ChunkKind::kVerify) == (num_drafts > 0) &&
+      (sequence.kind == ChunkKind::kPrefill ||
+       (sequence.samples && sequence.num_tokens == 1 + static_cast<int64_t>(num_drafts)));
+  if (!agrees) refuse("a chunk's drafts, length and kind do not go together");
+}
+
 void check_sequence(const ScheduledSequence& sequence) {
+  check_kind(sequence);
   // Positions are 32 bits wide, and no sum of these overflows.
   constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
   if (sequence.num_tokens < 1 || sequence.num_tokens > kMost) {

@@ -47,16 +47,25 @@ ScheduledBatch full_batch() {
   const auto second = std::make_shared<const Request>(std::move(plain));
   batch.added = {{11, first, 0, {}}, {12, second, 0, {7, 8}}, {13, first, 1, {6}}};
   batch.sequences = {{.id = 9,
+                      .kind = ChunkKind::kDecode,
                       .num_computed_tokens = 40'000,
                       .num_tokens = 1,
                       .samples = true,
                       .new_block_ids = {}},
+                     {.id = 8,
+                      .kind = ChunkKind::kVerify,
+                      .num_computed_tokens = 300,
+                      .num_tokens = 4,
+                      .samples = true,
+                      .draft_token_ids = {5, kDraftOfRunner, 0},
+                      .new_block_ids = {3}},
                      {.id = 11,
+                      .kind = ChunkKind::kPrefill,
                       .num_computed_tokens = 0,
                       .num_tokens = 5,
                       .samples = false,
                       .new_block_ids = {0, 70'000}}};
-  batch.num_tokens = 6;
+  batch.num_tokens = 10;
   return batch;
 }
 
@@ -133,6 +142,7 @@ TEST(BatchEncoding, ADecodeStepIsSmall) {
   batch.step = 100'000;
   for (SequenceId id = 0; id < 256; ++id) {
     batch.sequences.push_back({.id = 1'000'000 + id,
+                               .kind = ChunkKind::kDecode,
                                .num_computed_tokens = 30'000,
                                .num_tokens = 1,
                                .samples = true,
@@ -169,11 +179,23 @@ TEST(BatchEncoding, NamesWhatIsWrong) {
 
 TEST(BatchEncoding, RefusesValuesOutOfTheirRanges) {
   ScheduledBatch batch = full_batch();
-  batch.sequences[0].num_tokens = 0;
+  batch.sequences[2].num_tokens = 0;
   EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a chunk has 0 tokens"));
   batch = full_batch();
   batch.sequences[1].num_computed_tokens = -1;
   EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a chunk begins at token -1"));
+  batch = full_batch();
+  batch.sequences[0].kind = static_cast<ChunkKind>(3);
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("no chunk of kind 3"));
+  batch = full_batch();
+  batch.sequences[0].draft_token_ids = {1};
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("do not go together"));
+  batch = full_batch();
+  batch.sequences[1].draft_token_ids = {1, -2, 1};
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a draft is below -1"));
+  batch = full_batch();
+  batch.sequences[1].draft_token_ids.resize(kMaxDraftTokens + 1);
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("a chunk has 32 drafts"));
   batch = full_batch();
   batch.sequences[1].new_block_ids = {-1};
   EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("block"));

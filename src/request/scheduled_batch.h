@@ -1,17 +1,18 @@
 #pragma once
 // What the scheduler tells the runner to do in one step, and what comes back: plain data.
 //
-// The runner keeps a copy of each running sequence's tokens and block table, so a step carries only
-// what is new. Steps run in the order in which they were scheduled. A sequence may be scheduled for
-// step N+1 while its token of step N is not yet known to the scheduler: the runner, which
-// appends the tokens it samples to its own copy, has it by the time step N+1 starts.
-// No callbacks and no pointers but to a request's facts: request/batch_encoding.h makes bytes of
-// it. Thread safety: immutable once submitted.
+// The runner keeps what it was told of each running sequence, its output and its block table, so a
+// step carries only what is new. Steps run in the order in which they were scheduled. A sequence
+// may be scheduled for step N+1 while its tokens of step N are not yet known to the scheduler: the
+// runner, which appends the tokens it samples to its own list, has them by the time step N+1
+// starts. No callbacks and no pointers but to a request's facts: request/batch_encoding.h makes
+// bytes of it. Thread safety: immutable once submitted.
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "request/request.h"
+#include "request/token_list.h"
 
 namespace quire {
 
@@ -25,12 +26,43 @@ struct NewSequence {
   std::vector<int32_t> output_token_ids;   // generated before a preemption
 };
 
+// What a chunk of a sequence's tokens is there for.
+enum class ChunkKind : uint8_t {
+  // Of the tokens that the sequence had when it was added: its prompt, and what it generated before
+  // a
+  // preemption. Samples the next token if it reaches the last of them.
+  kPrefill,
+  // The newest token. Samples the next one.
+  kDecode,
+  // The newest token and the drafts that may follow it. Samples behind each of them and brings
+  // those
+  // tokens that would have come one a step: as many drafts as are what was sampled in their places,
+  // from the first on, and the token sampled behind the last of these.
+  kVerify,
+};
+
+// In the place of a draft that the runner is to make, where it has a drafter of its own.
+inline constexpr int32_t kDraftOfRunner = -1;
+
+// The most drafts of a chunk, so that a step brings kMaxTokensPerStep of a sequence at most.
+inline constexpr size_t kMaxDraftTokens = kMaxTokensPerStep - 1;
+
 struct ScheduledSequence {
   SequenceId id = 0;
-  int64_t num_computed_tokens = 0;     // tokens already in the KV cache: the chunk starts here
-  int64_t num_tokens = 0;              // the chunk's length, >= 1
-  bool samples = false;                // the chunk reaches the last token: sample the next one
-  std::vector<int32_t> new_block_ids;  // appended to the block table
+  ChunkKind kind = ChunkKind::kPrefill;
+  // Where a prefill chunk starts. Others start at the newest token that the runner has, which is
+  // here, or before it if a verify chunk of the sequence was in flight and brought less than it
+  // could.
+  int64_t num_computed_tokens = 0;
+  int64_t num_tokens = 0;  // the chunk's length, >= 1
+  bool samples = false;    // always but for prefill chunks that do not reach the end
+  std::vector<int32_t> draft_token_ids{};  // kVerify: num_tokens - 1 of them, 1 to kMaxDraftTokens
+  std::vector<int32_t> new_block_ids{};    // appended to the block table
+
+  // Logits are wanted of that many tokens, the last ones of the chunk.
+  int64_t num_logits_rows() const {
+    return samples ? 1 + static_cast<int64_t>(draft_token_ids.size()) : 0;
+  }
   bool operator==(const ScheduledSequence&) const = default;
 };
 
@@ -38,8 +70,9 @@ struct ScheduledBatch {
   uint64_t step = 0;
   std::vector<SequenceId> removed;  // finished, aborted or preempted: forget these first
   std::vector<NewSequence> added;   // then add these, with empty block tables
-  // Chunks of one token first. In each layer, the keys and values of all must be written before any
-  // are read: a sequence may share blocks that another one fills in this step.
+  // Decodes first, then verify chunks, then prefills. In each layer, the keys and values of all
+  // must be written before those of a prefill are read: a sequence that is new may share blocks
+  // that another one fills in this step.
   std::vector<ScheduledSequence> sequences;
   int64_t num_tokens = 0;  // over all sequences
 
@@ -54,8 +87,10 @@ struct TokenLogprobs {
 
 struct SequenceOutput {
   SequenceId id = 0;
-  int32_t token_id = -1;   // -1 if the chunk did not sample
-  TokenLogprobs logprobs;  // if asked for
+  // What was generated: nothing if the chunk did not sample, else one token, and of a verify chunk
+  // up to one more than it had drafts.
+  TokenList token_ids;
+  std::vector<TokenLogprobs> logprobs;  // one for each of these tokens, if asked for
   std::vector<TokenLogprobs>
       prompt_logprobs;  // of the prompt tokens after each of this chunk's, if asked for
 };

@@ -16,9 +16,12 @@ void BatchBuilder::clear() {
 }
 
 void BatchBuilder::add_sequence(const ScheduledSequence& scheduled, const SequenceState& state) {
-  const int64_t begin = scheduled.num_computed_tokens;
-  const int64_t end = begin + scheduled.num_tokens;
   const TokenView tokens = state.tokens();
+  // All but prefills reach to the sequence's last token, wherever that has come to be.
+  const int64_t begin = scheduled.kind == ChunkKind::kPrefill
+                            ? scheduled.num_computed_tokens
+                            : static_cast<int64_t>(tokens.size()) - scheduled.num_tokens;
+  const int64_t end = begin + scheduled.num_tokens;
   check(end <= static_cast<int64_t>(tokens.size()), "a token is scheduled before it is known");
   check(end <= static_cast<int64_t>(state.block_table.size()) * block_size_,
         "a token is scheduled without a block to hold it");
@@ -31,7 +34,9 @@ void BatchBuilder::add_sequence(const ScheduledSequence& scheduled, const Sequen
   }
   query_start_.push_back(static_cast<int32_t>(token_ids_.size()));
   context_lens_.push_back(static_cast<int32_t>(end));
-  if (scheduled.samples) logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - 1);
+  for (int64_t left = scheduled.num_logits_rows(); left > 0; --left) {
+    logits_rows_.push_back(static_cast<int32_t>(token_ids_.size()) - static_cast<int32_t>(left));
+  }
 }
 
 void BatchBuilder::fill_block_tables(const ScheduledBatch& batch, const SequenceTable& table) {

@@ -17,7 +17,8 @@ class BatchBuilder {
   explicit BatchBuilder(int block_size) : block_size_(block_size) {}
 
   // `table` has taken in `batch`. The result points into the builder and holds until the next call;
-  // logits_rows has the last row of each sequence that samples, in the batch's order.
+  // logits_rows has the last rows of each sequence that samples (num_logits_rows), in the batch's
+  // order.
   ForwardBatch build(const ScheduledBatch& batch, const SequenceTable& table);
 
  private:

@@ -67,6 +67,55 @@ TEST(BatchBuilder, WantsNoLogitsOfAnUnfinishedPrompt) {
   EXPECT_EQ(builder.build(batch, table).logits_rows.num_elements(), 0);
 }
 
+TEST(BatchBuilder, WantsLogitsOfEveryTokenThatIsVerified) {
+  SequenceTable table({});
+  ScheduledBatch prompt;
+  prompt.added = {new_sequence(1, {1, 2, 3})};
+  prompt.sequences = {{.id = 1, .num_tokens = 3, .samples = true, .new_block_ids = {5}}};
+  table.apply(prompt);
+  table.append_token(1, 4);
+  ScheduledBatch batch;
+  // The scheduler counted on more tokens than have come.
+  batch.sequences = {{.id = 1,
+                      .kind = ChunkKind::kVerify,
+                      .num_computed_tokens = 9,
+                      .num_tokens = 3,
+                      .samples = true,
+                      .draft_token_ids = {8, 9},
+                      .new_block_ids = {}}};
+  table.apply(batch);
+  BatchBuilder builder(16);
+  const ForwardBatch forward = builder.build(batch, table);
+  EXPECT_THAT(values<int32_t>(forward.token_ids), ElementsAre(4, 8, 9));
+  EXPECT_THAT(values<int32_t>(forward.positions), ElementsAre(3, 4, 5));
+  EXPECT_THAT(values<int32_t>(forward.context_lens), ElementsAre(6));
+  EXPECT_THAT(values<int32_t>(forward.logits_rows), ElementsAre(0, 1, 2));
+}
+
+TEST(SequenceTable, KeepsDraftsThatWereSampledInTheirPlaces) {
+  const auto kept = [](std::vector<int32_t> drafts, std::vector<int32_t> sampled) {
+    SequenceTable table({});
+    ScheduledBatch batch;
+    batch.added = {new_sequence(1, {1})};
+    batch.added[0].output_token_ids = {2};
+    batch.sequences = {{.id = 1,
+                        .kind = ChunkKind::kVerify,
+                        .num_computed_tokens = 1,
+                        .num_tokens = static_cast<int64_t>(sampled.size()),
+                        .samples = true,
+                        .draft_token_ids = std::move(drafts),
+                        .new_block_ids = {0}}};
+    table.apply(batch);
+    const size_t count = table.append_sampled(1, sampled);
+    EXPECT_EQ(count + 1, table.at(1).output_token_ids.size());
+    return table.at(1).output_token_ids;
+  };
+  EXPECT_THAT(kept({}, {7}), ElementsAre(2, 7));
+  EXPECT_THAT(kept({7, 8}, {7, 8, 9}), ElementsAre(2, 7, 8, 9));
+  EXPECT_THAT(kept({7, 8}, {7, 3, 9}), ElementsAre(2, 7, 3));
+  EXPECT_THAT(kept({7, 8}, {6, 8, 9}), ElementsAre(2, 6));
+}
+
 TEST(SequenceTable, ForgetsAndLearnsAgain) {
   SequenceTable table({5});
   ScheduledBatch batch;

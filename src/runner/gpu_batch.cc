@@ -111,22 +111,19 @@ void fill_adjustments(const ScheduledBatch& batch, const SequenceTable& table,
   std::fill(arrays.bias_start + row, arrays.bias_start + shape.num_logits + 1, num_biases);
 }
 
-// Items of the leading sequences of one token, as many as there is room for. Returns the number of
-// these sequences.
+// Items of the leading sequences that decode, as many as there is room for. Returns the number of
+// these sequences. Prefills of one token are not among them: a new sequence may have found blocks
+// in the prefix cache that this very step fills, and the decode kernels read all but the newest
+// token before the step has written its keys.
 int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
                           const StepShape& shape, const StepArrays& arrays) {
-  const int32_t* query_start = host.query_start.data<int32_t>();
   const int32_t* context_lens = host.context_lens.data<int32_t>();
-  // A sequence that is new may have found blocks in the prefix cache that this very step fills; the
-  // decode kernels read all but the newest token before the step has written its keys.
-  const auto is_new = [&batch](SequenceId id) {
-    return std::any_of(batch.added.begin(), batch.added.end(),
-                       [id](const NewSequence& added) { return added.id == id; });
+  const auto decodes = [&batch](int64_t seq) {
+    return batch.sequences[static_cast<size_t>(seq)].kind == ChunkKind::kDecode;
   };
   int64_t num_items = 0;
   int64_t seq = 0;
-  for (; seq < host.num_seqs && query_start[seq + 1] - query_start[seq] == 1; ++seq) {
-    if (is_new(batch.sequences[static_cast<size_t>(seq)].id)) break;
+  for (; seq < host.num_seqs && decodes(seq); ++seq) {
     num_items += ops::num_decode_items(context_lens[seq]);
     if (num_items > shape.num_decode_items) break;
   }
@@ -171,8 +168,8 @@ std::vector<SamplingPlace> sampling_places(const ScheduledBatch& batch,
 
 std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
                                         const StepShape& largest, int block_size) {
-  const auto decodes = [](const ScheduledSequence& s) { return s.samples && s.num_tokens == 1; };
-  if (host.num_seqs > kMostCapturedRows || !batch.added.empty() ||
+  const auto decodes = [](const ScheduledSequence& s) { return s.kind == ChunkKind::kDecode; };
+  if (host.num_seqs > kMostCapturedRows ||
       !std::all_of(batch.sequences.begin(), batch.sequences.end(), decodes)) {
     return std::nullopt;
   }

@@ -18,9 +18,9 @@ namespace quire {
 // costs most. num_seqs >= 1.
 int64_t padded_rows(int64_t num_seqs);
 
-// The shape of the captured step that does this batch's work: in which each sequence has one token
-// and samples, and none is new. Nothing where there is no such step within `largest`. Whether
-// logits are adjusted is left to the caller.
+// The shape of the captured step that does this batch's work, in which each sequence decodes.
+// Nothing where there is no such step within `largest`. Whether logits are adjusted is left to the
+// caller.
 std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
                                         const StepShape& largest, int block_size);
 

@@ -42,6 +42,7 @@ class Decodes {
       prompts.sequences.push_back(scheduled);
       ScheduledSequence decode;
       decode.id = i + 1;
+      decode.kind = ChunkKind::kDecode;
       decode.num_computed_tokens = contexts[i];
       decode.num_tokens = 1;
       decode.samples = true;
@@ -172,14 +173,16 @@ TEST(CapturedShape, IsTheSameForContextsThatShareAGraph) {
 TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
   const StepShape largest = largest_shape(8, 512);
   Decodes with_prompt({20, 30});
+  with_prompt.batch.sequences[1].kind = ChunkKind::kPrefill;
   with_prompt.batch.sequences[1].num_computed_tokens = 20;
   with_prompt.batch.sequences[1].num_tokens = 10;
   EXPECT_FALSE(
       captured_shape(with_prompt.batch, with_prompt.build(), largest, kBlockSize).has_value());
 
+  // Of one token, as a prompt may be.
   Decodes with_new({20, 30});
   const ForwardBatch host = with_new.build();
-  with_new.batch.added.emplace_back();
+  with_new.batch.sequences[1].kind = ChunkKind::kPrefill;
   EXPECT_FALSE(captured_shape(with_new.batch, host, largest, kBlockSize).has_value());
 }
 
@@ -307,8 +310,7 @@ TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {
     EXPECT_EQ(memory.arrays.decode_items[1].seq, HostArrays::kUntouched);
   }
   shape.num_decode_items = 100;
-  step.batch.added.emplace_back();
-  step.batch.added.back().id = 3;
+  step.batch.sequences[2].kind = ChunkKind::kPrefill;
   HostArrays memory(shape);
   EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 2);
   EXPECT_EQ(*memory.arrays.num_decode_items, 3);

@@ -62,11 +62,11 @@ class GpuRunner::Pending final : public PendingStep {
     for (size_t row = 0; row < step_->sampled.size(); ++row) {
       const Launched::Sampled& sampled = step_->sampled[row];
       SequenceOutput& sequence = output.sequences[sampled.sequence];
-      sequence.token_id = step_->ids[row];
+      sequence.token_ids = {step_->ids[row]};
       if (!sampled.num_logprobs) continue;
-      sequence.logprobs =
-          GpuLogprobs::read(step_->logprobs, step_->logprobs_layout, static_cast<int64_t>(row),
-                            sequence.token_id, *sampled.num_logprobs);
+      sequence.logprobs.push_back(GpuLogprobs::read(step_->logprobs, step_->logprobs_layout,
+                                                    static_cast<int64_t>(row), step_->ids[row],
+                                                    *sampled.num_logprobs));
     }
     return output;
   }
@@ -270,6 +270,7 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   for (size_t i = 0; i < batch.sequences.size(); ++i) {
     const ScheduledSequence& scheduled = batch.sequences[i];
     const SequenceState& state = table_.at(scheduled.id);
+    check(scheduled.kind != ChunkKind::kVerify, "a GPU's chunks have no drafts");
     step->output.sequences[i].id = scheduled.id;
     step->wants_prompt_logprobs |= state.params().prompt_logprobs.has_value() &&
                                    scheduled.num_computed_tokens < state.num_prompt_tokens() - 1;
@@ -366,12 +367,13 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
     memory_->download(row.data(), reinterpret_cast<const std::byte*>(from),
                       row.size() * sizeof(float));
     const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
-    const SequenceState* const states[] = {&state};
+    const LogitsRow sampled_row[] = {{&state, state.tokens().size()}};
     const ops::SampledToken token =
-        sample_next_tokens(host_stream_, host_row, states, options_.logits_processors.get())
+        sample_tokens(host_stream_, host_row, sampled_row, options_.logits_processors.get())
             .front();
     step.ids[i] = token.token_id;
-    step.output.sequences[sampled.sequence].logprobs = to_token_logprobs(token.logprobs);
+    if (token.logprobs.empty()) continue;
+    step.output.sequences[sampled.sequence].logprobs = {to_token_logprobs(token.logprobs)};
   }
 }
 

@@ -1,6 +1,7 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
@@ -20,13 +21,9 @@ ModelOptions part_of(const ModelOptions& model, const RankGroups& groups) {
   return part;
 }
 
-// Indices into batch.sequences.
-std::vector<size_t> sequences_that_sample(const ScheduledBatch& batch) {
-  std::vector<size_t> indices;
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    if (batch.sequences[i].samples) indices.push_back(i);
-  }
-  return indices;
+bool has_drafts(const ScheduledBatch& batch) {
+  return std::ranges::any_of(
+      batch.sequences, [](const ScheduledSequence& s) { return s.kind == ChunkKind::kVerify; });
 }
 
 }  // namespace
@@ -71,16 +68,15 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
     output.sequences[i].id = batch.sequences[i].id;
-  const std::vector<size_t> sampling = sequences_that_sample(batch);
-  std::vector<int32_t> sampled_ids(sampling.size(), kUnknownToken);
+  std::vector<int32_t> sampled_ids(static_cast<size_t>(forward.logits_rows.num_elements()),
+                                   kUnknownToken);
+  std::vector<ops::SampledToken> sampled;
   if (groups_.is_last_stage()) {
     compute_prompt_logprobs(forward, hidden, batch, output);
-    sample_tokens(forward, hidden, batch, sampling, output, sampled_ids);
+    sampled = sample(forward, hidden, batch, sampled_ids);
   }
-  return_tokens(sampled_ids);
-  for (size_t i = 0; i < sampling.size(); ++i) {
-    table_.append_token(batch.sequences[sampling[i]].id, sampled_ids[i]);
-  }
+  return_tokens(sampled_ids, has_drafts(batch));
+  keep_sampled(batch, sampled_ids, sampled, output);
   return output;
 }
 
@@ -104,11 +100,17 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
   return state;
 }
 
-void ModelRunner::return_tokens(std::vector<int32_t>& ids) {
-  if (ids.empty() || groups_.pipeline.size() == 1) return;
+void ModelRunner::return_tokens(std::vector<int32_t>& ids, bool has_drafts) {
   const int last = groups_.pipeline.size() - 1;
-  if (groups_.is_last_stage()) groups_.pipeline.send(stream_, as_tensor(ids), 0);
-  if (groups_.is_first_stage()) groups_.pipeline.receive(stream_, as_tensor(ids), last);
+  if (ids.empty() || last == 0) return;
+  const int num_receivers = has_drafts ? last : 1;
+  if (groups_.is_last_stage()) {
+    for (int stage = 0; stage < num_receivers; ++stage) {
+      groups_.pipeline.send(stream_, as_tensor(ids), stage);
+    }
+  } else if (groups_.stage() < num_receivers) {
+    groups_.pipeline.receive(stream_, as_tensor(ids), last);
+  }
 }
 
 Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
@@ -119,35 +121,62 @@ Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
   return model_->compute_logits(context, hidden);
 }
 
-void ModelRunner::sample_tokens(const ForwardBatch& forward, const Tensor& hidden,
-                                const ScheduledBatch& batch, std::span<const size_t> sampling,
-                                StepOutput& output, std::vector<int32_t>& ids) {
-  if (sampling.empty()) return;
-  for (size_t begin = 0; begin < sampling.size();) {
-    const size_t end =
-        std::min(sampling.size(), begin + static_cast<size_t>(options_.max_logits_rows));
+std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
+                                                   const Tensor& hidden,
+                                                   const ScheduledBatch& batch,
+                                                   std::vector<int32_t>& ids) {
+  std::vector<ops::SampledToken> sampled;
+  if (ids.empty()) return sampled;
+  const std::vector<LogitsRow> rows = logits_rows_of(batch);
+  for (size_t begin = 0; begin < rows.size();) {
+    const size_t end = std::min(rows.size(), begin + static_cast<size_t>(options_.max_logits_rows));
     const Arena::Scope scope(arena_);
     const Tensor logits =
         logits_of(forward, hidden,
                   forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
     if (groups_.tensor.rank() == 0) {
-      std::vector<const SequenceState*> states;
-      for (size_t i = begin; i < end; ++i) {
-        states.push_back(&table_.at(batch.sequences[sampling[i]].id));
-      }
-      std::vector<ops::SampledToken> tokens =
-          sample_next_tokens(stream_, logits, states, options_.logits_processors.get());
-      for (size_t i = begin; i < end; ++i) {
-        ops::SampledToken& token = tokens[i - begin];
-        SequenceOutput& sequence = output.sequences[sampling[i]];
-        sequence.token_id = token.token_id;
-        sequence.logprobs = to_token_logprobs(token.logprobs);
-        ids[i] = token.token_id;
-      }
+      auto part = sample_tokens(stream_, logits, std::span(rows).subspan(begin, end - begin),
+                                options_.logits_processors.get());
+      for (size_t i = begin; i < end; ++i) ids[i] = part[i - begin].token_id;
+      sampled.insert(sampled.end(), std::make_move_iterator(part.begin()),
+                     std::make_move_iterator(part.end()));
     }
     begin = end;
   }
   groups_.tensor.broadcast(stream_, as_tensor(ids), 0);
+  return sampled;
+}
+
+std::vector<LogitsRow> ModelRunner::logits_rows_of(const ScheduledBatch& batch) const {
+  std::vector<LogitsRow> rows;
+  for (const ScheduledSequence& scheduled : batch.sequences) {
+    if (!scheduled.samples) continue;
+    const SequenceState& state = table_.at(scheduled.id);
+    const size_t num_tokens = state.tokens().size();
+    for (size_t left = scheduled.draft_token_ids.size() + 1; left > 0; --left) {
+      rows.push_back({&state, num_tokens - (left - 1)});
+    }
+  }
+  return rows;
+}
+
+void ModelRunner::keep_sampled(const ScheduledBatch& batch, std::span<const int32_t> ids,
+                               std::span<const ops::SampledToken> sampled, StepOutput& output) {
+  size_t row = 0;
+  for (size_t i = 0; i < batch.sequences.size(); ++i) {
+    const auto num_rows = static_cast<size_t>(batch.sequences[i].num_logits_rows());
+    if (num_rows == 0) continue;
+    const size_t num_kept =
+        table_.append_sampled(batch.sequences[i].id, ids.subspan(row, num_rows));
+    SequenceOutput& sequence = output.sequences[i];
+    for (size_t kept = row; kept < row + num_kept; ++kept) {
+      sequence.token_ids.push_back(ids[kept]);
+      if (kept < sampled.size() && !sampled[kept].logprobs.empty()) {
+        sequence.logprobs.push_back(to_token_logprobs(sampled[kept].logprobs));
+      }
+    }
+    row += num_rows;
+  }
 }
 
 void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,

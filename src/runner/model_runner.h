@@ -20,6 +20,7 @@
 #include "runner/batch_builder.h"
 #include "runner/kv_cache.h"
 #include "runner/rank_runner.h"
+#include "runner/sampler.h"
 #include "runner/sequence_table.h"
 
 namespace quire {
@@ -37,13 +38,18 @@ class ModelRunner final : public RankRunner {
   StepOutput execute(const ScheduledBatch& batch);
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
-  // Samples the next tokens of batch.sequences[i] for each i of `sampling`: on rank 0 into `output`
-  // and on all ranks of the last stage into `ids`.
-  void sample_tokens(const ForwardBatch& forward, const Tensor& hidden, const ScheduledBatch& batch,
-                     std::span<const size_t> sampling, StepOutput& output,
-                     std::vector<int32_t>& ids);
-  // Hands the tokens from the last stage to the first.
-  void return_tokens(std::vector<int32_t>& ids);
+  // Samples a token for each row of logits, on the last stage: its id on all ranks into `ids`, its
+  // log-probabilities on rank 0 into what is returned.
+  std::vector<ops::SampledToken> sample(const ForwardBatch& forward, const Tensor& hidden,
+                                        const ScheduledBatch& batch, std::vector<int32_t>& ids);
+  // Which token each row of logits is for, in the order of ForwardBatch::logits_rows.
+  std::vector<LogitsRow> logits_rows_of(const ScheduledBatch& batch) const;
+  // Hands the sampled ids from the last stage to the first, and to all if some of them are drafts'
+  // and so say how many tokens a sequence has.
+  void return_tokens(std::vector<int32_t>& ids, bool has_drafts);
+  // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
+  void keep_sampled(const ScheduledBatch& batch, std::span<const int32_t> ids,
+                    std::span<const ops::SampledToken> sampled, StepOutput& output);
   void compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
                                const ScheduledBatch& batch, StepOutput& output);
   // Logits of some rows of the hidden state, at most max_logits_rows; in the arena.

@@ -58,7 +58,9 @@ class RankRunner {
   virtual void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) = 0;
 
   // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
-  // of the last stage; the others' only says whether they failed.
+  // of the last stage; the others' only says whether they failed. What a chunk asks for is said in
+  // scheduler/scheduler.h; here drafts have ids (no runner makes kDraftOfRunner ones), and a GPU
+  // takes no verify chunks.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 };
 

@@ -6,6 +6,10 @@
 namespace quire {
 
 ops::SamplingRow to_sampling_row(const SequenceState& state) {
+  return to_sampling_row(state, state.tokens().size());
+}
+
+ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens) {
   const SamplingParams& params = state.params();
   ops::SamplingRow row;
   row.temperature = static_cast<float>(params.temperature);
@@ -18,11 +22,11 @@ ops::SamplingRow to_sampling_row(const SequenceState& state) {
   row.frequency_penalty = static_cast<float>(params.frequency_penalty);
   row.seed = state.request->seed;
   row.index = state.index;
-  row.position = state.tokens().size();
+  row.position = num_tokens;
   row.prompt_ids = state.request->prompt_token_ids;
-  row.output_ids = state.output_token_ids;
+  row.output_ids = std::span(state.output_token_ids).first(num_tokens - row.prompt_ids.size());
   row.logit_bias = state.logit_bias;
-  if (static_cast<int64_t>(state.output_token_ids.size()) < params.min_tokens) {
+  if (static_cast<int64_t>(row.output_ids.size()) < params.min_tokens) {
     row.masked_ids = state.stop_ids;
   }
   row.num_logprobs = params.logprobs.value_or(-1);
@@ -43,31 +47,32 @@ bool needs_host_sampling(const SequenceState& state) {
 
 namespace {
 
-void call_logits_processors(const SequenceState& state, std::span<float> logits,
+void call_logits_processors(const LogitsRow& row, std::span<float> logits,
                             const LogitsProcessorRegistry* registry) {
-  const auto processors = registry == nullptr ? nullptr : registry->find(state.request->id);
+  const auto processors = registry == nullptr ? nullptr : registry->find(row.state->request->id);
   if (processors == nullptr) return;
   std::vector<int32_t> scratch;
-  const auto token_ids = state.tokens().slice(0, state.tokens().size(), scratch);
+  const auto token_ids = row.state->tokens().slice(0, row.num_tokens, scratch);
   for (const LogitsProcessor& processor : *processors) processor(token_ids, logits);
 }
 
 }  // namespace
 
-std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
-                                                  std::span<const SequenceState* const> states,
-                                                  const LogitsProcessorRegistry* processors) {
-  std::vector<ops::SamplingRow> rows;
-  rows.reserve(states.size());
-  for (size_t i = 0; i < states.size(); ++i) {
-    const SequenceState& state = *states[i];
-    const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
-                               static_cast<size_t>(logits.dim(1)));
-    if (state.request->has_logits_processors) call_logits_processors(state, row, processors);
-    rows.push_back(to_sampling_row(state));
+std::vector<ops::SampledToken> sample_tokens(Stream& stream, const Tensor& logits,
+                                             std::span<const LogitsRow> rows,
+                                             const LogitsProcessorRegistry* processors) {
+  std::vector<ops::SamplingRow> sampling;
+  sampling.reserve(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].state->request->has_logits_processors) {
+      const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
+                                 static_cast<size_t>(logits.dim(1)));
+      call_logits_processors(rows[i], row, processors);
+    }
+    sampling.push_back(to_sampling_row(*rows[i].state, rows[i].num_tokens));
   }
-  std::vector<ops::SampledToken> tokens(states.size());
-  ops::sample(stream, logits, rows, tokens);
+  std::vector<ops::SampledToken> tokens(rows.size());
+  ops::sample(stream, logits, sampling, tokens);
   return tokens;
 }
 

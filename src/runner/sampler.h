@@ -14,7 +14,10 @@
 
 namespace quire {
 
-// What the sampling ops are told of a sequence's next token. Points into `state`.
+// What the sampling ops are told of the token behind the first `num_tokens` of a sequence, which
+// end in its output or with its prompt. Points into `state`.
+ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens);
+// The same behind all of them.
 ops::SamplingRow to_sampling_row(const SequenceState& state);
 
 // Whether the next token takes penalties, biases or masks.
@@ -24,11 +27,17 @@ bool adjusts_logits(const SequenceState& state);
 // log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
-// logits float32[R, vocab], changed in place; states.size() == R. `processors` has the callbacks of
+// A row of logits: of the token behind the first `num_tokens` of a sequence.
+struct LogitsRow {
+  const SequenceState* state = nullptr;
+  size_t num_tokens = 0;
+};
+
+// logits float32[R, vocab], changed in place; rows.size() == R. `processors` has the callbacks of
 // requests that have some; null: of none.
-std::vector<ops::SampledToken> sample_next_tokens(Stream& stream, const Tensor& logits,
-                                                  std::span<const SequenceState* const> states,
-                                                  const LogitsProcessorRegistry* processors);
+std::vector<ops::SampledToken> sample_tokens(Stream& stream, const Tensor& logits,
+                                             std::span<const LogitsRow> rows,
+                                             const LogitsProcessorRegistry* processors);
 
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
 

@@ -1,5 +1,7 @@
 #include "runner/sequence_table.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace quire {
@@ -31,8 +33,13 @@ void SequenceTable::apply(const ScheduledBatch& batch) {
   for (const ScheduledSequence& scheduled : batch.sequences) {
     const auto it = sequences_.find(scheduled.id);
     check(it != sequences_.end(), "the batch schedules a sequence that the runner doesn't know");
-    std::vector<int32_t>& table = it->second.block_table;
-    table.insert(table.end(), scheduled.new_block_ids.begin(), scheduled.new_block_ids.end());
+    SequenceState& state = it->second;
+    state.block_table.insert(state.block_table.end(), scheduled.new_block_ids.begin(),
+                             scheduled.new_block_ids.end());
+    for (const int32_t draft : scheduled.draft_token_ids) {
+      check(draft != kDraftOfRunner, "this runner has no drafter");
+      state.output_token_ids.push_back(draft);
+    }
   }
 }
 
@@ -47,6 +54,18 @@ void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id)
   // A preempted sequence may have come back, with the token in its list.
   if (it == sequences_.end() || index >= it->second.output_token_ids.size()) return;
   it->second.output_token_ids[index] = token_id;
+}
+
+size_t SequenceTable::append_sampled(SequenceId id, std::span<const int32_t> sampled) {
+  const auto it = sequences_.find(id);
+  check(it != sequences_.end(), "the runner doesn't know this sequence");
+  std::vector<int32_t>& output = it->second.output_token_ids;
+  const size_t first_draft = output.size() - (sampled.size() - 1);
+  const auto differ = std::mismatch(output.begin() + static_cast<std::ptrdiff_t>(first_draft),
+                                    output.end(), sampled.begin());
+  output.erase(differ.first, output.end());
+  output.push_back(*differ.second);
+  return output.size() - first_draft;
 }
 
 void SequenceTable::append_token(SequenceId id, int32_t token_id) {

@@ -41,11 +41,17 @@ class SequenceTable {
   explicit SequenceTable(std::vector<int32_t> eos_token_ids)
       : eos_token_ids_(std::move(eos_token_ids)) {}
 
-  // Takes in a batch's removed, added and scheduled sequences.
+  // Takes in a batch's removed, added and scheduled sequences. The drafts of a verify chunk are
+  // then tokens of its sequence, until append_sampled().
   void apply(const ScheduledBatch& batch);
   // The sequence must be known.
   const SequenceState& at(SequenceId id) const;
+  // For a chunk without drafts.
   void append_token(SequenceId id, int32_t token_id);
+  // Takes what was sampled behind each token of a chunk from its newest one on, one more than it
+  // had drafts: the drafts up to the first that was not sampled in its place stay, then comes the
+  // token sampled there. Returns how many of `sampled` these are.
+  size_t append_sampled(SequenceId id, std::span<const int32_t> sampled);
   // Says what the output token `index` of a sequence is, which was appended as kUnknownToken.
   // Sequences that are gone are passed over.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);

@@ -2,13 +2,14 @@
 // A runner for the scheduler's tests: it keeps what a real one would (tokens and block tables of
 // its own), and a KV cache in which each slot holds a hash of the tokens up to and including its
 // own. So it sees at once when a sequence would read what is not its prefix. The token it samples
-// is a hash of the prefix, the seed and the index. Thread safety: none needed; for one test's
-// thread.
+// is a hash of the prefix, the seed and the index. Of the drafts that it is to make, three in four
+// are right. Thread safety: none needed; for one test's thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <random>
 #include <set>
 #include <string>
 #include <vector>
@@ -59,10 +60,14 @@ class MockRunner {
     output.step = batch.step;
     for (const ScheduledSequence& chunk : batch.sequences)
       output.sequences.push_back(sample(chunk));
+    for (const auto& [id, sequence] : known_) verify(id, sequence);
     return output;
   }
 
   bool knows_any() const { return !known_.empty(); }
+  // Of verify chunks.
+  int64_t num_kept_drafts() const { return num_kept_drafts_; }
+  int64_t num_rejected_drafts() const { return num_rejected_drafts_; }
 
  private:
   struct Known {
@@ -70,7 +75,9 @@ class MockRunner {
     std::vector<int32_t> token_ids;
     std::vector<uint64_t> prefix_hashes;  // of each token and all before it
     std::vector<int32_t> block_ids;
+    int64_t num_added = 0;  // tokens that it was added with
     int64_t num_computed = 0;
+    bool had_verify = false;
   };
 
   void add(const NewSequence& added) {
@@ -78,6 +85,7 @@ class MockRunner {
     sequence.start = added;
     for (const int32_t id : added.request->prompt_token_ids) append(added.id, sequence, id);
     for (const int32_t id : added.output_token_ids) append(added.id, sequence, id);
+    sequence.num_added = static_cast<int64_t>(sequence.token_ids.size());
     EXPECT_TRUE(known_.emplace(added.id, std::move(sequence)).second) << added.id;
   }
 
@@ -86,6 +94,16 @@ class MockRunner {
         sequence.prefix_hashes.empty() ? salts_[id] : sequence.prefix_hashes.back();
     sequence.prefix_hashes.push_back(mix(before, static_cast<uint64_t>(token_id)));
     sequence.token_ids.push_back(token_id);
+  }
+
+  void remove_last(Known& sequence) {
+    sequence.prefix_hashes.pop_back();
+    sequence.token_ids.pop_back();
+  }
+
+  int32_t next_token(const Known& sequence) const {
+    return mock_next_token(sequence.token_ids, sequence.start.request->seed, sequence.start.index,
+                           vocab_size_);
   }
 
   uint64_t& slot(const Known& sequence, int64_t position) {
@@ -98,24 +116,57 @@ class MockRunner {
   void write(const ScheduledSequence& chunk) {
     ASSERT_TRUE(known_.contains(chunk.id)) << chunk.id;
     Known& sequence = known_.at(chunk.id);
-    const auto num_tokens = static_cast<int64_t>(sequence.token_ids.size());
-    const int64_t end = chunk.num_computed_tokens + chunk.num_tokens;
-    // Only a first chunk may start behind what the runner computed: in the prefix cache.
-    if (!sequence.block_ids.empty()) {
-      EXPECT_EQ(chunk.num_computed_tokens, sequence.num_computed);
-    }
+    const int64_t begin = check_chunk(chunk, sequence);
+    append_drafts(chunk, sequence);
+    const int64_t end = begin + chunk.num_tokens;
     ASSERT_GE(chunk.num_tokens, 1);
-    ASSERT_LE(end, num_tokens);
-    EXPECT_EQ(chunk.samples, end == num_tokens);
+    ASSERT_LE(end, static_cast<int64_t>(sequence.token_ids.size()));
     for (const int32_t id : chunk.new_block_ids) {
       EXPECT_EQ(std::ranges::count(sequence.block_ids, id), 0) << "block twice in a table: " << id;
       sequence.block_ids.push_back(id);
     }
     ASSERT_LE(end, static_cast<int64_t>(sequence.block_ids.size()) * block_size_);
-    for (int64_t i = chunk.num_computed_tokens; i < end; ++i) {
+    for (int64_t i = begin; i < end; ++i) {
       slot(sequence, i) = sequence.prefix_hashes[static_cast<size_t>(i)];
     }
     sequence.num_computed = end;
+  }
+
+  // Returns where the chunk starts.
+  int64_t check_chunk(const ScheduledSequence& chunk, const Known& sequence) const {
+    const auto num_tokens = static_cast<int64_t>(sequence.token_ids.size());
+    const auto num_drafts = static_cast<int64_t>(chunk.draft_token_ids.size());
+    EXPECT_LE(num_drafts, static_cast<int64_t>(kMaxDraftTokens));
+    EXPECT_EQ(chunk.kind == ChunkKind::kVerify, num_drafts > 0);
+    EXPECT_EQ(chunk.kind == ChunkKind::kPrefill, chunk.num_computed_tokens < sequence.num_added);
+    if (chunk.kind == ChunkKind::kPrefill) {
+      // Only a first chunk may start behind what the runner computed: in the prefix cache.
+      if (!sequence.block_ids.empty()) {
+        EXPECT_EQ(chunk.num_computed_tokens, sequence.num_computed);
+      }
+      EXPECT_EQ(chunk.samples, chunk.num_computed_tokens + chunk.num_tokens == num_tokens);
+      return chunk.num_computed_tokens;
+    }
+    EXPECT_EQ(chunk.num_tokens, 1 + num_drafts);
+    EXPECT_TRUE(chunk.samples);
+    EXPECT_EQ(sequence.num_computed, num_tokens - 1);
+    EXPECT_GE(chunk.num_computed_tokens, num_tokens - 1);
+    if (!sequence.had_verify) {
+      EXPECT_EQ(chunk.num_computed_tokens, num_tokens - 1);
+    }
+    return num_tokens - 1;
+  }
+
+  void append_drafts(const ScheduledSequence& chunk, Known& sequence) {
+    sequence.had_verify |= chunk.kind == ChunkKind::kVerify;
+    for (const int32_t given : chunk.draft_token_ids) {
+      int32_t draft = given;
+      if (given == kDraftOfRunner) {
+        draft = next_token(sequence);
+        if (random_() % 4 == 0) draft = (draft + 1) % vocab_size_;
+      }
+      append(chunk.id, sequence, draft);
+    }
   }
 
   // What is computed of a sequence, by itself or by others, is its own prefix.
@@ -141,17 +192,33 @@ class MockRunner {
             {{sequence.token_ids[static_cast<size_t>(i + 1)]}, {}, {}});
       }
     }
-    if (!chunk.samples) return output;
-    output.token_id =
-        mock_next_token(sequence.token_ids, request.seed, sequence.start.index, vocab_size_);
-    if (params.logprobs) output.logprobs.token_ids = {output.token_id};
-    append(chunk.id, sequence, output.token_id);
-    const auto num_tokens = static_cast<int64_t>(sequence.token_ids.size());
-    EXPECT_LE(num_tokens, max_model_len_);
-    if (params.max_tokens) {
-      EXPECT_LE(num_tokens - request.num_prompt_tokens(), *params.max_tokens);
-    }
+    if (chunk.samples) sample_tokens(chunk, sequence, output);
     return output;
+  }
+
+  void sample_tokens(const ScheduledSequence& chunk, Known& sequence, SequenceOutput& output) {
+    const size_t num_drafts = chunk.draft_token_ids.size();
+    const std::vector<int32_t> drafts(sequence.token_ids.end() - std::ssize(chunk.draft_token_ids),
+                                      sequence.token_ids.end());
+    for (size_t i = 0; i < num_drafts; ++i) remove_last(sequence);
+    const Request& request = *sequence.start.request;
+    for (size_t i = 0; i <= num_drafts; ++i) {
+      const int32_t token_id = next_token(sequence);
+      output.token_ids.push_back(token_id);
+      if (request.params.logprobs) output.logprobs.push_back({{token_id}, {}, {}});
+      append(chunk.id, sequence, token_id);
+      if (i == num_drafts || drafts[i] != token_id) {
+        num_rejected_drafts_ += static_cast<int64_t>(num_drafts - i);
+        break;
+      }
+      ++num_kept_drafts_;
+    }
+    const auto num_tokens = static_cast<int64_t>(sequence.token_ids.size());
+    sequence.num_computed = num_tokens - 1;
+    EXPECT_LE(num_tokens, max_model_len_);
+    if (request.params.max_tokens) {
+      EXPECT_LE(num_tokens - request.num_prompt_tokens(), *request.params.max_tokens);
+    }
   }
 
   int block_size_;
@@ -160,6 +227,9 @@ class MockRunner {
   std::vector<uint64_t> slots_;
   std::map<SequenceId, uint64_t> salts_;
   std::map<SequenceId, Known> known_;
+  std::mt19937_64 random_;
+  int64_t num_kept_drafts_ = 0;
+  int64_t num_rejected_drafts_ = 0;
 };
 
 }  // namespace quire::scheduler_internal

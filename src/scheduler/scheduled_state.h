@@ -21,9 +21,13 @@ struct ScheduledState {
   uint64_t arrival;
   bool running = false;  // and known to the runner; else waiting, at first or after a preemption
 
-  // Steps that are scheduled count as done.
+  // Of the tokens it had when it began to run: while these are not computed, its chunks are
+  // prefills.
+  int64_t num_prefill_tokens = 0;
+  // Steps that are scheduled count as done, and as bringing the most tokens that they may.
   int64_t num_computed_tokens = 0;
-  int64_t num_placeholders = 0;  // tokens that steps in flight will sample
+  int64_t num_placeholders = 0;  // tokens that steps in flight will sample, at most
+  std::vector<int32_t> drafts;   // for its next chunk
 
   // Prompt tokens found in the prefix cache when it first ran; none before.
   std::optional<int64_t> num_cached_tokens;
@@ -33,6 +37,7 @@ struct ScheduledState {
   std::vector<BlockHash> block_hashes;  // of full blocks of known tokens, as far as needed
   int64_t num_filed_blocks = 0;         // of `blocks`, from the first, that are in the prefix cache
 
+  bool is_prefilling() const { return num_computed_tokens < num_prefill_tokens; }
   // Placeholders included.
   int64_t num_tokens() const { return sequence.num_tokens() + num_placeholders; }
 };

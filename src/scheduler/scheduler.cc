@@ -19,7 +19,7 @@ struct Scheduler::Impl {
   struct InFlightChunk {
     SequenceId id;
     int64_t start;
-    bool samples;
+    int64_t most_tokens;  // that it may bring
   };
   struct InFlightStep {
     uint64_t step;
@@ -44,11 +44,17 @@ struct Scheduler::Impl {
     int64_t share;
   };
   PrefillBudget share_prefill_tokens(int64_t max_prefill_tokens) const;
-  // The length of the next chunk: 0 where nothing is pending or the step is full.
+  // The length of the next chunk without drafts: 0 where nothing is pending or the step is full.
   int64_t chunk_length(const ScheduledState& state, const ScheduledBatch& batch) const;
-  // Adds a chunk of `num_tokens` to the batch.
-  void schedule_chunk(ScheduledState& state, int64_t num_tokens, int64_t first_new_block,
-                      ScheduledBatch& batch);
+  // How many of its drafts a sequence that decodes has room for.
+  int64_t num_drafts(const ScheduledState& state, int64_t num_behind,
+                     const ScheduledBatch& batch) const;
+  // Adds a chunk to the batch; the runner has yet to learn of blocks[first_new_block] and on.
+  void schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
+                      size_t first_new_block, ScheduledBatch& batch);
+  // The newest token of a running sequence, for which there is a block, and as many of its drafts
+  // as have room. `num_behind` sequences are to have a token of the same step.
+  void schedule_decode(ScheduledState& state, int64_t num_behind, ScheduledBatch& batch);
   // False if a sequence had to be preempted.
   bool schedule_running(ScheduledBatch& batch);
   void schedule_waiting(ScheduledBatch& batch);
@@ -64,8 +70,10 @@ struct Scheduler::Impl {
   void stop_running(ScheduledState& state);
   void remove_from_queues(ScheduledState& state);
   void end(ScheduledState& state, FinishReason reason);
+  // Appends what came to the sequence, up to its end, and says so in the update.
+  void take_tokens(ScheduledState& state, SequenceOutput& output, SequenceUpdate& update) const;
   std::optional<SequenceUpdate> take_output(ScheduledState& state, const InFlightChunk& chunk,
-                                            const SequenceOutput& output);
+                                            SequenceOutput output);
 
   void check_queues() const;
   void check_blocks(const ScheduledState& state, std::vector<int32_t>& held) const;
@@ -94,35 +102,49 @@ Scheduler::Impl::PrefillBudget Scheduler::Impl::share_prefill_tokens(
     int64_t max_prefill_tokens) const {
   int64_t num_prompts = std::ssize(waiting);
   for (const ScheduledState* state : running) {
-    if (num_pending_tokens(*state) > 1) ++num_prompts;
+    if (state->is_prefilling()) ++num_prompts;
   }
   num_prompts = std::clamp<int64_t>(num_prompts, 1, kMaxSharingPrefills);
-  // Rounded up, so that the parts make the whole; a chunk of one token is no prefill.
-  const int64_t share = (max_prefill_tokens - 1) / num_prompts + 1;
-  return {.left = max_prefill_tokens, .share = std::max<int64_t>(share, 2)};
+  // Rounded up, so that the parts make the whole.
+  return {.left = max_prefill_tokens, .share = (max_prefill_tokens - 1) / num_prompts + 1};
 }
 
 int64_t Scheduler::Impl::chunk_length(const ScheduledState& state,
                                       const ScheduledBatch& batch) const {
   const int64_t pending =
       std::min(num_pending_tokens(state), config.max_num_batched_tokens - batch.num_tokens);
-  return pending <= 1 ? pending : std::min({pending, prefill.left, prefill.share});
+  return state.is_prefilling() ? std::min({pending, prefill.left, prefill.share}) : pending;
 }
 
-void Scheduler::Impl::schedule_chunk(ScheduledState& state, int64_t num_tokens,
-                                     int64_t first_new_block, ScheduledBatch& batch) {
+int64_t Scheduler::Impl::num_drafts(const ScheduledState& state, int64_t num_behind,
+                                    const ScheduledBatch& batch) const {
+  const int64_t budget = config.max_num_batched_tokens - batch.num_tokens - 1 - num_behind;
+  const int64_t length =
+      state.sequence.max_num_tokens(config.max_model_len) - state.num_tokens() - 1;
+  const int64_t slots = (std::ssize(state.blocks) + pool.num_free()) * config.block_size -
+                        state.num_computed_tokens - 1;
+  return std::clamp<int64_t>(std::min({budget, length, slots}), 0, std::ssize(state.drafts));
+}
+
+void Scheduler::Impl::schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
+                                     size_t first_new_block, ScheduledBatch& batch) {
   ScheduledSequence chunk;
   chunk.id = state.sequence.id();
+  chunk.kind = kind;
   chunk.num_computed_tokens = state.num_computed_tokens;
   chunk.num_tokens = num_tokens;
-  if (num_pending_tokens(state) > 1) prefill.left -= num_tokens;
-  for (size_t i = static_cast<size_t>(first_new_block); i < state.blocks.size(); ++i) {
+  if (kind == ChunkKind::kPrefill) prefill.left -= num_tokens;
+  if (kind == ChunkKind::kVerify) {
+    chunk.draft_token_ids = std::exchange(state.drafts, {});
+    chunk.draft_token_ids.resize(static_cast<size_t>(num_tokens - 1));
+  }
+  for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());
   }
   batch.num_tokens += chunk.num_tokens;
   state.num_computed_tokens += chunk.num_tokens;
-  chunk.samples = state.num_computed_tokens == state.num_tokens();
-  if (chunk.samples) ++state.num_placeholders;
+  chunk.samples = !state.is_prefilling();
+  state.num_placeholders += chunk.num_logits_rows();
   file_full_blocks(state);
   batch.sequences.push_back(std::move(chunk));
 }
@@ -133,19 +155,32 @@ bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
     ScheduledState& state = *running[i];
     const int64_t num_tokens = chunk_length(state, batch);
     if (num_tokens == 0) continue;
-    // A prompt got all its blocks when it was admitted, so what lacks is one block for a token.
-    const auto num_blocks = static_cast<int64_t>(state.blocks.size());
-    if (num_blocks < blocks_for(state.num_computed_tokens + 1)) {
+    if (state.is_prefilling()) {  // it got all its blocks when it was admitted
+      schedule_chunk(state, ChunkKind::kPrefill, num_tokens, state.blocks.size(), batch);
+      continue;
+    }
+    if (std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1)) {
       while (pool.num_free() == 0 && i < running.size()) {
         preempt_last();
         preempted = true;
       }
       if (i == running.size()) break;
-      state.blocks.push_back(pool.take());
     }
-    schedule_chunk(state, num_tokens, num_blocks, batch);
+    schedule_decode(state, std::ssize(running) - static_cast<int64_t>(i) - 1, batch);
   }
   return !preempted;
+}
+
+void Scheduler::Impl::schedule_decode(ScheduledState& state, int64_t num_behind,
+                                      ScheduledBatch& batch) {
+  const size_t num_blocks = state.blocks.size();
+  const int64_t num_tokens = 1 + num_drafts(state, num_behind, batch);
+  while (std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + num_tokens)) {
+    state.blocks.push_back(pool.take());
+  }
+  const ChunkKind kind = num_tokens > 1 ? ChunkKind::kVerify : ChunkKind::kDecode;
+  schedule_chunk(state, kind, num_tokens, num_blocks, batch);
+  state.drafts.clear();
 }
 
 void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
@@ -160,7 +195,7 @@ void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
     const Sequence& sequence = state.sequence;
     batch.added.push_back(
         {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});
-    schedule_chunk(state, chunk_length(state, batch), 0, batch);
+    schedule_chunk(state, ChunkKind::kPrefill, chunk_length(state, batch), 0, batch);
   }
 }
 
@@ -176,6 +211,7 @@ bool Scheduler::Impl::allocate_waiting(ScheduledState& state) {
   for (int64_t i = 0; i < num_new; ++i) state.blocks.push_back(pool.take());
   state.num_filed_blocks = num_hits;
   state.num_computed_tokens = num_hits * config.block_size;
+  state.num_prefill_tokens = state.sequence.num_tokens();
   if (!state.num_cached_tokens) {
     state.num_cached_tokens = state.num_computed_tokens;
     if (uses_prefix_cache(state.sequence)) {
@@ -229,6 +265,7 @@ void Scheduler::Impl::stop_running(ScheduledState& state) {
   while (!state.blocks.empty()) state.blocks.pop_back();
   state.num_filed_blocks = 0;
   state.num_computed_tokens = 0;
+  state.drafts.clear();
   if (std::exchange(state.running, false)) removed.push_back(state.sequence.id());
 }
 
@@ -247,27 +284,42 @@ void Scheduler::Impl::end(ScheduledState& state, FinishReason reason) {
   states.erase(state.sequence.id());
 }
 
+void Scheduler::Impl::take_tokens(ScheduledState& state, SequenceOutput& output,
+                                  SequenceUpdate& update) const {
+  for (const int32_t token_id : output.token_ids) {
+    update.token_ids.push_back(token_id);
+    update.end = state.sequence.append(token_id, config.eos_token_ids, config.max_model_len);
+    if (update.end) break;
+  }
+  update.logprobs = std::move(output.logprobs);
+  if (update.logprobs.size() > update.token_ids.size()) {
+    update.logprobs.resize(update.token_ids.size());
+  }
+}
+
 std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state,
                                                            const InFlightChunk& chunk,
-                                                           const SequenceOutput& output) {
+                                                           SequenceOutput output) {
   SequenceUpdate update;
   update.id = chunk.id;
   update.num_cached_tokens = state.num_cached_tokens.value_or(0);
   // After a preemption, chunks bring again what was delivered before.
   const int64_t num_known = state.num_prompt_logprobs - chunk.start;
   for (int64_t i = std::max<int64_t>(num_known, 0); i < std::ssize(output.prompt_logprobs); ++i) {
-    update.prompt_logprobs.push_back(output.prompt_logprobs[static_cast<size_t>(i)]);
+    update.prompt_logprobs.push_back(std::move(output.prompt_logprobs[static_cast<size_t>(i)]));
     ++state.num_prompt_logprobs;
   }
-  if (chunk.samples) {
-    --state.num_placeholders;
-    update.token_id = output.token_id;
-    update.logprobs = output.logprobs;
-    update.end = state.sequence.append(output.token_id, config.eos_token_ids, config.max_model_len);
+  if (chunk.most_tokens > 0) {
+    state.num_placeholders -= chunk.most_tokens;
+    // Unless it was preempted: then nothing of it counts as computed.
+    if (state.running) {
+      state.num_computed_tokens -= chunk.most_tokens - std::ssize(output.token_ids);
+    }
+    take_tokens(state, output, update);
     if (state.running) file_full_blocks(state);
     if (update.end) end(state, update.end->reason);
   }
-  if (!update.token_id && update.prompt_logprobs.empty()) return std::nullopt;
+  if (update.token_ids.empty() && update.prompt_logprobs.empty()) return std::nullopt;
   return update;
 }
 
@@ -297,6 +349,12 @@ void Scheduler::finish(SequenceId id, FinishReason reason) {
   if (it != impl_->states.end()) impl_->end(*it->second, reason);
 }
 
+void Scheduler::propose(SequenceId id, std::vector<int32_t> draft_token_ids) {
+  check(draft_token_ids.size() <= kMaxDraftTokens, "no more drafts than a step can bring");
+  const auto it = impl_->states.find(id);
+  if (it != impl_->states.end()) it->second->drafts = std::move(draft_token_ids);
+}
+
 bool Scheduler::has_unfinished() const {
   return !impl_->states.empty();
 }
@@ -310,19 +368,22 @@ ScheduledBatch Scheduler::schedule(int64_t max_prefill_tokens) {
   // Where blocks ran out, admitting another would only have it preempted next.
   if (impl.schedule_running(batch)) impl.schedule_waiting(batch);
   batch.removed = std::exchange(impl.removed, {});
-  std::stable_partition(batch.sequences.begin(), batch.sequences.end(),
-                        [](const ScheduledSequence& s) { return s.num_tokens == 1; });
+  auto rest = batch.sequences.begin();
+  for (const ChunkKind kind : {ChunkKind::kDecode, ChunkKind::kVerify}) {
+    rest = std::stable_partition(rest, batch.sequences.end(),
+                                 [kind](const ScheduledSequence& s) { return s.kind == kind; });
+  }
   if (!batch.empty()) {
     Impl::InFlightStep step{batch.step, {}};
     for (const ScheduledSequence& s : batch.sequences) {
-      step.chunks.push_back({s.id, s.num_computed_tokens, s.samples});
+      step.chunks.push_back({s.id, s.num_computed_tokens, s.num_logits_rows()});
     }
     impl.in_flight.push_back(std::move(step));
   }
   return batch;
 }
 
-std::vector<SequenceUpdate> Scheduler::process(const StepOutput& output) {
+std::vector<SequenceUpdate> Scheduler::process(StepOutput output) {
   Impl& impl = *impl_;
   check(!impl.in_flight.empty() && impl.in_flight.front().step == output.step,
         "results come in the order of steps");
@@ -333,10 +394,12 @@ std::vector<SequenceUpdate> Scheduler::process(const StepOutput& output) {
   for (size_t i = 0; i < step.chunks.size(); ++i) {
     const Impl::InFlightChunk& chunk = step.chunks[i];
     check(chunk.id == output.sequences[i].id, "results are in the batch's order");
-    check(chunk.samples == (output.sequences[i].token_id >= 0), "a chunk that samples has a token");
+    const int64_t num_tokens = std::ssize(output.sequences[i].token_ids);
+    check(num_tokens <= chunk.most_tokens && (num_tokens > 0) == (chunk.most_tokens > 0),
+          "a chunk that samples has a token, and one more for each of its drafts at most");
     const auto it = impl.states.find(chunk.id);
     if (it == impl.states.end()) continue;
-    if (auto update = impl.take_output(*it->second, chunk, output.sequences[i])) {
+    if (auto update = impl.take_output(*it->second, chunk, std::move(output.sequences[i]))) {
       updates.push_back(std::move(*update));
     }
   }
@@ -346,9 +409,8 @@ std::vector<SequenceUpdate> Scheduler::process(const StepOutput& output) {
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->totals;
   stats.num_running = std::ssize(impl_->running);
-  stats.num_decoding = std::ranges::count_if(impl_->running, [this](const ScheduledState* state) {
-    return impl_->num_pending_tokens(*state) <= 1;
-  });
+  stats.num_decoding = std::ranges::count_if(
+      impl_->running, [](const ScheduledState* state) { return !state->is_prefilling(); });
   stats.num_waiting = std::ssize(impl_->waiting);
   stats.num_in_flight = std::ssize(impl_->in_flight);
   stats.num_blocks = impl_->pool.num_blocks();
@@ -381,13 +443,13 @@ void Scheduler::Impl::check_queues() const {
   for (const ScheduledState* state : running) check(state->running, "a running sequence runs");
   for (const ScheduledState* state : waiting) check(!state->running, "a waiting sequence waits");
 
-  std::unordered_map<SequenceId, int64_t> num_sampling;
+  std::unordered_map<SequenceId, int64_t> most_tokens;
   for (const InFlightStep& step : in_flight) {
-    for (const InFlightChunk& chunk : step.chunks) num_sampling[chunk.id] += chunk.samples ? 1 : 0;
+    for (const InFlightChunk& chunk : step.chunks) most_tokens[chunk.id] += chunk.most_tokens;
   }
   for (const auto& [id, state] : states) {
     check(state->sequence.id() == id, "sequences are kept by their id");
-    check(state->num_placeholders == num_sampling[id], "placeholders are what steps will sample");
+    check(state->num_placeholders == most_tokens[id], "placeholders are what steps may sample");
   }
 }
 

@@ -12,13 +12,27 @@
 // as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
 // limit, but may be past a stop token not yet seen: that overshoot is dropped by process().
 //
+// A step may bring several tokens of a sequence. propose() gives drafts, guesses of what follows
+// the sequence's newest token, and its next chunk behind its prompt is then a verify chunk: the
+// newest token and k drafts, of which 1 to k + 1 tokens come back. A draft is kept where it is the
+// token that the runner samples in its place, so drafts decide how many steps a sequence takes, and
+// never what it gets. They take what is left: of the budget, once every running sequence behind has
+// a token of it; of the blocks, those that are free, so that no sequence is preempted for a draft;
+// of the length limit, all. Drafts for which there is no room are dropped. While a verify chunk is
+// in flight, the most that it may bring counts, in placeholders, blocks and lengths; process()
+// takes back what did not come, and the sequence's next chunk writes the slots of rejected drafts
+// again.
+//
 // The caller may also limit the prompt tokens of a step, so that no step takes long while others
 // wait for their next token. Then up to kMaxSharingPrefills prompts share what there is in equal
 // parts, so that a short prompt is not held up by long ones.
 //
 // What the runner owes: it runs every batch that schedule() returned, in order, and in each layer
-// writes the keys and values of the whole batch before it reads any, for a sequence may read blocks
-// that another one of the same batch fills.
+// writes the keys and values of the whole batch before it reads those of a prefill, for a sequence
+// that is new may read blocks that another one of the same batch fills. It starts decode and verify
+// chunks at the newest token that it has, samples behind every token of a verify chunk, keeps the
+// longest prefix of the drafts in which each is what was sampled in its place, and returns these
+// and the token sampled behind the last of them. Where a draft is kDraftOfRunner, it makes one.
 //
 // A function of its calls: no clock, no randomness, no tensors.
 // Thread safety: one thread at a time.
@@ -47,18 +61,18 @@ struct SchedulerConfig {
 // What a step brought for one sequence.
 struct SequenceUpdate {
   SequenceId id = 0;
-  std::optional<int32_t> token_id;  // the token that was generated, if one was
-  TokenLogprobs logprobs;           // of that token, if asked for
+  TokenList token_ids;                  // that were generated; none behind the end
+  std::vector<TokenLogprobs> logprobs;  // of each of these, if asked for
   // Of the prompt tokens that follow those delivered before (the first token has none), if asked
   // for.
   std::vector<TokenLogprobs> prompt_logprobs;
   int64_t num_cached_tokens = 0;   // prompt tokens found in the prefix cache when it first ran
-  std::optional<SequenceEnd> end;  // set if the sequence ended with that token
+  std::optional<SequenceEnd> end;  // set if the sequence ended with the last of token_ids
 };
 
 struct SchedulerStats {
   int64_t num_running = 0;
-  int64_t num_decoding = 0;   // of these, those that lack one token at most: no prompts
+  int64_t num_decoding = 0;   // of these, those whose prompts are computed
   int64_t num_waiting = 0;    // preempted ones included
   int64_t num_in_flight = 0;  // steps scheduled and not processed
   int64_t num_blocks = 0;
@@ -86,19 +100,25 @@ class Scheduler {
   void finish(SequenceId id, FinishReason reason);
   void abort(SequenceId id) { finish(id, FinishReason::kAbort); }
 
+  // Drafts for the next chunk of a sequence, in the place of earlier ones: up to kMaxDraftTokens
+  // ids of the model's vocabulary or kDraftOfRunner, that may follow the newest token that the
+  // sequence will have when that chunk runs. Used once. Ids that are unknown or have ended: no
+  // effect.
+  void propose(SequenceId id, std::vector<int32_t> draft_token_ids);
+
   // Whether any sequence has not ended.
   bool has_unfinished() const;
 
   // The next step. It has no sequences where nothing can run before results of steps in flight are
   // known; such a batch still has to reach the runner if `removed` is not empty, and needs no
   // process().
-  // `max_prefill_tokens`, >= 1: the most tokens of prompts (of all that lacks more than one token).
+  // `max_prefill_tokens`, >= 1: the most tokens of prefill chunks.
   ScheduledBatch schedule(int64_t max_prefill_tokens = std::numeric_limits<int64_t>::max());
   static constexpr int64_t kMaxSharingPrefills = 4;
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got
-  // a token or prompt logprobs. A sequence whose update has an `end` is gone already.
-  std::vector<SequenceUpdate> process(const StepOutput& output);
+  // tokens or prompt logprobs. A sequence whose update has an `end` is gone already.
+  std::vector<SequenceUpdate> process(StepOutput output);
 
   SchedulerStats stats() const;
 

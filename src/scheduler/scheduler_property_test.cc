@@ -155,15 +155,41 @@ SchedulerConfig random_config(Random& random, int64_t max_model_len) {
   return config;
 }
 
+// What a test's drafts are, if there are any: up to four for a sequence, some made by the runner
+// and some guessed from what is known, of which some are wrong.
+class Drafter {
+ public:
+  explicit Drafter(uint64_t seed) : random_(seed) {}
+
+  std::vector<int32_t> draft(const Job& job, const std::vector<int32_t>& output) {
+    std::vector<int32_t> token_ids = job.request->prompt_token_ids;
+    token_ids.insert(token_ids.end(), output.begin(), output.end());
+    std::vector<int32_t> drafts;
+    for (int64_t i = random_.pick(0, 4); i > 0; --i) {
+      token_ids.push_back(mock_next_token(token_ids, job.request->seed, job.index, kVocabSize));
+      const bool wrong = random_.one_in(5);
+      const auto guess =
+          wrong ? static_cast<int32_t>(random_.pick(0, kVocabSize - 1)) : token_ids.back();
+      drafts.push_back(random_.one_in(2) ? kDraftOfRunner : guess);
+    }
+    return drafts;
+  }
+
+ private:
+  Random random_;
+};
+
 // The engine's loop, with `depth` steps in flight while the next is scheduled.
 class Simulation {
  public:
+  // Without a drafter, a step brings one token of a sequence.
   Simulation(const Workload& workload, const SchedulerConfig& config, int64_t max_prefill_tokens,
-             size_t depth)
+             size_t depth, std::optional<Drafter> drafter)
       : workload_(workload),
         config_(config),
         max_prefill_tokens_(max_prefill_tokens),
         depth_(depth),
+        drafter_(std::move(drafter)),
         scheduler_(config),
         runner_(config.num_blocks, config.block_size, kVocabSize, config.max_model_len) {}
 
@@ -188,6 +214,7 @@ class Simulation {
   }
 
   SchedulerStats stats() const { return scheduler_.stats(); }
+  const MockRunner& runner() const { return runner_; }
 
  private:
   void step() {
@@ -200,6 +227,7 @@ class Simulation {
       }
       if (job.abort_at == iteration_) abort(job.id);
     }
+    if (drafter_) propose();
     const ScheduledBatch batch = scheduler_.schedule(max_prefill_tokens_);
     scheduler_.check_integrity();
     verify(batch);
@@ -214,6 +242,12 @@ class Simulation {
     while (outputs_.size() > (batch.empty() ? 0 : depth_)) process();
   }
 
+  void propose() {
+    for (const auto& [id, result] : results_) {
+      scheduler_.propose(id, drafter_->draft(workload_.jobs[id], result.token_ids));
+    }
+  }
+
   void abort(SequenceId id) {
     // Before it arrives, after it ended, and twice: without effect.
     scheduler_.abort(id);
@@ -224,7 +258,7 @@ class Simulation {
   }
 
   void process() {
-    const auto updates = scheduler_.process(outputs_.front());
+    const auto updates = scheduler_.process(std::move(outputs_.front()));
     outputs_.pop_front();
     scheduler_.check_integrity();
     for (const SequenceUpdate& update : updates) {
@@ -236,18 +270,26 @@ class Simulation {
       for (const TokenLogprobs& logprobs : update.prompt_logprobs) {
         result.prompt_logprob_ids.push_back(logprobs.token_ids.at(0));
       }
-      if (!update.token_id) continue;
-      result.token_ids.push_back(*update.token_id);
+      take_tokens(job, update, result);
+    }
+  }
+
+  void take_tokens(const Job& job, const SequenceUpdate& update, Result& result) {
+    EXPECT_EQ(update.logprobs.size(), job.request->params.logprobs ? update.token_ids.size() : 0);
+    for (size_t i = 0; i < update.token_ids.size(); ++i) {
+      result.token_ids.push_back(update.token_ids[i]);
       if (job.request->params.logprobs) {
-        EXPECT_EQ(update.logprobs.token_ids, std::vector<int32_t>{*update.token_id});
+        EXPECT_EQ(update.logprobs[i].token_ids, std::vector<int32_t>{update.token_ids[i]});
       }
-      result.end = update.end;
-      if (!update.end && job.finish_after == std::ssize(result.token_ids)) {
+      const bool ends = update.end && i + 1 == update.token_ids.size();
+      if (!ends && job.finish_after == std::ssize(result.token_ids)) {
         result.ended_from_outside = true;
         scheduler_.finish(update.id, FinishReason::kStop);
         scheduler_.check_integrity();
+        return;  // what is behind such an end is dropped
       }
     }
+    if (update.end) result.end = update.end;
   }
 
   void verify(const ScheduledBatch& batch) {
@@ -255,16 +297,15 @@ class Simulation {
     EXPECT_LE(std::ssize(batch.sequences), config_.max_num_seqs);
     int64_t num_tokens = 0;
     int64_t num_prefill_tokens = 0;
-    bool seen_longer = false;
     for (const ScheduledSequence& chunk : batch.sequences) {
       num_tokens += chunk.num_tokens;
-      if (chunk.num_tokens > 1) {
-        seen_longer = true;
-        num_prefill_tokens += chunk.num_tokens;
-      }
-      EXPECT_FALSE(seen_longer && chunk.num_tokens == 1) << "decodes come first";
+      if (chunk.kind == ChunkKind::kPrefill) num_prefill_tokens += chunk.num_tokens;
       EXPECT_EQ(std::ranges::count(batch.removed, chunk.id), 0);
     }
+    const auto place = [](const ScheduledSequence& chunk) {
+      return chunk.kind == ChunkKind::kDecode ? 0 : chunk.kind == ChunkKind::kVerify ? 1 : 2;
+    };
+    EXPECT_TRUE(std::ranges::is_sorted(batch.sequences, {}, place)) << "decodes come first";
     EXPECT_EQ(num_tokens, batch.num_tokens);
     EXPECT_LE(num_prefill_tokens, max_prefill_tokens_);
     for (const NewSequence& added : batch.added) {
@@ -299,6 +340,7 @@ class Simulation {
   SchedulerConfig config_;
   int64_t max_prefill_tokens_;
   size_t depth_;
+  std::optional<Drafter> drafter_;
   Scheduler scheduler_;
   MockRunner runner_;
   std::deque<StepOutput> outputs_;
@@ -315,9 +357,12 @@ void expect_prefix(const Result& result, const Result& expected) {
       std::equal(result.token_ids.begin(), result.token_ids.end(), expected.token_ids.begin()));
 }
 
-void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool with_aborts) {
+void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool with_aborts,
+                          bool with_drafts = false) {
   int64_t num_preemptions = 0;
   int64_t num_hit_tokens = 0;
+  int64_t num_kept_drafts = 0;
+  int64_t num_rejected_drafts = 0;
   for (uint64_t seed = first_seed; seed < first_seed + static_cast<uint64_t>(count); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
@@ -325,7 +370,8 @@ void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool wit
     const SchedulerConfig config = random_config(random, workload.max_model_len);
     const int64_t max_prefill_tokens =
         random.one_in(2) ? std::numeric_limits<int64_t>::max() : random.pick(1, 60);
-    Simulation simulation(workload, config, max_prefill_tokens, depth);
+    Simulation simulation(workload, config, max_prefill_tokens, depth,
+                          with_drafts ? std::optional(Drafter(seed)) : std::nullopt);
     const auto results = simulation.run();
     ASSERT_EQ(results.size(), workload.jobs.size());
     for (const Job& job : workload.jobs) {
@@ -341,10 +387,14 @@ void run_random_workloads(uint64_t first_seed, int count, size_t depth, bool wit
     if (::testing::Test::HasFailure()) return;
     num_preemptions += simulation.stats().num_preemptions;
     num_hit_tokens += simulation.stats().prefix_cache_hit_tokens;
+    num_kept_drafts += simulation.runner().num_kept_drafts();
+    num_rejected_drafts += simulation.runner().num_rejected_drafts();
   }
   // The workloads are such that they test something.
   EXPECT_GT(num_preemptions, count / 2);
   EXPECT_GT(num_hit_tokens, count);
+  EXPECT_EQ(num_kept_drafts > 3 * count, with_drafts) << num_kept_drafts;
+  EXPECT_EQ(num_rejected_drafts > 3 * count, with_drafts) << num_rejected_drafts;
 }
 
 constexpr int kNumWorkloads = 2000;
@@ -366,6 +416,20 @@ TEST(SchedulerPropertyTest, AbortsWithOneStepInFlight) {
 }
 TEST(SchedulerPropertyTest, AbortsWithThreeStepsInFlight) {
   run_random_workloads(500'000, kNumWorkloads, 3, true);
+}
+
+// What a sequence gets, one to five tokens a step, is what it gets one a step.
+TEST(SchedulerPropertyTest, SeveralTokensAStepAtOnce) {
+  run_random_workloads(600'000, kNumWorkloads, 0, false, true);
+}
+TEST(SchedulerPropertyTest, SeveralTokensAStepWithOneInFlight) {
+  run_random_workloads(700'000, kNumWorkloads, 1, false, true);
+}
+TEST(SchedulerPropertyTest, SeveralTokensAStepWithThreeInFlight) {
+  run_random_workloads(800'000, kNumWorkloads, 3, false, true);
+}
+TEST(SchedulerPropertyTest, SeveralTokensAStepWithAborts) {
+  run_random_workloads(900'000, kNumWorkloads, 1, true, true);
 }
 
 }  // namespace

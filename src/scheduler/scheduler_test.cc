@@ -53,7 +53,7 @@ class SchedulerTest : public ::testing::Test {
     for (const ScheduledSequence& chunk : batch.sequences) {
       SequenceOutput& sequence = output.sequences.emplace_back();
       sequence.id = chunk.id;
-      if (chunk.samples) sequence.token_id = token_id;
+      if (chunk.samples) sequence.token_ids = {token_id};
     }
     return output;
   }
@@ -88,7 +88,7 @@ TEST_F(SchedulerTest, APromptRunsAndThenDecodesUntilItsLimit) {
 
   auto updates = scheduler.process(output_of(first, 500));
   ASSERT_EQ(updates.size(), 1u);
-  EXPECT_EQ(updates[0].token_id, 500);
+  EXPECT_EQ(updates[0].token_ids, TokenList{500});
   EXPECT_FALSE(updates[0].end);
 
   const ScheduledBatch second = scheduler.schedule();
@@ -227,7 +227,7 @@ TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
   const auto updates = scheduler.process(output_of(first, 500));
   ASSERT_EQ(updates.size(), 2u);
   EXPECT_EQ(updates[1].id, 2u);
-  EXPECT_EQ(updates[1].token_id, 500);
+  EXPECT_EQ(updates[1].token_ids, TokenList{500});
   scheduler.abort(1);
   const ScheduledBatch fourth = scheduler.schedule();
   EXPECT_EQ(ids_of(fourth), (Ids{2, 3}));
@@ -388,11 +388,117 @@ TEST_F(SchedulerTest, PromptLogprobsAreDeliveredOnceThoughComputedAgain) {
   StepOutput dropped;
   dropped.step = again.step - 1;
   dropped.sequences.emplace_back().id = 1;
-  dropped.sequences[0].token_id = 5;
+  dropped.sequences[0].token_ids = {5};
   scheduler.process(dropped);
   const auto updates = scheduler.process(with_logprobs(again));
   ASSERT_EQ(updates.at(0).prompt_logprobs.size(), 3u);
   EXPECT_EQ(updates[0].prompt_logprobs[0].token_ids, std::vector<int32_t>{5});
+}
+
+// Sequence 1 after its prompt of 4 tokens, its newest token known.
+class DraftsTest : public SchedulerTest {
+ protected:
+  static SamplingParams params() {
+    SamplingParams params;
+    params.max_tokens = 10;
+    params.stop_token_ids = {7};
+    return params;
+  }
+  void start(Scheduler& scheduler) {
+    scheduler.add(sequence(1, 4, params()));
+    scheduler.process(output_of(scheduler.schedule(), 500));
+  }
+  static StepOutput brings(const ScheduledBatch& batch, TokenList token_ids) {
+    StepOutput output = output_of(batch);
+    output.sequences.at(0).token_ids = token_ids;
+    return output;
+  }
+};
+
+TEST_F(DraftsTest, AVerifyChunkBringsOneToAllAndOneMore) {
+  Scheduler scheduler(config());
+  start(scheduler);
+  scheduler.propose(1, {1, 2, kDraftOfRunner});
+  const ScheduledBatch batch = scheduler.schedule();
+  const ScheduledSequence& chunk = batch.sequences.at(0);
+  EXPECT_EQ(chunk.kind, ChunkKind::kVerify);
+  EXPECT_EQ(chunk.num_computed_tokens, 4);
+  EXPECT_EQ(chunk.num_tokens, 4);
+  EXPECT_EQ(chunk.num_logits_rows(), 4);
+  EXPECT_EQ(chunk.draft_token_ids, (std::vector<int32_t>{1, 2, kDraftOfRunner}));
+  EXPECT_EQ(batch.num_tokens, 4);
+  const auto updates = scheduler.process(brings(batch, {1, 3}));
+  EXPECT_EQ(updates.at(0).token_ids, (TokenList{1, 3}));
+  scheduler.check_integrity();
+  // The rejected tokens' slots are used again, and drafts once.
+  const ScheduledBatch next = scheduler.schedule();
+  EXPECT_EQ(next.sequences.at(0).kind, ChunkKind::kDecode);
+  EXPECT_EQ(next.sequences[0].num_computed_tokens, 6);
+  EXPECT_TRUE(next.sequences[0].new_block_ids.empty());
+}
+
+TEST_F(DraftsTest, WhatIsBehindAStopTokenIsDropped) {
+  Scheduler scheduler(config());
+  start(scheduler);
+  scheduler.propose(1, {1, 7, 2});
+  const auto updates = scheduler.process(brings(scheduler.schedule(), {1, 7, 2, 9}));
+  EXPECT_EQ(updates.at(0).token_ids, (TokenList{1, 7}));
+  ASSERT_TRUE(updates[0].end);
+  EXPECT_EQ(updates[0].end->stop_token_id, 7);
+  EXPECT_FALSE(scheduler.has_unfinished());
+  EXPECT_EQ(scheduler.stats().num_used_blocks, 0);
+}
+
+TEST_F(DraftsTest, TheNextStepCountsOnTheMostThatMayCome) {
+  Scheduler scheduler(config());
+  start(scheduler);
+  scheduler.propose(1, {1, 2});
+  const ScheduledBatch first = scheduler.schedule();
+  const ScheduledBatch second = scheduler.schedule();
+  EXPECT_EQ(second.sequences.at(0).kind, ChunkKind::kDecode);
+  EXPECT_EQ(second.sequences[0].num_computed_tokens, 7);
+  EXPECT_EQ(second.sequences[0].new_block_ids.size(), 0u);
+  scheduler.process(brings(first, {9}));
+  scheduler.check_integrity();
+  EXPECT_EQ(scheduler.process(brings(second, {9})).at(0).token_ids, TokenList{9});
+  EXPECT_EQ(scheduler.schedule().sequences.at(0).num_computed_tokens, 6);
+}
+
+TEST_F(DraftsTest, DraftsStayWithinTheLengthLimitAndTheBudget) {
+  SchedulerConfig small = config();
+  small.max_num_batched_tokens = 6;
+  Scheduler scheduler(small);
+  start(scheduler);
+  scheduler.add(unique_sequence(2, 4));
+  scheduler.process(output_of(scheduler.schedule(), 500));
+  // Sequence 2 is to have a token, too.
+  scheduler.propose(1, std::vector<int32_t>(kMaxDraftTokens, 1));
+  const ScheduledBatch batch = scheduler.schedule();
+  EXPECT_EQ(ids_of(batch), (Ids{2, 1})) << "decodes first";
+  EXPECT_EQ(batch.sequences[1].num_tokens, 5);
+  StepOutput output = output_of(batch);
+  output.sequences[1].token_ids = {1, 1, 1, 1, 1};
+  scheduler.process(std::move(output));
+  scheduler.abort(2);
+  // 7 of at most 10 tokens are there: a chunk brings 3 at most.
+  scheduler.propose(1, std::vector<int32_t>(kMaxDraftTokens, 1));
+  EXPECT_EQ(scheduler.schedule().sequences.at(0).num_tokens, 3);
+  EXPECT_TRUE(scheduler.schedule().empty());
+}
+
+TEST_F(DraftsTest, NoSequenceIsPreemptedForADraft) {
+  SchedulerConfig small = config();
+  small.max_model_len = 16;
+  small.num_blocks = 4;
+  Scheduler scheduler(small);
+  start(scheduler);                      // two blocks from its next token on
+  scheduler.add(unique_sequence(2, 7));  // two blocks
+  scheduler.process(output_of(scheduler.schedule(), 500));
+  scheduler.propose(1, {1, 2, 3, 4, 5});
+  const ScheduledBatch batch = scheduler.schedule();
+  ASSERT_EQ(ids_of(batch), (Ids{2, 1}));
+  EXPECT_EQ(batch.sequences[1].num_tokens, 3) << "as far as its block goes";
+  EXPECT_EQ(scheduler.stats().num_preemptions, 0);
 }
 
 TEST_F(SchedulerTest, MisuseAborts) {
@@ -404,8 +510,11 @@ TEST_F(SchedulerTest, MisuseAborts) {
   StepOutput output = output_of(batch);
   output.step = 5;
   EXPECT_DEATH(scheduler.process(output), "order of steps");
-  output = output_of(batch, -1);
+  output = output_of(batch);
+  output.sequences[0].token_ids = {};
   EXPECT_DEATH(scheduler.process(output), "samples has a token");
+  output.sequences[0].token_ids = {1, 2};
+  EXPECT_DEATH(scheduler.process(output), "one more for each of its drafts");
   SchedulerConfig small = config();
   small.num_blocks = 15;
   EXPECT_DEATH(Scheduler{small}, "fits the cache");

@@ -79,12 +79,14 @@ class Chooser {
   // Of the tokens of at least `threshold` before `end`, in units of kWeightUnit.
   __device__ unsigned long long mass_before(float threshold, const Place& end) {
     unsigned long long mass = 0;
-    search_.visit_chunks_reaching(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
-      float sum = 0.0f;
-      RowSearch::for_each_of(four, first_id, threshold, end,
-                             [&](float logit, int32_t) { sum += weight_of(log_weight(logit)); });
-      mass += __float2ull_rn(sum * kWeightUnit);
-    });
+    search_.visit_chunks_reaching(
+        fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
+          float sum = 0.0f;
+          RowSearch::for_each_of(four, first_id, threshold, end, [&](float logit, int32_t) {
+            sum += weight_of(log_weight(logit));
+          });
+          mass += __float2ull_rn(sum * kWeightUnit);
+        });
     return search_.sum_of(mass);
   }
 
@@ -94,7 +96,8 @@ class Chooser {
     if (threadIdx.x == 0) shared_.best = 0;  // what some thread reached; the others follow late
     unsigned long long best = 0;
     float best_logit = kMinusInfinity;
-    search_.visit_chunks_reaching(fmaxf(threshold, end.logit), [&](const float4& four, int32_t first_id) {
+    search_.visit_chunks_reaching(fmaxf(threshold, end.logit), [&](const float4& four,
+                                                                   int32_t first_id) {
       const unsigned long long reached = *static_cast<volatile unsigned long long*>(&shared_.best);
       const float bound =
           reached == 0 ? kLowestLogit : static_cast<float>(score_of_ranked(reached)) - 1e-3f;

@@ -75,8 +75,9 @@ struct DecodeUnit {
 };
 
 // A block's first unit is that of its index. The further units go to the first block that has room:
-// items are in descending order of size, so that blocks end together. Called by one thread of a block, once
-// for each of its units that are below num_units; the counter is zero again after the last call.
+// items are in descending order of size, so that blocks end together. Called by one thread of a
+// block, once for each of its units that are below num_units; the counter is zero again after the
+// last call.
 __device__ inline int take_unit(unsigned* units_taken, int num_units) {
   const unsigned taken = atomicInc(units_taken, static_cast<unsigned>(num_units - 1));
   return static_cast<int>(gridDim.x + taken);
