@@ -33,7 +33,8 @@ class DeviceMemory {
 struct Device {
   DeviceType type = DeviceType::kCpu;
   int index = 0;
-  DeviceMemory* memory = nullptr;  // null on the CPU; outlives what is allocated from it
+  // Outlives what is allocated from it. Null: the CPU's, from the system.
+  DeviceMemory* memory = nullptr;
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::kCpu; }
 };

@@ -2,8 +2,9 @@
 // Where an op runs: the first argument of every op.
 //
 // On the CPU a stream is a thread pool and an instruction set, and an op has finished when it
-// returns. On a GPU an op is queued, and later ops on the same stream see its results. Thread
-// safety: one thread at a time, the rank's worker.
+// returns. On a GPU an op is queued, and later ops on the same stream see its results. On a stream
+// that only checks, an op checks its arguments and touches no memory. Thread safety: one thread at
+// a time, the rank's worker.
 #include <cstddef>
 
 #include "base/check.h"
@@ -23,10 +24,17 @@ class Stream {
   // stream.
   Stream(ThreadPool& pool, const Device& device, DeviceStream& gpu, const ops::CudaKernels& kernels)
       : device_(device), pool_(&pool), isa_(best_isa()), gpu_(&gpu), kernels_(&kernels) {}
+  // A stream that only checks: ops are called as on `device`, which may be one that is not there.
+  explicit Stream(const Device& device) : device_(device) {}
 
   const Device& device() const { return device_; }
-  bool is_cpu() const { return gpu_ == nullptr; }
-  ThreadPool& pool() const { return *pool_; }
+  bool is_cpu() const { return device_.is_cpu(); }
+  // Whether ops compute what they are called for, and not only check.
+  bool computes() const { return pool_ != nullptr; }
+  ThreadPool& pool() const {
+    check(computes(), "a stream that only checks has no threads");
+    return *pool_;
+  }
   Isa isa() const { return isa_; }
 
   // Only on a GPU's stream.
@@ -54,7 +62,7 @@ class Stream {
 
  private:
   Device device_;
-  ThreadPool* pool_;
+  ThreadPool* pool_ = nullptr;
   Isa isa_ = Isa::kScalar;
   DeviceStream* gpu_ = nullptr;
   const ops::CudaKernels* kernels_ = nullptr;

@@ -86,6 +86,8 @@ class Communicator {
 
 // A group of one: every collective is a no-op or a copy.
 std::unique_ptr<Communicator> make_single_communicator();
+// A rank of a group that is not there, for streams that only check: every collective is a no-op.
+std::unique_ptr<Communicator> make_idle_communicator(int rank, int size);
 // A group of `size` ranks that are threads of this process; element i is for rank i.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);
 

@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "layers/activations.h"
 #include "ops/attention.h"
 
 namespace quire {
@@ -20,6 +19,7 @@ LinearShard o_shard(const AttentionConfig& c, ParallelRank at) {
 
 Attention::Attention(const AttentionConfig& config, const Placement& place)
     : num_heads_(static_cast<int>(config.num_heads / place.at.size)),
+      num_kv_heads_(static_cast<int>(kv_heads_of_rank(config.num_kv_heads, place.at.size))),
       head_dim_(config.head_dim),
       qkv_features_(qkv_shard(config, place.at).n),
       sliding_window_(config.sliding_window),
@@ -33,26 +33,6 @@ Attention::Attention(const AttentionConfig& config, const Placement& place)
   }
 }
 
-size_t Attention::weight_bytes(const AttentionConfig& config, const Placement& place) {
-  return Linear::weight_bytes(qkv_shard(config, place.at), place) +
-         Linear::weight_bytes(o_shard(config, place.at), place) +
-         (config.qk_norm ? 2 * RmsNorm::weight_bytes(config.head_dim) : 0);
-}
-
-size_t Attention::arena_bytes(const AttentionConfig& config, const Placement& place,
-                              int64_t num_tokens) {
-  const DType dtype = place.activation_dtype();
-  return activation_bytes(num_tokens, qkv_shard(config, place.at).n, dtype) +
-         activation_bytes(num_tokens, o_shard(config, place.at).k, dtype);
-}
-
-std::vector<MatrixProduct> Attention::products(const AttentionConfig& config, ParallelRank at) {
-  const LinearShard qkv = qkv_shard(config, at);
-  const LinearShard o = o_shard(config, at);
-  return {{.name = "qkv_proj", .n = qkv.n, .k = qkv.k, .has_bias = qkv.bias},
-          {.name = "o_proj", .n = o.n, .k = o.k, .has_bias = o.bias}};
-}
-
 void Attention::add_parameters(const std::string& name, ParameterMap& parameters) {
   qkv_proj_.add_parameters(name + ".qkv_proj", parameters);
   o_proj_.add_parameters(name + ".o_proj", parameters);
@@ -60,7 +40,12 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
   if (k_norm_) k_norm_->add_parameters(name + ".k_norm", parameters);
 }
 
-void Attention::describe(ops::DecoderStepLayer& layer) const {
+void Attention::add_products(std::vector<MatrixProduct>& products) const {
+  products.push_back(qkv_proj_.product("qkv_proj"));
+  products.push_back(o_proj_.product("o_proj"));
+}
+
+bool Attention::describe(ops::DecoderStepLayer& layer) const {
   layer.qkv = &qkv_proj_.weight();
   layer.qkv_bias = qkv_proj_.added_bias();
   if (q_norm_) layer.q_norm = q_norm_->weight();
@@ -68,6 +53,7 @@ void Attention::describe(ops::DecoderStepLayer& layer) const {
   layer.o = &o_proj_.weight();
   layer.o_bias = o_proj_.added_bias();
   layer.sliding_window = sliding_window_;
+  return true;
 }
 
 void Attention::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,

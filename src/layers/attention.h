@@ -4,7 +4,6 @@
 //
 // Parameters: qkv_proj, o_proj, and q_norm and k_norm where there is a per-head norm.
 // Thread safety: forward is called by the rank's worker.
-#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,19 +32,19 @@ class Attention {
  public:
   Attention(const AttentionConfig& config, const Placement& place);
 
-  static size_t weight_bytes(const AttentionConfig& config, const Placement& place);
-  // What forward takes from the arena at its peak.
-  static size_t arena_bytes(const AttentionConfig& config, const Placement& place,
-                            int64_t num_tokens);
-
-  static std::vector<MatrixProduct> products(const AttentionConfig& config, ParallelRank at);
-
   // "<name>.qkv_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // What a kernel of a whole step needs to know (ops/decoder_step.h): weights and the window.
-  void describe(ops::DecoderStepLayer& layer) const;
+  // Those of one forward().
+  void add_products(std::vector<MatrixProduct>& products) const;
+  // Adds what a kernel of a whole step is to know of this layer (ops/decoder_step.h). False where
+  // such a kernel cannot take its place.
+  bool describe(ops::DecoderStepLayer& layer) const;
+
+  // Of this rank.
   int num_heads() const { return num_heads_; }
+  int num_kv_heads() const { return num_kv_heads_; }
+  int head_dim() const { return static_cast<int>(head_dim_); }
   float scale() const { return scale_; }
 
   // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
@@ -54,7 +53,8 @@ class Attention {
                const Tensor& in, const Tensor& out) const;
 
  private:
-  int num_heads_;  // of this rank
+  int num_heads_;     // of this rank
+  int num_kv_heads_;  // of this rank
   int64_t head_dim_;
   int64_t qkv_features_;  // of this rank
   int64_t sliding_window_;

@@ -1,11 +1,11 @@
 #include "layers/embedding.h"
 
-#include "layers/activations.h"
+#include <utility>
+
 #include "ops/embedding.h"
 #include "ops/linear.h"
 
 namespace quire {
-
 namespace {
 
 // Elements from one row of logits to the next: a GPU's kernels read rows 32 bytes at a time.
@@ -23,13 +23,15 @@ VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& p
       first_id_(shard.first_id),
       weight_(place, shard.rows, hidden_size, std::move(shard.parts)) {}
 
-size_t VocabTable::weight_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place) {
-  return MatrixParameter::bytes(place, vocab_shard(vocab_size, hidden_size, place.at).rows,
-                                hidden_size);
-}
-
 void VocabTable::add_parameters(const std::string& name, ParameterMap& parameters) {
   parameters.add(name + ".weight", weight_);
+}
+
+MatrixProduct VocabTable::product(std::string name) const {
+  return {.name = std::move(name),
+          .n = weight_.weight().n(),
+          .k = weight_.weight().k(),
+          .is_logits = true};
 }
 
 void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out) {
@@ -65,18 +67,6 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
     context.comm.all_gather_columns(context.stream, shard, logits);
   }
   return logits.columns(0, table.vocab_size());
-}
-
-size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place,
-                          int64_t num_logits) {
-  const int size = place.at.size;
-  const int64_t rows = vocab_shard(vocab_size, hidden_size, place.at).rows;
-  return activation_bytes(num_logits, logits_width(rows * size, place.device.type),
-                          DType::kFloat32) +
-         activation_bytes(num_logits, hidden_size, place.activation_dtype()) +
-         (size > 1
-              ? activation_bytes(num_logits, logits_width(rows, place.device.type), DType::kFloat32)
-              : 0);
 }
 
 }  // namespace quire

@@ -2,10 +2,10 @@
 // The token embedding and the output layer, both split over the ranks by vocabulary.
 //
 // Thread safety: forward is called by the rank's worker.
-#include <cstddef>
 #include <string>
 
 #include "layers/forward_context.h"
+#include "layers/linear.h"
 #include "layers/parameters.h"
 #include "layers/placement.h"
 #include "layers/sharding.h"
@@ -18,10 +18,11 @@ class VocabTable {
  public:
   VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place);
 
-  static size_t weight_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place);
-
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
+
+  // Of compute_vocab_logits().
+  MatrixProduct product(std::string name) const;
 
   int64_t vocab_size() const { return vocab_size_; }
   int64_t first_id() const { return first_id_; }
@@ -39,13 +40,9 @@ class VocabTable {
 void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor& out);
 
 // The output layer: rows batch.logits_rows of hidden [num_tokens, hidden_size] times the table,
-// gathered over the ranks: float32[num_logits, vocab_size] in the arena, on every rank, or of these
-// rows the rank's share where the context splits them. Where shards are padded it is a view that
+// gathered over the ranks: float32[num_logits, vocab_size] in the arena. Every rank gets all rows,
+// or where the context splits them its share (RowShare). Where shards are padded it is a view that
 // leaves the padding out, so its rows are strided.
 Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table, const Tensor& hidden);
-
-// What compute_vocab_logits takes from the arena at its peak.
-size_t vocab_logits_bytes(int64_t vocab_size, int64_t hidden_size, const Placement& place,
-                          int64_t num_logits);
 
 }  // namespace quire

@@ -1,7 +1,8 @@
 #include "layers/linear.h"
 
+#include <utility>
+
 #include "base/check.h"
-#include "layers/activations.h"
 #include "ops/linear.h"
 
 namespace quire {
@@ -11,11 +12,6 @@ Linear::Linear(const LinearShard& shard, const Placement& place)
       is_partial_sum_(shard.partial_sum),
       adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {
   if (shard.bias) bias_.emplace(place, shard.n, DummyInit::kUniform, shard.bias_parts);
-}
-
-size_t Linear::weight_bytes(const LinearShard& shard, const Placement& place) {
-  return MatrixParameter::bytes(place, shard.n, shard.k) +
-         (shard.bias ? VectorParameter::bytes(shard.n) : 0);
 }
 
 void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
@@ -37,8 +33,11 @@ void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tens
   ops::gated_linear(context.stream, in, weight_.weight(), added_bias(), gate_up, out);
 }
 
-size_t Linear::gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows) {
-  return align_up(ops::gated_linear_scratch_bytes(place.device.type, rows, shard.n));
+MatrixProduct Linear::product(std::string name) const {
+  return {.name = std::move(name),
+          .n = weight_.weight().n(),
+          .k = weight_.weight().k(),
+          .has_bias = bias_.has_value()};
 }
 
 }  // namespace quire

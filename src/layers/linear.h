@@ -1,9 +1,8 @@
 #pragma once
-// A linear layer: this rank's share of out = in * W^T + bias. Where the shard says so that is a
-// part of a sum over the ranks, which whoever uses the outputs takes.
+// A linear layer: this rank's share of out = in * W^T + bias. Where the shard says so, the outputs
+// are one term of a sum over the ranks, and the caller adds the terms up.
 //
 // Thread safety: forward is called by the rank's worker.
-#include <cstddef>
 #include <optional>
 #include <string>
 
@@ -22,7 +21,7 @@ struct MatrixProduct {
   int64_t k = 0;
   bool has_bias = false;
   bool is_gated = false;
-  bool is_logits = false;  // of the rows that logits are wanted of alone, and float32
+  bool is_logits = false;  // only for rows whose logits are wanted; out is float32
 };
 
 class Linear {
@@ -30,26 +29,24 @@ class Linear {
   // Adds "<name>.weight" and "<name>.bias" to `parameters` through add_parameters.
   Linear(const LinearShard& shard, const Placement& place);
 
-  static size_t weight_bytes(const LinearShard& shard, const Placement& place);
-
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
   // in [T, shard.k], out [T, shard.n].
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
-  // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Of a layer whose outputs
-  // are no part of a sum.
+  // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Only where the outputs
+  // are not one term of a sum.
   void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
   const ops::Weight& weight() const { return weight_.weight(); }
   // float32[shard.n]; undefined where there is none, or another rank adds it.
   Tensor added_bias() const { return adds_bias_ ? bias_->tensor() : Tensor(); }
-  // What forward_gated takes from the arena.
-  static size_t gated_arena_bytes(const LinearShard& shard, const Placement& place, int64_t rows);
+  // Of forward().
+  MatrixProduct product(std::string name) const;
 
  private:
   MatrixParameter weight_;
   std::optional<VectorParameter> bias_;
   bool is_partial_sum_ = false;
-  bool adds_bias_ = false;  // of a sum over the ranks, the first alone adds the bias
+  bool adds_bias_ = false;  // in a sum over the ranks only rank 0 adds the bias
 };
 
 }  // namespace quire

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 
-#include "layers/activations.h"
-
 namespace quire {
 namespace {
 
@@ -33,31 +31,23 @@ Mlp::Mlp(const MlpConfig& config, const Placement& place)
       gate_up_proj_(gate_up_shard(config, place.at), place),
       down_proj_(down_shard(config, place.at), place) {}
 
-size_t Mlp::weight_bytes(const MlpConfig& config, const Placement& place) {
-  return Linear::weight_bytes(gate_up_shard(config, place.at), place) +
-         Linear::weight_bytes(down_shard(config, place.at), place);
-}
-
-size_t Mlp::arena_bytes(const MlpConfig& config, const Placement& place, int64_t num_tokens) {
-  const int64_t rows = std::min(num_tokens, max_rows(place.device));
-  return Linear::gated_arena_bytes(gate_up_shard(config, place.at), place, rows) +
-         activation_bytes(rows, config.intermediate_size / place.at.size, place.activation_dtype());
-}
-
-std::vector<MatrixProduct> Mlp::products(const MlpConfig& config, ParallelRank at) {
-  const LinearShard gate_up = gate_up_shard(config, at);
-  const LinearShard down = down_shard(config, at);
-  return {{.name = "gate_up_proj",
-           .n = gate_up.n,
-           .k = gate_up.k,
-           .has_bias = gate_up.bias,
-           .is_gated = true},
-          {.name = "down_proj", .n = down.n, .k = down.k, .has_bias = down.bias}};
-}
-
 void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
   gate_up_proj_.add_parameters(name + ".gate_up_proj", parameters);
   down_proj_.add_parameters(name + ".down_proj", parameters);
+}
+
+void Mlp::add_products(std::vector<MatrixProduct>& products) const {
+  products.push_back(gate_up_proj_.product("gate_up_proj"));
+  products.back().is_gated = true;
+  products.push_back(down_proj_.product("down_proj"));
+}
+
+bool Mlp::describe(ops::DecoderStepLayer& layer) const {
+  layer.gate_up = &gate_up_proj_.weight();
+  layer.gate_up_bias = gate_up_proj_.added_bias();
+  layer.down = &down_proj_.weight();
+  layer.down_bias = down_proj_.added_bias();
+  return true;
 }
 
 void Mlp::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {

@@ -4,13 +4,13 @@
 //
 // Parameters: gate_up_proj, down_proj.
 // Thread safety: forward is called by the rank's worker.
-#include <cstddef>
 #include <string>
 #include <vector>
 
 #include "layers/forward_context.h"
 #include "layers/linear.h"
 #include "layers/placement.h"
+#include "ops/decoder_step.h"
 
 namespace quire {
 
@@ -24,17 +24,14 @@ class Mlp {
  public:
   Mlp(const MlpConfig& config, const Placement& place);
 
-  static size_t weight_bytes(const MlpConfig& config, const Placement& place);
-  // What forward takes from the arena at its peak.
-  static size_t arena_bytes(const MlpConfig& config, const Placement& place, int64_t num_tokens);
-
-  static std::vector<MatrixProduct> products(const MlpConfig& config, ParallelRank at);
-
   // "<name>.gate_up_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  const Linear& gate_up_proj() const { return gate_up_proj_; }
-  const Linear& down_proj() const { return down_proj_; }
+  // Those of one forward().
+  void add_products(std::vector<MatrixProduct>& products) const;
+  // Adds what a kernel of a whole step is to know of this layer (ops/decoder_step.h). False where
+  // such a kernel cannot take its place.
+  bool describe(ops::DecoderStepLayer& layer) const;
 
   // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
   void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;

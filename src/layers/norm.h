@@ -12,8 +12,6 @@ class RmsNorm {
  public:
   RmsNorm(const Placement& place, int64_t size, double eps);
 
-  static size_t weight_bytes(int64_t size) { return VectorParameter::bytes(size); }
-
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 

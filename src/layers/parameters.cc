@@ -7,7 +7,7 @@ namespace quire {
 VectorParameter::VectorParameter(const Placement& place, int64_t n, DummyInit init,
                                  std::vector<ParameterPart> parts)
     : device_(place.device),
-      buffer_(bytes(n), place.device),
+      buffer_(static_cast<size_t>(n) * sizeof(float), place.device),
       tensor_(buffer_.data(), DType::kFloat32, {n}),
       init_(init),
       parts_(std::move(parts)) {}
@@ -40,7 +40,7 @@ void VectorParameter::store(int64_t first_row, const Tensor& source) {
   float* out = tensor_.data<float>() + first_row;
   if (device_.is_cpu()) return copy_values(source, out);
   device_.memory->upload(
-      reinterpret_cast<std::byte*>(out), bytes(source.dim(0)),
+      reinterpret_cast<std::byte*>(out), static_cast<size_t>(source.dim(0)) * sizeof(float),
       [&](std::byte* from) { copy_values(source, reinterpret_cast<float*>(from)); });
 }
 

@@ -19,11 +19,8 @@ class MatrixParameter final : public Parameter {
   MatrixParameter(const Placement& place, int64_t n, int64_t k, std::vector<ParameterPart> parts)
       : weight_(place.dtype, n, k, place.device), parts_(std::move(parts)) {}
 
-  static size_t bytes(const Placement& place, int64_t n, int64_t k) {
-    return ops::Weight::bytes(place.dtype, n, k, place.device.type);
-  }
-
   const std::vector<ParameterPart>& parts() const override { return parts_; }
+  size_t bytes() const override { return weight_.bytes(); }
   void store(int64_t first_row, const Tensor& source) override {
     weight_.pack_rows(first_row, source);
   }
@@ -42,10 +39,9 @@ class VectorParameter final : public Parameter {
   VectorParameter(const Placement& place, int64_t n, DummyInit init,
                   std::vector<ParameterPart> parts);
 
-  static size_t bytes(int64_t n) { return static_cast<size_t>(n) * sizeof(float); }
-
   const std::vector<ParameterPart>& parts() const override { return parts_; }
   DummyInit dummy_init() const override { return init_; }
+  size_t bytes() const override { return buffer_.size(); }
   void store(int64_t first_row, const Tensor& source) override;
 
   const Tensor& tensor() const { return tensor_; }

@@ -127,7 +127,9 @@ RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
 }
 
 RotaryTable::RotaryTable(const ModelConfig& config, int64_t max_model_len, const Device& device)
-    : buffer_(bytes(config, max_model_len), device),
+    : buffer_(static_cast<size_t>(max_model_len) *
+                  static_cast<size_t>(rotary_dim(config.rope, config.head_dim)) * sizeof(float),
+              device),
       cos_sin_(buffer_.data(), DType::kFloat32,
                {max_model_len, rotary_dim(config.rope, config.head_dim)}) {
   const RotaryFrequencies frequencies = rotary_frequencies(
@@ -143,17 +145,12 @@ RotaryTable::RotaryTable(const ModelConfig& config, int64_t max_model_len, const
       }
     }
   };
-  if (device.is_cpu()) {
+  if (device.memory == nullptr) {
     fill(cos_sin_.data<float>());
     return;
   }
   device.memory->upload(buffer_.data(), buffer_.size(),
                         [&](std::byte* from) { fill(reinterpret_cast<float*>(from)); });
-}
-
-size_t RotaryTable::bytes(const ModelConfig& config, int64_t max_model_len) {
-  return static_cast<size_t>(max_model_len) *
-         static_cast<size_t>(rotary_dim(config.rope, config.head_dim)) * sizeof(float);
 }
 
 }  // namespace quire

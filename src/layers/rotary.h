@@ -34,10 +34,9 @@ class RotaryTable {
  public:
   RotaryTable(const ModelConfig& config, int64_t max_model_len, const Device& device = {});
 
-  static size_t bytes(const ModelConfig& config, int64_t max_model_len);
-
   // float32[max_model_len, rotary_dim]: cosines, then sines.
   const Tensor& cos_sin() const { return cos_sin_; }
+  size_t bytes() const { return buffer_.size(); }
 
  private:
   Buffer buffer_;

@@ -186,7 +186,7 @@ TEST(Rotary, TableHoldsCosinesAndSinesFarOut) {
   const RotaryTable table(config, 100004);
   EXPECT_EQ(table.cos_sin().dim(0), 100004);
   EXPECT_EQ(table.cos_sin().dim(1), 16);
-  EXPECT_EQ(RotaryTable::bytes(config, 100004), 100004u * 16u * sizeof(float));
+  EXPECT_EQ(table.bytes(), 100004u * 16u * sizeof(float));
   const std::vector<float> expected{1.12076986f,   -0.38283965f,  -0.40089336f, 0.797177374f,
                                     1.09918654f,   -0.299928427f, 0.800939202f, 1.12739527f,
                                     -0.200877979f, 1.07233894f,   1.06572115f,  0.813010037f,

@@ -4,7 +4,7 @@
 // Both spellings found on the hub are read: rope_theta + rope_scaling + torch_dtype, and
 // rope_parameters + dtype. What is missing, of the wrong type or out of range is an Error naming
 // the file, the field, its value and what is expected; so is a feature that quire does not have.
-// Whether the architecture and the activation are known is for models/registry.h to say.
+// Whether the architecture and the activation are known is for models/families.h to say.
 // Thread safety: a plain value.
 #include <cstdint>
 #include <filesystem>
@@ -53,8 +53,7 @@ struct ModelConfig {
   double rms_norm_eps = 1e-6;
   std::string hidden_act = "silu";
   bool tie_word_embeddings = false;
-  bool attention_bias =
-      false;  // the family's file decides what it means (Qwen2 has q, k, v bias always)
+  bool attention_bias = false;  // each family says what it means (models/families.cc)
   bool mlp_bias = false;
   // For each layer: tokens a query sees, 0 for all; from sliding_window, use_sliding_window,
   // max_window_layers, layer_types.

@@ -76,4 +76,10 @@ std::vector<ParameterMap::Target> ParameterMap::targets() const {
   return targets;
 }
 
+size_t ParameterMap::bytes() const {
+  size_t bytes = 0;
+  for (const auto& [own, parameter] : parameters_) bytes += parameter->bytes();
+  return bytes;
+}
+
 }  // namespace quire

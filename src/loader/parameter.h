@@ -44,6 +44,8 @@ class Parameter {
 
   virtual const std::vector<ParameterPart>& parts() const = 0;
   virtual DummyInit dummy_init() const { return DummyInit::kUniform; }
+  // What it takes of the device's memory, in bytes.
+  virtual size_t bytes() const = 0;
   // Rows [first_row, first_row + source.dim(0)) of the parameter from `source` [rows, columns],
   // float32, bfloat16 or float16, aligned for its type.
   virtual void store(int64_t first_row, const Tensor& source) = 0;
@@ -80,6 +82,8 @@ class ParameterMap {
   std::optional<Target> find(std::string_view checkpoint_name) const;
   // Every checkpoint tensor that the model needs, in order of name.
   std::vector<Target> targets() const;
+  // Of all parameters.
+  size_t bytes() const;
 
  private:
   PackedModules packed_;

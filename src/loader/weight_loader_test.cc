@@ -30,6 +30,7 @@ class RecordingParameter final : public Parameter {
 
   const std::vector<ParameterPart>& parts() const override { return parts_; }
   DummyInit dummy_init() const override { return init_; }
+  size_t bytes() const override { return values.size() * sizeof(float); }
   void store(int64_t first_row, const Tensor& source) override {
     EXPECT_EQ(source.dim(1), columns_);
     EXPECT_EQ(reinterpret_cast<uintptr_t>(source.raw()) % size_of(source.dtype()), 0u);

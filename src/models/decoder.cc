@@ -6,7 +6,6 @@
 #include <charconv>
 
 #include "base/check.h"
-#include "layers/activations.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -77,7 +76,8 @@ void check_divides(std::string_view field, int64_t value, int size) {
                   size, field, value));
 }
 
-void check_supported(const ModelOptions& options) {
+// The options themselves; throws Error where they cannot be run.
+const ModelOptions& checked(const ModelOptions& options) {
   const ModelConfig& config = options.config;
   if (config.hidden_act != "silu") {
     throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
@@ -106,6 +106,7 @@ void check_supported(const ModelOptions& options) {
                     "rotary elements; expected an even number, at least {}.",
                     config.head_dim, config.rope.partial_rotary_factor, rotated, least));
   }
+  return options;
 }
 
 // Checkpoint tensors of the whole model that this stage has no use for.
@@ -125,6 +126,14 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
          ((is(kOutput) || is(kFinalNorm)) && !stage.computes_logits);
 }
 
+// Memory of a layer's parameters.
+template <typename Layer>
+size_t bytes_of(Layer& layer) {
+  ParameterMap parameters;
+  layer.add_parameters("", parameters);
+  return parameters.bytes();
+}
+
 }  // namespace
 
 DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp,
@@ -134,10 +143,6 @@ DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& ml
       post_attention_norm_(place, attention.hidden_size, attention.norm_eps),
       mlp_(mlp, place) {}
 
-size_t DecoderLayer::norm_bytes(const AttentionConfig& attention) {
-  return 2 * RmsNorm::weight_bytes(attention.hidden_size);
-}
-
 void DecoderLayer::add_parameters(const std::string& name, ParameterMap& parameters) {
   input_norm_.add_parameters(name + ".input_layernorm", parameters);
   attention_.add_parameters(name + ".self_attn", parameters);
@@ -145,16 +150,21 @@ void DecoderLayer::add_parameters(const std::string& name, ParameterMap& paramet
   mlp_.add_parameters(name + ".mlp", parameters);
 }
 
-ops::DecoderStepLayer DecoderLayer::describe() const {
-  ops::DecoderStepLayer layer;
+void DecoderLayer::add_memory(DecoderMemory& memory) {
+  memory.attention += bytes_of(attention_);
+  memory.mlp += bytes_of(mlp_);
+  memory.norms += bytes_of(input_norm_) + bytes_of(post_attention_norm_);
+}
+
+void DecoderLayer::add_products(std::vector<MatrixProduct>& products) const {
+  attention_.add_products(products);
+  mlp_.add_products(products);
+}
+
+bool DecoderLayer::describe(ops::DecoderStepLayer& layer) const {
   layer.input_norm = input_norm_.weight();
-  attention_.describe(layer);
   layer.post_norm = post_attention_norm_.weight();
-  layer.gate_up = &mlp_.gate_up_proj().weight();
-  layer.gate_up_bias = mlp_.gate_up_proj().added_bias();
-  layer.down = &mlp_.down_proj().weight();
-  layer.down_bias = mlp_.down_proj().added_bias();
-  return layer;
+  return attention_.describe(layer) && mlp_.describe(layer);
 }
 
 void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
@@ -171,7 +181,8 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
-    : config_((check_supported(options), options.config)),
+    : config_(checked(options).config),
+      dtype_(options.dtype),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
@@ -214,6 +225,32 @@ ParameterMap Decoder::parameters() {
   return parameters;
 }
 
+std::vector<MemoryItem> Decoder::memory() {
+  DecoderMemory memory;
+  for (const auto& layer : layers_) layer->add_memory(memory);
+  if (final_norm_) memory.norms += bytes_of(*final_norm_);
+  return {{"embedding", embed_tokens_ ? bytes_of(*embed_tokens_) : 0, dtype_},
+          {"attention weights", memory.attention, dtype_},
+          {"MLP weights", memory.mlp, dtype_},
+          {"norm weights", memory.norms, DType::kFloat32},
+          {"output layer", lm_head_ ? bytes_of(*lm_head_) : 0, dtype_},
+          {"rotary table", rotary_.bytes(), DType::kFloat32}};
+}
+
+KvCacheShape Decoder::kv_cache_shape() const {
+  const Attention& attention = layers_.front()->attention();
+  return {.num_layers = static_cast<int64_t>(layers_.size()),
+          .num_kv_heads = attention.num_kv_heads(),
+          .head_dim = attention.head_dim()};
+}
+
+std::vector<MatrixProduct> Decoder::products() const {
+  std::vector<MatrixProduct> products;
+  for (const auto& layer : layers_) layer->add_products(products);
+  if (final_norm_) products.push_back(output_table().product(std::string(kOutput)));
+  return products;
+}
+
 void Decoder::bind_cache(Stream& stream, Communicator& comm,
                          std::span<const KvCacheView> kv_caches) {
   check(kv_caches.size() == layers_.size(), "each layer has its part of the KV cache");
@@ -226,8 +263,10 @@ void Decoder::bind_cache(Stream& stream, Communicator& comm,
 }
 
 void Decoder::make_decoder_step(Stream& stream, const PeerWords& peers) {
-  std::vector<ops::DecoderStepLayer> layers;
-  for (const auto& layer : layers_) layers.push_back(layer->describe());
+  std::vector<ops::DecoderStepLayer> layers(layers_.size());
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (!layers_[i]->describe(layers[i])) return;
+  }
   const Attention& attention = layers_.front()->attention();
   const ops::DecoderStepModel model = {.num_heads = attention.num_heads(),
                                        .eps = static_cast<float>(config_.rms_norm_eps),
@@ -275,78 +314,7 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
 
 Tensor Decoder::compute_logits(ForwardContext& context, const Tensor& hidden) {
   check(final_norm_.has_value(), "the last stage computes the logits");
-  return compute_vocab_logits(context, lm_head_ ? *lm_head_ : *embed_tokens_, hidden);
-}
-
-std::vector<MemoryItem> Decoder::weight_memory(const ModelOptions& options,
-                                               const DecoderOptions& decoder) {
-  check_supported(options);
-  const ModelConfig& config = options.config;
-  const Stage stage = stage_of(options);
-  const Placement place = place_of(options);
-  const size_t table = VocabTable::weight_bytes(config.vocab_size, config.hidden_size, place);
-  size_t attention = 0;
-  size_t mlp = 0;
-  size_t norms = stage.computes_logits ? RmsNorm::weight_bytes(config.hidden_size) : 0;
-  for (int64_t layer = stage.first_layer; layer < stage.last_layer; ++layer) {
-    const AttentionConfig attention_of_layer = attention_config(config, decoder, layer);
-    attention += Attention::weight_bytes(attention_of_layer, place);
-    mlp += Mlp::weight_bytes(mlp_config(config, decoder), place);
-    norms += DecoderLayer::norm_bytes(attention_of_layer);
-  }
-  return {{"embedding", stage.embeds ? table : 0, options.dtype},
-          {"attention weights", attention, options.dtype},
-          {"MLP weights", mlp, options.dtype},
-          {"norm weights", norms, DType::kFloat32},
-          {"output layer", stage.has_output_table ? table : 0, options.dtype},
-          {"rotary table", RotaryTable::bytes(config, options.max_model_len), DType::kFloat32}};
-}
-
-size_t Decoder::arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,
-                            int64_t max_tokens, int64_t max_logits) {
-  check_supported(options);
-  const ModelConfig& config = options.config;
-  const Stage stage = stage_of(options);
-  // All layers are alike but for their sliding windows.
-  const AttentionConfig attention = attention_config(config, decoder, stage.first_layer);
-  const Placement place = place_of(options);
-  size_t most = std::max(Attention::arena_bytes(attention, place, max_tokens),
-                         Mlp::arena_bytes(mlp_config(config, decoder), place, max_tokens));
-  if (stage.computes_logits) {
-    most = std::max(most,
-                    vocab_logits_bytes(config.vocab_size, config.hidden_size, place, max_logits));
-  }
-  return 2 * activation_bytes(max_tokens, config.hidden_size, place.activation_dtype()) + most;
-}
-
-KvCacheShape Decoder::kv_cache_shape(const ModelOptions& options) {
-  check_supported(options);
-  const Stage stage = stage_of(options);
-  return {.num_layers = stage.last_layer - stage.first_layer,
-          .num_kv_heads =
-              static_cast<int>(kv_heads_of_rank(options.config.num_key_value_heads, options.size)),
-          .head_dim = static_cast<int>(options.config.head_dim)};
-}
-
-std::vector<MatrixProduct> Decoder::products(const ModelOptions& options,
-                                             const DecoderOptions& decoder) {
-  check_supported(options);
-  const ModelConfig& config = options.config;
-  const Stage stage = stage_of(options);
-  const ParallelRank at = place_of(options).at;
-  // All layers are alike but for their sliding windows.
-  std::vector<MatrixProduct> products =
-      Attention::products(attention_config(config, decoder, stage.first_layer), at);
-  for (MatrixProduct& product : Mlp::products(mlp_config(config, decoder), at)) {
-    products.push_back(std::move(product));
-  }
-  if (stage.computes_logits) {
-    products.push_back({.name = std::string(kOutput),
-                        .n = vocab_shard(config.vocab_size, config.hidden_size, at).rows,
-                        .k = config.hidden_size,
-                        .is_logits = true});
-  }
-  return products;
+  return compute_vocab_logits(context, output_table(), hidden);
 }
 
 }  // namespace quire

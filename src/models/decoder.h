@@ -1,10 +1,10 @@
 #pragma once
 // The decoder that most open language models share: embedding, layers of (norm, attention, norm,
-// gated MLP) with residuals, final norm, output layer. A family's file says with DecoderOptions
-// what is particular to it.
+// gated MLP) with residuals, final norm, output layer. A family (models/families.cc) says with
+// DecoderOptions what is particular to it.
 //
 // Parameter names are Hugging Face's: model.embed_tokens, model.layers.N.self_attn.q_proj, ...,
-// model.norm, lm_head. Thread safety: as Model says; the static functions have no state.
+// model.norm, lm_head. Thread safety: as Model says.
 #include <memory>
 #include <optional>
 #include <string>
@@ -28,15 +28,23 @@ struct DecoderOptions {
   bool qk_norm = false;  // RMSNorm of each query and key head, before the rotary embedding
 };
 
+// Bytes of the layers' weights.
+struct DecoderMemory {
+  size_t attention = 0;
+  size_t mlp = 0;
+  size_t norms = 0;
+};
+
 class DecoderLayer {
  public:
   DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, const Placement& place);
 
-  static size_t norm_bytes(const AttentionConfig& attention);
-
   void add_parameters(const std::string& name, ParameterMap& parameters);
+  void add_memory(DecoderMemory& memory);
+  void add_products(std::vector<MatrixProduct>& products) const;
 
-  ops::DecoderStepLayer describe() const;
+  // As Attention and Mlp have it.
+  bool describe(ops::DecoderStepLayer& layer) const;
   const Attention& attention() const { return attention_; }
 
   // Works in place. In the model's first layer `hidden` doesn't hold anything yet: the embedding is
@@ -58,24 +66,21 @@ class Decoder final : public Model {
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;
+  std::vector<MemoryItem> memory() override;
+  KvCacheShape kv_cache_shape() const override;
+  std::vector<MatrixProduct> products() const override;
   void bind_cache(Stream& stream, Communicator& comm,
                   std::span<const KvCacheView> kv_caches) override;
   IntermediateTensors forward(ForwardContext& context,
                               std::optional<IntermediateTensors> previous) override;
   Tensor compute_logits(ForwardContext& context, const Tensor& hidden) override;
 
-  static std::vector<MemoryItem> weight_memory(const ModelOptions& options,
-                                               const DecoderOptions& decoder);
-  static size_t arena_bytes(const ModelOptions& options, const DecoderOptions& decoder,
-                            int64_t max_tokens, int64_t max_logits);
-  static KvCacheShape kv_cache_shape(const ModelOptions& options);
-  static std::vector<MatrixProduct> products(const ModelOptions& options,
-                                             const DecoderOptions& decoder);
-
  private:
+  const VocabTable& output_table() const { return lm_head_ ? *lm_head_ : *embed_tokens_; }
   void make_decoder_step(Stream& stream, const PeerWords& peers);
 
   ModelConfig config_;
+  DType dtype_;
   ParallelRank at_;
   int64_t first_layer_;
   int64_t last_layer_;

@@ -1,7 +1,7 @@
 #pragma once
 // A language model, or a range of its layers, on one rank.
 //
-// Made by models/registry.h with zero weights, filled through parameters()
+// Made by models/families.h with zero weights, filled through parameters()
 // (loader/weight_loader.h), then run: forward() once a step, compute_logits() on its result where
 // logits are wanted. Thread safety: one thread at a time, the rank's worker. All ranks of the group
 // make the same calls in the same order.
@@ -19,6 +19,7 @@
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "layers/forward_context.h"
+#include "layers/linear.h"
 #include "loader/model_config.h"
 #include "loader/parameter.h"
 
@@ -28,7 +29,7 @@ namespace quire {
 struct ModelOptions {
   ModelConfig config;
   DType dtype = DType::kFloat32;  // of the weights in memory: float32, bfloat16; on a GPU float16
-  Device device;                  // where they are; `memory` is looked at by create_model alone
+  Device device;                  // where they are
   int64_t max_model_len = 0;      // positions run up to max_model_len - 1
   int rank = 0;                   // within the tensor-parallel group
   int size = 1;
@@ -78,6 +79,11 @@ class Model {
 
   // The parameters under their names in a checkpoint. Pointers into the model.
   virtual ParameterMap parameters() = 0;
+  // All that the model has allocated, weights and tables, part by part.
+  virtual std::vector<MemoryItem> memory() = 0;
+  virtual KvCacheShape kv_cache_shape() const = 0;
+  // The matrix products of a step of this rank, in order: those of every layer, and the logits'.
+  virtual std::vector<MatrixProduct> products() const = 0;
 
   // Tells the model where its keys and values are, before the first forward(): one view for each
   // layer of this stage, in order. `comm` is that of all later calls.

@@ -10,7 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "models/registry.h"
+#include "models/counted_model.h"
+#include "models/families.h"
 
 namespace quire {
 
@@ -49,10 +50,10 @@ class TestRank {
         run.chunks.empty() ? num_tokens : *std::max_element(run.chunks.begin(), run.chunks.end());
     for (const int64_t end : ends) {
       options.last_layer = end;
-      planned_ = std::max(planned_, model_arena_bytes(options, longest, longest));
+      planned_ = std::max(planned_, CountedModel(options).arena_bytes(longest, longest));
       stages_.push_back(create_model(options));
       fill(stages_.back()->parameters(), pool_);
-      add_caches(model_kv_cache_shape(options));
+      add_caches(stages_.back()->kv_cache_shape());
       stages_.back()->bind_cache(stream_, comm_, caches_.back());
       options.first_layer = end;
     }

@@ -14,6 +14,7 @@ void silu_and_mul(Stream& stream, const Tensor& gate_up, const Tensor& out) {
   shapes.expect("out", out, dtype, {&t, &i});
   Dim both{"2I", 2 * i.value};
   shapes.expect("gate_up", gate_up, dtype, {&t, &both});
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaSiluAndMul args = {.dtype = dtype,
                                  .gate_up = gate_up.raw(),

@@ -114,6 +114,7 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
       .expect("cos_sin", params.cos_sin, DType::kFloat32, {&positions, &rotary})
       .require(rotary.value % 2 == 0 && rotary.value <= cache.head_dim,
                "rotary_dim is even and at most head_dim");
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaQkNormRopeCache args = {
         .dtype = dtype,
@@ -180,6 +181,7 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
       .expect("block_tables", batch.block_tables, DType::kInt32, {&seqs, &blocks})
       .require(num_heads % cache.num_kv_heads == 0, "KV heads divide the heads")
       .require(sliding_window >= 0, "the sliding window is not negative");
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaPagedAttention args = {
         .dtype = dtype,

@@ -61,7 +61,9 @@ bool DecoderStep::takes_weights(const DecoderStepModel& model) {
 }
 
 std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepModel& model) {
-  if (stream.is_cpu() || model.layers.empty() || !takes_weights(model)) return std::nullopt;
+  if (stream.is_cpu() || !stream.computes() || model.layers.empty() || !takes_weights(model)) {
+    return std::nullopt;
+  }
   check(model.layers.size() == model.caches.size(), "each layer has its cache");
   DecoderStep step;
   step.model_ = model;

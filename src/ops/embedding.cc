@@ -16,6 +16,7 @@ void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t v
   ShapeCheck("embedding")
       .expect("ids", ids, DType::kInt32, {&t})
       .expect("out", out, dtype, {&t, &h});
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     check(table.format() == dtype,
           "embedding: the table is dense, of the dtype of the activations");
@@ -46,6 +47,7 @@ void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Ten
   shapes.expect("in", in, dtype, {&t, &h})
       .expect("rows", rows, DType::kInt32, {&r})
       .expect("out", out, dtype, {&r, &h});
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaGatherRows args = {.dtype = dtype,
                                  .in = in.raw(),

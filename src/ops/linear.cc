@@ -17,6 +17,7 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, out.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype, {&t, &out_n})
       .require(weight.format() == dtype, "the weight is dense, of the dtype of the activations");
+  if (!stream.computes()) return;
   const CudaLinear args = {.dtype = dtype,
                            .in = in.raw(),
                            .in_stride = in.row_stride(),
@@ -41,11 +42,6 @@ void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const 
   silu_and_mul(stream, gate_up, out);
 }
 
-size_t gated_linear_scratch_bytes(DeviceType device, int64_t rows, int64_t n) {
-  if (device != DeviceType::kCpu) return 0;
-  return static_cast<size_t>(rows) * static_cast<size_t>(n) * sizeof(float);
-}
-
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
             const Tensor& out) {
   if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, false, out);
@@ -54,6 +50,7 @@ void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor
       .expect("in", in, DType::kFloat32, {&t, &k})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, DType::kFloat32, {&t, &n});
+  if (!stream.computes()) return;
   linear_on_cpu(stream, in, weight, bias, out);
 }
 

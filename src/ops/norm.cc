@@ -15,6 +15,7 @@ void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps,
       .expect("in", in, dtype, {&t, &h})
       .expect("weight", weight, DType::kFloat32, {&h})
       .expect("out", out, dtype, {&t, &h});
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaRmsNorm args = {.dtype = dtype,
                               .x = in.raw(),
@@ -42,6 +43,7 @@ void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const
       .expect("residual", residual, dtype, {&t, &h})
       .expect("weight", weight, DType::kFloat32, {&h})
       .expect("out", out, dtype, {&t, &h});
+  if (!stream.computes()) return;
   if (!stream.is_cpu()) {
     const CudaRmsNorm args = {.dtype = dtype,
                               .x = x.raw(),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <set>
 
+#include "models/counted_model.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -33,7 +34,7 @@ std::string kinds_in(const std::vector<ops::LinearAlgorithmEntry>& entries) {
 // Whether one of the entries is of a matrix of the model's.
 bool serves(const std::vector<ops::LinearAlgorithmEntry>& entries, const ops::GpuKind& gpu,
             const ModelOptions& model) {
-  for (const MatrixProduct& product : model_products(model)) {
+  for (const MatrixProduct& product : CountedModel(model).model().products()) {
     const ops::LinearShape shape = shape_of(product, gpu, model.dtype, 0);
     if (std::any_of(entries.begin(), entries.end(),
                     [&](const auto& entry) { return ops::same_matrix(entry.shape, shape); })) {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/device_library.h"
-#include "models/registry.h"
+#include "models/model.h"
 #include "ops/cuda/linear/algorithms_file.h"
 
 namespace quire {

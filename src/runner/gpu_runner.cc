@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "loader/weight_loader.h"
+#include "models/counted_model.h"
+#include "models/families.h"
 #include "quire/engine_limits.h"
 #include "runner/gpu_batch.h"
 #include "runner/sampler.h"
@@ -88,12 +90,12 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       stream_(pool, device_, *gpu_, library_.kernels()),
       host_stream_(pool),
       model_(create_model(place_on(options.model, comm, device_))),
-      kv_cache_(model_kv_cache_shape(place_on(options.model, comm, device_)),
-                options.kv_cache_dtype, options.block_size, options.num_blocks, device_),
+      kv_cache_(model_->kv_cache_shape(), options.kv_cache_dtype, options.block_size,
+                options.num_blocks, device_),
       cached_ids_(static_cast<size_t>(options.num_blocks * options.block_size) * sizeof(int32_t),
                   device_),
-      arena_(Buffer(model_arena_bytes(place_on(options.model, comm, device_), options.max_tokens,
-                                      sizes_.largest_step.num_logits),
+      arena_(Buffer(CountedModel(place_on(options.model, comm, device_))
+                        .arena_bytes(options.max_tokens, sizes_.largest_step.num_logits),
                     device_)),
       inputs_(library_, device_, sizes_.largest_step),
       attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),

@@ -18,7 +18,7 @@
 #include "core/device_library.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
-#include "models/registry.h"
+#include "models/model.h"
 #include "runner/batch_builder.h"
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_sizes.h"

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "dist/communicator.h"
-#include "models/registry.h"
+#include "models/counted_model.h"
 #include "ops/cuda/decode_items.h"
 #include "ops/decoder_step.h"
 #include "quire/engine_limits.h"
@@ -52,7 +52,7 @@ void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options) {
   const ModelConfig& config = options.model.config;
-  const KvCacheShape cache = model_kv_cache_shape(options.model);
+  const KvCacheShape cache = CountedModel(options.model).model().kv_cache_shape();
   const int64_t max_model_len = options.model.max_model_len;
   const int num_heads = static_cast<int>(config.num_attention_heads / options.model.size);
   GpuSizes sizes;

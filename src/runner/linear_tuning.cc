@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "models/counted_model.h"
 #include "ops/cuda/linear/algorithms_file.h"
 #include "quire/error.h"
 #include "quire/version.h"
@@ -214,7 +215,7 @@ std::vector<TuningTask> plan_tuning(
   std::sort(all_rows.begin(), all_rows.end());
   std::vector<TuningTask> tasks;
   std::map<ops::LinearShape, size_t> places;  // in tasks
-  for (const MatrixProduct& product : model_products(request.model)) {
+  for (const MatrixProduct& product : CountedModel(request.model).model().products()) {
     for (const int64_t wanted : all_rows) {
       if (wanted > (product.is_logits ? request.max_logits_rows : request.max_step_tokens)) break;
       const int64_t rows = cublas_rows(product, wanted);

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "core/device_library.h"
-#include "models/registry.h"
+#include "models/model.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/linear/algorithms.h"
 #include "quire/tune.h"

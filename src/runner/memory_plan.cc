@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "models/registry.h"
+#include "models/counted_model.h"
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
@@ -96,36 +96,41 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
   return div_up(request.model.max_model_len, request.block_size);
 }
 
-int64_t bytes_per_block(const PlanRequest& request) {
-  int64_t bytes = 0;
-  for (const ModelOptions& part : parts_of_ranks(request)) {
-    bytes += KvCache::bytes_per_block(model_kv_cache_shape(part), request.kv_cache_dtype,
-                                      request.block_size);
-    // The ids of its tokens (CudaResolveTokens).
-    if (!request.model.device.is_cpu()) bytes += request.block_size * int64_t{sizeof(int32_t)};
-  }
-  return bytes;
+// What the model's layers take, over all ranks.
+struct ModelNeeds {
+  std::vector<MemoryItem> memory;
+  int64_t arena_bytes = 0;
+  int64_t bytes_per_block = 0;
+  KvCacheShape kv_cache;  // of all layers, with the heads of a rank
+};
+
+int64_t bytes_per_block(const PlanRequest& request, const KvCacheShape& shape) {
+  const int64_t bytes = KvCache::bytes_per_block(shape, request.kv_cache_dtype, request.block_size);
+  if (request.model.device.is_cpu()) return bytes;
+  // The ids of its tokens (CudaResolveTokens).
+  return bytes + request.block_size * int64_t{sizeof(int32_t)};
 }
 
-// The weights of all ranks, part by part.
-std::vector<PlannedBuffer> plan_weights(const PlanRequest& request) {
-  std::vector<PlannedBuffer> buffers;
+ModelNeeds needs_of(const PlanRequest& request) {
+  ModelNeeds needs;
   for (const ModelOptions& part : parts_of_ranks(request)) {
-    const std::vector<MemoryItem> items = model_weight_memory(part);
-    if (buffers.empty()) {
-      for (const MemoryItem& item : items) {
-        buffers.push_back(
-            {item.name, 0, std::string(name_of(item.dtype)) + describe_ranks(request)});
-      }
+    CountedModel model(part);
+    const std::vector<MemoryItem> items = model.model().memory();
+    if (needs.memory.empty()) {
+      needs.memory = items;
+    } else {
+      for (size_t i = 0; i < items.size(); ++i) needs.memory[i].bytes += items[i].bytes;
     }
-    for (size_t i = 0; i < items.size(); ++i) {
-      buffers[i].bytes += static_cast<int64_t>(items[i].bytes);
+    needs.arena_bytes +=
+        static_cast<int64_t>(model.arena_bytes(max_step_tokens(request), max_logits_rows(request)));
+    const KvCacheShape shape = model.model().kv_cache_shape();
+    if (part.rank == 0) {
+      const int64_t num_layers = needs.kv_cache.num_layers + shape.num_layers;
+      needs.kv_cache = {num_layers, shape.num_kv_heads, shape.head_dim};
     }
+    needs.bytes_per_block += bytes_per_block(request, shape);
   }
-  for (PlannedBuffer& buffer : buffers) {
-    if (buffer.bytes == 0) buffer.detail = "shared with the embedding";
-  }
-  return buffers;
+  return needs;
 }
 
 // What the ops of one rank use for themselves.
@@ -264,17 +269,17 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.max_num_seqs = request.max_num_seqs;
   plan.max_num_batched_tokens = request.max_num_batched_tokens;
 
-  plan.buffers = plan_weights(request);
   const std::string ranks = describe_ranks(request);
-  const int64_t tokens = max_step_tokens(request);
-  const int64_t logits = max_logits_rows(request);
-  int64_t arena = 0;
-  for (const ModelOptions& part : parts_of_ranks(request)) {
-    arena += static_cast<int64_t>(model_arena_bytes(part, tokens, logits));
+  const ModelNeeds needs = needs_of(request);
+  for (const MemoryItem& item : needs.memory) {
+    const bool tied = item.bytes == 0;
+    plan.buffers.push_back(
+        {item.name, static_cast<int64_t>(item.bytes),
+         tied ? "shared with the embedding" : std::string(name_of(item.dtype)) + ranks});
   }
-  plan.buffers.push_back(
-      {"activations", arena,
-       fmt::format("{} tokens a step, {} rows of logits at a time{}", tokens, logits, ranks)});
+  plan.buffers.push_back({"activations", needs.arena_bytes,
+                          fmt::format("{} tokens a step, {} rows of logits at a time{}",
+                                      max_step_tokens(request), max_logits_rows(request), ranks)});
   plan.buffers.push_back(
       {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
   if (request.overhead_bytes > 0) {
@@ -291,11 +296,11 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                     gib(other), available_memory_of(request), more_memory_advice(request)));
   }
 
-  plan.bytes_per_block = bytes_per_block(request);
+  plan.bytes_per_block = needs.bytes_per_block;
   plan.num_blocks = choose_num_blocks(request, other, plan.bytes_per_block);
   plan.num_cache_tokens = plan.num_blocks * request.block_size;
   plan.max_full_length_seqs = plan.num_blocks / blocks_per_full_sequence(request);
-  const KvCacheShape shape = model_kv_cache_shape(request.model);
+  const KvCacheShape& shape = needs.kv_cache;
   // Saturated: 2^31 blocks of any size must not overflow.
   const int64_t kv_bytes =
       plan.bytes_per_block > std::numeric_limits<int64_t>::max() / 4 / plan.num_blocks

@@ -1,5 +1,6 @@
 #pragma once
-// Where an engine's memory goes, from sizes alone: nothing is loaded or allocated.
+// Where an engine's memory goes. The model is made and run on memory that is only counted
+// (models/counted_model.h): nothing is loaded or allocated.
 //
 // A runner takes no more of a device's memory than is planned here. What it takes of the host's
 // beside that on a GPU, inputs and results on their way, is small and not part of the plan.

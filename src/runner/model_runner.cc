@@ -7,7 +7,8 @@
 
 #include "base/check.h"
 #include "loader/weight_loader.h"
-#include "models/registry.h"
+#include "models/counted_model.h"
+#include "models/families.h"
 #include "ops/sampling.h"
 #include "runner/sampler.h"
 
@@ -33,10 +34,10 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       groups_(groups),
       stream_(stream),
       model_(create_model(part_of(options.model, groups))),
-      kv_cache_(model_kv_cache_shape(part_of(options.model, groups)), options.kv_cache_dtype,
-                options.block_size, options.num_blocks),
-      arena_(Buffer(model_arena_bytes(part_of(options.model, groups), options.max_tokens,
-                                      options.max_logits_rows))),
+      kv_cache_(model_->kv_cache_shape(), options.kv_cache_dtype, options.block_size,
+                options.num_blocks),
+      arena_(Buffer(CountedModel(part_of(options.model, groups))
+                        .arena_bytes(options.max_tokens, options.max_logits_rows))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());

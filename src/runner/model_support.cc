@@ -1,6 +1,6 @@
 #include "runner/model_support.h"
 
-#include "models/registry.h"
+#include "models/counted_model.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -10,7 +10,7 @@ std::optional<std::string> why_unsupported(const ModelConfig& config) {
   options.config = config;
   options.max_model_len = 2;
   try {
-    model_kv_cache_shape(options);
+    const CountedModel model(options);
     return std::nullopt;
   } catch (const Error& error) {
     return error.what();
@@ -21,12 +21,9 @@ int64_t count_parameters(const ModelOptions& options) {
   ModelOptions whole = options;
   whole.rank = 0;
   whole.size = 1;
-  whole.max_model_len = 2;  // a short rotary table
-  whole.device = {};
-  whole.dtype = DType::kFloat32;
-  const std::unique_ptr<Model> model = create_model(whole);
+  CountedModel model(whole);
   int64_t count = 0;
-  for (const ParameterMap::Target& target : model->parameters().targets()) {
+  for (const ParameterMap::Target& target : model.model().parameters().targets()) {
     int64_t elements = 1;
     for (int64_t extent : target.parameter->parts()[target.part].shape) elements *= extent;
     count += elements;
@@ -35,21 +32,27 @@ int64_t count_parameters(const ModelOptions& options) {
 }
 
 ModelCost cost_of(const ModelConfig& config, DType dtype) {
+  ModelOptions options;
+  options.config = config;
+  options.max_model_len = 2;
+  CountedModel model(options);
+  double layer_weights = 0;
+  double output_weights = 0;
+  for (const MatrixProduct& product : model.model().products()) {
+    const double weights = static_cast<double>(product.n) * static_cast<double>(product.k);
+    (product.is_logits ? output_weights : layer_weights) += weights;
+  }
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
-  const double hidden = as_double(config.hidden_size);
-  const double q = as_double(config.num_attention_heads * config.head_dim);
-  const double kv = as_double(config.num_key_value_heads * config.head_dim);
-  const double layers = as_double(config.num_hidden_layers);
-  const double layer_weights =
-      hidden * (q + 2 * kv) + q * hidden + 3 * hidden * as_double(config.intermediate_size);
-  const double output_weights = hidden * as_double(config.vocab_size);
+  const KvCacheShape cache = model.model().kv_cache_shape();
+  const double layers = as_double(cache.num_layers);
   const auto element = static_cast<double>(size_of(dtype));
   ModelCost cost;
-  cost.weight_bytes = (layers * layer_weights + output_weights) * element;
-  cost.flops_per_token = 2 * layers * layer_weights;
+  cost.weight_bytes = (layer_weights + output_weights) * element;
+  cost.flops_per_token = 2 * layer_weights;
   cost.output_layer_flops = 2 * output_weights;
-  cost.attention_flops_per_context_token = 4 * layers * q;
-  cost.kv_bytes_per_token = 2 * layers * kv * element;
+  cost.attention_flops_per_context_token =
+      4 * layers * as_double(config.num_attention_heads * config.head_dim);
+  cost.kv_bytes_per_token = 2 * layers * cache.num_kv_heads * cache.head_dim * element;
   return cost;
 }
 

@@ -15,12 +15,11 @@ namespace quire {
 // The reason, as a sentence; nothing where the model is supported.
 std::optional<std::string> why_unsupported(const ModelConfig& config);
 
-// Numbers in all tensors that a checkpoint of this model must hold. Makes the model without
-// touching its weights' memory, which has to fit.
+// Numbers in all tensors that a checkpoint of this model must hold.
 int64_t count_parameters(const ModelOptions& options);
 
-// See quire/benchmark.h. Counts what every supported family has: attention, gated MLP, output
-// layer.
+// See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
+// Throws Error where the model is not supported.
 ModelCost cost_of(const ModelConfig& config, DType dtype);
 
 }  // namespace quire

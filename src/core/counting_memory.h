@@ -1,0 +1,35 @@
+#pragma once
+// Memory that is counted instead of taken: what is built on it says how much it needs.
+//
+// It hands out an address that no program can have, so that whatever reads or writes it is stopped.
+// Work on it goes to a Stream that only checks (core/stream.h). Thread safety: one thread at a
+// time.
+#include <cstdint>
+
+#include "core/device.h"
+
+namespace quire {
+
+class CountingMemory final : public DeviceMemory {
+ public:
+  // A place in the middle of the addresses that x86-64 and AArch64 leave out, so that it stays
+  // among them with any offset that a size can have.
+  static std::byte* nowhere() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
+
+  std::byte* take(size_t bytes) override {
+    taken_ += bytes;
+    return nowhere();
+  }
+  void upload(std::byte*, size_t, const std::function<void(std::byte*)>&) override {}
+  void finish_uploads() override {}
+  // There is nothing to be read: aborts.
+  void download(void* to, const std::byte* from, size_t bytes) override;
+
+  // Bytes that were asked for so far.
+  size_t taken() const { return taken_; }
+
+ private:
+  size_t taken_ = 0;
+};
+
+}  // namespace quire

@@ -1,0 +1,39 @@
+#pragma once
+// A model that is there only to be asked what it takes: its weights are counted instead of
+// allocated, and its step allocates activations and computes nothing.
+//
+// So a plan is what constructors and forward() say, and costs milliseconds for a model of any size.
+// Errors: as create_model (models/families.h). Thread safety: one thread at a time.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "core/counting_memory.h"
+#include "models/model.h"
+
+namespace quire {
+
+class CountedModel {
+ public:
+  // A part of the model as on `options.device`, which need not be there; its memory is not used.
+  explicit CountedModel(const ModelOptions& options);
+  CountedModel(const CountedModel&) = delete;
+  CountedModel& operator=(const CountedModel&) = delete;
+
+  // To be asked, not to be loaded or run.
+  Model& model() { return *model_; }
+  // Of weights and tables: the sum of Model::memory().
+  size_t weight_bytes() const { return memory_.taken(); }
+  // The most that forward and compute_logits take from the arena for a batch of at most max_tokens
+  // tokens and max_logits rows of logits; a batch of that size takes exactly that. What a later
+  // stage gets from the one before is counted too, whether the runner allocates it in the arena or
+  // not.
+  size_t arena_bytes(int64_t max_tokens, int64_t max_logits);
+
+ private:
+  CountingMemory memory_;
+  ModelOptions options_;
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace quire
