@@ -33,6 +33,9 @@ std::string describe_rope(const RopeConfig& rope) {
     case RopeType::kLlama3:
       text = fmt::format("llama3, factor {}", rope.factor);
       break;
+    case RopeType::kLongRope:
+      text = fmt::format("longrope, factor {}", rope.factor);
+      break;
   }
   text += fmt::format(", theta {}", rope.theta);
   if (rope.partial_rotary_factor != 1.0) {

@@ -96,6 +96,25 @@ std::vector<float> llama3_frequencies(const RopeConfig& rope, int64_t dim) {
   return inv_freq;
 }
 
+std::vector<float> longrope_frequencies(const RopeConfig& rope, int64_t dim,
+                                        int64_t max_model_len) {
+  const bool is_long = max_model_len > rope.original_max_position_embeddings;
+  const std::vector<double>& factors = is_long ? rope.long_factor : rope.short_factor;
+  std::vector<float> inv_freq;
+  for (int64_t i = 0; i < dim / 2; ++i) {
+    const auto factor = static_cast<float>(factors.at(static_cast<size_t>(i)));
+    inv_freq.push_back(1.0f / (factor * wavelength_over_two_pi(rope.theta, i, dim)));
+  }
+  return inv_freq;
+}
+
+double longrope_attention_factor(const RopeConfig& rope) {
+  if (rope.attention_factor) return *rope.attention_factor;
+  if (rope.factor <= 1.0) return 1.0;
+  const auto original = static_cast<double>(rope.original_max_position_embeddings);
+  return std::sqrt(1.0 + std::log(rope.factor) / std::log(original));
+}
+
 }  // namespace
 
 int64_t rotary_dim(const RopeConfig& rope, int64_t head_dim) {
@@ -121,6 +140,8 @@ RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
       return {yarn_frequencies(rope, dim), yarn_attention_factor(rope)};
     case RopeType::kLlama3:
       return {llama3_frequencies(rope, dim), 1.0};
+    case RopeType::kLongRope:
+      return {longrope_frequencies(rope, dim, max_model_len), longrope_attention_factor(rope)};
   }
   check(false, "a RoPE type without frequencies");
   return {};

@@ -162,6 +162,27 @@ TEST(Rotary, Llama3SparesShortWavelengths) {
                       9.41830649e-08f});
 }
 
+TEST(Rotary, LongRopeTakesItsFactorsByTheLongestSequence) {
+  RopeConfig rope;
+  rope.type = RopeType::kLongRope;
+  rope.theta = 10000.0;
+  rope.factor = 32.0;
+  rope.partial_rotary_factor = 0.75;
+  rope.original_max_position_embeddings = 4096;
+  rope.short_factor = {1.0, 1.05, 1.1, 1.2, 1.35, 1.5};
+  rope.long_factor = {1.0, 1.2, 1.9, 3.5, 7.0, 12.5};
+  expect_frequencies(
+      rotary_frequencies(rope, 16, 131072, 4096), 1.1902380714238083,
+      {1.0f, 0.205184266f, 0.0421962552f, 0.00833333284f, 0.00159587723f, 0.000309439318f});
+  expect_frequencies(
+      rotary_frequencies(rope, 16, 131072, 4097), 1.1902380714238083,
+      {1.0f, 0.179536209f, 0.0244294107f, 0.00285714283f, 0.000307776325f, 3.71327151e-05f});
+  rope.factor = 1.0;
+  EXPECT_EQ(rotary_frequencies(rope, 16, 4096, 4096).attention_factor, 1.0);
+  rope.attention_factor = 1.25;
+  EXPECT_EQ(rotary_frequencies(rope, 16, 4096, 4096).attention_factor, 1.25);
+}
+
 TEST(Rotary, ZeroMscaleCountsAsNone) {
   RopeConfig rope;
   rope.type = RopeType::kYarn;

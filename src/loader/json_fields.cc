@@ -119,13 +119,30 @@ std::optional<int64_t> JsonFields::integer(const char* field, int64_t min, int64
   return checked_integer(*value, field, min, max);
 }
 
+double JsonFields::checked_number(const json& value, const char* field, double min,
+                                  double max) const {
+  const double x = value.is_number() ? value.get<double>() : std::nan("");
+  if (!(x >= min && x <= max)) {
+    fail(field, fmt::format("{} {}; expected {}", find(field)->is_array() ? "holds" : "is",
+                            shown(value), range_text(min, max)));
+  }
+  return x;
+}
+
 std::optional<double> JsonFields::number(const char* field, double min, double max) const {
   const json* value = find(field);
   if (value == nullptr) return std::nullopt;
-  if (!value->is_number()) fail_value(field, range_text(min, max));
-  const double x = value->get<double>();
-  if (!(x >= min && x <= max)) fail_value(field, range_text(min, max));
-  return x;
+  return checked_number(*value, field, min, max);
+}
+
+std::optional<std::vector<double>> JsonFields::numbers(const char* field, double min,
+                                                       double max) const {
+  const json* value = find(field);
+  if (value == nullptr) return std::nullopt;
+  if (!value->is_array()) fail_value(field, "a list of numbers");
+  std::vector<double> result;
+  for (const json& item : *value) result.push_back(checked_number(item, field, min, max));
+  return result;
 }
 
 std::optional<bool> JsonFields::boolean(const char* field) const {

@@ -41,6 +41,7 @@ class JsonFields {
   std::optional<std::vector<std::string>> strings(const char* field) const;
   // An integer or a list of them.
   std::optional<std::vector<int64_t>> integers(const char* field, int64_t min, int64_t max) const;
+  std::optional<std::vector<double>> numbers(const char* field, double min, double max) const;
   std::optional<JsonFields> object(const char* field) const;
 
   int64_t required_integer(const char* field, int64_t min, int64_t max) const;
@@ -54,6 +55,9 @@ class JsonFields {
   [[noreturn]] void fail_value(const char* field, std::string_view expected) const;
 
  private:
+  // `value` is the field's, or an item of it.
+  double checked_number(const nlohmann::json& value, const char* field, double min,
+                        double max) const;
   int64_t checked_integer(const nlohmann::json& value, const char* field, int64_t min,
                           int64_t max) const;
 

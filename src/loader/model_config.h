@@ -16,7 +16,7 @@
 
 namespace quire {
 
-enum class RopeType { kDefault, kLinear, kDynamicNtk, kYarn, kLlama3 };
+enum class RopeType { kDefault, kLinear, kDynamicNtk, kYarn, kLlama3, kLongRope };
 
 // Formulas: transformers' modeling_rope_utils.py (5.x), under the same names.
 struct RopeConfig {
@@ -25,8 +25,9 @@ struct RopeConfig {
   double factor = 1.0;
   double partial_rotary_factor = 1.0;
   int64_t original_max_position_embeddings = 0;  // as given, else max_position_embeddings
-  // YaRN
+  // YaRN and LongRoPE
   std::optional<double> attention_factor;
+  // YaRN
   double beta_fast = 32.0;
   double beta_slow = 1.0;
   std::optional<double> mscale;
@@ -35,6 +36,9 @@ struct RopeConfig {
   // llama3
   double low_freq_factor = 1.0;
   double high_freq_factor = 4.0;
+  // LongRoPE: what each frequency is divided by, rotary_dim / 2 of them.
+  std::vector<double> short_factor;
+  std::vector<double> long_factor;
 
   bool operator==(const RopeConfig&) const = default;
 };

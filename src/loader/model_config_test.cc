@@ -207,9 +207,9 @@ TEST(ModelConfigTest, RefusesRopeItCannotDo) {
   const auto error = [](const json& rope) {
     return error_of(with(qwen3(), {{"rope_scaling", rope}}));
   };
-  EXPECT_THAT(error({{"rope_type", "longrope"}, {"factor", 4.0}}),
-              AllOf(HasSubstr("rope_scaling.rope_type is \"longrope\""),
-                    HasSubstr("default, linear, dynamic, yarn, llama3")));
+  EXPECT_THAT(error({{"rope_type", "proportional"}, {"factor", 4.0}}),
+              AllOf(HasSubstr("rope_scaling.rope_type is \"proportional\""),
+                    HasSubstr("default, linear, dynamic, yarn, llama3, longrope")));
   EXPECT_THAT(error({{"type", "mrope"}}), HasSubstr("rope_scaling.type is \"mrope\""));
   EXPECT_THAT(error({{"type", "default"}, {"mrope_section", {1, 2}}}), HasSubstr("mrope_section"));
   EXPECT_THAT(error({{"type", "linear"}, {"rope_type", "yarn"}, {"factor", 2}}),
@@ -233,6 +233,49 @@ TEST(ModelConfigTest, RefusesRopeItCannotDo) {
   EXPECT_THAT(error_of(with(qwen3(), {{"partial_rotary_factor", 1.5}})),
               HasSubstr("from 1e-09 to 1"));
   EXPECT_THAT(error_of(with(qwen3(), {{"rope_theta", 0}})), HasSubstr("rope_theta is 0"));
+}
+
+// Phi-4-mini's fields, smaller: 24 of a head's 32 elements are rotated.
+json longrope(size_t num_short = 12, size_t num_long = 12) {
+  return {{"type", "longrope"},
+          {"short_factor", std::vector<double>(num_short, 1.0)},
+          {"long_factor", std::vector<double>(num_long, 40.5)}};
+}
+
+TEST(ModelConfigTest, ReadsLongRope) {
+  const json phi = with(qwen3(), {{"architectures", {"Phi3ForCausalLM"}},
+                                  {"partial_rotary_factor", 0.75},
+                                  {"original_max_position_embeddings", 1024},
+                                  {"rope_scaling", longrope()}});
+  const ModelConfig config = parse(phi);
+  EXPECT_EQ(config.rope.type, RopeType::kLongRope);
+  EXPECT_EQ(config.rope.short_factor, std::vector<double>(12, 1.0));
+  EXPECT_EQ(config.rope.long_factor, std::vector<double>(12, 40.5));
+  EXPECT_EQ(config.rope.original_max_position_embeddings, 1024);
+  // How much longer the model is than the original.
+  EXPECT_EQ(config.rope.factor, 4.0);
+  EXPECT_EQ(config.rope.attention_factor, std::nullopt);
+  EXPECT_EQ(config.max_model_len(), 4096);
+  EXPECT_TRUE(parse(with(phi, {{"rope_scaling", with(longrope(), {{"type", "su"}})}})).rope ==
+              config.rope);
+  const json given = with(longrope(), {{"factor", 8}, {"attention_factor", 1.25}});
+  EXPECT_EQ(parse(with(phi, {{"rope_scaling", given}})).rope.factor, 8.0);
+  EXPECT_EQ(parse(with(phi, {{"rope_scaling", given}})).rope.attention_factor, 1.25);
+
+  const auto error = [&](const json& rope) {
+    return error_of(with(phi, {{"rope_scaling", rope}}));
+  };
+  EXPECT_THAT(error(longrope(16)), HasSubstr("rope_scaling.short_factor has 16 numbers; expected "
+                                             "12"));
+  EXPECT_THAT(error(longrope(12, 11)), HasSubstr("rope_scaling.long_factor has 11 numbers"));
+  EXPECT_THAT(error(without(longrope(), "long_factor")), HasSubstr("long_factor is missing"));
+  EXPECT_THAT(error(with(longrope(), {{"long_factor", {1, "2"}}})),
+              HasSubstr("long_factor holds \"2\""));
+  EXPECT_THAT(error(with(longrope(), {{"long_factor", {1, 0}}})), HasSubstr("long_factor holds 0"));
+  EXPECT_THAT(error(with(longrope(), {{"long_factor", 2}})),
+              HasSubstr("expected a list of numbers"));
+  EXPECT_THAT(error_of(without(phi, "original_max_position_embeddings")),
+              HasSubstr("original_max_position_embeddings is missing"));
 }
 
 TEST(ModelConfigTest, SlidingWindowsOfQwen) {

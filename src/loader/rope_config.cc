@@ -27,8 +27,10 @@ struct TypeFields {
   std::set<std::string> fields;
 };
 
-const std::array<TypeFields, 5>& type_table() {
-  static const std::array<TypeFields, 5> table = {{
+const std::array<TypeFields, 7>& type_table() {
+  static const std::set<std::string> longrope = {"factor", "attention_factor", "short_factor",
+                                                 "long_factor"};
+  static const std::array<TypeFields, 7> table = {{
       {"default", RopeType::kDefault, {}},
       {"linear", RopeType::kLinear, {"factor"}},
       {"dynamic", RopeType::kDynamicNtk, {"factor"}},
@@ -37,6 +39,8 @@ const std::array<TypeFields, 5>& type_table() {
        {"factor", "attention_factor", "beta_fast", "beta_slow", "mscale", "mscale_all_dim",
         "truncate"}},
       {"llama3", RopeType::kLlama3, {"factor", "low_freq_factor", "high_freq_factor"}},
+      {"longrope", RopeType::kLongRope, longrope},
+      {"su", RopeType::kLongRope, longrope},  // as the first Phi-3 models have it
   }};
   return table;
 }
@@ -85,21 +89,29 @@ double number_of_either(const JsonFields& config, const JsonFields* rope, const 
   return inner.value_or(outer.value_or(fallback));
 }
 
+// Elements of a head that are rotated, as transformers rounds it: towards zero.
+int64_t rotary_dim(int64_t head_dim, const RopeConfig& rope) {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
+}
+
 double required_factor(const JsonFields& rope, const RopeConfig& result, int64_t max_positions) {
   if (const std::optional<double> factor = rope.number("factor", 1.0, kMaxFactor)) return *factor;
   const double ratio = static_cast<double>(max_positions) /
                        static_cast<double>(result.original_max_position_embeddings);
   // transformers: a YaRN factor of null is how much longer the model is than the original.
   if (result.type == RopeType::kYarn && rope.mentions("factor") && ratio >= 1.0) return ratio;
+  if (result.type == RopeType::kLongRope) return std::max(1.0, ratio);
   rope.fail("factor", fmt::format("is missing; expected a number from 1 to {:g}", kMaxFactor));
 }
 
 int64_t original_positions(const JsonFields& config, const JsonFields& rope, RopeType type,
                            int64_t max_positions) {
   constexpr const char* kField = "original_max_position_embeddings";
-  const std::optional<int64_t> outer = config.integer(kField, 1, kMaxPositions);
-  const std::optional<int64_t> inner = rope.integer(kField, 1, kMaxPositions);
-  if (type != RopeType::kYarn && type != RopeType::kLlama3) {
+  // LongRoPE divides by its logarithm.
+  const int64_t least = type == RopeType::kLongRope ? 2 : 1;
+  const std::optional<int64_t> outer = config.integer(kField, least, kMaxPositions);
+  const std::optional<int64_t> inner = rope.integer(kField, least, kMaxPositions);
+  if (type != RopeType::kYarn && type != RopeType::kLlama3 && type != RopeType::kLongRope) {
     if (inner && *inner != max_positions) {
       rope.fail_value(kField,
                       fmt::format("none, or max_position_embeddings ({}), which this RoPE type "
@@ -110,6 +122,11 @@ int64_t original_positions(const JsonFields& config, const JsonFields& rope, Rop
   }
   if (outer && inner && *outer != *inner) {
     rope.fail_value(kField, fmt::format("the same as {}, {}", config.name_of(kField), *outer));
+  }
+  if (type == RopeType::kLongRope && !inner && !outer) {
+    config.fail(kField,
+                "is missing; expected the length that the model was trained with, which "
+                "LongRoPE counts from");
   }
   return inner.value_or(outer.value_or(max_positions));
 }
@@ -146,9 +163,26 @@ void parse_llama3(const JsonFields& rope, RopeConfig& result) {
   }
 }
 
+void parse_longrope(const JsonFields& rope, int64_t head_dim, RopeConfig& result) {
+  result.attention_factor = rope.number("attention_factor", kTiny, kMaxFactor);
+  const auto num_frequencies = static_cast<size_t>(rotary_dim(head_dim, result) / 2);
+  const auto factors = [&](const char* field) {
+    const auto values = rope.numbers(field, kTiny, kMaxFactor);
+    if (!values) rope.fail(field, "is missing; expected a list of numbers");
+    if (values->size() != num_frequencies) {
+      rope.fail(field,
+                fmt::format("has {} numbers; expected {}, one for each pair of elements of a "
+                            "head that is rotated",
+                            values->size(), num_frequencies));
+    }
+    return *values;
+  };
+  result.short_factor = factors("short_factor");
+  result.long_factor = factors("long_factor");
+}
+
 void check_rotary_dim(const JsonFields& config, const RopeConfig& rope, int64_t head_dim) {
-  // As transformers rounds it: towards zero.
-  const auto dim = static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
+  const int64_t dim = rotary_dim(head_dim, rope);
   // Dynamic NTK's exponent is dim / (dim - 2).
   const int64_t least = rope.type == RopeType::kDynamicNtk ? 4 : 2;
   if (dim < least || dim % 2 != 0) {
@@ -179,6 +213,7 @@ RopeConfig parse_one(const JsonFields& config, const JsonFields* rope, int64_t h
     }
     if (result.type == RopeType::kYarn) parse_yarn(*rope, result);
     if (result.type == RopeType::kLlama3) parse_llama3(*rope, result);
+    if (result.type == RopeType::kLongRope) parse_longrope(*rope, head_dim, result);
   }
   check_rotary_dim(config, result, head_dim);
   return result;

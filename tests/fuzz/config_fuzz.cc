@@ -14,6 +14,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const bool sound =
         config.num_attention_heads % config.num_key_value_heads == 0 && config.head_dim % 2 == 0 &&
         config.max_model_len() > 0 &&
+        config.rope.short_factor.size() == config.rope.long_factor.size() &&
         config.layer_sliding_window.size() == static_cast<size_t>(config.num_hidden_layers);
     if (!sound) std::abort();
   } catch (const quire::Error&) {
