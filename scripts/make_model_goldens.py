@@ -82,6 +82,22 @@ MISTRAL = dict(
     num_key_value_heads=1,
     max_position_embeddings=512,
 )
+PHI3 = dict(
+    vocab_size=132,
+    hidden_size=64,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=1024,
+    pad_token_id=0,
+)
+# Factors of LongRoPE for the 6 frequencies of three quarters of a head of 16 elements.
+LONGROPE = dict(
+    partial_rotary_factor=0.75,
+    short_factor=[1.0, 1.05, 1.1, 1.2, 1.35, 1.5],
+    long_factor=[1.0, 1.2, 1.9, 3.5, 7.0, 12.5],
+)
 
 
 def rope(kind="default", theta=10000.0, **more):
@@ -352,6 +368,37 @@ CASES = {
         dtype="bfloat16",
         shard="32KB",
     ),
+    "phi3-sliding": dict(
+        about="qkv_proj and gate_up_proj fused in the checkpoint, a sliding window on every layer",
+        family="Phi3",
+        config=PHI3 | dict(sliding_window=20, rope_parameters=rope()),
+        old=True,
+    ),
+    "phi3-longrope-short": dict(
+        about="LongRoPE up to the original length, on three quarters of each head, tied embeddings, the older "
+        "spelling and bfloat16, as Phi-4-mini is published",
+        family="Phi3",
+        config=PHI3
+        | dict(
+            tie_word_embeddings=True,
+            original_max_position_embeddings=256,
+            rope_parameters=rope("longrope", **LONGROPE),
+        ),
+        dtype="bfloat16",
+        old=True,
+        type_key="type",
+    ),
+    "phi3-longrope-long": dict(
+        about="LongRoPE's factors for sequences beyond the original length, which max_model_len is",
+        family="Phi3",
+        config=PHI3
+        | dict(
+            original_max_position_embeddings=64,
+            rope_parameters=rope("longrope", **LONGROPE),
+        ),
+        shard="32KB",
+        lengths=[100, 150],
+    ),
 }
 
 
@@ -398,6 +445,8 @@ def respell(path, case):
         config["partial_rotary_factor"] = parameters.pop("partial_rotary_factor")
     kind = parameters.pop("rope_type")
     config["rope_scaling"] = None if kind == "default" else {case.get("type_key", "rope_type"): kind, **parameters}
+    if "original_max_position_embeddings" in config and config["rope_scaling"]:
+        config["rope_scaling"].pop("original_max_position_embeddings")  # Phi-3's stands at the top
     config["torch_dtype"] = config.pop("dtype")
     config["transformers_version"] = "4.51.0"
     for field in case.get("drop", []):

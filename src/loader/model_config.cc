@@ -39,6 +39,7 @@ struct FamilyDefaults {
   bool use_sliding_window = true;  // whether sliding_window counts without use_sliding_window
   int64_t sliding_window = 0;      // 0: none
   bool has_sliding_window = true;  // whether transformers heeds sliding_window at all
+  double rms_norm_eps = 1e-6;
 };
 
 constexpr FamilyDefaults kFamilies[] = {
@@ -46,6 +47,7 @@ constexpr FamilyDefaults kFamilies[] = {
     {"Qwen2ForCausalLM", true, 0, false, 0},
     {"MistralForCausalLM", true, 0, true, 4096},
     {"LlamaForCausalLM", false, 0, true, 0, false},
+    {.architecture = "Phi3ForCausalLM", .rms_norm_eps = 1e-5},
 };
 
 FamilyDefaults defaults_of(std::string_view architecture) {
@@ -256,7 +258,7 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name) {
   const FamilyDefaults family = defaults_of(result.architecture);
   parse_sizes(config, result);
   parse_heads(config, family, result);
-  result.rms_norm_eps = config.number("rms_norm_eps", 1e-12, 1.0).value_or(result.rms_norm_eps);
+  result.rms_norm_eps = config.number("rms_norm_eps", 1e-12, 1.0).value_or(family.rms_norm_eps);
   result.hidden_act = config.string("hidden_act").value_or(result.hidden_act);
   result.tie_word_embeddings = config.boolean("tie_word_embeddings").value_or(false);
   result.attention_bias = config.boolean("attention_bias").value_or(false);

@@ -79,10 +79,14 @@ TEST(ModelConfigTest, ReadsEveryGoldenFolder) {
     const CheckpointTensor* embedding = checkpoint.find("model.embed_tokens.weight");
     ASSERT_NE(embedding, nullptr);
     EXPECT_THAT(embedding->shape, ElementsAre(config.vocab_size, config.hidden_size));
-    const CheckpointTensor* q = checkpoint.find("model.layers.0.self_attn.q_proj.weight");
+    const std::string attention = "model.layers.0.self_attn.";
+    const bool is_fused = config.architecture == "Phi3ForCausalLM";
+    const CheckpointTensor* q =
+        checkpoint.find(attention + (is_fused ? "qkv_proj" : "q_proj") + ".weight");
     ASSERT_NE(q, nullptr);
-    EXPECT_THAT(q->shape,
-                ElementsAre(config.num_attention_heads * config.head_dim, config.hidden_size));
+    const int64_t heads =
+        config.num_attention_heads + (is_fused ? 2 * config.num_key_value_heads : 0);
+    EXPECT_THAT(q->shape, ElementsAre(heads * config.head_dim, config.hidden_size));
     EXPECT_EQ(checkpoint.find("lm_head.weight") == nullptr, config.tie_word_embeddings);
     const GenerationConfig generation = load_generation_config(entry.path());
     EXPECT_FALSE(generation.eos_token_ids.empty());

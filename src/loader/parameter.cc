@@ -1,6 +1,7 @@
 #include "loader/parameter.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -25,6 +26,25 @@ std::string join_name(const NameParts& name, std::string_view module) {
   return std::string(name.prefix).append(module).append(name.leaf);
 }
 
+// Of a tensor that is one part of a parameter.
+ParameterMap::Target part_target(std::string name, Parameter* parameter, size_t part) {
+  return {std::move(name), parameter->parts()[part].shape, 0, parameter, part};
+}
+
+// Of a tensor that is all parts of a parameter, one below the other.
+std::vector<ParameterMap::Target> whole_targets(const std::string& name, Parameter* parameter) {
+  const std::vector<ParameterPart>& parts = parameter->parts();
+  std::vector<int64_t> shape = parts.front().shape;
+  shape.front() = 0;
+  std::vector<ParameterMap::Target> targets;
+  for (size_t part = 0; part < parts.size(); ++part) {
+    targets.push_back({name, {}, shape.front(), parameter, part});
+    shape.front() += parts[part].shape.front();
+  }
+  for (ParameterMap::Target& target : targets) target.shape = shape;
+  return targets;
+}
+
 }  // namespace
 
 void ParameterMap::add(std::string name, Parameter& parameter) {
@@ -37,42 +57,46 @@ bool ParameterMap::ignored(std::string_view name) const {
                      [name](const auto& rule) { return rule(name); });
 }
 
-std::optional<ParameterMap::Target> ParameterMap::find(std::string_view checkpoint_name) const {
+// Whether the checkpoint has the parts of this module under names of their own.
+bool ParameterMap::is_packed(std::string_view module) const {
+  return std::any_of(packed_.begin(), packed_.end(),
+                     [module](const auto& entry) { return entry.second.module == module; });
+}
+
+std::vector<ParameterMap::Target> ParameterMap::find(std::string_view checkpoint_name) const {
   const NameParts name = split_name(checkpoint_name);
-  std::string own(checkpoint_name);
-  size_t part = 0;
   const auto packed = packed_.find(name.module);
-  if (packed != packed_.end()) {
-    own = join_name(name, packed->second.module);
-    part = packed->second.part;
+  if (packed == packed_.end()) {
+    const auto found = parameters_.find(checkpoint_name);
+    if (found == parameters_.end()) return {};
+    const bool is_whole = found->second->parts().size() == 1 || !is_packed(name.module);
+    return is_whole ? whole_targets(found->first, found->second) : std::vector<Target>();
   }
-  const auto found = parameters_.find(own);
-  if (found == parameters_.end()) return std::nullopt;
-  const size_t num_parts = found->second->parts().size();
-  // A fused parameter is loaded by its parts' names alone.
-  if (packed == packed_.end() ? num_parts != 1 : part >= num_parts) return std::nullopt;
-  return Target{std::string(checkpoint_name), found->second, part};
+  const auto found = parameters_.find(join_name(name, packed->second.module));
+  const size_t part = packed->second.part;
+  if (found == parameters_.end() || part >= found->second->parts().size()) return {};
+  return {part_target(std::string(checkpoint_name), found->second, part)};
 }
 
 std::vector<ParameterMap::Target> ParameterMap::targets() const {
   std::vector<Target> targets;
   for (const auto& [own, parameter] : parameters_) {
     const size_t num_parts = parameter->parts().size();
-    if (num_parts == 1) {
-      targets.push_back({own, parameter, 0});
+    const NameParts name = split_name(own);
+    if (num_parts == 1 || !is_packed(name.module)) {
+      for (Target& target : whole_targets(own, parameter)) targets.push_back(std::move(target));
       continue;
     }
-    const NameParts name = split_name(own);
     size_t found = 0;
     for (const auto& [module, packed] : packed_) {
       if (packed.module != name.module) continue;
-      targets.push_back({join_name(name, module), parameter, packed.part});
+      targets.push_back(part_target(join_name(name, module), parameter, packed.part));
       ++found;
     }
     check(found == num_parts, "the packed-modules table names every part of a fused parameter");
   }
-  std::sort(targets.begin(), targets.end(),
-            [](const Target& a, const Target& b) { return a.name < b.name; });
+  std::stable_sort(targets.begin(), targets.end(),
+                   [](const Target& a, const Target& b) { return a.name < b.name; });
   return targets;
 }
 

@@ -52,7 +52,8 @@ class Parameter {
 };
 
 // Module names in a checkpoint that are parts of one fused module: {"k_proj", {"qkv_proj", 1}} says
-// that x.k_proj.weight is part 1 of the parameter x.qkv_proj.weight.
+// that x.k_proj.weight is part 1 of the parameter x.qkv_proj.weight. Where no name is a part of
+// qkv_proj, the checkpoint has x.qkv_proj.weight as one tensor: its parts, one below the other.
 struct PackedModule {
   std::string module;
   size_t part = 0;
@@ -72,20 +73,24 @@ class ParameterMap {
   }
   bool ignored(std::string_view name) const;
 
-  // One checkpoint tensor and where it goes.
+  // A checkpoint tensor, or some rows of one, and where they go.
   struct Target {
-    std::string name;  // in the checkpoint
+    std::string name;            // in the checkpoint
+    std::vector<int64_t> shape;  // of the whole tensor
+    int64_t first_row = 0;       // of the tensor, where the part begins
     Parameter* parameter = nullptr;
     size_t part = 0;
   };
-  // The target of a checkpoint tensor; nothing where the model has no such parameter.
-  std::optional<Target> find(std::string_view checkpoint_name) const;
-  // Every checkpoint tensor that the model needs, in order of name.
+  // Where a checkpoint tensor goes; empty where the model has no such parameter.
+  std::vector<Target> find(std::string_view checkpoint_name) const;
+  // Of every checkpoint tensor that the model needs, in order of name.
   std::vector<Target> targets() const;
   // Of all parameters.
   size_t bytes() const;
 
  private:
+  bool is_packed(std::string_view module) const;
+
   PackedModules packed_;
   std::map<std::string, Parameter*, std::less<>> parameters_;
   std::vector<std::function<bool(std::string_view)>> ignored_;

@@ -40,6 +40,13 @@ struct Task {
       0;  // bytes of the checkpoint (of the parameters, for dummy weights) done with it
 };
 
+// Whether no later task reads the task's tensor: its parts' tasks come in their order.
+bool ends_tensor(const Task& task) {
+  const ParameterPart& part = part_of(*task.target);
+  return task.rows.end == part.rows.size() &&
+         task.target->first_row + part.shape.front() == task.target->shape.front();
+}
+
 void add_tasks(const Target& target, const CheckpointTensor* tensor, int64_t element_size,
                int64_t progress, std::vector<Task>& tasks) {
   const ParameterPart& part = part_of(target);
@@ -87,7 +94,7 @@ DType weight_dtype(const CheckpointTensor& tensor) {
 
 void check_tensor(const CheckpointTensor& tensor, const Target& target) {
   const DType dtype = weight_dtype(tensor);
-  const std::vector<int64_t>& expected = part_of(target).shape;
+  const std::vector<int64_t>& expected = target.shape;
   if (tensor.shape != expected) {
     throw Error(fmt::format("{}: the tensor {} is {}; config.json makes its shape [{}].",
                             tensor.file, tensor.name, tensor.describe(),
@@ -99,13 +106,25 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target) {
         "the checkpoint's tensors were checked to have their shape's size");
 }
 
+// The row of the target's tensor that is the first one the rank takes.
+int64_t first_row_of(const Target& target) {
+  return target.first_row + part_of(target).rows.begin;
+}
+
 // Rows of a checkpoint tensor as a matrix of the columns that the rank takes.
-Tensor source_rows(const CheckpointTensor& tensor, const ParameterPart& part, IndexRange rows) {
-  const int64_t columns = part.shape.size() == 1 ? 1 : part.shape[1];
+Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRange rows) {
+  const int64_t columns = target.shape.size() == 1 ? 1 : target.shape[1];
   const Tensor whole(const_cast<std::byte*>(tensor.data), weight_dtype(tensor),
-                     {part.shape[0], columns});
-  return whole.rows(part.rows.begin + rows.begin, part.rows.begin + rows.end)
-      .columns(part.columns.begin, part.columns.end);
+                     {target.shape[0], columns});
+  const int64_t first = first_row_of(target);
+  const IndexRange taken = part_of(target).columns;
+  return whole.rows(first + rows.begin, first + rows.end).columns(taken.begin, taken.end);
+}
+
+// Bytes of the tensor that are the target's part, what other ranks take included.
+int64_t part_bytes(const CheckpointTensor& tensor, const Target& target) {
+  const auto bytes = static_cast<int64_t>(tensor.bytes);
+  return bytes / target.shape.front() * part_of(target).shape.front();
 }
 
 // The same values at an address that their type allows.
@@ -129,10 +148,12 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
                                                               const ParameterMap& parameters) {
   std::vector<std::pair<const CheckpointTensor*, Target>> matched;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
-    if (auto target = parameters.find(tensor.name)) {
-      check_tensor(tensor, *target);
-      matched.emplace_back(&tensor, *std::move(target));
-    } else if (!parameters.ignored(tensor.name)) {
+    std::vector<Target> targets = parameters.find(tensor.name);
+    for (Target& target : targets) {
+      check_tensor(tensor, target);
+      matched.emplace_back(&tensor, std::move(target));
+    }
+    if (targets.empty() && !parameters.ignored(tensor.name)) {
       throw Error(
           fmt::format("{}: the tensor {} ({}) is no part of the model that config.json "
                       "describes.",
@@ -142,9 +163,9 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
   size_t missing = 0;
   std::string first;
   for (const Target& target : parameters.targets()) {
-    if (checkpoint.find(target.name) != nullptr) continue;
+    if (target.first_row > 0 || checkpoint.find(target.name) != nullptr) continue;
     if (missing++ == 0) {
-      first = fmt::format("{} of shape [{}]", target.name, fmt::join(part_of(target).shape, ", "));
+      first = fmt::format("{} of shape [{}]", target.name, fmt::join(target.shape, ", "));
     }
   }
   if (missing > 0) {
@@ -195,7 +216,7 @@ void store_dummy(const Task& task, uint64_t seed, std::vector<float>& scratch) {
     const int64_t whole_columns = part.shape.size() == 1 ? 1 : part.shape[1];
     for (int64_t row = 0; row < task.rows.size(); ++row) {
       const int64_t first =
-          (part.rows.begin + task.rows.begin + row) * whole_columns + part.columns.begin;
+          (first_row_of(*task.target) + task.rows.begin + row) * whole_columns + part.columns.begin;
       fill_uniform(key, static_cast<uint64_t>(first),
                    std::span(scratch).subspan(static_cast<size_t>(row * columns),
                                               static_cast<size_t>(columns)));
@@ -214,9 +235,9 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   std::vector<Task> tasks;
   int64_t wanted = 0;
   for (const auto& [tensor, target] : matched) {
-    add_tasks(target, tensor, static_cast<int64_t>(size_of(weight_dtype(*tensor))),
-              static_cast<int64_t>(tensor->bytes), tasks);
-    if (part_of(target).rows.size() > 0) wanted += static_cast<int64_t>(tensor->bytes);
+    const int64_t bytes = part_bytes(*tensor, target);
+    add_tasks(target, tensor, static_cast<int64_t>(size_of(weight_dtype(*tensor))), bytes, tasks);
+    if (part_of(target).rows.size() > 0) wanted += bytes;
   }
   const auto total = static_cast<int64_t>(checkpoint.total_bytes());
   int64_t done = total - wanted;
@@ -224,16 +245,15 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   run_tasks(
       tasks, pool,
       [&](const Task& task, int thread) {
-        const ParameterPart& part = part_of(*task.target);
-        Tensor source = source_rows(*task.tensor, part, task.rows);
+        Tensor source = source_rows(*task.tensor, *task.target, task.rows);
         if (!is_aligned(source))
           source = aligned_copy(source, scratch[static_cast<size_t>(thread)]);
-        task.target->parameter->store(part.first_row + task.rows.begin, source);
+        task.target->parameter->store(part_of(*task.target).first_row + task.rows.begin, source);
       },
       [&](std::span<const Task> batch) {
         for (const Task& task : batch) {
           done += task.progress;
-          if (task.rows.end == part_of(*task.target).rows.size()) checkpoint.release(*task.tensor);
+          if (ends_tensor(task)) checkpoint.release(*task.tensor);
         }
         if (on_progress) on_progress("Loading weights", done, total);
       });

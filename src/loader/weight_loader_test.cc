@@ -154,6 +154,31 @@ TEST_F(WeightLoader, FusesAndShardsRowsAndColumns) {
   EXPECT_EQ(bias.values, (std::vector<float>{32, 33}));
 }
 
+TEST_F(WeightLoader, TakesThePartsOfOneTensorFromBelowEachOther) {
+  // The second of two ranks: the lower half of each of three parts of 4, 2 and 2 rows.
+  const std::vector<ParameterPart> parts = {
+      {{4, 2}, {2, 4}, {0, 2}, 0}, {{2, 2}, {1, 2}, {0, 2}, 2}, {{2, 2}, {1, 2}, {0, 2}, 3}};
+  RecordingParameter qkv(4, 2, parts);
+  RecordingParameter bias(2, 1, {{{2}, {1, 2}, {0, 1}, 0}, {{2}, {1, 2}, {0, 1}, 1}});
+  ParameterMap parameters;
+  parameters.add("a.qkv_proj.weight", qkv);
+  parameters.add("a.gate_up_proj.bias", bias);
+  const std::vector<FileTensor> tensors = {{"a.qkv_proj.weight", "F32", {8, 2}, 0},
+                                           {"a.gate_up_proj.bias", "F32", {4}, 30}};
+  const Checkpoint files = checkpoint(tensors);
+  int64_t last = 0;
+  load_weights(files, parameters, pool_,
+               [&](std::string_view, int64_t done, int64_t) { last = done; });
+  EXPECT_EQ(qkv.values, (std::vector<float>{4, 5, 6, 7, 10, 11, 14, 15}));
+  EXPECT_EQ(bias.values, (std::vector<float>{31, 33}));
+  EXPECT_EQ(last, (8 * 2 + 4) * 4);
+
+  EXPECT_THAT(load_error({tensors[1]}, parameters),
+              HasSubstr("lack the tensor a.qkv_proj.weight of shape [8, 2], which"));
+  EXPECT_THAT(load_error({{"a.qkv_proj.weight", "F32", {4, 2}, 0}, tensors[1]}, parameters),
+              HasSubstr("config.json makes its shape [8, 2]"));
+}
+
 TEST_F(WeightLoader, LoadsLargeTensorsInTasksAndReportsEveryByte) {
   const int64_t rows = 3001;
   const int64_t columns = 257;

@@ -182,6 +182,7 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
     : config_(checked(options).config),
+      fused_checkpoint_(decoder.fused_checkpoint),
       dtype_(options.dtype),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
@@ -203,7 +204,7 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
 }
 
 ParameterMap Decoder::parameters() {
-  ParameterMap parameters(packed_modules());
+  ParameterMap parameters(fused_checkpoint_ ? PackedModules() : packed_modules());
   if (embed_tokens_) embed_tokens_->add_parameters(std::string(kEmbedding), parameters);
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->add_parameters(fmt::format("{}{}", kLayers, first_layer_ + static_cast<int64_t>(i)),

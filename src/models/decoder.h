@@ -26,6 +26,9 @@ struct DecoderOptions {
   bool o_bias = false;
   bool mlp_bias = false;
   bool qk_norm = false;  // RMSNorm of each query and key head, before the rotary embedding
+  // The checkpoint has qkv_proj and gate_up_proj, not q_proj, k_proj, v_proj, gate_proj and
+  // up_proj.
+  bool fused_checkpoint = false;
 };
 
 // Bytes of the layers' weights.
@@ -80,6 +83,7 @@ class Decoder final : public Model {
   void make_decoder_step(Stream& stream, const PeerWords& peers);
 
   ModelConfig config_;
+  bool fused_checkpoint_;
   DType dtype_;
   ParallelRank at_;
   int64_t first_layer_;

@@ -18,6 +18,9 @@ constexpr ModelFamily kFamilies[] = {
                .mlp_bias = config.mlp_bias};
      }},
     {"MistralForCausalLM", [](const ModelConfig&) -> DecoderOptions { return {}; }},
+    // Phi-3, Phi-3.5 and Phi-4-mini.
+    {"Phi3ForCausalLM",
+     [](const ModelConfig&) -> DecoderOptions { return {.fused_checkpoint = true}; }},
     // Qwen2 and Qwen2.5.
     {"Qwen2ForCausalLM", [](const ModelConfig&) -> DecoderOptions { return {.qkv_bias = true}; }},
     // attention_bias is of all four projections.
