@@ -64,7 +64,8 @@ struct ModelInfo {
   std::string unsupported_reason;  // empty if supported
   int64_t num_parameters = 0;
   int64_t weight_bytes = 0;
-  std::string dtype;
+  std::string dtype;         // of what is not quantised
+  std::string quantization;  // what is, and how; empty if nothing
   int64_t vocab_size = 0;
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;

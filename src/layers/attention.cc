@@ -25,8 +25,8 @@ Attention::Attention(const AttentionConfig& config, const Placement& place)
       sliding_window_(config.sliding_window),
       scale_(static_cast<float>(1.0 / std::sqrt(static_cast<double>(config.head_dim)))),
       norm_eps_(static_cast<float>(config.norm_eps)),
-      qkv_proj_(qkv_shard(config, place.at), place),
-      o_proj_(o_shard(config, place.at), place) {
+      qkv_proj_(qkv_shard(config, place.at), place, config.qkv_format),
+      o_proj_(o_shard(config, place.at), place, config.o_format) {
   if (config.qk_norm) {
     q_norm_.emplace(place, config.head_dim, config.norm_eps);
     k_norm_.emplace(place, config.head_dim, config.norm_eps);

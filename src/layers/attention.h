@@ -26,6 +26,8 @@ struct AttentionConfig {
   bool qkv_bias = false;
   bool o_bias = false;
   bool qk_norm = false;
+  MatrixFormat qkv_format = {};
+  MatrixFormat o_format = {};
 };
 
 class Attention {

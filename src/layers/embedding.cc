@@ -15,22 +15,25 @@ int64_t logits_width(int64_t vocab_size, DeviceType device) {
 
 }  // namespace
 
-VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place)
-    : VocabTable(vocab_shard(vocab_size, hidden_size, place.at), hidden_size, place) {}
+VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place,
+                       MatrixFormat format)
+    : VocabTable(vocab_shard(vocab_size, hidden_size, place.at), hidden_size, place, format) {}
 
-VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place)
+VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place,
+                       MatrixFormat format)
     : vocab_size_(shard.vocab_size),
       first_id_(shard.first_id),
-      weight_(place, shard.rows, hidden_size, std::move(shard.parts)) {}
+      weight_(place, format, shard.rows, hidden_size, std::move(shard.parts)) {}
 
 void VocabTable::add_parameters(const std::string& name, ParameterMap& parameters) {
-  parameters.add(name + ".weight", weight_);
+  parameters.add(name, weight_);
 }
 
 MatrixProduct VocabTable::product(std::string name) const {
   return {.name = std::move(name),
           .n = weight_.weight().n(),
           .k = weight_.weight().k(),
+          .format = weight_.weight().format(),
           .is_logits = true};
 }
 

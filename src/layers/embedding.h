@@ -16,9 +16,10 @@ namespace quire {
 // once (tied).
 class VocabTable {
  public:
-  VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place);
+  VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place,
+             MatrixFormat format = {});
 
-  // Adds "<name>.weight".
+  // Adds the table's tensors as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
   // Of compute_vocab_logits().
@@ -29,7 +30,7 @@ class VocabTable {
   const ops::Weight& weight() const { return weight_.weight(); }
 
  private:
-  VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place);
+  VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place, MatrixFormat format);
 
   int64_t vocab_size_;
   int64_t first_id_;

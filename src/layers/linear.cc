@@ -7,16 +7,16 @@
 
 namespace quire {
 
-Linear::Linear(const LinearShard& shard, const Placement& place)
-    : weight_(place, shard.n, shard.k, shard.weight_parts),
+Linear::Linear(const LinearShard& shard, const Placement& place, MatrixFormat format)
+    : weight_(place, format, shard.n, shard.k, shard.weight_parts),
       is_partial_sum_(shard.partial_sum),
       adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {
-  if (shard.bias) bias_.emplace(place, shard.n, DummyInit::kUniform, shard.bias_parts);
+  if (shard.bias) bias_.emplace(place, "bias", shard.n, DummyInit::kUniform, shard.bias_parts);
 }
 
 void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
-  parameters.add(name + ".weight", weight_);
-  if (bias_) parameters.add(name + ".bias", *bias_);
+  parameters.add(name, weight_);
+  if (bias_) parameters.add(name, *bias_);
 }
 
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
@@ -37,6 +37,7 @@ MatrixProduct Linear::product(std::string name) const {
   return {.name = std::move(name),
           .n = weight_.weight().n(),
           .k = weight_.weight().k(),
+          .format = weight_.weight().format(),
           .has_bias = bias_.has_value()};
 }
 

@@ -19,6 +19,7 @@ struct MatrixProduct {
   std::string name;  // "qkv_proj"
   int64_t n = 0;
   int64_t k = 0;
+  ops::WeightFormat format = {};
   bool has_bias = false;
   bool is_gated = false;
   bool is_logits = false;  // only for rows whose logits are wanted; out is float32
@@ -26,9 +27,9 @@ struct MatrixProduct {
 
 class Linear {
  public:
-  // Adds "<name>.weight" and "<name>.bias" to `parameters` through add_parameters.
-  Linear(const LinearShard& shard, const Placement& place);
+  Linear(const LinearShard& shard, const Placement& place, MatrixFormat format = {});
 
+  // Adds the tensors of the weight and of the bias as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
   // in [T, shard.k], out [T, shard.n].

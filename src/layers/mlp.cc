@@ -28,8 +28,8 @@ LinearShard down_shard(const MlpConfig& c, ParallelRank at) {
 
 Mlp::Mlp(const MlpConfig& config, const Placement& place)
     : inner_features_(config.intermediate_size / place.at.size),
-      gate_up_proj_(gate_up_shard(config, place.at), place),
-      down_proj_(down_shard(config, place.at), place) {}
+      gate_up_proj_(gate_up_shard(config, place.at), place, config.gate_up_format),
+      down_proj_(down_shard(config, place.at), place, config.down_format) {}
 
 void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
   gate_up_proj_.add_parameters(name + ".gate_up_proj", parameters);

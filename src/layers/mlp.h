@@ -18,6 +18,8 @@ struct MlpConfig {
   int64_t hidden_size = 0;
   int64_t intermediate_size = 0;
   bool bias = false;
+  MatrixFormat gate_up_format = {};
+  MatrixFormat down_format = {};
 };
 
 class Mlp {

@@ -5,11 +5,11 @@
 namespace quire {
 
 RmsNorm::RmsNorm(const Placement& place, int64_t size, double eps)
-    : weight_(place, size, DummyInit::kOnes, {{{size}, {0, size}, {0, 1}, 0}}),
+    : weight_(place, "weight", size, DummyInit::kOnes, {{{size}, {0, size}, {0, 1}, 0}}),
       eps_(static_cast<float>(eps)) {}
 
 void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) {
-  parameters.add(name + ".weight", weight_);
+  parameters.add(name, weight_);
 }
 
 void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {

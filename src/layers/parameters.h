@@ -4,6 +4,8 @@
 //
 // Thread safety: as Parameter says.
 #include <cstddef>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "core/buffer.h"
@@ -13,36 +15,37 @@
 
 namespace quire {
 
-// A matrix [n, k], zero until loaded.
+// The format of a matrix; nothing stands for dense, of the placement's dtype.
+using MatrixFormat = std::optional<ops::WeightFormat>;
+
+// A matrix [n, k], zero until loaded: "weight", and "weight_scale" [n, 1] where its format has
+// scales. `parts` are those of "weight".
 class MatrixParameter final : public Parameter {
  public:
-  MatrixParameter(const Placement& place, int64_t n, int64_t k, std::vector<ParameterPart> parts)
-      : weight_(place.dtype, n, k, place.device), parts_(std::move(parts)) {}
+  MatrixParameter(const Placement& place, MatrixFormat format, int64_t n, int64_t k,
+                  std::vector<ParameterPart> parts);
 
-  const std::vector<ParameterPart>& parts() const override { return parts_; }
+  const std::vector<ParameterTensor>& tensors() const override { return tensors_; }
   size_t bytes() const override { return weight_.bytes(); }
-  void store(int64_t first_row, const Tensor& source) override {
-    weight_.pack_rows(first_row, source);
-  }
+  void store(const ParameterSlice& slice) override;
 
   const ops::Weight& weight() const { return weight_; }
 
  private:
   ops::Weight weight_;
-  std::vector<ParameterPart> parts_;
+  std::vector<ParameterTensor> tensors_;
 };
 
 // A vector [n], float32 whatever the dtype of the matrices: it costs nothing and loses nothing.
 // Zero until loaded.
 class VectorParameter final : public Parameter {
  public:
-  VectorParameter(const Placement& place, int64_t n, DummyInit init,
+  VectorParameter(const Placement& place, std::string leaf, int64_t n, DummyInit init,
                   std::vector<ParameterPart> parts);
 
-  const std::vector<ParameterPart>& parts() const override { return parts_; }
-  DummyInit dummy_init() const override { return init_; }
+  const std::vector<ParameterTensor>& tensors() const override { return tensors_; }
   size_t bytes() const override { return buffer_.size(); }
-  void store(int64_t first_row, const Tensor& source) override;
+  void store(const ParameterSlice& slice) override;
 
   const Tensor& tensor() const { return tensor_; }
 
@@ -50,8 +53,7 @@ class VectorParameter final : public Parameter {
   Device device_;
   Buffer buffer_;
   Tensor tensor_;
-  DummyInit init_;
-  std::vector<ParameterPart> parts_;
+  std::vector<ParameterTensor> tensors_;
 };
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "loader/json_fields.h"
+#include "loader/quantization_config.h"
 #include "loader/rope_config.h"
 #include "quire/error.h"
 
@@ -68,11 +69,8 @@ std::string parse_architecture(const JsonFields& config) {
 }
 
 void refuse_unsupported(const JsonFields& config) {
-  for (const char* field : {"quantization_config", "compression_config"}) {
-    if (config.has(field)) {
-      config.fail(field,
-                  "is present; only weights that are not quantised (F32, F16, BF16) are supported");
-    }
+  if (config.has("compression_config")) {
+    config.fail("compression_config", "is present; expected quantization_config in its place");
   }
   if (config.boolean("is_encoder_decoder").value_or(false)) {
     config.fail_value("is_encoder_decoder", "false: only decoders are supported");
@@ -265,6 +263,9 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name) {
   result.mlp_bias = config.boolean("mlp_bias").value_or(false);
   result.layer_sliding_window = parse_windows(config, family, result.num_hidden_layers);
   result.dtype = parse_dtype(config);
+  if (const auto quantization = config.object("quantization_config")) {
+    result.quantization = loader_internal::parse_quantization_config(*quantization);
+  }
   result.rope =
       loader_internal::parse_rope_config(config, result.head_dim, result.max_position_embeddings);
   return result;

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/dtype.h"
@@ -43,6 +44,20 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
+// How a checkpoint's linear layers are stored (loader/quantization_config.h): float8 e4m3 weights
+// with a scale for each output feature, but for some layers.
+struct QuantizationConfig {
+  // Names of layers that are dense, such as "lm_head".
+  std::vector<std::string> ignore;
+
+  // Whether the linear layer of this name, without ".weight", is quantised.
+  bool quantises(std::string_view layer) const;
+  // "compressed-tensors float-quantized: ...".
+  std::string describe() const;
+
+  bool operator==(const QuantizationConfig&) const = default;
+};
+
 struct ModelConfig {
   std::string architecture;  // architectures[0]: "Qwen3ForCausalLM"
   std::string model_type;    // "qwen3"
@@ -62,8 +77,9 @@ struct ModelConfig {
   // For each layer: tokens a query sees, 0 for all; from sliding_window, use_sliding_window,
   // max_window_layers, layer_types.
   std::vector<int64_t> layer_sliding_window;
-  DType dtype = DType::kFloat32;  // of the checkpoint's weights, as the config says
+  DType dtype = DType::kFloat32;  // of the checkpoint's dense weights, as the config says
   RopeConfig rope;
+  std::optional<QuantizationConfig> quantization = std::nullopt;  // none: no layer is quantised
 
   // What the model can do without further options, as vLLM counts it: max_position_embeddings,
   // times the factor of linear scaling; for YaRN the original length times its factor. Dynamic NTK

@@ -26,30 +26,41 @@ std::string join_name(const NameParts& name, std::string_view module) {
   return std::string(name.prefix).append(module).append(name.leaf);
 }
 
-// Of a tensor that is one part of a parameter.
-ParameterMap::Target part_target(std::string name, Parameter* parameter, size_t part) {
-  return {std::move(name), parameter->parts()[part].shape, 0, parameter, part};
+}  // namespace
+
+// Of a tensor that is one part of a parameter's.
+ParameterMap::Target ParameterMap::part_target(std::string name, const Entry& entry, size_t part) {
+  return {.name = std::move(name),
+          .shape = entry.parts()[part].shape,
+          .parameter = entry.parameter,
+          .tensor = entry.tensor,
+          .part = part};
 }
 
-// Of a tensor that is all parts of a parameter, one below the other.
-std::vector<ParameterMap::Target> whole_targets(const std::string& name, Parameter* parameter) {
-  const std::vector<ParameterPart>& parts = parameter->parts();
-  std::vector<int64_t> shape = parts.front().shape;
-  shape.front() = 0;
-  std::vector<ParameterMap::Target> targets;
-  for (size_t part = 0; part < parts.size(); ++part) {
-    targets.push_back({name, {}, shape.front(), parameter, part});
-    shape.front() += parts[part].shape.front();
+// Of a tensor that is all parts of a parameter's, one below or beside the other.
+std::vector<ParameterMap::Target> ParameterMap::whole_targets(const std::string& name,
+                                                              const Entry& entry) {
+  const bool by_rows = entry.parameter->tensors()[entry.tensor].fused_along == FusedAlong::kRows;
+  const size_t axis = by_rows ? 0 : 1;
+  std::vector<int64_t> shape = entry.parts().front().shape;
+  shape.at(axis) = 0;
+  std::vector<Target> targets;
+  for (size_t part = 0; part < entry.parts().size(); ++part) {
+    Target target = part_target(name, entry, part);
+    (by_rows ? target.first_row : target.first_column) = shape[axis];
+    shape[axis] += target.shape.at(axis);
+    targets.push_back(std::move(target));
   }
-  for (ParameterMap::Target& target : targets) target.shape = shape;
+  for (Target& target : targets) target.shape = shape;
   return targets;
 }
 
-}  // namespace
-
-void ParameterMap::add(std::string name, Parameter& parameter) {
-  const bool added = parameters_.emplace(std::move(name), &parameter).second;
-  check(added, "two parameters of one name");
+void ParameterMap::add(const std::string& module, Parameter& parameter) {
+  for (size_t i = 0; i < parameter.tensors().size(); ++i) {
+    const std::string name = module + "." + parameter.tensors()[i].leaf;
+    const bool added = tensors_.emplace(name, Entry{&parameter, i}).second;
+    check(added, "two parameters of one name");
+  }
 }
 
 bool ParameterMap::ignored(std::string_view name) const {
@@ -67,30 +78,30 @@ std::vector<ParameterMap::Target> ParameterMap::find(std::string_view checkpoint
   const NameParts name = split_name(checkpoint_name);
   const auto packed = packed_.find(name.module);
   if (packed == packed_.end()) {
-    const auto found = parameters_.find(checkpoint_name);
-    if (found == parameters_.end()) return {};
-    const bool is_whole = found->second->parts().size() == 1 || !is_packed(name.module);
+    const auto found = tensors_.find(checkpoint_name);
+    if (found == tensors_.end()) return {};
+    const bool is_whole = found->second.parts().size() == 1 || !is_packed(name.module);
     return is_whole ? whole_targets(found->first, found->second) : std::vector<Target>();
   }
-  const auto found = parameters_.find(join_name(name, packed->second.module));
+  const auto found = tensors_.find(join_name(name, packed->second.module));
   const size_t part = packed->second.part;
-  if (found == parameters_.end() || part >= found->second->parts().size()) return {};
+  if (found == tensors_.end() || part >= found->second.parts().size()) return {};
   return {part_target(std::string(checkpoint_name), found->second, part)};
 }
 
 std::vector<ParameterMap::Target> ParameterMap::targets() const {
   std::vector<Target> targets;
-  for (const auto& [own, parameter] : parameters_) {
-    const size_t num_parts = parameter->parts().size();
+  for (const auto& [own, entry] : tensors_) {
+    const size_t num_parts = entry.parts().size();
     const NameParts name = split_name(own);
     if (num_parts == 1 || !is_packed(name.module)) {
-      for (Target& target : whole_targets(own, parameter)) targets.push_back(std::move(target));
+      for (Target& target : whole_targets(own, entry)) targets.push_back(std::move(target));
       continue;
     }
     size_t found = 0;
     for (const auto& [module, packed] : packed_) {
       if (packed.module != name.module) continue;
-      targets.push_back(part_target(join_name(name, module), parameter, packed.part));
+      targets.push_back(part_target(join_name(name, module), entry, packed.part));
       ++found;
     }
     check(found == num_parts, "the packed-modules table names every part of a fused parameter");
@@ -102,7 +113,9 @@ std::vector<ParameterMap::Target> ParameterMap::targets() const {
 
 size_t ParameterMap::bytes() const {
   size_t bytes = 0;
-  for (const auto& [own, parameter] : parameters_) bytes += parameter->bytes();
+  for (const auto& [name, entry] : tensors_) {
+    if (entry.tensor == 0) bytes += entry.parameter->bytes();
+  }
   return bytes;
 }
 

@@ -1,11 +1,15 @@
 #pragma once
 // How a model's weights know how to load themselves.
 //
-// A Parameter is one weight of one rank. It says which checkpoint tensors it is made of (several,
-// where projections are fused), which rows and columns of each this rank takes, and stores rows
-// that it is given. A ParameterMap holds a model's parameters under their names and finds the one
-// that a checkpoint tensor belongs to, through the model's packed-modules table. Thread safety:
-// ParameterMap's const use is free; Parameter::store may run at once on disjoint rows.
+// A Parameter is one weight of one rank. It says which tensors it is made of (a quantised weight of
+// several: its numbers, their scales, ...), of which parts each of them (several, where projections
+// are fused), and which rows and columns of each this rank takes; and it stores what it is given. A
+// ParameterMap holds a model's parameters under their names and finds the one that a checkpoint
+// tensor belongs to, through the model's packed-modules table.
+//
+// Thread safety: ParameterMap's const use is free; Parameter::store may run at once on rows and
+// columns that don't overlap.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -15,6 +19,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/thread_pool.h"
+#include "core/dtype.h"
 #include "core/tensor.h"
 
 namespace quire {
@@ -32,28 +38,68 @@ struct ParameterPart {
   std::vector<int64_t> shape;  // of the whole tensor in the checkpoint: [rows, columns] or [rows]
   IndexRange rows;             // that this rank takes; may be empty (a shard that is all padding)
   IndexRange columns;
-  int64_t first_row = 0;  // where rows.begin goes in the parameter
+  // Where rows.begin and columns.begin go in the parameter's tensor.
+  int64_t first_row = 0;
+  int64_t first_column = 0;
 };
 
+// How the parts of a fused layer lie in a checkpoint that has the layer as one tensor.
+enum class FusedAlong { kRows, kColumns };
+
 // What random weights look like where no checkpoint is read.
-enum class DummyInit { kUniform, kOnes };
+enum class DummyInit {
+  // Float32: uniform with standard deviation 0.02. Float8: uniform over its range. Integers: bits.
+  kUniform,
+  kOnes,
+  kFloat8Scales,  // such that float8 numbers of kUniform times it have standard deviation 0.02
+};
+
+// What dense weights, biases, norms and scales are loaded from.
+inline std::vector<DType> dense_dtypes() {
+  return {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
+}
+
+// One of the tensors that a parameter is made of.
+struct ParameterTensor {
+  std::string leaf;  // how its name ends: "weight", "bias", "weight_scale", "g_idx"
+  // That it may have in a checkpoint. Dummy weights have the first: float32, float8 or an integer.
+  std::vector<DType> dtypes;
+  std::vector<ParameterPart> parts;
+  FusedAlong fused_along = FusedAlong::kRows;
+  DummyInit dummy_init = DummyInit::kUniform;
+  // Its values are scales: finite, and not zero.
+  bool is_scales = false;
+  // Why it has these dtypes: ends the message where the checkpoint has others, as ", as ...".
+  std::string reason = {};
+};
+
+// A piece of one of a parameter's tensors.
+struct ParameterSlice {
+  size_t tensor = 0;      // place in Parameter::tensors()
+  int64_t first_row = 0;  // where the source's first value goes in that tensor
+  int64_t first_column = 0;
+  Tensor source;  // [rows, columns] of one of the tensor's dtypes, aligned for it
+};
 
 class Parameter {
  public:
   virtual ~Parameter() = default;
 
-  virtual const std::vector<ParameterPart>& parts() const = 0;
-  virtual DummyInit dummy_init() const { return DummyInit::kUniform; }
+  // The same ones as long as it lives.
+  virtual const std::vector<ParameterTensor>& tensors() const = 0;
   // What it takes of the device's memory, in bytes.
   virtual size_t bytes() const = 0;
-  // Rows [first_row, first_row + source.dim(0)) of the parameter from `source` [rows, columns],
-  // float32, bfloat16 or float16, aligned for its type.
-  virtual void store(int64_t first_row, const Tensor& source) = 0;
+  // Does not throw.
+  virtual void store(const ParameterSlice& slice) = 0;
+  // Called once all of its tensors are stored, on the loading thread: for formats that are packed
+  // anew when all is there. Throws Error where the tensors don't fit together.
+  virtual void finish(ThreadPool& pool) { static_cast<void>(pool); }
 };
 
 // Module names in a checkpoint that are parts of one fused module: {"k_proj", {"qkv_proj", 1}} says
-// that x.k_proj.weight is part 1 of the parameter x.qkv_proj.weight. Where no name is a part of
-// qkv_proj, the checkpoint has x.qkv_proj.weight as one tensor: its parts, one below the other.
+// that x.k_proj.weight is part 1 of the tensor x.qkv_proj.weight. Where no name is a part of
+// qkv_proj, the checkpoint has x.qkv_proj.weight as one tensor: its parts, fused along the tensor's
+// axis.
 struct PackedModule {
   std::string module;
   size_t part = 0;
@@ -64,8 +110,9 @@ class ParameterMap {
  public:
   explicit ParameterMap(PackedModules packed = {}) : packed_(std::move(packed)) {}
 
-  // `parameter` outlives the map; names are unique.
-  void add(std::string name, Parameter& parameter);
+  // Adds the parameter's tensors as "<module>.<leaf>". `parameter` outlives the map; names are
+  // unique.
+  void add(const std::string& module, Parameter& parameter);
   // Checkpoint tensors that are no parameter of this rank and are passed over, by exact name or by
   // the rule.
   void ignore(std::function<bool(std::string_view name)> rule) {
@@ -73,13 +120,18 @@ class ParameterMap {
   }
   bool ignored(std::string_view name) const;
 
-  // A checkpoint tensor, or some rows of one, and where they go.
+  // A checkpoint tensor, or a part of one, and where it goes.
   struct Target {
     std::string name;            // in the checkpoint
     std::vector<int64_t> shape;  // of the whole tensor
     int64_t first_row = 0;       // of the tensor, where the part begins
+    int64_t first_column = 0;
     Parameter* parameter = nullptr;
-    size_t part = 0;
+    size_t tensor = 0;  // place in parameter->tensors()
+    size_t part = 0;    // place in that tensor's parts
+
+    const ParameterTensor& made_of() const { return parameter->tensors()[tensor]; }
+    const ParameterPart& share() const { return made_of().parts[part]; }
   };
   // Where a checkpoint tensor goes; empty where the model has no such parameter.
   std::vector<Target> find(std::string_view checkpoint_name) const;
@@ -89,10 +141,18 @@ class ParameterMap {
   size_t bytes() const;
 
  private:
+  struct Entry {
+    Parameter* parameter = nullptr;
+    size_t tensor = 0;
+    const std::vector<ParameterPart>& parts() const { return parameter->tensors()[tensor].parts; }
+  };
+
   bool is_packed(std::string_view module) const;
+  static Target part_target(std::string name, const Entry& entry, size_t part);
+  static std::vector<Target> whole_targets(const std::string& name, const Entry& entry);
 
   PackedModules packed_;
-  std::map<std::string, Parameter*, std::less<>> parameters_;
+  std::map<std::string, Entry, std::less<>> tensors_;  // by their whole names
   std::vector<std::function<bool(std::string_view)>> ignored_;
 };
 

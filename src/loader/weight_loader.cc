@@ -4,10 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-
+#include <cmath>
 #include <cstring>
 #include <functional>
-
+#include <map>
+#include <optional>
 #include <span>
 
 #include "base/check.h"
@@ -27,10 +28,6 @@ constexpr int64_t kBatchBytes = 64 << 20;
 // packed weight.
 constexpr int64_t kTaskRows = 64;
 
-const ParameterPart& part_of(const Target& target) {
-  return target.parameter->parts()[target.part];
-}
-
 // A range of rows of one checkpoint tensor, relative to the first row that the rank takes.
 struct Task {
   const Target* target = nullptr;
@@ -42,14 +39,16 @@ struct Task {
 
 // Whether no later task reads the task's tensor: its parts' tasks come in their order.
 bool ends_tensor(const Task& task) {
-  const ParameterPart& part = part_of(*task.target);
-  return task.rows.end == part.rows.size() &&
-         task.target->first_row + part.shape.front() == task.target->shape.front();
+  const Target& target = *task.target;
+  const std::vector<int64_t>& part = target.share().shape;
+  return task.rows.end == target.share().rows.size() &&
+         target.first_row + part.front() == target.shape.front() &&
+         (part.size() == 1 || target.first_column + part.back() == target.shape.back());
 }
 
 void add_tasks(const Target& target, const CheckpointTensor* tensor, int64_t element_size,
                int64_t progress, std::vector<Task>& tasks) {
-  const ParameterPart& part = part_of(target);
+  const ParameterPart& part = target.share();
   const int64_t num_rows = part.rows.size();
   const int64_t row_bytes = std::max<int64_t>(1, part.columns.size() * element_size);
   const int64_t step = std::max<int64_t>(1, kTaskBytes / row_bytes / kTaskRows) * kTaskRows;
@@ -84,16 +83,42 @@ void run_tasks(const std::vector<Task>& tasks, ThreadPool& pool,
   }
 }
 
-DType weight_dtype(const CheckpointTensor& tensor) {
-  if (tensor.dtype == "F32") return DType::kFloat32;
-  if (tensor.dtype == "BF16") return DType::kBFloat16;
-  if (tensor.dtype == "F16") return DType::kFloat16;
-  throw Error(fmt::format("{}: the tensor {} is {}; weights are loaded from F32, F16 or BF16.",
-                          tensor.file, tensor.name, tensor.describe()));
+// As files spell them.
+constexpr std::pair<DType, std::string_view> kFileDTypes[] = {
+    {DType::kFloat32, "F32"},       {DType::kFloat16, "F16"}, {DType::kBFloat16, "BF16"},
+    {DType::kInt32, "I32"},         {DType::kInt64, "I64"},   {DType::kUInt8, "U8"},
+    {DType::kFloat8E4M3, "F8_E4M3"}};
+
+// The one of the target's dtypes that the tensor has.
+std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& target) {
+  const std::vector<DType>& dtypes = target.made_of().dtypes;
+  for (const auto& [dtype, name] : kFileDTypes) {
+    const bool is_taken = std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
+    if (name == tensor.dtype && is_taken) return dtype;
+  }
+  return std::nullopt;
+}
+
+// "F32, F16 or BF16".
+std::string expected_dtypes(const Target& target) {
+  std::vector<std::string_view> names;
+  for (const DType wanted : target.made_of().dtypes) {
+    for (const auto& [dtype, name] : kFileDTypes) {
+      if (dtype == wanted) names.push_back(name);
+    }
+  }
+  if (names.size() == 1) return std::string(names.front());
+  const std::string_view last = names.back();
+  names.pop_back();
+  return fmt::format("{} or {}", fmt::join(names, ", "), last);
 }
 
 void check_tensor(const CheckpointTensor& tensor, const Target& target) {
-  const DType dtype = weight_dtype(tensor);
+  const std::optional<DType> dtype = dtype_of(tensor, target);
+  if (!dtype) {
+    throw Error(fmt::format("{}: the tensor {} is {}; expected {}{}.", tensor.file, tensor.name,
+                            tensor.describe(), expected_dtypes(target), target.made_of().reason));
+  }
   const std::vector<int64_t>& expected = target.shape;
   if (tensor.shape != expected) {
     throw Error(fmt::format("{}: the tensor {} is {}; config.json makes its shape [{}].",
@@ -102,29 +127,61 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target) {
   }
   int64_t elements = 1;
   for (const int64_t dim : expected) elements *= dim;
-  check(tensor.bytes == static_cast<size_t>(elements) * size_of(dtype),
+  check(tensor.bytes == static_cast<size_t>(elements) * size_of(*dtype),
         "the checkpoint's tensors were checked to have their shape's size");
 }
 
-// The row of the target's tensor that is the first one the rank takes.
+// Element i of a tensor of a float type, at any address.
+template <typename T>
+float float_at(const CheckpointTensor& tensor, size_t i) {
+  T value;
+  std::memcpy(&value, tensor.data + i * sizeof(T), sizeof(T));
+  return static_cast<float>(value);
+}
+
+float float_at(const CheckpointTensor& tensor, DType dtype, size_t i) {
+  if (dtype == DType::kBFloat16) return float_at<BFloat16>(tensor, i);
+  if (dtype == DType::kFloat16) return float_at<Float16>(tensor, i);
+  check(dtype == DType::kFloat32, "scales are float32, float16 or bfloat16");
+  return float_at<float>(tensor, i);
+}
+
+void check_scales(const CheckpointTensor& tensor, const Target& target) {
+  const DType dtype = *dtype_of(tensor, target);
+  for (size_t i = 0; i < tensor.bytes / size_of(dtype); ++i) {
+    const float scale = float_at(tensor, dtype, i);
+    if (std::isfinite(scale) && scale != 0) continue;
+    throw Error(
+        fmt::format("{}: the tensor {} holds {} at index {}; expected scales that are "
+                    "finite and not zero.",
+                    tensor.file, tensor.name, scale, i));
+  }
+}
+
+// The first row and column of the target's tensor that the rank takes.
 int64_t first_row_of(const Target& target) {
-  return target.first_row + part_of(target).rows.begin;
+  return target.first_row + target.share().rows.begin;
+}
+int64_t first_column_of(const Target& target) {
+  return target.first_column + target.share().columns.begin;
 }
 
 // Rows of a checkpoint tensor as a matrix of the columns that the rank takes.
 Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRange rows) {
   const int64_t columns = target.shape.size() == 1 ? 1 : target.shape[1];
-  const Tensor whole(const_cast<std::byte*>(tensor.data), weight_dtype(tensor),
+  const Tensor whole(const_cast<std::byte*>(tensor.data), *dtype_of(tensor, target),
                      {target.shape[0], columns});
-  const int64_t first = first_row_of(target);
-  const IndexRange taken = part_of(target).columns;
-  return whole.rows(first + rows.begin, first + rows.end).columns(taken.begin, taken.end);
+  const int64_t row = first_row_of(target);
+  const int64_t column = first_column_of(target);
+  return whole.rows(row + rows.begin, row + rows.end)
+      .columns(column, column + target.share().columns.size());
 }
 
 // Bytes of the tensor that are the target's part, what other ranks take included.
 int64_t part_bytes(const CheckpointTensor& tensor, const Target& target) {
-  const auto bytes = static_cast<int64_t>(tensor.bytes);
-  return bytes / target.shape.front() * part_of(target).shape.front();
+  auto bytes = static_cast<int64_t>(size_of(*dtype_of(tensor, target)));
+  for (const int64_t extent : target.share().shape) bytes *= extent;
+  return bytes;
 }
 
 // The same values at an address that their type allows.
@@ -151,6 +208,7 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
     std::vector<Target> targets = parameters.find(tensor.name);
     for (Target& target : targets) {
       check_tensor(tensor, target);
+      if (target.made_of().is_scales) check_scales(tensor, target);
       matched.emplace_back(&tensor, std::move(target));
     }
     if (targets.empty() && !parameters.ignored(tensor.name)) {
@@ -163,7 +221,8 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
   size_t missing = 0;
   std::string first;
   for (const Target& target : parameters.targets()) {
-    if (target.first_row > 0 || checkpoint.find(target.name) != nullptr) continue;
+    const bool is_first_part = target.first_row == 0 && target.first_column == 0;
+    if (!is_first_part || checkpoint.find(target.name) != nullptr) continue;
     if (missing++ == 0) {
       first = fmt::format("{} of shape [{}]", target.name, fmt::join(target.shape, ", "));
     }
@@ -191,12 +250,12 @@ uint64_t dummy_key(uint64_t seed, std::string_view name) {
   return key;
 }
 
+// Uniform in [-a, a) has standard deviation a / sqrt(3): 0.02.
+constexpr float kDummyBound = 0.02f * 1.7320508f;
+
 // Elements [first, first + out.size()) of the tensor with this key. Four come from one random word.
 void fill_uniform(uint64_t key, uint64_t first, std::span<float> out) {
-  // Uniform in [-a, a) has standard deviation a / sqrt(3).
-  constexpr float kStandardDeviation = 0.02f;
-  constexpr float kSqrt3 = 1.7320508f;
-  constexpr float kScale = kStandardDeviation * kSqrt3 / 32768.0f;
+  constexpr float kScale = kDummyBound / 32768.0f;
   for (size_t i = 0; i < out.size();) {
     const uint64_t element = first + i;
     uint64_t bits = random_bits(key, element / 4) >> (16 * (element % 4));
@@ -207,25 +266,94 @@ void fill_uniform(uint64_t key, uint64_t first, std::span<float> out) {
   }
 }
 
-void store_dummy(const Task& task, uint64_t seed, std::vector<float>& scratch) {
-  const ParameterPart& part = part_of(*task.target);
-  const int64_t columns = part.columns.size();
-  scratch.assign(static_cast<size_t>(task.rows.size() * columns), 1.0f);
-  if (task.target->parameter->dummy_init() == DummyInit::kUniform) {
-    const uint64_t key = dummy_key(seed, task.target->name);
-    const int64_t whole_columns = part.shape.size() == 1 ? 1 : part.shape[1];
-    for (int64_t row = 0; row < task.rows.size(); ++row) {
-      const int64_t first =
-          (first_row_of(*task.target) + task.rows.begin + row) * whole_columns + part.columns.begin;
-      fill_uniform(key, static_cast<uint64_t>(first),
-                   std::span(scratch).subspan(static_cast<size_t>(row * columns),
-                                              static_cast<size_t>(columns)));
+// Values of kFloat8Scales: float8 numbers of the whole range times it are as those of fill_uniform.
+constexpr float kFloat8DummyScale = kDummyBound / 448.0f;
+
+struct DummyScratch {
+  std::vector<float> floats;
+  std::vector<std::byte> bytes;
+};
+
+// A row of random numbers of the tensor's first dtype to `out`: elements [first, first + columns)
+// of the tensor with this key.
+void fill_dummy_row(DType dtype, uint64_t key, uint64_t first, size_t columns, std::byte* out,
+                    std::vector<float>& floats) {
+  if (!is_floating(dtype)) {
+    for (size_t i = 0; i < columns; ++i) {
+      const uint64_t bits = random_bits(key, first + i);
+      std::memcpy(out + i * size_of(dtype), &bits, size_of(dtype));
+    }
+    return;
+  }
+  floats.resize(columns);
+  fill_uniform(key, first, floats);
+  if (dtype == DType::kFloat32) {
+    std::memcpy(out, floats.data(), columns * sizeof(float));
+    return;
+  }
+  check(dtype == DType::kFloat8E4M3, "dummy weights are float32, float8 or integers");
+  for (size_t i = 0; i < columns; ++i) {
+    out[i] = static_cast<std::byte>(Float8E4M3(floats[i] / kFloat8DummyScale).bits);
+  }
+}
+
+// The rows of a task, of the tensor's first dtype.
+Tensor dummy_rows(const Task& task, uint64_t seed, DummyScratch& scratch) {
+  const Target& target = *task.target;
+  const ParameterTensor& made_of = target.made_of();
+  const int64_t columns = target.share().columns.size();
+  const int64_t rows = task.rows.size();
+  if (made_of.dummy_init != DummyInit::kUniform) {
+    scratch.floats.assign(static_cast<size_t>(rows * columns),
+                          made_of.dummy_init == DummyInit::kOnes ? 1.0f : kFloat8DummyScale);
+    return Tensor(scratch.floats.data(), DType::kFloat32, {rows, columns});
+  }
+  const DType dtype = made_of.dtypes.front();
+  const size_t row_bytes = static_cast<size_t>(columns) * size_of(dtype);
+  scratch.bytes.resize(static_cast<size_t>(rows) * row_bytes);
+  const uint64_t key = dummy_key(seed, target.name);
+  const int64_t whole_columns = target.shape.size() == 1 ? 1 : target.shape[1];
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t first =
+        (first_row_of(target) + task.rows.begin + row) * whole_columns + first_column_of(target);
+    fill_dummy_row(dtype, key, static_cast<uint64_t>(first), static_cast<size_t>(columns),
+                   scratch.bytes.data() + static_cast<size_t>(row) * row_bytes, scratch.floats);
+  }
+  return Tensor(scratch.bytes.data(), dtype, {rows, columns});
+}
+
+void store(const Task& task, const Tensor& source) {
+  const Target& target = *task.target;
+  target.parameter->store({.tensor = target.tensor,
+                           .first_row = target.share().first_row + task.rows.begin,
+                           .first_column = target.share().first_column,
+                           .source = source});
+}
+
+// Finishes each parameter when its last task is done.
+class Finisher {
+ public:
+  Finisher(const ParameterMap& parameters, const std::vector<Task>& tasks, ThreadPool& pool)
+      : pool_(pool) {
+    for (const Target& target : parameters.targets()) left_.try_emplace(target.parameter, 0);
+    for (const Task& task : tasks) ++left_[task.target->parameter];
+    // Shards that are all padding.
+    for (const auto& [parameter, left] : left_) {
+      if (left == 0) parameter->finish(pool_);
     }
   }
-  task.target->parameter->store(
-      part.first_row + task.rows.begin,
-      Tensor(scratch.data(), DType::kFloat32, {task.rows.size(), columns}));
-}
+
+  void done(std::span<const Task> batch) {
+    for (const Task& task : batch) {
+      Parameter* parameter = task.target->parameter;
+      if (--left_.at(parameter) == 0) parameter->finish(pool_);
+    }
+  }
+
+ private:
+  ThreadPool& pool_;
+  std::map<Parameter*, int64_t> left_;  // tasks
+};
 
 }  // namespace
 
@@ -236,11 +364,13 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   int64_t wanted = 0;
   for (const auto& [tensor, target] : matched) {
     const int64_t bytes = part_bytes(*tensor, target);
-    add_tasks(target, tensor, static_cast<int64_t>(size_of(weight_dtype(*tensor))), bytes, tasks);
-    if (part_of(target).rows.size() > 0) wanted += bytes;
+    add_tasks(target, tensor, static_cast<int64_t>(size_of(*dtype_of(*tensor, target))), bytes,
+              tasks);
+    if (target.share().rows.size() > 0) wanted += bytes;
   }
   const auto total = static_cast<int64_t>(checkpoint.total_bytes());
   int64_t done = total - wanted;
+  Finisher finisher(parameters, tasks, pool);
   std::vector<std::vector<std::byte>> scratch(static_cast<size_t>(pool.size()));
   run_tasks(
       tasks, pool,
@@ -248,9 +378,10 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
         Tensor source = source_rows(*task.tensor, *task.target, task.rows);
         if (!is_aligned(source))
           source = aligned_copy(source, scratch[static_cast<size_t>(thread)]);
-        task.target->parameter->store(part_of(*task.target).first_row + task.rows.begin, source);
+        store(task, source);
       },
       [&](std::span<const Task> batch) {
+        finisher.done(batch);
         for (const Task& task : batch) {
           done += task.progress;
           if (ends_tensor(task)) checkpoint.release(*task.tensor);
@@ -265,19 +396,21 @@ void fill_dummy_weights(const ParameterMap& parameters, uint64_t seed, ThreadPoo
   std::vector<Task> tasks;
   int64_t total = 0;
   for (const Target& target : targets) {
-    const ParameterPart& part = part_of(target);
+    const ParameterPart& part = target.share();
     const auto bytes = static_cast<int64_t>(sizeof(float)) * part.rows.size() * part.columns.size();
     add_tasks(target, nullptr, sizeof(float), bytes, tasks);
     total += bytes;
   }
   int64_t done = 0;
-  std::vector<std::vector<float>> scratch(static_cast<size_t>(pool.size()));
+  Finisher finisher(parameters, tasks, pool);
+  std::vector<DummyScratch> scratch(static_cast<size_t>(pool.size()));
   run_tasks(
       tasks, pool,
       [&](const Task& task, int thread) {
-        store_dummy(task, seed, scratch[static_cast<size_t>(thread)]);
+        store(task, dummy_rows(task, seed, scratch[static_cast<size_t>(thread)]));
       },
       [&](std::span<const Task> batch) {
+        finisher.done(batch);
         for (const Task& task : batch) done += task.progress;
         if (on_progress) on_progress("Making random weights", done, total);
       });

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 #include "base/check.h"
+#include "models/matrix_formats.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -49,6 +51,30 @@ Placement place_of(const ModelOptions& options) {
   return {options.dtype, {options.rank, options.size}, options.device};
 }
 
+// The modules that the checkpoint has in the place of the fused module of this name.
+std::vector<std::string> checkpoint_modules(const DecoderOptions& decoder,
+                                            const std::string& fused) {
+  std::vector<std::string> modules;
+  if (!decoder.fused_checkpoint) {
+    for (const auto& [module, packed] : packed_modules()) {
+      if (packed.module == fused) modules.push_back(module);
+    }
+  }
+  if (modules.empty()) modules.push_back(fused);
+  return modules;
+}
+
+MatrixFormat layer_format(const ModelConfig& config, const DecoderOptions& decoder, int64_t layer,
+                          std::string_view block, const std::string& module) {
+  return format_of(config, fmt::format("{}{}.{}.", kLayers, layer, block),
+                   checkpoint_modules(decoder, module));
+}
+
+MatrixFormat output_format(const ModelConfig& config) {
+  if (config.tie_word_embeddings) return {};
+  return format_of(config, "", std::vector{std::string(kOutput)});
+}
+
 AttentionConfig attention_config(const ModelConfig& config, const DecoderOptions& decoder,
                                  int64_t layer) {
   return {.hidden_size = config.hidden_size,
@@ -59,13 +85,17 @@ AttentionConfig attention_config(const ModelConfig& config, const DecoderOptions
           .norm_eps = config.rms_norm_eps,
           .qkv_bias = decoder.qkv_bias,
           .o_bias = decoder.o_bias,
-          .qk_norm = decoder.qk_norm};
+          .qk_norm = decoder.qk_norm,
+          .qkv_format = layer_format(config, decoder, layer, "self_attn", "qkv_proj"),
+          .o_format = layer_format(config, decoder, layer, "self_attn", "o_proj")};
 }
 
-MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder) {
+MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder, int64_t layer) {
   return {.hidden_size = config.hidden_size,
           .intermediate_size = config.intermediate_size,
-          .bias = decoder.mlp_bias};
+          .bias = decoder.mlp_bias,
+          .gate_up_format = layer_format(config, decoder, layer, "mlp", "gate_up_proj"),
+          .down_format = layer_format(config, decoder, layer, "mlp", "down_proj")};
 }
 
 void check_divides(std::string_view field, int64_t value, int size) {
@@ -89,6 +119,11 @@ const ModelOptions& checked(const ModelOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");
+  if (config.quantization && !options.device.is_cpu()) {
+    throw Error(
+        "config.json: the field quantization_config makes weights float8, for which quire has no "
+        "GPU kernels; run this model on the CPU (--device cpu).");
+  }
   check_divides("num_attention_heads", config.num_attention_heads, options.size);
   check_divides("intermediate_size", config.intermediate_size, options.size);
   if (config.num_key_value_heads % options.size != 0 &&
@@ -119,8 +154,8 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
            layer < num_layers && (layer < stage.first_layer || layer >= stage.last_layer);
   }
   const auto is = [name](std::string_view module) {
-    return name.size() == module.size() + 7 && name.starts_with(module) &&
-           name.ends_with(".weight");
+    return name.starts_with(module) && (name.substr(module.size()) == ".weight" ||
+                                        name.substr(module.size()) == ".weight_scale");
   };
   return (is(kEmbedding) && !stage.embeds) ||
          ((is(kOutput) || is(kFinalNorm)) && !stage.computes_logits);
@@ -132,6 +167,19 @@ size_t bytes_of(Layer& layer) {
   ParameterMap parameters;
   layer.add_parameters("", parameters);
   return parameters.bytes();
+}
+
+template <typename Layer>
+void add_matrices(Layer& layer, MemoryItem& item) {
+  item.bytes += bytes_of(layer);
+  std::vector<MatrixProduct> products;
+  layer.add_products(products);
+  for (const MatrixProduct& product : products) item.formats.insert(describe(product.format));
+}
+
+MemoryItem item_of(std::string name, std::optional<VocabTable>& table) {
+  if (!table) return {std::move(name), 0, {}};
+  return {std::move(name), bytes_of(*table), {describe(table->weight().format())}};
 }
 
 }  // namespace
@@ -151,9 +199,9 @@ void DecoderLayer::add_parameters(const std::string& name, ParameterMap& paramet
 }
 
 void DecoderLayer::add_memory(DecoderMemory& memory) {
-  memory.attention += bytes_of(attention_);
-  memory.mlp += bytes_of(mlp_);
-  memory.norms += bytes_of(input_norm_) + bytes_of(post_attention_norm_);
+  add_matrices(attention_, memory.attention);
+  add_matrices(mlp_, memory.mlp);
+  memory.norms.bytes += bytes_of(input_norm_) + bytes_of(post_attention_norm_);
 }
 
 void DecoderLayer::add_products(std::vector<MatrixProduct>& products) const {
@@ -183,7 +231,6 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
     : config_(checked(options).config),
       fused_checkpoint_(decoder.fused_checkpoint),
-      dtype_(options.dtype),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
@@ -195,11 +242,11 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   }
   for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
     layers_.push_back(std::make_unique<DecoderLayer>(attention_config(config_, decoder, layer),
-                                                     mlp_config(config_, decoder), place));
+                                                     mlp_config(config_, decoder, layer), place));
   }
   if (stage.computes_logits) final_norm_.emplace(place, config_.hidden_size, config_.rms_norm_eps);
   if (stage.has_output_table) {
-    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place);
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place, output_format(config_));
   }
 }
 
@@ -229,13 +276,13 @@ ParameterMap Decoder::parameters() {
 std::vector<MemoryItem> Decoder::memory() {
   DecoderMemory memory;
   for (const auto& layer : layers_) layer->add_memory(memory);
-  if (final_norm_) memory.norms += bytes_of(*final_norm_);
-  return {{"embedding", embed_tokens_ ? bytes_of(*embed_tokens_) : 0, dtype_},
-          {"attention weights", memory.attention, dtype_},
-          {"MLP weights", memory.mlp, dtype_},
-          {"norm weights", memory.norms, DType::kFloat32},
-          {"output layer", lm_head_ ? bytes_of(*lm_head_) : 0, dtype_},
-          {"rotary table", rotary_.bytes(), DType::kFloat32}};
+  if (final_norm_) memory.norms.bytes += bytes_of(*final_norm_);
+  return {item_of("embedding", embed_tokens_),
+          memory.attention,
+          memory.mlp,
+          memory.norms,
+          item_of("output layer", lm_head_),
+          {"rotary table", rotary_.bytes(), {std::string(name_of(DType::kFloat32))}}};
 }
 
 KvCacheShape Decoder::kv_cache_shape() const {

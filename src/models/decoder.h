@@ -31,11 +31,11 @@ struct DecoderOptions {
   bool fused_checkpoint = false;
 };
 
-// Bytes of the layers' weights.
+// What the layers' weights take.
 struct DecoderMemory {
-  size_t attention = 0;
-  size_t mlp = 0;
-  size_t norms = 0;
+  MemoryItem attention = {.name = "attention weights", .formats = {}};
+  MemoryItem mlp = {.name = "MLP weights", .formats = {}};
+  MemoryItem norms = {.name = "norm weights", .formats = {std::string(name_of(DType::kFloat32))}};
 };
 
 class DecoderLayer {
@@ -65,7 +65,7 @@ class DecoderLayer {
 class Decoder final : public Model {
  public:
   // Throws Error where the options' config can't be run: an activation other than silu, a
-  // tensor_parallel_size that doesn't divide the model.
+  // tensor_parallel_size that doesn't divide the model, quantised weights on a GPU.
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;
@@ -84,7 +84,6 @@ class Decoder final : public Model {
 
   ModelConfig config_;
   bool fused_checkpoint_;
-  DType dtype_;
   ParallelRank at_;
   int64_t first_layer_;
   int64_t last_layer_;

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -28,10 +29,11 @@ namespace quire {
 // Which part of which model a rank holds, and how.
 struct ModelOptions {
   ModelConfig config;
-  DType dtype = DType::kFloat32;  // of the weights in memory: float32, bfloat16; on a GPU float16
-  Device device;                  // where they are
-  int64_t max_model_len = 0;      // positions run up to max_model_len - 1
-  int rank = 0;                   // within the tensor-parallel group
+  // Of the dense weights in memory: float32, bfloat16; on a GPU float16.
+  DType dtype = DType::kFloat32;
+  Device device;              // where they are
+  int64_t max_model_len = 0;  // positions run up to max_model_len - 1
+  int rank = 0;               // within the tensor-parallel group
   int size = 1;
   // Layers [first_layer, last_layer). The stage with layer 0 embeds, that with the last layer
   // applies the final norm and computes logits.
@@ -70,7 +72,7 @@ struct KvCacheShape {
 struct MemoryItem {
   std::string name;
   size_t bytes = 0;
-  DType dtype = DType::kFloat32;
+  std::set<std::string> formats;  // "bfloat16", "fp8 with scales"
 };
 
 class Model {

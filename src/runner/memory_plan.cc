@@ -1,6 +1,7 @@
 #include "runner/memory_plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <fstream>
@@ -119,7 +120,10 @@ ModelNeeds needs_of(const PlanRequest& request) {
     if (needs.memory.empty()) {
       needs.memory = items;
     } else {
-      for (size_t i = 0; i < items.size(); ++i) needs.memory[i].bytes += items[i].bytes;
+      for (size_t i = 0; i < items.size(); ++i) {
+        needs.memory[i].bytes += items[i].bytes;
+        needs.memory[i].formats.insert(items[i].formats.begin(), items[i].formats.end());
+      }
     }
     needs.arena_bytes +=
         static_cast<int64_t>(model.arena_bytes(max_step_tokens(request), max_logits_rows(request)));
@@ -273,9 +277,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   const ModelNeeds needs = needs_of(request);
   for (const MemoryItem& item : needs.memory) {
     const bool tied = item.bytes == 0;
-    plan.buffers.push_back(
-        {item.name, static_cast<int64_t>(item.bytes),
-         tied ? "shared with the embedding" : std::string(name_of(item.dtype)) + ranks});
+    plan.buffers.push_back({item.name, static_cast<int64_t>(item.bytes),
+                            tied ? "shared with the embedding"
+                                 : fmt::format("{}{}", fmt::join(item.formats, ", "), ranks)});
   }
   plan.buffers.push_back({"activations", needs.arena_bytes,
                           fmt::format("{} tokens a step, {} rows of logits at a time{}",

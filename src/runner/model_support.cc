@@ -25,7 +25,7 @@ int64_t count_parameters(const ModelOptions& options) {
   int64_t count = 0;
   for (const ParameterMap::Target& target : model.model().parameters().targets()) {
     int64_t elements = 1;
-    for (int64_t extent : target.parameter->parts()[target.part].shape) elements *= extent;
+    for (int64_t extent : target.share().shape) elements *= extent;
     count += elements;
   }
   return count;
@@ -36,18 +36,19 @@ ModelCost cost_of(const ModelConfig& config, DType dtype) {
   options.config = config;
   options.max_model_len = 2;
   CountedModel model(options);
+  ModelCost cost;
   double layer_weights = 0;
   double output_weights = 0;
   for (const MatrixProduct& product : model.model().products()) {
     const double weights = static_cast<double>(product.n) * static_cast<double>(product.k);
     (product.is_logits ? output_weights : layer_weights) += weights;
+    const DType stored = product.format.is_dense() ? dtype : product.format.dtype;
+    cost.weight_bytes += weights * static_cast<double>(size_of(stored));
   }
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
   const KvCacheShape cache = model.model().kv_cache_shape();
   const double layers = as_double(cache.num_layers);
   const auto element = static_cast<double>(size_of(dtype));
-  ModelCost cost;
-  cost.weight_bytes = (layer_weights + output_weights) * element;
   cost.flops_per_token = 2 * layer_weights;
   cost.output_layer_flops = 2 * output_weights;
   cost.attention_flops_per_context_token =

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from support import LEXICON, CliTest, lexicon_config, model_copy, run
+from support import CPU, FLOAT8, LEXICON, CliTest, gpus, lexicon_config, model_copy, run
 
 
 class Plan(CliTest):
@@ -87,6 +87,59 @@ class Inspect(CliTest):
         for command in ("inspect", "plan"):
             self.assert_error(run(command, "/nowhere"), 1, "/nowhere")
             self.assert_error(run(command, "nobody/nothing", env={"HF_HUB_CACHE": "/nowhere"}), 1, "nobody/nothing")
+
+
+class Quantised(CliTest):
+    @staticmethod
+    def config(**changes):
+        quantization = json.loads((FLOAT8 / "config.json").read_text())["quantization_config"]
+        return lexicon_config(quantization_config=quantization | changes)
+
+    def test_inspect_says_how(self):
+        info = json.loads(run("inspect", FLOAT8, "--json").stdout)
+        self.assertTrue(info["supported"])
+        self.assertIn("float-quantized", info["quantization"])
+        self.assertIn("but for lm_head, model.layers.1.mlp.down_proj", info["quantization"])
+        self.assertIn({"F8_E4M3"}, [{tensor["dtype"]} for tensor in info["tensors"]])
+        self.assertRegex(run("inspect", FLOAT8).stdout, r"quantisation +compressed-tensors float-quantized")
+        self.assertEqual(json.loads(run("inspect", "--json").stdout)["quantization"], "")
+
+    def test_plan_counts_the_bytes(self):
+        options = ("--device", "cpu", "--kv-cache-memory-bytes", "1M")
+        plan = json.loads(run("plan", FLOAT8, *options, "--json").stdout)
+        buffers = {buffer["name"]: buffer for buffer in plan["buffers"]}
+        # As the test of the model computes them: panels of 64 outputs, a float32 scale and bias each.
+        attention = 2 * ((64 + 64) * 32 + (64 + 32) * (4 + 4))
+        self.assertEqual((buffers["attention weights"]["bytes"], buffers["attention weights"]["detail"]),
+                         (attention, "fp8 with scales"))
+        self.assertEqual(buffers["MLP weights"]["detail"], "float32, fp8 with scales")
+        two = json.loads(run("plan", FLOAT8, *options, "--tensor-parallel-size", "2", "--json").stdout)
+        self.assertIn("fp8 with scales, 2 ranks", [buffer["detail"] for buffer in two["buffers"]])
+
+    def test_runs(self):
+        with model_copy(config__json=self.config(), without=("model.safetensors",)) as folder:
+            arguments = ("generate", folder, "--load-format", "dummy", "--ignore-eos", "--max-tokens", "4", "-p", "x")
+            self.assert_ok(run(*arguments, "--device", "cpu"))
+            self.assert_ok(run(*arguments, "--device", "cpu", "--tensor-parallel-size", "2"))
+
+    def test_a_gpu_declines_before_it_is_touched(self):
+        with model_copy(config__json=self.config(), without=("model.safetensors",)) as folder:
+            for command in (("plan", folder), ("generate", folder, "-p", "x")):
+                result = run(*command, "--load-format", "dummy", env=gpus())
+                self.assert_error(result, 1, "quantization_config", "--device cpu")
+
+    def test_what_is_not_read_is_named(self):
+        for changes, name in (({"quant_method": "gptq"}, "quantization_config.quant_method"),
+                              ({"format": "pack-quantized"}, "quantization_config.format"),
+                              ({"ignore": ["re:.*"]}, "quantization_config.ignore")):
+            with model_copy(config__json=self.config(**changes)) as folder:
+                for command in (("inspect", folder), ("generate", folder, "-p", "x")):
+                    self.assert_error(run(*command, env=CPU), 1, "config.json", name)
+
+    def test_a_checkpoint_that_is_not_quantised_after_all(self):
+        with model_copy(config__json=self.config()) as folder:
+            self.assert_error(run("generate", folder, "-p", "x", env=CPU), 1,
+                              "model.safetensors", "expected F8_E4M3, as quantization_config")
 
 
 if __name__ == "__main__":

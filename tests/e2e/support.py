@@ -11,6 +11,7 @@ import unittest
 BINARY = os.environ["QUIRE_BINARY"]
 SOURCE_DIR = pathlib.Path(os.environ["QUIRE_SOURCE_DIR"])
 LEXICON = SOURCE_DIR / "models" / "lexicon"
+FLOAT8 = SOURCE_DIR / "tests" / "golden" / "float8" / "quantised"  # without a tokenizer
 TIMEOUT_S = 300
 
 

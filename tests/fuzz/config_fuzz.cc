@@ -2,6 +2,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 #include <string_view>
 
 #include "loader/model_config.h"
@@ -17,6 +18,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         config.rope.short_factor.size() == config.rope.long_factor.size() &&
         config.layer_sliding_window.size() == static_cast<size_t>(config.num_hidden_layers);
     if (!sound) std::abort();
+    if (config.quantization) {
+      for (const std::string& layer : config.quantization->ignore) {
+        if (config.quantization->quantises(layer)) std::abort();
+      }
+      if (config.quantization->describe().empty()) std::abort();
+    }
   } catch (const quire::Error&) {
   }
   return 0;

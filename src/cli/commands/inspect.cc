@@ -27,6 +27,7 @@ Json to_json(const ModelInfo& info) {
   json["num_parameters"] = info.num_parameters;
   json["weight_bytes"] = info.weight_bytes;
   json["dtype"] = info.dtype;
+  json["quantization"] = info.quantization;
   json["vocab_size"] = info.vocab_size;
   json["hidden_size"] = info.hidden_size;
   json["intermediate_size"] = info.intermediate_size;
@@ -67,6 +68,7 @@ void print_tables(const ModelInfo& info, bool with_tensors, Terminal& terminal) 
   facts.add({"supported", info.supported ? "yes" : "no: " + info.unsupported_reason});
   facts.add({"parameters", with_commas(info.num_parameters)});
   facts.add({"weights", fmt::format("{}, {}", format_bytes(info.weight_bytes), info.dtype)});
+  if (!info.quantization.empty()) facts.add({"quantisation", info.quantization});
   facts.add({"layers", std::to_string(info.num_layers)});
   facts.add({"hidden size", with_commas(info.hidden_size)});
   facts.add({"intermediate size", with_commas(info.intermediate_size)});

@@ -1,0 +1,23 @@
+#pragma once
+// Which of a model's matrices its checkpoint has quantised, and what that is called in a plan.
+//
+// Thread safety: free functions without state.
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "layers/parameters.h"
+#include "loader/model_config.h"
+
+namespace quire {
+
+// The format of the linear layer that is made of these modules of the checkpoint ("q_proj", ...)
+// under `prefix` ("model.layers.0.self_attn."). Throws Error where some of them are quantised and
+// some are not: they are one matrix.
+MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
+                       std::span<const std::string> modules);
+
+// "bfloat16", "fp8 with scales".
+std::string describe(const ops::WeightFormat& format);
+
+}  // namespace quire
