@@ -14,7 +14,7 @@ import time
 import unittest
 
 from server_support import Server, serving
-from support import BINARY, CPU, PROMPTS, CliTest, generate, gpus, json_lines, run
+from support import BINARY, CPU, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy, run
 
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
@@ -48,6 +48,12 @@ class SameTokens(CliTest):
         self.assertIn("fruit", result.stdout)
         plan = run("plan", "--kv-cache-dtype", "fp8", env=gpus())
         self.assertRegex(plan.stdout, r"kv cache .* fp8")
+
+    def test_quantised_weights_are_declined_before_the_gpu_is_touched(self):
+        with model_copy(config__json=float8_lexicon_config(), without=("model.safetensors",)) as folder:
+            for command in (("plan", folder), ("generate", folder, "-p", "x")):
+                result = run(*command, "--load-format", "dummy", env=gpus())
+                self.assert_error(result, 1, "quantization_config", "--device cpu")
 
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")

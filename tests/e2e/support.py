@@ -79,6 +79,12 @@ def lexicon_config(**changes):
     return json.dumps(config)
 
 
+def float8_lexicon_config(**changes):
+    """The bundled model's config.json with FLOAT8's quantization_config, some fields of which are changed."""
+    quantization = json.loads((FLOAT8 / "config.json").read_text())["quantization_config"]
+    return lexicon_config(quantization_config=quantization | changes)
+
+
 class CliTest(unittest.TestCase):
     maxDiff = None
 
