@@ -44,9 +44,9 @@ void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
                     "cpu.",
                     model.vocab_size, ops::kMaxVocabSize));
   }
-  if (max_num_seqs > ops::kMaxLogitsRows) {
+  if (max_num_seqs > ops::kMaxStepLogitsRows) {
     throw Error(fmt::format("--max-num-seqs is {}; on a GPU at most {} is expected.", max_num_seqs,
-                            ops::kMaxLogitsRows));
+                            ops::kMaxStepLogitsRows));
   }
 }
 

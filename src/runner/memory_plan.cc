@@ -20,7 +20,8 @@
 namespace quire {
 namespace {
 
-constexpr int64_t kMaxLogitsRows = 64;
+// On the CPU, whose runner computes the logits of a step with more rows in several rounds.
+constexpr int64_t kLogitsRowsPerRound = 64;
 
 int64_t div_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
@@ -256,7 +257,7 @@ int64_t max_logits_rows(const PlanRequest& request) {
   if (!request.model.device.is_cpu()) {
     return std::min(request.max_num_seqs, max_step_tokens(request));
   }
-  return std::min({kMaxLogitsRows, request.max_num_seqs, max_step_tokens(request)});
+  return std::min({kLogitsRowsPerRound, request.max_num_seqs, max_step_tokens(request)});
 }
 
 MemoryPlan make_memory_plan(const PlanRequest& request) {

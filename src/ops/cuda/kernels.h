@@ -30,11 +30,11 @@ class CudaStream;  // core/stream_cuda.h
 
 namespace quire::ops {
 
-// The most that the kernels take: elements of a head, tokens of a vocabulary, rows of a step's
-// logits.
+// The most that the kernels take: elements of a head, tokens of a vocabulary, rows of logits in a
+// step.
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int64_t kMaxVocabSize = int64_t{1} << 21;
-inline constexpr int64_t kMaxLogitsRows = 65535;
+inline constexpr int64_t kMaxStepLogitsRows = 65535;
 
 // out[t] = table row (ids[t] - first_id), or zeros where that is outside [0, table_rows).
 struct CudaEmbedding {

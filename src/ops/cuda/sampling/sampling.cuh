@@ -91,7 +91,7 @@ struct SampleScratch {
 
 inline void check_row_sizes(int64_t rows, int64_t vocab) {
   check(vocab >= 1 && vocab <= kMostTokens, "a vocabulary has 1 to 2^21 tokens");
-  check(rows <= kMaxLogitsRows, "a step samples at most kMaxLogitsRows tokens");
+  check(rows <= kMaxStepLogitsRows, "a step samples at most kMaxStepLogitsRows tokens");
 }
 
 inline constexpr float kMinusInfinity = -__builtin_huge_valf();
