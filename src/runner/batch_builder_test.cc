@@ -31,17 +31,20 @@ TEST(BatchBuilder, PutsDecodesAndPrefillsSideBySide) {
   ScheduledBatch first;
   first.added = {new_sequence(1, a)};
   first.sequences = {{.id = 1, .num_tokens = 19, .samples = true, .new_block_ids = {7, 4}}};
-  table.apply(first);
-  table.append_token(1, 42);
+  table.apply(first).front().state.output_token_ids.push_back(42);
 
   ScheduledBatch batch;
   batch.added = {new_sequence(2, {10, 11, 12})};
   batch.sequences = {
-      {.id = 1, .num_computed_tokens = 19, .num_tokens = 1, .samples = true, .new_block_ids = {}},
+      {.id = 1,
+       .kind = ChunkKind::kDecode,
+       .num_computed_tokens = 19,
+       .num_tokens = 1,
+       .samples = true,
+       .new_block_ids = {}},
       {.id = 2, .num_computed_tokens = 0, .num_tokens = 3, .samples = true, .new_block_ids = {9}}};
-  table.apply(batch);
   BatchBuilder builder(16);
-  const ForwardBatch forward = builder.build(batch, table);
+  const ForwardBatch forward = builder.build(table.apply(batch));
 
   EXPECT_EQ(forward.num_tokens, 4);
   EXPECT_EQ(forward.num_seqs, 2);
@@ -62,9 +65,8 @@ TEST(BatchBuilder, WantsNoLogitsOfAnUnfinishedPrompt) {
   ScheduledBatch batch;
   batch.added = {new_sequence(1, std::vector<int32_t>(40, 1))};
   batch.sequences = {{.id = 1, .num_tokens = 20, .samples = false, .new_block_ids = {0, 1, 2}}};
-  table.apply(batch);
   BatchBuilder builder(16);
-  EXPECT_EQ(builder.build(batch, table).logits_rows.num_elements(), 0);
+  EXPECT_EQ(builder.build(table.apply(batch)).logits_rows.num_elements(), 0);
 }
 
 TEST(BatchBuilder, WantsLogitsOfEveryTokenThatIsVerified) {
@@ -72,8 +74,7 @@ TEST(BatchBuilder, WantsLogitsOfEveryTokenThatIsVerified) {
   ScheduledBatch prompt;
   prompt.added = {new_sequence(1, {1, 2, 3})};
   prompt.sequences = {{.id = 1, .num_tokens = 3, .samples = true, .new_block_ids = {5}}};
-  table.apply(prompt);
-  table.append_token(1, 4);
+  table.apply(prompt).front().state.output_token_ids.push_back(4);
   ScheduledBatch batch;
   // The scheduler counted on more tokens than have come.
   batch.sequences = {{.id = 1,
@@ -83,9 +84,8 @@ TEST(BatchBuilder, WantsLogitsOfEveryTokenThatIsVerified) {
                       .samples = true,
                       .draft_token_ids = {8, 9},
                       .new_block_ids = {}}};
-  table.apply(batch);
   BatchBuilder builder(16);
-  const ForwardBatch forward = builder.build(batch, table);
+  const ForwardBatch forward = builder.build(table.apply(batch));
   EXPECT_THAT(values<int32_t>(forward.token_ids), ElementsAre(4, 8, 9));
   EXPECT_THAT(values<int32_t>(forward.positions), ElementsAre(3, 4, 5));
   EXPECT_THAT(values<int32_t>(forward.context_lens), ElementsAre(6));
@@ -105,10 +105,10 @@ TEST(SequenceTable, KeepsDraftsThatWereSampledInTheirPlaces) {
                         .samples = true,
                         .draft_token_ids = std::move(drafts),
                         .new_block_ids = {0}}};
-    table.apply(batch);
-    const size_t count = table.append_sampled(1, sampled);
-    EXPECT_EQ(count + 1, table.at(1).output_token_ids.size());
-    return table.at(1).output_token_ids;
+    SequenceState& state = table.apply(batch).front().state;
+    const size_t count = state.append_sampled(sampled);
+    EXPECT_EQ(count + 1, state.output_token_ids.size());
+    return state.output_token_ids;
   };
   EXPECT_THAT(kept({}, {7}), ElementsAre(2, 7));
   EXPECT_THAT(kept({7, 8}, {7, 8, 9}), ElementsAre(2, 7, 8, 9));
@@ -121,16 +121,34 @@ TEST(SequenceTable, ForgetsAndLearnsAgain) {
   ScheduledBatch batch;
   batch.added = {new_sequence(1, {1, 2})};
   batch.sequences = {{.id = 1, .num_tokens = 2, .samples = true, .new_block_ids = {3}}};
-  table.apply(batch);
-  EXPECT_THAT(table.at(1).block_table, ElementsAre(3));
+  {
+    const StepSequence sequence = table.apply(batch).front();
+    EXPECT_EQ(sequence.begin, 0);
+    EXPECT_EQ(sequence.end(), 2);
+    EXPECT_THAT(sequence.state.block_table, ElementsAre(3));
+    sequence.state.output_token_ids.push_back(9);
+  }
+  ScheduledBatch decode;
+  decode.sequences = {{.id = 1,
+                       .kind = ChunkKind::kDecode,
+                       .num_computed_tokens = 2,
+                       .num_tokens = 1,
+                       .samples = true,
+                       .new_block_ids = {6}}};
+  {
+    const StepSequence sequence = table.apply(decode).front();
+    EXPECT_EQ(sequence.begin, 2);
+    EXPECT_THAT(sequence.state.block_table, ElementsAre(3, 6));
+  }
   ScheduledBatch again;
   again.removed = {1};
   again.added = {new_sequence(1, {1, 2})};
   again.added[0].output_token_ids = {9};
-  table.apply(again);
-  EXPECT_EQ(table.at(1).request, again.added[0].request);
-  EXPECT_THAT(table.at(1).output_token_ids, ElementsAre(9));
-  EXPECT_TRUE(table.at(1).block_table.empty());
+  again.sequences = {{.id = 1, .num_tokens = 3, .samples = true, .new_block_ids = {4}}};
+  const StepSequence sequence = table.apply(again).front();
+  EXPECT_EQ(sequence.state.request, again.added[0].request);
+  EXPECT_THAT(sequence.state.output_token_ids, ElementsAre(9));
+  EXPECT_THAT(sequence.state.block_table, ElementsAre(4));
   EXPECT_EQ(table.size(), 1u);
 }
 
@@ -141,9 +159,27 @@ TEST(SequenceTable, MasksStopTokensOnlyWhereMinTokensAsks) {
   params.stop_token_ids = {8};
   ScheduledBatch batch;
   batch.added = {new_sequence(1, {1}), new_sequence(2, {1}, params)};
-  table.apply(batch);
-  EXPECT_TRUE(table.at(1).stop_ids.empty());
-  EXPECT_THAT(table.at(2).stop_ids, ElementsAre(8, 5));
+  batch.sequences = {{.id = 1, .num_tokens = 1, .samples = true, .new_block_ids = {0}},
+                     {.id = 2, .num_tokens = 1, .samples = true, .new_block_ids = {1}}};
+  const std::vector<StepSequence> sequences = table.apply(batch);
+  EXPECT_TRUE(sequences[0].state.stop_ids.empty());
+  EXPECT_THAT(sequences[1].state.stop_ids, ElementsAre(8, 5));
+}
+
+TEST(SequenceTable, LearnsWhatAnUnknownTokenIs) {
+  EXPECT_EQ(row_of_unknown(unknown_token(0)), 0);
+  EXPECT_EQ(row_of_unknown(unknown_token(7)), 7);
+  EXPECT_EQ(row_of_unknown(0), -1);
+  SequenceTable table({5});
+  ScheduledBatch batch;
+  batch.added = {new_sequence(1, {1, 2})};
+  batch.sequences = {{.id = 1, .num_tokens = 2, .samples = true, .new_block_ids = {3}}};
+  SequenceState& state = table.apply(batch).front().state;
+  state.output_token_ids.push_back(unknown_token(0));
+  table.resolve_token(1, 0, 8);
+  table.resolve_token(1, 1, 4);  // it came back without this one
+  table.resolve_token(2, 0, 4);  // it is gone
+  EXPECT_THAT(state.output_token_ids, ElementsAre(8));
 }
 
 }  // namespace

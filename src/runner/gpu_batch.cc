@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <span>
-#include <type_traits>
 
 #include "base/check.h"
 #include "ops/cuda/decode_items.h"
@@ -23,116 +21,97 @@ int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-// The host's values first, then padding up to the step's size.
-template <typename T>
-void fill_padded(T* to, const Tensor& from, int64_t size, std::type_identity_t<T> padding) {
-  std::copy_n(from.data<T>(), from.dim(0), to);
-  std::fill(to + from.dim(0), to + size, padding);
-}
+// Writes how each row of logits is adjusted and sampled, one row after the other.
+class SamplingWriter {
+ public:
+  SamplingWriter(const StepShape& shape, const StepArrays& arrays)
+      : shape_(shape), arrays_(arrays) {}
 
-void fill_tokens(const ScheduledBatch& batch, const ForwardBatch& host,
-                 const std::map<SequenceId, int32_t>& last_rows, const StepShape& shape,
-                 const StepArrays& arrays) {
-  fill_padded(arrays.token_ids, host.token_ids, shape.num_tokens, 0);
-  std::fill_n(arrays.token_sources, shape.num_tokens, -1);
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const int32_t last = host.query_start.data<int32_t>()[i + 1] - 1;
-    if (arrays.token_ids[last] != kUnknownToken) continue;
-    arrays.token_sources[last] = last_rows.at(batch.sequences[i].id);
-    arrays.token_ids[last] = 0;
-  }
-}
-
-void fill_block_tables(const ForwardBatch& host, const StepShape& shape, const StepArrays& arrays) {
-  for (int64_t seq = 0; seq < host.num_seqs; ++seq) {
-    std::copy_n(host.block_tables.row<int32_t>(seq), host.block_tables.dim(1),
-                arrays.block_tables + seq * shape.table_width);
-  }
-}
-
-void fill_sampling(const ScheduledBatch& batch, const SequenceTable& table, const StepShape& shape,
-                   const StepArrays& arrays) {
-  std::fill_n(arrays.temperature, shape.num_logits, 0.0f);
-  std::fill_n(arrays.top_k, shape.num_logits, 0);
-  std::fill_n(arrays.top_p, shape.num_logits, 1.0f);
-  std::fill_n(arrays.min_p, shape.num_logits, 0.0f);
-  int64_t row = 0;
-  for (const ScheduledSequence& scheduled : batch.sequences) {
-    if (!scheduled.samples) continue;
-    const ops::SamplingRow params = to_sampling_row(table.at(scheduled.id));
-    const ops::NoiseKey key = ops::noise_key(params.seed, params.index, params.position);
-    arrays.temperature[row] = params.temperature;
-    arrays.top_k[row] = params.top_k;
-    arrays.top_p[row] = params.top_p;
-    arrays.min_p[row] = params.min_p;
-    arrays.noise_keys[2 * row] = key.low;
-    arrays.noise_keys[2 * row + 1] = key.high;
-    ++row;
-  }
-}
-
-// What the row has of biases, after those of the rows before it. Masked ids have one of -infinity.
-int32_t fill_biases(const ops::SamplingRow& params, int32_t num_biases, const StepArrays& arrays) {
-  const auto add = [&](int32_t id, float bias) {
-    check(num_biases < kMaxStepBiases, "a step has room for its biases");
-    arrays.bias_ids[num_biases] = id;
-    arrays.biases[num_biases++] = bias;
-  };
-  for (const auto& [id, bias] : params.logit_bias) add(id, bias);
-  for (const int32_t id : params.masked_ids) add(id, -std::numeric_limits<float>::infinity());
-  return num_biases;
-}
-
-void fill_adjustments(const ScheduledBatch& batch, const SequenceTable& table,
-                      const StepShape& shape, const StepArrays& arrays) {
-  std::fill_n(arrays.repetition_penalty, shape.num_logits, 1.0f);
-  std::fill_n(arrays.presence_penalty, shape.num_logits, 0.0f);
-  std::fill_n(arrays.frequency_penalty, shape.num_logits, 0.0f);
-  std::fill_n(arrays.row_seqs, shape.num_logits, 0);
-  std::fill_n(arrays.num_prompt_tokens, shape.num_logits, 0);
-  const std::vector<SamplingPlace> places = sampling_places(batch, table);
-  size_t row = 0;
-  int32_t num_biases = 0;
-  for (size_t seq = 0; seq < batch.sequences.size(); ++seq) {
-    if (!batch.sequences[seq].samples) continue;
-    arrays.bias_start[row] = num_biases;
-    if (places[row] == SamplingPlace::kGpuAdjusted) {
-      const SequenceState& state = table.at(batch.sequences[seq].id);
-      const ops::SamplingRow params = to_sampling_row(state);
-      arrays.repetition_penalty[row] = params.repetition_penalty;
-      arrays.presence_penalty[row] = params.presence_penalty;
-      arrays.frequency_penalty[row] = params.frequency_penalty;
-      arrays.row_seqs[row] = static_cast<int32_t>(seq);
-      arrays.num_prompt_tokens[row] = static_cast<int32_t>(state.num_prompt_tokens());
-      num_biases = fill_biases(params, num_biases, arrays);
+  // seq: the sequence's number in the step.
+  void add(const SequenceState& state, SamplingPlace place, int64_t seq) {
+    const ops::SamplingRow row = to_sampling_row(state);
+    const ops::NoiseKey key = ops::noise_key(row.seed, row.index, row.position);
+    arrays_.temperature[row_] = row.temperature;
+    arrays_.top_k[row_] = row.top_k;
+    arrays_.top_p[row_] = row.top_p;
+    arrays_.min_p[row_] = row.min_p;
+    arrays_.noise_keys[2 * row_] = key.low;
+    arrays_.noise_keys[2 * row_ + 1] = key.high;
+    if (place == SamplingPlace::kGpuAdjusted) {
+      add_adjustments(row, state.num_prompt_tokens(), seq);
+    } else if (shape_.adjusts_logits) {
+      add_adjustments(ops::SamplingRow(), 0, 0);
     }
-    ++row;
+    ++row_;
   }
-  std::fill(arrays.bias_start + row, arrays.bias_start + shape.num_logits + 1, num_biases);
-}
 
-// Items of the leading sequences that decode, as many as there is room for. Returns the number of
-// these sequences. Prefills of one token are not among them: a new sequence may have found blocks
-// in the prefix cache that this very step fills, and the decode kernels read all but the newest
-// token before the step has written its keys.
-int64_t fill_decode_items(const ScheduledBatch& batch, const ForwardBatch& host,
-                          const StepShape& shape, const StepArrays& arrays) {
-  const int32_t* context_lens = host.context_lens.data<int32_t>();
-  const auto decodes = [&batch](int64_t seq) {
-    return batch.sequences[static_cast<size_t>(seq)].kind == ChunkKind::kDecode;
-  };
-  int64_t num_items = 0;
-  int64_t seq = 0;
-  for (; seq < host.num_seqs && decodes(seq); ++seq) {
-    num_items += ops::num_decode_items(context_lens[seq]);
-    if (num_items > shape.num_decode_items) break;
+  // Greedy rows without adjustments, up to the step's size.
+  void pad() {
+    for (; row_ < shape_.num_logits; ++row_) {
+      arrays_.temperature[row_] = 0.0f;
+      arrays_.top_k[row_] = 0;
+      arrays_.top_p[row_] = 1.0f;
+      arrays_.min_p[row_] = 0.0f;
+      arrays_.noise_keys[2 * row_] = 0;
+      arrays_.noise_keys[2 * row_ + 1] = 0;
+      if (shape_.adjusts_logits) add_adjustments(ops::SamplingRow(), 0, 0);
+    }
+    if (shape_.adjusts_logits) arrays_.bias_start[row_] = num_biases_;
   }
-  *arrays.num_decode_items = static_cast<int32_t>(
-      ops::write_decode_items({context_lens, static_cast<size_t>(seq)}, arrays.decode_items));
-  return seq;
+
+ private:
+  void add_adjustments(const ops::SamplingRow& row, int64_t num_prompt_tokens, int64_t seq) {
+    arrays_.repetition_penalty[row_] = row.repetition_penalty;
+    arrays_.presence_penalty[row_] = row.presence_penalty;
+    arrays_.frequency_penalty[row_] = row.frequency_penalty;
+    arrays_.row_seqs[row_] = static_cast<int32_t>(seq);
+    arrays_.num_prompt_tokens[row_] = static_cast<int32_t>(num_prompt_tokens);
+    arrays_.bias_start[row_] = num_biases_;
+    for (const auto& [id, bias] : row.logit_bias) add_bias(id, bias);
+    for (const int32_t id : row.masked_ids) add_bias(id, -std::numeric_limits<float>::infinity());
+  }
+
+  void add_bias(int32_t id, float bias) {
+    check(num_biases_ < shape_.num_biases, "a step has room for its biases");
+    arrays_.biases[num_biases_++] = {id, bias};
+  }
+
+  const StepShape& shape_;
+  const StepArrays& arrays_;
+  int64_t row_ = 0;
+  int32_t num_biases_ = 0;
+};
+
+// Says of tokens [begin, end) where the GPU finds those that the host does not know.
+void fill_token_sources(const StepArrays& arrays, int64_t begin, int64_t end) {
+  for (int64_t i = begin; i < end; ++i) {
+    arrays.token_sources[i] = row_of_unknown(arrays.token_ids[i]);
+    arrays.token_ids[i] = std::max(arrays.token_ids[i], 0);
+  }
 }
 
 }  // namespace
+
+SamplingPlaces sampling_places(std::span<const StepSequence> sequences) {
+  SamplingPlaces places;
+  for (const StepSequence& sequence : sequences) {
+    if (!sequence.chunk.samples) continue;
+    const SequenceState& state = sequence.state;
+    SamplingPlace place = SamplingPlace::kGpu;
+    if (needs_host_sampling(state)) {
+      place = SamplingPlace::kHost;
+    } else if (adjusts_logits(state)) {
+      const size_t num_masked = masked_ids(state, state.output_token_ids.size()).size();
+      const auto num_biases = static_cast<int64_t>(state.logit_bias.size() + num_masked);
+      const bool has_room = places.num_biases + num_biases <= kMaxStepBiases;
+      place = has_room ? SamplingPlace::kGpuAdjusted : SamplingPlace::kHost;
+      if (has_room) places.num_biases += num_biases;
+    }
+    places.rows.push_back(place);
+    places.adjusts_logits |= place == SamplingPlace::kGpuAdjusted;
+  }
+  return places;
+}
 
 int64_t padded_rows(int64_t num_seqs) {
   if (num_seqs <= 8) {
@@ -144,63 +123,60 @@ int64_t padded_rows(int64_t num_seqs) {
   return round_up(num_seqs, 64);
 }
 
-std::vector<SamplingPlace> sampling_places(const ScheduledBatch& batch,
-                                           const SequenceTable& table) {
-  std::vector<SamplingPlace> places;
-  size_t num_biases = 0;
-  for (const ScheduledSequence& scheduled : batch.sequences) {
-    if (!scheduled.samples) continue;
-    const SequenceState& state = table.at(scheduled.id);
-    if (needs_host_sampling(state)) {
-      places.push_back(SamplingPlace::kHost);
-    } else if (!adjusts_logits(state)) {
-      places.push_back(SamplingPlace::kGpu);
-    } else {
-      const ops::SamplingRow params = to_sampling_row(state);
-      const size_t biases = params.logit_bias.size() + params.masked_ids.size();
-      const bool has_room = num_biases + biases <= static_cast<size_t>(kMaxStepBiases);
-      if (has_room) num_biases += biases;
-      places.push_back(has_room ? SamplingPlace::kGpuAdjusted : SamplingPlace::kHost);
-    }
+StepShape step_shape(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                     const StepShape& largest) {
+  StepShape shape = {batch_shape(sequences)};
+  for (const StepSequence& sequence : sequences) {
+    // Prefills of one token are no decodes: a new sequence may have found blocks in the prefix
+    // cache that this very step fills, and the decode kernels read all but the newest token before
+    // the step has written its keys.
+    if (sequence.chunk.kind != ChunkKind::kDecode) break;
+    const int64_t num_items = ops::num_decode_items(sequence.end());
+    if (shape.num_decode_items + num_items > largest.num_decode_items) break;
+    shape.num_decode_items += num_items;
+    ++shape.num_decode_seqs;
   }
-  return places;
+  shape.adjusts_logits = places.adjusts_logits;
+  shape.num_biases = places.num_biases;
+  return shape;
 }
 
-std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
-                                        const StepShape& largest, int block_size) {
-  const auto decodes = [](const ScheduledSequence& s) { return s.kind == ChunkKind::kDecode; };
-  if (host.num_seqs > kMostCapturedRows ||
-      !std::all_of(batch.sequences.begin(), batch.sequences.end(), decodes)) {
-    return std::nullopt;
-  }
-  int64_t width = kLeastTableWidth;
-  while (width < host.block_tables.dim(1)) width *= 4;
-  width = std::min(width, largest.table_width);
-  const int64_t rows = std::min(padded_rows(host.num_seqs), largest.num_seqs);
-  const int64_t num_items =
-      std::min(rows * ops::num_decode_items(width * block_size), largest.num_decode_items);
-  int64_t needed = 0;
-  for (int64_t seq = 0; seq < host.num_seqs; ++seq) {
-    needed += ops::num_decode_items(host.context_lens.data<int32_t>()[seq]);
-  }
-  if (needed > num_items) return std::nullopt;
-  return StepShape{rows, rows, width, rows, num_items};
+std::optional<StepShape> captured_shape(const StepShape& exact, const StepShape& largest,
+                                        int block_size) {
+  const bool all_decode = exact.num_decode_seqs == exact.num_seqs;
+  if (!all_decode || exact.num_seqs > kMostCapturedRows) return std::nullopt;
+  StepShape shape = exact;
+  shape.table_width = kLeastTableWidth;
+  while (shape.table_width < exact.table_width) shape.table_width *= 4;
+  shape.table_width = std::min(shape.table_width, largest.table_width);
+  const int64_t rows = std::min(padded_rows(exact.num_seqs), largest.num_seqs);
+  shape.num_tokens = shape.num_seqs = shape.num_logits = shape.num_decode_seqs = rows;
+  shape.max_context_len = shape.table_width * block_size;
+  shape.num_decode_items =
+      std::min(rows * ops::num_decode_items(shape.max_context_len), largest.num_decode_items);
+  return shape;
 }
 
-int64_t fill_step(const ScheduledBatch& batch, const ForwardBatch& host, const SequenceTable& table,
-                  const std::map<SequenceId, int32_t>& last_rows, const StepShape& shape,
-                  const StepArrays& arrays) {
-  fill_tokens(batch, host, last_rows, shape, arrays);
-  fill_padded(arrays.positions, host.positions, shape.num_tokens, 0);
-  fill_padded(arrays.slot_mapping, host.slot_mapping, shape.num_tokens, -1);
-  fill_padded(arrays.query_start, host.query_start, shape.num_seqs + 1,
-              static_cast<int32_t>(host.num_tokens));
-  fill_padded(arrays.context_lens, host.context_lens, shape.num_seqs, 0);
-  fill_padded(arrays.logits_rows, host.logits_rows, shape.num_logits, 0);
-  fill_block_tables(host, shape, arrays);
-  fill_sampling(batch, table, shape, arrays);
-  if (shape.adjusts_logits) fill_adjustments(batch, table, shape, arrays);
-  return fill_decode_items(batch, host, shape, arrays);
+void fill_step(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+               const StepShape& shape, const StepArrays& arrays, int block_size) {
+  BatchWriter batch(shape, arrays, block_size);
+  SamplingWriter sampling(shape, arrays);
+  for (const StepSequence& sequence : sequences) {
+    const int64_t seq = batch.num_seqs();
+    const int64_t first_token = batch.num_tokens();
+    const auto row = static_cast<size_t>(batch.num_logits());
+    batch.add(sequence);
+    fill_token_sources(arrays, first_token, batch.num_tokens());
+    if (sequence.chunk.samples) sampling.add(sequence.state, places.rows[row], seq);
+  }
+  const int64_t num_tokens = batch.num_tokens();
+  batch.pad();
+  fill_token_sources(arrays, num_tokens, shape.num_tokens);
+  sampling.pad();
+  const auto num_decodes =
+      static_cast<size_t>(std::min<int64_t>(shape.num_decode_seqs, batch.num_seqs()));
+  *arrays.num_decode_items = static_cast<int32_t>(
+      ops::write_decode_items({arrays.context_lens, num_decodes}, arrays.decode_items));
 }
 
 }  // namespace quire

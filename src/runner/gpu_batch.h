@@ -1,28 +1,18 @@
 #pragma once
-// What a step on a GPU is laid out as and filled with, from the host's data alone.
+// How a step on a GPU is laid out, and what is written into its arrays, from the host's data alone.
 //
+// A step goes through here once: sampling_places() and step_shape() look at it to say how large its
+// arrays are, captured_shape() whether a captured step does its work, fill_step() writes.
 // Thread safety: free functions of their arguments.
 #include <cstdint>
-#include <map>
 #include <optional>
+#include <span>
 #include <vector>
 
-#include "core/forward_batch.h"
-#include "request/scheduled_batch.h"
 #include "runner/sequence_table.h"
 #include "runner/step_inputs.h"
 
 namespace quire {
-
-// Rows that a captured step of `num_seqs` sequences is padded to: close together where a row more
-// costs most. num_seqs >= 1.
-int64_t padded_rows(int64_t num_seqs);
-
-// The shape of the captured step that does this batch's work, in which each sequence decodes.
-// Nothing where there is no such step within `largest`. Whether logits are adjusted is left to the
-// caller.
-std::optional<StepShape> captured_shape(const ScheduledBatch& batch, const ForwardBatch& host,
-                                        const StepShape& largest, int block_size);
 
 // Where the token of a row of logits is sampled, and from what.
 enum class SamplingPlace : uint8_t {
@@ -31,14 +21,30 @@ enum class SamplingPlace : uint8_t {
   kHost,         // as needs_host_sampling() says, or without room for its biases (kMaxStepBiases)
 };
 
-// One for each sequence that samples.
-std::vector<SamplingPlace> sampling_places(const ScheduledBatch& batch, const SequenceTable& table);
+struct SamplingPlaces {
+  std::vector<SamplingPlace> rows;  // of logits
+  bool adjusts_logits = false;      // some are kGpuAdjusted
+  int64_t num_biases = 0;           // of these rows
+};
 
-// Fills a step's arrays, padded to `shape`, which holds `host`. `last_rows` says where the ids are
-// that the step before sampled, of sequences whose newest token the host does not know. Returns
-// how many leading sequences are cut into decode items.
-int64_t fill_step(const ScheduledBatch& batch, const ForwardBatch& host, const SequenceTable& table,
-                  const std::map<SequenceId, int32_t>& last_rows, const StepShape& shape,
-                  const StepArrays& arrays);
+SamplingPlaces sampling_places(std::span<const StepSequence> sequences);
+
+// Rows that a captured step of `num_seqs` sequences is padded to: close together where a row more
+// costs most. num_seqs >= 1.
+int64_t padded_rows(int64_t num_seqs);
+
+// The shape that holds this step and nothing else. As many leading decodes are cut into decode
+// items as `largest` has room for.
+StepShape step_shape(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                     const StepShape& largest);
+
+// The shape of the captured step that does the work of a step of shape `exact`, in which each
+// sequence decodes; nothing where there is no such step within `largest`.
+std::optional<StepShape> captured_shape(const StepShape& exact, const StepShape& largest,
+                                        int block_size);
+
+// Fills a step's arrays, which are of `shape`: the step's own or that of a captured step.
+void fill_step(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+               const StepShape& shape, const StepArrays& arrays, int block_size);
 
 }  // namespace quire

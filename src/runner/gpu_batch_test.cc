@@ -4,34 +4,44 @@
 #include <gtest/gtest.h>
 
 #include "ops/cuda/decode_items.h"
-#include "runner/batch_builder.h"
+#include "ops/sampling_noise.h"
 
 namespace quire {
 namespace {
 
 using testing::Each;
 using testing::ElementsAre;
+using testing::Pair;
 
 constexpr int kBlockSize = 16;
 constexpr int32_t kEos = 2;
+constexpr uint64_t kSeed = 11;
 
-// A table of sequences that hold `contexts` tokens, and the step that decodes each one's next.
+NewSequence new_sequence(SequenceId id, std::vector<int32_t> prompt, const SamplingParams& params) {
+  Request request;
+  request.prompt_token_ids = std::move(prompt);
+  request.params = params;
+  request.seed = kSeed;
+  NewSequence added;
+  added.id = id;
+  added.request = std::make_shared<const Request>(std::move(request));
+  return added;
+}
+
+// A table of sequences that hold `contexts` tokens, and the step that decodes each one's next. The
+// step before has sampled it in the sequences' reverse order.
 class Decodes {
  public:
   // Parameters are the defaults for sequences that `params` does not reach.
   explicit Decodes(const std::vector<int64_t>& contexts,
                    const std::vector<SamplingParams>& params = {})
-      : table_({kEos}), builder_(kBlockSize) {
+      : table_({kEos}) {
     ScheduledBatch prompts;
     int32_t next_block = 0;
     for (size_t i = 0; i < contexts.size(); ++i) {
-      NewSequence added;
-      added.id = i + 1;
-      Request request;
-      request.prompt_token_ids.assign(static_cast<size_t>(contexts[i]), 5);
-      if (i < params.size()) request.params = params[i];
-      added.request = std::make_shared<const Request>(std::move(request));
-      prompts.added.push_back(added);
+      prompts.added.push_back(
+          new_sequence(i + 1, std::vector<int32_t>(static_cast<size_t>(contexts[i]), 5),
+                       i < params.size() ? params[i] : SamplingParams()));
       ScheduledSequence scheduled;
       scheduled.id = i + 1;
       scheduled.num_tokens = contexts[i];
@@ -48,88 +58,74 @@ class Decodes {
       decode.samples = true;
       batch.sequences.push_back(decode);
     }
-    table_.apply(prompts);
-    for (size_t i = 0; i < contexts.size(); ++i) {
-      table_.append_token(i + 1, kUnknownToken);
-      last_rows[i + 1] = static_cast<int32_t>(contexts.size() - 1 - i);
+    for (const StepSequence& sequence : table_.apply(prompts)) {
+      const auto row = static_cast<int32_t>(contexts.size() - sequence.chunk.id);
+      sequence.state.output_token_ids.push_back(unknown_token(row));
     }
   }
 
-  ForwardBatch build() {
-    table_.apply(batch);
-    return builder_.build(batch, table_);
+  // Has the sequence preempted, and back in the step with all of its tokens.
+  void come_back(SequenceId id) {
+    ScheduledSequence& chunk = batch.sequences[id - 1];
+    chunk.kind = ChunkKind::kPrefill;
+    const auto num_tokens = static_cast<size_t>(chunk.num_computed_tokens + chunk.num_tokens);
+    batch.removed.push_back(id);
+    batch.added.push_back(new_sequence(id, std::vector<int32_t>(num_tokens, 5), SamplingParams()));
+    for (int32_t block = 0; block < 40; ++block) chunk.new_block_ids.push_back(block);
   }
-  const SequenceTable& table() const { return table_; }
+  // The step; once for each object.
+  std::vector<StepSequence> take_in() { return table_.apply(batch); }
 
   ScheduledBatch batch;
-  std::map<SequenceId, int32_t> last_rows;
 
  private:
   SequenceTable table_;
-  BatchBuilder builder_;
 };
 
 StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
-  return {.num_tokens = 2 * num_seqs,
-          .num_seqs = num_seqs,
-          .table_width = (max_model_len + kBlockSize - 1) / kBlockSize,
-          .num_logits = num_seqs,
-          .num_decode_items = num_seqs * ops::num_decode_items(max_model_len),
-          .adjusts_logits = true};
+  StepShape shape;
+  shape.num_tokens = 2 * num_seqs;
+  shape.num_seqs = num_seqs;
+  shape.table_width = (max_model_len + kBlockSize - 1) / kBlockSize;
+  shape.num_logits = num_seqs;
+  shape.num_decode_items = num_seqs * ops::num_decode_items(max_model_len);
+  shape.adjusts_logits = true;
+  shape.num_biases = kMaxStepBiases;
+  return shape;
 }
 
-// A step's arrays in the host's memory.
+std::optional<StepShape> captured_shape(Decodes& step, const StepShape& largest) {
+  const std::vector<StepSequence> sequences = step.take_in();
+  return captured_shape(step_shape(sequences, sampling_places(sequences), largest), largest,
+                        kBlockSize);
+}
+
+// A step's arrays in the host's memory, poisoned before it is filled.
 class HostArrays {
  public:
-  explicit HostArrays(const StepShape& shape)
-      : ints_(static_cast<size_t>(4 * shape.num_tokens + 2 * shape.num_seqs + 1 +
-                                  shape.num_seqs * shape.table_width + 7 * shape.num_logits + 2 +
-                                  kMaxStepBiases),
-              kUntouched),
-        slots_(static_cast<size_t>(shape.num_tokens), kUntouched),
-        items_(static_cast<size_t>(shape.num_decode_items),
-               {kUntouched, kUntouched, kUntouched, kUntouched}),
-        floats_(static_cast<size_t>(6 * shape.num_logits + kMaxStepBiases), -7.0f) {
-    int32_t* next = ints_.data();
-    const auto take = [&next](int64_t count) { return std::exchange(next, next + count); };
-    arrays = {.token_ids = take(shape.num_tokens),
-              .token_sources = take(shape.num_tokens),
-              .positions = take(shape.num_tokens),
-              .slot_mapping = slots_.data(),
-              .query_start = take(shape.num_seqs + 1),
-              .context_lens = take(shape.num_seqs),
-              .block_tables = take(shape.num_seqs * shape.table_width),
-              .logits_rows = take(shape.num_logits),
-              .decode_items = items_.data(),
-              .num_decode_items = take(1),
-              .temperature = floats_.data(),
-              .top_k = take(shape.num_logits),
-              .top_p = floats_.data() + shape.num_logits,
-              .min_p = floats_.data() + 2 * shape.num_logits,
-              .noise_keys = reinterpret_cast<uint32_t*>(take(2 * shape.num_logits)),
-              .repetition_penalty = floats_.data() + 3 * shape.num_logits,
-              .presence_penalty = floats_.data() + 4 * shape.num_logits,
-              .frequency_penalty = floats_.data() + 5 * shape.num_logits,
-              .row_seqs = take(shape.num_logits),
-              .num_prompt_tokens = take(shape.num_logits),
-              .bias_start = take(shape.num_logits + 1),
-              .bias_ids = take(kMaxStepBiases),
-              .biases = floats_.data() + 6 * shape.num_logits};
+  explicit HostArrays(const StepShape& shape) : memory_(StepInputs::bytes(shape), std::byte{0xb3}) {
+    ArrayLayout layout(memory_.data());
+    arrays = lay_out_step(layout, shape);
   }
 
-  static constexpr int32_t kUntouched = -77;
+  static constexpr auto kUntouched = static_cast<int32_t>(0xb3b3b3b3);
   StepArrays arrays;
 
  private:
-  std::vector<int32_t> ints_;
-  std::vector<int64_t> slots_;
-  std::vector<ops::DecodeItem> items_;
-  std::vector<float> floats_;
+  std::vector<std::byte> memory_;
 };
 
 template <typename T>
 std::vector<T> values(const T* from, int64_t count) {
   return {from, from + count};
+}
+
+std::vector<std::vector<int32_t>> items(const StepArrays& arrays, int64_t count) {
+  std::vector<std::vector<int32_t>> result;
+  for (const ops::DecodeItem& item : values(arrays.decode_items, count)) {
+    result.push_back({item.seq, item.chunk, item.first_row, item.context_len});
+  }
+  return result;
 }
 
 TEST(CapturedShape, PadsLittleAndNeverBelow) {
@@ -148,7 +144,7 @@ TEST(CapturedShape, IsThereForEveryDecodeStepOfAnEngine) {
       for (int64_t n = 1; n <= max_seqs; n = n < 12 ? n + 1 : n * 2) {
         const int64_t num_seqs = std::min(n, max_seqs);
         Decodes step(std::vector<int64_t>(static_cast<size_t>(num_seqs), max_model_len - 1));
-        const auto shape = captured_shape(step.batch, step.build(), largest, kBlockSize);
+        const auto shape = captured_shape(step, largest);
         ASSERT_TRUE(shape) << num_seqs << " of " << max_seqs << ", " << max_model_len;
         EXPECT_GE(shape->num_seqs, num_seqs);
         EXPECT_LE(shape->num_seqs, largest.num_seqs);
@@ -157,6 +153,9 @@ TEST(CapturedShape, IsThereForEveryDecodeStepOfAnEngine) {
         EXPECT_LE(shape->table_width, largest.table_width);
         EXPECT_LE(shape->num_decode_items, largest.num_decode_items);
         EXPECT_GE(shape->table_width * kBlockSize, max_model_len);
+        EXPECT_EQ(shape->num_decode_seqs, shape->num_seqs);
+        EXPECT_EQ(shape->max_query_len, 1);
+        EXPECT_EQ(shape->max_context_len, shape->table_width * kBlockSize);
       }
     }
   }
@@ -166,8 +165,7 @@ TEST(CapturedShape, IsTheSameForContextsThatShareAGraph) {
   const StepShape largest = largest_shape(8, 4096);
   Decodes shorter({3, 900});
   Decodes longer({700, 1000});
-  EXPECT_EQ(captured_shape(shorter.batch, shorter.build(), largest, kBlockSize),
-            captured_shape(longer.batch, longer.build(), largest, kBlockSize));
+  EXPECT_EQ(captured_shape(shorter, largest), captured_shape(longer, largest));
 }
 
 TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
@@ -176,33 +174,34 @@ TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
   with_prompt.batch.sequences[1].kind = ChunkKind::kPrefill;
   with_prompt.batch.sequences[1].num_computed_tokens = 20;
   with_prompt.batch.sequences[1].num_tokens = 10;
-  EXPECT_FALSE(
-      captured_shape(with_prompt.batch, with_prompt.build(), largest, kBlockSize).has_value());
+  EXPECT_FALSE(captured_shape(with_prompt, largest).has_value());
 
   // Of one token, as a prompt may be.
   Decodes with_new({20, 30});
-  const ForwardBatch host = with_new.build();
-  with_new.batch.sequences[1].kind = ChunkKind::kPrefill;
-  EXPECT_FALSE(captured_shape(with_new.batch, host, largest, kBlockSize).has_value());
+  with_new.come_back(2);
+  EXPECT_FALSE(captured_shape(with_new, largest).has_value());
 }
 
 TEST(CapturedShape, IsNotThereWhereChunksHaveNoRoom) {
   StepShape largest = largest_shape(4, 4096);
   largest.num_decode_items = 10;
   Decodes fits({2000, 3000});  // 4 and 6 chunks
-  EXPECT_TRUE(captured_shape(fits.batch, fits.build(), largest, kBlockSize).has_value());
+  EXPECT_TRUE(captured_shape(fits, largest).has_value());
   Decodes does_not({2000, 3100});
-  EXPECT_FALSE(captured_shape(does_not.batch, does_not.build(), largest, kBlockSize).has_value());
+  EXPECT_FALSE(captured_shape(does_not, largest).has_value());
 }
 
 TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
   Decodes step({40, 600, 17});
-  const ForwardBatch host = step.build();
-  const StepShape shape = *captured_shape(step.batch, host, largest_shape(8, 1024), kBlockSize);
+  const std::vector<StepSequence> sequences = step.take_in();
+  const SamplingPlaces places = sampling_places(sequences);
+  const StepShape largest = largest_shape(8, 1024);
+  const StepShape shape =
+      *captured_shape(step_shape(sequences, places, largest), largest, kBlockSize);
   ASSERT_EQ(shape.num_seqs, 4);
-  HostArrays memory(shape);
+  const HostArrays memory(shape);
   const StepArrays& arrays = memory.arrays;
-  EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, arrays), 3);
+  fill_step(sequences, places, shape, arrays, kBlockSize);
 
   // The host knows none of the tokens: each is where the step before has sampled it.
   EXPECT_THAT(values(arrays.token_ids, 4), Each(0));
@@ -215,15 +214,75 @@ TEST(FillStep, PadsWithWhatWritesAndReadsNothing) {
   EXPECT_THAT(values(arrays.logits_rows, 4), ElementsAre(0, 1, 2, 0));
   EXPECT_EQ(*arrays.num_decode_items, 4);
   // The whole chunk of the second, then the rest by size.
-  std::vector<std::vector<int32_t>> items;
-  for (const ops::DecodeItem& item : values(arrays.decode_items, 4)) {
-    items.push_back({item.seq, item.chunk, item.first_row, item.context_len});
-  }
-  EXPECT_EQ(items, (std::vector<std::vector<int32_t>>{
-                       {1, 0, 1, 601}, {1, 1, 1, 601}, {0, 0, 0, 41}, {2, 0, 3, 18}}));
+  EXPECT_EQ(items(arrays, 4), (std::vector<std::vector<int32_t>>{
+                                  {1, 0, 1, 601}, {1, 1, 1, 601}, {0, 0, 0, 41}, {2, 0, 3, 18}}));
   EXPECT_EQ(arrays.temperature[3], 0.0f);
   EXPECT_EQ(arrays.top_k[3], 0);
   EXPECT_EQ(arrays.block_tables[shape.table_width], 3);
+  EXPECT_EQ(arrays.block_tables[3 * shape.table_width], HostArrays::kUntouched);
+}
+
+// The example of core/forward_batch.h: A decodes a token that the step before has sampled in row 5,
+// the prompt of B is new.
+TEST(FillStep, PutsDecodesAndPromptsSideBySide) {
+  SequenceTable table({kEos});
+  SamplingParams params;
+  params.temperature = 0.5;
+  params.top_k = 40;
+  params.top_p = 0.75;
+  params.min_p = 0.125;
+  ScheduledBatch before;
+  before.added = {new_sequence(1, std::vector<int32_t>(19, 7), params)};
+  before.sequences = {{.id = 1, .num_tokens = 19, .samples = true, .new_block_ids = {7, 4}}};
+  table.apply(before).front().state.output_token_ids.push_back(unknown_token(5));
+  ScheduledBatch batch;
+  batch.added = {new_sequence(2, {10, 11, 12}, SamplingParams())};
+  batch.sequences = {
+      {.id = 1,
+       .kind = ChunkKind::kDecode,
+       .num_computed_tokens = 19,
+       .num_tokens = 1,
+       .samples = true,
+       .new_block_ids = {}},
+      {.id = 2, .num_computed_tokens = 0, .num_tokens = 3, .samples = true, .new_block_ids = {9}}};
+  const std::vector<StepSequence> sequences = table.apply(batch);
+  const SamplingPlaces places = sampling_places(sequences);
+  const StepShape shape = step_shape(sequences, places, largest_shape(8, 512));
+
+  StepShape expected;
+  expected.num_tokens = 4;
+  expected.num_seqs = 2;
+  expected.table_width = 2;
+  expected.num_logits = 2;
+  expected.max_query_len = 3;
+  expected.max_context_len = 20;
+  expected.num_decode_seqs = 1;
+  expected.num_decode_items = 1;
+  EXPECT_EQ(shape, expected);
+
+  const HostArrays memory(shape);
+  const StepArrays& arrays = memory.arrays;
+  fill_step(sequences, places, shape, arrays, kBlockSize);
+  EXPECT_THAT(values(arrays.token_ids, 4), ElementsAre(0, 10, 11, 12));
+  EXPECT_THAT(values(arrays.token_sources, 4), ElementsAre(5, -1, -1, -1));
+  EXPECT_THAT(values(arrays.positions, 4), ElementsAre(19, 0, 1, 2));
+  EXPECT_THAT(values(arrays.slot_mapping, 4),
+              ElementsAre(4 * 16 + 3, 9 * 16, 9 * 16 + 1, 9 * 16 + 2));
+  EXPECT_THAT(values(arrays.query_start, 3), ElementsAre(0, 1, 4));
+  EXPECT_THAT(values(arrays.context_lens, 2), ElementsAre(20, 3));
+  EXPECT_THAT(values(arrays.block_tables, 4), ElementsAre(7, 4, 9, HostArrays::kUntouched));
+  EXPECT_THAT(values(arrays.logits_rows, 2), ElementsAre(0, 3));
+  EXPECT_EQ(*arrays.num_decode_items, 1);
+  EXPECT_EQ(items(arrays, 1), (std::vector<std::vector<int32_t>>{{0, 0, 0, 20}}));
+  EXPECT_THAT(values(arrays.temperature, 2), ElementsAre(0.5f, 1.0f));
+  EXPECT_THAT(values(arrays.top_k, 2), ElementsAre(40, 0));
+  EXPECT_THAT(values(arrays.top_p, 2), ElementsAre(0.75f, 1.0f));
+  EXPECT_THAT(values(arrays.min_p, 2), ElementsAre(0.125f, 0.0f));
+  const ops::NoiseKey key = ops::noise_key(kSeed, 0, 20);
+  EXPECT_THAT(values(arrays.noise_keys, 2), ElementsAre(key.low, key.high));
+  // A step that adjusts nothing takes no room for it.
+  EXPECT_EQ(arrays.repetition_penalty, nullptr);
+  EXPECT_EQ(arrays.biases, nullptr);
 }
 
 // Rows of every kind, one of which does not sample.
@@ -242,9 +301,11 @@ std::vector<SamplingParams> adjusting_params() {
 TEST(SamplingPlaces, SaysWhereEachTokenIsSampled) {
   Decodes step({20, 20, 20, 20, 20}, adjusting_params());
   step.batch.sequences[2].samples = false;
-  EXPECT_THAT(sampling_places(step.batch, step.table()),
-              ElementsAre(SamplingPlace::kGpu, SamplingPlace::kGpuAdjusted, SamplingPlace::kHost,
-                          SamplingPlace::kGpuAdjusted));
+  const SamplingPlaces places = sampling_places(step.take_in());
+  EXPECT_THAT(places.rows, ElementsAre(SamplingPlace::kGpu, SamplingPlace::kGpuAdjusted,
+                                       SamplingPlace::kHost, SamplingPlace::kGpuAdjusted));
+  EXPECT_TRUE(places.adjusts_logits);
+  EXPECT_EQ(places.num_biases, 3);
 }
 
 TEST(SamplingPlaces, LeavesBiasesWithoutRoomToTheHost) {
@@ -253,10 +314,11 @@ TEST(SamplingPlaces, LeavesBiasesWithoutRoomToTheHost) {
   params[0].min_tokens = 5;  // masks the end of a sequence: one more
   params[1].logit_bias = {{1, 1.0f}, {2, 1.0f}};
   params[2].logit_bias = {{1, 1.0f}};
-  const Decodes step({20, 20, 20}, params);
-  EXPECT_THAT(
-      sampling_places(step.batch, step.table()),
-      ElementsAre(SamplingPlace::kGpuAdjusted, SamplingPlace::kHost, SamplingPlace::kGpuAdjusted));
+  Decodes step({20, 20, 20}, params);
+  const SamplingPlaces places = sampling_places(step.take_in());
+  EXPECT_THAT(places.rows, ElementsAre(SamplingPlace::kGpuAdjusted, SamplingPlace::kHost,
+                                       SamplingPlace::kGpuAdjusted));
+  EXPECT_EQ(places.num_biases, kMaxStepBiases);
 }
 
 TEST(SamplingPlaces, AMaskEndsWithItsTokens) {
@@ -265,24 +327,21 @@ TEST(SamplingPlaces, AMaskEndsWithItsTokens) {
   params[1].min_tokens = 1;
   params[2].min_tokens = 2;
   params[2].ignore_eos = true;  // nothing is masked
-  const Decodes step({20, 20, 20}, params);
-  EXPECT_THAT(sampling_places(step.batch, step.table()),
+  Decodes step({20, 20, 20}, params);
+  EXPECT_THAT(sampling_places(step.take_in()).rows,
               ElementsAre(SamplingPlace::kGpuAdjusted, SamplingPlace::kGpu, SamplingPlace::kGpu));
 }
 
 TEST(FillStep, FillsInAdjustments) {
   Decodes step({20, 21, 22, 23, 24}, adjusting_params());
   step.batch.sequences[2].samples = false;
-  const ForwardBatch host = step.build();
-  const StepShape shape{.num_tokens = 5,
-                        .num_seqs = 5,
-                        .table_width = host.block_tables.dim(1),
-                        .num_logits = 6,
-                        .num_decode_items = 5,
-                        .adjusts_logits = true};
-  HostArrays memory(shape);
+  const std::vector<StepSequence> sequences = step.take_in();
+  const SamplingPlaces places = sampling_places(sequences);
+  StepShape shape = step_shape(sequences, places, largest_shape(8, 512));
+  shape.num_logits = 6;  // 2 more than the step has
+  const HostArrays memory(shape);
   const StepArrays& arrays = memory.arrays;
-  fill_step(step.batch, host, step.table(), step.last_rows, shape, arrays);
+  fill_step(sequences, places, shape, arrays, kBlockSize);
   // Of the row that the host samples nothing is said.
   EXPECT_THAT(values(arrays.repetition_penalty, 6), ElementsAre(1, 1.5f, 1, 1, 1, 1));
   EXPECT_THAT(values(arrays.presence_penalty, 6), ElementsAre(0, -0.75f, 0, 0, 0, 0));
@@ -290,30 +349,53 @@ TEST(FillStep, FillsInAdjustments) {
   EXPECT_THAT(values(arrays.row_seqs, 6), ElementsAre(0, 1, 0, 4, 0, 0));
   EXPECT_THAT(values(arrays.num_prompt_tokens, 6), ElementsAre(0, 21, 0, 24, 0, 0));
   EXPECT_THAT(values(arrays.bias_start, 7), ElementsAre(0, 0, 3, 3, 3, 3, 3));
-  EXPECT_THAT(values(arrays.bias_ids, 3), ElementsAre(kEos, 7, kEos));
-  EXPECT_THAT(values(arrays.biases, 3),
-              ElementsAre(9.0f, 2.5f, -std::numeric_limits<float>::infinity()));
+  std::vector<std::pair<int32_t, float>> biases;
+  for (const auto& [id, bias] : values(arrays.biases, shape.num_biases))
+    biases.emplace_back(id, bias);
+  EXPECT_THAT(biases, ElementsAre(Pair(kEos, 9.0f), Pair(7, 2.5f),
+                                  Pair(kEos, -std::numeric_limits<float>::infinity())));
 }
 
 TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {
-  Decodes step({40, 600, 17});
-  const ForwardBatch host = step.build();
-  StepShape shape{.num_tokens = 3,
-                  .num_seqs = 3,
-                  .table_width = host.block_tables.dim(1),
-                  .num_logits = 3,
-                  .num_decode_items = 2};
   {
-    HostArrays memory(shape);
-    EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 1);
+    Decodes step({40, 600, 17});
+    const std::vector<StepSequence> sequences = step.take_in();
+    const SamplingPlaces places = sampling_places(sequences);
+    StepShape largest = largest_shape(3, 1024);
+    largest.num_decode_items = 2;  // one for the first, two for the second
+    const StepShape shape = step_shape(sequences, places, largest);
+    EXPECT_EQ(shape.num_decode_seqs, 1);
+    EXPECT_EQ(shape.num_decode_items, 1);
+    const HostArrays memory(shape);
+    fill_step(sequences, places, shape, memory.arrays, kBlockSize);
     EXPECT_EQ(*memory.arrays.num_decode_items, 1);
-    EXPECT_EQ(memory.arrays.decode_items[1].seq, HostArrays::kUntouched);
   }
-  shape.num_decode_items = 100;
-  step.batch.sequences[2].kind = ChunkKind::kPrefill;
-  HostArrays memory(shape);
-  EXPECT_EQ(fill_step(step.batch, host, step.table(), step.last_rows, shape, memory.arrays), 2);
+  Decodes step({40, 600, 17});
+  step.come_back(3);
+  const std::vector<StepSequence> sequences = step.take_in();
+  const SamplingPlaces places = sampling_places(sequences);
+  const StepShape shape = step_shape(sequences, places, largest_shape(3, 1024));
+  EXPECT_EQ(shape.num_decode_seqs, 2);
+  const HostArrays memory(shape);
+  fill_step(sequences, places, shape, memory.arrays, kBlockSize);
   EXPECT_EQ(*memory.arrays.num_decode_items, 3);
+}
+
+// A graph reads its inputs at the addresses of the step that it was captured in.
+TEST(StepArrays, LieTheSameWhateverTheNumberOfBiases) {
+  StepShape none = largest_shape(4, 512);
+  none.num_biases = 0;
+  StepShape some = none;
+  some.num_biases = 3;
+  EXPECT_EQ(StepInputs::bytes(some) - StepInputs::bytes(none), kAlignment);
+  std::vector<std::byte> memory(StepInputs::bytes(some));
+  ArrayLayout first(memory.data());
+  ArrayLayout second(memory.data());
+  const StepArrays without = lay_out_step(first, none);
+  const StepArrays with = lay_out_step(second, some);
+  EXPECT_EQ(without.noise_keys, with.noise_keys);
+  EXPECT_EQ(without.bias_start, with.bias_start);
+  EXPECT_EQ(without.biases, with.biases);
 }
 
 }  // namespace

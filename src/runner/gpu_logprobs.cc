@@ -1,5 +1,8 @@
 #include "runner/gpu_logprobs.h"
 
+#include <algorithm>
+#include <numeric>
+
 namespace quire {
 namespace {
 
@@ -48,6 +51,31 @@ TokenLogprobs GpuLogprobs::read(const std::byte* pinned, const LogprobsLayout& l
     found.ranks.push_back(i + 1);
   }
   return found;
+}
+
+PromptIds::PromptIds(DeviceLibrary& library, const Device& device, int64_t max_rows)
+    : targets_at_(bytes(max_rows) / 2),
+      device_(bytes(max_rows), device),
+      pinned_(library.allocate_pinned(bytes(max_rows))) {}
+
+size_t PromptIds::bytes(int64_t max_rows) {
+  return 2 * align_up(static_cast<size_t>(max_rows) * sizeof(int32_t));
+}
+
+void PromptIds::upload(DeviceStream& stream, const PromptRows& prompt) {
+  stream.synchronize();
+  auto* const rows = word<int32_t>(pinned_->data(), 0);
+  std::iota(rows, rows + prompt.targets.size(), static_cast<int32_t>(prompt.first_row));
+  std::ranges::copy(prompt.targets, word<int32_t>(pinned_->data() + targets_at_, 0));
+  stream.copy_to_device(device_.data(), pinned_->data(), device_.size());
+}
+
+int32_t* PromptIds::rows() const {
+  return word<int32_t>(device_.data(), 0);
+}
+
+int32_t* PromptIds::targets() const {
+  return word<int32_t>(device_.data() + targets_at_, 0);
 }
 
 }  // namespace quire

@@ -3,12 +3,14 @@
 //
 // Thread safety: one thread, the rank's worker; reading is free.
 #include <cstdint>
+#include <memory>
 
 #include "core/buffer.h"
 #include "core/device_library.h"
 #include "core/tensor.h"
 #include "ops/cuda/kernels.h"
 #include "request/scheduled_batch.h"
+#include "runner/prompt_logprobs.h"
 
 namespace quire {
 
@@ -47,6 +49,25 @@ class GpuLogprobs {
 
  private:
   Buffer results_;
+};
+
+// On the GPU: rows of the hidden state that predict prompt tokens, and these tokens.
+class PromptIds {
+ public:
+  // For at most `max_rows` rows at a time.
+  PromptIds(DeviceLibrary& library, const Device& device, int64_t max_rows);
+  // On the GPU.
+  static size_t bytes(int64_t max_rows);
+
+  // Waits for the GPU, which may read what was uploaded before, and queues the copy.
+  void upload(DeviceStream& stream, const PromptRows& prompt);
+  int32_t* rows() const;
+  int32_t* targets() const;
+
+ private:
+  size_t targets_at_;  // bytes from the beginning
+  Buffer device_;
+  std::unique_ptr<PinnedBuffer> pinned_;
 };
 
 }  // namespace quire

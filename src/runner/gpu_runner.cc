@@ -2,13 +2,11 @@
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "quire/engine_limits.h"
-#include "runner/gpu_batch.h"
 #include "runner/sampler.h"
 
 namespace quire {
@@ -40,8 +38,6 @@ struct GpuRunner::Launched {
   std::vector<Sampled> sampled;  // in the order of the rows of logits
   bool wants_host = false;       // some of them are sampled by the host
   bool wants_logits = false;     // rank 0 does more with some of them than to sample
-  bool adjusts_logits = false;   // of some the GPU adjusts the logits
-  bool wants_prompt_logprobs = false;
   LogprobsLayout logprobs_layout;
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
@@ -102,10 +98,10 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       sample_scratch_(static_cast<size_t>(sizes_.sample_scratch), device_),
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
       logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
+      prompt_ids_(library_, device_, sizes_.largest_step.num_logits),
       results_(library_.allocate_pinned(StepInputs::kRing *
                                         static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs))),
-      table_(options.eos_token_ids),
-      builder_(options.block_size) {
+      table_(options.eos_token_ids) {
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
   memory_->finish_uploads();
 }
@@ -133,17 +129,13 @@ void GpuRunner::settle(size_t keep) {
   }
 }
 
-ForwardBatch GpuRunner::upload(const ScheduledBatch& batch, const ForwardBatch& host,
-                               const StepShape& shape, Launched& step) {
-  const int64_t num_decode_seqs =
-      fill_step(batch, host, table_, last_rows_, shape, inputs_.next(shape));
+ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
+                               const SamplingPlaces& places, const StepShape& shape,
+                               Launched& step) {
+  fill_step(sequences, places, shape, inputs_.next(shape), options_.block_size);
   step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
-  ForwardBatch forward = to_forward_batch(on_device_, shape);
-  const bool is_padded = shape.num_seqs > host.num_seqs;
-  forward.num_decode_seqs = is_padded ? shape.num_seqs : num_decode_seqs;
-  forward.max_query_len = host.max_query_len;
-  forward.max_context_len = host.max_context_len;
+  ForwardBatch forward = gpu_forward_batch(on_device_, shape);
   forward.attention_scratch = attention_scratch_.data();
   return forward;
 }
@@ -178,7 +170,6 @@ void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t fir
       .block_size = options_.block_size,
       .cached_ids = reinterpret_cast<const int32_t*>(cached_ids_.data()),
       .bias_start = on_device_.bias_start + first_row,
-      .bias_ids = on_device_.bias_ids,
       .biases = on_device_.biases};
   library_.kernels().adjust_logits(gpu_->cuda(), args);
 }
@@ -233,11 +224,12 @@ Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const 
 }
 
 Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward, bool splits) {
-  // What a graph replays must not depend on this step's contexts.
-  forward.max_context_len = shape.table_width * options_.block_size;
   const auto run = [&] { return run_output(forward, run_model(forward), shape, splits); };
-  const auto [found, is_new] = captured_.try_emplace(
-      {shape.num_seqs, shape.table_width, shape.adjusts_logits, splits}, Captured());
+  const GraphKey key = {.rows = shape.num_seqs,
+                        .table_width = shape.table_width,
+                        .adjusts_logits = shape.adjusts_logits,
+                        .splits_logits = splits};
+  const auto [found, is_new] = captured_.try_emplace(key);
   Captured& captured = found->second;
   // What kernels and libraries set up at their first use cannot be captured.
   if (is_new) return run();
@@ -252,37 +244,36 @@ Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward, bo
 
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   settle(1);
-  table_.apply(batch);
-  const std::shared_ptr<Launched> step = describe(batch);
-  if (batch.sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
+  const std::vector<StepSequence> sequences = table_.apply(batch);
+  const SamplingPlaces places = sampling_places(sequences);
+  const std::shared_ptr<Launched> step = describe(batch, sequences, places);
+  if (sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
   const Arena::Scope scope(arena_);
-  const Tensor logits = compute(batch, builder_.build(batch, table_), *step);
-  collect(batch, logits, *step);
+  const Tensor logits = compute(sequences, places, *step);
+  collect(sequences, logits, *step);
   // The engine waits for rank 0 and goes on at once; for the others nobody needs to spin.
   step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
-  remember(step);
+  remember(sequences, step);
   return std::make_unique<Pending>(step);
 }
 
-std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& batch) {
+std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& batch,
+                                                         std::span<const StepSequence> sequences,
+                                                         const SamplingPlaces& places) {
   auto step = std::make_shared<Launched>();
   step->output.step = batch.step;
-  step->output.sequences.resize(batch.sequences.size());
-  const std::vector<SamplingPlace> places = sampling_places(batch, table_);
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const ScheduledSequence& scheduled = batch.sequences[i];
-    const SequenceState& state = table_.at(scheduled.id);
-    check(scheduled.kind != ChunkKind::kVerify, "a GPU's chunks have no drafts");
-    step->output.sequences[i].id = scheduled.id;
-    step->wants_prompt_logprobs |= state.params().prompt_logprobs.has_value() &&
-                                   scheduled.num_computed_tokens < state.num_prompt_tokens() - 1;
-    if (!scheduled.samples) continue;
-    const SamplingPlace place = places[step->sampled.size()];
-    const bool on_host = place == SamplingPlace::kHost;
+  step->output.sequences.resize(sequences.size());
+  step->sampled.reserve(places.rows.size());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const ScheduledSequence& chunk = sequences[i].chunk;
+    const SequenceState& state = sequences[i].state;
+    check(chunk.kind != ChunkKind::kVerify, "a GPU's chunks have no drafts");
+    step->output.sequences[i].id = chunk.id;
+    if (!chunk.samples) continue;
+    const bool on_host = places.rows[step->sampled.size()] == SamplingPlace::kHost;
     step->wants_host |= on_host;
-    step->adjusts_logits |= place == SamplingPlace::kGpuAdjusted;
     step->wants_logits |= on_host || state.params().logprobs.has_value();
-    step->sampled.push_back({.id = scheduled.id,
+    step->sampled.push_back({.id = chunk.id,
                              .index = state.output_token_ids.size(),
                              .sequence = i,
                              .on_host = on_host,
@@ -297,29 +288,26 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   return step;
 }
 
-Tensor GpuRunner::compute(const ScheduledBatch& batch, const ForwardBatch& host, Launched& step) {
-  if (!options_.enforce_eager && !step.wants_prompt_logprobs) {
-    if (auto shape = captured_shape(batch, host, sizes_.largest_step, options_.block_size)) {
-      shape->adjusts_logits = step.adjusts_logits;
-      ForwardBatch forward = upload(batch, host, *shape, step);
+Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                          Launched& step) {
+  const StepShape& largest = sizes_.largest_step;
+  const StepShape exact = step_shape(sequences, places, largest);
+  const std::vector<PromptRows> prompts = prompt_rows(sequences, largest.num_logits);
+  if (!options_.enforce_eager && prompts.empty()) {
+    if (const auto shape = captured_shape(exact, largest, options_.block_size)) {
+      ForwardBatch forward = upload(sequences, places, *shape, step);
       return run_captured(*shape, forward, splits_logits(step, shape->num_logits));
     }
   }
-  const auto num_logits = static_cast<int64_t>(step.sampled.size());
-  const StepShape shape{.num_tokens = host.num_tokens,
-                        .num_seqs = host.num_seqs,
-                        .table_width = host.block_tables.dim(1),
-                        .num_logits = num_logits,
-                        .num_decode_items = sizes_.largest_step.num_decode_items,
-                        .adjusts_logits = step.adjusts_logits};
-  ForwardBatch forward = upload(batch, host, shape, step);
+  ForwardBatch forward = upload(sequences, places, exact, step);
   const Tensor hidden = run_model(forward);
-  if (step.wants_prompt_logprobs) compute_prompt_logprobs(batch, host, forward, hidden, step);
-  if (num_logits == 0) return {};
-  return run_output(forward, hidden, shape, splits_logits(step, num_logits));
+  compute_prompt_logprobs(prompts, forward, hidden, step);
+  if (exact.num_logits == 0) return {};
+  return run_output(forward, hidden, exact, splits_logits(step, exact.num_logits));
 }
 
-void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
+void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& logits,
+                        Launched& step) {
   if (step.sampled.empty()) return;
   const size_t bytes = step.sampled.size() * sizeof(int32_t);
   gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
@@ -327,7 +315,7 @@ void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launc
   if (!step.wants_host) return;
   // One rank asks the callbacks, and all go on with what it got.
   if (comm_.rank() == 0) {
-    sample_on_host(batch, logits, step);
+    sample_on_host(sequences, logits, step);
     gpu_->copy_to_device(sampled_ids_.data(), step.ids, bytes);
   }
   const auto num_ids = static_cast<int64_t>(step.sampled.size());
@@ -335,11 +323,11 @@ void GpuRunner::collect(const ScheduledBatch& batch, const Tensor& logits, Launc
   if (comm_.rank() != 0) gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
 }
 
-void GpuRunner::remember(const std::shared_ptr<Launched>& step) {
-  last_rows_.clear();
+void GpuRunner::remember(std::span<const StepSequence> sequences,
+                         const std::shared_ptr<Launched>& step) {
   for (size_t row = 0; row < step->sampled.size(); ++row) {
-    last_rows_[step->sampled[row].id] = static_cast<int32_t>(row);
-    table_.append_token(step->sampled[row].id, kUnknownToken);
+    sequences[step->sampled[row].sequence].state.output_token_ids.push_back(
+        unknown_token(static_cast<int32_t>(row)));
   }
   in_flight_.push_back(step);
 }
@@ -357,18 +345,19 @@ void GpuRunner::find_logprobs(const Tensor& logits, Launched& step) {
                  step.logprobs);
 }
 
-void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step) {
+void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
+                               Launched& step) {
   gpu_->synchronize();
   settle(0);
   std::vector<float> row(static_cast<size_t>(logits.dim(1)));
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     const Launched::Sampled& sampled = step.sampled[i];
     if (!sampled.on_host) continue;
-    const SequenceState& state = table_.at(batch.sequences[sampled.sequence].id);
     const auto* from = logits.row<float>(static_cast<int64_t>(i));
     memory_->download(row.data(), reinterpret_cast<const std::byte*>(from),
                       row.size() * sizeof(float));
     const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
+    const SequenceState& state = sequences[sampled.sequence].state;
     const LogitsRow sampled_row[] = {{&state, state.tokens().size()}};
     const ops::SampledToken token =
         sample_tokens(host_stream_, host_row, sampled_row, options_.logits_processors.get())
@@ -379,62 +368,29 @@ void GpuRunner::sample_on_host(const ScheduledBatch& batch, const Tensor& logits
   }
 }
 
-void GpuRunner::compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
+void GpuRunner::compute_prompt_logprobs(std::span<const PromptRows> prompts,
                                         const ForwardBatch& forward, const Tensor& hidden,
                                         Launched& step) {
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const ScheduledSequence& scheduled = batch.sequences[i];
-    const SequenceState& state = table_.at(scheduled.id);
-    if (!state.params().prompt_logprobs) continue;
-    // The row of position p predicts token p + 1, which has to be one of the prompt.
-    const int64_t first = scheduled.num_computed_tokens;
-    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens() - 1);
-    const int64_t first_row = host.query_start.data<int32_t>()[i] - first;
-    for (int64_t begin = first; begin < last; begin += sizes_.largest_step.num_logits) {
-      const int64_t end = std::min(last, begin + sizes_.largest_step.num_logits);
-      const auto targets =
-          std::span(state.request->prompt_token_ids)
-              .subspan(static_cast<size_t>(begin + 1), static_cast<size_t>(end - begin));
-      for (TokenLogprobs& found : prompt_logprobs(forward, hidden, first_row + begin, targets,
-                                                  *state.params().prompt_logprobs, step)) {
-        step.output.sequences[i].prompt_logprobs.push_back(std::move(found));
-      }
+  for (const PromptRows& prompt : prompts) {
+    const auto num_rows = static_cast<int64_t>(prompt.targets.size());
+    prompt_ids_.upload(*gpu_, prompt);
+    const Arena::Scope scope(arena_);
+    ForwardBatch part = forward;
+    part.logits_rows = Tensor(prompt_ids_.rows(), DType::kInt32, {num_rows});
+    ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
+    const Tensor logits = model_->compute_logits(context, hidden);
+    // Nobody reads those of the other ranks.
+    if (comm_.rank() != 0) continue;
+    const LogprobsLayout layout{num_rows, prompt.num_top};
+    logprobs_.find(library_.kernels(), *gpu_, logits, prompt_ids_.targets(), layout,
+                   sample_scratch_.data(), step.logprobs);
+    gpu_->synchronize();
+    std::vector<TokenLogprobs>& found = step.output.sequences[prompt.sequence].prompt_logprobs;
+    for (int64_t row = 0; row < num_rows; ++row) {
+      const int32_t target = prompt.targets[static_cast<size_t>(row)];
+      found.push_back(GpuLogprobs::read(step.logprobs, layout, row, target, prompt.num_top));
     }
   }
-}
-
-std::vector<TokenLogprobs> GpuRunner::prompt_logprobs(const ForwardBatch& forward,
-                                                      const Tensor& hidden, int64_t first_row,
-                                                      std::span<const int32_t> targets, int num_top,
-                                                      Launched& step) {
-  const auto num_rows = static_cast<int64_t>(targets.size());
-  // The ids of the step before are taken by now, and those of this one are still to be sampled.
-  int32_t* const on_gpu = sampled_ids();
-  const auto set = [&](std::span<const int32_t> values) {
-    gpu_->synchronize();
-    std::copy(values.begin(), values.end(), step.ids);
-    gpu_->copy_to_device(on_gpu, step.ids, values.size_bytes());
-  };
-  std::vector<int32_t> rows(targets.size());
-  std::iota(rows.begin(), rows.end(), static_cast<int32_t>(first_row));
-  set(rows);
-  const Arena::Scope scope(arena_);
-  ForwardBatch part = forward;
-  part.logits_rows = Tensor(on_gpu, DType::kInt32, {num_rows});
-  ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, part};
-  const Tensor logits = model_->compute_logits(context, hidden);
-  if (comm_.rank() != 0) return {};
-  set(targets);
-  const LogprobsLayout layout{num_rows, num_top};
-  logprobs_.find(library_.kernels(), *gpu_, logits, on_gpu, layout, sample_scratch_.data(),
-                 step.logprobs);
-  gpu_->synchronize();
-  std::vector<TokenLogprobs> found;
-  for (int64_t row = 0; row < num_rows; ++row) {
-    found.push_back(
-        GpuLogprobs::read(step.logprobs, layout, row, targets[static_cast<size_t>(row)], num_top));
-  }
-  return found;
 }
 
 }  // namespace quire

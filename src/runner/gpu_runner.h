@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 #include <span>
-#include <tuple>
 #include <vector>
 
 #include "core/buffer.h"
@@ -19,10 +18,11 @@
 #include "core/stream.h"
 #include "dist/communicator.h"
 #include "models/model.h"
-#include "runner/batch_builder.h"
+#include "runner/gpu_batch.h"
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
+#include "runner/prompt_logprobs.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
 #include "runner/step_inputs.h"
@@ -48,6 +48,14 @@ class GpuRunner final : public RankRunner {
   // A step whose results are on their way.
   struct Launched;
   class Pending;
+  // Steps that share a graph.
+  struct GraphKey {
+    int64_t rows = 0;
+    int64_t table_width = 0;
+    bool adjusts_logits = false;
+    bool splits_logits = false;
+    auto operator<=>(const GraphKey&) const = default;
+  };
   // What one kind of step was captured as; not yet, where there is no graph.
   struct Captured {
     std::unique_ptr<DeviceGraph> graph;
@@ -55,18 +63,21 @@ class GpuRunner final : public RankRunner {
   };
 
   // What a step is to bring, and where it is to be put.
-  std::shared_ptr<Launched> describe(const ScheduledBatch& batch);
+  std::shared_ptr<Launched> describe(const ScheduledBatch& batch,
+                                     std::span<const StepSequence> sequences,
+                                     const SamplingPlaces& places);
   // Queues the model and the sampling. Returns the logits of the rows that are sampled.
-  Tensor compute(const ScheduledBatch& batch, const ForwardBatch& host, Launched& step);
+  Tensor compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                 Launched& step);
   // Queues what brings the results back.
-  void collect(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
+  void collect(std::span<const StepSequence> sequences, const Tensor& logits, Launched& step);
   // For the steps to come.
-  void remember(const std::shared_ptr<Launched>& step);
+  void remember(std::span<const StepSequence> sequences, const std::shared_ptr<Launched>& step);
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
-  // Fills the step's arrays, padded to `shape`, and queues their upload.
-  ForwardBatch upload(const ScheduledBatch& batch, const ForwardBatch& host, const StepShape& shape,
-                      Launched& step);
+  // Fills the step's arrays and queues their upload.
+  ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                      const StepShape& shape, Launched& step);
   Tensor run_model(ForwardBatch& forward);
   // Computes logits and samples; returns the logits. `splits`: as splits_logits() said.
   Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const StepShape& shape,
@@ -86,14 +97,11 @@ class GpuRunner final : public RankRunner {
   // Finds the log-probabilities that were asked for, of what sample() chose.
   void find_logprobs(const Tensor& logits, Launched& step);
   // Samples the rows that are the host's, over what sample() chose.
-  void sample_on_host(const ScheduledBatch& batch, const Tensor& logits, Launched& step);
-  void compute_prompt_logprobs(const ScheduledBatch& batch, const ForwardBatch& host,
-                               const ForwardBatch& forward, const Tensor& hidden, Launched& step);
-  // Those of the prompt tokens `targets`, which rows first_row and on of `hidden` predict; none on
-  // ranks other than 0, of which nobody reads them.
-  std::vector<TokenLogprobs> prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
-                                             int64_t first_row, std::span<const int32_t> targets,
-                                             int num_top, Launched& step);
+  void sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
+                      Launched& step);
+  // Waits for the GPU, for each of `prompts`.
+  void compute_prompt_logprobs(std::span<const PromptRows> prompts, const ForwardBatch& forward,
+                               const Tensor& hidden, Launched& step);
 
   RunnerOptions options_;
   Communicator& comm_;
@@ -115,14 +123,12 @@ class GpuRunner final : public RankRunner {
   Buffer sample_scratch_;
   Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
   GpuLogprobs logprobs_;
+  PromptIds prompt_ids_;
   std::shared_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids, then logprobs
   size_t next_result_ = 0;
-  std::map<SequenceId, int32_t> last_rows_;  // of the last step: where its sampled ids are
   std::deque<std::shared_ptr<Launched>> in_flight_;
-  // By rows, table width, whether logits are adjusted, and split.
-  std::map<std::tuple<int64_t, int64_t, bool, bool>, Captured> captured_;
+  std::map<GraphKey, Captured> captured_;
   SequenceTable table_;
-  BatchBuilder builder_;
 };
 
 }  // namespace quire

@@ -27,8 +27,8 @@ int64_t rounding(int64_t num_layers) {
 }  // namespace
 
 int64_t GpuSizes::total() const {
-  return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + logprobs +
-         alignment;
+  return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + prompt_ids +
+         logprobs + alignment;
 }
 
 void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
@@ -64,6 +64,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
   step.adjusts_logits = true;
+  step.num_biases = kMaxStepBiases;
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
       step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
@@ -73,6 +74,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   const int size = options.model.size;
   sizes.sampled_ids =
       RowShare::rows_each(step.num_logits, size) * size * static_cast<int64_t>(sizeof(int32_t));
+  sizes.prompt_ids = static_cast<int64_t>(PromptIds::bytes(step.num_logits));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   sizes.alignment = rounding(cache.num_layers);
   return sizes;

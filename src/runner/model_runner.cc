@@ -10,6 +10,7 @@
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/sampling.h"
+#include "runner/prompt_logprobs.h"
 #include "runner/sampler.h"
 
 namespace quire {
@@ -25,6 +26,28 @@ ModelOptions part_of(const ModelOptions& model, const RankGroups& groups) {
 bool has_drafts(const ScheduledBatch& batch) {
   return std::ranges::any_of(
       batch.sequences, [](const ScheduledSequence& s) { return s.kind == ChunkKind::kVerify; });
+}
+
+// Which token each row of logits is for, in the order of ForwardBatch::logits_rows.
+std::vector<LogitsRow> logits_rows_of(std::span<const StepSequence> sequences) {
+  std::vector<LogitsRow> rows;
+  for (const StepSequence& sequence : sequences) {
+    const size_t num_tokens = sequence.state.tokens().size();
+    for (int64_t left = sequence.chunk.num_logits_rows(); left > 0; --left) {
+      rows.push_back({&sequence.state, num_tokens - static_cast<size_t>(left - 1)});
+    }
+  }
+  return rows;
+}
+
+// What the rows of a step's logits sample, to a rank that does not learn it.
+std::vector<int32_t> unknown_tokens(int64_t num_rows) {
+  std::vector<int32_t> ids;
+  ids.reserve(static_cast<size_t>(num_rows));
+  for (int64_t row = 0; row < num_rows; ++row) {
+    ids.push_back(unknown_token(static_cast<int32_t>(row)));
+  }
+  return ids;
 }
 
 }  // namespace
@@ -59,25 +82,24 @@ std::unique_ptr<PendingStep> ModelRunner::launch(const ScheduledBatch& batch) {
 StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   StepOutput output;
   output.step = batch.step;
-  table_.apply(batch);
-  if (batch.sequences.empty()) return output;
+  const std::vector<StepSequence> sequences = table_.apply(batch);
+  if (sequences.empty()) return output;
 
-  const ForwardBatch forward = builder_.build(batch, table_);
+  const ForwardBatch forward = builder_.build(sequences);
   const Arena::Scope scope(arena_);
   const Tensor hidden = run_layers(forward).hidden;
 
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
     output.sequences[i].id = batch.sequences[i].id;
-  std::vector<int32_t> sampled_ids(static_cast<size_t>(forward.logits_rows.num_elements()),
-                                   kUnknownToken);
+  std::vector<int32_t> sampled_ids = unknown_tokens(forward.logits_rows.num_elements());
   std::vector<ops::SampledToken> sampled;
   if (groups_.is_last_stage()) {
-    compute_prompt_logprobs(forward, hidden, batch, output);
-    sampled = sample(forward, hidden, batch, sampled_ids);
+    compute_prompt_logprobs(forward, hidden, sequences, output);
+    sampled = sample(forward, hidden, sequences, sampled_ids);
   }
   return_tokens(sampled_ids, has_drafts(batch));
-  keep_sampled(batch, sampled_ids, sampled, output);
+  keep_sampled(sequences, sampled_ids, sampled, output);
   return output;
 }
 
@@ -124,11 +146,11 @@ Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
 
 std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
                                                    const Tensor& hidden,
-                                                   const ScheduledBatch& batch,
+                                                   std::span<const StepSequence> sequences,
                                                    std::vector<int32_t>& ids) {
   std::vector<ops::SampledToken> sampled;
   if (ids.empty()) return sampled;
-  const std::vector<LogitsRow> rows = logits_rows_of(batch);
+  const std::vector<LogitsRow> rows = logits_rows_of(sequences);
   for (size_t begin = 0; begin < rows.size();) {
     const size_t end = std::min(rows.size(), begin + static_cast<size_t>(options_.max_logits_rows));
     const Arena::Scope scope(arena_);
@@ -148,27 +170,14 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
   return sampled;
 }
 
-std::vector<LogitsRow> ModelRunner::logits_rows_of(const ScheduledBatch& batch) const {
-  std::vector<LogitsRow> rows;
-  for (const ScheduledSequence& scheduled : batch.sequences) {
-    if (!scheduled.samples) continue;
-    const SequenceState& state = table_.at(scheduled.id);
-    const size_t num_tokens = state.tokens().size();
-    for (size_t left = scheduled.draft_token_ids.size() + 1; left > 0; --left) {
-      rows.push_back({&state, num_tokens - (left - 1)});
-    }
-  }
-  return rows;
-}
-
-void ModelRunner::keep_sampled(const ScheduledBatch& batch, std::span<const int32_t> ids,
+void ModelRunner::keep_sampled(std::span<const StepSequence> sequences,
+                               std::span<const int32_t> ids,
                                std::span<const ops::SampledToken> sampled, StepOutput& output) {
   size_t row = 0;
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const auto num_rows = static_cast<size_t>(batch.sequences[i].num_logits_rows());
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    const auto num_rows = static_cast<size_t>(sequences[i].chunk.num_logits_rows());
     if (num_rows == 0) continue;
-    const size_t num_kept =
-        table_.append_sampled(batch.sequences[i].id, ids.subspan(row, num_rows));
+    const size_t num_kept = sequences[i].state.append_sampled(ids.subspan(row, num_rows));
     SequenceOutput& sequence = output.sequences[i];
     for (size_t kept = row; kept < row + num_kept; ++kept) {
       sequence.token_ids.push_back(ids[kept]);
@@ -181,32 +190,18 @@ void ModelRunner::keep_sampled(const ScheduledBatch& batch, std::span<const int3
 }
 
 void ModelRunner::compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
-                                          const ScheduledBatch& batch, StepOutput& output) {
-  for (size_t i = 0; i < batch.sequences.size(); ++i) {
-    const ScheduledSequence& scheduled = batch.sequences[i];
-    const SequenceState& state = table_.at(scheduled.id);
-    if (!state.params().prompt_logprobs) continue;
-    // The row of position p predicts token p + 1, which has to be one of the prompt.
-    const int64_t first = scheduled.num_computed_tokens;
-    const int64_t last = std::min(first + scheduled.num_tokens, state.num_prompt_tokens() - 1);
-    const int32_t first_row = forward.query_start.data<int32_t>()[i];
-    for (int64_t begin = first; begin < last;) {
-      const int64_t end = std::min(last, begin + options_.max_logits_rows);
-      const auto num_rows = static_cast<size_t>(end - begin);
-      std::vector<int32_t> rows(num_rows);
-      std::iota(rows.begin(), rows.end(), first_row + static_cast<int32_t>(begin - first));
-      const Arena::Scope scope(arena_);
-      const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
-      if (groups_.tensor.rank() == 0) {
-        const auto targets = std::span(state.request->prompt_token_ids)
-                                 .subspan(static_cast<size_t>(begin + 1), num_rows);
-        std::vector<std::vector<ops::TokenLogprob>> found(num_rows);
-        ops::token_logprobs(stream_, logits, targets, *state.params().prompt_logprobs, found);
-        for (const auto& position : found) {
-          output.sequences[i].prompt_logprobs.push_back(to_token_logprobs(position));
-        }
-      }
-      begin = end;
+                                          std::span<const StepSequence> sequences,
+                                          StepOutput& output) {
+  for (const PromptRows& prompt : prompt_rows(sequences, options_.max_logits_rows)) {
+    std::vector<int32_t> rows(prompt.targets.size());
+    std::iota(rows.begin(), rows.end(), static_cast<int32_t>(prompt.first_row));
+    const Arena::Scope scope(arena_);
+    const Tensor logits = logits_of(forward, hidden, as_tensor(rows));
+    if (groups_.tensor.rank() != 0) continue;
+    std::vector<std::vector<ops::TokenLogprob>> found(rows.size());
+    ops::token_logprobs(stream_, logits, prompt.targets, prompt.num_top, found);
+    for (const auto& position : found) {
+      output.sequences[prompt.sequence].prompt_logprobs.push_back(to_token_logprobs(position));
     }
   }
 }

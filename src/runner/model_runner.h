@@ -4,7 +4,7 @@
 // A stage gets the hidden state and the residual from the same rank of the stage before, and hands
 // them to the next. Rank 0 of the last stage samples; the others of that stage learn the tokens
 // from it, and hand them to the first stage, which needs them for its next step. Stages in between
-// know sampled tokens as kUnknownToken. Thread safety: one thread, the rank's worker.
+// know sampled tokens as unknown_token() says. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -41,17 +41,16 @@ class ModelRunner final : public RankRunner {
   // Samples a token for each row of logits, on the last stage: its id on all ranks into `ids`, its
   // log-probabilities on rank 0 into what is returned.
   std::vector<ops::SampledToken> sample(const ForwardBatch& forward, const Tensor& hidden,
-                                        const ScheduledBatch& batch, std::vector<int32_t>& ids);
-  // Which token each row of logits is for, in the order of ForwardBatch::logits_rows.
-  std::vector<LogitsRow> logits_rows_of(const ScheduledBatch& batch) const;
+                                        std::span<const StepSequence> sequences,
+                                        std::vector<int32_t>& ids);
   // Hands the sampled ids from the last stage to the first, and to all if some of them are drafts'
   // and so say how many tokens a sequence has.
   void return_tokens(std::vector<int32_t>& ids, bool has_drafts);
   // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
-  void keep_sampled(const ScheduledBatch& batch, std::span<const int32_t> ids,
+  void keep_sampled(std::span<const StepSequence> sequences, std::span<const int32_t> ids,
                     std::span<const ops::SampledToken> sampled, StepOutput& output);
   void compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
-                               const ScheduledBatch& batch, StepOutput& output);
+                               std::span<const StepSequence> sequences, StepOutput& output);
   // Logits of some rows of the hidden state, at most max_logits_rows; in the arena.
   Tensor logits_of(const ForwardBatch& forward, const Tensor& hidden, const Tensor& rows);
 

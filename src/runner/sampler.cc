@@ -26,17 +26,22 @@ ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens) 
   row.prompt_ids = state.request->prompt_token_ids;
   row.output_ids = std::span(state.output_token_ids).first(num_tokens - row.prompt_ids.size());
   row.logit_bias = state.logit_bias;
-  if (static_cast<int64_t>(row.output_ids.size()) < params.min_tokens) {
-    row.masked_ids = state.stop_ids;
-  }
+  row.masked_ids = masked_ids(state, row.output_ids.size());
   row.num_logprobs = params.logprobs.value_or(-1);
   return row;
 }
 
+std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_output) {
+  if (static_cast<int64_t>(num_output) >= state.params().min_tokens) return {};
+  return state.stop_ids;
+}
+
 bool adjusts_logits(const SequenceState& state) {
-  const ops::SamplingRow row = to_sampling_row(state);
-  return row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0 ||
-         !row.logit_bias.empty() || !row.masked_ids.empty();
+  const SamplingParams& params = state.params();
+  return static_cast<float>(params.repetition_penalty) != 1 ||
+         static_cast<float>(params.presence_penalty) != 0 ||
+         static_cast<float>(params.frequency_penalty) != 0 || !state.logit_bias.empty() ||
+         !masked_ids(state, state.output_token_ids.size()).empty();
 }
 
 bool needs_host_sampling(const SequenceState& state) {

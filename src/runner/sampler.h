@@ -20,6 +20,10 @@ ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens);
 // The same behind all of them.
 ops::SamplingRow to_sampling_row(const SequenceState& state);
 
+// Ids that min_tokens keeps from being the token behind the first `num_output` of a sequence's
+// output.
+std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_output);
+
 // Whether the next token takes penalties, biases or masks.
 bool adjusts_logits(const SequenceState& state);
 

@@ -6,6 +6,16 @@
 
 namespace quire {
 
+size_t SequenceState::append_sampled(std::span<const int32_t> sampled) {
+  std::vector<int32_t>& output = output_token_ids;
+  const size_t first_draft = output.size() - (sampled.size() - 1);
+  const auto differ = std::mismatch(output.begin() + static_cast<std::ptrdiff_t>(first_draft),
+                                    output.end(), sampled.begin());
+  output.erase(differ.first, output.end());
+  output.push_back(*differ.second);
+  return output.size() - first_draft;
+}
+
 SequenceState SequenceTable::make_state(const NewSequence& added) const {
   SequenceState state;
   state.request = added.request;
@@ -22,7 +32,7 @@ SequenceState SequenceTable::make_state(const NewSequence& added) const {
   return state;
 }
 
-void SequenceTable::apply(const ScheduledBatch& batch) {
+std::vector<StepSequence> SequenceTable::apply(const ScheduledBatch& batch) {
   for (SequenceId id : batch.removed) {
     check(sequences_.erase(id) == 1, "the batch removes a sequence that the runner doesn't know");
   }
@@ -30,23 +40,25 @@ void SequenceTable::apply(const ScheduledBatch& batch) {
     check(sequences_.emplace(added.id, make_state(added)).second,
           "the batch adds a sequence that the runner knows already");
   }
-  for (const ScheduledSequence& scheduled : batch.sequences) {
-    const auto it = sequences_.find(scheduled.id);
+  std::vector<StepSequence> scheduled;
+  scheduled.reserve(batch.sequences.size());
+  for (const ScheduledSequence& chunk : batch.sequences) {
+    const auto it = sequences_.find(chunk.id);
     check(it != sequences_.end(), "the batch schedules a sequence that the runner doesn't know");
     SequenceState& state = it->second;
-    state.block_table.insert(state.block_table.end(), scheduled.new_block_ids.begin(),
-                             scheduled.new_block_ids.end());
-    for (const int32_t draft : scheduled.draft_token_ids) {
+    state.block_table.insert(state.block_table.end(), chunk.new_block_ids.begin(),
+                             chunk.new_block_ids.end());
+    for (const int32_t draft : chunk.draft_token_ids) {
       check(draft != kDraftOfRunner, "this runner has no drafter");
       state.output_token_ids.push_back(draft);
     }
+    // All but prefills reach to the sequence's last token, wherever that has come to be.
+    const int64_t begin = chunk.kind == ChunkKind::kPrefill
+                              ? chunk.num_computed_tokens
+                              : static_cast<int64_t>(state.tokens().size()) - chunk.num_tokens;
+    scheduled.push_back({.chunk = chunk, .state = state, .begin = begin});
   }
-}
-
-const SequenceState& SequenceTable::at(SequenceId id) const {
-  const auto it = sequences_.find(id);
-  check(it != sequences_.end(), "the runner doesn't know this sequence");
-  return it->second;
+  return scheduled;
 }
 
 void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id) {
@@ -54,24 +66,6 @@ void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id)
   // A preempted sequence may have come back, with the token in its list.
   if (it == sequences_.end() || index >= it->second.output_token_ids.size()) return;
   it->second.output_token_ids[index] = token_id;
-}
-
-size_t SequenceTable::append_sampled(SequenceId id, std::span<const int32_t> sampled) {
-  const auto it = sequences_.find(id);
-  check(it != sequences_.end(), "the runner doesn't know this sequence");
-  std::vector<int32_t>& output = it->second.output_token_ids;
-  const size_t first_draft = output.size() - (sampled.size() - 1);
-  const auto differ = std::mismatch(output.begin() + static_cast<std::ptrdiff_t>(first_draft),
-                                    output.end(), sampled.begin());
-  output.erase(differ.first, output.end());
-  output.push_back(*differ.second);
-  return output.size() - first_draft;
-}
-
-void SequenceTable::append_token(SequenceId id, int32_t token_id) {
-  const auto it = sequences_.find(id);
-  check(it != sequences_.end(), "the runner doesn't know this sequence");
-  it->second.output_token_ids.push_back(token_id);
 }
 
 }  // namespace quire

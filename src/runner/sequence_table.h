@@ -18,8 +18,15 @@
 namespace quire {
 
 // A token that was sampled and that this rank does not know: the GPU's, which the host has not seen
-// yet, or the last stage's, where a stage in between has no use for it.
-inline constexpr int32_t kUnknownToken = -1;
+// yet, or the last stage's, where a stage in between has no use for it. A negative number, which
+// says from which row of the last step's logits.
+constexpr int32_t unknown_token(int32_t row) {
+  return -1 - row;
+}
+// That row; -1 where the token is known.
+constexpr int32_t row_of_unknown(int32_t token_id) {
+  return token_id < 0 ? -1 - token_id : -1;
+}
 
 struct SequenceState {
   std::shared_ptr<const Request> request;
@@ -33,6 +40,21 @@ struct SequenceState {
   int64_t num_prompt_tokens() const { return request->num_prompt_tokens(); }
   // The prompt, then what was generated.
   TokenView tokens() const { return TokenView(request->prompt_token_ids, output_token_ids); }
+
+  // Takes what was sampled behind each token of a chunk from its newest one on, one more than it
+  // had drafts: the drafts up to the first that was not sampled in its place stay, then comes the
+  // token sampled there. Returns how many of `sampled` these are.
+  size_t append_sampled(std::span<const int32_t> sampled);
+};
+
+// A chunk of a step and its sequence, as the step finds it: looked up once, when the batch is taken
+// in.
+struct StepSequence {
+  const ScheduledSequence& chunk;
+  SequenceState& state;
+  int64_t begin = 0;  // position of the chunk's first token
+
+  int64_t end() const { return begin + chunk.num_tokens; }
 };
 
 class SequenceTable {
@@ -41,19 +63,12 @@ class SequenceTable {
   explicit SequenceTable(std::vector<int32_t> eos_token_ids)
       : eos_token_ids_(std::move(eos_token_ids)) {}
 
-  // Takes in a batch's removed, added and scheduled sequences. The drafts of a verify chunk are
-  // then tokens of its sequence, until append_sampled().
-  void apply(const ScheduledBatch& batch);
-  // The sequence must be known.
-  const SequenceState& at(SequenceId id) const;
-  // For a chunk without drafts.
-  void append_token(SequenceId id, int32_t token_id);
-  // Takes what was sampled behind each token of a chunk from its newest one on, one more than it
-  // had drafts: the drafts up to the first that was not sampled in its place stay, then comes the
-  // token sampled there. Returns how many of `sampled` these are.
-  size_t append_sampled(SequenceId id, std::span<const int32_t> sampled);
-  // Says what the output token `index` of a sequence is, which was appended as kUnknownToken.
-  // Sequences that are gone are passed over.
+  // Takes in a batch's removed, added and scheduled sequences. Returns the scheduled ones in the
+  // batch's order; they point into the batch and the table, and hold until the next call. The
+  // drafts of a verify chunk are then tokens of its sequence, until append_sampled().
+  std::vector<StepSequence> apply(const ScheduledBatch& batch);
+  // Says what the output token `index` of a sequence is, which was appended as unknown. Sequences
+  // that are gone are passed over.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);
   size_t size() const { return sequences_.size(); }
 

@@ -2,9 +2,9 @@
 // The arrays of one step on a GPU, uploaded at once.
 //
 // All arrays of a step lie one after the other in one piece of pinned memory, and in the same
-// places in one piece of the GPU's. Steps of one StepShape have one layout, so a captured graph
-// finds its inputs where the last step of that shape had them. Thread safety: one thread, the
-// rank's worker.
+// places in one piece of the GPU's. Steps of one StepShape have one layout, but for the number of
+// biases, which come last: so a captured graph finds its inputs where the last step of that shape
+// had them. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -13,50 +13,43 @@
 #include "core/device_library.h"
 #include "core/forward_batch.h"
 #include "ops/cuda/kernels.h"
+#include "runner/batch_builder.h"
 
 namespace quire {
 
 // Biases and masks that the rows of one step have on a GPU, at most.
 inline constexpr int64_t kMaxStepBiases = 8192;
 
-struct StepShape {
-  int64_t num_tokens = 0;
-  int64_t num_seqs = 0;
-  int64_t table_width = 0;  // blocks of the longest sequence, or more
-  int64_t num_logits = 0;
+struct StepShape : BatchShape {
+  int64_t num_decode_seqs = 0;   // ForwardBatch's
   int64_t num_decode_items = 0;  // room for
   bool adjusts_logits = false;   // some rows have biases or penalties
+  int64_t num_biases = 0;        // 0 where adjusts_logits is false
   bool operator==(const StepShape&) const = default;
 };
 
-// Pointers to a step's arrays, in the host's memory or the GPU's. What is not in ForwardBatch or
-// ops/cuda/kernels.h (CudaSample) says the same there.
-struct StepArrays {
-  int32_t* token_ids;
-  int32_t* token_sources;  // of CudaResolveTokens
-  int32_t* positions;
-  int64_t* slot_mapping;
-  int32_t* query_start;
-  int32_t* context_lens;
-  int32_t* block_tables;
-  int32_t* logits_rows;
-  ops::DecodeItem* decode_items;
-  int32_t* num_decode_items;
-  float* temperature;
-  int32_t* top_k;
-  float* top_p;
-  float* min_p;
-  uint32_t* noise_keys;
-  // Of CudaAdjustLogits; null where the step adjusts none. There is room for kMaxStepBiases.
+// Arrays of a step on a GPU, or of the pinned memory that is copied there. What is not in
+// ForwardBatch or ops/cuda/kernels.h (CudaSample) says the same there.
+struct StepArrays : BatchArrays {
+  int32_t* token_sources = nullptr;  // of CudaResolveTokens
+  ops::DecodeItem* decode_items = nullptr;
+  int32_t* num_decode_items = nullptr;
+  float* temperature = nullptr;
+  int32_t* top_k = nullptr;
+  float* top_p = nullptr;
+  float* min_p = nullptr;
+  uint32_t* noise_keys = nullptr;
+  // Of CudaAdjustLogits; null where the step adjusts none.
   float* repetition_penalty = nullptr;
   float* presence_penalty = nullptr;
   float* frequency_penalty = nullptr;
   int32_t* row_seqs = nullptr;
   int32_t* num_prompt_tokens = nullptr;
   int32_t* bias_start = nullptr;
-  int32_t* bias_ids = nullptr;
-  float* biases = nullptr;
+  ops::TokenBias* biases = nullptr;
 };
+
+StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape);
 
 class StepInputs {
  public:
@@ -82,7 +75,7 @@ class StepInputs {
   Buffer device_;
 };
 
-// The GPU's arrays as the model takes them.
-ForwardBatch to_forward_batch(const StepArrays& arrays, const StepShape& shape);
+// The GPU's arrays as the model takes them. Leaves attention_scratch to the caller.
+ForwardBatch gpu_forward_batch(const StepArrays& arrays, const StepShape& shape);
 
 }  // namespace quire

@@ -33,7 +33,7 @@ void adjust_row(const ops::CudaAdjustLogits& args, int64_t row) {
   }
   std::vector<std::pair<int32_t, float>> biases;
   for (int32_t i = args.bias_start[row]; i < args.bias_start[row + 1]; ++i) {
-    biases.emplace_back(args.bias_ids[i], args.biases[i]);
+    biases.emplace_back(args.biases[i].id, args.biases[i].bias);
   }
   const auto num_prompt_tokens = static_cast<size_t>(args.num_prompt_tokens[row]);
   ops::SamplingRow params;

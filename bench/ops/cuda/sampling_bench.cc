@@ -142,7 +142,7 @@ void run_adjust(CudaBench& bench) {
                      {logits.as<float>(), kVocab, rows, kVocab, repetition.as<float>(),
                       penalty.as<float>(), penalty.as<float>(), seqs.as<int32_t>(),
                       prompts.as<int32_t>(), contexts.as<int32_t>(), blocks.as<int32_t>(), width,
-                      kBlockSize, ids.as<int32_t>(), no_biases.as<int32_t>(), nullptr, nullptr});
+                      kBlockSize, ids.as<int32_t>(), no_biases.as<int32_t>(), nullptr});
                });
   }
 }

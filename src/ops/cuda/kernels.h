@@ -211,6 +211,12 @@ struct CudaPagedAttention {
   void* scratch;
 };
 
+// What is added to a row's logit of a token.
+struct alignas(8) TokenBias {
+  int32_t id;  // in [0, vocab)
+  float bias;  // -infinity: never sampled
+};
+
 // Biases and penalties of ops/sampling.h, in its order and to its bits. A row's history is that of
 // a sequence: the tokens whose keys and values are in the cache, the step's own among them. Rows
 // without biases and with neutral penalties stay as they are.
@@ -229,11 +235,10 @@ struct CudaAdjustLogits {
   int64_t table_width;
   int32_t block_size;
   const int32_t* cached_ids;  // CudaResolveTokens'
-  // Row r's are those from bias_start[r] up to bias_start[r + 1]. An id comes once in a row, and
-  // any number of times with -infinity: then it is never sampled.
+  // Row r's biases are those from bias_start[r] up to bias_start[r + 1]. An id comes once in a row,
+  // and any number of times more with -infinity.
   const int32_t* bias_start;  // [rows + 1]
-  const int32_t* bias_ids;    // in [0, vocab)
-  const float* biases;
+  const TokenBias* biases;    // [bias_start[rows]]; not read where there are none
 };
 
 // One row of logits to one token id, as ops/sampling.h defines it once CudaAdjustLogits is done.

@@ -49,8 +49,9 @@ __device__ void for_each_bias(const CudaAdjustLogits& args, int64_t row, float* 
   const int32_t end = args.bias_start[row + 1];
   for (int32_t i = args.bias_start[row] + static_cast<int32_t>(threadIdx.x); i < end;
        i += kThreads) {
-    const int32_t at = args.bias_ids[i] - first_id;
-    if (at >= 0 && at < size) visit(args.biases[i], piece[at]);
+    const TokenBias bias = args.biases[i];
+    const int32_t at = bias.id - first_id;
+    if (at >= 0 && at < size) visit(bias.bias, piece[at]);
   }
 }
 

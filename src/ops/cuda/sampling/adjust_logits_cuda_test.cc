@@ -105,8 +105,9 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
     }
   }
   std::vector<float> expected = logits;
-  std::vector<float> repetition, presence, frequency, biases;
-  std::vector<int32_t> row_seqs, num_prompt_tokens, bias_start{0}, bias_ids;
+  std::vector<float> repetition, presence, frequency;
+  std::vector<int32_t> row_seqs, num_prompt_tokens, bias_start{0};
+  std::vector<TokenBias> biases;
   for (int64_t r = 0; r < num_rows; ++r) {
     const Row& row = rows[static_cast<size_t>(r)];
     adjust(row, histories[static_cast<size_t>(row.seq)],
@@ -116,18 +117,16 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
     frequency.push_back(row.frequency);
     row_seqs.push_back(row.seq);
     num_prompt_tokens.push_back(row.num_prompt_tokens);
-    for (const auto& [id, bias] : row.biases) {
-      bias_ids.push_back(id);
-      biases.push_back(bias);
-    }
-    bias_start.push_back(static_cast<int32_t>(bias_ids.size()));
+    for (const auto& [id, bias] : row.biases) biases.push_back({id, bias});
+    bias_start.push_back(static_cast<int32_t>(biases.size()));
   }
 
   DeviceArray<float> device_logits(logits), device_repetition(repetition),
-      device_presence(presence), device_frequency(frequency), device_biases(biases);
+      device_presence(presence), device_frequency(frequency);
   DeviceArray<int32_t> device_row_seqs(row_seqs), device_prompts(num_prompt_tokens),
       device_contexts(context_lens), device_tables(tables), device_cached(cached),
-      device_bias_start(bias_start), device_bias_ids(bias_ids);
+      device_bias_start(bias_start);
+  DeviceArray<TokenBias> device_biases(biases);
   cuda::adjust_logits(stream(), {.logits = device_logits.data(),
                                  .stride = stride,
                                  .rows = num_rows,
@@ -143,7 +142,6 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
                                  .block_size = block_size,
                                  .cached_ids = device_cached.data(),
                                  .bias_start = device_bias_start.data(),
-                                 .bias_ids = device_bias_ids.data(),
                                  .biases = device_biases.data()});
   synchronize();
   const std::vector<float> actual = device_logits.download();
