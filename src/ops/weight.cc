@@ -53,10 +53,6 @@ size_t data_bytes(WeightFormat format, int64_t n, int64_t k, DeviceType device) 
   return static_cast<size_t>(n * k) * size_of(format.dtype);
 }
 
-size_t scale_bytes(WeightFormat format, int64_t n) {
-  return format.has_scales() ? static_cast<size_t>(n) * sizeof(float) : 0;
-}
-
 bool is_dense_dtype(DType dtype, const Device& device) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 ||
          (dtype == DType::kFloat16 && !device.is_cpu());
@@ -64,17 +60,13 @@ bool is_dense_dtype(DType dtype, const Device& device) {
 
 }  // namespace
 
-size_t Weight::bytes(WeightFormat format, int64_t n, int64_t k, DeviceType device) {
-  return data_bytes(format, n, k, device) + scale_bytes(format, n);
-}
-
 Weight::Weight(WeightFormat format, int64_t n, int64_t k, const Device& device)
     : format_(format), n_(n), k_(k), device_(device) {
   check(format.is_dense() ? is_dense_dtype(format.dtype, device) : format == WeightFormat::float8(),
         "a dense weight is float32 or bfloat16, or on a GPU float16");
   check(n >= 1 && k >= 1, "a weight has at least one row and one column");
   data_ = Buffer(data_bytes(format, n, k, device.type), device);
-  if (format.has_scales()) scales_ = Buffer(scale_bytes(format, n), device);
+  if (format.has_scales()) scales_ = Buffer(static_cast<size_t>(n) * sizeof(float), device);
 }
 
 void Weight::pack_rows(int64_t first_row, const Tensor& source) {

@@ -25,9 +25,7 @@ class Weight {
   DType dtype() const { return format_.dtype; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  // The bytes that `Weight(format, n, k)` takes on a device of that type, scales included.
-  static size_t bytes(WeightFormat format, int64_t n, int64_t k,
-                      DeviceType device = DeviceType::kCpu);
+  // What it takes of the device's memory, scales included.
   size_t bytes() const { return data_.size() + scales_.size(); }
 
   // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K] in the host's memory; it

@@ -1,5 +1,6 @@
 #include "ops/weight.h"
 
+#include "core/counting_memory.h"
 #include "ops/op_test_util.h"
 
 namespace quire::ops {
@@ -12,7 +13,6 @@ TEST(Weight, GivesBackWhatWasPackedInAnyRowRanges) {
       OwnedTensor<float> rows = random_tensor({n, k}, random);
       for (DType dtype : {DType::kFloat32, DType::kBFloat16}) {
         Weight weight(dtype, n, k);
-        EXPECT_EQ(weight.bytes(), Weight::bytes(dtype, n, k));
         for (int64_t row = 0; row < n;) {
           const int64_t end = std::min(n, row + random_int(1, 70, random));
           weight.pack_rows(row, rows.tensor().rows(row, end));
@@ -56,10 +56,22 @@ TEST(Weight, SourcesMayBeStrided) {
 }
 
 TEST(Weight, MemoryIsRoundedUpToPanels) {
-  EXPECT_EQ(Weight::bytes(DType::kBFloat16, 65, 3), 128u * 4 * 2);
-  EXPECT_EQ(Weight::bytes(DType::kFloat32, 64, 3), 64u * 3 * 4);
-  EXPECT_EQ(Weight::bytes(WeightFormat::float8(), 65, 3), 128u * 3 + 65 * 4);
-  EXPECT_EQ(Weight::bytes(WeightFormat::float8(), 65, 3, DeviceType::kCuda), 65u * 3 + 65 * 4);
+  EXPECT_EQ(Weight(DType::kBFloat16, 65, 3).bytes(), 128u * 4 * 2);
+  EXPECT_EQ(Weight(DType::kFloat32, 64, 3).bytes(), 64u * 3 * 4);
+  EXPECT_EQ(Weight(WeightFormat::float8(), 65, 3).bytes(), 128u * 3 + 65 * 4);
+}
+
+TEST(Weight, TakesWhatItSaysOfAnyDevice) {
+  for (const DeviceType type : {DeviceType::kCpu, DeviceType::kCuda}) {
+    for (const WeightFormat format : {WeightFormat(DType::kBFloat16), WeightFormat::float8()}) {
+      CountingMemory memory;
+      const Weight weight(format, 65, 3, {type, 0, &memory});
+      EXPECT_EQ(weight.bytes(), memory.taken());
+    }
+  }
+  CountingMemory memory;
+  const Device gpu = {DeviceType::kCuda, 0, &memory};
+  EXPECT_EQ(Weight(WeightFormat::float8(), 65, 3, gpu).bytes(), 65u * 3 + 65 * 4);
 }
 
 // Every float8 in turn, so a row's places show which byte came where.
@@ -80,7 +92,6 @@ TEST(Weight, Float8GivesBackItsNumbersTimesTheRowsScale) {
       for (int64_t row = 0; row < n; ++row)
         scales.at(row, 0) = BFloat16(0.5f + 0.25f * static_cast<float>(row));
       Weight weight(WeightFormat::float8(), n, k);
-      EXPECT_EQ(weight.bytes(), Weight::bytes(WeightFormat::float8(), n, k));
       const int64_t half = n / 2;
       weight.pack_rows(half, rows.tensor().rows(half, n));
       weight.set_scales(half, scales.tensor().rows(half, n));
