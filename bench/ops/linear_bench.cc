@@ -12,7 +12,7 @@ void linear(benchmark::State& state, DType dtype) {
   const int64_t k = state.range(2);
   Machine machine(dtype);
   // Several copies, so that one row's weights come from memory and not from the cache.
-  const auto weight_bytes = static_cast<int64_t>(ops::Weight::bytes(dtype, n, k));
+  const auto weight_bytes = static_cast<int64_t>(ops::Weight(dtype, n, k).bytes());
   const int64_t copies = rows > 1 ? 1 : std::max<int64_t>(1, (int64_t{256} << 20) / weight_bytes);
   std::vector<float> source = random_values(n * k);
   std::vector<ops::Weight> weights;
