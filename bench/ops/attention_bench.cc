@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "core/buffer.h"
 #include "op_bench_util.h"
 #include "ops/attention.h"
@@ -26,7 +27,7 @@ void attention(benchmark::State& state, DType dtype) {
   cache.block_size = kBlockSize;
   cache.num_kv_heads = kKvHeads;
   cache.head_dim = kHeadDim;
-  const int64_t blocks_per_seq = (context + kBlockSize - 1) / kBlockSize;
+  const int64_t blocks_per_seq = ceil_div(context, kBlockSize);
   cache.num_blocks = seqs * blocks_per_seq;
   const size_t cache_bytes = cache.block_bytes() * static_cast<size_t>(cache.num_blocks);
   const Buffer keys(cache_bytes);

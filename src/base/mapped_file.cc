@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "quire/error.h"
 
@@ -102,7 +103,7 @@ void MappedFile::will_need(std::span<const std::byte> part) const {
 void MappedFile::release(std::span<const std::byte> part) const {
   check_inside(part);
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = (reinterpret_cast<uintptr_t>(part.data()) + page - 1) / page * page;
+  const auto begin = round_up(reinterpret_cast<uintptr_t>(part.data()), page);
   const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
   if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ceil_div.h"
 #include "core/check_cuda.h"
 #include "core/device_library.h"
 #include "quire/error.h"
@@ -34,7 +35,7 @@ CudaMemory::~CudaMemory() {
 }
 
 std::byte* CudaMemory::take(size_t bytes) {
-  const size_t rounded = (bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
+  const size_t rounded = round_up(bytes, kPieceAlignment);
   if (rounded > size_ - taken_) {
     throw Error(fmt::format(
         "cuda:{}: {} bytes are wanted, but of the {} that were planned {} are taken; the plan is "

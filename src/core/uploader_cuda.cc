@@ -6,6 +6,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "core/check_cuda.h"
 #include "quire/error.h"
 
@@ -21,8 +22,7 @@ constexpr size_t kMappingBytes = (kMaxSlots + 1) * Uploader::kSlotBytes;
 
 std::byte* first_slot(void* mapping) {
   const auto address = reinterpret_cast<uintptr_t>(mapping);
-  const uintptr_t aligned =
-      (address + Uploader::kSlotBytes - 1) / Uploader::kSlotBytes * Uploader::kSlotBytes;
+  const uintptr_t aligned = round_up(address, Uploader::kSlotBytes);
   return static_cast<std::byte*>(mapping) + (aligned - address);
 }
 

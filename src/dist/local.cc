@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include "base/ceil_div.h"
 #include "dist/communicator.h"
 #include "quire/error.h"
 
@@ -153,7 +154,7 @@ class LocalCommunicator final : public Communicator {
     const int64_t first = begin;
     const int64_t length = end - begin;
     constexpr int64_t kTask = 16384;  // elements: 64 KiB a rank, a few stay in the L2 cache
-    stream.pool().parallel_for((length + kTask - 1) / kTask, [&](int64_t task, int) {
+    stream.pool().parallel_for(ceil_div(length, kTask), [&](int64_t task, int) {
       sum_slice(first + task * kTask, first + std::min(length, (task + 1) * kTask));
     });
     close();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 
 namespace quire {
@@ -63,7 +64,7 @@ LinearShard qkv_linear(int64_t hidden_size, int64_t num_heads, int64_t num_kv_he
 }
 
 VocabShard vocab_shard(int64_t vocab_size, int64_t hidden_size, ParallelRank at) {
-  const int64_t rows = (vocab_size + at.size - 1) / at.size;
+  const int64_t rows = ceil_div(vocab_size, at.size);
   const int64_t begin = std::min(vocab_size, at.rank * rows);
   const int64_t end = std::min(vocab_size, begin + rows);
   return {vocab_size,

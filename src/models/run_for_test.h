@@ -10,6 +10,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "models/counted_model.h"
 #include "models/families.h"
 
@@ -41,7 +42,7 @@ class TestRank {
         comm_(comm),
         pool_(run.threads),
         stream_(pool_),
-        num_blocks_((num_tokens + kBlockSize - 1) / kBlockSize) {
+        num_blocks_(ceil_div(num_tokens, kBlockSize)) {
     options.rank = comm.rank();
     options.size = comm.size();
     std::vector<int64_t> ends = run.stage_ends;

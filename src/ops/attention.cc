@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "core/buffer.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/kv_layout.h"
@@ -61,7 +62,7 @@ class AttentionTasks {
     first_tile_.reserve(static_cast<size_t>(batch.num_seqs) + 1);
     first_tile_.push_back(0);
     for (int64_t seq = 0; seq < batch.num_seqs; ++seq) {
-      first_tile_.push_back(first_tile_.back() + (length(seq) + tile_tokens_ - 1) / tile_tokens_);
+      first_tile_.push_back(first_tile_.back() + ceil_div(length(seq), tile_tokens_));
     }
   }
 

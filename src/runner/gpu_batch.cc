@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "ops/cuda/decode_items.h"
 #include "ops/sampling_noise.h"
@@ -16,10 +17,6 @@ namespace {
 constexpr int64_t kMostCapturedRows = 1024;
 // Block tables of captured steps are as wide as this times a power of four.
 constexpr int64_t kLeastTableWidth = 64;
-
-int64_t round_up(int64_t value, int64_t multiple) {
-  return (value + multiple - 1) / multiple * multiple;
-}
 
 // Writes how each row of logits is adjusted and sampled, one row after the other.
 class SamplingWriter {

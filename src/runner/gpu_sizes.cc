@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "dist/communicator.h"
 #include "models/counted_model.h"
 #include "ops/cuda/decode_items.h"
@@ -59,7 +60,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   StepShape& step = sizes.largest_step;
   step.num_tokens = options.max_tokens;
   step.num_seqs = options.max_num_seqs;
-  step.table_width = (max_model_len + options.block_size - 1) / options.block_size;
+  step.table_width = ceil_div(max_model_len, options.block_size);
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));

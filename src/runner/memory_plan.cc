@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "models/counted_model.h"
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
@@ -22,10 +23,6 @@ namespace {
 
 // On the CPU, whose runner computes the logits of a step with more rows in several rounds.
 constexpr int64_t kLogitsRowsPerRound = 64;
-
-int64_t div_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 std::string gib(int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
@@ -95,7 +92,7 @@ void check_magnitude(const PlanRequest& request) {
 }
 
 int64_t blocks_per_full_sequence(const PlanRequest& request) {
-  return div_up(request.model.max_model_len, request.block_size);
+  return ceil_div(request.model.max_model_len, request.block_size);
 }
 
 // What the model's layers take, over all ranks.

@@ -8,6 +8,7 @@
 #include <random>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -146,7 +147,7 @@ void TuningMemory::check_room(std::span<const ops::LinearShape> shapes, int64_t 
 
 int64_t TuningMemory::weights_of(const ops::LinearShape& shape) const {
   const int64_t bytes = weight_bytes(shape);
-  return std::clamp<int64_t>((2 * l2_bytes_ + bytes - 1) / bytes, 1, kMostWeights);
+  return std::clamp<int64_t>(ceil_div(2 * l2_bytes_, bytes), 1, kMostWeights);
 }
 
 int64_t TuningMemory::operand_bytes(const ops::LinearShape& shape) const {

@@ -6,6 +6,7 @@
 #include <random>
 #include <string>
 
+#include "base/ceil_div.h"
 #include "bench.h"
 #include "ops/cuda/attention/attention.cuh"
 #include "ops/cuda/decode_items.h"
@@ -60,7 +61,7 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, const Load&
   const int64_t num_seqs = load.num_seqs;
   const std::vector<int32_t> context_list = load.context_lens(random);
   const auto num_tokens = std::accumulate(context_list.begin(), context_list.end(), int64_t{0});
-  const int64_t blocks_per_seq = (load.longest + kBlockSize - 1) / kBlockSize;
+  const int64_t blocks_per_seq = ceil_div(load.longest, kBlockSize);
   const int64_t q_elements = num_seqs * heads.num_heads * heads.head_dim;
   const int64_t row = int64_t{heads.num_kv_heads} * heads.head_dim;
   const int64_t cache_elements = num_seqs * blocks_per_seq * kBlockSize * row;
@@ -147,7 +148,7 @@ void qk_norm_rope(CudaBench& bench, const Heads& heads, DType cache_dtype, int64
                          (4.0 * static_cast<double>(q_row) + 2.0 * static_cast<double>(kv_row) +
                           static_cast<double>(kv_row) * static_cast<double>(size_of(cache_dtype)))};
   const int num_sets = bench.sets_for(work.bytes);
-  const int64_t num_blocks = (num_tokens + kBlockSize - 1) / kBlockSize;
+  const int64_t num_blocks = ceil_div(num_tokens, kBlockSize);
   std::vector<DeviceBuffer> qkv, keys, values;
   for (int i = 0; i < num_sets; ++i) {
     qkv.emplace_back(kDType, num_tokens * (q_row + kv_row));

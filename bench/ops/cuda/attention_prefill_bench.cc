@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "base/ceil_div.h"
 #include "bench.h"
 #include "ops/cuda/attention/attention.cuh"
 #include "ops/cuda/attention/prefill/prefill.cuh"
@@ -46,7 +47,7 @@ void attention(CudaBench& bench, const Shape& shape) {
   const std::string flash_name = "flash_attention/" + shape.name;
   if (!bench.wants(name) && !bench.wants(flash_name)) return;
   const int64_t tokens = shape.seqs * shape.queries;
-  const int64_t blocks_per_seq = (shape.context + kBlockSize - 1) / kBlockSize;
+  const int64_t blocks_per_seq = ceil_div(shape.context, kBlockSize);
   const int64_t blocks = shape.seqs * blocks_per_seq;
   const int64_t q_elements = tokens * shape.num_heads * shape.head_dim;
   const int64_t kv_elements = blocks * kBlockSize * shape.num_kv_heads * shape.head_dim;

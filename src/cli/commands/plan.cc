@@ -1,5 +1,6 @@
 // quire plan: where the memory of an engine would go, before anything is loaded.
 #include "quire/plan.h"
+#include "base/ceil_div.h"
 
 #include <fmt/format.h>
 
@@ -20,7 +21,7 @@ constexpr const char* kPlanFooter = R"(Examples:
 
 // How many sequences of `length` tokens fit in the cache at once.
 int64_t sequences_that_fit(const MemoryPlan& plan, int64_t length) {
-  return plan.num_blocks / ((length + plan.block_size - 1) / plan.block_size);
+  return plan.num_blocks / ceil_div(length, plan.block_size);
 }
 
 // Powers of four up to the longest a sequence may be, and that.

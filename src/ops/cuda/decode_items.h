@@ -6,13 +6,14 @@
 #include <span>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/kernels.h"
 
 namespace quire::ops {
 
 // Items that a context of that many tokens is cut into.
 inline int64_t num_decode_items(int64_t context_len) {
-  return (context_len + kDecodeChunk - 1) / kDecodeChunk;
+  return ceil_div(context_len, kDecodeChunk);
 }
 
 // Writes the items of sequences 0, 1, ... of these context lengths, the larger first, so that the

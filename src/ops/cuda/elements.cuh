@@ -82,8 +82,4 @@ void with_element_type(DType dtype, const Body& body) {
   }
 }
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
-
 }  // namespace quire::ops::cuda

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <span>
 
+#include "base/ceil_div.h"
 #include "core/check_cuda.h"
 #include "core/launch.cuh"
 #include "core/stream_cuda.h"

@@ -1,6 +1,7 @@
 // Gated activations.
 #include <type_traits>
 
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/kernels.h"

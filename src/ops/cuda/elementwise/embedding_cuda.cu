@@ -2,6 +2,7 @@
 // their size allows.
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/kernels.h"

@@ -4,6 +4,7 @@
 // row's result does not depend on how many others there are.
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "core/warp_sum.cuh"
 #include "ops/cuda/elements.cuh"

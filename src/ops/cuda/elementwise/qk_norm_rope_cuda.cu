@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "core/warp_sum.cuh"
 #include "ops/cuda/elements.cuh"

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/linear/linear.cuh"
@@ -140,7 +141,7 @@ void with_types(DType dtype, DType out_dtype, const F& f) {
 }
 
 unsigned blocks_for(int64_t count, int64_t per_block) {
-  return static_cast<unsigned>((count + per_block - 1) / per_block);
+  return static_cast<unsigned>(ceil_div(count, per_block));
 }
 
 void plain_linear(CudaStream& stream, const CudaLinear& args) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "base/ceil_div.h"
 #include "core/stream_cuda.h"
 #include "ops/cuda/linear/linear.cuh"
 
@@ -11,10 +12,6 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kWideRows = 65;  // from here on tiles are wider, and two share their weights
-
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
-}
 
 // Fewer stages leave room for more blocks on a multiprocessor, where there are that many.
 int64_t most_stages(int tile_rows, int64_t num_blocks) {
@@ -33,8 +30,8 @@ SkinnyPlan skinny_plan(const CudaLinear& args) {
   for (const int rows : {32, 16, 8}) {
     if (args.rows <= rows) plan.tile_rows = rows;
   }
-  const int64_t tiles = divide_up(args.n, kGroupColumns);
-  const int64_t depths = divide_up(args.k, kDepth);
+  const int64_t tiles = ceil_div(args.n, kGroupColumns);
+  const int64_t depths = ceil_div(args.k, kDepth);
   // Enough blocks to keep a large device's memory busy, but none so small that adding up its sums
   // takes longer than they did.
   constexpr int64_t kMostBlocks = 200;
@@ -45,7 +42,7 @@ SkinnyPlan skinny_plan(const CudaLinear& args) {
     plan.splits *= 2;
   }
   plan.num_stages = static_cast<int>(
-      std::min(most_stages(plan.tile_rows, tiles * plan.splits), divide_up(depths, plan.splits)));
+      std::min(most_stages(plan.tile_rows, tiles * plan.splits), ceil_div(depths, plan.splits)));
   return plan;
 }
 

@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstdint>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/linear/linear.cuh"
@@ -243,7 +244,7 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
                                   args.out_stride,
                                   static_cast<int>(args.rows),
                                   static_cast<int>(args.n),
-                                  static_cast<int>((args.k + kDepth - 1) / kDepth),
+                                  static_cast<int>(ceil_div(args.k, kDepth)),
                                   plan.num_stages,
                                   std::countr_zero(static_cast<unsigned>(plan.splits)),
                                   plan.cluster_rows,

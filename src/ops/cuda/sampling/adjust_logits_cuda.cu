@@ -4,6 +4,7 @@
 // piece of one row, counts the history's tokens that fall into it in shared memory, and then goes
 // over its counters: nothing is sorted, and no logit is penalised twice. Every block of a row reads
 // its whole history, 4 bytes a token, mostly from the L2 cache.
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/sampling/sampling.cuh"
@@ -117,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) adjust_kernel(CudaAdjustLogits args)
 void adjust_logits(CudaStream& stream, const CudaAdjustLogits& args) {
   if (args.rows == 0) return;
   check_row_sizes(args.rows, args.vocab);
-  const auto pieces = static_cast<unsigned>((args.vocab + kPiece - 1) / kPiece);
+  const auto pieces = static_cast<unsigned>(ceil_div(args.vocab, kPiece));
   launch(stream, adjust_kernel, dim3(pieces, static_cast<unsigned>(args.rows)), dim3(kThreads), 0,
          args);
 }

@@ -1,5 +1,6 @@
 // Tokens that were sampled in the step before, put among those that the host knew; and all of a
 // step's where their keys and values go, for what asks later which tokens a sequence has.
+#include "base/ceil_div.h"
 #include "core/launch.cuh"
 #include "ops/cuda/kernels.h"
 
@@ -24,7 +25,7 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(CudaResolveTokens arg
 
 void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args) {
   if (args.num_tokens == 0) return;
-  const auto blocks = static_cast<unsigned>((args.num_tokens + kThreads - 1) / kThreads);
+  const auto blocks = static_cast<unsigned>(ceil_div(args.num_tokens, kThreads));
   launch(stream, resolve_kernel, dim3(blocks), dim3(kThreads), 0, args);
 }
 

@@ -1,6 +1,7 @@
 #include <limits>
 #include <string>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/attention/attention.cuh"
 #include "ops/cuda/attention/decode/launch.cuh"
 #include "ops/cuda/attention/decode/plain.cuh"
