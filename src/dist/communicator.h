@@ -29,8 +29,8 @@ struct AddNorm {
   Tensor out;  // may be x
 };
 
-// The rows of `rows` that are a rank's where they are split over a group: as many for each, but for
-// the last ranks, which may have fewer or none.
+// A rank's share of `rows` rows that are split over a group: equally many for each rank, but the
+// last ranks may have fewer or none.
 struct RowShare {
   int64_t begin = 0;
   int64_t end = 0;
@@ -53,13 +53,13 @@ class Communicator {
   // float16 too.
   virtual void all_reduce_sum(Stream& stream, const Tensor& tensor) = 0;
   // x = sum over ranks of x, residual += x, out = RMS norm of residual, times weight:
-  // all_reduce_sum and ops::add_rms_norm in one go. False, and nothing is done, where they go one
-  // after the other.
+  // all_reduce_sum and ops::add_rms_norm in one kernel. Returns false and does nothing where there
+  // is no such kernel.
   virtual bool all_reduce_add_norm(Stream&, const AddNorm&) { return false; }
   // input [rows, cols] of every rank, side by side in rank order: output [rows, cols * size()];
   // input may be its own place in output.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
-  // all_gather_columns of which each rank gets its share of the rows (RowShare) alone: output
+  // As all_gather_columns, but each rank gets only its share of the rows (RowShare): output
   // [share.size(), cols * size()], apart from input. Every rank has rows. To be called where
   // splits_rows() says so.
   virtual void all_to_all_columns(Stream&, const Tensor& /*input*/, const Tensor& /*output*/) {
@@ -76,8 +76,8 @@ class Communicator {
   // it is not installed, or where the two ranks share a GPU).
   virtual void send(Stream& stream, const Tensor& tensor, int to) = 0;
   virtual void receive(Stream& stream, const Tensor& tensor, int from) = 0;
-  // Of this rank, for one kernel's use: to be called once. None where the GPUs do not reach each
-  // other's memory, or are not alike.
+  // This rank's words, for one kernel's use: to be called once. None where the GPUs do not reach
+  // each other's memory, or are not of one kind.
   virtual PeerWords peer_words() { return {}; }
   virtual void barrier() = 0;
   // Ends the group: ranks that wait for another, now or later, throw Error. From any thread.

@@ -320,7 +320,7 @@ class CudaCommunicator final : public Communicator {
         "several ranks. Install NVIDIA's package libnccl2 and give each rank a GPU.");
   }
 
-  // Of all rows of the input, of which the output has `rows`.
+  // A gather of all rows of the input into an output of `rows` rows.
   PeerGather describe_gather(const Tensor& input, const Tensor& output, int64_t rows) {
     check(input.rank() == 2 && output.rank() == 2 && input.dtype() == output.dtype() &&
               output.dim(0) == rows && output.dim(1) == input.dim(1) * size(),

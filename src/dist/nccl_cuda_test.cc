@@ -264,7 +264,7 @@ TEST_P(NcclCommunicators, PassOnNotANumberAndNegativeZero) {
   });
 }
 
-// What each rank has of a matrix: rows of `columns` elements, `stride` apart.
+// Each rank's part of a matrix: rows of `columns` elements, `stride` apart.
 struct Strided {
   DType dtype;
   int64_t rows, columns, stride;
@@ -354,7 +354,7 @@ TEST_P(NcclCommunicators, GatherColumnsInTheirPlace) {
   });
 }
 
-// Large ones go in pieces, of which the last rank may have none.
+// Large ones go in pieces; the last rank may have no rows of a piece.
 TEST_P(NcclCommunicators, SendEachRankItsShareOfTheRows) {
   const std::vector<Strided> cases = {{DType::kFloat32, 12, 5, 8},
                                       {DType::kFloat32, 13, 1000, 1000},

@@ -28,7 +28,7 @@ inline int num_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-// Collectives call no op, so nobody looks at the stream's table of them.
+// Collectives call no op, so the stream's table of ops is never looked at.
 inline const ops::CudaKernels& no_kernels() {
   alignas(std::max_align_t) static constexpr std::byte kNothing = {};
   return reinterpret_cast<const ops::CudaKernels&>(kNothing);
@@ -52,7 +52,7 @@ class Rank {
   std::byte* memory() { return static_cast<std::byte*>(memory_); }
 
   // Copies of pageable memory wait for their stream, and may keep others from launching: so only
-  // when this rank waits for nobody.
+  // when this rank does not wait.
   void upload(std::byte* to, const Bytes& bytes) {
     queue_->synchronize();
     check_cuda(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),

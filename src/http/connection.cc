@@ -185,7 +185,7 @@ void Connection::count_received(std::size_t bytes) {
   counted_bytes_ = bytes;
 }
 
-// Each stage has so much time in all, not from byte to byte.
+// A stage has this much time in all, not from byte to byte.
 void Connection::set_read_deadline() {
   const RequestParser::Stage stage = parser_->stage();
   if (deadline_stage_ == stage) return;
@@ -243,7 +243,7 @@ void Connection::fail(const ParseFailure& failure) {
   count_received(0);
   const Response response = server_->error_response(failure.status, failure.message);
   failure_ = response_head(response, {.keep_alive = false}, Framing::kLength) + response.body;
-  parser_.reset();  // and what it has of the body
+  parser_.reset();  // and its part of the body
   if (!writing_) write_failure();
 }
 

@@ -24,7 +24,7 @@ namespace {
 // Rejected connections that may linger to read their 503; more are closed without a word.
 constexpr int64_t kMaxRejecting = 256;
 
-// Deadlines may be late by so much: an eighth of the shortest, within bounds that keep both the
+// How late deadlines may be: an eighth of the shortest, within bounds that keep both the
 // idle server and the tests quick.
 Clock::duration tick_of(const Limits& limits) {
   const auto shortest = std::min(

@@ -47,7 +47,7 @@ bool is_file_of_size(const fs::path& path, int64_t size) {
          fs::file_size(path, error) == static_cast<uintmax_t>(size) && !error;
 }
 
-// Whether the path still names the file that is open: whoever held the lock before may have deleted
+// Whether the path still names the file that is open: the last holder of the lock may have deleted
 // it, and then others lock another file.
 bool is_same_file(int fd, const fs::path& path) {
   struct stat opened {};

@@ -18,7 +18,7 @@ struct ForwardContext {
   Arena& arena;
   Communicator& comm;
   const ForwardBatch& batch;
-  // Whether each rank gets the logits of its share of the rows alone (RowShare), instead of all.
+  // Whether each rank gets only the logits of its share of the rows (RowShare), instead of all.
   bool splits_logits = false;
 };
 

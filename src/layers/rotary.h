@@ -2,8 +2,8 @@
 // Rotary position embedding (Su et al. 2021): the table of cosines and sines that ops/attention.h
 // reads.
 //
-// Frequencies follow transformers' modeling_rope_utils.py (5.x), which computes them in float32: so
-// do we, as an angle at position 100,000 shows the last bit of its frequency. Thread safety: const
+// Frequencies follow transformers' modeling_rope_utils.py (5.x) and are computed in float32, as
+// there: an angle at position 100,000 shows the last bit of its frequency. Thread safety: const
 // use is free.
 #include <cstddef>
 #include <cstdint>

@@ -40,15 +40,15 @@ LinearShard column_parallel_linear(std::span<const int64_t> features, int64_t k,
 // of their number.
 LinearShard row_parallel_linear(int64_t n, int64_t k, bool bias, ParallelRank at);
 
-// KV heads of one rank: an equal share, or one each, shared by several ranks, where there are fewer
-// than ranks.
+// KV heads of one rank: an equal share; with fewer heads than ranks one each, which several ranks
+// share.
 int64_t kv_heads_of_rank(int64_t num_kv_heads, int size);
 
 // q, k and v fused: this rank's query heads, then its key heads, then its value heads.
 LinearShard qkv_linear(int64_t hidden_size, int64_t num_heads, int64_t num_kv_heads,
                        int64_t head_dim, bool bias, ParallelRank at);
 
-// Rows of a vocabulary of `vocab_size` on one rank. Every rank has as many, so the last ones may
+// Rows of a vocabulary of `vocab_size` on one rank. All ranks have equally many, so the last may
 // hold rows past the end of the vocabulary; these stay zero.
 struct VocabShard {
   int64_t vocab_size = 0;

@@ -57,7 +57,7 @@ TEST(Sharding, QkvGivesEachRankTheKvHeadOfItsQueryHeads) {
 }
 
 TEST(Sharding, VocabularyShardsAreEqualAndPadded) {
-  // 9 rows over 4 ranks: 3 each, the last holds padding alone.
+  // 9 rows over 4 ranks: 3 each, the last holds nothing but padding.
   const std::array<IndexRange, 4> rows{{{0, 3}, {3, 6}, {6, 9}, {9, 9}}};
   for (int rank = 0; rank < 4; ++rank) {
     const VocabShard shard = vocab_shard(9, 5, {rank, 4});

@@ -62,7 +62,7 @@ bool holds_file_with(const fs::path& folder, std::string_view extension) {
                           kSingleFile, kIndexFile, hint, listing(folder)));
 }
 
-// A shard's name comes from a file that nobody has checked: it must not lead out of the folder.
+// A shard's name comes from an unchecked file: it must not lead out of the folder.
 void check_shard_name(const std::string& shard, const std::string& tensor,
                       const std::string& index) {
   const bool plain = !shard.empty() && shard.find('/') == std::string::npos &&

@@ -1,5 +1,5 @@
 #pragma once
-// Reading JSON files that nobody has checked: parsing with limits, and fields with their types.
+// Reading unchecked JSON files: parsing with limits, and fields with their types.
 //
 // Every message names the file and the field, shows the value found and says what was expected.
 // Thread safety: plain values and free functions; a JsonFields refers to its JSON and outlives it

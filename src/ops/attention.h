@@ -1,7 +1,7 @@
 #pragma once
 // Attention over the paged KV cache, and the op before it that fills the cache.
 //
-// Both know how a block's elements are ordered on this device; nobody else does. Activations (qkv,
+// Only these two ops know how a block's elements are ordered on this device. Activations (qkv,
 // q, out) are float32 on the CPU; on a GPU they are of one dtype, that of the cache unless it is
 // float8.
 // Deterministic: on the CPU KV is read in tiles of a fixed number of tokens starting at position 0,

@@ -229,7 +229,7 @@ TEST(SamplingTest, PenaltiesAreThoseOfVllm) {
   EXPECT_EQ(sample_one({8, 8, 8, 8, 4.5f}, row), 4);
   EXPECT_EQ(sample_one({8, 8, 8, 8, 3.5f}, row), 0);
   EXPECT_EQ(sample_one({-1, -1, -1, -1, -1.5f}, row), 4);
-  // Frequency and presence count generated tokens alone.
+  // Frequency and presence count only generated tokens.
   row.repetition_penalty = 1;
   row.frequency_penalty = 1;
   EXPECT_EQ(sample_one({-9, -9, 5, 4.1f, 2.9f}, row), 3);

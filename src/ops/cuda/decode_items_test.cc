@@ -61,7 +61,7 @@ TEST(DecodeItems, CoverEachTokenOnceInRowsOfTheirOwn) {
 }
 
 // Tokens of each of 132 blocks for 8 KV heads, as the kernels take them: an item for one KV head
-// goes to whoever is free first.
+// goes to the first block that is free.
 std::vector<int64_t> tokens_of_blocks(const std::vector<int32_t>& context_lens) {
   constexpr size_t kBlocks = 132;
   constexpr size_t kSlots = 8;

@@ -199,9 +199,9 @@ struct CudaPagedAttention {
   const int32_t* block_tables;  // [num_seqs, table_width]
   int64_t table_width;
   int64_t num_decode_seqs;
-  // The chunks of the decode sequences, in any order; it is fastest where the larger come first.
-  // [max_decode_items], all of which may be read and the first *num_decode_items count. That number
-  // is read on the device, so that a graph replays with another.
+  // The chunks of the decode sequences, in any order; larger ones first is fastest.
+  // [max_decode_items]: all may be read, and the first *num_decode_items count. That number is read
+  // on the device, so that a graph can be replayed with another one.
   const DecodeItem* decode_items;
   const int32_t* num_decode_items;
   int64_t max_decode_items;
@@ -298,9 +298,9 @@ struct CudaDecoderLayer {
 inline constexpr int kMaxDecoderStepRows = 8;
 
 // A whole decode step of a decoder (models/decoder.h) for a few sequences in one persistent kernel:
-// embedding, all layers, final norm. Of several ranks each has its shards of the layers' weights
-// and heads, and they take sums over the ranks through `peers`, in rank order in float32; a bias of
-// such a sum is one rank's alone. The ranks of a group run the same steps in the same order.
+// embedding, all layers, final norm. Each of several ranks has its shards of the layers' weights
+// and heads, and they take sums over the ranks through `peers`, in rank order in float32; only
+// one rank adds a bias to such a sum. The ranks of a group run the same steps in the same order.
 struct CudaDecoderStep {
   DType dtype;
   int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
@@ -326,11 +326,11 @@ struct CudaDecoderStep {
   CudaKvCache cache;  // keys and values are the layers'
   void* out;          // [rows, hidden]: the normed hidden state
   void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
-  // Of more than one rank: at least decoder_step_peer_words(...), for this model's steps alone.
+  // Of more than one rank: at least decoder_step_peer_words(...), used only by this model's steps.
   PeerWords peers = {};
 };
 
-// For each half of a layer, what every rank sends of every row.
+// Words for each half of a layer, each rank and each row.
 inline int64_t decoder_step_peer_words(int64_t hidden, int size) {
   return int64_t{2} * size * kMaxDecoderStepRows * hidden;
 }

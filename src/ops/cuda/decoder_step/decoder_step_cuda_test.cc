@@ -53,7 +53,7 @@ class DecoderStepCudaTest : public CudaTest {
       check_cache(device.values(i).download(), layer.values, tolerance, i);
     }
   }
-  // What nobody has written is NaN, and stays that.
+  // What has not been written is NaN, and stays NaN.
   static void check_cache(Values actual, Values expected, double tolerance, int layer) {
     ASSERT_EQ(actual.size(), expected.size());
     for (size_t i = 0; i < expected.size(); ++i) {

@@ -223,7 +223,7 @@ __device__ __forceinline__ int partial_at(const BlockState& block, const Share& 
 // The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
 // the same two warps.
 //
-// A wait for a slot tells a phase from the one before it by its parity alone, so it is right only
+// A wait for a slot tells a phase from the one before it only by its parity, so it is right only
 // once all phases before that one have ended; copies may end in any order. What a warp has waited
 // for itself has ended, and so has what came before the last barrier. Thus a slot that is used
 // again in a part must come to the same warps: the ring is as long as a part, or a multiple of

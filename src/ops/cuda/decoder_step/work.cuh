@@ -68,7 +68,7 @@ struct WorkList {
   Combination combinations[kMaxCombinations];
 };
 
-// A padding row (context 0) sees its own token alone, which never comes from the cache.
+// A padding row (context 0) sees only its own token, which never comes from the cache.
 __device__ __forceinline__ ContextSpan span_of(int context_len, int64_t window) {
   ContextSpan span;
   span.end = max(context_len, 1);

@@ -1,6 +1,6 @@
 // Root-mean-square norms, with the residual's sum before them.
 //
-// A block takes whole rows, one at a time. How a row's sum is cut depends on its length alone, so a
+// A block takes whole rows, one at a time. How a row's sum is cut depends only on its length, so a
 // row's result does not depend on how many others there are.
 #include <algorithm>
 

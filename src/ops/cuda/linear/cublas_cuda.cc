@@ -74,7 +74,7 @@ void for_each_part(Algorithm& algorithm, const F& f) {
 }
 
 // What the stream's table names for a product, else the heuristics' first answer. It follows from
-// the shape, the table, the kind of device and cuBLAS's version alone.
+// nothing but the shape, the table, the kind of device and cuBLAS's version.
 cublasLtMatmulAlgo_t choose(CudaStream& stream, const CudaLinear& args,
                             const CublasLinear& product) {
   static_assert(kReductionInFloat32 == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);

@@ -13,7 +13,7 @@ void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias)
 
 // For few rows (linear_skinny_cuda.cu): a kernel that streams the weights through the tensor cores
 // and starts to fetch them while the kernel before it still runs. How it cuts a product follows
-// from the shape alone.
+// only from the shape.
 inline constexpr int kDepth = 64;         // of k, in a stage
 inline constexpr int kGroupColumns = 64;  // outputs of a row that one warpgroup has
 inline constexpr int kMaxStages = 16;

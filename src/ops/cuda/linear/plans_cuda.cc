@@ -1,5 +1,5 @@
 // How skinny_linear cuts a product, and which products it takes: what was fastest of all plans and
-// cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as rules. They look at the shape alone,
+// cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as rules. They look only at the shape,
 // so that a product's sums do not depend on the device.
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
 #pragma once
 // What the blocks of a cluster have to do with each other in skinny_linear (linear_skinny_cuda.cu),
-// and how their sums become outputs. Device code for sm_90a alone.
+// and how their sums become outputs. Device code, only for sm_90a.
 #include <bit>
 #include <cstdint>
 

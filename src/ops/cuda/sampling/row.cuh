@@ -305,8 +305,8 @@ class RowSearch {
   float max_;
 };
 
-// Bytes of dynamic shared memory for the two arrays of a RowSearch, which the kernel, of so much
-// static shared memory, is allowed.
+// Bytes of dynamic shared memory for the two arrays of a RowSearch. Allows them to the kernel,
+// which has static_bytes of static shared memory.
 template <typename... Params>
 size_t allow_search_bytes(const CudaStream& stream, void (*kernel)(Params...), size_t static_bytes,
                           int64_t vocab) {

@@ -299,7 +299,7 @@ TEST_F(SamplingCudaTest, DrawsByProbability) {
   EXPECT_EQ(counts[4], 0);
 }
 
-// A row's token depends on the row alone, and in a graph every replay gives it again.
+// A row's token depends only on the row, and in a graph every replay gives it again.
 TEST_F(SamplingCudaTest, SameTokensInAnyBatchAndInGraphs) {
   constexpr int64_t kVocab = 20011;
   Batch batch;

@@ -87,7 +87,7 @@ class Batch {
             .scratch = scratch_->data()};
   }
 
-  // Of the first sequence alone.
+  // Only of the first sequence.
   CudaPagedAttention args_of_first() {
     const std::vector<DecodeItem> items = make_decode_items({sizes_.context_lens.data(), 1});
     first_items_ = std::make_unique<DeviceArray<DecodeItem>>(items);
