@@ -70,7 +70,7 @@ function(quire_cuda_library)
     "$<$<COMPILE_LANGUAGE:CUDA>:-std=c++20;--expt-relaxed-constexpr;-lineinfo;-Xcompiler=-Wall,-Wextra>"
     $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra>
     $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<BOOL:${QUIRE_WERROR}>>:-Werror=all-warnings>)
-  set_target_properties(quire_cuda_objects PROPERTIES CUDA_ARCHITECTURES "${cuda_architectures}"
+  set_target_properties(quire_cuda_objects PROPERTIES UNITY_BUILD OFF CUDA_ARCHITECTURES "${cuda_architectures}"
                         CUDA_EXTENSIONS OFF)
   # The toolkit's headers are no business of our warnings.
   target_include_directories(quire_cuda_objects SYSTEM PUBLIC ${CUDAToolkit_INCLUDE_DIRS}

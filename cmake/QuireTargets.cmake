@@ -16,6 +16,9 @@ target_compile_features(quire_options INTERFACE cxx_std_20)
 # GCC 12 finds overlaps in std::string that are not there (GCC bug 105651): hence -Wno-restrict.
 target_compile_options(quire_options INTERFACE -Wall -Wextra -Wpedantic
                        $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>
+                       # GCC takes a source that a unity build includes for a header, whose unnamed
+                       # namespaces would differ from file to file.
+                       $<$<AND:$<CXX_COMPILER_ID:GNU>,$<BOOL:${CMAKE_UNITY_BUILD}>>:-Wno-subobject-linkage>
                        $<$<BOOL:${QUIRE_WERROR}>:-Werror>)
 target_include_directories(quire_options INTERFACE ${PROJECT_SOURCE_DIR}/include
                            ${PROJECT_SOURCE_DIR}/src)
@@ -26,11 +29,34 @@ if(QUIRE_SANITIZE)
                          $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   target_link_options(quire_options INTERFACE -fsanitize=${QUIRE_SANITIZE})
 endif()
-if(QUIRE_BUILD_FUZZERS)
-  target_compile_options(quire_options INTERFACE -fsanitize=fuzzer-no-link)
-endif()
 set(CMAKE_CXX_EXTENSIONS OFF)
 set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+
+# quire_included_folders(<variable> <source>...): the folders of src/ whose headers the sources include; a
+# public header stands for the folder that implements it.
+function(quire_included_folders variable)
+  set(folders)
+  foreach(source ${ARGN})
+    file(STRINGS ${source} includes REGEX "^#include \"")
+    foreach(include ${includes})
+      if(include MATCHES "\"quire/(chat|tokenizer)")
+        list(APPEND folders ${CMAKE_MATCH_1})
+      elseif(include MATCHES "\"([a-z]+)/" AND NOT CMAKE_MATCH_1 STREQUAL quire)
+        list(APPEND folders ${CMAKE_MATCH_1})
+      endif()
+    endforeach()
+  endforeach()
+  list(REMOVE_DUPLICATES folders)
+  set(${variable} ${folders} PARENT_SCOPE)
+endfunction()
+
+# Folders whose coverage leads the fuzzers. The others, with the kernels and the engine's tests, run faster
+# and compile faster without.
+set(QUIRE_FUZZED_FOLDERS)
+if(QUIRE_BUILD_FUZZERS)
+  file(GLOB fuzz_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/tests/fuzz/*_fuzz.cc)
+  quire_included_folders(QUIRE_FUZZED_FOLDERS ${fuzz_sources})
+endif()
 
 # quire_library(<folder> DEPS <target>...): the library quire_<folder> from the *.cc of src/<folder> and its
 # sub-folders, and <folder>_test from their *_test.cc files.
@@ -50,10 +76,21 @@ function(quire_library folder)
     add_library(${target} INTERFACE)
     target_link_libraries(${target} INTERFACE quire_options ${ARG_DEPS})
   endif()
+  if(folder IN_LIST QUIRE_FUZZED_FOLDERS)
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+  endif()
   foreach(source ${sources})
+    # Compiled together with others, an inline function of a header could reach the linker with instructions
+    # that plain x86-64 has not.
+    if(source MATCHES "_(avx2|avx512)\\.cc$")
+      set_property(SOURCE ${source} PROPERTY SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
     # The kernels take most of the time of a sanitized test of a model, and are few files.
     if(QUIRE_SANITIZE AND source MATCHES "_(cpu|avx2|avx512)\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -O2)
+      if(QUIRE_BUILD_FUZZERS)
+        set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -fno-sanitize=fuzzer-no-link)
+      endif()
     endif()
     if(source MATCHES "_avx2\\.cc$")
       set_property(SOURCE ${source} APPEND PROPERTY COMPILE_OPTIONS -mavx2 -mfma -mf16c)
@@ -72,21 +109,54 @@ function(quire_library folder)
   endif()
 endfunction()
 
-# quire_test(<name> SOURCES ... DEPS ...): a GoogleTest binary, each of its tests known to ctest.
+# quire_test(<name> SOURCES ... DEPS ...): a GoogleTest binary whose tests ctest knows.
 # Tests find data through QUIRE_SOURCE_DIR. They run on the CPU, on machines with a GPU too.
 function(quire_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   quire_test_binary(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS})
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 600 ENVIRONMENT QUIRE_CUDA_LIBRARY=)
+  quire_add_tests(${name} ENVIRONMENT QUIRE_CUDA_LIBRARY=)
 endfunction()
 
 # quire_gpu_test(<name> SOURCES ... DEPS ...): tests that skip themselves where there is no GPU.
 function(quire_gpu_test name)
   cmake_parse_arguments(ARG "" "" "SOURCES;DEPS" ${ARGN})
   quire_test_binary(${name} SOURCES ${ARG_SOURCES} DEPS ${ARG_DEPS})
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT 600 LABELS gpu)
+  quire_add_tests(${name} LABELS gpu)
+endfunction()
+
+# quire_add_tests(<test binary> [PREFIX <of the names>] [FILTER <GoogleTest filter>] [LABELS <label>]
+# [ENVIRONMENT <variable>=<value>...]): makes its tests known to ctest, each by its name. Under sanitizers,
+# where a process takes long to start, they run in two processes, <prefix><binary>.0 and .1, whose output
+# names the tests that failed.
+function(quire_add_tests name)
+  cmake_parse_arguments(ARG "" "PREFIX;FILTER;LABELS" "ENVIRONMENT" ${ARGN})
+  if(NOT ARG_FILTER)
+    set(ARG_FILTER *)
+  endif()
+  set(properties)
+  if(ARG_LABELS)
+    set(properties LABELS ${ARG_LABELS})
+  endif()
+  if(QUIRE_SANITIZE)
+    foreach(shard 0 1)
+      set(test ${ARG_PREFIX}${name}.${shard})
+      add_test(NAME ${test} COMMAND ${name} --gtest_brief=1 "--gtest_filter=${ARG_FILTER}")
+      set_tests_properties(${test} PROPERTIES TIMEOUT 1200 ${properties})
+      set_property(TEST ${test} PROPERTY ENVIRONMENT
+                   ${ARG_ENVIRONMENT} GTEST_TOTAL_SHARDS=2 GTEST_SHARD_INDEX=${shard})
+    endforeach()
+    return()
+  endif()
+  set(tests ${ARG_PREFIX}${name}_tests)
+  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 TEST_PREFIX "${ARG_PREFIX}" TEST_FILTER "${ARG_FILTER}"
+                       TEST_LIST ${tests} PROPERTIES TIMEOUT 600 ${properties})
+  if(ARG_ENVIRONMENT)
+    # A property given above would end at its first semicolon.
+    set(file ${CMAKE_CURRENT_BINARY_DIR}/${tests}_environment.cmake)
+    file(GENERATE OUTPUT ${file} CONTENT
+         "if(${tests})\n  set_tests_properties(\${${tests}} PROPERTIES ENVIRONMENT \"${ARG_ENVIRONMENT}\")\nendif()\n")
+    set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES ${file})
+  endif()
 endfunction()
 
 # quire_test_module(<test> <name> <code>): <name>.so of one piece of code, for a test that loads it, in the

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Runs the fuzz targets of build/fuzz, each from its kept corpus.
+# Runs the fuzz targets of build/asan-ubsan, each from its kept corpus.
 #
 #   scripts/fuzz.sh [SECONDS [NAME...]]    SECONDS for each (20); all targets where none is named
 #
-# What crashes one lies in build/fuzz/artifacts/NAME/; new inputs that reach more code in
-# build/fuzz/corpus/NAME/ (merge the best into tests/fuzz/corpus/NAME/).
+# What crashes one lies in build/asan-ubsan/fuzz/artifacts/NAME/; new inputs that reach more code in
+# build/asan-ubsan/fuzz/corpus/NAME/ (merge the best into tests/fuzz/corpus/NAME/).
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,13 +24,14 @@ fi
 # fuzz_one SECONDS NAME
 fuzz_one() {
   local seconds=$1 name=$2
-  local found=build/fuzz/corpus/$name artifacts=build/fuzz/artifacts/$name log=build/fuzz/$name.log
+  local out=build/asan-ubsan/fuzz
+  local found=$out/corpus/$name artifacts=$out/artifacts/$name log=$out/$name.log
   mkdir -p "$found" "$artifacts"
   local kept=()
   [ -d "tests/fuzz/corpus/$name" ] && kept=("tests/fuzz/corpus/$name")
   local dictionary=()
   [ -f "tests/fuzz/$name.dict" ] && dictionary=("-dict=tests/fuzz/$name.dict")
-  if "build/fuzz/tests/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
+  if "build/asan-ubsan/tests/${name}_fuzz" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 \
     -print_final_stats=1 "${dictionary[@]}" -artifact_prefix="$artifacts/" "$found" "${kept[@]}" \
     >"$log" 2>&1; then
     echo "fuzz: $name: $(awk '/number_of_executed_units/ {print $2}' "$log") inputs, nothing found"

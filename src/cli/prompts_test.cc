@@ -102,7 +102,8 @@ TEST(PromptFromJsonLine, SaysWhatIsWrong) {
       {R"({"prompt": "a", "temperature": 1e999})", "not valid JSON"},
   };
   for (const auto& [text, message] : cases) {
-    EXPECT_THAT([&] { line(text); }, ThrowsMessage<Error>(HasSubstr("file line 1: " + message)))
+    EXPECT_THAT([&text = text] { line(text); },
+                ThrowsMessage<Error>(HasSubstr("file line 1: " + message)))
         << text;
   }
 }
