@@ -14,7 +14,8 @@ namespace {
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
-// Requests with every kind of penalty beside what random_requests() draws.
+// Requests with every kind of penalty beside what random_requests() draws; the last has the prompt
+// of the first.
 std::vector<Request> requests_with_penalties(std::mt19937& random, const EngineConfig& config) {
   std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
   for (size_t i = 0; i < requests.size(); i += 3) {
@@ -23,6 +24,8 @@ std::vector<Request> requests_with_penalties(std::mt19937& random, const EngineC
     requests[i].params.min_tokens = 1;
     requests[i].params.logit_bias = {{3, 1.5f}, {7, -2.0f}};
   }
+  requests.front().prompt.resize(40, 1);
+  requests.back().prompt = requests.front().prompt;
   return requests;
 }
 
@@ -36,7 +39,8 @@ void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uin
 
   config.pipeline_parallel_size = stages;
   RunTotals totals;
-  for (int trial = 0; trial < 6; ++trial) {
+  constexpr int kTrials = 6;
+  for (int trial = 0; trial < kTrials; ++trial) {
     const auto draw = [&random](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };
@@ -46,9 +50,12 @@ void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uin
     trial_config.async_scheduling = trial % 2 == 0;
     trial_config.max_num_batched_tokens = trial % 2 == 0 ? draw(3, 40) : 512;
     trial_config.max_num_seqs = draw(2, 40);
-    trial_config.num_gpu_blocks_override = 10 + draw(0, 6);
+    // The last trial keeps every block, so that the last request finds the prompt of the first.
+    trial_config.num_gpu_blocks_override = trial == kTrials - 1 ? 500 : 10 + draw(0, 6);
     std::vector<int> arrival_steps;
     for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
+    arrival_steps.front() = 0;
+    arrival_steps.back() = 30;
     const auto outputs = run(trial_config, requests, arrival_steps, &totals);
     for (size_t i = 0; i < requests.size(); ++i) {
       expect_equal(outputs[i], expected[i],
