@@ -267,7 +267,7 @@ TEST(Decoder, RefusesWhatItCannotRun) {
   options.config.architecture = "GPT2LMHeadModel";
   EXPECT_THAT(message_of(options), HasSubstr("architectures is [\"GPT2LMHeadModel\"]"));
   EXPECT_THAT(message_of(options),
-              HasSubstr("LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM"));
+              HasSubstr("LlamaForCausalLM, MistralForCausalLM, Phi3ForCausalLM, Qwen2ForCausalLM"));
 
   options = tiny_model();
   options.config.hidden_act = "gelu";
