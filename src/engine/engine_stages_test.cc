@@ -26,6 +26,7 @@ std::vector<Request> requests_with_penalties(std::mt19937& random, const EngineC
   }
   requests.front().prompt.resize(40, 1);
   requests.back().prompt = requests.front().prompt;
+  requests.back().params.prompt_logprobs.reset();  // they would be computed, not found in the cache
   return requests;
 }
 
