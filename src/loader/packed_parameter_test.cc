@@ -293,13 +293,13 @@ TEST_F(PackedParameterTest, ChecksEachTensor) {
   EXPECT_THAT(error_of(0, [](FileTensor& qweight) { qweight.dtype = "F32"; }),
               HasSubstr("a.o_proj.qweight is [4, 16] F32; expected I32."));
   EXPECT_THAT(error_of(3, [](FileTensor& g_idx) { g_idx.name = "b.g_idx"; }), HasSubstr("b.g_idx"));
-  for (const auto& [bits, shown] :
+  for (const auto& scale :
        {std::pair<uint16_t, const char*>{0x7e00, "nan"}, {0x0000, "0"}, {0xfc00, "-inf"}}) {
     EXPECT_THAT(error_of(1,
                          [&](FileTensor& scales) {
-                           std::memcpy(scales.bytes.data() + 2 * 5, &bits, sizeof(bits));
+                           std::memcpy(scales.bytes.data() + 2 * 5, &scale.first, sizeof(uint16_t));
                          }),
-                HasSubstr(std::string("a.o_proj.scales holds ") + shown +
+                HasSubstr(std::string("a.o_proj.scales holds ") + scale.second +
                           " at index 5; expected scales that are finite and not zero."));
   }
 }

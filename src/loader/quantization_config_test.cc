@@ -29,7 +29,7 @@ json float8_config() {
   })");
 }
 
-QuantizationConfig parse(const json& config) {
+QuantizationConfig parse_config(const json& config) {
   return loader_internal::parse_quantization_config(
       loader_internal::JsonFields(config, "config.json", "quantization_config."));
 }
@@ -38,7 +38,7 @@ std::string error_of(const std::string& path, const json& value) {
   json config = float8_config();
   config[json::json_pointer(path)] = value;
   try {
-    parse(config);
+    parse_config(config);
   } catch (const Error& error) {
     return error.what();
   }
@@ -46,7 +46,7 @@ std::string error_of(const std::string& path, const json& value) {
 }
 
 TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
-  const QuantizationConfig config = parse(float8_config());
+  const QuantizationConfig config = parse_config(float8_config());
   EXPECT_FALSE(config.quantises("lm_head"));
   EXPECT_FALSE(config.quantises("model.layers.0.mlp.down_proj"));
   EXPECT_TRUE(config.quantises("model.layers.1.mlp.down_proj"));
@@ -55,8 +55,8 @@ TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
   json without = float8_config();
   without.erase("ignore");
   without["config_groups"]["group_0"].erase("input_activations");
-  EXPECT_TRUE(parse(without).quantises("lm_head"));
-  EXPECT_THAT(parse(without).describe(), ::testing::Not(HasSubstr("but for")));
+  EXPECT_TRUE(parse_config(without).quantises("lm_head"));
+  EXPECT_THAT(parse_config(without).describe(), ::testing::Not(HasSubstr("but for")));
 }
 
 TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {

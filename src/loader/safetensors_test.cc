@@ -25,7 +25,7 @@ std::string file_of(const std::string& header, size_t data_bytes = 0) {
   return with_length(header.size(), header + std::string(data_bytes, 'x'));
 }
 
-std::span<const std::byte> bytes_of(const std::string& text) {
+std::span<const std::byte> view_of_bytes(const std::string& text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -51,7 +51,7 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirData) {
                                    R"("e":{"dtype":"I64","shape":[3,0],"data_offsets":[4,4]},)"
                                    R"("f":{"dtype":"F4","shape":[2,2],"data_offsets":[8,10]}}   )",
                                    10);
-  const auto tensors = parse_safetensors(bytes_of(file), "m.safetensors");
+  const auto tensors = parse_safetensors(view_of_bytes(file), "m.safetensors");
   ASSERT_EQ(tensors.size(), 4u);
   EXPECT_EQ(tensors[0].name, "a");
   EXPECT_EQ(tensors[0].file, "m.safetensors");
@@ -67,7 +67,7 @@ TEST(SafetensorsTest, ReadsTensorsInTheOrderOfTheirData) {
 
 TEST(SafetensorsTest, AnEmptyHeaderHasNoTensors) {
   const std::string file = file_of("{}");
-  EXPECT_TRUE(parse_safetensors(bytes_of(file), "m").empty());
+  EXPECT_TRUE(parse_safetensors(view_of_bytes(file), "m").empty());
 }
 
 TEST(SafetensorsTest, ChecksTheHeadersLength) {

@@ -84,7 +84,7 @@ void run_tasks(const std::vector<Task>& tasks, ThreadPool& pool,
 }
 
 // As files spell them.
-constexpr std::pair<DType, std::string_view> kFileDTypes[] = {
+constexpr std::pair<DType, std::string_view> kLoadedDTypes[] = {
     {DType::kFloat32, "F32"},       {DType::kFloat16, "F16"}, {DType::kBFloat16, "BF16"},
     {DType::kInt32, "I32"},         {DType::kInt64, "I64"},   {DType::kUInt8, "U8"},
     {DType::kFloat8E4M3, "F8_E4M3"}};
@@ -92,7 +92,7 @@ constexpr std::pair<DType, std::string_view> kFileDTypes[] = {
 // The one of the target's dtypes that the tensor has.
 std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& target) {
   const std::vector<DType>& dtypes = target.made_of().dtypes;
-  for (const auto& [dtype, name] : kFileDTypes) {
+  for (const auto& [dtype, name] : kLoadedDTypes) {
     const bool is_taken = std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
     if (name == tensor.dtype && is_taken) return dtype;
   }
@@ -103,7 +103,7 @@ std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& targ
 std::string expected_dtypes(const Target& target) {
   std::vector<std::string_view> names;
   for (const DType wanted : target.made_of().dtypes) {
-    for (const auto& [dtype, name] : kFileDTypes) {
+    for (const auto& [dtype, name] : kLoadedDTypes) {
       if (dtype == wanted) names.push_back(name);
     }
   }
