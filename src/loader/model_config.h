@@ -47,7 +47,7 @@ struct RopeConfig {
 // How a checkpoint's linear layers are stored (loader/quantization_config.h): float8 e4m3 weights
 // with a scale for each output feature, but for some layers.
 struct QuantizationConfig {
-  // Names of layers that are dense, such as "lm_head".
+  // Names of layers that are dense, such as "lm_head", in order.
   std::vector<std::string> ignore;
 
   // Whether the linear layer of this name, without ".weight", is quantised.

@@ -9,7 +9,7 @@
 namespace quire {
 
 bool QuantizationConfig::quantises(std::string_view layer) const {
-  return std::find(ignore.begin(), ignore.end(), layer) == ignore.end();
+  return !std::binary_search(ignore.begin(), ignore.end(), layer);
 }
 
 std::string QuantizationConfig::describe() const {
@@ -109,6 +109,7 @@ std::vector<std::string> parse_ignore(const JsonFields& quantization) {
                                             "\"lm_head\"",
                                             shown(layer)));
   }
+  std::sort(ignore.begin(), ignore.end());
   return ignore;
 }
 
@@ -120,6 +121,11 @@ QuantizationConfig parse_quantization_config(const JsonFields& quantization) {
   expect_missing(quantization, "kv_cache_scheme");
   if (const auto sparsity = quantization.object("sparsity_config")) {
     expect_string(*sparsity, "format", "dense", /*may_lack=*/true);
+  }
+  // Transforms (of SpinQuant, of QuIP) change what a layer computes.
+  if (const auto transforms = quantization.object("transform_config");
+      transforms && !transforms->raw().empty()) {
+    quantization.fail_value("transform_config", "null or {}");
   }
   check_groups(quantization);
   return {.ignore = parse_ignore(quantization)};

@@ -22,9 +22,10 @@ json float8_config() {
         "input_activations": {"num_bits": 8, "type": "float", "strategy": "token", "symmetric": true, "dynamic": true}
       }
     },
-    "ignore": ["lm_head", "model.layers.0.mlp.down_proj"],
+    "ignore": ["model.layers.0.mlp.down_proj", "lm_head"],
     "kv_cache_scheme": null,
     "sparsity_config": {},
+    "transform_config": {},
     "quantization_status": "compressed"
   })");
 }
@@ -54,6 +55,7 @@ TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
   EXPECT_THAT(config.describe(), HasSubstr("but for lm_head, model.layers.0.mlp.down_proj"));
   json without = float8_config();
   without.erase("ignore");
+  without["transform_config"] = nullptr;
   without["config_groups"]["group_0"].erase("input_activations");
   EXPECT_TRUE(parse_config(without).quantises("lm_head"));
   EXPECT_THAT(parse_config(without).describe(), ::testing::Not(HasSubstr("but for")));
@@ -72,6 +74,9 @@ TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
       {"/format", 3, "quantization_config.format is 3; expected a string"},
       {"/kv_cache_scheme", json::object(), "quantization_config.kv_cache_scheme is {}"},
       {"/sparsity_config/format", "marlin", "sparsity_config.format is \"marlin\""},
+      {"/transform_config/config_groups", json::object(),
+       "quantization_config.transform_config is {\"config_groups\":{}}; expected null or {}"},
+      {"/transform_config", 3, "quantization_config.transform_config is 3"},
       {"/config_groups/group_1", json::object(), "config_groups has 2 groups; expected one"},
       {"/config_groups/group_0", nullptr, "config_groups.group_0 is null"},
       {"/config_groups", nullptr, "config_groups is missing"},
