@@ -69,7 +69,8 @@ struct ParameterTensor {
   DummyInit dummy_init = DummyInit::kUniform;
   // Its values are scales: finite, and not zero.
   bool is_scales = false;
-  // Why it has these dtypes: ends the message where the checkpoint has others, as ", as ...".
+  // Why it is quantised, or is not: ends the message where the checkpoint has it the other way, as
+  // ", as ...".
   std::string reason = {};
 };
 

@@ -113,11 +113,23 @@ std::string expected_dtypes(const Target& target) {
   return fmt::format("{} or {}", fmt::join(names, ", "), last);
 }
 
+// What quantised weights are stored as, several of them packed into an I32 or a U8.
+bool is_quantised(std::string_view dtype) {
+  return dtype.starts_with("F8_") || dtype == "I8" || dtype == "U8" || dtype == "I32";
+}
+
+// Nothing where numbers that are not quantised have a type that no weight has, such as F64.
+std::string_view reason_of_dtypes(const CheckpointTensor& tensor, const ParameterTensor& expected) {
+  const bool is_dense = expected.dtypes.front() == DType::kFloat32;
+  return is_dense && !is_quantised(tensor.dtype) ? std::string_view() : expected.reason;
+}
+
 void check_tensor(const CheckpointTensor& tensor, const Target& target) {
   const std::optional<DType> dtype = dtype_of(tensor, target);
   if (!dtype) {
     throw Error(fmt::format("{}: the tensor {} is {}; expected {}{}.", tensor.file, tensor.name,
-                            tensor.describe(), expected_dtypes(target), target.made_of().reason));
+                            tensor.describe(), expected_dtypes(target),
+                            reason_of_dtypes(tensor, target.made_of())));
   }
   const std::vector<int64_t>& expected = target.shape;
   if (tensor.shape != expected) {

@@ -33,7 +33,8 @@ class RecordingParameter final : public Parameter {
         tensors_({{.leaf = std::move(leaf),
                    .dtypes = dense_dtypes(),
                    .parts = std::move(parts),
-                   .dummy_init = init}}) {}
+                   .dummy_init = init,
+                   .reason = ", as it is dense"}}) {}
 
   const std::vector<ParameterTensor>& tensors() const override { return tensors_; }
   size_t bytes() const override { return values.size() * sizeof(float); }
@@ -93,6 +94,7 @@ FileTensor to_file(const CountingTensor& tensor) {
   if (tensor.dtype == "F32") bytes = counting_bytes<float>(tensor.first, count);
   if (tensor.dtype == "BF16") bytes = counting_bytes<BFloat16>(tensor.first, count);
   if (tensor.dtype == "F16") bytes = counting_bytes<Float16>(tensor.first, count);
+  if (tensor.dtype == "F64") bytes = counting_bytes<double>(tensor.first, count);
   if (tensor.dtype == "I32") bytes = counting_bytes<int32_t>(tensor.first, count);
   return {tensor.name, tensor.dtype, tensor.shape, bytes};
 }
@@ -253,7 +255,9 @@ TEST_F(WeightLoader, RefusesWhatDoesNotMatch) {
 
   const std::string dtype = load_error({q, {"a.k_proj.weight", "I32", {2, 2}}}, parameters);
   EXPECT_THAT(dtype, HasSubstr("a.k_proj.weight is [2, 2] I32"));
-  EXPECT_THAT(dtype, HasSubstr("F32, F16 or BF16"));
+  EXPECT_THAT(dtype, HasSubstr("expected F32, F16 or BF16, as it is dense."));
+  EXPECT_THAT(load_error({q, {"a.k_proj.weight", "F64", {2, 2}}}, parameters),
+              HasSubstr("[2, 2] F64; expected F32, F16 or BF16."));
 }
 
 TEST_F(WeightLoader, DummyWeightsDependOnSeedNameAndPlaceAlone) {
