@@ -27,16 +27,22 @@ if ! find_nvcc >/dev/null; then
 packages are cuda-toolkit-13-0 and libnccl-dev."
 fi
 
+# A GPU that quire has no code for does not keep it from the others.
 architectures=()
+skipped=()
 while IFS=, read -r name capability; do
   capability=${capability// /}
   case $capability in
-    [1-7].*) without_cuda "The $name has compute capability $capability and quire's GPU code needs 8.0: quire is built for the CPU." ;;
+    [1-7].*) skipped+=("The $name has compute capability $capability and quire's GPU code needs 8.0") ;;
     8.*) architectures+=("${capability/./}-real") ;;
     9.0) architectures+=(90a-real) ;;
     [1-9]*.*) architectures+=(90a-real 90-virtual) ;; # newer ones compile PTX
-    *) without_cuda "nvidia-smi gives the $name no compute capability: quire is built for the CPU." ;;
+    *) skipped+=("nvidia-smi gives the $name no compute capability") ;;
   esac
 done <<<"$gpus"
+without=CPU
+[ ${#architectures[@]} -eq 0 ] || without="other GPUs"
+[ ${#skipped[@]} -eq 0 ] || printf "%s: quire is built for the $without.\n" "${skipped[@]}" >&2
+[ ${#architectures[@]} -gt 0 ] || without_cuda
 list=$(printf '%s\n' "${architectures[@]}" | sort -u | paste -sd ';')
 printf '%s\n' -DQUIRE_CUDA=AUTO "-DQUIRE_CUDA_ARCHITECTURES=$list"

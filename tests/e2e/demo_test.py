@@ -56,6 +56,18 @@ class Demo(unittest.TestCase):
             self.assertIn(reason, said)
             self.assertIn(gpus[0].split(",")[0], said)
 
+    def test_an_old_gpu_does_not_keep_quire_from_the_others(self):
+        for gpus in (["Tesla V100-SXM2-16GB, 7.0", "NVIDIA H200, 9.0"], ["NVIDIA H200, 9.0", "Tesla V100-SXM2-16GB, 7.0"]):
+            options, said = self.options(gpus)
+            self.assertEqual(options, ["-DQUIRE_CUDA=AUTO", "-DQUIRE_CUDA_ARCHITECTURES=90a-real"])
+            self.assertEqual(said, "The Tesla V100-SXM2-16GB has compute capability 7.0 and quire's GPU code needs 8.0: "
+                                   "quire is built for the other GPUs.\n")
+        options, said = self.options(["GeForce GTX 1080, 6.1", "Tesla V100-SXM2-16GB, 7.0"])
+        self.assertEqual(options, OFF)
+        for gpu in ("GeForce GTX 1080", "Tesla V100-SXM2-16GB"):
+            self.assertIn(gpu, said)
+        self.assertEqual(said.count("built for the CPU"), 2)
+
     def test_what_the_gpus_need_can_be_configured(self):
         """cmake/QuireCudaArchitectures.cmake takes the lists."""
         check = SOURCE_DIR / "cmake" / "QuireCudaArchitectures.cmake"
