@@ -41,7 +41,13 @@ configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/quireConfig.cmake.in ${P
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/quireConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/quireConfig.cmake ${PROJECT_BINARY_DIR}/quireConfigVersion.cmake
         DESTINATION ${config} COMPONENT dev)
-# quire.pc names its folders from its own, so that an installation can be moved.
-file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_PREFIX}/${pkgconfig} ${CMAKE_INSTALL_PREFIX})
+# quire.pc names its folders from its own, so that an installation can be moved; an absolute one stays.
+file(RELATIVE_PATH prefix_from_pc ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
+foreach(folder LIBDIR INCLUDEDIR)
+  set(pc_${folder} "\${prefix}/${CMAKE_INSTALL_${folder}}")
+  if(IS_ABSOLUTE "${CMAKE_INSTALL_${folder}}")
+    set(pc_${folder} "${CMAKE_INSTALL_FULL_${folder}}")
+  endif()
+endforeach()
 configure_file(${CMAKE_CURRENT_LIST_DIR}/quire.pc.in ${PROJECT_BINARY_DIR}/quire.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/quire.pc DESTINATION ${pkgconfig} COMPONENT dev)
