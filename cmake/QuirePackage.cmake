@@ -10,7 +10,7 @@ if(QUIRE_HAS_CUDA)
   set(where "NVIDIA GPUs (with the package quire-cuda) or ${where}")
 endif()
 set(CPACK_PACKAGE_DESCRIPTION
-    "quire runs Qwen, Llama and Mistral checkpoints as Hugging Face publishes them, as a server, in batches or in
+    "quire runs Qwen, Llama, Mistral and Phi checkpoints as Hugging Face publishes them, as a server, in batches or in
 a chat, on ${where}, with no Python
 at run time. It comes with a small model that defines English words.")
 # Not the last, for which CPack would take the summary alone.

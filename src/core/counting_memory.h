@@ -12,8 +12,8 @@ namespace quire {
 
 class CountingMemory final : public DeviceMemory {
  public:
-  // A place in the middle of the addresses that x86-64 and AArch64 leave out, so that it stays
-  // among them with any offset that a size can have.
+  // A place in the middle of the addresses that x86-64 leaves out, so that it stays among
+  // them with any offset that a size can have.
   static std::byte* nowhere() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
 
   std::byte* take(size_t bytes) override {
