@@ -4,7 +4,12 @@
 #                                        src/engine need only the library: tests/CMakeLists.txt
 # Nothing else is compiled with, or linked to, anything of CUDA.
 
-set(QUIRE_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO (where all that it takes is found), ON or OFF")
+# A project that adds this folder asks for the kernels, which take minutes to compile.
+set(cuda_default AUTO)
+if(NOT PROJECT_IS_TOP_LEVEL)
+  set(cuda_default OFF)
+endif()
+set(QUIRE_CUDA ${cuda_default} CACHE STRING "Build the CUDA backend: AUTO (where all that it takes is found), ON or OFF")
 set_property(CACHE QUIRE_CUDA PROPERTY STRINGS AUTO ON OFF)
 # Machine code for sm_80 and sm_90a, and PTX that newer drivers compile.
 set(shipped_architectures 80-real 90a-real 90-virtual)
