@@ -17,9 +17,10 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
   config.dtype = dtype;
   config.enable_prefix_caching = false;
   config.async_scheduling = false;
-  const std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
+  const std::vector<RandomRequest> requests =
+      random_requests(random, LLMEngine(config).vocab_size());
   std::vector<RequestOutput> expected;
-  for (const Request& request : requests) {
+  for (const RandomRequest& request : requests) {
     expected.push_back(run(config, {request}, {0})[0]);
   }
 
@@ -66,7 +67,8 @@ TEST(EngineProperty, TwoRanksRepeatThemselves) {
   EngineConfig config = base_config("qwen3-tied");
   config.tensor_parallel_size = 2;
   config.threads = 2;
-  const std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
+  const std::vector<RandomRequest> requests =
+      random_requests(random, LLMEngine(config).vocab_size());
   const std::vector<int> arrivals(requests.size(), 0);
   const auto expected = run(config, requests, arrivals);
   config.max_num_batched_tokens = 23;

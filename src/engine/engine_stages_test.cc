@@ -16,8 +16,9 @@ using testing::HasSubstr;
 
 // Requests with every kind of penalty beside what random_requests() draws; the last has the prompt
 // of the first.
-std::vector<Request> requests_with_penalties(std::mt19937& random, const EngineConfig& config) {
-  std::vector<Request> requests = random_requests(random, LLMEngine(config).vocab_size());
+std::vector<RandomRequest> requests_with_penalties(std::mt19937& random,
+                                                   const EngineConfig& config) {
+  std::vector<RandomRequest> requests = random_requests(random, LLMEngine(config).vocab_size());
   for (size_t i = 0; i < requests.size(); i += 3) {
     requests[i].params.presence_penalty = 0.7;
     requests[i].params.frequency_penalty = 0.4;
@@ -35,7 +36,7 @@ void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uin
   std::mt19937 random(seed);
   config.tensor_parallel_size = ranks;
   config.threads = ranks;
-  const std::vector<Request> requests = requests_with_penalties(random, config);
+  const std::vector<RandomRequest> requests = requests_with_penalties(random, config);
   const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
 
   config.pipeline_parallel_size = stages;

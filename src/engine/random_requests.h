@@ -13,7 +13,7 @@
 
 namespace quire::engine_test {
 
-struct Request {
+struct RandomRequest {
   std::vector<int32_t> prompt;
   SamplingParams params;
 };
@@ -27,15 +27,15 @@ inline EngineConfig base_config(const std::string& model) {
   return config;
 }
 
-inline std::vector<Request> random_requests(std::mt19937& random, int64_t vocab_size) {
+inline std::vector<RandomRequest> random_requests(std::mt19937& random, int64_t vocab_size) {
   const auto draw = [&random](int64_t low, int64_t high) {
     return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   std::vector<int32_t> shared(static_cast<size_t>(draw(20, 60)));
   for (int32_t& id : shared) id = static_cast<int32_t>(draw(0, vocab_size - 1));
-  std::vector<Request> requests;
+  std::vector<RandomRequest> requests;
   for (int i = 0; i < 12; ++i) {
-    Request request;
+    RandomRequest request;
     if (draw(0, 1) == 0) {
       request.prompt.assign(shared.begin(),
                             shared.begin() + draw(1, static_cast<int64_t>(shared.size())));
@@ -88,7 +88,7 @@ struct RunTotals {
 
 // Runs the requests, each added before its step of `arrival_steps`. Adds to `totals`.
 inline std::vector<RequestOutput> run(const EngineConfig& config,
-                                      const std::vector<Request>& requests,
+                                      const std::vector<RandomRequest>& requests,
                                       const std::vector<int>& arrival_steps,
                                       RunTotals* totals = nullptr) {
   LLMEngine engine(config);

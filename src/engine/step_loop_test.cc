@@ -16,7 +16,7 @@
 namespace quire {
 namespace {
 
-using Requests = std::vector<std::shared_ptr<const quire::Request>>;
+using Requests = std::vector<std::shared_ptr<const Request>>;
 
 struct Result {
   std::vector<int32_t> token_ids;
@@ -40,7 +40,7 @@ EngineConfig small_config(int tensor_parallel_size) {
 Requests mixed_requests() {
   Requests requests;
   for (int i = 0; i < 6; ++i) {
-    quire::Request request;
+    Request request;
     request.id = std::to_string(i);
     for (int32_t j = 0; j < 5 + 9 * i; ++j)
       request.prompt_token_ids.push_back((3 * j + i / 2) % 90);
@@ -52,7 +52,7 @@ Requests mixed_requests() {
     if (i == 4) request.params.logit_bias = {{7, 4.0f}};
     if (i == 5) request.params.prompt_logprobs = 1;
     request.seed = static_cast<uint64_t>(100 + i);
-    requests.push_back(std::make_shared<const quire::Request>(std::move(request)));
+    requests.push_back(std::make_shared<const Request>(std::move(request)));
   }
   return requests;
 }
@@ -150,13 +150,13 @@ TEST(StepLoop, CallbacksAreFoundByTheirRequest) {
                   std::fill(logits.begin(), logits.end(), -100.0f);
                   logits[ids.size()] = 0.0f;
                 }});
-  quire::Request request;
+  Request request;
   request.id = "callback";
   request.prompt_token_ids = {1, 2};
   request.params.max_tokens = 3;
   request.params.ignore_eos = true;
   request.has_logits_processors = true;
-  const Requests requests = {std::make_shared<const quire::Request>(request)};
+  const Requests requests = {std::make_shared<const Request>(request)};
   const auto results = run(small_config(2), requests, submit_decoded, registry).results;
   EXPECT_EQ(results.at(0).token_ids, (std::vector<int32_t>{2, 3, 4}));
 }
@@ -185,12 +185,12 @@ TEST(StepLoop, CallbacksAreCalledForEachTokenOfAStep) {
                   std::fill(logits.begin(), logits.end(), -100.0f);
                   logits[(static_cast<size_t>(ids.back()) + ids.size()) % 50] = 0.0f;
                 }});
-  quire::Request request;
+  Request request;
   request.id = "callback";
   request.prompt_token_ids = {1, 2};
   request.params.max_tokens = 12;
   request.has_logits_processors = true;
-  const Requests requests = {std::make_shared<const quire::Request>(request)};
+  const Requests requests = {std::make_shared<const Request>(request)};
   const LoopRun plain = run(small_config(1), requests, submit_itself, registry);
   ASSERT_EQ(plain.results.at(0).token_ids.size(), 12u);
   const LoopRun drafted =

@@ -132,7 +132,7 @@ TEST(Decoder, LongPrefillTakesExactlyThePlannedArena) {
   EXPECT_EQ(rank.arena_planned(), (2 * 2100 * 40 + 2048 * 3 * 400) * sizeof(float));
 }
 
-size_t bytes_of(const std::vector<MemoryItem>& items, std::string_view name) {
+size_t bytes_of_item(const std::vector<MemoryItem>& items, std::string_view name) {
   for (const MemoryItem& item : items) {
     if (item.name == name) return item.bytes;
   }
@@ -146,7 +146,7 @@ TEST(Decoder, IsCountedForAGpuThatIsNotThere) {
   options.device.type = DeviceType::kCuda;
   CountedModel model(options);
   // Row major, without padding.
-  EXPECT_EQ(bytes_of(model.model().memory(), "embedding"), 101u * 40u * 2u);
+  EXPECT_EQ(bytes_of_item(model.model().memory(), "embedding"), 101u * 40u * 2u);
   // Hidden state and residual; queries, keys and values of 8, 2 and 2 heads, and what attention
   // makes of them. Logits of few rows take less.
   EXPECT_EQ(model.arena_bytes(64, 1), (2 * 64 * 40 + 64 * (12 + 8) * 16) * sizeof(BFloat16));
@@ -167,11 +167,12 @@ TEST_P(TinyDecoder, SaysWhereItsMemoryGoes) {
   CountedModel model(options());
   const auto items = model.model().memory();
   // 2 norms a layer and the final one; q and k norms are the attention's.
-  EXPECT_EQ(bytes_of(items, "norm weights"), (2 * 3 + 1) * 40 * sizeof(float));
-  EXPECT_EQ(bytes_of(items, "rotary table"), 128 * 16 * sizeof(float));
+  EXPECT_EQ(bytes_of_item(items, "norm weights"), (2 * 3 + 1) * 40 * sizeof(float));
+  EXPECT_EQ(bytes_of_item(items, "rotary table"), 128 * 16 * sizeof(float));
   // 101 rows are padded to two panels of 64.
-  EXPECT_EQ(bytes_of(items, "embedding"), 2 * 64 * 40 * sizeof(float));
-  EXPECT_EQ(bytes_of(items, "output layer"), GetParam() ? 0 : bytes_of(items, "embedding"));
+  EXPECT_EQ(bytes_of_item(items, "embedding"), 2 * 64 * 40 * sizeof(float));
+  EXPECT_EQ(bytes_of_item(items, "output layer"),
+            GetParam() ? 0 : bytes_of_item(items, "embedding"));
   ModelOptions half = options();
   half.dtype = DType::kBFloat16;
   EXPECT_LT(CountedModel(half).weight_bytes(), model.weight_bytes());

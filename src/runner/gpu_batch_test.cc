@@ -17,7 +17,8 @@ constexpr int kBlockSize = 16;
 constexpr int32_t kEos = 2;
 constexpr uint64_t kSeed = 11;
 
-NewSequence new_sequence(SequenceId id, std::vector<int32_t> prompt, const SamplingParams& params) {
+NewSequence seeded_sequence(SequenceId id, std::vector<int32_t> prompt,
+                            const SamplingParams& params) {
   Request request;
   request.prompt_token_ids = std::move(prompt);
   request.params = params;
@@ -40,8 +41,8 @@ class Decodes {
     int32_t next_block = 0;
     for (size_t i = 0; i < contexts.size(); ++i) {
       prompts.added.push_back(
-          new_sequence(i + 1, std::vector<int32_t>(static_cast<size_t>(contexts[i]), 5),
-                       i < params.size() ? params[i] : SamplingParams()));
+          seeded_sequence(i + 1, std::vector<int32_t>(static_cast<size_t>(contexts[i]), 5),
+                          i < params.size() ? params[i] : SamplingParams()));
       ScheduledSequence scheduled;
       scheduled.id = i + 1;
       scheduled.num_tokens = contexts[i];
@@ -70,7 +71,8 @@ class Decodes {
     chunk.kind = ChunkKind::kPrefill;
     const auto num_tokens = static_cast<size_t>(chunk.num_computed_tokens + chunk.num_tokens);
     batch.removed.push_back(id);
-    batch.added.push_back(new_sequence(id, std::vector<int32_t>(num_tokens, 5), SamplingParams()));
+    batch.added.push_back(
+        seeded_sequence(id, std::vector<int32_t>(num_tokens, 5), SamplingParams()));
     for (int32_t block = 0; block < 40; ++block) chunk.new_block_ids.push_back(block);
   }
   // The step; once for each object.
@@ -232,11 +234,11 @@ TEST(FillStep, PutsDecodesAndPromptsSideBySide) {
   params.top_p = 0.75;
   params.min_p = 0.125;
   ScheduledBatch before;
-  before.added = {new_sequence(1, std::vector<int32_t>(19, 7), params)};
+  before.added = {seeded_sequence(1, std::vector<int32_t>(19, 7), params)};
   before.sequences = {{.id = 1, .num_tokens = 19, .samples = true, .new_block_ids = {7, 4}}};
   table.apply(before).front().state.output_token_ids.push_back(unknown_token(5));
   ScheduledBatch batch;
-  batch.added = {new_sequence(2, {10, 11, 12}, SamplingParams())};
+  batch.added = {seeded_sequence(2, {10, 11, 12}, SamplingParams())};
   batch.sequences = {
       {.id = 1,
        .kind = ChunkKind::kDecode,
