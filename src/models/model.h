@@ -41,9 +41,9 @@ struct ModelOptions {
   int64_t last_layer = -1;  // -1: the number of layers
 };
 
-// Of a model cut into `num_stages`, which is at most its layers, stage `stage`. Every stage has as
-// many layers as the others; where they do not divide, the first ones have one more, as the last
-// computes logits besides.
+// Stage `stage` of a model that is cut into `num_stages` (at most one a layer). Stages have equally
+// many layers; where that does not come out even, the first ones have one more, as the last one
+// also computes logits.
 inline ModelOptions stage_of_model(ModelOptions model, int stage, int num_stages) {
   const int64_t each = model.config.num_hidden_layers / num_stages;
   const int64_t left = model.config.num_hidden_layers % num_stages;

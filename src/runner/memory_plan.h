@@ -2,8 +2,8 @@
 // Where an engine's memory goes. The model is made and run on memory that is only counted
 // (models/counted_model.h): nothing is loaded or allocated.
 //
-// A runner takes no more of a device's memory than is planned here. What it takes of the host's
-// beside that on a GPU, inputs and results on their way, is small and not part of the plan.
+// A runner takes no more of a device's memory than is planned here. On a GPU a runner also takes
+// some host memory for inputs and results; it is small and not planned.
 // Thread safety: free functions of their arguments.
 #include <cstdint>
 #include <optional>

@@ -1,3 +1,6 @@
+// Chooses the kernel of decode attention: for 16-bit activations that of tensor_core.cuh, where it
+// has the head size and fits into shared memory, else that of plain.cuh. Steps of few sequences use
+// decoder_step/attention.cuh, where one kernel runs the whole step.
 #include <limits>
 #include <string>
 

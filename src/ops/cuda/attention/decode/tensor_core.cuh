@@ -1,5 +1,7 @@
 #pragma once
-// Decode attention at the speed of memory, for 16-bit activations.
+// Decode attention at the speed of memory, for 16-bit activations: decode_attention_kernel.
+// launch.cuh says which head sizes it has, decode_cuda.cu chooses between it and plain.cuh. Steps
+// of few sequences use decoder_step/attention.cuh, where one kernel runs the whole step.
 //
 // A block has warps of four kinds that never wait for each other more than they must:
 //   one that finds out what the next units are and brings their queries,
