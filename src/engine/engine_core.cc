@@ -119,9 +119,8 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   return prepared;
 }
 
-uint64_t EngineCore::resolve_seed(const SamplingParams& params) {
-  const uint64_t number = num_requests_++;
-  return params.seed ? *params.seed : mix(mix(setup_.config.seed) ^ number);
+uint64_t EngineCore::resolve_seed(const Request& facts) const {
+  return facts.params.seed ? *facts.params.seed : mix(mix(setup_.config.seed) ^ facts.number);
 }
 
 void EngineCore::add(PreparedRequest prepared) {
@@ -129,10 +128,11 @@ void EngineCore::add(PreparedRequest prepared) {
     throw Error(fmt::format("Request id \"{}\" is in use by a request that has not finished.",
                             prepared.facts.id));
   }
-  prepared.facts.seed = resolve_seed(prepared.facts.params);
+  prepared.facts.number = num_requests_++;
+  prepared.facts.seed = resolve_seed(prepared.facts);
   const auto request = std::make_shared<const Request>(std::move(prepared.facts));
   if (request->has_logits_processors) {
-    logits_processors_->add(request->id, std::move(prepared.logits_processors));
+    logits_processors_->add(request->number, std::move(prepared.logits_processors));
   }
   std::vector<SequenceId> ids;
   for (int i = 0; i < request->params.n; ++i) {
@@ -226,7 +226,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     if (!request->finished()) continue;
     for (SequenceId id : request->sequence_ids()) owners_.erase(id);
     const Request& facts = request->request();
-    if (facts.has_logits_processors) logits_processors_->remove(facts.id);
+    if (facts.has_logits_processors) logits_processors_->remove(facts.number);
     by_id_.erase(facts.id);
     request.reset();
   }

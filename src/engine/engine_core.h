@@ -73,7 +73,7 @@ class EngineCore {
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
   void check_prompt(const std::vector<int32_t>& token_ids) const;
-  uint64_t resolve_seed(const SamplingParams& params);
+  uint64_t resolve_seed(const Request& facts) const;
 
   EngineSetup setup_;
   std::optional<Tokenizer> tokenizer_;

@@ -145,6 +145,27 @@ TEST(LLMEngine, CallsLogitsProcessors) {
   EXPECT_EQ(outputs[0].outputs[0].token_ids, (std::vector<int32_t>{2, 3, 4, 5, 6}));
 }
 
+// A stop token ends a request while its next step is in flight, and generate() uses ids again.
+TEST(LLMEngine, LogitsProcessorsSeeTheirOwnRequestOnly) {
+  LLM llm(tiny());
+  std::atomic<int> num_calls{0};
+  std::atomic<int> num_strangers{0};
+  for (int32_t first = 10; first < 30; ++first) {
+    SamplingParams params = greedy(5);
+    params.stop_token_ids = {3};
+    params.logits_processors.push_back(
+        [&, first](std::span<const int32_t> ids, std::span<float> logits) {
+          ++num_calls;
+          if (ids[0] != first || ids[1] != first + 1) ++num_strangers;
+          logits[3] = 1000.0f;
+        });
+    const auto outputs = llm.generate({std::vector<int32_t>{first, first + 1}}, params);
+    EXPECT_EQ(outputs[0].outputs[0].token_ids, (std::vector<int32_t>{3}));
+  }
+  EXPECT_GE(num_calls, 20);
+  EXPECT_EQ(num_strangers, 0);
+}
+
 TEST(LLMEngine, HonoursMinTokensAndStopTokens) {
   LLM llm(tiny());
   SamplingParams params = greedy(10);

@@ -41,7 +41,7 @@ Requests mixed_requests() {
   Requests requests;
   for (int i = 0; i < 6; ++i) {
     Request request;
-    request.id = std::to_string(i);
+    request.number = static_cast<uint64_t>(i);
     for (int32_t j = 0; j < 5 + 9 * i; ++j)
       request.prompt_token_ids.push_back((3 * j + i / 2) % 90);
     request.params.max_tokens = 20;
@@ -146,12 +146,12 @@ TEST(StepLoop, BatchesThatWereBytesBringTheSameTokens) {
 
 TEST(StepLoop, CallbacksAreFoundByTheirRequest) {
   const auto registry = std::make_shared<LogitsProcessorRegistry>();
-  registry->add("callback", {[](std::span<const int32_t> ids, std::span<float> logits) {
+  registry->add(7, {[](std::span<const int32_t> ids, std::span<float> logits) {
                   std::fill(logits.begin(), logits.end(), -100.0f);
                   logits[ids.size()] = 0.0f;
                 }});
   Request request;
-  request.id = "callback";
+  request.number = 7;
   request.prompt_token_ids = {1, 2};
   request.params.max_tokens = 3;
   request.params.ignore_eos = true;
@@ -181,12 +181,12 @@ TEST(StepLoop, DraftsChangeTheNumberOfStepsAndNothingElse) {
 // Callbacks see the drafts before a row as the tokens that they then are.
 TEST(StepLoop, CallbacksAreCalledForEachTokenOfAStep) {
   const auto registry = std::make_shared<LogitsProcessorRegistry>();
-  registry->add("callback", {[](std::span<const int32_t> ids, std::span<float> logits) {
+  registry->add(7, {[](std::span<const int32_t> ids, std::span<float> logits) {
                   std::fill(logits.begin(), logits.end(), -100.0f);
                   logits[(static_cast<size_t>(ids.back()) + ids.size()) % 50] = 0.0f;
                 }});
   Request request;
-  request.id = "callback";
+  request.number = 7;
   request.prompt_token_ids = {1, 2};
   request.params.max_tokens = 12;
   request.has_logits_processors = true;

@@ -10,7 +10,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -21,7 +20,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kMagic = "QB";
-constexpr uint8_t kVersion = 1;
+constexpr uint8_t kVersion = 2;
 
 [[noreturn]] void refuse(std::string_view problem) {
   throw Error(fmt::format("The bytes of a scheduled batch cannot be read: {}.", problem));
@@ -59,10 +58,6 @@ class Writer {
   void list(const std::vector<T>& values, Each each) {
     number(values.size());
     for (const T& value : values) each(value);
-  }
-  void text(const std::string& value) {
-    number(value.size());
-    for (const char c : value) byte(static_cast<uint8_t>(c));
   }
 
  private:
@@ -115,10 +110,6 @@ class Reader {
   void list(std::vector<T>& values, Each each) {
     values.resize(length());
     for (T& value : values) each(value);
-  }
-  void text(std::string& value) {
-    value.resize(length());
-    for (char& c : value) c = static_cast<char>(byte());
   }
 
  private:
@@ -196,7 +187,7 @@ void code_params(Codec& codec, Params& params) {
 
 template <typename Codec, typename Facts>
 void code_request(Codec& codec, Facts& request) {
-  codec.text(request.id);
+  codec.number(request.number);
   code_numbers(codec, request.prompt_token_ids);
   code_params(codec, request.params);
   codec.number(request.has_logits_processors);

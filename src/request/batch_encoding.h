@@ -4,9 +4,9 @@
 // Two bytes "QB", a version, then each field in order: integers as varints (7 bits a byte, the low
 // ones first; signed ones zigzag), floating point as its bits with the low byte first, lists with
 // their length before them. A decode step of 256 sequences takes 2 to 3 KB. Requests are written
-// once a batch, and only what ranks read of them: the engine keeps the prompt's text, stop strings,
-// the salt and what else is for outputs, and a decoded request has the defaults there. Thread
-// safety: free functions of their arguments.
+// once a batch, and only what ranks read of them: the engine keeps the id, the prompt's text, stop
+// strings, the salt and what else is for outputs, and a decoded request has the defaults there.
+// Thread safety: free functions of their arguments.
 #include <cstddef>
 #include <span>
 #include <vector>

@@ -15,7 +15,7 @@ using ::testing::HasSubstr;
 
 std::shared_ptr<const Request> full_request() {
   Request request;
-  request.id = "request 7";
+  request.number = 7;
   request.prompt_token_ids = {0, 127, 128, 151'935, std::numeric_limits<int32_t>::max()};
   request.params.temperature = 0.7;
   request.params.top_k = -1;
@@ -42,6 +42,7 @@ ScheduledBatch full_batch() {
   batch.removed = {3, std::numeric_limits<uint64_t>::max()};
   const auto first = full_request();
   Request plain;
+  plain.number = 300;
   plain.prompt_token_ids = {5};
   plain.params.max_tokens = std::nullopt;
   const auto second = std::make_shared<const Request>(std::move(plain));
@@ -87,7 +88,7 @@ void expect_equal(const SamplingParams& actual, const SamplingParams& expected) 
 }
 
 void expect_equal(const Request& actual, const Request& expected) {
-  EXPECT_EQ(actual.id, expected.id);
+  EXPECT_EQ(actual.number, expected.number);
   EXPECT_EQ(actual.prompt_token_ids, expected.prompt_token_ids);
   expect_equal(actual.params, expected.params);
   EXPECT_EQ(actual.has_logits_processors, expected.has_logits_processors);
@@ -125,6 +126,7 @@ TEST(BatchEncoding, GivesTheSameBatch) {
 
 TEST(BatchEncoding, LeavesTheEnginesOwnFactsOut) {
   Request request = *full_request();
+  request.id = "an id";
   request.prompt = "a text";
   request.cache_salt = "a salt";
   request.params.stop = {"a stop"};
@@ -132,7 +134,7 @@ TEST(BatchEncoding, LeavesTheEnginesOwnFactsOut) {
   batch.added = {{1, std::make_shared<const Request>(request), 0, {}}};
   const std::vector<std::byte> bytes = encode_batch(batch);
   const std::string_view written(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  for (const char* secret : {"a text", "a salt", "a stop"}) {
+  for (const char* secret : {"an id", "a text", "a salt", "a stop"}) {
     EXPECT_EQ(written.find(secret), std::string_view::npos) << secret;
   }
 }
@@ -167,12 +169,12 @@ TEST(BatchEncoding, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of(bytes), HasSubstr("no scheduled batch"));
   bytes = encode_batch({});
   bytes[2] = std::byte{99};
-  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 1"));
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 2"));
   bytes = encode_batch({});
   bytes[4] = std::byte{0x7f};  // the number of removed sequences
   EXPECT_THAT(refusal_of(bytes), HasSubstr("a list of 127 items has 3 bytes"));
   // A step of more than 64 bits.
-  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{1}};
+  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{2}};
   bytes.insert(bytes.end(), 11, std::byte{0xff});
   EXPECT_THAT(refusal_of(bytes), HasSubstr("more than 64 bits"));
 }

@@ -3,10 +3,11 @@
 //
 // They are kept apart from what ranks are told, which is plain data: Request::has_logits_processors
 // says that a request has some, and the one rank that samples, which runs in the engine's process,
-// finds them here. Thread safety: any thread.
+// finds them here, by Request::number: the step in flight when a request ends may run when another
+// one has its id. Thread safety: any thread.
+#include <cstdint>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -20,25 +21,25 @@ class LogitsProcessorRegistry {
   using Processors = std::vector<LogitsProcessor>;
 
   // Before the request's first step.
-  void add(const std::string& request_id, Processors processors) {
+  void add(uint64_t request_number, Processors processors) {
     const std::lock_guard lock(mutex_);
-    processors_[request_id] = std::make_shared<const Processors>(std::move(processors));
+    processors_[request_number] = std::make_shared<const Processors>(std::move(processors));
   }
   // When the request has ended; a step in flight may still ask for them.
-  void remove(const std::string& request_id) {
+  void remove(uint64_t request_number) {
     const std::lock_guard lock(mutex_);
-    processors_.erase(request_id);
+    processors_.erase(request_number);
   }
   // Null for a request that has ended: what is sampled for it is dropped.
-  std::shared_ptr<const Processors> find(const std::string& request_id) const {
+  std::shared_ptr<const Processors> find(uint64_t request_number) const {
     const std::lock_guard lock(mutex_);
-    const auto it = processors_.find(request_id);
+    const auto it = processors_.find(request_number);
     return it == processors_.end() ? nullptr : it->second;
   }
 
  private:
   mutable std::mutex mutex_;
-  std::unordered_map<std::string, std::shared_ptr<const Processors>> processors_;
+  std::unordered_map<uint64_t, std::shared_ptr<const Processors>> processors_;
 };
 
 }  // namespace quire

@@ -15,11 +15,12 @@
 namespace quire {
 
 struct Request {
+  uint64_t number = 0;                    // in its engine's life no other request has it
   std::string id;                         // unique among an engine's unfinished requests
   std::string prompt;                     // its text; empty for prompts given as token ids
   std::vector<int32_t> prompt_token_ids;  // at least one, fewer than max_model_len
   SamplingParams params;                  // validated; logits_processors is empty
-  bool has_logits_processors = false;     // the registry has some for `id`
+  bool has_logits_processors = false;     // the registry has some for `number`
   uint64_t seed = 0;                      // SamplingParams' or drawn
   std::string cache_salt;  // cached prefixes are shared only between requests of equal salt
   OutputKind output_kind = OutputKind::kCumulative;

@@ -54,7 +54,8 @@ namespace {
 
 void call_logits_processors(const LogitsRow& row, std::span<float> logits,
                             const LogitsProcessorRegistry* registry) {
-  const auto processors = registry == nullptr ? nullptr : registry->find(row.state->request->id);
+  const auto processors =
+      registry == nullptr ? nullptr : registry->find(row.state->request->number);
   if (processors == nullptr) return;
   std::vector<int32_t> scratch;
   const auto token_ids = row.state->tokens().slice(0, row.num_tokens, scratch);

@@ -86,6 +86,7 @@ Workload random_workload(Random& random, bool with_aborts) {
   const int64_t num_requests = random.pick(1, 7);
   for (int64_t request = 0; request < num_requests; ++request) {
     Request facts;
+    facts.number = static_cast<uint64_t>(request);
     std::vector<int32_t>& prompt = facts.prompt_token_ids;
     prompt = stems[static_cast<size_t>(random.pick(0, 2))];
     const int64_t num_more = random.pick(0, 6);
