@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -119,6 +120,7 @@ class Reader {
       const uint64_t part = byte();
       if (shift == 63 && part > 1) break;
       value |= (part & 0x7f) << shift;
+      if (part == 0 && shift > 0) refuse("a number ends with a byte of 0");
       if (part < 0x80) return value;
     }
     refuse("a number has more than 64 bits");
@@ -164,6 +166,9 @@ void code_biases(Reader& reader, std::map<int32_t, float>& biases) {
     reader.number(entry.first);
     reader.real(entry.second);
   });
+  for (size_t i = 1; i < entries.size(); ++i) {
+    if (entries[i].first <= entries[i - 1].first) refuse("the ids of a logit_bias do not ascend");
+  }
   biases.insert(entries.begin(), entries.end());
 }
 
@@ -249,10 +254,14 @@ void check_sequence(const ScheduledSequence& sequence) {
   if (sequence.num_computed_tokens < 0 || sequence.num_computed_tokens > kMost) {
     refuse(fmt::format("a chunk begins at token {}", sequence.num_computed_tokens));
   }
+  if (sequence.num_computed_tokens + sequence.num_tokens > kMost) {
+    refuse(fmt::format("a chunk of {} tokens begins at token {}", sequence.num_tokens,
+                       sequence.num_computed_tokens));
+  }
   if (!all_at_least(0, sequence.new_block_ids)) refuse("a block's id is below 0");
 }
 
-// The batch's requests, each once, and which one each added sequence is of.
+// The batch's requests, each once, as they come first, and which one each added sequence is of.
 struct Requests {
   std::vector<std::shared_ptr<const Request>> requests;
   std::vector<uint32_t> of_added;
@@ -266,6 +275,23 @@ Requests requests_of(const ScheduledBatch& batch) {
     result.of_added.push_back(static_cast<uint32_t>(at));
   }
   return result;
+}
+
+// Whether requests are as requests_of() makes them.
+void check_requests(const Requests& read) {
+  std::set<uint64_t> numbers;
+  for (const auto& request : read.requests) {
+    if (!numbers.insert(request->number).second) {
+      refuse(fmt::format("request {} is there twice", request->number));
+    }
+  }
+  size_t num_used = 0;
+  for (const uint32_t request : read.of_added) {
+    if (request >= read.requests.size()) refuse("a sequence is of no request");
+    if (request > num_used) refuse("requests are not in the order of their sequences");
+    if (request == num_used) ++num_used;
+  }
+  if (num_used < read.requests.size()) refuse("a request is of no sequence");
 }
 
 }  // namespace
@@ -300,19 +326,18 @@ ScheduledBatch decode_batch(std::span<const std::byte> bytes) {
   ScheduledBatch batch;
   reader.number(batch.step);
   code_numbers(reader, batch.removed);
-  std::vector<std::shared_ptr<const Request>> requests;
-  reader.list(requests, [&](auto& request) {
+  Requests read;
+  reader.list(read.requests, [&](auto& request) {
     Request facts;
     code_request(reader, facts);
     check_request(facts);
     request = std::make_shared<const Request>(std::move(facts));
   });
-  std::vector<uint32_t> of_added;
-  code_numbers(reader, of_added);
-  for (const uint32_t request : of_added) {
-    if (request >= requests.size()) refuse("a sequence is of no request");
+  code_numbers(reader, read.of_added);
+  check_requests(read);
+  for (const uint32_t request : read.of_added) {
     NewSequence& added = batch.added.emplace_back();
-    added.request = requests[request];
+    added.request = read.requests[request];
     reader.number(added.id);
     reader.number(added.index);
     code_numbers(reader, added.output_token_ids);

@@ -18,9 +18,10 @@ namespace quire {
 std::vector<std::byte> encode_batch(const ScheduledBatch& batch);
 
 // Throws Error for bytes of another version, and for any that encode_batch() does not write: cut
-// off, too long, values out of their ranges. What it returns takes memory in proportion to the
-// bytes; whether token, block and sequence ids are ones of this engine is left to who runs the
-// batch.
+// off, too long, values out of their ranges, the same batch written otherwise. What it returns
+// takes memory in proportion to the bytes. Left to who runs the batch is what follows from the
+// batches before it and the model: whether token, block and sequence ids are ones of this engine,
+// and whether chunks begin where their sequences are.
 ScheduledBatch decode_batch(std::span<const std::byte> bytes);
 
 }  // namespace quire

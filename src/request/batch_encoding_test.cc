@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <initializer_list>
 #include <limits>
 #include <string>
 
@@ -211,6 +213,70 @@ TEST(BatchEncoding, RefusesValuesOutOfTheirRanges) {
   request.params.temperature = std::numeric_limits<double>::quiet_NaN();
   batch.added[0].request = std::make_shared<const Request>(request);
   EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("temperature"));
+}
+
+std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
+  std::vector<std::byte> bytes;
+  for (const int value : values) bytes.push_back(static_cast<std::byte>(value));
+  return bytes;
+}
+
+TEST(BatchEncoding, RefusesNumbersThatAreLongerThanTheyNeed) {
+  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 2, 0x80, 1, 0, 0, 0, 0})), "");
+  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 2, 0x81, 0, 0, 0, 0, 0})),
+              HasSubstr("a number ends with a byte of 0"));
+}
+
+TEST(BatchEncoding, RefusesChunksThatEndBeyondTheLastPosition) {
+  ScheduledBatch batch = full_batch();
+  ScheduledSequence& chunk = batch.sequences[2];
+  chunk.num_computed_tokens = std::numeric_limits<int32_t>::max() - chunk.num_tokens;
+  EXPECT_EQ(refusal_of(encode_batch(batch)), "");
+  ++chunk.num_computed_tokens;
+  EXPECT_THAT(refusal_of(encode_batch(batch)),
+              HasSubstr("a chunk of 5 tokens begins at token 2147483643"));
+}
+
+TEST(BatchEncoding, RefusesRequestsThatAreThereTwiceOrForNothing) {
+  ScheduledBatch batch = full_batch();
+  batch.added[1].request = full_request();  // another object
+  EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("request 7 is there twice"));
+
+  // Behind the requests: how many sequences are added, and of which request each is.
+  batch = {};
+  Request request = *full_request();
+  batch.added = {{1, std::make_shared<const Request>(request), 0, {}}};
+  request.number = 8;
+  batch.added.push_back({2, std::make_shared<const Request>(request), 0, {}});
+  const std::vector<std::byte> bytes = encode_batch(batch);
+  EXPECT_EQ(refusal_of(bytes), "");
+  const auto with_requests = [&](int first, int second) {
+    const auto written = bytes_of({2, 0, 1, 1, 0, 0, 2, 0, 0, 0});
+    std::vector<std::byte> changed = bytes;
+    const auto at = changed.end() - std::ssize(written);
+    EXPECT_TRUE(std::equal(at, changed.end(), written.begin()));
+    at[1] = static_cast<std::byte>(first);
+    at[2] = static_cast<std::byte>(second);
+    return changed;
+  };
+  EXPECT_THAT(refusal_of(with_requests(0, 0)), HasSubstr("a request is of no sequence"));
+  EXPECT_THAT(refusal_of(with_requests(0, 2)), HasSubstr("a sequence is of no request"));
+  EXPECT_THAT(refusal_of(with_requests(1, 0)), HasSubstr("not in the order"));
+}
+
+TEST(BatchEncoding, RefusesALogitBiasThatIsThereTwice) {
+  Request request;
+  request.prompt_token_ids = {1};
+  request.params.logit_bias = {{50, 0.0f}, {60, 0.0f}};
+  ScheduledBatch batch;
+  batch.added = {{1, std::make_shared<const Request>(request), 0, {}}};
+  std::vector<std::byte> bytes = encode_batch(batch);
+  EXPECT_EQ(refusal_of(bytes), "");
+  const auto biases = bytes_of({2, 100, 0, 0, 0, 0, 120, 0, 0, 0, 0});  // ids are zigzag
+  const auto at = std::ranges::search(bytes, biases).begin();
+  ASSERT_NE(at, bytes.end());
+  at[6] = at[1];
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("the ids of a logit_bias do not ascend"));
 }
 
 }  // namespace
