@@ -46,15 +46,25 @@ struct Scheduler::Impl {
   PrefillBudget share_prefill_tokens(int64_t max_prefill_tokens) const;
   // The length of the next chunk without drafts: 0 where nothing is pending or the step is full.
   int64_t chunk_length(const ScheduledState& state, const ScheduledBatch& batch) const;
-  // How many of its drafts a sequence that decodes has room for.
-  int64_t num_drafts(const ScheduledState& state, int64_t num_behind,
+  // Whether the next token of a running sequence needs a block that it does not have.
+  bool needs_block(const ScheduledState& state) const {
+    return num_pending_tokens(state) > 0 &&
+           std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1);
+  }
+  // What the next tokens of the running sequences behind one take.
+  struct Behind {
+    int64_t num_tokens = 0;
+    int64_t num_blocks = 0;
+  };
+  // How many of its drafts a sequence that decodes has room for, once it has a block for its token.
+  int64_t num_drafts(const ScheduledState& state, const Behind& behind,
                      const ScheduledBatch& batch) const;
   // Adds a chunk to the batch; the runner has yet to learn of blocks[first_new_block] and on.
   void schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
                       size_t first_new_block, ScheduledBatch& batch);
   // The newest token of a running sequence, for which there is a block, and as many of its drafts
-  // as have room. `num_behind` sequences are to have a token of the same step.
-  void schedule_decode(ScheduledState& state, int64_t num_behind, ScheduledBatch& batch);
+  // as have room beside what is for those behind.
+  void schedule_decode(ScheduledState& state, const Behind& behind, ScheduledBatch& batch);
   // False if a sequence had to be preempted.
   bool schedule_running(ScheduledBatch& batch);
   void schedule_waiting(ScheduledBatch& batch);
@@ -116,13 +126,14 @@ int64_t Scheduler::Impl::chunk_length(const ScheduledState& state,
   return state.is_prefilling() ? std::min({pending, prefill.left, prefill.share}) : pending;
 }
 
-int64_t Scheduler::Impl::num_drafts(const ScheduledState& state, int64_t num_behind,
+int64_t Scheduler::Impl::num_drafts(const ScheduledState& state, const Behind& behind,
                                     const ScheduledBatch& batch) const {
-  const int64_t budget = config.max_num_batched_tokens - batch.num_tokens - 1 - num_behind;
+  const int64_t budget = config.max_num_batched_tokens - batch.num_tokens - 1 - behind.num_tokens;
   const int64_t length =
       state.sequence.max_num_tokens(config.max_model_len) - state.num_tokens() - 1;
-  const int64_t slots = (std::ssize(state.blocks) + pool.num_free()) * config.block_size -
-                        state.num_computed_tokens - 1;
+  const int64_t num_free = std::max<int64_t>(pool.num_free() - behind.num_blocks, 0);
+  const int64_t slots =
+      (std::ssize(state.blocks) + num_free) * config.block_size - state.num_computed_tokens - 1;
   return std::clamp<int64_t>(std::min({budget, length, slots}), 0, std::ssize(state.drafts));
 }
 
@@ -151,6 +162,9 @@ void Scheduler::Impl::schedule_chunk(ScheduledState& state, ChunkKind kind, int6
 
 bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
   bool preempted = false;
+  // Of running[i] and on; below, of those behind it.
+  int64_t num_blocks_needed = std::ranges::count_if(
+      running, [this](const ScheduledState* state) { return needs_block(*state); });
   for (size_t i = 0; i < running.size() && batch.num_tokens < config.max_num_batched_tokens; ++i) {
     ScheduledState& state = *running[i];
     const int64_t num_tokens = chunk_length(state, batch);
@@ -159,22 +173,26 @@ bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
       schedule_chunk(state, ChunkKind::kPrefill, num_tokens, state.blocks.size(), batch);
       continue;
     }
-    if (std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1)) {
+    if (needs_block(state)) {
       while (pool.num_free() == 0 && i < running.size()) {
+        if (i + 1 < running.size() && needs_block(*running.back())) --num_blocks_needed;
         preempt_last();
         preempted = true;
       }
       if (i == running.size()) break;
+      --num_blocks_needed;
     }
-    schedule_decode(state, std::ssize(running) - static_cast<int64_t>(i) - 1, batch);
+    schedule_decode(state, {std::ssize(running) - static_cast<int64_t>(i) - 1, num_blocks_needed},
+                    batch);
   }
   return !preempted;
 }
 
-void Scheduler::Impl::schedule_decode(ScheduledState& state, int64_t num_behind,
+void Scheduler::Impl::schedule_decode(ScheduledState& state, const Behind& behind,
                                       ScheduledBatch& batch) {
   const size_t num_blocks = state.blocks.size();
-  const int64_t num_tokens = 1 + num_drafts(state, num_behind, batch);
+  if (needs_block(state)) state.blocks.push_back(pool.take());
+  const int64_t num_tokens = 1 + num_drafts(state, behind, batch);
   while (std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + num_tokens)) {
     state.blocks.push_back(pool.take());
   }

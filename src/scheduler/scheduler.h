@@ -16,12 +16,12 @@
 // the sequence's newest token, and its next chunk behind its prompt is then a verify chunk: the
 // newest token and k drafts, of which 1 to k + 1 tokens come back. A draft is kept where it is the
 // token that the runner samples in its place, so drafts decide how many steps a sequence takes, and
-// never what it gets. They take what is left: of the budget, once every running sequence behind has
-// a token of it; of the blocks, those that are free, so that no sequence is preempted for a draft;
+// never what it gets. They take what is left: of the budget and the free blocks, once every running
+// sequence behind has what its next token needs, so that no step preempts a sequence for a draft;
 // of the length limit, all. Drafts for which there is no room are dropped. While a verify chunk is
-// in flight, the most that it may bring counts, in placeholders, blocks and lengths; process()
-// takes back what did not come, and the sequence's next chunk writes the slots of rejected drafts
-// again.
+// in flight, the most that it may bring counts, in placeholders, blocks and lengths. process()
+// takes placeholders and lengths back for what did not come; the blocks stay with the sequence,
+// whose next chunk writes the slots of rejected drafts again.
 //
 // The caller may also limit the prompt tokens of a step, so that no step takes long while others
 // wait for their next token. Then up to kMaxSharingPrefills prompts share what there is in equal

@@ -501,6 +501,25 @@ TEST_F(DraftsTest, NoSequenceIsPreemptedForADraft) {
   EXPECT_EQ(scheduler.stats().num_preemptions, 0);
 }
 
+TEST_F(DraftsTest, TheBlockThatASequenceBehindNeedsIsNotForDrafts) {
+  SchedulerConfig small = config();
+  small.max_model_len = 48;
+  small.block_size = 16;
+  small.num_blocks = 3;
+  Scheduler scheduler(small);
+  scheduler.add(unique_sequence(1, 12));
+  scheduler.add(unique_sequence(2, 16));  // its next token needs a second block
+  scheduler.process(output_of(scheduler.schedule(), 500));
+  ASSERT_EQ(scheduler.stats().num_used_blocks, 2);
+  scheduler.propose(1, {1, 2, 3, 4, 5, 6, 7, 8});
+  const ScheduledBatch batch = scheduler.schedule();
+  ASSERT_EQ(ids_of(batch), (Ids{2, 1}));
+  EXPECT_EQ(batch.sequences[0].new_block_ids.size(), 1u);
+  EXPECT_EQ(batch.sequences[1].num_tokens, 4) << "as far as its block goes";
+  EXPECT_EQ(scheduler.stats().num_preemptions, 0);
+  scheduler.check_integrity();
+}
+
 TEST_F(SchedulerTest, MisuseAborts) {
   Scheduler scheduler(config());
   EXPECT_DEATH(scheduler.add(sequence(1, 64)), "room for a token");
