@@ -273,7 +273,7 @@ TEST(BatchEncoding, RefusesALogitBiasThatIsThereTwice) {
   std::vector<std::byte> bytes = encode_batch(batch);
   EXPECT_EQ(refusal_of(bytes), "");
   const auto biases = bytes_of({2, 100, 0, 0, 0, 0, 120, 0, 0, 0, 0});  // ids are zigzag
-  const auto at = std::ranges::search(bytes, biases).begin();
+  const auto at = std::search(bytes.begin(), bytes.end(), biases.begin(), biases.end());
   ASSERT_NE(at, bytes.end());
   at[6] = at[1];
   EXPECT_THAT(refusal_of(bytes), HasSubstr("the ids of a logit_bias do not ascend"));
