@@ -37,17 +37,17 @@ struct EngineConfig {
   // first stages have one more. Each stage has tensor_parallel_size ranks. The tokens are those of
   // one stage.
   int pipeline_parallel_size = 1;
+  bool enforce_eager = false;    // GPU only: no CUDA graphs
+  bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   // > 0: prompts are computed in chunks such that a step takes about this many seconds while other
   // sequences wait for their next token, and four times that while none does. 0: no limit but
   // max_num_batched_tokens. The tokens are the same either way.
   double target_step_s = 0;
-  bool enforce_eager = false;  // GPU only: no CUDA graphs
   // GPU only: a file of `quire tune` that says which of cuBLAS's algorithms multiply matrices of
   // which shapes. Shapes that it does not name are looked up in quire's own table; what neither
   // names is chosen by cuBLAS. Empty: no file.
   std::string linear_algorithms{};
-  bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  std::string dtype = "auto";    // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
+  std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
   std::string kv_cache_dtype = "auto";  // "auto" (as dtype), on a GPU "fp8" (e4m3, scale 1)
   std::string device = "auto";          // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;
