@@ -170,10 +170,15 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
   return std::make_unique<Service>(
-      std::move(config), std::move(model), tokenizer_of(*llm_), chat_template_of(*llm_), *engine_,
-      log_, [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },
-      [server = server_] { return server->stats(); },
-      [this](const std::string& message) { engine_failed(message); });
+      std::move(config), std::move(model),
+      ServiceEnvironment{
+          .engine = *engine_,
+          .log = log_,
+          .tokenizer = tokenizer_of(*llm_),
+          .chat_template = chat_template_of(*llm_),
+          .post = [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },
+          .http_stats = [server = server_] { return server->stats(); },
+          .engine_failed = [this](const std::string& message) { engine_failed(message); }});
 }
 
 App::Impl::~Impl() {

@@ -124,8 +124,8 @@ void Generation::set_deadline() {
   if (prepared_.request.timeout_s) {
     deadline_ = set(after(*prepared_.request.timeout_s), &Generation::deadline_passed);
   }
-  if (context_.max_queue_time_s > 0) {
-    queue_limit_ = set(after(context_.max_queue_time_s), &Generation::queue_time_passed);
+  if (context_.config.max_queue_time_s > 0) {
+    queue_limit_ = set(after(context_.config.max_queue_time_s), &Generation::queue_time_passed);
   }
 }
 
@@ -144,7 +144,7 @@ bool Generation::submit_prompts() {
   submitted_ = Clock::now();
   last_outputs_.resize(prepared_.prompts.size());
   std::string salt = prepared_.request.cache_salt;
-  if (!context_.share_cache_between_keys) salt = record_.owner + '\0' + salt;
+  if (!context_.config.share_cache_between_keys) salt = record_.owner + '\0' + salt;
   try {
     for (size_t i = 0; i < prepared_.prompts.size(); ++i) {
       auto on_ready = [ready = context_.ready, weak = weak_from_this(), i] { ready->add(weak, i); };
@@ -361,7 +361,7 @@ void Generation::queue_time_passed() {
   record_.reject_reason = "queue_timeout";
   refuse(rate_limited(fmt::format("The request waited for {} s without getting its turn "
                                   "(--max-queue-time); try again later.",
-                                  context_.max_queue_time_s),
+                                  context_.config.max_queue_time_s),
                       context_.admission.retry_after_s()));
   give_up();
 }
@@ -440,7 +440,7 @@ void Generation::write_record() {
     record_.finish_reason = expired_ ? "timeout" : formatter_->finish_reason();
   }
   context_.metrics.record(record_);
-  if (context_.access_log) context_.log.request(record_);
+  if (context_.config.access_log) context_.log.request(record_);
   context_.request_log.add(record_);
 }
 

@@ -53,26 +53,23 @@ void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
       request.num_prompts() > 1 ? "prompt" : "n");
 }
 
-// The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed.
+// The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed. The
+// model has a chat template: parse_chat_request() refuses chats where it has none.
 std::string chat_prompt(const GenerationRequest& request, const ServiceContext& context,
                         OutputParserConfig& parser) {
-  if (context.chat_template == nullptr) {
-    throw invalid_request(
-        "This model has no chat template; use /v1/completions with a prompt instead.", "messages");
-  }
   std::string prompt = render_prompt(*context.chat_template, request);
-  parser.reasoning = context.formats.reasoning;
+  parser.reasoning = context.config.formats.reasoning;
   parser.thinking = thinking_at_end_of(prompt, parser.reasoning);
   parser.parallel_tool_calls = request.parallel_tool_calls;
   if (request.tool_choice == ToolChoice::kNone) return prompt;
   const bool forced = request.tool_choice != ToolChoice::kAuto;
-  if (context.formats.tools == ToolFormat::kNone && forced) {
+  if (context.config.formats.tools == ToolFormat::kNone && forced) {
     throw invalid_request(
         "This model's template knows no tool calls, so none can be forced; expected \"none\" or "
         "\"auto\".",
         "tool_choice");
   }
-  parser.tools = context.formats.tools;
+  parser.tools = context.config.formats.tools;
   parser.forced_prefix = forced_prefix(parser.tools, request.tool_choice, request.tool_name);
   if (!parser.forced_prefix.empty()) {
     prompt += thinking_closer(parser.reasoning, prompt) + parser.forced_prefix;
@@ -120,7 +117,7 @@ PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
       }
     }
   }
-  check_choices(request, context.max_num_seqs);
+  check_choices(request, context.config.admission.max_num_seqs);
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {
     check_length(request, i, prepared.prompts[i].size(), context.model);
   }

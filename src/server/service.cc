@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <random>
 #include <utility>
 
 #include "quire/version.h"
 #include "server/api/tokenize_request.h"
 #include "server/prepare_generation.h"
+#include "server/web_page.h"
 #include "web/assets.h"
 
 namespace quire::server {
@@ -46,26 +48,45 @@ double seconds_since(std::chrono::system_clock::time_point then) {
 struct Service::Route {
   std::string_view method;
   std::string_view path;  // one that ends in "/" stands for all below it
-  std::string_view documented;
-  bool open;   // needs no key
-  bool quiet;  // polled all the time: no line in the log where it went well
   Handler handler;
+  std::string_view documented{};  // where not the path itself
+  bool needs_key = true;
+  bool quiet = false;  // polled all the time: no line in the log where it went well
+
+  bool matches(std::string_view requested) const {
+    return path.ends_with('/') ? requested.size() > path.size() && requested.starts_with(path)
+                               : requested == path;
+  }
 };
 
 const std::vector<Service::Route>& Service::routes() {
   static const std::vector<Route> table = {
-      {"POST", "/v1/chat/completions", "", false, false, &Service::chat_completions},
-      {"POST", "/v1/completions", "", false, false, &Service::completions},
-      {"GET", "/v1/models", "", false, false, &Service::models},
-      {"GET", kModels, "/v1/models/{model}", false, false, &Service::model},
-      {"GET", kRequests, "/v1/requests/{request_id}", false, false, &Service::explain},
-      {"POST", "/tokenize", "", false, false, &Service::tokenize},
-      {"POST", "/detokenize", "", false, false, &Service::detokenize},
-      {"GET", "/health", "", true, true, &Service::health},
-      {"GET", "/ready", "", true, true, &Service::ready},
-      {"GET", "/version", "", true, false, &Service::version},
-      {"GET", "/metrics", "", false, true, &Service::metrics},
-      {"GET", "/openapi.json", "", false, false, &Service::openapi},
+      {.method = "POST", .path = "/v1/chat/completions", .handler = &Service::chat_completions},
+      {.method = "POST", .path = "/v1/completions", .handler = &Service::completions},
+      {.method = "GET", .path = "/v1/models", .handler = &Service::models},
+      {.method = "GET",
+       .path = kModels,
+       .handler = &Service::model,
+       .documented = "/v1/models/{model}"},
+      {.method = "GET",
+       .path = kRequests,
+       .handler = &Service::explain,
+       .documented = "/v1/requests/{request_id}"},
+      {.method = "POST", .path = "/tokenize", .handler = &Service::tokenize},
+      {.method = "POST", .path = "/detokenize", .handler = &Service::detokenize},
+      {.method = "GET",
+       .path = "/health",
+       .handler = &Service::health,
+       .needs_key = false,
+       .quiet = true},
+      {.method = "GET",
+       .path = "/ready",
+       .handler = &Service::ready,
+       .needs_key = false,
+       .quiet = true},
+      {.method = "GET", .path = "/version", .handler = &Service::version, .needs_key = false},
+      {.method = "GET", .path = "/metrics", .handler = &Service::metrics, .quiet = true},
+      {.method = "GET", .path = "/openapi.json", .handler = &Service::openapi},
   };
   return table;
 }
@@ -78,34 +99,37 @@ std::vector<std::string> Service::documented_paths() {
   return paths;
 }
 
-Service::Service(ServiceConfig config, ModelInfo model, const Tokenizer* tokenizer,
-                 const ChatTemplate* chat_template, EnginePort& engine, AccessLog& log, Post post,
-                 std::function<http::Stats()> http_stats,
-                 std::function<void(const std::string&)> engine_failed)
+Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment environment)
     : config_(std::move(config)),
       model_(std::move(model)),
+      environment_(std::move(environment)),
       keys_(config_.api_keys),
+      cors_(config_.allowed_origins),
       api_(model_, keys_.required()),
-      engine_(engine),
-      log_(log),
-      http_stats_(std::move(http_stats)),
       metrics_([this] {
         MetricsConfig metrics = config_.metrics;
         metrics.paths = documented_paths();
         return metrics;
       }()),
-      admission_(config_.admission, engine_),
-      workers_(config_.num_workers) {
-  auto wake = [this, post] { post([this] { fetch_ready(); }); };
-  auto failed = [this, engine_failed = std::move(engine_failed)](const std::string& message) {
-    if (!std::exchange(engine_failed_, true)) engine_failed(message);
-  };
-  context_ = std::make_unique<ServiceContext>(ServiceContext{
-      model_, api_, tokenizer, chat_template, config_.formats, config_.share_cache_between_keys,
-      config_.max_queue_time_s, config_.admission.max_num_seqs, config_.access_log, engine_,
-      admission_, metrics_, log_, request_log_, timers_, workers_,
-      std::make_shared<ReadyList>(std::move(wake)), std::move(post), std::move(failed)});
-}
+      admission_(config_.admission, environment_.engine),
+      context_{.config = config_,
+               .model = model_,
+               .api = api_,
+               .tokenizer = environment_.tokenizer,
+               .chat_template = environment_.chat_template,
+               .engine = environment_.engine,
+               .admission = admission_,
+               .metrics = metrics_,
+               .log = environment_.log,
+               .request_log = request_log_,
+               .timers = timers_,
+               .workers = workers_,
+               .ready = std::make_shared<ReadyList>(
+                   [this, post = environment_.post] { post([this] { fetch_ready(); }); }),
+               .post = environment_.post,
+               .engine_failed = [this](const std::string& message) { engine_failed(message); }},
+      generations_(context_),
+      workers_(config_.num_workers) {}
 
 Service::~Service() = default;
 
@@ -129,20 +153,20 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
 
 void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
   const http::Request& request = exchange->request();
-  if (answer_preflight(exchange)) return;
+  if (auto preflight = cors_.preflight(request)) {
+    exchange->respond(std::move(*preflight));
+    return;
+  }
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string_view path = request.path;
   if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   std::string allowed;
   for (const Route& route : routes()) {
-    const bool matches = route.path.ends_with('/')
-                             ? path.size() > route.path.size() && path.starts_with(route.path)
-                             : path == route.path;
-    if (!matches) continue;
+    if (!route.matches(path)) continue;
     allowed = route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != method) continue;
-    if (!route.open) authenticate(request, record);
+    if (route.needs_key) authenticate(request, record);
     (this->*route.handler)(exchange, std::move(record));
     return;
   }
@@ -184,16 +208,12 @@ void Service::completions(const std::shared_ptr<http::Exchange>& exchange, Reque
 void Service::generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,
                        RequestRecord record) {
   http::Headers headers;
-  add_cors(exchange->request(), headers);
-  const auto generation =
-      std::make_shared<Generation>(*context_, exchange, kind, std::move(record), std::move(headers),
-                                   [this](Generation& ended) { generations_.erase(&ended); });
-  generations_.emplace(generation.get(), generation);
-  generation->begin();
+  cors_.add_headers(exchange->request(), headers);
+  generations_.start(exchange, kind, std::move(record), std::move(headers));
 }
 
 void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(exchange, std::move(record), [context = context_.get()](const auto& body) {
+  answer_from_worker(exchange, std::move(record), [context = &context_](const auto& body) {
     const TokenizeRequest request =
         parse_tokenize_request(parse_object_body(body), context->model, context->api);
     const bool is_text = std::holds_alternative<std::string>(request.input);
@@ -205,7 +225,7 @@ void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestR
 }
 
 void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(exchange, std::move(record), [context = context_.get()](const auto& body) {
+  answer_from_worker(exchange, std::move(record), [context = &context_](const auto& body) {
     const DetokenizeRequest request =
         parse_detokenize_request(parse_object_body(body), context->model, context->api);
     if (context->tokenizer == nullptr) throw invalid_request("This model has no tokenizer.");
@@ -242,7 +262,7 @@ void Service::version(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 }
 
 void Service::metrics(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  metrics_.update(engine_.stats(), server_stats());
+  metrics_.update(environment_.engine.stats(), server_stats());
   http::Response response;
   response.content_type = ServerMetrics::kContentType;
   response.body = metrics_.render();
@@ -268,25 +288,7 @@ void Service::explain(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 
 void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
   const http::Request& request = exchange->request();
-  const web::Asset& asset = *web::find_asset(request.path);
-  http::Response response;
-  response.content_type = std::string(asset.content_type);
-  response.headers = {{"ETag", std::string(asset.etag)},
-                      {"Cache-Control", "no-cache"},
-                      {"Vary", "Accept-Encoding"},
-                      {"Content-Security-Policy", std::string(web::kContentSecurityPolicy)},
-                      {"X-Content-Type-Options", "nosniff"},
-                      {"Referrer-Policy", "no-referrer"}};
-  if (request.header("If-None-Match") == asset.etag) {
-    response.status = 304;
-  } else if (request.header("Accept-Encoding").value_or("").find("gzip") !=
-             std::string_view::npos) {
-    response.headers.emplace_back("Content-Encoding", "gzip");
-    response.body = asset.gzip_body;
-  } else {
-    response.body = asset.body;
-  }
-  answer(*exchange, std::move(record), std::move(response));
+  answer(*exchange, std::move(record), asset_response(request, *web::find_asset(request.path)));
 }
 
 void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange,
@@ -306,7 +308,7 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
     } catch (const std::exception& failed) {
       error = std::make_shared<ApiError>(server_error(failed.what()));
     }
-    context_->post([this, exchange, record, text = std::move(text), error] {
+    context_.post([this, exchange, record, text = std::move(text), error] {
       if (error) {
         refuse(*exchange, record, *error);
       } else {
@@ -320,13 +322,13 @@ void Service::answer(http::Exchange& exchange, RequestRecord record, http::Respo
   record.status = response.status;
   record.total_s = seconds_since(record.arrived);
   response.headers.emplace_back("X-Request-Id", record.request_id);
-  add_cors(exchange.request(), response.headers);
+  cors_.add_headers(exchange.request(), response.headers);
   exchange.respond(std::move(response));
   metrics_.record(record);
   const bool quiet = record.status < 400 && std::ranges::any_of(routes(), [&](const Route& route) {
                        return route.quiet && route.path == record.path;
                      });
-  if (config_.access_log && !quiet) log_.request(record);
+  if (config_.access_log && !quiet) environment_.log.request(record);
 }
 
 void Service::refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error) {
@@ -341,45 +343,18 @@ void Service::refuse(http::Exchange& exchange, RequestRecord record, const ApiEr
   answer(exchange, std::move(record), std::move(response));
 }
 
-bool Service::answer_preflight(const std::shared_ptr<http::Exchange>& exchange) const {
-  const http::Request& request = exchange->request();
-  if (request.method != "OPTIONS" || !request.header("Access-Control-Request-Method")) return false;
-  http::Response response;
-  response.status = 204;
-  add_cors(request, response.headers);
-  if (response.headers.empty()) return false;
-  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  // Whatever it asks for: clients add headers of their own, and none of them has a meaning here
-  // that a page of an allowed origin may not use.
-  response.headers.emplace_back(
-      "Access-Control-Allow-Headers",
-      request.header("Access-Control-Request-Headers").value_or("Authorization, Content-Type"));
-  response.headers.emplace_back("Access-Control-Max-Age", "600");
-  exchange->respond(std::move(response));
-  return true;
-}
-
-void Service::add_cors(const http::Request& request, http::Headers& headers) const {
-  const auto origin = request.header("Origin");
-  if (!origin || config_.allowed_origins.empty()) return;
-  const bool any = std::ranges::count(config_.allowed_origins, "*") > 0;
-  if (!any && std::ranges::count(config_.allowed_origins, *origin) == 0) return;
-  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(*origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
-  if (!any) headers.emplace_back("Vary", "Origin");
-}
-
 void Service::fetch_ready() {
-  context_->ready->take(ready_entries_);
-  for (const ReadyList::Entry& entry : ready_entries_) {
-    if (const auto generation = entry.generation.lock()) generation->fetch(entry.prompt_index);
-  }
-  metrics_.update(engine_.stats(), server_stats());
+  generations_.fetch_ready();
+  metrics_.update(environment_.engine.stats(), server_stats());
   admission_.pump();
 }
 
+void Service::engine_failed(const std::string& message) {
+  if (!std::exchange(engine_failed_, true)) environment_.engine_failed(message);
+}
+
 ServerStats Service::server_stats() const {
-  const http::Stats http = http_stats_();
+  const http::Stats http = environment_.http_stats();
   ServerStats stats;
   stats.admission_queue_length = admission_.num_queued();
   stats.active_requests = static_cast<int64_t>(generations_.size());
@@ -389,19 +364,13 @@ ServerStats Service::server_stats() const {
   stats.malformed_requests = http.malformed_requests;
   stats.timed_out_connections = http.timed_out_connections;
   stats.dropped_slow_readers = http.dropped_slow_readers;
-  stats.dropped_log_lines = log_.dropped_lines();
+  stats.dropped_log_lines = environment_.log.dropped_lines();
   return stats;
 }
 
 void Service::begin_shutdown() {
   shutting_down_ = true;
   admission_.shut_down();
-}
-
-void Service::cut_short() {
-  std::vector<std::shared_ptr<Generation>> all;
-  for (const auto& [key, generation] : generations_) all.push_back(generation);
-  for (const auto& generation : all) generation->cut_short();
 }
 
 }  // namespace quire::server

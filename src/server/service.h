@@ -1,56 +1,51 @@
 #pragma once
-// The API: which handler answers which path, who may call it, and the generations under way.
+// The API: which handler answers which path, and who may call it.
 //
-//   quire::server::Service service(config, model, tokenizer, chat_template, engine, log, post);
+//   quire::server::Service service(config, model, {.engine = engine, .log = log, ...});
 //   http::Server server(http_config, [&](auto exchange) { service.handle(exchange); });
 //
-// Thread safety: handle() and the other methods on the I/O thread (through `post`), of which there
-// is one.
+// Thread safety: handle() and the other methods on the one I/O thread (through `post`).
 #include <functional>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
+#include "base/timer_queue.h"
 #include "http/exchange.h"
 #include "http/server.h"
-#include "parsers/parser_formats.h"
 #include "server/admission.h"
 #include "server/api/model_info.h"
 #include "server/api/openapi.h"
 #include "server/api_keys.h"
+#include "server/cors.h"
 #include "server/engine_port.h"
-#include "server/generation.h"
+#include "server/generations.h"
 #include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
+#include "server/service_config.h"
 #include "server/service_context.h"
+#include "server/worker_pool.h"
 
 namespace quire::server {
 
-struct ServiceConfig {
-  AdmissionConfig admission{};
-  double max_queue_time_s = 0;  // 0: no limit
-  std::vector<std::string> api_keys{};
-  bool share_cache_between_keys = false;
-  std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
-  OutputFormats formats{};
-  MetricsConfig metrics{};
-  bool access_log = true;  // a line for each request
-  int num_workers = 2;     // threads that parse, render and tokenise
+// What the service works with and does not own. References and pointers must outlive it.
+struct ServiceEnvironment {
+  EnginePort& engine;
+  AccessLog& log;
+  const Tokenizer* tokenizer = nullptr;         // null where the model has none
+  const ChatTemplate* chat_template = nullptr;  // null where the model has none
+  // Runs a task on the I/O thread, after this call has returned. From any thread.
+  std::function<void(std::function<void()>)> post{};
+  // Both called on the I/O thread; the second when the engine has failed for good, with its
+  // message.
+  std::function<http::Stats()> http_stats{};
+  std::function<void(const std::string&)> engine_failed{};
 };
 
 class Service {
  public:
-  using Post = std::function<void(std::function<void()>)>;
-
-  // `tokenizer` and `chat_template` may be null. What is passed by pointer or reference must
-  // outlive it. `post` runs a task on the I/O thread. `http_stats` and `engine_failed` are called
-  // on the I/O thread.
-  Service(ServiceConfig config, ModelInfo model, const Tokenizer* tokenizer,
-          const ChatTemplate* chat_template, EnginePort& engine, AccessLog& log, Post post,
-          std::function<http::Stats()> http_stats,
-          std::function<void(const std::string&)> engine_failed);
+  Service(ServiceConfig config, ModelInfo model, ServiceEnvironment environment);
   // The I/O thread must have ended, or run nothing of it any more.
   ~Service();
   Service(const Service&) = delete;
@@ -63,7 +58,7 @@ class Service {
   // Generations that hold anything: waiting, running, or being cancelled.
   size_t num_generations() const { return generations_.size(); }
   // Ends them with what they have.
-  void cut_short();
+  void cut_short() { generations_.cut_short(); }
 
  private:
   struct Route;
@@ -74,7 +69,6 @@ class Service {
   void dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   // Whose request it is; throws ApiError 401.
   void authenticate(const http::Request& request, RequestRecord& record) const;
-  bool answer_preflight(const std::shared_ptr<http::Exchange>& exchange) const;
 
   void chat_completions(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void completions(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
@@ -97,25 +91,24 @@ class Service {
                           std::function<std::string(const std::string& body)> work);
   void answer(http::Exchange& exchange, RequestRecord record, http::Response response);
   void refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error);
-  void add_cors(const http::Request& request, http::Headers& headers) const;
   void fetch_ready();
+  // The engine has failed: health checks fail from now on.
+  void engine_failed(const std::string& message);
   ServerStats server_stats() const;
 
   ServiceConfig config_;
   ModelInfo model_;
+  ServiceEnvironment environment_;
   ApiKeys keys_;
+  Cors cors_;
   ApiDescription api_;
-  EnginePort& engine_;
-  AccessLog& log_;
-  std::function<http::Stats()> http_stats_;
   ServerMetrics metrics_;
   RequestLog request_log_;
   Admission admission_;
-  std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
-  std::vector<ReadyList::Entry> ready_entries_;
+  ServiceContext context_;  // refers to the others
+  Generations generations_;
   bool shutting_down_ = false;
   bool engine_failed_ = false;
-  std::unique_ptr<ServiceContext> context_;
   TimerQueue timers_;
   WorkerPool workers_;  // last: its tasks use the rest
 };

@@ -4,9 +4,9 @@
 // Thread safety: immutable; the parts say for themselves.
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "base/timer_queue.h"
-#include "parsers/parser_formats.h"
 #include "quire/chat_template.h"
 #include "quire/tokenizer.h"
 #include "server/admission.h"
@@ -17,20 +17,17 @@
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
 #include "server/ready_list.h"
+#include "server/service_config.h"
 #include "server/worker_pool.h"
 
 namespace quire::server {
 
 struct ServiceContext {
+  const ServiceConfig& config;
   const ModelInfo& model;
   const ApiDescription& api;
   const Tokenizer* tokenizer;         // null where the model has none
   const ChatTemplate* chat_template;  // null where the model has none
-  OutputFormats formats;
-  bool share_cache_between_keys;  // --prefix-cache-scope global
-  double max_queue_time_s;        // 0: no limit
-  int64_t max_num_seqs;           // as the engine's
-  bool access_log;                // a line for each request
   EnginePort& engine;
   Admission& admission;  // I/O thread only
   ServerMetrics& metrics;

@@ -117,10 +117,13 @@ class ServiceTest : public testing::Test {
   Service& service() {
     if (!service_) {
       service_ = std::make_unique<Service>(
-          config_, model_, nullptr, nullptr, engine_, log_,
-          [this](std::function<void()> task) { loop_.post(std::move(task)); },
-          [] { return http::Stats{}; },
-          [this](const std::string& message) { engine_error_ = message; });
+          config_, model_,
+          ServiceEnvironment{
+              .engine = engine_,
+              .log = log_,
+              .post = [this](std::function<void()> task) { loop_.post(std::move(task)); },
+              .http_stats = [] { return http::Stats{}; },
+              .engine_failed = [this](const std::string& message) { engine_error_ = message; }});
     }
     return *service_;
   }

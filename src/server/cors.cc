@@ -1,0 +1,33 @@
+#include "server/cors.h"
+
+#include <algorithm>
+
+namespace quire::server {
+
+std::optional<http::Response> Cors::preflight(const http::Request& request) const {
+  if (request.method != "OPTIONS" || !request.header("Access-Control-Request-Method")) return {};
+  http::Response response;
+  response.status = 204;
+  add_headers(request, response.headers);
+  if (response.headers.empty()) return {};
+  response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+  // Whatever it asks for: clients add headers of their own, and none of them has a meaning here
+  // that a page of an allowed origin may not use.
+  response.headers.emplace_back(
+      "Access-Control-Allow-Headers",
+      request.header("Access-Control-Request-Headers").value_or("Authorization, Content-Type"));
+  response.headers.emplace_back("Access-Control-Max-Age", "600");
+  return response;
+}
+
+void Cors::add_headers(const http::Request& request, http::Headers& headers) const {
+  const auto origin = request.header("Origin");
+  if (!origin || allowed_origins_.empty()) return;
+  const bool any = std::ranges::count(allowed_origins_, "*") > 0;
+  if (!any && std::ranges::count(allowed_origins_, *origin) == 0) return;
+  headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(*origin));
+  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  if (!any) headers.emplace_back("Vary", "Origin");
+}
+
+}  // namespace quire::server

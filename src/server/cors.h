@@ -1,0 +1,30 @@
+#pragma once
+// Which pages of other origins may call the API from a browser (cross-origin resource sharing).
+//
+// Thread safety: immutable once made.
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "http/exchange.h"
+
+namespace quire::server {
+
+class Cors {
+ public:
+  // "*" among the origins: any; none: no page of another origin.
+  explicit Cors(std::vector<std::string> allowed_origins)
+      : allowed_origins_(std::move(allowed_origins)) {}
+
+  // Adds what lets a page of the request's origin read the answer; nothing where it may not.
+  void add_headers(const http::Request& request, http::Headers& headers) const;
+  // The answer to a browser that asks first; nothing where the request is no such question, or its
+  // origin is not allowed.
+  std::optional<http::Response> preflight(const http::Request& request) const;
+
+ private:
+  std::vector<std::string> allowed_origins_;
+};
+
+}  // namespace quire::server

@@ -1,0 +1,26 @@
+#pragma once
+// What the operator chose for the service.
+//
+// Thread safety: a plain value.
+#include <string>
+#include <vector>
+
+#include "parsers/parser_formats.h"
+#include "server/admission.h"
+#include "server/observe/metrics.h"
+
+namespace quire::server {
+
+struct ServiceConfig {
+  AdmissionConfig admission{};
+  double max_queue_time_s = 0;  // 0: no limit
+  std::vector<std::string> api_keys{};
+  bool share_cache_between_keys = false;       // --prefix-cache-scope global
+  std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
+  OutputFormats formats{};
+  MetricsConfig metrics{};
+  bool access_log = true;  // a line for each request
+  int num_workers = 2;     // threads that parse, render and tokenise
+};
+
+}  // namespace quire::server
