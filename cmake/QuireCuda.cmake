@@ -103,5 +103,6 @@ function(quire_cuda_library)
     list(FILTER tests EXCLUDE REGEX "/src/engine/")
     quire_gpu_test(cuda_test SOURCES ${tests} DEPS quire_cuda_objects quire_ops quire_dist
                    CUDA::cudart_static CUDA::cublasLt ${CMAKE_DL_LIBS})
+    set_target_properties(cuda_test PROPERTIES UNITY_BUILD OFF)
   endif()
 endfunction()

@@ -127,17 +127,20 @@ function(quire_gpu_test name)
 endfunction()
 
 # quire_add_tests(<test binary> [PREFIX <of the names>] [FILTER <GoogleTest filter>] [LABELS <label>]
-# [ENVIRONMENT <variable>=<value>...]): makes its tests known to ctest, each by its name. Under sanitizers,
-# where a process takes long to start, they run in two processes, <prefix><binary>.0 and .1, whose output
-# names the tests that failed.
+# [COST <number>] [ENVIRONMENT <variable>=<value>...]): makes its tests known to ctest, each by its name;
+# those of higher COST start first. Under sanitizers, where a process takes long to start, they run in two
+# processes, <prefix><binary>.0 and .1, whose output names the tests that failed.
 function(quire_add_tests name)
-  cmake_parse_arguments(ARG "" "PREFIX;FILTER;LABELS" "ENVIRONMENT" ${ARGN})
+  cmake_parse_arguments(ARG "" "PREFIX;FILTER;LABELS;COST" "ENVIRONMENT" ${ARGN})
   if(NOT ARG_FILTER)
     set(ARG_FILTER *)
   endif()
   set(properties)
   if(ARG_LABELS)
     set(properties LABELS ${ARG_LABELS})
+  endif()
+  if(ARG_COST)
+    list(APPEND properties COST ${ARG_COST})
   endif()
   if(QUIRE_SANITIZE)
     foreach(shard 0 1)
@@ -182,7 +185,9 @@ function(quire_test_binary name)
   target_link_libraries(${name} PRIVATE ${ARG_DEPS} quire_options GTest::gtest GTest::gmock GTest::gtest_main)
   # Half of the time that a test takes to compile goes into optimising GoogleTest's templates, and most
   # tests run as long without; these loop for seconds in code of their own.
-  if(NOT name MATCHES "^(cuda|engine|engine_cuda|golden|ops|runner|scheduler|tokenizer)_test$")
+  if(name MATCHES "^(cuda|engine|engine_cuda|golden|ops|runner|scheduler|tokenizer)_test$")
+    target_compile_options(${name} PRIVATE -O1)
+  else()
     target_compile_options(${name} PRIVATE -O0)
   endif()
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")

@@ -18,7 +18,7 @@ packages=(
 # dpkg-dev and file are what CPack makes the Debian package with; clang-format is pinned, because
 # each version lays code out differently.
 test_packages=(
-  git clang clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
+  git clang lld clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
   python3-venv openssl
 )
 # The web page is tested in a real browser. Ubuntu has Chromium as a snap alone: there these tests are skipped.

@@ -9,10 +9,6 @@ if ! command -v clang-tidy >/dev/null; then
   echo "tidy: clang-tidy is missing: run scripts/setup.sh --test" >&2
   exit 1
 fi
-if [ ! -f build/release/compile_commands.json ]; then
-  echo "tidy: build/release is missing: run scripts/build.sh release" >&2
-  exit 1
-fi
 # Each version knows other checks.
 version=$(clang-tidy --version | grep -oE 'version [0-9]+' | cut -d' ' -f2)
 if [ "$version" != 14 ]; then
@@ -24,6 +20,9 @@ if ! git rev-parse --verify -q HEAD >/dev/null; then
   echo "tidy: not run: without a git history nothing says which files changed"
   exit 0
 fi
+# The other presets compile several files as one, and list those.
+cmake --preset debug -B build/tidy -DQUIRE_CUDA=OFF --log-level=ERROR >/dev/null || exit 1
+
 base=${QUIRE_TIDY_BASE:-}
 if [ -z "$base" ]; then
   base=$(git merge-base HEAD '@{upstream}' 2>/dev/null || true)
@@ -35,7 +34,7 @@ changed() {
   git log --format= --name-only ${base:+"$base..HEAD"}
 }
 mapfile -t files < <(changed | grep -E '^(src|examples)/.*\.cc$' | grep -v '_test\.cc$' | awk '!seen[$0]++' |
-  while read -r file; do if grep -q "/$file\"" build/release/compile_commands.json; then echo "$file"; fi; done)
+  while read -r file; do if grep -q "/$file\"" build/tidy/compile_commands.json; then echo "$file"; fi; done)
 
 deadline=$(($(date +%s) + ${QUIRE_TIDY_SECONDS:-75}))
 export deadline
@@ -46,7 +45,7 @@ check_one() {
   fi
   local findings
   # The flags are GCC's, and clang does not know all of them.
-  if ! findings=$(clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/release "$1" 2>/dev/null); then
+  if ! findings=$(clang-tidy --quiet --extra-arg=-Wno-unknown-warning-option -p build/tidy "$1" 2>/dev/null); then
     printf '%s\n' "$findings"
     return 1
   fi
