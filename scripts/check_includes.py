@@ -23,6 +23,7 @@ PLAIN_HEADERS = {
     "quire/error.h",
     "quire/plan.h",
     "quire/request_output.h",
+    "quire/sampling_limits.h",
     "quire/sampling_params.h",
     "quire/tune.h",
     "quire/version.h",

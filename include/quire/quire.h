@@ -10,6 +10,7 @@
 #include "quire/llm_engine.h"
 #include "quire/plan.h"
 #include "quire/request_output.h"
+#include "quire/sampling_limits.h"
 #include "quire/sampling_params.h"
 #include "quire/tokenizer.h"
 #include "quire/version.h"

@@ -18,27 +18,28 @@ namespace quire {
 using LogitsProcessor =
     std::function<void(std::span<const int32_t> token_ids, std::span<float> logits)>;
 
+// Ranges stand in quire/sampling_limits.h.
 struct SamplingParams {
-  int n = 1;                 // outputs per prompt, 1 to 128
-  double temperature = 1.0;  // 0: greedy; up to 100
+  int n = 1;                 // outputs per prompt
+  double temperature = 1.0;  // 0: greedy
   int top_k = 0;             // the k most likely; 0 or -1: all
-  double top_p = 1.0;        // (0, 1]: the fewest tokens whose probability reaches p
-  double min_p = 0.0;        // [0, 1]: at least this share of the best token's probability
-  // (0, 10]: divides positive and multiplies negative logits of tokens in the prompt or the output.
+  double top_p = 1.0;        // the fewest tokens whose probability reaches p
+  double min_p = 0.0;        // at least this share of the best token's probability
+  // Divides positive and multiplies negative logits of tokens in the prompt or the output.
   double repetition_penalty = 1.0;
-  double presence_penalty = 0.0;          // [-2, 2]: subtracted once for a generated token
-  double frequency_penalty = 0.0;         // [-2, 2]: subtracted for each time it was generated
-  std::map<int32_t, float> logit_bias{};  // added to a token's logit; [-100, 100]
-  // Tokens to generate, >= 1; none: as many as max_model_len allows.
+  double presence_penalty = 0.0;          // subtracted once for a generated token
+  double frequency_penalty = 0.0;         // subtracted for each time it was generated
+  std::map<int32_t, float> logit_bias{};  // added to a token's logit
+  // Tokens to generate; none: as many as max_model_len allows.
   std::optional<int64_t> max_tokens = 16;
   int64_t min_tokens = 0;  // no end-of-sequence or stop token before this many; at most max_tokens
-  std::vector<std::string> stop{};        // texts that end the output: up to 64 of 1 to 4096 bytes
-  std::vector<int32_t> stop_token_ids{};  // tokens that end the output: up to 1024
+  std::vector<std::string> stop{};        // texts that end the output
+  std::vector<int32_t> stop_token_ids{};  // tokens that end the output
   bool include_stop_str_in_output = false;
   bool ignore_eos = false;          // go on after the model's end-of-sequence tokens
   bool skip_special_tokens = true;  // leave special tokens out of the text
   std::optional<uint64_t> seed{};   // none: drawn from the engine's seed and the request's number
-  std::optional<int> logprobs{};    // 0 to 20: the sampled token's and so many of the best
+  std::optional<int> logprobs{};    // the sampled token's, and this many of the best
   std::optional<int> prompt_logprobs{};  // the same for each prompt token after the first
   std::vector<LogitsProcessor> logits_processors{};
 

@@ -2,47 +2,50 @@
 
 #include <fmt/format.h>
 
+#include <limits>
+#include <optional>
+#include <string>
 #include <string_view>
 
-#include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "quire/sampling_limits.h"
 
 namespace quire {
 namespace {
-
-constexpr size_t kMaxStopStrings = 64;
-constexpr size_t kMaxStopStringBytes = 4096;
-constexpr size_t kMaxStopTokenIds = 1024;
 
 template <typename T>
 [[noreturn]] void refuse(std::string_view field, const T& value, std::string_view expected) {
   throw Error(fmt::format("The sampling parameter {} is {}, but {}.", field, value, expected));
 }
 
-// NaN fails either comparison.
-void require_range(std::string_view field, double value, double low, double high) {
-  if (!(value >= low && value <= high)) {
-    refuse(field, value, fmt::format("must be from {} to {}", low, high));
+std::string expected_range(const SamplingLimit& limit) {
+  if (limit.maximum == std::numeric_limits<double>::infinity()) {
+    return fmt::format("must be at least {}", limit.minimum);
   }
+  return limit.above_minimum
+             ? fmt::format("must be greater than {} and at most {}", limit.minimum, limit.maximum)
+             : fmt::format("must be from {} to {}", limit.minimum, limit.maximum);
 }
 
-void require_positive_up_to(std::string_view field, double value, double high) {
-  if (!(value > 0 && value <= high)) {
-    refuse(field, value, fmt::format("must be greater than 0 and at most {}", high));
-  }
+// `name` is what messages call the value.
+template <typename T>
+void require(const SamplingLimit& limit, std::string_view name, const T& value) {
+  if (!limit.allows(static_cast<double>(value))) refuse(name, value, expected_range(limit));
 }
 
-void require_logprobs(std::string_view field, const std::optional<int>& value) {
-  if (value && (*value < 0 || *value > kMaxLogprobs)) {
-    refuse(field, *value, fmt::format("must be from 0 to {}", kMaxLogprobs));
-  }
+template <typename T>
+void require(const SamplingLimit& limit, const T& value) {
+  require(limit, limit.field, value);
+}
+
+template <typename T>
+void require(const SamplingLimit& limit, const std::optional<T>& value) {
+  if (value) require(limit, limit.field, *value);
 }
 
 void validate_lengths(const SamplingParams& params) {
-  if (params.max_tokens && *params.max_tokens < 1) {
-    refuse("max_tokens", *params.max_tokens, "must be at least 1");
-  }
-  if (params.min_tokens < 0) refuse("min_tokens", params.min_tokens, "must be at least 0");
+  require(sampling_limit("max_tokens"), params.max_tokens);
+  require(sampling_limit("min_tokens"), params.min_tokens);
   if (params.max_tokens && params.min_tokens > *params.max_tokens) {
     refuse("min_tokens", params.min_tokens,
            fmt::format("must be at most max_tokens, which is {}", *params.max_tokens));
@@ -77,7 +80,7 @@ void validate_stop(const SamplingParams& params) {
 void validate_logits_changes(const SamplingParams& params) {
   for (const auto& [id, bias] : params.logit_bias) {
     if (id < 0) refuse("logit_bias", fmt::format("given for token {}", id), "ids start at 0");
-    require_range(fmt::format("logit_bias[{}]", id), bias, -100, 100);
+    require(sampling_limit("logit_bias"), fmt::format("logit_bias[{}]", id), double{bias});
   }
   for (size_t i = 0; i < params.logits_processors.size(); ++i) {
     if (!params.logits_processors[i]) {
@@ -89,19 +92,21 @@ void validate_logits_changes(const SamplingParams& params) {
 }  // namespace
 
 void SamplingParams::validate() const {
-  if (n < 1 || n > 128) refuse("n", n, "must be from 1 to 128");
-  require_range("temperature", temperature, 0, 100);
-  if (top_k < -1) refuse("top_k", top_k, "must be at least 1, or 0 or -1 for all tokens");
-  require_positive_up_to("top_p", top_p, 1);
-  require_range("min_p", min_p, 0, 1);
-  require_positive_up_to("repetition_penalty", repetition_penalty, 10);
-  require_range("presence_penalty", presence_penalty, -2, 2);
-  require_range("frequency_penalty", frequency_penalty, -2, 2);
+  require(sampling_limit("n"), n);
+  require(sampling_limit("temperature"), temperature);
+  if (!sampling_limit("top_k").allows(top_k)) {
+    refuse("top_k", top_k, "must be at least 1, or 0 or -1 for all tokens");
+  }
+  require(sampling_limit("top_p"), top_p);
+  require(sampling_limit("min_p"), min_p);
+  require(sampling_limit("repetition_penalty"), repetition_penalty);
+  require(sampling_limit("presence_penalty"), presence_penalty);
+  require(sampling_limit("frequency_penalty"), frequency_penalty);
   validate_logits_changes(*this);
   validate_lengths(*this);
   validate_stop(*this);
-  require_logprobs("logprobs", logprobs);
-  require_logprobs("prompt_logprobs", prompt_logprobs);
+  require(sampling_limit("logprobs"), logprobs);
+  require(sampling_limit("prompt_logprobs"), prompt_logprobs);
 }
 
 }  // namespace quire

@@ -6,9 +6,12 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <map>
+#include <string>
 
 #include "quire/error.h"
 #include "quire/request_output.h"
+#include "quire/sampling_limits.h"
 
 namespace quire {
 namespace {
@@ -104,6 +107,45 @@ TEST(SamplingParamsTest, EachFieldOutOfRangeIsNamed) {
     SamplingParams params;
     change(params);
     EXPECT_THAT(message_of(params), AllOf(HasSubstr(problem), HasSubstr(expected)));
+  }
+}
+
+// Sets a field that has a row in the table of limits.
+void set_field(SamplingParams& params, const std::string& field, double value) {
+  const std::map<std::string, std::function<void()>> setters = {
+      {"n", [&] { params.n = static_cast<int>(value); }},
+      {"temperature", [&] { params.temperature = value; }},
+      {"top_k", [&] { params.top_k = static_cast<int>(value); }},
+      {"top_p", [&] { params.top_p = value; }},
+      {"min_p", [&] { params.min_p = value; }},
+      {"repetition_penalty", [&] { params.repetition_penalty = value; }},
+      {"presence_penalty", [&] { params.presence_penalty = value; }},
+      {"frequency_penalty", [&] { params.frequency_penalty = value; }},
+      {"logit_bias",
+       [&] {
+         params.logit_bias = {{7, static_cast<float>(value)}};
+       }},
+      {"max_tokens", [&] { params.max_tokens = static_cast<int64_t>(value); }},
+      {"min_tokens", [&] { params.min_tokens = static_cast<int64_t>(value); }},
+      {"logprobs", [&] { params.logprobs = static_cast<int>(value); }},
+      {"prompt_logprobs", [&] { params.prompt_logprobs = static_cast<int>(value); }},
+  };
+  setters.at(field)();
+}
+
+TEST(SamplingParamsTest, EveryLimitOfTheTableIsApplied) {
+  for (const SamplingLimit& limit : kSamplingLimits) {
+    const std::string field(limit.field);
+    const auto refused = [&](double value) {
+      SamplingParams params;
+      set_field(params, field, value);
+      return message_of(params);
+    };
+    EXPECT_EQ(refused(limit.minimum).empty(), !limit.above_minimum) << field;
+    EXPECT_THAT(refused(limit.minimum - 1), HasSubstr(field));
+    if (limit.maximum > std::numeric_limits<int32_t>::max() - 1) continue;
+    EXPECT_EQ(refused(limit.maximum), "") << field;
+    EXPECT_THAT(refused(limit.maximum + 1), HasSubstr(field));
   }
 }
 

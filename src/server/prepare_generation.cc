@@ -6,13 +6,13 @@
 #include <utility>
 
 #include "parsers/tool_parser_prompt.h"
+#include "quire/sampling_limits.h"
 #include "server/api/render_prompt.h"
 #include "server/api/request_fields.h"
 
 namespace quire::server {
 namespace {
 
-constexpr int64_t kMaxN = 128;  // what SamplingParams allow
 constexpr const char* kTooLong = "context_length_exceeded";
 
 // Where in the body a prompt stands, for messages.
@@ -43,6 +43,7 @@ void check_length(const GenerationRequest& request, size_t index, size_t num_tok
 
 // A request gets its turn as a whole, so one larger than the engine would make all others wait.
 void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
+  constexpr auto kMaxN = static_cast<int64_t>(sampling_limit("n").maximum);
   const int64_t most = std::max(max_num_seqs, kMaxN);
   const auto num_choices = static_cast<int64_t>(request.num_choices());
   if (num_choices <= most) return;

@@ -7,6 +7,9 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <optional>
+#include <type_traits>
+#include <utility>
 
 #include "base/suggest.h"
 #include "cli/options/option_helpers.h"
@@ -17,80 +20,108 @@ namespace {
 
 enum class Kind { kInteger, kNumber, kBoolean, kTexts, kTokenIds, kBiases };
 
+// How a field's value is stored, and how help shows its default.
+struct Access {
+  // Stores a value that has been checked to be of the field's kind.
+  void (*store)(SamplingParams& params, const Json& value);
+  std::string (*show)(const SamplingParams& params);
+};
+
 struct Field {
   std::string_view name;
   Kind kind;
   bool nullable;
   std::string_view placeholder;
   std::string_view help;
-  // Stores a value that has been checked to be of this kind.
-  void (*store)(SamplingParams& params, const Json& value);
-  bool default_on = false;  // of a kBoolean
+  Access access;
 };
 
-template <auto Member>
-void store_plain(SamplingParams& params, const Json& value) {
-  using Value = std::remove_reference_t<decltype(params.*Member)>;
-  params.*Member = value.get<Value>();
-}
-
-template <auto Member>
-void store_optional(SamplingParams& params, const Json& value) {
-  using Optional = std::remove_reference_t<decltype(params.*Member)>;
-  params.*Member =
-      value.is_null() ? Optional() : Optional(value.get<typename Optional::value_type>());
-}
-
-void store_biases(SamplingParams& params, const Json& value) {
-  params.logit_bias.clear();
-  for (const auto& [id, bias] : value.items()) {
-    params.logit_bias[std::stoi(id)] = bias.get<float>();
+template <typename T>
+std::string shown(const T& value) {
+  if constexpr (std::is_arithmetic_v<T>) {
+    return fmt::format("{}", value);
+  } else {
+    return "none";  // a list
   }
+}
+
+template <typename T>
+std::string shown(const std::optional<T>& value) {
+  return value ? shown(*value) : "none";
+}
+
+template <auto Member>
+constexpr Access plain() {
+  using Value = std::remove_cvref_t<decltype(std::declval<SamplingParams>().*Member)>;
+  return {.store = [](SamplingParams& params,
+                      const Json& value) { params.*Member = value.get<Value>(); },
+          .show = [](const SamplingParams& params) { return shown(params.*Member); }};
+}
+
+template <auto Member>
+constexpr Access optional() {
+  using Optional = std::remove_cvref_t<decltype(std::declval<SamplingParams>().*Member)>;
+  return {.store =
+              [](SamplingParams& params, const Json& value) {
+                params.*Member = value.is_null()
+                                     ? Optional()
+                                     : Optional(value.get<typename Optional::value_type>());
+              },
+          .show = [](const SamplingParams& params) { return shown(params.*Member); }};
+}
+
+constexpr Access biases() {
+  return {.store =
+              [](SamplingParams& params, const Json& value) {
+                params.logit_bias.clear();
+                for (const auto& [id, bias] : value.items()) {
+                  params.logit_bias[std::stoi(id)] = bias.get<float>();
+                }
+              },
+          .show = [](const SamplingParams& params) { return shown(params.logit_bias); }};
 }
 
 using P = SamplingParams;
 constexpr std::array kFields = {
-    Field{"n", Kind::kInteger, false, "N", "Outputs for each prompt", store_plain<&P::n>},
+    Field{"n", Kind::kInteger, false, "N", "Outputs for each prompt", plain<&P::n>()},
     Field{"temperature", Kind::kNumber, false, "T",
-          "0 takes the likeliest token; higher is more varied", store_plain<&P::temperature>},
+          "0 takes the likeliest token; higher is more varied", plain<&P::temperature>()},
     Field{"top_k", Kind::kInteger, false, "K", "Sample among the K likeliest tokens; 0: all",
-          store_plain<&P::top_k>},
+          plain<&P::top_k>()},
     Field{"top_p", Kind::kNumber, false, "P",
-          "Sample among the fewest tokens whose probabilities add up to P", store_plain<&P::top_p>},
+          "Sample among the fewest tokens whose probabilities add up to P", plain<&P::top_p>()},
     Field{"min_p", Kind::kNumber, false, "P",
-          "Leave out tokens below P times the likeliest one's probability", store_plain<&P::min_p>},
+          "Leave out tokens below P times the likeliest one's probability", plain<&P::min_p>()},
     Field{"repetition_penalty", Kind::kNumber, false, "R",
           "Above 1: make tokens of the prompt and the output less likely",
-          store_plain<&P::repetition_penalty>},
+          plain<&P::repetition_penalty>()},
     Field{"presence_penalty", Kind::kNumber, false, "R",
           "Subtract R from the logit of each token generated before",
-          store_plain<&P::presence_penalty>},
+          plain<&P::presence_penalty>()},
     Field{"frequency_penalty", Kind::kNumber, false, "R",
-          "Subtract R for each time a token was generated", store_plain<&P::frequency_penalty>},
+          "Subtract R for each time a token was generated", plain<&P::frequency_penalty>()},
     Field{"logit_bias", Kind::kBiases, false, "ID:BIAS",
-          "Add BIAS to the logit of token ID; repeatable", store_biases},
+          "Add BIAS to the logit of token ID; repeatable", biases()},
     Field{"max_tokens", Kind::kInteger, true, "N",
-          "Tokens to generate; 'none': as many as the context holds",
-          store_optional<&P::max_tokens>},
+          "Tokens to generate; 'none': as many as the context holds", optional<&P::max_tokens>()},
     Field{"min_tokens", Kind::kInteger, false, "N", "No end before this many tokens",
-          store_plain<&P::min_tokens>},
+          plain<&P::min_tokens>()},
     Field{"stop", Kind::kTexts, false, "TEXT", "End the output before this text; repeatable",
-          store_plain<&P::stop>},
+          plain<&P::stop>()},
     Field{"stop_token_ids", Kind::kTokenIds, false, "ID,...",
-          "End the output at one of these tokens", store_plain<&P::stop_token_ids>},
+          "End the output at one of these tokens", plain<&P::stop_token_ids>()},
     Field{"include_stop_str_in_output", Kind::kBoolean, false, "",
-          "Keep the stop text at the output's end", store_plain<&P::include_stop_str_in_output>},
+          "Keep the stop text at the output's end", plain<&P::include_stop_str_in_output>()},
     Field{"ignore_eos", Kind::kBoolean, false, "", "Go on after the model's end-of-sequence token",
-          store_plain<&P::ignore_eos>},
+          plain<&P::ignore_eos>()},
     Field{"skip_special_tokens", Kind::kBoolean, false, "", "Keep special tokens in the text",
-          store_plain<&P::skip_special_tokens>, /*default_on=*/true},
-    Field{"seed", Kind::kInteger, true, "N", "Make sampling repeat itself",
-          store_optional<&P::seed>},
+          plain<&P::skip_special_tokens>()},
+    Field{"seed", Kind::kInteger, true, "N", "Make sampling repeat itself", optional<&P::seed>()},
     Field{"logprobs", Kind::kInteger, true, "N",
           "Report each token's log-probability and those of the N likeliest (--json)",
-          store_optional<&P::logprobs>},
+          optional<&P::logprobs>()},
     Field{"prompt_logprobs", Kind::kInteger, true, "N", "The same for the prompt's tokens (--json)",
-          store_optional<&P::prompt_logprobs>},
+          optional<&P::prompt_logprobs>()},
 };
 
 const Field* find_field(std::string_view name) {
@@ -200,22 +231,12 @@ Json value_from_option(const Field& field, const std::string& text, const std::s
 
 // What a field is, or a switch as help shows it, if neither the option nor the model says.
 std::string shown_default(const Field& field) {
-  const SamplingParams defaults;
-  switch (field.kind) {
-    case Kind::kBoolean:
-      return "off";
-    case Kind::kInteger:
-      if (field.name == "max_tokens") return std::to_string(*defaults.max_tokens);
-      if (field.name == "n") return std::to_string(defaults.n);
-      return field.nullable ? "none" : "0";
-    case Kind::kNumber:
-      return field.name == "temperature" || field.name == "top_p" ||
-                     field.name == "repetition_penalty"
-                 ? "1"
-                 : "0";
-    default:
-      return "none";
-  }
+  return field.kind == Kind::kBoolean ? "off" : field.access.show(SamplingParams());
+}
+
+// Whether a kBoolean is true where nothing says otherwise.
+bool is_on_by_default(const Field& field) {
+  return field.access.show(SamplingParams()) == shown(true);
 }
 
 std::string dashed(std::string_view name) {
@@ -259,7 +280,7 @@ void SamplingFields::add(std::string_view name, const Json& value, std::string_v
 }
 
 SamplingParams SamplingFields::apply(SamplingParams defaults) const {
-  for (const auto& [name, value] : fields_.items()) find_field(name)->store(defaults, value);
+  for (const auto& [name, value] : fields_.items()) find_field(name)->access.store(defaults, value);
   return defaults;
 }
 
@@ -290,7 +311,7 @@ void add_sampling_options(CLI::App& app, SamplingFields& fields,
     const std::string help = fmt::format("{} [{}]", field.help, shown_default(field));
     if (field.kind == Kind::kBoolean) {
       add_switch(
-          app, option.substr(2), field.default_on,
+          app, option.substr(2), is_on_by_default(field),
           [&fields, &field, option](bool value) { fields.set(field.name, value, option); }, help,
           group);
       continue;

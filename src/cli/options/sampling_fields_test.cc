@@ -5,8 +5,11 @@
 
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <cmath>
+#include <string>
 
 #include "cli/usage_error.h"
+#include "quire/sampling_limits.h"
 
 namespace quire::cli {
 namespace {
@@ -168,6 +171,45 @@ TEST(SamplingFields, ValidateRangesWhateverTheModelsDefaults) {
   EXPECT_THROW(from_options({"--top-p", "2"}).validate(), Error);
   // The limit may come from the model.
   EXPECT_NO_THROW(from_options({"--min-tokens", "500"}).validate());
+}
+
+TEST(SamplingFields, EveryLimitOfTheTableIsApplied) {
+  for (const SamplingLimit& limit : kSamplingLimits) {
+    const std::string field(limit.field);
+    const auto refuses = [&](double value) {
+      Json json = std::floor(value) == value ? Json(static_cast<int64_t>(value)) : Json(value);
+      if (field == "logit_bias") json = Json{{"7", json}};
+      try {
+        SamplingFields fields;
+        fields.set(field, json, "line 1");
+        fields.validate();
+      } catch (const Error&) {
+        return true;
+      }
+      return false;
+    };
+    EXPECT_EQ(refuses(limit.minimum), limit.above_minimum) << field;
+    EXPECT_TRUE(refuses(limit.minimum - 1)) << field;
+    if (std::isinf(limit.maximum)) continue;
+    EXPECT_FALSE(refuses(limit.maximum)) << field;
+    EXPECT_TRUE(refuses(limit.maximum + 1)) << field;
+  }
+}
+
+TEST(SamplingFields, HelpShowsTheDefaults) {
+  CLI::App app;
+  SamplingFields fields;
+  add_sampling_options(app, fields);
+  const std::string help = app.help();
+  const SamplingParams defaults;
+  EXPECT_THAT(help, HasSubstr("Outputs for each prompt [" + std::to_string(defaults.n) + "]"));
+  EXPECT_THAT(help, HasSubstr("[" + std::to_string(*defaults.max_tokens) + "]"));
+  for (const char* shown :
+       {"higher is more varied [1]", "likeliest tokens; 0: all [0]", "add up to P [1]",
+        "probability [0]", "less likely [1]", "before this text; repeatable [none]",
+        "repeat itself [none]", "Keep special tokens in the text [off]"}) {
+    EXPECT_THAT(help, HasSubstr(shown));
+  }
 }
 
 }  // namespace

@@ -2,12 +2,14 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <regex>
 #include <set>
 #include <string>
 
+#include "quire/sampling_limits.h"
 #include "server/api/api_schemas.h"
 #include "server/api/api_test_util.h"
 
@@ -51,6 +53,38 @@ TEST(OpenApi, HasTheModelsBounds) {
   EXPECT_EQ(schemas["CompletionRequest"]["properties"]["model"]["enum"].dump(),
             R"(["lexicon","gpt-4",null])");
   EXPECT_EQ(test_api().document().find("\"@"), std::string::npos);  // every bound is filled in
+}
+
+TEST(OpenApi, EveryLimitOfSamplingFieldsIsApplied) {
+  const int64_t context = test_model().max_model_len - 1;
+  for (const SamplingLimit& limit : kSamplingLimits) {
+    const std::string field(limit.field);
+    const auto body = [&](double value) {
+      Json json = std::floor(value) == value ? Json(static_cast<int64_t>(value)) : Json(value);
+      if (field == "logit_bias") json = Json{{"7", json}};
+      return Json{{field, std::move(json)}}.dump();
+    };
+    const auto refuses = [&](double value) {
+      const std::string fields = body(value);
+      return !completion_refusal(completion_body(fields.substr(1, fields.size() - 2))).empty();
+    };
+    EXPECT_EQ(refuses(limit.minimum), limit.above_minimum) << field;
+    EXPECT_TRUE(refuses(limit.minimum - 1)) << field;
+    const double most = std::isinf(limit.maximum) ? static_cast<double>(context) : limit.maximum;
+    EXPECT_TRUE(refuses(most + 1)) << field;
+    if (field == "min_tokens") continue;  // which max_tokens limits
+    EXPECT_FALSE(refuses(most)) << field;
+  }
+}
+
+TEST(OpenApi, ShowsDefaultsOfSamplingFields) {
+  const Json document = Json::parse(test_api().document());
+  const Json& fields = document["components"]["schemas"]["CompletionRequest"]["properties"];
+  const SamplingParams defaults;
+  EXPECT_EQ(fields["n"]["default"], defaults.n);
+  EXPECT_EQ(fields["max_tokens"]["default"], *defaults.max_tokens);
+  EXPECT_EQ(fields["ignore_eos"]["default"], defaults.ignore_eos);
+  EXPECT_EQ(fields["skip_special_tokens"]["default"], defaults.skip_special_tokens);
 }
 
 TEST(OpenApi, SaysWhereAKeyIsNeeded) {

@@ -1,46 +1,49 @@
+#include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
+#include "quire/sampling_limits.h"
+#include "quire/sampling_params.h"
 #include "server/api/api_schemas.h"
 
-// What a client may send. A text that begins with @ stands for a bound or a list that depends on
-// the model; see values_of() below.
+// What a client may send. A text that begins with @ stands for a bound, a default or a list; see
+// values_of() below.
 namespace quire::server {
 namespace {
 
 // Of both kinds of generation.
 constexpr const char* kCommonProperties = R"json({
   "model": {"enum": "@models", "description": "The served model, or one of its other names; left out: the served model."},
-  "n": {"type": ["integer", "null"], "minimum": 1, "maximum": 128, "default": 1, "description": "Outputs for each prompt."},
-  "temperature": {"type": ["number", "null"], "minimum": 0, "maximum": 100, "description": "0 takes the likeliest token. Left out: the model's own default, as for the other sampling parameters."},
-  "top_p": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 1},
-  "top_k": {"type": ["integer", "null"], "minimum": -1, "maximum": 2147483647, "description": "Sample among the k likeliest tokens; 0 or -1: all."},
-  "min_p": {"type": ["number", "null"], "minimum": 0, "maximum": 1},
-  "repetition_penalty": {"type": ["number", "null"], "exclusiveMinimum": 0, "maximum": 10},
-  "presence_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
-  "frequency_penalty": {"type": ["number", "null"], "minimum": -2, "maximum": 2},
+  "n": {"type": ["integer", "null"], "minimum": "@n.minimum", "maximum": "@n.maximum", "default": "@n.default", "description": "Outputs for each prompt."},
+  "temperature": {"type": ["number", "null"], "minimum": "@temperature.minimum", "maximum": "@temperature.maximum", "description": "0 takes the likeliest token. Left out: the model's own default, as for the other sampling parameters."},
+  "top_p": {"type": ["number", "null"], "exclusiveMinimum": "@top_p.minimum", "maximum": "@top_p.maximum"},
+  "top_k": {"type": ["integer", "null"], "minimum": "@top_k.minimum", "maximum": "@top_k.maximum", "description": "Sample among the k likeliest tokens; 0 or -1: all."},
+  "min_p": {"type": ["number", "null"], "minimum": "@min_p.minimum", "maximum": "@min_p.maximum"},
+  "repetition_penalty": {"type": ["number", "null"], "exclusiveMinimum": "@repetition_penalty.minimum", "maximum": "@repetition_penalty.maximum"},
+  "presence_penalty": {"type": ["number", "null"], "minimum": "@presence_penalty.minimum", "maximum": "@presence_penalty.maximum"},
+  "frequency_penalty": {"type": ["number", "null"], "minimum": "@frequency_penalty.minimum", "maximum": "@frequency_penalty.maximum"},
   "logit_bias": {
     "type": ["object", "null"], "maxProperties": 1024,
     "propertyNames": {"type": "string", "maxLength": 10, "pattern": "@token_id_pattern", "x-error": "The keys of logit_bias must be token ids of the model's vocabulary."},
-    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+    "additionalProperties": {"type": "number", "minimum": "@logit_bias.minimum", "maximum": "@logit_bias.maximum"},
     "description": "What is added to the logit of each token, by its id."
   },
-  "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate; with the prompt's at most max_model_len."},
-  "min_tokens": {"type": ["integer", "null"], "minimum": 0, "maximum": "@max_output_tokens", "description": "No end before so many tokens; at most max_tokens."},
+  "max_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "description": "Tokens to generate; with the prompt's at most max_model_len."},
+  "min_tokens": {"type": ["integer", "null"], "minimum": "@min_tokens.minimum", "maximum": "@max_output_tokens", "description": "No end before so many tokens; at most max_tokens."},
   "stop": {"anyOf": [
     {"type": "null"},
     {"$ref": "#/components/schemas/StopString"},
-    {"type": "array", "maxItems": 64, "items": {"$ref": "#/components/schemas/StopString"}}
+    {"type": "array", "maxItems": "@max_stop_strings", "items": {"$ref": "#/components/schemas/StopString"}}
   ]},
-  "stop_token_ids": {"type": ["array", "null"], "maxItems": 1024, "items": {"$ref": "#/components/schemas/TokenId"}},
-  "include_stop_str_in_output": {"type": ["boolean", "null"], "default": false},
-  "ignore_eos": {"type": ["boolean", "null"], "default": false},
-  "skip_special_tokens": {"type": ["boolean", "null"], "default": true},
+  "stop_token_ids": {"type": ["array", "null"], "maxItems": "@max_stop_token_ids", "items": {"$ref": "#/components/schemas/TokenId"}},
+  "include_stop_str_in_output": {"type": ["boolean", "null"], "default": "@include_stop_str_in_output.default"},
+  "ignore_eos": {"type": ["boolean", "null"], "default": "@ignore_eos.default"},
+  "skip_special_tokens": {"type": ["boolean", "null"], "default": "@skip_special_tokens.default"},
   "spaces_between_special_tokens": {"type": ["boolean", "null"], "description": "Changes nothing: no space is ever added."},
   "seed": {"type": ["integer", "null"], "minimum": -9223372036854775807, "maximum": 9223372036854775807},
-  "prompt_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position of the prompt. Not with stream."},
+  "prompt_logprobs": {"type": ["integer", "null"], "minimum": "@prompt_logprobs.minimum", "maximum": "@prompt_logprobs.maximum", "description": "So many of the likeliest tokens at each position of the prompt. Not with stream."},
   "stream": {"type": ["boolean", "null"], "default": false},
   "stream_options": {
     "type": ["object", "null"],
@@ -106,9 +109,9 @@ constexpr const char* kCompletionRequest = R"json({
       ],
       "description": "A text, token ids, or a list of either."
     },
-    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "default": 16, "description": "Tokens to generate; with the prompt's at most max_model_len."},
-    "best_of": {"type": ["integer", "null"], "minimum": 1, "maximum": 128, "deprecated": true, "description": "Accepted where it equals n: outputs are not ranked."},
-    "logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20, "description": "So many of the likeliest tokens at each position."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "default": "@max_tokens.default", "description": "Tokens to generate; with the prompt's at most max_model_len."},
+    "best_of": {"type": ["integer", "null"], "minimum": "@n.minimum", "maximum": "@n.maximum", "deprecated": true, "description": "Accepted where it equals n: outputs are not ranked."},
+    "logprobs": {"type": ["integer", "null"], "minimum": "@logprobs.minimum", "maximum": "@logprobs.maximum", "description": "So many of the likeliest tokens at each position."},
     "suffix": {"type": ["string", "null"], "maxLength": 0, "x-error": "suffix is not supported: the model continues a prompt and cannot fill in before a given end."}
   }
 })json";
@@ -118,10 +121,10 @@ constexpr const char* kChatRequest = R"json({
   "required": ["messages"],
   "properties": {
     "messages": {"$ref": "#/components/schemas/Messages"},
-    "max_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "deprecated": true, "description": "max_completion_tokens counts where both are given. Left out: as many as fit into the model's context."},
-    "max_completion_tokens": {"type": ["integer", "null"], "minimum": 1, "maximum": "@max_output_tokens", "description": "Tokens to generate, reasoning included. Left out: as many as fit into the model's context."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "deprecated": true, "description": "max_completion_tokens counts where both are given. Left out: as many as fit into the model's context."},
+    "max_completion_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "description": "Tokens to generate, reasoning included. Left out: as many as fit into the model's context."},
     "logprobs": {"type": ["boolean", "null"], "default": false},
-    "top_logprobs": {"type": ["integer", "null"], "minimum": 0, "maximum": 20},
+    "top_logprobs": {"type": ["integer", "null"], "minimum": "@logprobs.minimum", "maximum": "@logprobs.maximum"},
     "tools": {"$ref": "#/components/schemas/Tools"},
     "tool_choice": {"anyOf": [
       {"type": ["string", "null"], "enum": ["none", "auto", "required", null]},
@@ -184,7 +187,7 @@ constexpr const char* kParts = R"json({
   "TokenId": {"type": "integer", "minimum": 0, "maximum": "@last_token_id"},
   "PromptText": {"type": "string", "minLength": 1},
   "PromptTokenIds": {"type": "array", "minItems": 1, "maxItems": "@max_prompt_tokens", "items": {"$ref": "#/components/schemas/TokenId"}},
-  "StopString": {"type": "string", "minLength": 1, "maxLength": 1024},
+  "StopString": {"type": "string", "minLength": 1, "maxLength": "@max_stop_characters"},
   "AddGenerationPrompt": {"type": ["boolean", "null"], "description": "Whether the prompt ends with the header of the answer; default: true, unless continue_final_message is true."},
   "ContinueFinalMessage": {"type": ["boolean", "null"], "default": false, "description": "The answer goes on from the last message instead of being a new one."},
   "FinalMessageRule": {
@@ -271,16 +274,43 @@ Json generation_request(const char* own) {
   return schema;
 }
 
+// A whole number without a fraction, as people write it.
+Json number(double value) {
+  const auto whole = static_cast<int64_t>(value);
+  return static_cast<double>(whole) == value ? Json(whole) : Json(value);
+}
+
+// "@n.minimum", "@n.default" and so on.
+void add_sampling_values(std::map<std::string, Json>& values) {
+  for (const SamplingLimit& limit : kSamplingLimits) {
+    const std::string field = "@" + std::string(limit.field);
+    values[field + ".minimum"] = number(limit.minimum);
+    if (std::isfinite(limit.maximum)) values[field + ".maximum"] = number(limit.maximum);
+  }
+  const SamplingParams defaults;
+  values["@n.default"] = defaults.n;
+  values["@max_tokens.default"] = *defaults.max_tokens;
+  values["@include_stop_str_in_output.default"] = defaults.include_stop_str_in_output;
+  values["@ignore_eos.default"] = defaults.ignore_eos;
+  values["@skip_special_tokens.default"] = defaults.skip_special_tokens;
+  values["@max_stop_strings"] = kMaxStopStrings;
+  // A character takes up to four bytes.
+  values["@max_stop_characters"] = kMaxStopStringBytes / 4;
+  values["@max_stop_token_ids"] = kMaxStopTokenIds;
+}
+
 std::map<std::string, Json> values_of(const ModelInfo& model) {
   Json models = Json::array({model.id});
   for (const std::string& alias : model.aliases) models.push_back(alias);
   models.push_back(nullptr);
-  return {{"@models", std::move(models)},
-          {"@last_token_id", model.vocab_size - 1},
-          {"@token_id_pattern", pattern_up_to(model.vocab_size - 1)},
-          {"@max_prompt_tokens", model.max_model_len - 1},
-          {"@max_output_tokens", model.max_model_len - 1},
-          {"@max_prompts", kMaxPrompts}};
+  std::map<std::string, Json> values = {{"@models", std::move(models)},
+                                        {"@last_token_id", model.vocab_size - 1},
+                                        {"@token_id_pattern", pattern_up_to(model.vocab_size - 1)},
+                                        {"@max_prompt_tokens", model.max_model_len - 1},
+                                        {"@max_output_tokens", model.max_model_len - 1},
+                                        {"@max_prompts", kMaxPrompts}};
+  add_sampling_values(values);
+  return values;
 }
 
 void fill_in(Json& schema, const std::map<std::string, Json>& values) {
