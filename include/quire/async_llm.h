@@ -27,7 +27,8 @@ class RequestStream {
 
   // Waits for the next output; nothing after the one with finished set. Outputs that were not
   // fetched in time are merged into one, so a slow reader holds no more than one output.
-  // Throws EngineFailure if the engine failed.
+  // Throws EngineFailure if the engine failed; a request that failed says so in its last output's
+  // error.
   std::optional<RequestOutput> next();
 
   // The same without waiting: nothing where no output is there yet.

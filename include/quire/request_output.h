@@ -18,7 +18,7 @@ enum class OutputKind {
 enum class FinishReason {
   kStop,    // an end-of-sequence token, a stop token or a stop string
   kLength,  // max_tokens or max_model_len
-  kAbort,   // aborted, or the engine failed
+  kAbort,   // aborted, or it failed (RequestOutput::error)
 };
 // "stop", "length", "abort".
 std::string_view to_string(FinishReason reason);
@@ -57,6 +57,8 @@ struct RequestOutput {
   std::vector<CompletionOutput> outputs;  // n of them, in order of index
   int64_t num_cached_tokens = 0;          // prompt tokens found in the prefix cache
   bool finished = false;                  // all n have ended
+  // Why the request failed, a sentence; empty: it did not. All n then end with kAbort.
+  std::string error;
   RequestMetrics metrics;
 };
 

@@ -14,7 +14,8 @@ namespace quire {
 
 // Called for each sampled token, on the engine's worker thread, before any other change of the
 // logits: `token_ids` is the prompt and what was generated so far, `logits` [vocab_size] may be
-// changed in place. Must not throw; must depend on its arguments alone if results are to repeat.
+// changed in place: -infinity forbids a token, and some must stay finite. Must not throw; must
+// depend on its arguments alone if results are to repeat.
 using LogitsProcessor =
     std::function<void(std::span<const int32_t> token_ids, std::span<float> logits)>;
 

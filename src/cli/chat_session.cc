@@ -84,6 +84,7 @@ ChatSession::Outcome ChatSession::answer(const std::function<void(std::string_vi
     }
     last.cached_tokens = output->num_cached_tokens;
     last.metrics = output->metrics;
+    if (!output->error.empty()) throw Error(output->error);
     for (const CompletionOutput& completion : output->outputs) {
       last.output_tokens += static_cast<int64_t>(completion.token_ids.size());
       text += completion.text;

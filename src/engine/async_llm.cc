@@ -36,6 +36,7 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
   }
   older.num_cached_tokens = newer.num_cached_tokens;
   older.finished = newer.finished;
+  older.error = std::move(newer.error);
   older.metrics = newer.metrics;
 }
 

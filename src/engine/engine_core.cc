@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "base/check.h"
@@ -43,6 +44,15 @@ constexpr int64_t kFirstChunk = 128;
 constexpr int64_t kLeastChunk = 32;
 constexpr double kIdleStretch = 4;
 constexpr double kSmoothing = 0.3;
+
+// The sequences for which a step could not choose a token.
+std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
+  std::set<SequenceId> ids;
+  for (const SequenceOutput& sequence : output.sequences) {
+    if (sequence.invalid_logits) ids.insert(sequence.id);
+  }
+  return ids;
+}
 
 // Mixes the bits of x (splitmix64's finaliser, Steele et al. 2014).
 uint64_t mix(uint64_t x) {
@@ -210,13 +220,27 @@ void EngineCore::process(StepOutput output) {
   account(in_flight_.front(), output);
   in_flight_.pop_front();
   if (output.sequences.empty()) return;  // it only removed sequences
+  const std::set<SequenceId> invalid = with_invalid_logits(output);
   const Clock::time_point now = Clock::now();
   for (const SequenceUpdate& update : scheduler_.process(std::move(output))) {
     const SequenceOwner owner = owners_.at(update.id);
+    if (owner.request->failed()) continue;  // with another of its outputs
+    if (invalid.contains(update.id)) {
+      fail_without_logits(*owner.request);
+      continue;
+    }
     const TakenTokens taken = owner.request->append(owner.index, update, now);
     counters_.generation_tokens += taken.count;
     if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   }
+}
+
+void EngineCore::fail_without_logits(RequestState& request) {
+  for (SequenceId id : request.sequence_ids()) scheduler_.abort(id);
+  request.fail(
+      "No token can be chosen: the model's logits are not finite (NaN or infinity). Its weights "
+      "may "
+      "be damaged, or its numbers too large for its dtype; quire check looks for the cause.");
 }
 
 std::vector<RequestOutput> EngineCore::collect_outputs() {

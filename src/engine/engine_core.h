@@ -69,6 +69,8 @@ class EngineCore {
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
   void process(StepOutput output);
+  // Ends a request whose next token could not be chosen.
+  void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;

@@ -6,8 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "core/device_library.h"
+#include "engine/damaged_model.h"
 #include "engine/test_models.h"
 #include "quire/llm.h"
 
@@ -74,6 +76,38 @@ TEST(EngineCuda, RefusesStages) {
     ADD_FAILURE() << "no error";
   } catch (const Error& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("on GPUs only 1 is supported"));
+  }
+}
+
+TEST(EngineCuda, LogitsThatAreNoNumbersFailTheirRequest) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  const engine_test::ModelWithoutLogits model("qwen3-tied");
+  for (const int ranks : {1, 2}) {
+    if (num_gpus() < static_cast<size_t>(ranks)) continue;
+    EngineConfig config;
+    config.model = model.folder();
+    config.device = "cuda";
+    config.dtype = "float32";
+    config.skip_tokenizer_init = true;
+    config.max_model_len = 128;
+    config.kv_cache_memory_bytes = int64_t{1} << 26;
+    config.tensor_parallel_size = ranks;
+    LLM llm(config);
+    // Steps that sample only, that adjust logits, that report log-probabilities, and on the host.
+    std::vector<SamplingParams> params(12, SamplingParams{.max_tokens = 4});
+    params[1].temperature = 0;
+    params[2].repetition_penalty = 1.5;
+    params[3].top_k = 5;
+    for (const std::optional<int> logprobs : {std::optional<int>(), std::optional<int>(2)}) {
+      params[4].logprobs = logprobs;
+      params[5].logprobs = logprobs;
+      params[5].logit_bias = {{3, 1.0f}};
+      const std::vector<Prompt> prompts(params.size(), std::vector<int32_t>{1, 2, 3});
+      for (const RequestOutput& output : llm.generate(prompts, params)) {
+        EXPECT_THAT(output.error, testing::HasSubstr("logits are not finite"));
+        EXPECT_TRUE(output.outputs[0].token_ids.empty());
+      }
+    }
   }
 }
 

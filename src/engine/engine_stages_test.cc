@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 
 #include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
+#include "engine/damaged_model.h"
 #include "engine/random_requests.h"
 #include "quire/llm.h"
 #include "quire/plan.h"
@@ -88,6 +92,26 @@ TEST(EngineStages, ComputeInBFloat16WhatOneComputes) {
   EngineConfig config = base_config("qwen3-bf16");
   config.dtype = "bfloat16";
   expect_results_of_one_stage(config, 2, 1, 5);
+}
+
+TEST(EngineStages, LogitsThatAreNoNumbersFailTheRequestInEveryDivision) {
+  const ModelWithoutLogits model("qwen3-tied");
+  for (const auto& [ranks, stages] : {std::pair(1, 1), {2, 1}, {1, 2}, {2, 2}}) {
+    SCOPED_TRACE(std::to_string(ranks) + " ranks, " + std::to_string(stages) + " stages");
+    EngineConfig config = base_config("qwen3-tied");
+    config.model = model.folder();
+    config.tensor_parallel_size = ranks;
+    config.pipeline_parallel_size = stages;
+    config.threads = ranks * stages;
+    LLM llm(config);
+    const SamplingParams params{.max_tokens = 4, .logprobs = 2};
+    const std::vector<Prompt> prompts(3, std::vector<int32_t>{1, 2, 3});
+    for (const RequestOutput& output : llm.generate(prompts, params)) {
+      EXPECT_THAT(output.error, HasSubstr("logits are not finite"));
+      EXPECT_EQ(output.outputs[0].finish_reason, FinishReason::kAbort);
+      EXPECT_TRUE(output.outputs[0].token_ids.empty());
+    }
+  }
 }
 
 TEST(EngineStages, EndTogetherWhenOneFails) {

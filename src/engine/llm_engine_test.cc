@@ -5,10 +5,13 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdlib>
 #include <functional>
+#include <limits>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <thread>
@@ -146,6 +149,51 @@ TEST(LLMEngine, CallsLogitsProcessors) {
 }
 
 // A stop token ends a request while its next step is in flight, and generate() uses ids again.
+// The second token of a request on has no logits.
+SamplingParams without_logits_after_one_token() {
+  SamplingParams params = greedy(8);
+  params.logits_processors.push_back([](std::span<const int32_t> ids, std::span<float> logits) {
+    if (ids.size() > 3) std::ranges::fill(logits, std::numeric_limits<float>::quiet_NaN());
+  });
+  return params;
+}
+
+TEST(LLMEngine, LogitsThatAreNoNumbersEndTheirRequestWithAnError) {
+  for (const bool async_scheduling : {true, false}) {
+    EngineConfig config = tiny();
+    config.async_scheduling = async_scheduling;
+    LLMEngine engine(std::move(config));
+    const std::vector<int32_t> prompt{1, 2, 3};
+    SamplingParams bad = without_logits_after_one_token();
+    bad.n = 2;
+    bad.logprobs = 1;
+    engine.add_request("bad", prompt, bad, {.output_kind = OutputKind::kFinalOnly});
+    engine.add_request("good", prompt, greedy(4), {.output_kind = OutputKind::kFinalOnly});
+    std::map<std::string, RequestOutput> outputs;
+    while (!engine.is_finished()) {
+      for (RequestOutput& output : engine.step()) outputs[output.request_id] = output;
+    }
+    EXPECT_THAT(outputs["bad"].error, HasSubstr("logits are not finite"));
+    for (const CompletionOutput& completion : outputs["bad"].outputs) {
+      EXPECT_EQ(completion.finish_reason, FinishReason::kAbort);
+      EXPECT_EQ(completion.token_ids.size(), 1u);
+    }
+    EXPECT_EQ(outputs["good"].error, "");
+    EXPECT_EQ(outputs["good"].outputs[0].token_ids.size(), 4u);
+    EXPECT_EQ(engine.stats().num_running, 0);
+    EXPECT_EQ(engine.stats().kv_cache_usage, 0);
+  }
+}
+
+TEST(AsyncLLM, AStreamThatFailsSaysSoInItsLastOutput) {
+  AsyncLLM llm(tiny());
+  RequestStream stream =
+      llm.generate(std::vector<int32_t>{1, 2, 3}, without_logits_after_one_token());
+  std::string error;
+  while (const auto output = stream.next()) error = output->error;
+  EXPECT_THAT(error, HasSubstr("logits are not finite"));
+}
+
 TEST(LLMEngine, LogitsProcessorsSeeTheirOwnRequestOnly) {
   LLM llm(tiny());
   std::atomic<int> num_calls{0};

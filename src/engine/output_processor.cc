@@ -145,6 +145,11 @@ void RequestState::abort() {
   changed_ = true;
 }
 
+void RequestState::fail(std::string error) {
+  error_ = std::move(error);
+  abort();
+}
+
 bool RequestState::finished() const {
   return std::all_of(completions_.begin(), completions_.end(),
                      [](const CompletionState& completion) { return completion.finished(); });
@@ -168,6 +173,7 @@ RequestOutput RequestState::take_output() {
   for (CompletionState& completion : completions_) output.outputs.push_back(completion.take(delta));
   output.num_cached_tokens = num_cached_tokens_;
   output.finished = finished();
+  output.error = error_;
   output.metrics = metrics_;
   return output;
 }

@@ -72,6 +72,9 @@ class RequestState {
   // See CompletionState::append.
   TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now);
   void abort();
+  // Ends it because of what `error`, a sentence, says.
+  void fail(std::string error);
+  bool failed() const { return !error_.empty(); }
   bool finished() const;
 
   // Whether the caller is to get an output now. Sets off the next one.
@@ -90,6 +93,7 @@ class RequestState {
   bool changed_ = false;
   bool scheduled_ = false;
   bool has_token_ = false;
+  std::string error_;
   RequestMetrics metrics_;
 };
 

@@ -11,8 +11,8 @@
 // are those of the raw logits.
 //
 // Ties: tokens as likely as the k-th stay in top_k; top_p and reported ranks take the lower id
-// first. Logits that are no numbers: NaN counts as -infinity, which is never sampled unless there
-// is nothing else: then the result is token 0. Of tokens at +infinity the lowest id is the result.
+// first. NaN counts as -infinity, which is never sampled. A row whose greatest logit is infinite
+// has no distribution to sample from: its result is kNoToken.
 #include <cstdint>
 #include <span>
 #include <utility>
@@ -20,6 +20,7 @@
 
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "ops/no_token.h"
 
 namespace quire::ops {
 
@@ -49,7 +50,8 @@ struct TokenLogprob {
 
 struct SampledToken {
   int32_t token_id = 0;
-  // The sampled token first, then the best in order of probability; empty if num_logprobs is -1.
+  // The sampled token first, then the best in order of probability; empty if num_logprobs is -1, or
+  // there is no token.
   std::vector<TokenLogprob> logprobs;
 };
 

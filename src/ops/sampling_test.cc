@@ -259,18 +259,31 @@ TEST(SamplingTest, LogitsThatAreNoNumbers) {
         row.top_k = top_k;
         row.top_p = top_p;
         row.num_logprobs = 2;
-        EXPECT_EQ(sample_one({kNan, kNan, kNan}, row), 0);
-        EXPECT_EQ(sample_one({kNan, -kInfinity, -kInfinity}, row), 0);
+        EXPECT_EQ(sample_one({kNan, kNan, kNan}, row), kNoToken);
+        EXPECT_EQ(sample_one({kNan, -kInfinity, -kInfinity}, row), kNoToken);
         EXPECT_EQ(sample_one({kNan, -kInfinity, -50}, row), 2);
-        EXPECT_EQ(sample_one({1, kInfinity, kNan, kInfinity}, row), 1);
+        EXPECT_EQ(sample_one({1, kInfinity, kNan, kInfinity}, row), kNoToken);
       }
     }
   }
-  const auto infinite = sample_rows({{1, kInfinity, kNan}}, {row})[0].logprobs;
+  EXPECT_TRUE(sample_rows({{kNan, kNan}}, {row})[0].logprobs.empty());
+}
+
+TEST(SamplingTest, LogprobsOfLogitsThatAreNoNumbers) {
+  const auto logprobs_of = [](Logits logits, int32_t token_id) {
+    ThreadPool pool(1);
+    Stream stream(pool);
+    std::vector<TokenLogprob> found;
+    const auto width = static_cast<int64_t>(logits.size());
+    token_logprobs(stream, Tensor(logits.data(), DType::kFloat32, {1, width}),
+                   std::span(&token_id, 1), 2, std::span(&found, 1));
+    return found;
+  };
+  const auto infinite = logprobs_of({1, kInfinity, kNan}, 1);
   ASSERT_EQ(infinite.size(), 3u);
   EXPECT_EQ(infinite[0].logprob, 0.0f);
   EXPECT_EQ(infinite[2].logprob, -kInfinity);
-  const auto none = sample_rows({{kNan, kNan}}, {row})[0].logprobs;
+  const auto none = logprobs_of({kNan, kNan}, 0);
   ASSERT_EQ(none.size(), 1u);
   EXPECT_EQ(none[0].logprob, -kInfinity);
 }

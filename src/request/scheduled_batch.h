@@ -91,6 +91,9 @@ struct SequenceOutput {
   // up to one more than it had drafts.
   TokenList token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of these tokens, if asked for
+  // No token could be chosen behind the last of these, which is a 0 in its place: no logit was
+  // finite.
+  bool invalid_logits = false;
   std::vector<TokenLogprobs>
       prompt_logprobs;  // of the prompt tokens after each of this chunk's, if asked for
 };

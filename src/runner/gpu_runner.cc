@@ -60,8 +60,9 @@ class GpuRunner::Pending final : public PendingStep {
     for (size_t row = 0; row < step_->sampled.size(); ++row) {
       const Launched::Sampled& sampled = step_->sampled[row];
       SequenceOutput& sequence = output.sequences[sampled.sequence];
-      sequence.token_ids = {step_->ids[row]};
-      if (!sampled.num_logprobs) continue;
+      sequence.token_ids = {std::max(step_->ids[row], 0)};
+      sequence.invalid_logits = step_->ids[row] == ops::kNoToken;
+      if (!sampled.num_logprobs || sequence.invalid_logits) continue;
       sequence.logprobs.push_back(GpuLogprobs::read(step_->logprobs, step_->logprobs_layout,
                                                     static_cast<int64_t>(row), step_->ids[row],
                                                     *sampled.num_logprobs));
@@ -123,7 +124,8 @@ void GpuRunner::settle(size_t keep) {
     const Launched& step = *in_flight_.front();
     step.done->wait();
     for (size_t row = 0; row < step.sampled.size(); ++row) {
-      table_.resolve_token(step.sampled[row].id, step.sampled[row].index, step.ids[row]);
+      const int32_t token_id = std::max(step.ids[row], 0);  // kNoToken is a 0 to what follows
+      table_.resolve_token(step.sampled[row].id, step.sampled[row].index, token_id);
     }
     in_flight_.pop_front();
   }

@@ -160,7 +160,8 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
     if (groups_.tensor.rank() == 0) {
       auto part = sample_tokens(stream_, logits, std::span(rows).subspan(begin, end - begin),
                                 options_.logits_processors.get());
-      for (size_t i = begin; i < end; ++i) ids[i] = part[i - begin].token_id;
+      // What could not be chosen is a 0 to the ranks, and said by keep_sampled().
+      for (size_t i = begin; i < end; ++i) ids[i] = std::max(part[i - begin].token_id, 0);
       sampled.insert(sampled.end(), std::make_move_iterator(part.begin()),
                      std::make_move_iterator(part.end()));
     }
@@ -179,8 +180,9 @@ void ModelRunner::keep_sampled(std::span<const StepSequence> sequences,
     if (num_rows == 0) continue;
     const size_t num_kept = sequences[i].state.append_sampled(ids.subspan(row, num_rows));
     SequenceOutput& sequence = output.sequences[i];
-    for (size_t kept = row; kept < row + num_kept; ++kept) {
+    for (size_t kept = row; kept < row + num_kept && !sequence.invalid_logits; ++kept) {
       sequence.token_ids.push_back(ids[kept]);
+      sequence.invalid_logits = kept < sampled.size() && sampled[kept].token_id == ops::kNoToken;
       if (kept < sampled.size() && !sampled[kept].logprobs.empty()) {
         sequence.logprobs.push_back(to_token_logprobs(sampled[kept].logprobs));
       }

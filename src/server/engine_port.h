@@ -24,8 +24,8 @@ class OutputSource {
  public:
   virtual ~OutputSource() = default;
 
-  // What is new since the last call; nothing where nothing is. The last output has finished set.
-  // Throws EngineFailure.
+  // What is new since the last call; nothing where nothing is. The last output has finished set,
+  // and error if the request failed. Throws EngineFailure.
   virtual std::optional<RequestOutput> try_next() = 0;
   // Whether the engine is done with it; `on_ready` is called when that comes about, too.
   virtual bool ended() const = 0;

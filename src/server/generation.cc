@@ -248,6 +248,11 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   if (last) sources_[prompt_index].reset();
   if (state_ == State::kRunning) {
     measure(prompt_index, output);
+    if (!output.error.empty()) {
+      break_off(output.error);
+      if (last) source_ended();
+      return;
+    }
     if (expired_) mark_deadline(output);
     std::string text = formatter_->push(prompt_index, output);
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));

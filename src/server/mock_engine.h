@@ -39,6 +39,8 @@ class MockEngine : public EnginePort {
   void hold(bool held);
   // From now on nothing is served: sources throw EngineFailure.
   void fail();
+  // In the next step each request fails with this sentence; later ones do not.
+  void fail_requests(const std::string& error);
 
  private:
   struct Stream;
@@ -69,6 +71,7 @@ struct MockEngine::Stream {
   bool finished = false;
   int64_t tokens_left = 0;
   size_t n = 1;
+  std::string error;
   std::function<void()> on_ready;
 
   // Adds a token to each output, and says whether the reader had nothing before.
@@ -79,15 +82,17 @@ struct MockEngine::Stream {
       pending.outputs.resize(n);
       for (size_t i = 0; i < n; ++i) pending.outputs[i].index = static_cast<int>(i);
     }
-    finished = cancelled || --tokens_left <= 0;
+    const bool aborted = cancelled || !error.empty();
+    finished = aborted || --tokens_left <= 0;
     for (CompletionOutput& output : pending.outputs) {
-      if (!cancelled) {
+      if (!aborted) {
         output.text += token_text;
         output.token_ids.push_back(1);
       }
-      if (finished) output.finish_reason = cancelled ? FinishReason::kAbort : FinishReason::kLength;
+      if (finished) output.finish_reason = aborted ? FinishReason::kAbort : FinishReason::kLength;
     }
     pending.finished = finished;
+    pending.error = error;
     return !std::exchange(has_pending, true) || finished;
   }
 };
@@ -178,6 +183,14 @@ inline void MockEngine::fail() {
       stream->failed = true;
     }
     stream->on_ready();
+  }
+}
+
+inline void MockEngine::fail_requests(const std::string& error) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& stream : streams_) {
+    const std::lock_guard inner(stream->mutex);
+    stream->error = error;
   }
 }
 

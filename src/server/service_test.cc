@@ -371,6 +371,41 @@ TEST_F(ServiceTest, AFailedEngineFailsItsRequestsAndIsReported) {
   EXPECT_EQ(late->response->status, 500);
 }
 
+TEST_F(ServiceTest, AFailedRequestIsAnErrorToItsClientOnly) {
+  engine_.hold(true);
+  const auto stream = complete(kEndless);
+  const auto whole = complete(R"(, "max_tokens": 990)");
+  ASSERT_TRUE(loop_.run_until(
+      [&] { return stream->response.has_value() && engine_.stats().num_running == 2; }));
+  engine_.fail_requests("The logits are no numbers.");
+  engine_.hold(false);
+  finish(*stream);
+  finish(*whole);
+  EXPECT_EQ(whole->response->status, 500);
+  EXPECT_EQ(body_of(*whole)["error"]["type"], "server_error");
+  EXPECT_EQ(body_of(*whole)["error"]["message"], "The logits are no numbers.");
+  EXPECT_THAT(stream->written, HasSubstr("\"error\""));
+  EXPECT_THAT(stream->written, HasSubstr("The logits are no numbers."));
+  EXPECT_TRUE(engine_error_.empty());
+  ASSERT_TRUE(loop_.run_until([this] { return service().num_generations() == 0; }));
+  const auto next = complete(R"(, "max_tokens": 2)");
+  finish(*next);
+  EXPECT_EQ(next->response->status, 200);
+}
+
+TEST_F(ServiceTest, OneFailedPromptFailsTheRequest) {
+  engine_.hold(true);
+  const auto exchange =
+      call("POST", "/v1/completions", R"({"prompt": [[1], [2], [3]], "max_tokens": 990, "n": 2})");
+  ASSERT_TRUE(loop_.run_until([&] { return engine_.stats().num_running == 3; }));
+  engine_.fail_requests("The logits are no numbers.");
+  engine_.hold(false);
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 500);
+  ASSERT_TRUE(loop_.run_until([this] { return service().num_generations() == 0; }));
+  wait_until_engine_idle();
+}
+
 TEST_F(ServiceTest, ShuttingDownFinishesWhatItAccepted) {
   engine_.hold(true);
   const auto accepted = complete(R"(, "max_tokens": 500)");

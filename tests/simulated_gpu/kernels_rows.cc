@@ -1,4 +1,5 @@
 // Kernels that take one row of activations after the other.
+#include <algorithm>
 #include <cmath>
 #include <span>
 #include <vector>
@@ -49,7 +50,7 @@ void embedding(const ops::CudaEmbedding& args) {
 
 void resolve_tokens(const ops::CudaResolveTokens& args) {
   for (int64_t t = 0; t < args.num_tokens; ++t) {
-    if (args.sources[t] >= 0) args.token_ids[t] = args.sampled[args.sources[t]];
+    if (args.sources[t] >= 0) args.token_ids[t] = std::max(args.sampled[args.sources[t]], 0);
     if (args.slot_mapping[t] >= 0) args.cached_ids[args.slot_mapping[t]] = args.token_ids[t];
   }
 }

@@ -67,8 +67,8 @@ int32_t sample_row(const ops::CudaSample& args, int64_t row) {
   for (float& logit : logits) logit = std::isnan(logit) ? -kInfinity : logit;
   const auto best = std::max_element(logits.begin(), logits.end());
   const float temperature = args.temperature[row];
-  if (*best == -kInfinity) return 0;
-  if (*best == kInfinity || temperature == 0.0f) return static_cast<int32_t>(best - logits.begin());
+  if (!std::isfinite(*best)) return ops::kNoToken;
+  if (temperature == 0.0f) return static_cast<int32_t>(best - logits.begin());
 
   const float scale = std::min(1.0f / temperature, 1e30f);
   const float min_p = args.min_p[row];
@@ -114,9 +114,10 @@ void logprobs(const ops::CudaLogprobs& args) {
   for (int64_t row = 0; row < args.rows; ++row) {
     std::vector<float> logits(args.logits + row * args.stride,
                               args.logits + row * args.stride + args.vocab);
+    const int32_t token_id = std::max(args.token_ids[row], 0);
     std::vector<ops::TokenLogprob> found;
     ops::token_logprobs(stream, Tensor(logits.data(), DType::kFloat32, {1, args.vocab}),
-                        std::span(args.token_ids + row, 1), args.num_top, std::span(&found, 1));
+                        std::span(&token_id, 1), args.num_top, std::span(&found, 1));
     args.token_logprobs[row] = found[0].logprob;
     args.token_ranks[row] = found[0].rank;
     for (int32_t i = 0; i < args.num_top; ++i) {

@@ -117,6 +117,7 @@ class WorkloadRun {
   DecodedTokens take(const std::vector<RequestOutput>& outputs) {
     DecodedTokens decoded;
     for (const RequestOutput& output : outputs) {
+      if (!output.error.empty()) throw Error(output.error);
       const size_t index = std::stoul(output.request_id);
       const auto count = static_cast<int64_t>(output.outputs.at(0).token_ids.size());
       const int64_t before = generated_[index];

@@ -31,7 +31,7 @@ messages also "tools", "add_generation_prompt" and "chat_template_kwargs".
 
 Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
 "abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
-and "logprobs" and "prompt_logprobs" where asked for.
+"logprobs" and "prompt_logprobs" where asked for, and "error" where the prompt failed.
 
 Examples:
   quire generate --chat -p "What does candid mean?" --temperature 0 --max-tokens 64
@@ -231,8 +231,14 @@ int GenerateCommand::run(Terminal& terminal) {
   ProgressBar bar(STDERR_FILENO, "Generating");
   StepMeter meter(engine.stats());
   size_t num_cut = 0;
+  bool failed = false;
   const auto on_output = [&](size_t index, const Json& prompt, const RequestOutput& output) {
     bar.clear();
+    if (!output.error.empty()) {
+      print_error(terminal, fmt::format("{}: {}", requests[index].where, output.error));
+      failed = true;
+      if (!json_) return;
+    }
     for (const CompletionOutput& completion : output.outputs) {
       if (completion.finish_reason == FinishReason::kLength) ++num_cut;
     }
@@ -251,7 +257,8 @@ int GenerateCommand::run(Terminal& terminal) {
                     num_cut == 1 ? "1 output was" : fmt::format("{} outputs were", num_cut)),
         Style::kDim, terminal.err_colours);
   }
-  return stop ? kExitInterrupted : kExitOk;
+  if (stop) return kExitInterrupted;
+  return failed ? kExitFailure : kExitOk;
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ SampledToken RowSampler::sample(std::span<float> logits, const SamplingRow& row)
   adjust(logits, row);
   SampledToken token;
   token.token_id = choose(logits, row);
-  if (row.num_logprobs >= 0) {
+  if (row.num_logprobs >= 0 && token.token_id != kNoToken) {
     undo_changes(logits);
     token.logprobs = logprobs(logits, token.token_id, row.num_logprobs);
   }
@@ -155,10 +155,8 @@ float RowSampler::prepare_maxima(std::span<const float> logits) {
 
 int32_t RowSampler::choose(std::span<const float> logits, const SamplingRow& row) {
   const float max = prepare_maxima(logits);
-  if (max == -kInfinity) return 0;
-  if (max == kInfinity || row.temperature == 0.0f) {
-    return first_of_maximum(logits, maxima_, max);
-  }
+  if (!std::isfinite(max)) return kNoToken;
+  if (row.temperature == 0.0f) return first_of_maximum(logits, maxima_, max);
   // Bounded so that the best token's 0 stays 0 at temperatures that have no finite reciprocal.
   const Scaled scaled{logits, max, std::min(1.0f / row.temperature, 1e30f)};
   const float threshold =

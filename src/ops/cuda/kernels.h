@@ -22,6 +22,7 @@
 #include "core/dtype.h"
 #include "core/peer_words.h"
 #include "ops/cuda/linear/algorithms.h"
+#include "ops/no_token.h"
 #include "ops/weight_format.h"
 
 namespace quire {
@@ -49,6 +50,8 @@ struct CudaEmbedding {
 };
 
 // token_ids[i] = sampled[sources[i]] where sources[i] >= 0: tokens that the host does not know yet.
+// kNoToken becomes 0: the step is computed before the host knows that its request
+// has failed.
 // Then cached_ids[slot_mapping[i]] = token_ids[i] where slot_mapping[i] >= 0.
 struct CudaResolveTokens {
   int32_t* token_ids;  // [num_tokens]
@@ -252,7 +255,7 @@ struct CudaSample {
   const float* top_p;          // [rows]
   const float* min_p;          // [rows]
   const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
-  int32_t* out;                // [rows]
+  int32_t* out;                // [rows]; kNoToken where a row has no distribution
   void* scratch;               // sample_scratch_bytes(rows, vocab) bytes
 };
 
@@ -264,7 +267,7 @@ struct CudaLogprobs {
   int64_t stride;
   int64_t rows;
   int64_t vocab;
-  const int32_t* token_ids;  // [rows], in [0, vocab)
+  const int32_t* token_ids;  // [rows], in [0, vocab), or kNoToken: then what is found of it is void
   int32_t num_top;           // 0 to 512
   float* token_logprobs;     // [rows]
   int32_t* token_ranks;      // [rows]; 1: the most likely

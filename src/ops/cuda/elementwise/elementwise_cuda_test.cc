@@ -82,20 +82,20 @@ TEST_F(ElementwiseCudaTest, GatherRowsTakesRows) {
 }
 
 TEST_F(ElementwiseCudaTest, ResolveTokensFillsInAndNotes) {
-  DeviceArray<int32_t> token_ids(std::vector<int32_t>{11, 0, 13, 0, 15});
-  DeviceArray<int32_t> sources(std::vector<int32_t>{-1, 2, -1, 0, -1});
-  DeviceArray<int32_t> sampled(std::vector<int32_t>{70, 71, 72});
-  DeviceArray<int64_t> slots(std::vector<int64_t>{4, 0, -1, 2, 6});
+  DeviceArray<int32_t> token_ids(std::vector<int32_t>{11, 0, 13, 0, 15, 16});
+  DeviceArray<int32_t> sources(std::vector<int32_t>{-1, 2, -1, 0, -1, 1});
+  DeviceArray<int32_t> sampled(std::vector<int32_t>{70, kNoToken, 72});
+  DeviceArray<int64_t> slots(std::vector<int64_t>{4, 0, -1, 2, 6, 5});
   DeviceArray<int32_t> cached_ids(std::vector<int32_t>(8, 9));
   cuda::resolve_tokens(stream(), {.token_ids = token_ids.data(),
                                   .sources = sources.data(),
                                   .sampled = sampled.data(),
                                   .slot_mapping = slots.data(),
                                   .cached_ids = cached_ids.data(),
-                                  .num_tokens = 5});
+                                  .num_tokens = 6});
   synchronize();
-  EXPECT_EQ(token_ids.download(), (std::vector<int32_t>{11, 72, 13, 70, 15}));
-  EXPECT_EQ(cached_ids.download(), (std::vector<int32_t>{72, 9, 70, 9, 11, 9, 15, 9}));
+  EXPECT_EQ(token_ids.download(), (std::vector<int32_t>{11, 72, 13, 70, 15, 0}));
+  EXPECT_EQ(cached_ids.download(), (std::vector<int32_t>{72, 9, 70, 9, 11, 0, 15, 9}));
 }
 
 TEST_F(ElementwiseCudaTest, NothingToDo) {

@@ -23,8 +23,8 @@ class Chooser {
       : search_(search), row_(row), slices_(slices), shared_(shared), max_(search.max()) {}
 
   __device__ int32_t choose() {
-    if (max_ == kMinusInfinity) return 0;
-    if (row_.is_greedy() || !isfinite(max_)) return search_.first_of_maximum();
+    if (!isfinite(max_)) return kNoToken;
+    if (row_.is_greedy()) return search_.first_of_maximum();
     scale_ = row_.scale();
     float threshold = kLowestLogit;
     if (row_.min_p > 0.0f) {

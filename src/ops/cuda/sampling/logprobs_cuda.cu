@@ -18,7 +18,7 @@ struct LogprobsRow {
   __device__ LogprobsRow(const CudaLogprobs& args, int64_t row)
       : logits(args.logits + row * args.stride),
         vocab(static_cast<int32_t>(args.vocab)),
-        token{kMinusInfinity, args.token_ids[row]} {
+        token{kMinusInfinity, max(args.token_ids[row], 0)} {
     token.logit = fmaxf(logits[token.id], kMinusInfinity);
   }
   const float* logits;

@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(CudaResolveTokens arg
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i < args.num_tokens) {
     const int32_t source = args.sources[i];
-    if (source >= 0) args.token_ids[i] = args.sampled[source];
+    if (source >= 0) args.token_ids[i] = max(args.sampled[source], 0);
     const int64_t slot = args.slot_mapping[i];
     if (slot >= 0) args.cached_ids[slot] = args.token_ids[i];
   }

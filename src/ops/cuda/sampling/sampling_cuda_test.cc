@@ -253,6 +253,34 @@ TEST_F(SamplingCudaTest, LogitsThatAreNoNumbers) {
   }
 }
 
+// A row without a finite maximum has no token, whatever its neighbours are.
+TEST_F(SamplingCudaTest, RowsWithoutADistributionAreSaid) {
+  constexpr size_t kVocab = 5000;
+  const SamplingRow all_rows[] = {row_with(0), row_with(1), row_with(0.7f, 3), row_with(1, 0, 0.5f),
+                                  row_with(1, 0, 1, 0.1f)};
+  Batch batch;
+  for (const SamplingRow& row : all_rows) {
+    for (const float logit : {kNan, -kInfinity, kInfinity, 0.0f}) {
+      batch.add(Logits(kVocab, logit), row);
+    }
+    Logits one(kVocab, kNan);
+    one[4321] = -3;
+    batch.add(one, row);
+  }
+  DeviceBatch device(batch);
+  device.sample(stream());
+  synchronize();
+  const std::vector<int32_t> tokens = device.tokens();
+  for (size_t i = 0; i < tokens.size(); i += 5) {
+    SCOPED_TRACE("row " + std::to_string(i));
+    for (size_t infinite = 0; infinite < 3; ++infinite) {
+      EXPECT_EQ(tokens[i + infinite], kNoToken);
+    }
+    EXPECT_GE(tokens[i + 3], 0);
+    EXPECT_EQ(tokens[i + 4], 4321);
+  }
+}
+
 // Temperatures without a finite reciprocal, and such that all scores but one overflow.
 TEST_F(SamplingCudaTest, ExtremeTemperatures) {
   Batch batch;
