@@ -8,6 +8,7 @@
 #include "quire/error.h"
 #include "quire/llm.h"
 #include "quire/llm_engine.h"
+#include "quire/model_check.h"
 #include "quire/plan.h"
 #include "quire/request_output.h"
 #include "quire/sampling_limits.h"
