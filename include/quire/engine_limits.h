@@ -15,5 +15,8 @@ inline constexpr int64_t kMaxPipelineParallelSize = 256;
 inline constexpr int64_t kMaxThreads = 1024;
 // Of the most likely tokens, in SamplingParams::logprobs and prompt_logprobs.
 inline constexpr int kMaxLogprobs = 20;
+// Of a client's weight, in hundredths.
+inline constexpr int32_t kDefaultClientWeight = 100;
+inline constexpr int32_t kMaxClientWeight = 10'000;
 
 }  // namespace quire

@@ -16,6 +16,7 @@
 
 #include "quire/chat_template.h"
 #include "quire/engine_config.h"
+#include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "quire/plan.h"
 #include "quire/request_output.h"
@@ -35,6 +36,11 @@ struct RequestOptions {
   // Leave the special tokens of the tokenizer out when the prompt is text (a rendered chat has its
   // own).
   bool add_special_tokens = true;
+  // Whose request it is: clients share the engine by weight, in hundredths, 1 to kMaxClientWeight.
+  uint64_t client = 0;
+  int32_t client_weight = kDefaultClientWeight;
+  // Among the client's requests: lower goes first, then what came first.
+  int64_t priority = 0;
 };
 
 // A snapshot. Token counts are since the engine started.

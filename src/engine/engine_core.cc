@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "loader/checkpoint.h"
+#include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/thread_executor.h"
 
@@ -110,6 +111,10 @@ void EngineCore::check_prompt(const std::vector<int32_t>& token_ids) const {
 PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, SamplingParams params,
                                     RequestOptions options) const {
   check_params(params);
+  if (options.client_weight < 1 || options.client_weight > kMaxClientWeight) {
+    throw Error(fmt::format("client_weight is {}; expected 1 to {}.", options.client_weight,
+                            kMaxClientWeight));
+  }
   PreparedRequest prepared;
   prepared.arrival = Clock::now();
   prepared.logits_processors = std::exchange(params.logits_processors, {});
@@ -119,6 +124,9 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   facts.has_logits_processors = !prepared.logits_processors.empty();
   facts.cache_salt = std::move(options.cache_salt);
   facts.output_kind = options.output_kind;
+  facts.client = options.client;
+  facts.client_weight = options.client_weight;
+  facts.priority = options.priority;
   if (auto* text = std::get_if<std::string>(&prompt)) {
     facts.prompt_token_ids = tokenizer().encode(*text, options.add_special_tokens);
     facts.prompt = std::move(*text);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "quire/engine_limits.h"
 #include "quire/request_output.h"
 #include "quire/sampling_params.h"
 
@@ -24,6 +25,10 @@ struct Request {
   uint64_t seed = 0;                      // SamplingParams' or drawn
   std::string cache_salt;  // cached prefixes are shared only between requests of equal salt
   OutputKind output_kind = OutputKind::kCumulative;
+  // Steps are shared between clients by weight, in hundredths: 1 to kMaxClientWeight.
+  uint64_t client = 0;
+  int32_t client_weight = kDefaultClientWeight;
+  int64_t priority = 0;  // among the client's requests: lower goes first
 
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };

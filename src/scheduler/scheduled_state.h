@@ -13,12 +13,15 @@
 
 namespace quire::scheduler_internal {
 
+struct ClientQueue;
+
 struct ScheduledState {
-  ScheduledState(Sequence new_sequence, uint64_t arrival_order)
-      : sequence(std::move(new_sequence)), arrival(arrival_order) {}
+  ScheduledState(Sequence new_sequence, uint64_t arrival_order, ClientQueue& its_client)
+      : sequence(std::move(new_sequence)), arrival(arrival_order), client(its_client) {}
 
   Sequence sequence;
   uint64_t arrival;
+  ClientQueue& client;
   bool running = false;  // and known to the runner; else waiting, at first or after a preemption
 
   // Of the tokens it had when it began to run: while these are not computed, its chunks are
@@ -28,6 +31,9 @@ struct ScheduledState {
   int64_t num_computed_tokens = 0;
   int64_t num_placeholders = 0;  // tokens that steps in flight will sample, at most
   std::vector<int32_t> drafts;   // for its next chunk
+  // The step that has its newest chunk, and where, while that step is being made.
+  std::optional<uint64_t> chunk_step;
+  size_t chunk_index = 0;
 
   // Prompt tokens found in the prefix cache when it first ran; none before.
   std::optional<int64_t> num_cached_tokens;

@@ -1,243 +1,19 @@
 #include "scheduler/scheduler.h"
 
 #include <algorithm>
-#include <deque>
-#include <unordered_map>
 #include <utility>
 
 #include "base/check.h"
-#include "scheduler/block_pool.h"
-#include "scheduler/prefix_cache.h"
-#include "scheduler/scheduled_state.h"
+#include "scheduler/scheduler_impl.h"
 
 namespace quire {
 
-using scheduler_internal::ScheduledState;
-
-struct Scheduler::Impl {
-  // A chunk whose result is awaited.
-  struct InFlightChunk {
-    SequenceId id;
-    int64_t start;
-    int64_t most_tokens;  // that it may bring
-  };
-  struct InFlightStep {
-    uint64_t step;
-    std::vector<InFlightChunk> chunks;
-  };
-
-  explicit Impl(SchedulerConfig scheduler_config)
-      : config(std::move(scheduler_config)),
-        cache(config.block_size),
-        pool(config.num_blocks, [this](int32_t block_id) { cache.erase(block_id); }) {}
-
-  int64_t blocks_for(int64_t num_tokens) const {
-    return (num_tokens + config.block_size - 1) / config.block_size;
-  }
-
-  // Tokens that the next step could compute; 0 where results must come first, or a length limit is
-  // known to end the sequence.
-  int64_t num_pending_tokens(const ScheduledState& state) const;
-  // How many tokens of prompts a step may still take, and how many of them one sequence.
-  struct PrefillBudget {
-    int64_t left;
-    int64_t share;
-  };
-  PrefillBudget share_prefill_tokens(int64_t max_prefill_tokens) const;
-  // The length of the next chunk without drafts: 0 where nothing is pending or the step is full.
-  int64_t chunk_length(const ScheduledState& state, const ScheduledBatch& batch) const;
-  // Whether the next token of a running sequence needs a block that it does not have.
-  bool needs_block(const ScheduledState& state) const {
-    return num_pending_tokens(state) > 0 &&
-           std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1);
-  }
-  // What the next tokens of the running sequences behind one take.
-  struct Behind {
-    int64_t num_tokens = 0;
-    int64_t num_blocks = 0;
-  };
-  // How many of its drafts a sequence that decodes has room for, once it has a block for its token.
-  int64_t num_drafts(const ScheduledState& state, const Behind& behind,
-                     const ScheduledBatch& batch) const;
-  // Adds a chunk to the batch; the runner has yet to learn of blocks[first_new_block] and on.
-  void schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
-                      size_t first_new_block, ScheduledBatch& batch);
-  // The newest token of a running sequence, for which there is a block, and as many of its drafts
-  // as have room beside what is for those behind.
-  void schedule_decode(ScheduledState& state, const Behind& behind, ScheduledBatch& batch);
-  // False if a sequence had to be preempted.
-  bool schedule_running(ScheduledBatch& batch);
-  void schedule_waiting(ScheduledBatch& batch);
-  // Takes blocks for all tokens of a waiting sequence, or none and returns false.
-  bool allocate_waiting(ScheduledState& state);
-  // Whether the prefix cache may serve it: logprobs of the prompt come only from computing it.
-  bool uses_prefix_cache(const Sequence& sequence) const {
-    return config.enable_prefix_caching && !sequence.params().prompt_logprobs;
-  }
-  std::vector<int32_t> lookup_prefix(ScheduledState& state) const;
-  void file_full_blocks(ScheduledState& state);
-  void preempt_last();
-  void stop_running(ScheduledState& state);
-  void remove_from_queues(ScheduledState& state);
-  void end(ScheduledState& state, FinishReason reason);
-  // Appends what came to the sequence, up to its end, and says so in the update.
-  void take_tokens(ScheduledState& state, SequenceOutput& output, SequenceUpdate& update) const;
-  std::optional<SequenceUpdate> take_output(ScheduledState& state, const InFlightChunk& chunk,
-                                            SequenceOutput output);
-
-  void check_queues() const;
-  void check_blocks(const ScheduledState& state, std::vector<int32_t>& held) const;
-
-  SchedulerConfig config;
-  PrefixCache cache;
-  BlockPool pool;
-  std::unordered_map<SequenceId, std::unique_ptr<ScheduledState>> states;
-  // In order of arrival, and all of `running` arrived before all of `waiting`.
-  std::vector<ScheduledState*> running;
-  std::deque<ScheduledState*> waiting;
-  std::deque<InFlightStep> in_flight;
-  std::vector<SequenceId> removed;  // since the last batch
-  uint64_t next_arrival = 0;
-  uint64_t next_step = 0;
-  PrefillBudget prefill{0, 0};  // of the step that is being made
-  SchedulerStats totals;        // the fields that count since the start
-};
+using scheduler_internal::goes_before;
+using scheduler_internal::insert_in_order;
 
 int64_t Scheduler::Impl::num_pending_tokens(const ScheduledState& state) const {
   if (state.num_tokens() >= state.sequence.max_num_tokens(config.max_model_len)) return 0;
   return state.num_tokens() - state.num_computed_tokens;
-}
-
-Scheduler::Impl::PrefillBudget Scheduler::Impl::share_prefill_tokens(
-    int64_t max_prefill_tokens) const {
-  int64_t num_prompts = std::ssize(waiting);
-  for (const ScheduledState* state : running) {
-    if (state->is_prefilling()) ++num_prompts;
-  }
-  num_prompts = std::clamp<int64_t>(num_prompts, 1, kMaxSharingPrefills);
-  // Rounded up, so that the parts make the whole.
-  return {.left = max_prefill_tokens, .share = (max_prefill_tokens - 1) / num_prompts + 1};
-}
-
-int64_t Scheduler::Impl::chunk_length(const ScheduledState& state,
-                                      const ScheduledBatch& batch) const {
-  const int64_t pending =
-      std::min(num_pending_tokens(state), config.max_num_batched_tokens - batch.num_tokens);
-  return state.is_prefilling() ? std::min({pending, prefill.left, prefill.share}) : pending;
-}
-
-int64_t Scheduler::Impl::num_drafts(const ScheduledState& state, const Behind& behind,
-                                    const ScheduledBatch& batch) const {
-  const int64_t budget = config.max_num_batched_tokens - batch.num_tokens - 1 - behind.num_tokens;
-  const int64_t length =
-      state.sequence.max_num_tokens(config.max_model_len) - state.num_tokens() - 1;
-  const int64_t num_free = std::max<int64_t>(pool.num_free() - behind.num_blocks, 0);
-  const int64_t slots =
-      (std::ssize(state.blocks) + num_free) * config.block_size - state.num_computed_tokens - 1;
-  return std::clamp<int64_t>(std::min({budget, length, slots}), 0, std::ssize(state.drafts));
-}
-
-void Scheduler::Impl::schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
-                                     size_t first_new_block, ScheduledBatch& batch) {
-  ScheduledSequence chunk;
-  chunk.id = state.sequence.id();
-  chunk.kind = kind;
-  chunk.num_computed_tokens = state.num_computed_tokens;
-  chunk.num_tokens = num_tokens;
-  if (kind == ChunkKind::kPrefill) prefill.left -= num_tokens;
-  if (kind == ChunkKind::kVerify) {
-    chunk.draft_token_ids = std::exchange(state.drafts, {});
-    chunk.draft_token_ids.resize(static_cast<size_t>(num_tokens - 1));
-  }
-  for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
-    chunk.new_block_ids.push_back(state.blocks[i].id());
-  }
-  batch.num_tokens += chunk.num_tokens;
-  state.num_computed_tokens += chunk.num_tokens;
-  chunk.samples = !state.is_prefilling();
-  state.num_placeholders += chunk.num_logits_rows();
-  file_full_blocks(state);
-  batch.sequences.push_back(std::move(chunk));
-}
-
-bool Scheduler::Impl::schedule_running(ScheduledBatch& batch) {
-  bool preempted = false;
-  // Of running[i] and on; below, of those behind it.
-  int64_t num_blocks_needed = std::ranges::count_if(
-      running, [this](const ScheduledState* state) { return needs_block(*state); });
-  for (size_t i = 0; i < running.size() && batch.num_tokens < config.max_num_batched_tokens; ++i) {
-    ScheduledState& state = *running[i];
-    const int64_t num_tokens = chunk_length(state, batch);
-    if (num_tokens == 0) continue;
-    if (state.is_prefilling()) {  // it got all its blocks when it was admitted
-      schedule_chunk(state, ChunkKind::kPrefill, num_tokens, state.blocks.size(), batch);
-      continue;
-    }
-    if (needs_block(state)) {
-      while (pool.num_free() == 0 && i < running.size()) {
-        if (i + 1 < running.size() && needs_block(*running.back())) --num_blocks_needed;
-        preempt_last();
-        preempted = true;
-      }
-      if (i == running.size()) break;
-      --num_blocks_needed;
-    }
-    schedule_decode(state, {std::ssize(running) - static_cast<int64_t>(i) - 1, num_blocks_needed},
-                    batch);
-  }
-  return !preempted;
-}
-
-void Scheduler::Impl::schedule_decode(ScheduledState& state, const Behind& behind,
-                                      ScheduledBatch& batch) {
-  const size_t num_blocks = state.blocks.size();
-  if (needs_block(state)) state.blocks.push_back(pool.take());
-  const int64_t num_tokens = 1 + num_drafts(state, behind, batch);
-  while (std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + num_tokens)) {
-    state.blocks.push_back(pool.take());
-  }
-  const ChunkKind kind = num_tokens > 1 ? ChunkKind::kVerify : ChunkKind::kDecode;
-  schedule_chunk(state, kind, num_tokens, num_blocks, batch);
-  state.drafts.clear();
-}
-
-void Scheduler::Impl::schedule_waiting(ScheduledBatch& batch) {
-  while (!waiting.empty() && batch.num_tokens < config.max_num_batched_tokens && prefill.left > 0 &&
-         std::ssize(running) < config.max_num_seqs) {
-    ScheduledState& state = *waiting.front();
-    // A preempted sequence is handed over anew with all its tokens, so they must be known.
-    if (state.num_placeholders > 0 || !allocate_waiting(state)) return;
-    waiting.pop_front();
-    running.push_back(&state);
-    state.running = true;
-    const Sequence& sequence = state.sequence;
-    batch.added.push_back(
-        {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});
-    schedule_chunk(state, ChunkKind::kPrefill, chunk_length(state, batch), 0, batch);
-  }
-}
-
-bool Scheduler::Impl::allocate_waiting(ScheduledState& state) {
-  const std::vector<int32_t> hits = lookup_prefix(state);
-  const auto num_hits = static_cast<int64_t>(hits.size());
-  const int64_t num_new = blocks_for(state.sequence.num_tokens()) - num_hits;
-  const int64_t num_free_hits =
-      std::ranges::count_if(hits, [this](int32_t id) { return pool.ref_count(id) == 0; });
-  if (num_new + num_free_hits > pool.num_free()) return false;
-
-  for (const int32_t id : hits) state.blocks.push_back(pool.share(id));
-  for (int64_t i = 0; i < num_new; ++i) state.blocks.push_back(pool.take());
-  state.num_filed_blocks = num_hits;
-  state.num_computed_tokens = num_hits * config.block_size;
-  state.num_prefill_tokens = state.sequence.num_tokens();
-  if (!state.num_cached_tokens) {
-    state.num_cached_tokens = state.num_computed_tokens;
-    if (uses_prefix_cache(state.sequence)) {
-      totals.prefix_cache_queried_tokens += state.sequence.num_tokens();
-      totals.prefix_cache_hit_tokens += state.num_computed_tokens;
-    }
-  }
-  return true;
 }
 
 std::vector<int32_t> Scheduler::Impl::lookup_prefix(ScheduledState& state) const {
@@ -270,36 +46,46 @@ void Scheduler::Impl::file_full_blocks(ScheduledState& state) {
   }
 }
 
-void Scheduler::Impl::preempt_last() {
-  ScheduledState& state = *running.back();
-  running.pop_back();
-  waiting.push_front(&state);
+Scheduler::Impl::ClientQueue& Scheduler::Impl::client_of(const Request& request) {
+  std::unique_ptr<ClientQueue>& client = clients[request.client];
+  if (client == nullptr) {
+    client = std::make_unique<ClientQueue>();
+    client->id = request.client;
+    client->joined = next_client++;
+  }
+  client->weight = request.client_weight;
+  if (!client->has_prompts()) client->virtual_time = clock.start(client->virtual_time);
+  return *client;
+}
+
+void Scheduler::Impl::preempt_newest(ClientQueue& client) {
+  ScheduledState& state = *client.running.back();
+  client.running.pop_back();
+  insert_in_order(client.waiting, &state);
   stop_running(state);
+  client.gave_up_sequence = true;
   ++totals.num_preemptions;
 }
 
 void Scheduler::Impl::stop_running(ScheduledState& state) {
+  state.client.num_blocks -= std::ssize(state.blocks);
   // Backwards, so that in the free list the end of a prefix is taken before its beginning.
   while (!state.blocks.empty()) state.blocks.pop_back();
   state.num_filed_blocks = 0;
   state.num_computed_tokens = 0;
   state.drafts.clear();
-  if (std::exchange(state.running, false)) removed.push_back(state.sequence.id());
-}
-
-void Scheduler::Impl::remove_from_queues(ScheduledState& state) {
-  if (state.running) {
-    std::erase(running, &state);
-  } else {
-    std::erase(waiting, &state);
-  }
+  if (!std::exchange(state.running, false)) return;
+  --num_running;
+  removed.push_back(state.sequence.id());
 }
 
 void Scheduler::Impl::end(ScheduledState& state, FinishReason reason) {
-  remove_from_queues(state);
+  ClientQueue& client = state.client;
+  state.running ? std::erase(client.running, &state) : std::erase(client.waiting, &state);
   stop_running(state);
   ++totals.num_finished[static_cast<size_t>(reason)];
   states.erase(state.sequence.id());
+  if (client.empty()) clients.erase(client.id);
 }
 
 void Scheduler::Impl::take_tokens(ScheduledState& state, SequenceOutput& output,
@@ -355,11 +141,17 @@ Scheduler::~Scheduler() = default;
 
 void Scheduler::add(Sequence sequence) {
   const SequenceId id = sequence.id();
-  auto state = std::make_unique<ScheduledState>(std::move(sequence), impl_->next_arrival++);
-  check(state->sequence.num_prompt_tokens() < impl_->config.max_model_len,
+  const Request& request = *sequence.request();
+  check(request.num_prompt_tokens() < impl_->config.max_model_len,
         "the prompt leaves room for a token");
-  impl_->waiting.push_back(state.get());
-  check(impl_->states.emplace(id, std::move(state)).second, "the id of a sequence is new");
+  check(request.client_weight >= 1 && request.client_weight <= kMaxClientWeight,
+        "a client's weight is in its range");
+  check(!impl_->states.contains(id), "the id of a sequence is new");
+  Impl::ClientQueue& client = impl_->client_of(request);
+  auto state =
+      std::make_unique<Impl::ScheduledState>(std::move(sequence), impl_->next_arrival++, client);
+  insert_in_order(client.waiting, state.get());
+  impl_->states.emplace(id, std::move(state));
 }
 
 void Scheduler::finish(SequenceId id, FinishReason reason) {
@@ -375,30 +167,6 @@ void Scheduler::propose(SequenceId id, std::vector<int32_t> draft_token_ids) {
 
 bool Scheduler::has_unfinished() const {
   return !impl_->states.empty();
-}
-
-ScheduledBatch Scheduler::schedule(int64_t max_prefill_tokens) {
-  check(max_prefill_tokens >= 1, "a step has room for a prompt token");
-  Impl& impl = *impl_;
-  impl.prefill = impl.share_prefill_tokens(max_prefill_tokens);
-  ScheduledBatch batch;
-  batch.step = impl.next_step++;
-  // Where blocks ran out, admitting another would only have it preempted next.
-  if (impl.schedule_running(batch)) impl.schedule_waiting(batch);
-  batch.removed = std::exchange(impl.removed, {});
-  auto rest = batch.sequences.begin();
-  for (const ChunkKind kind : {ChunkKind::kDecode, ChunkKind::kVerify}) {
-    rest = std::stable_partition(rest, batch.sequences.end(),
-                                 [kind](const ScheduledSequence& s) { return s.kind == kind; });
-  }
-  if (!batch.empty()) {
-    Impl::InFlightStep step{batch.step, {}};
-    for (const ScheduledSequence& s : batch.sequences) {
-      step.chunks.push_back({s.id, s.num_computed_tokens, s.num_logits_rows()});
-    }
-    impl.in_flight.push_back(std::move(step));
-  }
-  return batch;
 }
 
 std::vector<SequenceUpdate> Scheduler::process(StepOutput output) {
@@ -426,10 +194,12 @@ std::vector<SequenceUpdate> Scheduler::process(StepOutput output) {
 
 SchedulerStats Scheduler::stats() const {
   SchedulerStats stats = impl_->totals;
-  stats.num_running = std::ssize(impl_->running);
-  stats.num_decoding = std::ranges::count_if(
-      impl_->running, [](const ScheduledState* state) { return !state->is_prefilling(); });
-  stats.num_waiting = std::ssize(impl_->waiting);
+  stats.num_running = impl_->num_running;
+  stats.num_waiting = std::ssize(impl_->states) - impl_->num_running;
+  for (const auto& [id, client] : impl_->clients) {
+    stats.num_decoding += std::ranges::count_if(
+        client->running, [](const Impl::ScheduledState* s) { return !s->is_prefilling(); });
+  }
   stats.num_in_flight = std::ssize(impl_->in_flight);
   stats.num_blocks = impl_->pool.num_blocks();
   stats.num_used_blocks = impl_->pool.num_blocks() - impl_->pool.num_free();
@@ -452,14 +222,17 @@ void Scheduler::check_integrity() const {
 }
 
 void Scheduler::Impl::check_queues() const {
-  check(running.size() + waiting.size() == states.size(), "every sequence is in one queue");
-  check(std::ssize(running) <= config.max_num_seqs, "no more sequences run than may");
-  std::vector<const ScheduledState*> all(running.begin(), running.end());
-  all.insert(all.end(), waiting.begin(), waiting.end());
-  check(std::ranges::is_sorted(all, {}, &ScheduledState::arrival),
-        "queues are in the order of arrival");
-  for (const ScheduledState* state : running) check(state->running, "a running sequence runs");
-  for (const ScheduledState* state : waiting) check(!state->running, "a waiting sequence waits");
+  int64_t num_queued = 0;
+  int64_t running_in_all = 0;
+  for (const auto& [id, client] : clients) {
+    check(client->id == id, "clients are kept by their id");
+    check_client(*client);
+    num_queued += std::ssize(client->running) + std::ssize(client->waiting);
+    running_in_all += std::ssize(client->running);
+  }
+  check(num_queued == std::ssize(states), "every sequence is in one queue");
+  check(running_in_all == num_running, "running sequences are counted");
+  check(num_running <= config.max_num_seqs, "no more sequences run than may");
 
   std::unordered_map<SequenceId, int64_t> most_tokens;
   for (const InFlightStep& step : in_flight) {
@@ -468,6 +241,34 @@ void Scheduler::Impl::check_queues() const {
   for (const auto& [id, state] : states) {
     check(state->sequence.id() == id, "sequences are kept by their id");
     check(state->num_placeholders == most_tokens[id], "placeholders are what steps may sample");
+  }
+}
+
+void Scheduler::Impl::check_client(const ClientQueue& client) const {
+  check(!client.empty(), "a client is known while it has sequences");
+  int64_t num_blocks = 0;
+  for (const ScheduledState* state : client.running) {
+    check(state->running, "a running sequence runs");
+    num_blocks += std::ssize(state->blocks);
+  }
+  for (const ScheduledState* state : client.waiting) {
+    check(!state->running, "a waiting sequence waits");
+  }
+  check(num_blocks == client.num_blocks, "a client's blocks are counted");
+  const auto in_order = [&client](const auto& sequences) {
+    for (const ScheduledState* state : sequences) {
+      check(&state->client == &client, "a sequence is with its client");
+    }
+    return std::ranges::is_sorted(sequences, goes_before);
+  };
+  check(in_order(client.running) && in_order(client.waiting),
+        "queues are in the order of priority, then arrival");
+  if (client.waiting.empty()) return;
+  const ScheduledState* next = client.waiting.front();
+  for (const ScheduledState* state : client.running) {
+    if (state->sequence.request()->priority == next->sequence.request()->priority) {
+      check(goes_before(state, next), "none overtakes another of its client and priority");
+    }
   }
 }
 

@@ -1,12 +1,30 @@
 #pragma once
 // Decides which tokens of which sequences run in the next step, and in which KV blocks.
 //
-// One kind of step: under one token budget, first the running sequences in order of arrival (a
-// decode token or the next chunk of a prompt each), then waiting ones while there is budget, a
-// place and enough free blocks for all their tokens. First come, first served: no waiting sequence
-// overtakes another. When a running sequence needs a block and none is free, the last that arrived
-// is preempted: it gives up its blocks and goes back to the head of the queue, to be computed anew
-// (mostly from the prefix cache).
+// One kind of step: under one token budget, first the running sequences of a client (a decode token
+// or the next chunk of a prompt each), then its waiting ones while there is budget, a place and
+// enough free blocks for all their tokens; then those of the next client. Within a client, lower
+// priority numbers go first, then those that arrived first, and no waiting sequence overtakes
+// another. When a running sequence needs a block and none is free, the last one of the client that
+// holds the most for its weight, of those whose turn is yet to come, is preempted: it gives up its
+// blocks and goes back to the queue, to be computed anew (mostly from the prefix cache).
+//
+// Clients share what there is (Request::client, client_weight):
+// - Tokens by what each has used, prompts and answers (fair_share.h). What is found in the prefix
+//   cache is free. What a client does not want goes to the others.
+// - Places and blocks by what each holds now. Where there is none for a waiting sequence, the last
+//   one of a client behind is preempted, if that client then still holds as much for its weight as
+//   the other: so nothing goes back and forth. Where even so there are not enough blocks, no
+//   sequence is admitted behind it, or it might never get them.
+// What follows, and scheduler_fairness_test.cc tests:
+// - A client that had no prompts to compute and gets one has tokens of it in the next step, where
+//   it gets a place and blocks as above, and no more than max(4, prompt tokens of a step / 64)
+//   clients have prompts: the whole prompt, if it is no longer than its part of that step.
+// - While two clients have prompts to compute, and places and blocks for them, the tokens that they
+//   get for their weights differ by less than a chunk of 128 and a step's rounding.
+// - Nobody starves: however many clients come, each has its turn once the others had as much for
+//   their weights as a full step holds.
+// - No step leaves budget for prompts unused while a sequence could be admitted.
 //
 // Steps may be scheduled ahead of their results: a token that an unfinished step will sample counts
 // as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
@@ -24,8 +42,8 @@
 // whose next chunk writes the slots of rejected drafts again.
 //
 // The caller may also limit the prompt tokens of a step, so that no step takes long while others
-// wait for their next token. Then up to kMaxSharingPrefills prompts share what there is in equal
-// parts, so that a short prompt is not held up by long ones.
+// wait for their next token. Then up to kMaxSharingPrefills prompts of a client share what it gets
+// in equal parts, so that a short prompt is not held up by long ones.
 //
 // What the runner owes: it runs every batch that schedule() returned, in order, and in each layer
 // writes the keys and values of the whole batch before it reads those of a prefill, for a sequence
@@ -91,7 +109,7 @@ class Scheduler {
   Scheduler(const Scheduler&) = delete;
   Scheduler& operator=(const Scheduler&) = delete;
 
-  // Puts a sequence at the end of the queue.
+  // Puts a sequence in its client's queue, behind those of its priority.
   void add(Sequence sequence);
 
   // Ends a sequence from outside: a stop string, a cancelled request. Its blocks are free at once,
@@ -123,13 +141,14 @@ class Scheduler {
   SchedulerStats stats() const;
 
   // Aborts, through check(), unless the books balance: every block held exactly as often as
-  // counted, free or in use but never both, cached blocks holding what they are filed under, queues
-  // in order of arrival, placeholders as many as steps in flight will fill. Takes time in
-  // proportion to all of it.
+  // counted, free or in use but never both, cached blocks holding what they are filed under, each
+  // client's queues in their order and its blocks counted, placeholders as many as steps in flight
+  // will fill. Takes time in proportion to all of it.
   void check_integrity() const;
 
  private:
   struct Impl;
+  class StepMaker;
   std::unique_ptr<Impl> impl_;
 };
 

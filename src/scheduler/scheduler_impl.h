@@ -1,0 +1,89 @@
+#pragma once
+// What a scheduler keeps. schedule_step.cc makes steps of it, scheduler.cc does all else.
+//
+// Thread safety: none needed; the scheduler's thread owns it.
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "scheduler/block_pool.h"
+#include "scheduler/client_queue.h"
+#include "scheduler/fair_share.h"
+#include "scheduler/prefix_cache.h"
+#include "scheduler/scheduled_state.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+
+struct Scheduler::Impl {
+  using ClientQueue = scheduler_internal::ClientQueue;
+  using ScheduledState = scheduler_internal::ScheduledState;
+
+  // A chunk whose result is awaited.
+  struct InFlightChunk {
+    SequenceId id;
+    int64_t start;
+    int64_t most_tokens;  // that it may bring
+  };
+  struct InFlightStep {
+    uint64_t step;
+    std::vector<InFlightChunk> chunks;
+  };
+
+  explicit Impl(SchedulerConfig scheduler_config)
+      : config(std::move(scheduler_config)),
+        cache(config.block_size),
+        pool(config.num_blocks, [this](int32_t block_id) { cache.erase(block_id); }) {}
+
+  int64_t blocks_for(int64_t num_tokens) const {
+    return (num_tokens + config.block_size - 1) / config.block_size;
+  }
+  // Tokens that the next step could compute; 0 where results must come first, or a length limit is
+  // known to end the sequence.
+  int64_t num_pending_tokens(const ScheduledState& state) const;
+  // Whether the next token of a running sequence needs a block that it does not have.
+  bool needs_block(const ScheduledState& state) const {
+    return num_pending_tokens(state) > 0 &&
+           std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1);
+  }
+  // Whether the prefix cache may serve it: logprobs of the prompt come only from computing it.
+  bool uses_prefix_cache(const Sequence& sequence) const {
+    return config.enable_prefix_caching && !sequence.params().prompt_logprobs;
+  }
+  std::vector<int32_t> lookup_prefix(ScheduledState& state) const;
+  void file_full_blocks(ScheduledState& state);
+
+  // The client of a new sequence, level with the others if it had no prompts to compute.
+  ClientQueue& client_of(const Request& request);
+  // Takes its last sequence's place and blocks; that goes back to the queue.
+  void preempt_newest(ClientQueue& client);
+  void stop_running(ScheduledState& state);
+  void end(ScheduledState& state, FinishReason reason);
+  // Appends what came to the sequence, up to its end, and says so in the update.
+  void take_tokens(ScheduledState& state, SequenceOutput& output, SequenceUpdate& update) const;
+  std::optional<SequenceUpdate> take_output(ScheduledState& state, const InFlightChunk& chunk,
+                                            SequenceOutput output);
+
+  void check_queues() const;
+  void check_client(const ClientQueue& client) const;
+  void check_blocks(const ScheduledState& state, std::vector<int32_t>& held) const;
+
+  SchedulerConfig config;
+  PrefixCache cache;
+  BlockPool pool;
+  std::unordered_map<SequenceId, std::unique_ptr<ScheduledState>> states;
+  std::unordered_map<uint64_t, std::unique_ptr<ClientQueue>> clients;  // that have sequences
+  scheduler_internal::VirtualClock clock;
+  int64_t num_running = 0;
+  std::deque<InFlightStep> in_flight;
+  std::vector<SequenceId> removed;  // since the last batch
+  uint64_t next_arrival = 0;
+  uint64_t next_client = 0;
+  uint64_t next_step = 0;
+  SchedulerStats totals;  // the fields that count since the start
+};
+
+}  // namespace quire
