@@ -64,6 +64,14 @@ void Connection::on_handshake(bool ok) {
   });
 }
 
+void Connection::on_plain_request() {
+  guarded([&] {
+    ++server_->malformed_requests;
+    fail({400, "This port speaks HTTPS and was sent plain HTTP: use https://."});
+    read_more();
+  });
+}
+
 void Connection::start_rejecting() {
   ++server_->open_connections;
   loop_->add(shared_from_this());
@@ -95,6 +103,7 @@ void Connection::check_deadlines(Clock::time_point now) {
       ++server_->dropped_slow_readers;
       return close();
     }
+    if (reading_paused_ && peer_closed()) return on_input_closed();
     if (now < read_deadline_) return;
     const bool request_begun =
         state_ == State::kReading && parser_->stage() != RequestParser::Stage::kNothing;
@@ -107,6 +116,7 @@ void Connection::check_deadlines(Clock::time_point now) {
 // ---- Reading
 
 void Connection::read_more() {
+  reading_paused_ = false;
   async_read(read_buffer_.get(), kReadBufferBytes);
 }
 
@@ -115,8 +125,19 @@ void Connection::on_read(bool ok, std::size_t size) {
     if (state_ == State::kClosed) return;
     if (!ok) return on_input_closed();
     take_input({read_buffer_.get(), size});
-    if (state_ != State::kClosed) read_more();
+    if (state_ == State::kClosed) return;
+    reading_paused_ = input_full();
+    if (!reading_paused_) read_more();
   });
+}
+
+bool Connection::input_full() const {
+  return state_ == State::kAnswering &&
+         input_.size() - input_begin_ > server_->config.limits.max_pipelined_bytes;
+}
+
+void Connection::resume_reading() {
+  if (reading_paused_ && state_ != State::kClosed && !input_full()) read_more();
 }
 
 // The client has gone, or has closed its sending side; what is complete is still written to it.
@@ -128,7 +149,8 @@ void Connection::on_input_closed() {
 }
 
 void Connection::take_input(std::string_view fresh) {
-  if (state_ == State::kFailing || state_ == State::kLingering) return;  // of no use any more
+  // Of no use any more.
+  if (state_ == State::kFailing || state_ == State::kLingering || body_refused_) return;
   if (state_ == State::kReading && input_.empty()) {
     const std::size_t used = parse(fresh);
     input_.append(fresh.substr(used));
@@ -137,11 +159,7 @@ void Connection::take_input(std::string_view fresh) {
     input_.append(fresh);
     if (state_ == State::kReading) parse_kept();
   }
-  if (state_ == State::kAnswering &&
-      input_.size() - input_begin_ > server_->config.limits.max_pipelined_bytes) {
-    ++server_->malformed_requests;
-    close();
-  }
+  if (body_refused_) drop_input();
 }
 
 void Connection::parse_kept() {
@@ -158,7 +176,7 @@ std::size_t Connection::parse(std::string_view bytes) {
   const std::size_t used = parser_->feed(bytes);
   switch (parser_->stage()) {
     case RequestParser::Stage::kComplete:
-      handle_request();
+      handle_request(parser_->take(), parser_->keep_alive());
       break;
     case RequestParser::Stage::kFailed:
       ++server_->malformed_requests;
@@ -173,7 +191,11 @@ std::size_t Connection::parse(std::string_view bytes) {
 void Connection::on_partial_request() {
   set_read_deadline();
   if (parser_->stage() != RequestParser::Stage::kBody) return;
-  count_received(parser_->body_bytes());
+  if (!wants_body()) {
+    body_refused_ = true;
+    return handle_request(parser_->take_head(), /*keep_alive=*/false);
+  }
+  count_received(parser_->request().body.size());
   if (server_->receiving_bytes.load() > server_->config.limits.max_receiving_bytes) {
     return fail({503, "The server holds as many request bodies as it takes; try later."});
   }
@@ -197,14 +219,18 @@ void Connection::set_read_deadline() {
   read_deadline_ = Clock::now() + timeout;
 }
 
-void Connection::handle_request() {
+bool Connection::wants_body() {
+  if (std::exchange(head_checked_, true) || !server_->config.wants_body) return true;
+  return server_->config.wants_body(parser_->request());
+}
+
+void Connection::handle_request(Request request, bool keep_alive) {
   read_deadline_ = Clock::time_point::max();
-  Request request = parser_->take();
   count_received(request.body.size());  // until it is answered
   request.remote = remote_;
   request.tls = tls_;
   const AnswerFormat format{.http_1_0 = parser_->http_1_0(),
-                            .keep_alive = parser_->keep_alive(),
+                            .keep_alive = keep_alive,
                             .head_only = request.method == "HEAD"};
   answer_ = std::make_shared<Answer>(loop_, server_, format, *this);
   ++server_->num_active;
@@ -222,9 +248,11 @@ void Connection::next_request() {
   parser_ = std::make_unique<RequestParser>(server_->config.limits);
   deadline_stage_ = RequestParser::Stage::kComplete;
   continue_sent_ = false;
+  head_checked_ = false;
   state_ = State::kReading;
   set_read_deadline();
   if (!input_.empty()) parse_kept();
+  resume_reading();
 }
 
 // ---- Writing
@@ -245,6 +273,7 @@ void Connection::fail(const ParseFailure& failure) {
   failure_ = response_head(response, {.keep_alive = false}, Framing::kLength) + response.body;
   parser_.reset();  // and its part of the body
   if (!writing_) write_failure();
+  resume_reading();
 }
 
 void Connection::write_failure() {
@@ -310,6 +339,7 @@ void Connection::linger() {
   state_ = State::kLingering;
   drop_input();
   read_deadline_ = Clock::now() + kLingerTime;
+  resume_reading();
   async_end_output();
 }
 

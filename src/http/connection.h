@@ -3,8 +3,9 @@
 // answers, and notices at once when the client leaves. What carries the bytes (a plain socket or
 // TLS) is in the derived classes (stream_connection.h).
 //
-// A read is always under way. Deadlines are plain values that the loop looks at once a tick: no
-// timer has to be set or cancelled for a request.
+// A read is under way unless the client has pipelined more than Limits::max_pipelined_bytes.
+// Deadlines are plain values that the loop looks at once a tick: no timer has to be set or
+// cancelled for a request.
 //
 // Thread safety: everything only on the connection's I/O thread.
 #include <cstddef>
@@ -53,9 +54,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
   virtual void async_write(std::string_view bytes) = 0;
   virtual void async_end_output() = 0;  // tells the client that nothing more comes
   virtual void close_socket() = 0;
+  // Whether the client has closed its sending side, or is gone: for when no read is under way.
+  virtual bool peer_closed() = 0;
 
   // What they throw (an allocation that failed, a callback's exception) ends the connection.
   void on_handshake(bool ok);
+  // Instead of on_handshake(): the client speaks plain HTTP. From here on so does this connection.
+  void on_plain_request();
   void on_read(bool ok, std::size_t size);
   void on_write(bool ok, std::size_t size);
   void on_end_output();  // the client has seen it, as far as TLS can tell
@@ -73,6 +78,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   template <class Step>
   void guarded(Step step);
   void read_more();
+  bool input_full() const;
+  void resume_reading();
   void on_input_closed();
   void take_input(std::string_view fresh);
   void parse_kept();
@@ -81,7 +88,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void on_partial_request();
   void count_received(std::size_t bytes);
   void set_read_deadline();
-  void handle_request();
+  bool wants_body();
+  void handle_request(Request request, bool keep_alive);
   void next_request();
   void write_continue();
   void fail(const ParseFailure& failure);
@@ -106,6 +114,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t counted_bytes_ = 0;  // of the body, in ServerContext::receiving_bytes
   bool continue_sent_ = false;
   bool input_closed_ = false;
+  bool reading_paused_ = false;
+  bool head_checked_ = false;
+  bool body_refused_ = false;  // what still comes of it is dropped
 
   std::shared_ptr<Answer> answer_;
   bool last_taken_ = false;

@@ -190,20 +190,61 @@ TEST(HttpLimits, WaitsForAnAnswerWithoutATimeOut) {
   EXPECT_FALSE(closed);
 }
 
-TEST(HttpLimits, CutsOffWhoPipelinesTooMuch) {
+TEST(HttpLimits, AnswersAllThatIsPipelinedHoweverMuchThatIs) {
   Config config = test_config();
   config.limits.max_pipelined_bytes = 1000;
-  std::atomic<bool> closed{false};
-  TestServer server(
-      {{"/wait",
-        [&](ExchangePtr exchange) { exchange->on_closed([&, exchange] { closed = true; }); }}},
-      config);
+  TestServer server({}, config);
   TestClient client(server.port());
-  ASSERT_TRUE(client.get("/wait"));
-  client.send(std::string(1001, 'x'));
-  EXPECT_TRUE(eventually([&] { return closed.load(); }));
-  client.read_to_end();
-  EXPECT_TRUE(client.ended());
+  constexpr int kRequests = 5000;
+  std::string requests;
+  for (int i = 0; i < kRequests; ++i) {
+    requests += "GET /echo?" + std::to_string(i) + " HTTP/1.1\r\nHost: h\r\n\r\n";
+  }
+  ASSERT_TRUE(client.send(requests));
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_EQ(client.response().body, "GET /echo?" + std::to_string(i) + " ");
+  }
+}
+
+TEST(HttpLimits, NoticesAClientThatLeavesBehindMoreThanItKeeps) {
+  Config config = test_config();
+  config.limits.max_pipelined_bytes = 1000;
+  std::atomic<int> waiting{0};
+  std::atomic<int> closed{0};
+  TestServer server({{"/wait",
+                      [&](ExchangePtr exchange) {
+                        exchange->on_closed([&, exchange] { ++closed; });
+                        ++waiting;
+                      }}},
+                    config);
+  TestClient polite(server.port());
+  TestClient rude(server.port());
+  for (TestClient* client : {&polite, &rude}) {
+    ASSERT_TRUE(client->get("/wait"));
+    ASSERT_TRUE(client->send(std::string(20'000, 'x')));
+  }
+  ASSERT_TRUE(eventually([&] { return waiting == 2; }));
+  polite.end_output();
+  rude.reset();
+  EXPECT_TRUE(eventually([&] { return closed == 2; }));
+}
+
+TEST(HttpLimits, ReadsNoBodyThatNobodyWants) {
+  Config config = test_config();
+  config.wants_body = [](const Request& head) { return head.header("X-Key") == "right"; };
+  TestServer server({}, config);
+  const std::string length = "Content-Length: 10000000\r\n\r\n";
+  const TestResponse refused_early = refused(server.port(), std::string(kHead) + length);
+  EXPECT_EQ(refused_early.body, "POST /echo? ");  // the handler's answer, to no body
+  EXPECT_EQ(refused_early.headers.at("connection"), "close");
+  EXPECT_EQ(refused(server.port(), std::string(kHead) + "Expect: 100-continue\r\n" + length).status,
+            200);
+  EXPECT_EQ(refused(server.port(), std::string(kHead) + length + std::string(500'000, 'x')).body,
+            "POST /echo? ");
+  TestClient welcome(server.port());
+  ASSERT_TRUE(welcome.send(std::string(kHead) + "X-Key: right\r\nContent-Length: 9000\r\n\r\n"));
+  ASSERT_TRUE(welcome.send(std::string(9000, 'b')));
+  EXPECT_EQ(welcome.response().body, "POST /echo? " + std::string(9000, 'b'));
 }
 
 TEST(HttpLimits, RejectsConnectionsBeyondTheirNumber) {

@@ -297,12 +297,18 @@ bool RequestParser::keep_alive() const {
 bool RequestParser::http_1_0() const {
   return impl_->version_ < 11;
 }
-std::size_t RequestParser::body_bytes() const {
-  return impl_->request_.body.size();
+const Request& RequestParser::request() const {
+  return impl_->request_;
 }
 
 Request RequestParser::take() {
   check(impl_->stage_ == Stage::kComplete, "a request is taken before it is complete");
+  return std::move(impl_->request_);
+}
+
+Request RequestParser::take_head() {
+  check(impl_->stage_ == Stage::kBody, "a head is taken that is not complete");
+  impl_->request_.body.clear();
   return std::move(impl_->request_);
 }
 

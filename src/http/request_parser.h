@@ -46,11 +46,13 @@ class RequestParser {
   bool keep_alive() const;        // what the client's version and its Connection header say
   bool http_1_0() const;
 
-  // Of the body, so far.
-  std::size_t body_bytes() const;
+  // From Stage::kBody on: the request, with as much of its body as has come.
+  const Request& request() const;
 
   // At Stage::kComplete, once. Without `remote` and `tls`, which the bytes do not say.
   Request take();
+  // At Stage::kBody, instead: the request without its body.
+  Request take_head();
 
  private:
   class Impl;

@@ -4,7 +4,6 @@
 #include <atomic>
 #include <boost/asio/ssl/context.hpp>
 #include <mutex>
-#include <optional>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -32,12 +31,16 @@ Clock::duration tick_of(const Limits& limits) {
   return std::clamp(shortest / 8, std::chrono::milliseconds(5), std::chrono::milliseconds(250));
 }
 
-std::optional<boost::asio::ssl::context> tls_of(const Config& config) {
-  if (config.tls_certificate_file.empty() && config.tls_key_file.empty()) return std::nullopt;
+using TlsContext = boost::asio::ssl::context;
+
+// Null where the server has no TLS.
+std::shared_ptr<TlsContext> tls_of(const Config& config) {
+  if (config.tls_certificate_file.empty() && config.tls_key_file.empty()) return nullptr;
   if (config.tls_certificate_file.empty() || config.tls_key_file.empty()) {
     throw Error("TLS needs both a certificate file and a key file, and only one was given.");
   }
-  return make_tls_context(config.tls_certificate_file, config.tls_key_file);
+  return std::make_shared<TlsContext>(
+      make_tls_context(config.tls_certificate_file, config.tls_key_file));
 }
 
 }  // namespace
@@ -49,6 +52,7 @@ class Server::Impl {
 
   void start();
   void stop_accepting();
+  void reload_tls();
   void close();
   uint16_t port() const { return port_; }
   ServerContext& context() { return *context_; }
@@ -56,18 +60,19 @@ class Server::Impl {
 
  private:
   void close_listeners();
+  std::shared_ptr<TlsContext> tls();
   std::shared_ptr<IoLoop> next_loop();
   void accepted(std::shared_ptr<IoLoop> loop, Socket socket, std::string remote);
   void adopt(const std::shared_ptr<IoLoop>& loop, Socket socket, std::string remote);
   void each_connection(const std::function<void(Connection&)>& visit);
 
   const std::shared_ptr<ServerContext> context_;
-  std::optional<boost::asio::ssl::context> tls_;
   std::vector<std::shared_ptr<IoLoop>> loops_;
   std::vector<std::shared_ptr<Listener>> listeners_;  // on the first loop
   uint16_t port_ = 0;
   std::size_t next_loop_ = 0;
-  std::mutex mutex_;  // of the threads
+  std::mutex mutex_;  // of what follows
+  std::shared_ptr<TlsContext> tls_;
   std::vector<std::thread> threads_;
 };
 
@@ -129,17 +134,18 @@ void Server::Impl::adopt(const std::shared_ptr<IoLoop>& loop, Socket socket, std
   boost::system::error_code ignored;  // a socket that is gone already fails its first read
   socket.set_option(boost::asio::ip::tcp::no_delay(true), ignored);
   socket.set_option(boost::asio::socket_base::keep_alive(true), ignored);
+  const std::shared_ptr<TlsContext> tls = this->tls();
   const int64_t max_connections = context_->config.limits.max_connections;
   const int64_t open = context_->open_connections.load();
   if (open < max_connections) {
     ++context_->accepted_connections;
-    const auto connection = tls_ ? make_tls_connection(loop, context_, std::move(socket), *tls_)
-                                 : make_plain_connection(loop, context_, std::move(socket));
-    return connection->start(std::move(remote), tls_.has_value());
+    const auto connection = tls ? make_tls_connection(loop, context_, std::move(socket), *tls)
+                                : make_plain_connection(loop, context_, std::move(socket));
+    return connection->start(std::move(remote), tls != nullptr);
   }
   ++context_->rejected_connections;
   // A handshake only to say no would cost more than the answer is worth.
-  if (tls_ || open >= max_connections + kMaxRejecting) return;
+  if (tls || open >= max_connections + kMaxRejecting) return;
   make_plain_connection(loop, context_, std::move(socket))->start_rejecting();
 }
 
@@ -159,6 +165,17 @@ void Server::Impl::stop_accepting() {
   context_->stopping.store(true);
   close_listeners();
   each_connection([](Connection& connection) { connection.end_if_idle(); });
+}
+
+void Server::Impl::reload_tls() {
+  std::shared_ptr<TlsContext> fresh = tls_of(context_->config);
+  const std::lock_guard lock(mutex_);
+  tls_ = std::move(fresh);
+}
+
+std::shared_ptr<TlsContext> Server::Impl::tls() {
+  const std::lock_guard lock(mutex_);
+  return tls_;
 }
 
 void Server::Impl::close() {
@@ -183,6 +200,9 @@ void Server::stop_accepting() {
 }
 int64_t Server::num_active() const {
   return impl_->context().num_active.load();
+}
+void Server::reload_tls() {
+  impl_->reload_tls();
 }
 void Server::close() {
   impl_->close();

@@ -7,11 +7,13 @@
 // Error bodies are made by Config::error_response, so that they look like the API's own.
 //
 // A client that closes its sending side while it waits for an answer has gone: what it asked for is
-// cancelled (Exchange::on_closed). For this the server always keeps a read under way; what comes
-// in early (pipelined requests) is kept up to Limits::max_pipelined_bytes, and a client that sends
-// more is cut off.
+// cancelled (Exchange::on_closed). For this the server keeps a read under way; what comes in early
+// (pipelined requests) is kept up to Limits::max_pipelined_bytes. Beyond it the server reads no
+// more until it has answered enough of them, and looks from time to time whether the client is
+// there.
 //
-// Thread safety: start(), stop_accepting(), close() and the accessors from any thread.
+// Thread safety: start(), stop_accepting(), reload_tls(), close() and the accessors from any
+// thread.
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -31,6 +33,10 @@ struct Config {
   Limits limits{};
   // The answer to what never becomes a request: the status and a sentence that says why.
   std::function<Response(int status, const std::string& message)> error_response{};
+  // Whether the body of a request is worth reading, asked on an I/O thread when the head has come
+  // and the body has not. If not, the handler gets the request without its body, and the connection
+  // ends behind its answer. Without this function every body is read.
+  std::function<bool(const Request& head)> wants_body{};
 };
 
 // Called on an I/O thread for each request; must not block. If it throws, its request gets a 500.
@@ -63,6 +69,9 @@ class Server {
   void stop_accepting();
   // Requests whose answer the system has not taken whole yet, and whose client has not gone.
   int64_t num_active() const;
+  // Reads the certificate and its key again, for connections accepted from now on. Without TLS: no
+  // effect. Throws Error where they cannot be used; the old ones stay.
+  void reload_tls();
   // Cuts every connection off. Returns at once.
   void close();
   // Runs `task` on the first I/O thread, never inside this call. Where that is the only one, every

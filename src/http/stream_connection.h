@@ -3,6 +3,8 @@
 // tls_connection.cc; everything else makes connections through the functions below.
 //
 // Thread safety: as Connection.
+#include <poll.h>
+
 #include <boost/asio/basic_stream_socket.hpp>
 #include <boost/asio/buffer.hpp>
 #include <boost/asio/io_context.hpp>
@@ -26,7 +28,7 @@ using Socket =
 std::shared_ptr<Connection> make_plain_connection(std::shared_ptr<IoLoop> loop,
                                                   std::shared_ptr<ServerContext> server,
                                                   Socket socket);
-// `tls` must outlive the connection.
+// `tls` need not outlive the connection, which goes on with its certificate.
 std::shared_ptr<Connection> make_tls_connection(std::shared_ptr<IoLoop> loop,
                                                 std::shared_ptr<ServerContext> server,
                                                 Socket socket, boost::asio::ssl::context& tls);
@@ -43,6 +45,24 @@ class StreamConnection : public Connection {
  protected:
   Stream& stream() { return stream_; }
 
+  void async_read(char* data, std::size_t size) override { read_from(stream_, data, size); }
+  void async_write(std::string_view bytes) override { write_to(stream_, bytes); }
+
+  template <class AnyStream>
+  void read_from(AnyStream& from, char* data, std::size_t size) {
+    from.async_read_some(
+        boost::asio::buffer(data, size),
+        [self = self()](const ErrorCode& error, std::size_t read) { self->on_read(!error, read); });
+  }
+
+  template <class AnyStream>
+  void write_to(AnyStream& to, std::string_view bytes) {
+    to.async_write_some(boost::asio::buffer(bytes.data(), bytes.size()),
+                        [self = self()](const ErrorCode& error, std::size_t written) {
+                          self->on_write(!error, written);
+                        });
+  }
+
  private:
   using ErrorCode = boost::system::error_code;
 
@@ -50,17 +70,10 @@ class StreamConnection : public Connection {
     return std::static_pointer_cast<StreamConnection>(shared_from_this());
   }
 
-  void async_read(char* data, std::size_t size) override {
-    stream_.async_read_some(
-        boost::asio::buffer(data, size),
-        [self = self()](const ErrorCode& error, std::size_t read) { self->on_read(!error, read); });
-  }
-
-  void async_write(std::string_view bytes) override {
-    stream_.async_write_some(boost::asio::buffer(bytes.data(), bytes.size()),
-                             [self = self()](const ErrorCode& error, std::size_t written) {
-                               self->on_write(!error, written);
-                             });
+  bool peer_closed() override {
+    pollfd socket = {
+        .fd = stream_.lowest_layer().native_handle(), .events = POLLRDHUP, .revents = 0};
+    return poll(&socket, 1, 0) > 0;
   }
 
   void close_socket() override {

@@ -4,11 +4,13 @@
 #include <openssl/ssl.h>
 #include <openssl/x509.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "base/temporary_folder_test_util.h"
 #include "http/server.h"
@@ -61,6 +63,16 @@ class TlsClient : public TestClient {
     SSL_CTX_free(context_);
   }
   bool connected() const { return connected_; }
+  // The server's, as DER.
+  std::vector<unsigned char> certificate() const {
+    const std::unique_ptr<X509, decltype(&X509_free)> peer(SSL_get1_peer_certificate(ssl_),
+                                                           X509_free);
+    unsigned char* bytes = nullptr;
+    const int size = i2d_X509(peer.get(), &bytes);
+    const std::vector<unsigned char> out(bytes, bytes + std::max(size, 0));
+    OPENSSL_free(bytes);
+    return out;
+  }
   void say_goodbye() { SSL_shutdown(ssl_); }
   // The server has said that nothing more comes: the end is no accident.
   bool was_told_the_end() const { return (SSL_get_shutdown(ssl_) & SSL_RECEIVED_SHUTDOWN) != 0; }
@@ -169,15 +181,50 @@ TEST_F(HttpTls, NoticesClientsThatLeave) {
 
 TEST_F(HttpTls, ClosesWhatSpeaksNoTls) {
   TestServer server({}, config_);
-  TestClient plain(server.port());
-  ASSERT_TRUE(plain.get("/echo"));
-  plain.read_to_end();
-  EXPECT_TRUE(plain.ended());
+  TestClient garbage(server.port());
+  ASSERT_TRUE(garbage.send("\1\2\3\4\5\6\7\1\2\3\4\5\6\7"));
+  garbage.read_to_end();
+  EXPECT_TRUE(garbage.ended());
   TestClient scan(server.port());
   scan.reset();
   EXPECT_TRUE(eventually([&] { return server.stats().malformed_requests >= 1; }));
   TlsClient client(server.port());
   EXPECT_EQ(client.fetch("/echo").status, 200);
+}
+
+TEST_F(HttpTls, TellsPlainHttpWhatItSpeaks) {
+  TestServer server({}, config_);
+  const std::string requests[] = {
+      "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+  };
+  for (const std::string& request : requests) {
+    TestClient plain(server.port());
+    ASSERT_TRUE(plain.send(request));
+    const TestResponse answer = plain.response();
+    EXPECT_EQ(answer.status, 400);
+    EXPECT_EQ(answer.headers.at("connection"), "close");
+    plain.read_to_end();
+    EXPECT_TRUE(plain.ended());
+  }
+}
+
+TEST_F(HttpTls, TakesANewCertificateAndKeepsItsConnections) {
+  TestServer server({}, config_);
+  TlsClient before(server.port());
+  const std::vector<unsigned char> old_certificate = before.certificate();
+  write_certificate(config_.tls_certificate_file, config_.tls_key_file);
+  server.server().reload_tls();
+  TlsClient after(server.port());
+  EXPECT_NE(after.certificate(), old_certificate);
+  const std::vector<unsigned char> new_certificate = after.certificate();
+  std::ofstream(config_.tls_certificate_file) << "broken";
+  EXPECT_THROW(server.server().reload_tls(), Error);
+  TlsClient later(server.port());
+  EXPECT_EQ(later.certificate(), new_certificate);
+  for (TlsClient* client : {&before, &after, &later}) {
+    EXPECT_EQ(client->fetch("/echo").status, 200);
+  }
 }
 
 TEST_F(HttpTls, TimesOutASilentHandshake) {
