@@ -26,7 +26,7 @@ class UnicodeForm final : public NormalizerStep {
                  (compatible ? UTF8PROC_COMPAT : 0)),
         is_nfc_(compose && !compatible) {}
 
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t /*max_bytes*/, std::string& out) const override {
     std::size_t at = find_unsafe(text, 0);
     if (at == text.size()) return false;
     std::size_t copied = 0;
@@ -95,10 +95,11 @@ class Replace final : public NormalizerStep {
   Replace(Regex regex, std::string content)
       : regex_(std::move(regex)), content_(std::move(content)) {}
 
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t max_bytes, std::string& out) const override {
     std::size_t copied = 0;
     bool changed = false;
     regex_.for_each_match(text, [&](std::size_t start, std::size_t end) {
+      if (out.size() > max_bytes) return;
       out.append(text, copied, start - copied).append(content_);
       copied = end;
       changed = true;
@@ -118,13 +119,14 @@ class ReplaceLiteral final : public NormalizerStep {
   ReplaceLiteral(std::string literal, std::string content)
       : literal_(std::move(literal)), content_(std::move(content)) {}
 
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t max_bytes, std::string& out) const override {
     std::size_t found = text.find(literal_);
     if (found == std::string_view::npos) return false;
     std::size_t copied = 0;
-    for (; found != std::string_view::npos; found = text.find(literal_, copied)) {
+    while (found != std::string_view::npos && out.size() <= max_bytes) {
       out.append(text, copied, found - copied).append(content_);
       copied = found + literal_.size();
+      found = text.find(literal_, copied);
     }
     out.append(text, copied);
     return true;
@@ -139,7 +141,7 @@ class Prepend final : public NormalizerStep {
  public:
   explicit Prepend(std::string prefix) : prefix_(std::move(prefix)) {}
 
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t /*max_bytes*/, std::string& out) const override {
     if (text.empty()) return false;
     out.append(prefix_).append(text);
     return true;
@@ -154,7 +156,7 @@ class Strip final : public NormalizerStep {
   Strip(bool left, bool right, const CharClasses& classes)
       : left_(left), right_(right), classes_(classes) {}
 
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t /*max_bytes*/, std::string& out) const override {
     std::size_t start = 0;
     std::size_t end = text.size();
     while (left_ && start < end) {
@@ -179,7 +181,7 @@ class Strip final : public NormalizerStep {
 
 class Lowercase final : public NormalizerStep {
  public:
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t /*max_bytes*/, std::string& out) const override {
     constexpr char32_t kCapitalIWithDot =
         0x130;  // the one letter whose lower case is two characters
     for (std::size_t at = 0; at < text.size();) {
@@ -197,7 +199,7 @@ class Lowercase final : public NormalizerStep {
 
 class SpellBytes final : public NormalizerStep {
  public:
-  bool run(std::string_view text, std::string& out) const override {
+  bool run(std::string_view text, std::size_t /*max_bytes*/, std::string& out) const override {
     append_spelled_bytes(out, text);
     return true;
   }
@@ -256,9 +258,16 @@ void Normalizer::add_steps(const JsonField& field, const CharClasses& classes) {
 std::string_view Normalizer::run(std::string_view text, std::string& storage) const {
   std::string_view current = text;
   std::string out;
+  const std::size_t max_bytes = text.size() * kMaxGrowth + kMaxGrowthBytes;
   for (const auto& step : steps_) {
     out.clear();
-    if (!step->run(current, out)) continue;
+    if (!step->run(current, max_bytes, out)) continue;
+    if (out.size() > max_bytes) {
+      throw Error(
+          fmt::format("The normalizer of tokenizer.json makes more than {} bytes of a text of {}; "
+                      "at most {} times as many, and {} more, are supported.",
+                      max_bytes, text.size(), kMaxGrowth, kMaxGrowthBytes));
+    }
     storage.swap(out);
     current = storage;
   }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -72,6 +73,33 @@ TEST(Tokenizer, ReadsMergesAsPairsToo) {
 TEST(Tokenizer, ReadsMergesThatStandBeforeTheVocabulary) {
   const std::string text = R"({"model": {"merges": ["a b"], "vocab": {"a": 0, "b": 1, "ab": 2}}})";
   EXPECT_THAT(Tokenizer::from_json(text).encode("ab"), ElementsAre(2));
+}
+
+json replace(const std::string& from, const std::string& to) {
+  return {{"type", "Replace"}, {"pattern", {{"String", from}}}, {"content", to}};
+}
+
+TEST(Tokenizer, BoundsWhatItsNormalizerMakes) {
+  json file = small_file();
+  json steps = json::array();
+  for (int i = 0; i < 20; ++i) steps.push_back(replace("a", "aaaa"));
+  file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
+  EXPECT_THAT(error_of([&] { make(file).encode("xax"); }), HasSubstr("at most 16 times"));
+  EXPECT_THAT(error_of([&] { make(file).encode(std::string(1 << 20, 'a')); }),
+              HasSubstr("at most 16 times"));
+  EXPECT_THAT(make(file).encode("b"), ElementsAre(1));
+  // A token's own text is normalised when the file is read.
+  file["added_tokens"][0]["normalized"] = true;
+  file["added_tokens"][0]["content"] = "<a>";
+  EXPECT_THAT(load_error(file), HasSubstr("at most 16 times"));
+  // One step with a large content, of a string or of a regular expression.
+  file = small_file();
+  file["normalizer"] = replace("a", std::string(10'000, 'b'));
+  EXPECT_THAT(error_of([&] { make(file).encode(std::string(100'000, 'a')); }),
+              HasSubstr("at most 16 times"));
+  file["normalizer"]["pattern"] = {{"Regex", "a"}};
+  EXPECT_THAT(error_of([&] { make(file).encode(std::string(100'000, 'a')); }),
+              HasSubstr("at most 16 times"));
 }
 
 TEST(Tokenizer, FindsAddedTokensInText) {
