@@ -45,6 +45,28 @@ class Trees(Scripted):
             page.wait_for(f"document.querySelector('{LAST} .content')?.innerText.trim() === 'three'")
             self.assertEqual(page.text(".message:nth-child(2) .versions"), "1/2")
 
+    def test_a_very_long_conversation_is_drawn_in_slices(self):
+        count = 20001
+        nodes = {str(i): {"role": "assistant" if i % 2 else "user", "content": f"message {i}",
+                          "children": [str(i + 1)] if i + 1 < count else [], "current": 0}
+                 for i in range(count)}
+        conversation = {"title": "Long", "nodes": nodes, "root": {"children": ["0"], "current": 0}}
+        with self.open() as page, tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "long.json"
+            file.write_text(json.dumps({"format": "quire-conversations", "version": 1,
+                                        "conversations": [conversation]}))
+            page.choose_file("#import-file", file)
+            page.wait_for(f"document.querySelector('{LAST}')?.innerText.includes('message {count - 1}')")
+            drawn = "document.querySelectorAll('.message').length"
+            self.assertEqual(page.run(drawn), 200)
+            self.assertEqual(page.run("document.querySelector('.earlier').innerText"),
+                             f"Show earlier messages ({count - 200})")
+            page.click(".earlier")
+            self.assertEqual(page.run(drawn), 400)
+            self.ask(page, "And now?")
+            self.wait_for_answer(page)
+            self.assertEqual(page.run(drawn), 400)
+
     def test_conversations_are_kept_renamed_exported_and_deleted(self):
         with self.open() as page, tempfile.TemporaryDirectory() as folder:
             for text in ("Older", "Newer"):

@@ -9,6 +9,9 @@ import { shownPath, version } from "./tree.js";
 // frame, and the page must stay quick to react.
 const REST = 4;
 const AT_END_PX = 48;
+// Messages that are drawn at first, and that each press of the button above them adds: thousands at
+// once would freeze the page.
+const SLICE = 200;
 
 export class Thread {
   #scroller;
@@ -17,6 +20,8 @@ export class Thread {
   #views = new Map();  // node id to MessageView
   #actions;
   #empty;
+  #earlier;
+  #drawn = SLICE;  // how many messages from the end at most
   #conversation = null;
   #busy = false;
   #following = true;
@@ -31,6 +36,7 @@ export class Thread {
     this.#toEnd = toEnd;
     this.#actions = actions;
     this.#empty = empty;
+    this.#earlier = h("button", { type: "button", class: "button earlier", onclick: () => this.#drawEarlier() });
     scroller.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     toEnd.addEventListener("click", () => this.follow());
     new ResizeObserver(() => this.#keepEnd()).observe(list);
@@ -40,6 +46,7 @@ export class Thread {
   // Shows another conversation, from its end.
   show(conversation) {
     this.#conversation = conversation;
+    this.#drawn = SLICE;
     this.#views.clear();
     this.#list.replaceChildren();
     this.draw();
@@ -69,12 +76,17 @@ export class Thread {
     if (this.#conversation === null) return;
     const start = performance.now();
     const path = shownPath(this.#conversation);
-    const elements = path.map((node) => {
+    const hidden = Math.max(0, path.length - this.#drawn);
+    const elements = path.slice(hidden).map((node) => {
       let view = this.#views.get(node.id);
       if (!view || view.node !== node) this.#views.set(node.id, (view = new MessageView(node, this.#actions)));
       view.update(version(this.#conversation, node), this.#busy);
       return view.element;
     });
+    if (hidden > 0) {
+      this.#earlier.textContent = `Show earlier messages (${hidden})`;
+      elements.unshift(this.#earlier);
+    }
     if (elements.length === 0) elements.push(this.#list.querySelector(".welcome") ?? this.#empty());
     const same = elements.length === this.#list.children.length &&
       elements.every((element, index) => element === this.#list.children[index]);
@@ -89,8 +101,18 @@ export class Thread {
     this.draw();
   }
 
+  // Of a node that is drawn.
   view(node) {
     return this.#views.get(node.id);
+  }
+
+  // What the reader sees stays where it is.
+  #drawEarlier() {
+    this.#following = false;
+    const below = this.#scroller.scrollHeight - this.#scroller.scrollTop;
+    this.#drawn += SLICE;
+    this.draw();
+    this.#scroller.scrollTop = this.#scroller.scrollHeight - below;
   }
 
   // Goes to the end and stays there.

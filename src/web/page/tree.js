@@ -45,8 +45,8 @@ export function shownPath(conversation) {
 // The nodes from the top to `node`, whatever is shown.
 export function pathTo(conversation, node) {
   const path = [];
-  for (let at = node; at; at = at.parent === null ? null : conversation.nodes[at.parent]) path.unshift(at);
-  return path;
+  for (let at = node; at; at = at.parent === null ? null : conversation.nodes[at.parent]) path.push(at);
+  return path.reverse();
 }
 
 // Which of how many versions `node` is: {index from 0, count}.
