@@ -14,6 +14,9 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "quire/text_span.h"
 
 namespace quire {
 
@@ -31,6 +34,13 @@ struct TemplateLimits {
                                              // every 16 bytes of text handled
   int max_nesting = 100;                     // depth of blocks and brackets in the source
   int max_depth = 800;                       // depth of evaluation: macro calls, nested values
+};
+
+// A prompt, and which of its bytes came from the chat's messages and tools rather than from the
+// template: in order, and apart from each other.
+struct RenderedChat {
+  std::string text{};
+  std::vector<TextSpan> from_messages{};
 };
 
 class ChatTemplate {
@@ -57,6 +67,10 @@ class ChatTemplate {
   // and where a limit is reached. Encode the text without adding special tokens: the template
   // writes them.
   std::string render(const ChatInput& input) const;
+
+  // The same, with the origin of each byte: Tokenizer::encode() takes it, so that no message can
+  // write a special token that only the template may.
+  RenderedChat render_marked(const ChatInput& input) const;
 
   // The source of the template that a chat without tools gets.
   const std::string& source() const;

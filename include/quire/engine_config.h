@@ -52,6 +52,9 @@ struct EngineConfig {
   std::string device = "auto";          // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;
   LoadFormat load_format = LoadFormat::kAuto;
+  // Chats: whether special tokens written out in messages become tokens, as in transformers. A
+  // message could then begin another's turn; text otherwise.
+  bool parse_special_tokens = false;
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
   int threads = 0;                   // CPU threads in all, over all ranks; 0: the physical cores
   ProgressCallback on_progress{};

@@ -41,6 +41,9 @@ struct RequestOptions {
   int32_t client_weight = kDefaultClientWeight;
   // Among the client's requests: lower goes first, then what came first.
   int64_t priority = 0;
+  // Where the prompt is text: the spans, in order and apart from each other, in which nothing
+  // becomes a special token (RenderedChat::from_messages).
+  std::vector<TextSpan> plain_text{};
 };
 
 // A snapshot. Token counts are since the engine started.

@@ -21,6 +21,8 @@
 #include <string_view>
 #include <vector>
 
+#include "quire/text_span.h"
+
 namespace quire {
 
 namespace tokenizer_internal {
@@ -44,6 +46,12 @@ class Tokenizer {
   // rendered chat template pass false. Empty text gives only those added tokens.
   // Throws Error, naming the byte offset, where `text` is no valid UTF-8.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
+
+  // The same, but text that touches a span of `plain` (in order, apart from each other) becomes no
+  // special token: what clients wrote, as ChatTemplate::render_marked() tells it from the template.
+  // Added tokens that are not special (<think>) are found there, too.
+  std::vector<std::int32_t> encode(std::string_view text, std::span<const TextSpan> plain,
+                                   bool add_special_tokens) const;
 
   // The text of `ids`. Bytes that make no valid UTF-8 become U+FFFD; `skip_special_tokens` leaves
   // out the tokens for which is_special() holds. An id below vocab_size() that has no token gives

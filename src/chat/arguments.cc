@@ -48,6 +48,13 @@ std::string ArgReader::string(std::string_view name, std::string_view fallback) 
   return value->text();
 }
 
+MarkedText ArgReader::marked(std::string_view name, std::string_view fallback) {
+  const auto value = next(name);
+  if (!value) return MarkedText(std::string(fallback));
+  if (!value->is_string()) fail_type(name, "a string", *value);
+  return value->marked_text();
+}
+
 bool ArgReader::boolean(std::string_view name, bool fallback) {
   const auto value = next(name);
   return value ? truthy(*value) : fallback;

@@ -102,10 +102,10 @@ bool has_only(const std::string& text, bool (*wanted)(char32_t), bool (*other)(c
 }
 
 bool is_lower_case(Interpreter& interpreter, const Value& subject, CallArgs&) {
-  return has_only(to_text(interpreter.runtime(), subject), is_lower, is_upper);
+  return has_only(to_text(interpreter.runtime(), subject).text(), is_lower, is_upper);
 }
 bool is_upper_case(Interpreter& interpreter, const Value& subject, CallArgs&) {
-  return has_only(to_text(interpreter.runtime(), subject), is_upper, is_lower);
+  return has_only(to_text(interpreter.runtime(), subject).text(), is_upper, is_lower);
 }
 
 bool is_equal(Interpreter& interpreter, const Value& subject, CallArgs& args) {

@@ -43,6 +43,7 @@ class ArgReader {
   std::int64_t integer(std::string_view name, std::int64_t fallback);
   std::string string(std::string_view name);
   std::string string(std::string_view name, std::string_view fallback);
+  MarkedText marked(std::string_view name, std::string_view fallback);
   bool boolean(std::string_view name, bool fallback);
   // Throws where arguments are left.
   void done();
@@ -58,17 +59,17 @@ class ArgReader {
 };
 
 // str.format() and the % operator of strings.
-std::string format_braces(Interpreter& interpreter, std::string_view format, const CallArgs& args);
-std::string format_percent(Interpreter& interpreter, std::string_view format, const Value& args);
+MarkedText format_braces(Interpreter& interpreter, const MarkedText& format, const CallArgs& args);
+MarkedText format_percent(Interpreter& interpreter, const MarkedText& format, const Value& args);
 // format(value, spec), e.g. ">10.2f".
-std::string format_value(Runtime& runtime, const Value& value, std::string_view spec);
+MarkedText format_value(Runtime& runtime, const Value& value, std::string_view spec);
 
 // `text` with & < > ' " as HTML entities, as the escape filter writes it.
 std::string escape_html(std::string_view text);
 
 // Replaces up to `count` (all where negative) occurrences, as str.replace().
-std::string replace_all(Runtime& runtime, std::string_view text, std::string_view from,
-                        std::string_view to, std::int64_t count);
+MarkedText replace_all(Runtime& runtime, const MarkedText& text, std::string_view from,
+                       const MarkedText& to, std::int64_t count);
 
 // int(text, base) and float(text): nullopt where the text is no number. Throws where an int does
 // not fit in 64 bits.

@@ -17,6 +17,8 @@ namespace {
 
 using chat_internal::Interpreter;
 using chat_internal::json_to_value;
+using chat_internal::MarkedText;
+using chat_internal::Origin;
 using chat_internal::Runtime;
 using nlohmann::ordered_json;
 
@@ -148,6 +150,10 @@ const std::string& ChatTemplate::source() const {
 }
 
 std::string ChatTemplate::render(const ChatInput& input) const {
+  return render_marked(input).text;
+}
+
+RenderedChat ChatTemplate::render_marked(const ChatInput& input) const {
   check_messages(input.messages);
   check_tools(input.tools);
   check_kwargs(input.template_kwargs);
@@ -162,13 +168,15 @@ std::string ChatTemplate::render(const ChatInput& input) const {
       interpreter.set_variable(name, json_to_value(runtime, value, "template_kwargs." + name));
     }
   }
-  interpreter.set_variable("messages",
-                           json_to_value(runtime, normalize_messages(input.messages), "messages"));
-  interpreter.set_variable("tools", json_to_value(runtime, input.tools, "tools"));
+  interpreter.set_variable("messages", json_to_value(runtime, normalize_messages(input.messages),
+                                                     "messages", Origin::kChat));
+  interpreter.set_variable("tools", json_to_value(runtime, input.tools, "tools", Origin::kChat));
   interpreter.set_variable("add_generation_prompt",
                            chat_internal::Value::boolean(input.add_generation_prompt));
   const bool has_own = !input.tools.is_null() && impl_->tool_use.has_value();
-  return interpreter.render(has_own ? impl_->tool_use->body : impl_->main.body);
+  MarkedText text = interpreter.render(has_own ? impl_->tool_use->body : impl_->main.body);
+  std::vector<TextSpan> marks = text.marks();
+  return {std::move(text).take_text(), std::move(marks)};
 }
 
 }  // namespace quire

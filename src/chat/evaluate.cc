@@ -173,7 +173,7 @@ Value Interpreter::evaluate_concat(const Expr& expr) {
   TextBuilder text(runtime_);
   for (const Value& part : evaluate_children(expr)) {
     if (part.is_string()) {
-      text.append(part.text());
+      text.append(part.marked_text());
     } else {
       text.append(to_text(runtime_, part));
     }
@@ -287,8 +287,9 @@ Value Interpreter::get_item(const Value& value, const Value& key) {
   if (value.is_undefined()) runtime_.fail(value.undefined_reason() + ".");
   if (auto item = quire::chat_internal::get_item(runtime_, value, key)) return *item;
   if (!key.is_string()) {
-    return make_undefined(&runtime_, object_name(value) + " has no element " +
-                                         (key.is_integer() ? repr(runtime_, key) : "of this kind"));
+    return make_undefined(&runtime_,
+                          object_name(value) + " has no element " +
+                              (key.is_integer() ? repr(runtime_, key).text() : "of this kind"));
   }
   if (auto own = own_attribute(*this, value, key.text())) return *own;
   return make_undefined(&runtime_,

@@ -14,7 +14,7 @@ namespace {
 
 Value lowered(Runtime& runtime, Value value, bool case_sensitive) {
   if (case_sensitive || !value.is_string()) return value;
-  return make_string(&runtime, to_lower(value.text()));
+  return make_string(&runtime, MarkedText(to_lower(value.text()), value.marked_text().is_marked()));
 }
 
 // What sort, unique, min and max compare: an attribute where one is asked for, in lower case by
@@ -76,7 +76,7 @@ Value filter_join(Interpreter& interpreter, const Value& subject, CallArgs& args
   const auto separator_value = reader.next("d");
   const auto attribute = reader.next("attribute");
   reader.done();
-  const std::string separator = separator_value ? to_text(runtime, *separator_value) : "";
+  const MarkedText separator = separator_value ? to_text(runtime, *separator_value) : MarkedText();
   TextBuilder out(runtime);
   bool first = true;
   for_each(runtime, subject, [&](const Value& item) {

@@ -14,23 +14,32 @@ void no_args(Runtime& runtime, const char* name, CallArgs& args) {
   ArgReader(runtime, std::string("the filter '") + name + "'", args).done();
 }
 
-Value text_result(Interpreter& interpreter, std::string text) {
+Value text_result(Interpreter& interpreter, MarkedText text) {
   return make_string(&interpreter.runtime(), std::move(text));
+}
+
+// The text of `subject` after `convert`, which leaves none of its bytes where it was.
+template <class Convert>
+Value converted(Interpreter& interpreter, const Value& subject, const Convert& convert,
+                bool markup = false) {
+  const MarkedText text = to_text(interpreter.runtime(), subject);
+  return make_string(&interpreter.runtime(), MarkedText(convert(text.text()), text.is_marked()),
+                     markup);
 }
 
 Value filter_upper(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "upper", args);
-  return text_result(interpreter, to_upper(to_text(interpreter.runtime(), subject)));
+  return converted(interpreter, subject, to_upper);
 }
 
 Value filter_lower(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "lower", args);
-  return text_result(interpreter, to_lower(to_text(interpreter.runtime(), subject)));
+  return converted(interpreter, subject, to_lower);
 }
 
 Value filter_capitalize(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "capitalize", args);
-  return text_result(interpreter, capitalize(to_text(interpreter.runtime(), subject)));
+  return converted(interpreter, subject, capitalize);
 }
 
 bool splits_title(char32_t c) {
@@ -38,9 +47,7 @@ bool splits_title(char32_t c) {
 }
 
 // Jinja's own rule, not str.title(): a word starts after blanks, hyphens and opening brackets.
-Value filter_title(Interpreter& interpreter, const Value& subject, CallArgs& args) {
-  no_args(interpreter.runtime(), "title", args);
-  const std::string text = to_text(interpreter.runtime(), subject);
+std::string jinja_title(std::string_view text) {
   std::string out;
   for (std::size_t pos = 0; pos < text.size();) {
     const std::size_t start = pos;
@@ -52,34 +59,43 @@ Value filter_title(Interpreter& interpreter, const Value& subject, CallArgs& arg
       if (splits_title(next_code_point(text, next)) != separator) break;
       pos = next;
     }
-    out += to_upper(std::string_view(text).substr(start, after_first - start));
-    out += to_lower(std::string_view(text).substr(after_first, pos - after_first));
+    out += to_upper(text.substr(start, after_first - start));
+    out += to_lower(text.substr(after_first, pos - after_first));
   }
-  return text_result(interpreter, std::move(out));
+  return out;
+}
+
+Value filter_title(Interpreter& interpreter, const Value& subject, CallArgs& args) {
+  no_args(interpreter.runtime(), "title", args);
+  return converted(interpreter, subject, jinja_title);
 }
 
 Value filter_trim(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   ArgReader reader(interpreter.runtime(), "the filter 'trim'", args);
   const auto chars = reader.next("chars");
   reader.done();
-  const std::string text = to_text(interpreter.runtime(), subject);
-  if (!chars || chars->is_none())
-    return text_result(interpreter, std::string(strip(text, nullptr, true, true)));
+  const MarkedText text = to_text(interpreter.runtime(), subject);
+  MarkedText out;
+  if (!chars || chars->is_none()) {
+    out.append_part(text, strip(text.text(), nullptr, true, true));
+    return text_result(interpreter, std::move(out));
+  }
   if (!chars->is_string()) reader.fail_type("chars", "a string", *chars);
   const std::string_view wanted = chars->text();
-  return text_result(interpreter, std::string(strip(text, &wanted, true, true)));
+  out.append_part(text, strip(text.text(), &wanted, true, true));
+  return text_result(interpreter, std::move(out));
 }
 
 Value filter_replace(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "the filter 'replace'", args);
-  const std::string from = to_text(runtime, reader.required("old"));
-  const std::string to = to_text(runtime, reader.required("new"));
+  const MarkedText from = to_text(runtime, reader.required("old"));
+  const MarkedText to = to_text(runtime, reader.required("new"));
   const auto count = reader.next("count");
   reader.done();
   if (count && !count->is_none() && !count->is_integer())
     reader.fail_type("count", "an int", *count);
-  return text_result(interpreter, replace_all(runtime, to_text(runtime, subject), from, to,
+  return text_result(interpreter, replace_all(runtime, to_text(runtime, subject), from.text(), to,
                                               count && count->is_integer() ? count->as_int() : -1));
 }
 
@@ -90,27 +106,28 @@ Value filter_indent(Interpreter& interpreter, const Value& subject, CallArgs& ar
   const bool first = reader.boolean("first", false);
   const bool blank = reader.boolean("blank", false);
   reader.done();
-  std::string indent(4, ' ');
+  MarkedText indent(std::string(4, ' '));
   if (width && width->is_string()) {
-    indent = width->text();
+    indent = width->marked_text();
   } else if (width) {
     if (!width->is_integer()) reader.fail_type("width", "an int or a string", *width);
     const std::int64_t spaces = std::max<std::int64_t>(width->as_int(), 0);
     runtime.check_string(static_cast<std::size_t>(spaces));
-    indent.assign(static_cast<std::size_t>(spaces), ' ');
+    indent = MarkedText(std::string(static_cast<std::size_t>(spaces), ' '));
   }
   // A line end is added so that the last, empty line counts.
-  const std::string text = to_text(runtime, subject) + "\n";
+  MarkedText text = to_text(runtime, subject);
+  text.append("\n");
   TextBuilder out(runtime);
   if (first) out.append(indent);
   bool is_first = true;
-  for (std::string_view line : split_lines(text, false, text.size())) {
+  for (std::string_view line : split_lines(text.text(), false, text.size())) {
     if (!is_first) {
       out.append("\n");
       if (blank || !line.empty()) out.append(indent);
     }
     is_first = false;
-    out.append(line);
+    out.append_part(text, line);
   }
   return make_string(&runtime, out.release());
 }
@@ -130,27 +147,31 @@ Value filter_truncate(Interpreter& interpreter, const Value& subject, CallArgs& 
   ArgReader reader(runtime, "the filter 'truncate'", args);
   const std::int64_t length = reader.integer("length", 255);
   const bool kill_words = reader.boolean("killwords", false);
-  const std::string end = reader.string("end", "...");
+  const MarkedText end = reader.marked("end", "...");
   const std::int64_t leeway = reader.integer("leeway", 5);
   reader.done();
-  const auto end_length = static_cast<std::int64_t>(count_code_points(end));
+  const auto end_length = static_cast<std::int64_t>(count_code_points(end.text()));
   if (length < end_length || leeway < 0) {
     runtime.fail(
         "the filter 'truncate' needs a length of at least that of its end, and no negative "
         "leeway.");
   }
-  const std::string text = to_text(runtime, subject);
-  const auto size = static_cast<std::int64_t>(count_code_points(text));
+  const MarkedText text = to_text(runtime, subject);
+  const auto size = static_cast<std::int64_t>(count_code_points(text.text()));
   if (size - leeway <= length) return text_result(interpreter, text);
-  std::string kept =
-      text.substr(0, byte_offset(text, static_cast<std::size_t>(length - end_length)));
+  std::string_view kept =
+      std::string_view(text.text())
+          .substr(0, byte_offset(text.text(), static_cast<std::size_t>(length - end_length)));
   if (!kill_words) kept = kept.substr(0, kept.rfind(' '));
-  return text_result(interpreter, kept + end);
+  MarkedText out;
+  out.append_part(text, kept);
+  out.append(end);
+  return text_result(interpreter, std::move(out));
 }
 
 Value filter_wordcount(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "wordcount", args);
-  const std::string text = to_text(interpreter.runtime(), subject);
+  const std::string text = to_text(interpreter.runtime(), subject).take_text();
   std::int64_t words = 0;
   bool in_word = false;
   for (std::size_t pos = 0; pos < text.size();) {
@@ -171,7 +192,7 @@ Value filter_format(Interpreter& interpreter, const Value& subject, CallArgs& ar
   if (!args.keywords.empty()) {
     DictBuilder named(runtime);
     for (auto& [name, value] : args.keywords)
-      named.set(make_string(&runtime, name), std::move(value));
+      named.set(make_string(&runtime, marked_name(name)), std::move(value));
     values = named.take();
   }
   return text_result(interpreter, format_percent(interpreter, to_text(runtime, subject), values));
@@ -191,14 +212,12 @@ Value filter_safe(Interpreter& interpreter, const Value& subject, CallArgs& args
 Value filter_escape(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "escape", args);
   if (subject.is_markup()) return subject;
-  return make_string(&interpreter.runtime(), escape_html(to_text(interpreter.runtime(), subject)),
-                     true);
+  return converted(interpreter, subject, escape_html, /*markup=*/true);
 }
 
 Value filter_forceescape(Interpreter& interpreter, const Value& subject, CallArgs& args) {
   no_args(interpreter.runtime(), "forceescape", args);
-  return make_string(&interpreter.runtime(), escape_html(to_text(interpreter.runtime(), subject)),
-                     true);
+  return converted(interpreter, subject, escape_html, /*markup=*/true);
 }
 
 std::string indent_of(ArgReader& reader, Runtime& runtime, const Value& value) {
@@ -289,8 +308,9 @@ std::string escape_html(std::string_view text) {
   return out;
 }
 
-std::string replace_all(Runtime& runtime, std::string_view text, std::string_view from,
-                        std::string_view to, std::int64_t count) {
+MarkedText replace_all(Runtime& runtime, const MarkedText& marked, std::string_view from,
+                       const MarkedText& to, std::int64_t count) {
+  const std::string_view text = marked.text();
   TextBuilder out(runtime);
   count = std::max<std::int64_t>(count, -1);
   std::size_t pos = 0;
@@ -300,7 +320,7 @@ std::string replace_all(Runtime& runtime, std::string_view text, std::string_vie
       out.append(to);
       if (pos >= text.size()) return out.release();
       const std::size_t size = utf8_length(static_cast<unsigned char>(text[pos]));
-      out.append(text.substr(pos, size));
+      out.append_part(marked, text.substr(pos, size));
       pos += size;
     }
   } else {
@@ -308,12 +328,12 @@ std::string replace_all(Runtime& runtime, std::string_view text, std::string_vie
     for (; count != 0; --count) {
       const std::size_t found = find_first(text, from, pos);
       if (found == std::string_view::npos) break;
-      out.append(text.substr(pos, found - pos));
+      out.append_part(marked, text.substr(pos, found - pos));
       out.append(to);
       pos = found + from.size();
     }
   }
-  out.append(text.substr(pos));
+  out.append_part(marked, text.substr(pos));
   return out.release();
 }
 

@@ -93,16 +93,23 @@ class SpecParser {
   std::size_t pos_ = 0;
 };
 
-std::string pad(const Spec& spec, const std::string& prefix, const std::string& body,
-                char fallback) {
-  const std::size_t length = count_code_points(prefix) + count_code_points(body);
+MarkedText pad(const Spec& spec, const std::string& prefix, const MarkedText& body, char fallback) {
+  const std::size_t length = count_code_points(prefix) + count_code_points(body.text());
   const std::size_t missing = spec.width > length ? spec.width - length : 0;
   const char align = spec.align == '\0' ? fallback : spec.align;
   const std::size_t before = align == '<' ? 0 : align == '^' ? missing / 2 : missing;
   std::string left, right;
   for (std::size_t i = 0; i < before; ++i) left += spec.fill;
   for (std::size_t i = before; i < missing; ++i) right += spec.fill;
-  return align == '=' ? prefix + left + body : left + prefix + body + right;
+  MarkedText out(align == '=' ? prefix + left : left + prefix);
+  out.append(body);
+  if (align != '=') out.append(right);
+  return out;
+}
+
+MarkedText pad(const Spec& spec, const std::string& prefix, const std::string& body,
+               char fallback) {
+  return pad(spec, prefix, MarkedText(body), fallback);
 }
 
 std::string sign_of(const Spec& spec, bool negative) {
@@ -131,7 +138,7 @@ std::string digits_in_base(std::uint64_t value, unsigned base, bool upper) {
   return out;
 }
 
-std::string format_int(Runtime& runtime, const Value& value, const Spec& spec) {
+MarkedText format_int(Runtime& runtime, const Value& value, const Spec& spec) {
   const std::int64_t number = value.as_int();
   const std::uint64_t magnitude =
       number < 0 ? 0 - static_cast<std::uint64_t>(number) : static_cast<std::uint64_t>(number);
@@ -164,7 +171,7 @@ std::string float_digits(const Spec& spec, double magnitude, char type, int prec
   return std::string(buffer.data(), static_cast<std::size_t>(length));
 }
 
-std::string format_float(const Value& value, const Spec& spec) {
+MarkedText format_float(const Value& value, const Spec& spec) {
   double number = value.as_double();
   char type = spec.type;
   if (type == '%') number *= 100;
@@ -190,13 +197,15 @@ std::string format_float(const Value& value, const Spec& spec) {
   return pad(spec, sign_of(spec, negative), digits, '>');
 }
 
-std::string format_text(Runtime& runtime, const Value& value, const Spec& spec) {
+MarkedText format_text(Runtime& runtime, const Value& value, const Spec& spec) {
   if ((spec.type != '\0' && spec.type != 's') || spec.align == '=') {
     runtime.fail("a " + std::string(type_name(value)) +
                  " does not take this format specification.");
   }
-  std::string text = to_text(runtime, value);
-  if (spec.precision >= 0) text.resize(byte_offset(text, static_cast<std::size_t>(spec.precision)));
+  MarkedText text = to_text(runtime, value);
+  if (spec.precision >= 0) {
+    text = text.part(0, byte_offset(text.text(), static_cast<std::size_t>(spec.precision)));
+  }
   return pad(spec, "", text, '<');
 }
 
@@ -223,8 +232,10 @@ class BraceFormatter {
   BraceFormatter(Interpreter& interpreter, const CallArgs& args)
       : interpreter_(interpreter), runtime_(interpreter.runtime()), args_(args), out_(runtime_) {}
 
-  std::string format(std::string_view text) {
-    write(text, 2, out_);
+  // What is marked in the format marks all that is written of it.
+  MarkedText format(const MarkedText& text) {
+    marked_ = text.is_marked();
+    write(text.text(), 2, out_);
     return out_.release();
   }
 
@@ -233,11 +244,11 @@ class BraceFormatter {
     if (depth == 0) runtime_.fail("the fields of a format are nested too deep.");
     while (!text.empty()) {
       const std::size_t brace = std::min(text.find_first_of("{}"), text.size());
-      out.append(text.substr(0, brace));
+      out.append(MarkedText(std::string(text.substr(0, brace)), marked_));
       text.remove_prefix(brace);
       if (text.empty()) return;
       if (text.size() > 1 && text[1] == text[0]) {
-        out.append(text.substr(0, 1));
+        out.append(MarkedText(std::string(text.substr(0, 1)), marked_));
         text.remove_prefix(2);
         continue;
       }
@@ -316,6 +327,7 @@ class BraceFormatter {
   std::size_t automatic_ = 0;
   std::size_t fields_ = 0;
   bool uses_numbers_ = false;
+  bool marked_ = false;
 };
 
 class PercentFormatter {
@@ -323,10 +335,12 @@ class PercentFormatter {
   PercentFormatter(Interpreter& interpreter, const Value& args)
       : runtime_(interpreter.runtime()), args_(args), out_(runtime_) {}
 
-  std::string format(std::string_view text) {
+  // What is marked in the format marks all that is written of it.
+  MarkedText format(const MarkedText& marked) {
+    std::string_view text = marked.text();
     while (true) {
       const std::size_t percent = std::min(text.find('%'), text.size());
-      out_.append(text.substr(0, percent));
+      out_.append(MarkedText(std::string(text.substr(0, percent)), marked.is_marked()));
       if (percent == text.size()) break;
       text.remove_prefix(percent + 1);
       write_field(text);
@@ -458,7 +472,7 @@ class PercentFormatter {
 
 }  // namespace
 
-std::string format_value(Runtime& runtime, const Value& value, std::string_view spec_text) {
+MarkedText format_value(Runtime& runtime, const Value& value, std::string_view spec_text) {
   if (spec_text.empty()) return to_text(runtime, value);
   const Spec spec = SpecParser(runtime, spec_text).parse();
   const auto is_type = [&](std::string_view types) {
@@ -478,11 +492,11 @@ std::string format_value(Runtime& runtime, const Value& value, std::string_view 
                std::string(spec_text.substr(0, byte_offset(spec_text, 50))) + "'.");
 }
 
-std::string format_braces(Interpreter& interpreter, std::string_view format, const CallArgs& args) {
+MarkedText format_braces(Interpreter& interpreter, const MarkedText& format, const CallArgs& args) {
   return BraceFormatter(interpreter, args).format(format);
 }
 
-std::string format_percent(Interpreter& interpreter, std::string_view format, const Value& args) {
+MarkedText format_percent(Interpreter& interpreter, const MarkedText& format, const Value& args) {
   return PercentFormatter(interpreter, args).format(format);
 }
 

@@ -64,7 +64,9 @@ Value make_dict(Interpreter& interpreter, CallArgs& args) {
       });
     }
   }
-  for (auto& [name, value] : args.keywords) dict.set(make_string(&runtime, name), std::move(value));
+  for (auto& [name, value] : args.keywords) {
+    dict.set(make_string(&runtime, marked_name(name)), std::move(value));
+  }
   return dict.take();
 }
 
@@ -86,7 +88,8 @@ Value raise_exception(Interpreter& interpreter, CallArgs& args) {
   ArgReader reader(interpreter.runtime(), "raise_exception()", args);
   const Value message = reader.required("message");
   reader.done();
-  throw Error("The chat template refuses this chat: " + to_text(interpreter.runtime(), message));
+  throw Error("The chat template refuses this chat: " +
+              to_text(interpreter.runtime(), message).text());
 }
 
 // Python's datetime.strftime in the C locale.
@@ -201,13 +204,13 @@ Value make_cycler(Interpreter& interpreter, CallArgs& args) {
 Value make_joiner(Interpreter& interpreter, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "joiner()", args);
-  const std::string separator = reader.string("sep", ", ");
+  const MarkedText separator = reader.marked("sep", ", ");
   reader.done();
   return make_function(
       &runtime, "joiner",
       [separator, used = std::make_shared<bool>(false)](Interpreter& caller, CallArgs&) {
         const bool first = !std::exchange(*used, true);
-        return make_string(&caller.runtime(), first ? "" : separator);
+        return make_string(&caller.runtime(), first ? MarkedText() : separator);
       });
 }
 

@@ -94,7 +94,7 @@ TEST(ChatGolden, SnippetsEqualJinja) {
       for (const auto& [name, value] : golden["context"].items()) {
         interpreter.set_variable(name, chat_internal::json_to_value(runtime, value, name));
       }
-      return interpreter.render(body);
+      return interpreter.render(body).take_text();
     });
     SCOPED_TRACE(source);
     EXPECT_EQ(got.ok, !test[1].is_null()) << got.text;

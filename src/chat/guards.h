@@ -30,7 +30,7 @@ class Interpreter::OutputCapture {
   OutputCapture(const OutputCapture&) = delete;
   OutputCapture& operator=(const OutputCapture&) = delete;
 
-  std::string release() { return text_.release(); }
+  MarkedText release() { return text_.release(); }
 
  private:
   Interpreter& interpreter_;

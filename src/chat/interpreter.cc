@@ -70,7 +70,7 @@ Value Interpreter::make_namespace() {
   return Value(Kind::kNamespace, std::move(object));
 }
 
-std::string Interpreter::render(const Body& body) {
+MarkedText Interpreter::render(const Body& body) {
   TextBuilder out(runtime_, true);
   out_ = &out;
   // The template's own variables do not mix with the caller's.
@@ -121,7 +121,7 @@ Interpreter::Flow Interpreter::run(const Stmt& stmt) {
     case StmtKind::kWith:
       return run_with(stmt);
     case StmtKind::kGeneration:
-      out_->append(capture(stmt.body).text());
+      out_->append(capture(stmt.body).marked_text());
       break;
     case StmtKind::kBreak:
       return Flow::kBreak;
@@ -142,7 +142,7 @@ void Interpreter::run_print(const Stmt& stmt) {
   const Value value = evaluate(*stmt.expr);
   runtime_.line = stmt.line;
   if (value.is_string()) {
-    out_->append(value.text());
+    out_->append(value.marked_text());
   } else {
     out_->append(to_text(runtime_, value));
   }

@@ -34,7 +34,7 @@ class Interpreter {
   Interpreter& operator=(const Interpreter&) = delete;
 
   void set_variable(std::string_view name, Value value);
-  std::string render(const Body& body);
+  MarkedText render(const Body& body);
 
   Runtime& runtime() { return runtime_; }
   std::chrono::local_seconds now() const;

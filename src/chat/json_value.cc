@@ -1,5 +1,6 @@
 #include "chat/json_value.h"
 
+#include <algorithm>
 #include <string>
 
 #include "chat/text.h"
@@ -8,12 +9,24 @@
 namespace quire::chat_internal {
 namespace {
 
+bool is_plain_word(const nlohmann::ordered_json& json) {
+  if (!json.is_string()) return false;
+  const auto& text = json.get_ref<const std::string&>();
+  return std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
+           c == '-';
+  });
+}
+
 // Deeper JSON than any tool schema; bounds the recursion below.
 constexpr int kMaxJsonDepth = 200;
+// Of a message in the list of messages.
+constexpr int kMessageDepth = 1;
 
 class Converter {
  public:
-  Converter(Runtime& runtime, std::string_view where) : runtime_(runtime), path_(where) {}
+  Converter(Runtime& runtime, std::string_view where, Origin origin)
+      : runtime_(runtime), path_(where), origin_(origin) {}
 
   Value convert(const nlohmann::ordered_json& json, int depth) {
     if (depth > kMaxJsonDepth) {
@@ -57,7 +70,7 @@ class Converter {
     if (invalid != std::string::npos) {
       fail("is not valid UTF-8 at byte " + std::to_string(invalid));
     }
-    return make_string(&runtime_, text);
+    return make_string(&runtime_, MarkedText(text, origin_ == Origin::kChat));
   }
 
   Value convert_string(const nlohmann::ordered_json& json) {
@@ -84,7 +97,11 @@ class Converter {
       const bool is_plain = key.size() <= 64 && find_invalid_utf8(key) == std::string::npos;
       path_ += is_plain ? "." + key : ".(a key)";
       const Value name = checked_string(key);
+      const bool is_role = depth == kMessageDepth && key == "role" && is_plain_word(value);
+      const Origin outer = origin_;
+      if (is_role) origin_ = Origin::kTemplate;
       dict.set(name, convert(value, depth + 1));
+      origin_ = outer;
       path_.resize(length);
     }
     return dict.take();
@@ -92,12 +109,14 @@ class Converter {
 
   Runtime& runtime_;
   std::string path_;
+  Origin origin_;
 };
 
 }  // namespace
 
-Value json_to_value(Runtime& runtime, const nlohmann::ordered_json& json, std::string_view where) {
-  return Converter(runtime, where).convert(json, 0);
+Value json_to_value(Runtime& runtime, const nlohmann::ordered_json& json, std::string_view where,
+                    Origin origin) {
+  return Converter(runtime, where, origin).convert(json, 0);
 }
 
 }  // namespace quire::chat_internal

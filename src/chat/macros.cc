@@ -71,7 +71,7 @@ void Interpreter::bind_extra(const MacroNode& macro, CallArgs& args, std::size_t
   if (macro.uses_kwargs) {
     DictBuilder rest(runtime_);
     for (auto& [name, value] : args.keywords)
-      rest.set(make_string(&runtime_, name), std::move(value));
+      rest.set(make_string(&runtime_, marked_name(name)), std::move(value));
     scope_->set("kwargs", rest.take());
   } else if (!args.keywords.empty()) {
     runtime_.fail("the macro '" + macro.name + "' takes no argument named '" +

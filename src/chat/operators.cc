@@ -140,12 +140,17 @@ std::size_t repeats(std::int64_t count, std::size_t size, std::size_t limit) {
 
 Value repeat(Runtime& runtime, const Value& value, std::int64_t count) {
   if (value.is_string()) {
-    const std::string& text = value.text();
+    const MarkedText& text = value.marked_text();
     const std::size_t times = repeats(count, text.size(), runtime.limits().max_string_bytes);
     runtime.check_string(times * text.size());
+    if (text.is_marked()) {
+      TextBuilder out(runtime);
+      for (std::size_t i = 0; i < times; ++i) out.append(text);
+      return make_string(&runtime, out.release(), value.is_markup());
+    }
     std::string out;
     out.reserve(times * text.size());
-    for (std::size_t i = 0; i < times; ++i) out += text;
+    for (std::size_t i = 0; i < times; ++i) out += text.text();
     return make_string(&runtime, std::move(out), value.is_markup());
   }
   const Items& items = value.items();
@@ -160,11 +165,17 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t count) {
 
 Value join_strings(Runtime& runtime, const Value& left, const Value& right) {
   const bool markup = left.is_markup() || right.is_markup();
-  const auto part = [&](const Value& value) {
-    return markup && !value.is_markup() ? escape_html(value.text()) : value.text();
-  };
   runtime.check_string(left.text().size() + right.text().size());
-  return make_string(&runtime, part(left) + part(right), markup);
+  MarkedText out;
+  for (const Value* part : {&left, &right}) {
+    const MarkedText& text = part->marked_text();
+    if (markup && !part->is_markup()) {
+      out.append(MarkedText(escape_html(text.text()), text.is_marked()));
+    } else {
+      out.append(text);
+    }
+  }
+  return make_string(&runtime, std::move(out), markup);
 }
 
 std::optional<Value> add_sequences(Runtime& runtime, const Value& left, const Value& right) {
@@ -215,7 +226,7 @@ Value slice_text(Runtime& runtime, const Value& value, const SliceRange& range) 
     const std::size_t from = ascii ? start : byte_offset(text, start);
     const std::size_t size =
         ascii ? count : byte_offset(std::string_view(text).substr(from), count);
-    return make_string(&runtime, text.substr(from, size), value.is_markup());
+    return make_string(&runtime, value.marked_text().part(from, size), value.is_markup());
   }
   std::vector<std::uint32_t> offsets;  // of the code points
   if (!ascii) {
@@ -224,12 +235,12 @@ Value slice_text(Runtime& runtime, const Value& value, const SliceRange& range) 
       offsets.push_back(static_cast<std::uint32_t>(pos));
     }
   }
-  std::string out;
+  MarkedText out;
   std::int64_t at = range.start;
   for (std::size_t i = 0; i < count; ++i, at += i < count ? range.step : 0) {
     const std::size_t pos =
         ascii ? static_cast<std::size_t>(at) : offsets[static_cast<std::size_t>(at)];
-    out.append(text, pos, utf8_length(static_cast<unsigned char>(text[pos])));
+    out.append(value.marked_text(), pos, utf8_length(static_cast<unsigned char>(text[pos])));
   }
   return make_string(&runtime, std::move(out), value.is_markup());
 }
@@ -263,8 +274,8 @@ std::optional<Value> get_at(Runtime& runtime, const Value& object, std::int64_t 
   if (object.is_sequence()) return object.items()[static_cast<std::size_t>(index)];
   const std::string& text = object.text();
   const std::size_t pos = byte_offset(text, static_cast<std::size_t>(index));
-  return make_string(&runtime, text.substr(pos, utf8_length(static_cast<unsigned char>(text[pos]))),
-                     object.is_markup());
+  const std::size_t bytes = utf8_length(static_cast<unsigned char>(text[pos]));
+  return make_string(&runtime, object.marked_text().part(pos, bytes), object.is_markup());
 }
 
 }  // namespace
@@ -283,7 +294,7 @@ Value binary(Interpreter& interpreter, std::string_view op, const Value& left, c
       return repeat(runtime, right, left.as_int());
     }
   } else if (op == "%" && left.is_string()) {
-    return make_string(&runtime, format_percent(interpreter, left.text(), right));
+    return make_string(&runtime, format_percent(interpreter, left.marked_text(), right));
   }
   fail_operands(runtime, op, left, right);
 }

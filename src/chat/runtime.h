@@ -10,6 +10,7 @@
 #include <string_view>
 #include <utility>
 
+#include "chat/marked_text.h"
 #include "quire/chat_template.h"
 
 namespace quire::chat_internal {
@@ -91,32 +92,42 @@ class TextBuilder {
   // `is_output`: this is the rendered text, which has a limit of its own.
   explicit TextBuilder(Runtime& runtime, bool is_output = false)
       : runtime_(runtime), is_output_(is_output) {}
-  ~TextBuilder() { runtime_.give_back(text_.size()); }
+  ~TextBuilder() { runtime_.give_back(text_.num_bytes()); }
   TextBuilder(const TextBuilder&) = delete;
   TextBuilder& operator=(const TextBuilder&) = delete;
 
   void append(std::string_view text) {
-    if (is_output_) {
-      runtime_.check_output(text_.size() + text.size());
-    } else {
-      runtime_.check_string(text_.size() + text.size());
-    }
-    runtime_.work(text.size());
+    check_room(text.size());
     runtime_.take(text.size());
-    text_ += text;
+    text_.append(text);
   }
-  const std::string& text() const { return text_; }
-  std::string release() {
-    runtime_.give_back(text_.size());
-    std::string out = std::move(text_);
-    text_.clear();
-    return out;
+  void append(const MarkedText& text) { append_part(text, text.text()); }
+  // `part` lies within source.text().
+  void append_part(const MarkedText& source, std::string_view part) {
+    check_room(part.size());
+    const std::size_t before = text_.num_bytes();
+    text_.append_part(source, part);
+    runtime_.take(text_.num_bytes() - before);
+  }
+  const std::string& text() const { return text_.text(); }
+  MarkedText release() {
+    runtime_.give_back(text_.num_bytes());
+    return std::exchange(text_, MarkedText());
   }
 
  private:
+  void check_room(std::size_t bytes) {
+    if (is_output_) {
+      runtime_.check_output(text_.size() + bytes);
+    } else {
+      runtime_.check_string(text_.size() + bytes);
+    }
+    runtime_.work(bytes);
+  }
+
   Runtime& runtime_;
   bool is_output_;
-  std::string text_;
+  MarkedText text_;
 };
 
 }  // namespace quire::chat_internal

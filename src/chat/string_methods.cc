@@ -11,14 +11,16 @@ namespace {
 
 using Method = Value (*)(Interpreter&, const Value& self, CallArgs&);
 
-Value text_value(Interpreter& interpreter, std::string text) {
-  return make_string(&interpreter.runtime(), std::move(text));
+// A part of `self`, in which it lies.
+Value part_value(Interpreter& interpreter, const Value& self, std::string_view part) {
+  return make_part(&interpreter.runtime(), self, part);
 }
 
 template <std::string (*convert)(std::string_view)>
 Value convert_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   ArgReader(interpreter.runtime(), "this method of a string", args).done();
-  return text_value(interpreter, convert(self.text()));
+  return make_string(&interpreter.runtime(),
+                     MarkedText(convert(self.text()), self.marked_text().is_marked()));
 }
 
 template <bool left, bool right>
@@ -27,12 +29,12 @@ Value strip_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   const auto chars = reader.next("chars");
   reader.done();
   if (!chars || chars->is_none()) {
-    return text_value(interpreter, std::string(strip(self.text(), nullptr, left, right)));
+    return part_value(interpreter, self, strip(self.text(), nullptr, left, right));
   }
   if (!chars->is_string()) reader.fail_type("chars", "a string", *chars);
   const std::string_view wanted = chars->text();
   interpreter.runtime().work(self.text().size());
-  return text_value(interpreter, std::string(strip(self.text(), &wanted, left, right)));
+  return part_value(interpreter, self, strip(self.text(), &wanted, left, right));
 }
 
 // How a text is split. At most `limit` cuts, or any number where it is negative; more than
@@ -109,11 +111,11 @@ Parts rsplit_on(std::string_view text, std::string_view separator, SplitBounds b
   return parts;
 }
 
-Value to_list(Interpreter& interpreter, const Parts& parts) {
+Value to_list(Interpreter& interpreter, const Value& self, const Parts& parts) {
   interpreter.runtime().check_items(parts.size());
   Items items;
   items.reserve(parts.size());
-  for (std::string_view part : parts) items.push_back(text_value(interpreter, std::string(part)));
+  for (std::string_view part : parts) items.push_back(part_value(interpreter, self, part));
   return make_list(&interpreter.runtime(), std::move(items));
 }
 
@@ -126,20 +128,22 @@ Value split_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   reader.done();
   runtime.work(self.text().size());
   if (!separator || separator->is_none()) {
-    return to_list(interpreter, from_right ? rsplit_space(self.text(), bounds)
-                                           : split_space(self.text(), bounds));
+    return to_list(
+        interpreter, self,
+        from_right ? rsplit_space(self.text(), bounds) : split_space(self.text(), bounds));
   }
   if (!separator->is_string()) reader.fail_type("sep", "a string", *separator);
   if (separator->text().empty()) runtime.fail("the separator of split() must not be empty.");
-  return to_list(interpreter, from_right ? rsplit_on(self.text(), separator->text(), bounds)
-                                         : split_on(self.text(), separator->text(), bounds));
+  return to_list(interpreter, self,
+                 from_right ? rsplit_on(self.text(), separator->text(), bounds)
+                            : split_on(self.text(), separator->text(), bounds));
 }
 
 Value text_splitlines(Interpreter& interpreter, const Value& self, CallArgs& args) {
   ArgReader reader(interpreter.runtime(), "splitlines()", args);
   const bool keep = reader.boolean("keepends", false);
   reader.done();
-  return to_list(interpreter,
+  return to_list(interpreter, self,
                  split_lines(self.text(), keep, interpreter.runtime().limits().max_list_items));
 }
 
@@ -150,15 +154,15 @@ Value partition_text(Interpreter& interpreter, const Value& self, CallArgs& args
   const std::string separator = reader.string("sep");
   reader.done();
   if (separator.empty()) runtime.fail("the separator of partition() must not be empty.");
-  const std::string& text = self.text();
+  const std::string_view text = self.text();
   const std::size_t at = from_right ? find_last(text, separator) : find_first(text, separator);
-  const Value empty = text_value(interpreter, "");
+  const Value empty = make_string(&runtime, "");
   if (at == std::string::npos) {
     return make_tuple(&runtime, from_right ? Items{empty, empty, self} : Items{self, empty, empty});
   }
-  return make_tuple(
-      &runtime, {text_value(interpreter, text.substr(0, at)), text_value(interpreter, separator),
-                 text_value(interpreter, text.substr(at + separator.size()))});
+  return make_tuple(&runtime, {part_value(interpreter, self, text.substr(0, at)),
+                               part_value(interpreter, self, text.substr(at, separator.size())),
+                               part_value(interpreter, self, text.substr(at + separator.size()))});
 }
 
 // The part of `text` that the optional arguments start and end take, and its offset.
@@ -244,10 +248,12 @@ Value text_replace(Interpreter& interpreter, const Value& self, CallArgs& args) 
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "replace()", args);
   const std::string from = reader.string("old");
-  const std::string to = reader.string("new");
+  const Value to = reader.required("new");
+  if (!to.is_string()) reader.fail_type("new", "a string", to);
   const std::int64_t count = reader.integer("count", -1);
   reader.done();
-  return text_value(interpreter, replace_all(runtime, self.text(), from, to, count));
+  return make_string(&runtime,
+                     replace_all(runtime, self.marked_text(), from, to.marked_text(), count));
 }
 
 Value text_join(Interpreter& interpreter, const Value& self, CallArgs& args) {
@@ -259,9 +265,9 @@ Value text_join(Interpreter& interpreter, const Value& self, CallArgs& args) {
   bool first = true;
   for_each(runtime, parts, [&](const Value& part) {
     if (!part.is_string()) reader.fail_type("iterable", "a list of strings", part);
-    if (!first) out.append(self.text());
+    if (!first) out.append(self.marked_text());
     first = false;
-    out.append(part.text());
+    out.append(part.marked_text());
     return true;
   });
   return make_string(&runtime, out.release());
@@ -275,7 +281,7 @@ Value remove_affix(Interpreter& interpreter, const Value& self, CallArgs& args) 
   std::string_view text = self.text();
   if (!at_end && text.starts_with(affix)) text.remove_prefix(affix.size());
   if (at_end && text.ends_with(affix)) text.remove_suffix(affix.size());
-  return text_value(interpreter, std::string(text));
+  return part_value(interpreter, self, text);
 }
 
 enum class Side { kLeft, kRight, kBoth };
@@ -285,9 +291,9 @@ Value pad_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
   Runtime& runtime = interpreter.runtime();
   ArgReader reader(runtime, "ljust(), rjust() or center()", args);
   const std::int64_t width = reader.integer("width", 0);
-  const std::string fill = reader.string("fillchar", " ");
+  const MarkedText fill = reader.marked("fillchar", " ");
   reader.done();
-  if (count_code_points(fill) != 1)
+  if (count_code_points(fill.text()) != 1)
     runtime.fail("the fill of a padded string must be one character.");
   const auto length = static_cast<std::int64_t>(count_code_points(self.text()));
   const auto pad = static_cast<std::size_t>(width > length ? width - length : 0);
@@ -299,7 +305,7 @@ Value pad_text(Interpreter& interpreter, const Value& self, CallArgs& args) {
                                  : pad / 2 + (pad & static_cast<std::size_t>(width) & 1);
   TextBuilder out(runtime);
   for (std::size_t i = 0; i < before; ++i) out.append(fill);
-  out.append(self.text());
+  out.append(self.marked_text());
   for (std::size_t i = before; i < pad; ++i) out.append(fill);
   return make_string(&runtime, out.release());
 }
@@ -312,15 +318,17 @@ Value text_zfill(Interpreter& interpreter, const Value& self, CallArgs& args) {
   const auto length = static_cast<std::int64_t>(count_code_points(self.text()));
   if (width <= length) return self;
   runtime.check_string(static_cast<std::size_t>(width - length));
-  const std::string& text = self.text();
-  const bool has_sign = !text.empty() && (text[0] == '-' || text[0] == '+');
-  return text_value(interpreter, text.substr(0, has_sign ? 1 : 0) +
-                                     std::string(static_cast<std::size_t>(width - length), '0') +
-                                     text.substr(has_sign ? 1 : 0));
+  const MarkedText& text = self.marked_text();
+  const bool has_sign = text.text().starts_with('-') || text.text().starts_with('+');
+  const std::size_t sign = has_sign ? 1 : 0;
+  MarkedText out = text.part(0, sign);
+  out.append(std::string(static_cast<std::size_t>(width - length), '0'));
+  out.append(text, sign, text.size() - sign);
+  return make_string(&runtime, std::move(out));
 }
 
 Value text_format(Interpreter& interpreter, const Value& self, CallArgs& args) {
-  return text_value(interpreter, format_braces(interpreter, self.text(), args));
+  return make_string(&interpreter.runtime(), format_braces(interpreter, self.marked_text(), args));
 }
 
 template <bool (*accepts)(char32_t)>

@@ -58,7 +58,10 @@ int key_rank(const Value& value) {
 }  // namespace
 
 const std::string& Value::text() const {
-  return as<StringObject>(*this).text;
+  return as<StringObject>(*this).content.text();
+}
+const MarkedText& Value::marked_text() const {
+  return as<StringObject>(*this).content;
 }
 bool Value::is_markup() const {
   return is_string() && as<StringObject>(*this).markup;
@@ -168,16 +171,26 @@ void NamespaceObject::set(std::string_view name, Value value) {
   }
 }
 
-Value make_string(Runtime* runtime, std::string text, bool markup) {
+Value make_string(Runtime* runtime, MarkedText text, bool markup) {
   auto object = std::make_shared<StringObject>();
   if (runtime != nullptr) {
     runtime->check_string(text.size());
     runtime->work(text.size());
   }
-  object->charge(runtime, kObjectBytes + text.size());
-  object->text = std::move(text);
+  object->charge(runtime, kObjectBytes + text.num_bytes());
+  object->content = std::move(text);
   object->markup = markup;
   return Value(Kind::kString, std::move(object));
+}
+
+Value make_string(Runtime* runtime, std::string text, bool markup) {
+  return make_string(runtime, MarkedText(std::move(text)), markup);
+}
+
+Value make_part(Runtime* runtime, const Value& string, std::string_view part, bool markup) {
+  MarkedText text;
+  text.append_part(string.marked_text(), part);
+  return make_string(runtime, std::move(text), markup);
 }
 
 Value make_list(Runtime* runtime, Items items) {
@@ -448,7 +461,7 @@ std::optional<Value> Cursor::next() {
       if (at_ >= text.size()) return std::nullopt;
       const std::size_t size = utf8_length(static_cast<unsigned char>(text[at_]));
       at_ += size;
-      return make_string(&runtime_, text.substr(at_ - size, size));
+      return make_part(&runtime_, source_, std::string_view(text).substr(at_ - size, size));
     }
     case Kind::kList:
     case Kind::kTuple:

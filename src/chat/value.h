@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "chat/marked_text.h"
 #include "chat/runtime.h"
 
 namespace quire::chat_internal {
@@ -109,6 +110,7 @@ class Value {
     return kind_ == Kind::kFloat ? number_ : static_cast<double>(integer_);
   }
   const std::string& text() const;          // of kString
+  const MarkedText& marked_text() const;    // of kString
   bool is_markup() const;                   // a string that the safe or escape filter made
   const std::vector<Value>& items() const;  // of kList, kTuple
   const DictObject& dict() const;           // of kDict
@@ -144,7 +146,7 @@ struct CallArgs {
 };
 
 struct StringObject : Object {
-  std::string text;
+  MarkedText content;
   bool markup = false;
 };
 
@@ -215,7 +217,11 @@ struct AttributeObject : Object {
 
 // --- making values; `runtime` is null for constants of a template ---
 
+Value make_string(Runtime* runtime, MarkedText text, bool markup = false);
+// The template's own text.
 Value make_string(Runtime* runtime, std::string text, bool markup = false);
+// A part of a string, with its marks. `part` lies within string.text().
+Value make_part(Runtime* runtime, const Value& string, std::string_view part, bool markup = false);
 Value make_list(Runtime* runtime, Items items);
 Value make_tuple(Runtime* runtime, Items items);
 Value make_iterator(Runtime* runtime, Items items);
@@ -273,8 +279,8 @@ Items to_items(Runtime& runtime, const Value& value);
 // --- text of values ---
 
 // str(): what printing gives.
-std::string to_text(Runtime& runtime, const Value& value);
-std::string repr(Runtime& runtime, const Value& value);
+MarkedText to_text(Runtime& runtime, const Value& value);
+MarkedText repr(Runtime& runtime, const Value& value);
 
 struct JsonStyle {
   bool ensure_ascii = false;
@@ -284,6 +290,6 @@ struct JsonStyle {
   bool sort_keys = false;
 };
 // json.dumps().
-std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
+MarkedText to_json(Runtime& runtime, const Value& value, const JsonStyle& style);
 
 }  // namespace quire::chat_internal

@@ -12,7 +12,7 @@ namespace {
 class ReprWriter {
  public:
   explicit ReprWriter(Runtime& runtime) : runtime_(runtime), out_(runtime) {}
-  std::string release() { return out_.release(); }
+  MarkedText release() { return out_.release(); }
 
   void write(const Value& value) {
     const Runtime::Level level(runtime_);
@@ -51,7 +51,7 @@ class ReprWriter {
  private:
   void write_string(const Value& value) {
     if (value.is_markup()) out_.append("Markup(");
-    out_.append(string_repr(value.text()));
+    out_.append(MarkedText(string_repr(value.text()), value.marked_text().is_marked()));
     if (value.is_markup()) out_.append(")");
   }
 
@@ -87,7 +87,7 @@ class ReprWriter {
     for (const auto& [name, value] : name_space.attributes) {
       if (!first) out_.append(", ");
       first = false;
-      out_.append(string_repr(name));
+      out_.append(MarkedText(string_repr(name), marked_name(name).is_marked()));
       out_.append(": ");
       write(value);
     }
@@ -108,7 +108,7 @@ class JsonWriter {
  public:
   JsonWriter(Runtime& runtime, const JsonStyle& style)
       : runtime_(runtime), style_(style), out_(runtime) {}
-  std::string release() { return out_.release(); }
+  MarkedText release() { return out_.release(); }
 
   void write(const Value& value) {
     const Runtime::Level level(runtime_);
@@ -122,7 +122,7 @@ class JsonWriter {
       case Kind::kFloat:
         return out_.append(json_float(value.as_double()));
       case Kind::kString:
-        return out_.append(json_quote(value.text(), style_.ensure_ascii));
+        return write_string(value.marked_text());
       case Kind::kList:
       case Kind::kTuple:
         return write_array(value.items());
@@ -136,6 +136,10 @@ class JsonWriter {
   }
 
  private:
+  void write_string(const MarkedText& text) {
+    out_.append(MarkedText(json_quote(text.text(), style_.ensure_ascii), text.is_marked()));
+  }
+
   void new_line() {
     if (!style_.indent) return;
     out_.append("\n");
@@ -171,7 +175,7 @@ class JsonWriter {
     for (std::size_t i = 0; i < entries.size(); ++i) {
       if (i > 0) out_.append(style_.item_separator);
       new_line();
-      out_.append(json_quote(key_text(entries[i]->first), style_.ensure_ascii));
+      write_string(key_text(entries[i]->first));
       out_.append(style_.key_separator);
       write(entries[i]->second);
     }
@@ -180,18 +184,18 @@ class JsonWriter {
     out_.append("}");
   }
 
-  std::string key_text(const Value& key) {
+  MarkedText key_text(const Value& key) {
     switch (key.kind()) {
       case Kind::kString:
-        return key.text();
+        return key.marked_text();
       case Kind::kNone:
-        return "null";
+        return MarkedText("null");
       case Kind::kBool:
-        return key.as_int() != 0 ? "true" : "false";
+        return MarkedText(key.as_int() != 0 ? "true" : "false");
       case Kind::kInt:
-        return std::to_string(key.as_int());
+        return MarkedText(std::to_string(key.as_int()));
       case Kind::kFloat:
-        return json_float(key.as_double());
+        return MarkedText(json_float(key.as_double()));
       default:
         runtime_.fail("a " + std::string(type_name(key)) + " cannot be a key in JSON.");
     }
@@ -205,22 +209,22 @@ class JsonWriter {
 
 }  // namespace
 
-std::string to_text(Runtime& runtime, const Value& value) {
+MarkedText to_text(Runtime& runtime, const Value& value) {
   if (value.is_string()) {
     runtime.work(value.text().size());
-    return value.text();
+    return value.marked_text();
   }
-  if (value.is_undefined()) return "";
+  if (value.is_undefined()) return MarkedText();
   return repr(runtime, value);
 }
 
-std::string repr(Runtime& runtime, const Value& value) {
+MarkedText repr(Runtime& runtime, const Value& value) {
   ReprWriter writer(runtime);
   writer.write(value);
   return writer.release();
 }
 
-std::string to_json(Runtime& runtime, const Value& value, const JsonStyle& style) {
+MarkedText to_json(Runtime& runtime, const Value& value, const JsonStyle& style) {
   JsonWriter writer(runtime, style);
   writer.write(value);
   return writer.release();

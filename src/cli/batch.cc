@@ -17,10 +17,14 @@ void Batch::add(const PromptRequest& request, const SamplingParams& params) {
     } else if (const auto* ids = std::get_if<std::vector<int32_t>>(&request.prompt)) {
       prompt = *ids;
     } else {
-      std::string rendered = engine_.chat_template().render(std::get<ChatInput>(request.prompt));
-      shown = rendered;
-      prompt = std::move(rendered);
+      RenderedChat rendered =
+          engine_.chat_template().render_marked(std::get<ChatInput>(request.prompt));
+      shown = rendered.text;
+      prompt = std::move(rendered.text);
       options.add_special_tokens = false;
+      if (!engine_.config().parse_special_tokens) {
+        options.plain_text = std::move(rendered.from_messages);
+      }
     }
     engine_.add_request(std::to_string(prompts_.size()), prompt, params, options);
   } catch (const Error& error) {

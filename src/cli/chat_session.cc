@@ -56,8 +56,10 @@ RequestStream ChatSession::ask() {
     // A first message that is too long is no shorter after /reset.
     const auto is_answer = [](const Json& message) { return message["role"] == "assistant"; };
     if (std::none_of(chat_.messages.begin(), chat_.messages.end(), is_answer)) throw;
-    const std::string prompt = llm_.chat_template().render(chat_);
-    const auto length = static_cast<int64_t>(llm_.tokenizer().encode(prompt, false).size());
+    RenderedChat prompt = llm_.chat_template().render_marked(chat_);
+    if (llm_.config().parse_special_tokens) prompt.from_messages.clear();
+    const auto length = static_cast<int64_t>(
+        llm_.tokenizer().encode(prompt.text, prompt.from_messages, false).size());
     if (length < llm_.max_model_len()) throw;
     throw Error(
         fmt::format("the conversation is full: with this message it has {} tokens and the model "

@@ -256,8 +256,9 @@ RequestStream AsyncLLM::generate(Prompt prompt, SamplingParams params, RequestOp
 RequestStream AsyncLLM::chat(const ChatInput& conversation, SamplingParams params,
                              RequestOptions options) {
   options.add_special_tokens = false;
-  return impl_->submit(chat_template().render(conversation), std::move(params), std::move(options),
-                       {});
+  RenderedChat rendered = chat_template().render_marked(conversation);
+  if (!config().parse_special_tokens) options.plain_text = std::move(rendered.from_messages);
+  return impl_->submit(std::move(rendered.text), std::move(params), std::move(options), {});
 }
 
 EngineStats AsyncLLM::stats() const {

@@ -128,7 +128,8 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   facts.client_weight = options.client_weight;
   facts.priority = options.priority;
   if (auto* text = std::get_if<std::string>(&prompt)) {
-    facts.prompt_token_ids = tokenizer().encode(*text, options.add_special_tokens);
+    facts.prompt_token_ids =
+        tokenizer().encode(*text, options.plain_text, options.add_special_tokens);
     facts.prompt = std::move(*text);
   } else {
     facts.prompt_token_ids = std::get<std::vector<int32_t>>(std::move(prompt));

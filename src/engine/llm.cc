@@ -14,14 +14,15 @@ class LLM::Impl {
   explicit Impl(EngineConfig config) : engine(std::move(config)) {}
 
   std::vector<RequestOutput> run(const std::vector<Prompt>& prompts,
-                                 const std::vector<SamplingParams>& params, RequestOptions options);
+                                 const std::vector<SamplingParams>& params,
+                                 std::vector<RequestOptions> options);
 
   LLMEngine engine;
   StepCallback on_step;
 
  private:
   void add_all(const std::vector<Prompt>& prompts, const std::vector<SamplingParams>& params,
-               const RequestOptions& options);
+               const std::vector<RequestOptions>& options);
   // Ends the first `num_prompts` requests, so that none is left to the next call.
   void end_all(size_t num_prompts);
   // What the step callback says. If it throws, the requests end first.
@@ -29,10 +30,11 @@ class LLM::Impl {
 };
 
 void LLM::Impl::add_all(const std::vector<Prompt>& prompts,
-                        const std::vector<SamplingParams>& params, const RequestOptions& options) {
+                        const std::vector<SamplingParams>& params,
+                        const std::vector<RequestOptions>& options) {
   for (size_t i = 0; i < prompts.size(); ++i) {
     try {
-      engine.add_request(std::to_string(i), prompts[i], params[i], options);
+      engine.add_request(std::to_string(i), prompts[i], params[i], options[i]);
     } catch (const Error& error) {
       end_all(i);
       throw Error(prompts.size() == 1 ? std::string(error.what())
@@ -60,7 +62,7 @@ bool LLM::Impl::goes_on(size_t num_finished, size_t num_prompts) {
 
 std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
                                           const std::vector<SamplingParams>& params,
-                                          RequestOptions options) {
+                                          std::vector<RequestOptions> options) {
   if (params.size() != prompts.size()) {
     throw Error(
         fmt::format("There are {} prompts and {} SamplingParams; expected one for each prompt.",
@@ -69,7 +71,7 @@ std::vector<RequestOutput> LLM::Impl::run(const std::vector<Prompt>& prompts,
   if (!engine.is_finished()) {
     throw Error("The engine has requests of its own (LLM::engine()); finish or abort them first.");
   }
-  options.output_kind = OutputKind::kFinalOnly;
+  for (RequestOptions& each : options) each.output_kind = OutputKind::kFinalOnly;
   add_all(prompts, params, options);
   std::vector<RequestOutput> outputs(prompts.size());
   size_t num_finished = 0;
@@ -100,7 +102,7 @@ std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
 
 std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
                                          const std::vector<SamplingParams>& params) {
-  return impl_->run(prompts, params, {});
+  return impl_->run(prompts, params, std::vector<RequestOptions>(prompts.size()));
 }
 
 std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
@@ -111,10 +113,15 @@ std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations
 std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
                                      const std::vector<SamplingParams>& params) {
   std::vector<Prompt> prompts;
+  std::vector<RequestOptions> options;
+  const bool parses = impl_->engine.config().parse_special_tokens;
   for (const ChatInput& conversation : conversations) {
-    prompts.emplace_back(impl_->engine.chat_template().render(conversation));
+    RenderedChat rendered = impl_->engine.chat_template().render_marked(conversation);
+    prompts.emplace_back(std::move(rendered.text));
+    options.push_back({.add_special_tokens = false});
+    if (!parses) options.back().plain_text = std::move(rendered.from_messages);
   }
-  return impl_->run(prompts, params, {.add_special_tokens = false});
+  return impl_->run(prompts, params, std::move(options));
 }
 
 void LLM::set_step_callback(StepCallback callback) {

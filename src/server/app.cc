@@ -160,6 +160,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.api_keys = options_.api_keys;
   config.share_cache_between_keys = options_.share_cache_between_keys;
   config.allowed_origins = options_.allowed_origins;
+  config.parse_special_tokens = options_.engine.parse_special_tokens;
   config.formats = choose_formats(options_, chat_template_of(*llm_));
   config.access_log = options_.access_log;
   config.metrics.prefix = options_.metrics_prefix;

@@ -56,11 +56,11 @@ void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
 
 // The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed. The
 // model has a chat template: parse_chat_request() refuses chats where it has none.
-std::string chat_prompt(const GenerationRequest& request, const ServiceContext& context,
-                        OutputParserConfig& parser) {
-  std::string prompt = render_prompt(*context.chat_template, request);
+RenderedChat chat_prompt(const GenerationRequest& request, const ServiceContext& context,
+                         OutputParserConfig& parser) {
+  RenderedChat prompt = render_prompt(*context.chat_template, request);
   parser.reasoning = context.config.formats.reasoning;
-  parser.thinking = thinking_at_end_of(prompt, parser.reasoning);
+  parser.thinking = thinking_at_end_of(prompt.text, parser.reasoning);
   parser.parallel_tool_calls = request.parallel_tool_calls;
   if (request.tool_choice == ToolChoice::kNone) return prompt;
   const bool forced = request.tool_choice != ToolChoice::kAuto;
@@ -73,7 +73,7 @@ std::string chat_prompt(const GenerationRequest& request, const ServiceContext& 
   parser.tools = context.config.formats.tools;
   parser.forced_prefix = forced_prefix(parser.tools, request.tool_choice, request.tool_name);
   if (!parser.forced_prefix.empty()) {
-    prompt += thinking_closer(parser.reasoning, prompt) + parser.forced_prefix;
+    prompt.text += thinking_closer(parser.reasoning, prompt.text) + parser.forced_prefix;
   }
   return prompt;
 }
@@ -87,12 +87,14 @@ int64_t PreparedGeneration::num_prompt_tokens() const {
 }
 
 std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
-                            bool add_special_tokens, const std::string& param) {
+                            std::span<const TextSpan> from_messages, bool add_special_tokens,
+                            const std::string& param) {
   if (context.tokenizer == nullptr) {
     throw invalid_request("This model has no tokenizer; give the prompt as token ids.", param);
   }
   try {
-    return context.tokenizer->encode(text, add_special_tokens);
+    if (context.config.parse_special_tokens) from_messages = {};
+    return context.tokenizer->encode(text, from_messages, add_special_tokens);
   } catch (const Error& error) {
     throw invalid_request(error.what(), param);
   }
@@ -105,14 +107,15 @@ PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
   Json json = parse_object_body(body);
   if (kind == RequestKind::kChat) {
     request = parse_chat_request(std::move(json), context.model, context.api);
-    const std::string prompt = chat_prompt(request, context, prepared.parser);
-    prepared.prompts.push_back(encode(context, prompt, request.add_special_tokens, "messages"));
+    const RenderedChat prompt = chat_prompt(request, context, prepared.parser);
+    prepared.prompts.push_back(
+        encode(context, prompt.text, prompt.from_messages, request.add_special_tokens, "messages"));
   } else {
     request = parse_completion_request(std::move(json), context.model, context.api);
     for (size_t i = 0; i < request.prompts.size(); ++i) {
       if (auto* text = std::get_if<std::string>(&request.prompts[i])) {
         prepared.prompts.push_back(
-            encode(context, *text, request.add_special_tokens, param_of(request, i)));
+            encode(context, *text, {}, request.add_special_tokens, param_of(request, i)));
       } else {
         prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
       }

@@ -4,6 +4,7 @@
 //
 // Thread safety: free functions of what is immutable.
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -24,9 +25,11 @@ struct PreparedGeneration {
 PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
                                       const ServiceContext& context);
 
-// The ids of `text`. Throws ApiError 400 naming `param` for text that is no valid UTF-8, and where
-// there is no tokenizer.
+// The ids of `text`, in which the spans `from_messages` become no special tokens unless
+// parse_special_tokens is set. Throws ApiError 400 naming `param` for text that is no valid UTF-8,
+// and where there is no tokenizer.
 std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
-                            bool add_special_tokens, const std::string& param);
+                            std::span<const TextSpan> from_messages, bool add_special_tokens,
+                            const std::string& param);
 
 }  // namespace quire::server

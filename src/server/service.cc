@@ -217,9 +217,10 @@ void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestR
     const TokenizeRequest request =
         parse_tokenize_request(parse_object_body(body), context->model, context->api);
     const bool is_text = std::holds_alternative<std::string>(request.input);
-    const std::string text = text_to_tokenize(request, context->chat_template);
+    const RenderedChat text = text_to_tokenize(request, context->chat_template);
     const std::vector<int32_t> tokens =
-        encode(*context, text, request.add_special_tokens, is_text ? "prompt" : "messages");
+        encode(*context, text.text, text.from_messages, request.add_special_tokens,
+               is_text ? "prompt" : "messages");
     return tokenize_body(request, tokens, *context->tokenizer, context->model);
   });
 }

@@ -17,6 +17,7 @@ struct ServiceConfig {
   std::vector<std::string> api_keys{};
   bool share_cache_between_keys = false;       // --prefix-cache-scope global
   std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
+  bool parse_special_tokens = false;  // written out in messages: as EngineConfig's
   OutputFormats formats{};
   MetricsConfig metrics{};
   bool access_log = true;  // a line for each request

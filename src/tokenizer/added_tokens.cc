@@ -46,6 +46,7 @@ AddedTokens::AddedTokens(const std::vector<AddedToken>& tokens, const Normalizer
     by_id_.insert_or_assign(token.id, token);
     by_content_.insert_or_assign(token.content, token.id);
     if (token.special) special_texts_.insert(token.content);
+    has_special_normalized_ = has_special_normalized_ || (token.special && token.normalized);
     end_id_ = std::max(end_id_, token.id + 1);
   }
   for (const auto& [id, token] : by_id_) {
@@ -87,12 +88,34 @@ bool AddedTokens::is_special_text(std::string_view text) const {
   return special_texts_.contains(std::string(text));
 }
 
-std::vector<TextSegment> AddedTokens::split_raw(std::string_view text) const {
-  return split(text, raw_trie_);
+bool AddedTokens::is_special(std::int32_t id) const {
+  const AddedToken* token = find(id);
+  return token != nullptr && token->special;
 }
 
-std::vector<TextSegment> AddedTokens::split_normalized(std::string_view text) const {
-  return split(text, normalized_trie_);
+std::vector<std::int32_t> AddedTokens::special_ids() const {
+  std::vector<std::int32_t> ids;
+  for (const auto& [id, token] : by_id_) {
+    if (token.special) ids.push_back(id);
+  }
+  std::sort(ids.begin(), ids.end());
+  return ids;
+}
+
+std::vector<TextSegment> AddedTokens::split_raw(std::string_view text,
+                                                std::span<const TextSpan> plain) const {
+  auto next = plain.begin();  // the first span that ends behind the match; matches come in order
+  return split(text, raw_trie_, [&](const AddedToken& token, const PatternTrie::Match& match) {
+    while (next != plain.end() && next->end <= match.start) ++next;
+    return !token.special || next == plain.end() || next->begin >= match.end;
+  });
+}
+
+std::vector<TextSegment> AddedTokens::split_normalized(std::string_view text,
+                                                       bool take_special) const {
+  return split(text, normalized_trie_, [&](const AddedToken& token, const PatternTrie::Match&) {
+    return take_special || !token.special;
+  });
 }
 
 bool AddedTokens::touches_word(std::string_view text, const PatternTrie::Match& match) const {
@@ -118,13 +141,21 @@ std::size_t AddedTokens::skip_spaces(std::string_view text, std::size_t at) cons
   return at;
 }
 
-std::vector<TextSegment> AddedTokens::split(std::string_view text, const PatternTrie& trie) const {
+// `takes` says whether a match counts; where it does not, tokens inside of it still may.
+template <class Takes>
+std::vector<TextSegment> AddedTokens::split(std::string_view text, const PatternTrie& trie,
+                                            const Takes& takes) const {
   if (trie.empty()) return {{0, text.size(), TextSegment::kText}};
   std::vector<TextSegment> segments;
   std::size_t done = 0;  // the end of the last token with the white space it took
   PatternTrie::Match match{};
-  for (std::size_t from = 0; trie.find(text, from, match); from = match.end) {
+  for (std::size_t from = 0; trie.find(text, from, match);) {
     const AddedToken& token = by_id_.at(match.value);
+    if (!takes(token, match)) {
+      from = match.start + 1;
+      continue;
+    }
+    from = match.end;
     if (token.single_word && touches_word(text, match)) continue;
     std::size_t start = match.start;
     std::size_t end = match.end;

@@ -4,12 +4,14 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
+#include "quire/text_span.h"
 #include "tokenizer/char_classes.h"
 #include "tokenizer/normalizer.h"
 #include "tokenizer/vocabulary.h"
@@ -82,15 +84,23 @@ class AddedTokens {
   // Whether a token with this text is left out when special tokens are.
   bool is_special_text(std::string_view text) const;
 
-  // The tokens found in the text as it came, and in normalised text.
-  std::vector<TextSegment> split_raw(std::string_view text) const;
-  std::vector<TextSegment> split_normalized(std::string_view text) const;
+  // The tokens found in the text as it came; none that is special where it touches `plain`.
+  std::vector<TextSegment> split_raw(std::string_view text, std::span<const TextSpan> plain) const;
+  // The tokens found in normalised text, without special ones where `take_special` is false.
+  std::vector<TextSegment> split_normalized(std::string_view text, bool take_special) const;
+  // Whether split_normalized() can find a special token.
+  bool has_special_normalized() const { return has_special_normalized_; }
+  bool is_special(std::int32_t id) const;
+  // The ids of all special tokens, ascending.
+  std::vector<std::int32_t> special_ids() const;
 
   // One more than the largest id.
   std::int32_t end_id() const { return end_id_; }
 
  private:
-  std::vector<TextSegment> split(std::string_view text, const PatternTrie& trie) const;
+  template <class Takes>
+  std::vector<TextSegment> split(std::string_view text, const PatternTrie& trie,
+                                 const Takes& takes) const;
   bool touches_word(std::string_view text, const PatternTrie::Match& match) const;
   std::size_t skip_spaces_back(std::string_view text, std::size_t at) const;
   std::size_t skip_spaces(std::string_view text, std::size_t at) const;
@@ -103,6 +113,7 @@ class AddedTokens {
   PatternTrie raw_trie_;
   PatternTrie normalized_trie_;
   std::int32_t end_id_ = 0;
+  bool has_special_normalized_ = false;
 };
 
 }  // namespace quire::tokenizer_internal

@@ -28,6 +28,7 @@ class IdBuffer {
   }
 
   std::size_t size() const { return size_; }
+  void truncate(std::size_t size) { size_ = size; }
   std::span<const std::int32_t> since(std::size_t start) const {
     return {ids_.data() + start, size_ - start};
   }

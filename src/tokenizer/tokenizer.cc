@@ -95,6 +95,11 @@ Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {
+  return encode(text, {}, add_special_tokens);
+}
+
+std::vector<std::int32_t> Tokenizer::encode(std::string_view text, std::span<const TextSpan> plain,
+                                            bool add_special_tokens) const {
   if (text.size() > kMaxTextBytes) {
     throw Error(fmt::format("Cannot encode a text of {} bytes: at most {} are supported.",
                             text.size(), kMaxTextBytes));
@@ -103,7 +108,7 @@ std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_spec
     throw Error(fmt::format("Cannot encode text: the byte 0x{:02X} at offset {} is no valid UTF-8.",
                             static_cast<unsigned char>(text[*offset]), *offset));
   }
-  return state_->post_processor.run(state_->encode(text), add_special_tokens);
+  return state_->post_processor.run(state_->encode(text, plain), add_special_tokens);
 }
 
 std::string Tokenizer::decode(std::span<const std::int32_t> ids, bool skip_special_tokens) const {

@@ -4,10 +4,12 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "quire/text_span.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/char_classes.h"
@@ -34,8 +36,9 @@ class ScratchPool {
 struct TokenizerState {
   TokenizerState(TokenizerFile file, const TokenizerConfig& config);
 
-  // The ids of a text, without those that the post-processor adds. Requires valid UTF-8.
-  std::vector<std::int32_t> encode(std::string_view text) const;
+  // The ids of a text, without those that the post-processor adds. Requires valid UTF-8. What
+  // touches a span of `plain` becomes no special token.
+  std::vector<std::int32_t> encode(std::string_view text, std::span<const TextSpan> plain) const;
 
   // The text that the decoder gets for an id; nullopt where it gets none: the id has no token, or
   // the token is special and `skip_special_tokens` holds.
@@ -57,6 +60,12 @@ struct TokenizerState {
  private:
   class Encoder;
 
+  // Whether BPE alone can make a special token: its text is in the model's vocabulary, too.
+  bool is_special_word(std::int32_t id) const;
+
+  // The ids of those tokens lie in [begin, end).
+  std::int32_t special_words_begin_ = 0;
+  std::int32_t special_words_end_ = 0;
   mutable ScratchPool scratch_pool_;
 };
 

@@ -102,6 +102,59 @@ TEST(Tokenizer, BoundsWhatItsNormalizerMakes) {
               HasSubstr("at most 16 times"));
 }
 
+TEST(Tokenizer, MakesNoSpecialTokensOfPlainText) {
+  const Tokenizer t = make(small_file());
+  const auto encode = [&](const std::string& text, std::vector<TextSpan> plain) {
+    return t.encode(text, plain, /*add_special_tokens=*/false);
+  };
+  EXPECT_THAT(encode("a<s>b", {}), ElementsAre(0, 5, 1));
+  EXPECT_THAT(encode("a<s>b", {{0, 1}, {4, 5}}), ElementsAre(0, 5, 1));
+  // One byte of it is enough.
+  for (std::size_t i = 1; i < 4; ++i) {
+    EXPECT_THAT(encode("a<s>b", {{i, i + 1}}), ElementsAre(2)) << i;
+  }
+  EXPECT_THAT(encode("<s><s><s>", {{3, 6}}), ElementsAre(5, 5));
+  EXPECT_THAT(encode("<s><s><s>", {{0, 3}, {6, 9}}), ElementsAre(5));
+  // Those that are not special are found everywhere.
+  EXPECT_THAT(encode("a<x>b", {{0, 5}}), ElementsAre(0, 6, 1));
+  EXPECT_THAT(encode("<<x>s><x>", {{0, 9}}), ElementsAre(6, 6));
+}
+
+TEST(Tokenizer, MakesNoSpecialTokensOfPlainTextByMerging) {
+  json file = small_file();
+  // <s> is a token of the model as well, as in SentencePiece's vocabularies.
+  file["model"]["vocab"]["<s>"] = 5;
+  file["model"]["vocab"]["<"] = 6;
+  file["model"]["vocab"]["s"] = 7;
+  file["model"]["vocab"][">"] = 8;
+  file["model"]["vocab"]["<s"] = 9;
+  file["added_tokens"][1]["id"] = 10;
+  file["model"]["merges"] = {"a b", "ab b", "< s", "<s >"};
+  const Tokenizer t = make(file);
+  const std::string text = "ab<s>é<s>";
+  EXPECT_THAT(t.encode(text, false), ElementsAre(2, 5, 5));
+  const std::vector<TextSpan> plain = {{0, text.size()}};
+  const auto ids = t.encode(text, plain, false);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 5), 0);
+  EXPECT_EQ(t.decode(ids), "ab<s><s>");
+}
+
+TEST(Tokenizer, MakesNoSpecialTokensOfPlainTextByNormalizing) {
+  json file = small_file();
+  file["added_tokens"][0]["normalized"] = true;
+  file["normalizer"] = replace("_", "");
+  const Tokenizer t = make(file);
+  const auto encode = [&](const std::string& text, std::vector<TextSpan> plain) {
+    return t.encode(text, plain, /*add_special_tokens=*/false);
+  };
+  EXPECT_THAT(encode("a<_s>b", {}), ElementsAre(0, 5, 1));
+  EXPECT_THAT(encode("<s>ab<s>", {{3, 5}}), ElementsAre(5, 2, 5));  // the template's own
+  for (const std::vector<TextSpan>& plain :
+       {std::vector<TextSpan>{{0, 4}}, {{2, 3}}, {{0, 1}, {3, 4}}}) {
+    EXPECT_THAT(encode("<_s>ab", plain), ElementsAre(2));
+  }
+}
+
 TEST(Tokenizer, FindsAddedTokensInText) {
   const Tokenizer t = make(small_file());
   EXPECT_THAT(t.encode("ab<s>a<x><s"), ElementsAre(2, 5, 0, 6));

@@ -176,6 +176,10 @@ void add_loading_options(CLI::App& app, EngineConfig& config) {
       },
       "The model's safetensors files, or random weights, for which config.json is enough [auto]",
       kEngineGroup);
+  app.add_flag("--parse-special-tokens", config.parse_special_tokens,
+               "Special tokens written out in messages become tokens, as in transformers, so that "
+               "a message can begin another's turn [they are text]")
+      ->group(kEngineGroup);
   app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
                "Load no tokenizer: prompts and outputs are token ids [off]")
       ->group(kEngineGroup);

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "chat/text.h"
 #include "server/api/api_error.h"
@@ -15,18 +17,26 @@ namespace {
 constexpr std::string_view kTag = "CONTINUE_FINAL_MESSAGE_TAG ";
 constexpr std::string_view kTagText = kTag.substr(0, kTag.size() - 1);
 
-std::string render(const ChatTemplate& chat_template, const ChatInput& chat) {
+RenderedChat render(const ChatTemplate& chat_template, const ChatInput& chat) {
   try {
-    return chat_template.render(chat);
+    return chat_template.render_marked(chat);
   } catch (const Error& error) {
     throw invalid_request(error.what(), "messages", "chat_template_error");
   }
 }
 
-std::string render_up_to_final_message(const ChatTemplate& chat_template, ChatInput chat) {
+void shorten(RenderedChat& rendered, size_t size) {
+  rendered.text.resize(size);
+  std::vector<TextSpan>& spans = rendered.from_messages;
+  while (!spans.empty() && spans.back().begin >= size) spans.pop_back();
+  if (!spans.empty()) spans.back().end = std::min(spans.back().end, size);
+}
+
+RenderedChat render_up_to_final_message(const ChatTemplate& chat_template, ChatInput chat) {
   Json& content = chat.messages.back().at("content");
   content = content.get_ref<const std::string&>() + std::string(kTag);
-  std::string text = render(chat_template, chat);
+  RenderedChat rendered = render(chat_template, chat);
+  const std::string& text = rendered.text;
   const size_t end = text.rfind(kTagText);
   if (end == std::string::npos) {
     throw invalid_request(
@@ -34,20 +44,22 @@ std::string render_up_to_final_message(const ChatTemplate& chat_template, ChatIn
         "continue_final_message", "invalid_value");
   }
   const bool trimmed = text.compare(end, kTag.size(), kTag) != 0;
-  text.resize(end);
-  if (!trimmed) return text;
-  return std::string(chat_internal::strip(text, nullptr, /*left=*/false, /*right=*/true));
+  shorten(rendered, end);
+  if (trimmed) {
+    shorten(rendered, chat_internal::strip(text, nullptr, /*left=*/false, /*right=*/true).size());
+  }
+  return rendered;
 }
 
 }  // namespace
 
-std::string render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
-                        bool continue_final_message) {
+RenderedChat render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
+                         bool continue_final_message) {
   return continue_final_message ? render_up_to_final_message(chat_template, chat)
                                 : render(chat_template, chat);
 }
 
-std::string render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request) {
+RenderedChat render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request) {
   return render_chat(chat_template, request.chat, request.continue_final_message);
 }
 

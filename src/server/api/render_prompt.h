@@ -2,8 +2,6 @@
 // The prompt of a chat.
 //
 // Thread safety: free functions.
-#include <string>
-
 #include "quire/chat_input.h"
 #include "quire/chat_template.h"
 #include "server/api/generation_request.h"
@@ -14,10 +12,10 @@ namespace quire::server {
 // content, as transformers' apply_chat_template does it, so that the answer goes on from there.
 // Throws ApiError 400 for what the template refuses, and where the last message's content cannot be
 // found in what it wrote.
-std::string render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
-                        bool continue_final_message);
+RenderedChat render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
+                         bool continue_final_message);
 
 // The same for a request of kind kChat.
-std::string render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request);
+RenderedChat render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request);
 
 }  // namespace quire::server

@@ -22,7 +22,7 @@ std::string render(const char* chat_template, const std::string& fields,
   const std::string body = R"({"messages": [{"role": "user", "content": "tell Once upon"},
       {"role": "assistant", "content": ")" +
                            answer + R"("}])" + fields + "}";
-  return render_prompt(ChatTemplate(chat_template), parse_chat(body));
+  return render_prompt(ChatTemplate(chat_template), parse_chat(body)).text;
 }
 
 TEST(RenderPrompt, AddsTheHeaderOfTheAnswer) {
@@ -41,6 +41,30 @@ TEST(RenderPrompt, EndsWithTheFinalMessage) {
             "<user>tell Once upon</>\n<assistant>Once upon");
   EXPECT_EQ(render(kTrimming, kContinue, "  Once"), "<user>tell Once upon</>\n<assistant>Once");
   EXPECT_EQ(render(kPlain, kContinue, ""), "<user>tell Once upon</>\n<assistant>");
+}
+
+// What came from messages, between brackets.
+std::string marked(const RenderedChat& rendered) {
+  std::string out;
+  size_t at = 0;
+  for (const TextSpan& span : rendered.from_messages) {
+    out += rendered.text.substr(at, span.begin - at) + "[" +
+           rendered.text.substr(span.begin, span.end - span.begin) + "]";
+    at = span.end;
+  }
+  return out + rendered.text.substr(at);
+}
+
+TEST(RenderPrompt, SaysWhatCameFromMessages) {
+  const std::string body = R"({"messages": [{"role": "user", "content": "hi"},
+      {"role": "assistant", "content": "Once  "}])";
+  const auto render_marked = [&](const char* chat_template, const std::string& fields) {
+    return marked(render_prompt(ChatTemplate(chat_template), parse_chat(body + fields + "}")));
+  };
+  constexpr const char* kContinue = R"(, "continue_final_message": true)";
+  EXPECT_EQ(render_marked(kPlain, ""), "<user>[hi]</>\n<assistant>[Once  ]</>\n<assistant>");
+  EXPECT_EQ(render_marked(kPlain, kContinue), "<user>[hi]</>\n<assistant>[Once  ]");
+  EXPECT_EQ(render_marked(kTrimming, kContinue), "<user>[hi]</>\n<assistant>[Once]");
 }
 
 TEST(RenderPrompt, RefusesAFinalMessageThatIsNotShown) {

@@ -34,8 +34,8 @@ DetokenizeRequest parse_detokenize_request(Json body, const ModelInfo& model,
   return {.tokens = body.at("tokens").get<std::vector<int32_t>>()};
 }
 
-std::string text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template) {
-  if (const auto* text = std::get_if<std::string>(&request.input)) return *text;
+RenderedChat text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template) {
+  if (const auto* text = std::get_if<std::string>(&request.input)) return {.text = *text};
   if (chat_template == nullptr) {
     throw invalid_request("The model has no chat template: give a prompt instead of messages.",
                           "messages", "no_chat_template");

@@ -37,7 +37,7 @@ DetokenizeRequest parse_detokenize_request(Json body, const ModelInfo& model,
 
 // The text to encode: the prompt, or the rendered messages. Throws ApiError 400 for messages that
 // the template refuses; `chat_template` may be null where the model has none.
-std::string text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template);
+RenderedChat text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template);
 
 // {"tokens":[...],"count":...,"max_model_len":...,"token_strs":[...] or null}
 std::string tokenize_body(const TokenizeRequest& request, std::span<const int32_t> tokens,

@@ -17,11 +17,11 @@ TokenizeRequest parse_tokenize(const std::string& body) {
 
 TEST(TokenizeRequest, OfAPromptOrMessages) {
   const TokenizeRequest prompt = parse_tokenize(R"({"prompt": "a", "return_token_strs": true})");
-  EXPECT_EQ(text_to_tokenize(prompt, nullptr), "a");
+  EXPECT_EQ(text_to_tokenize(prompt, nullptr).text, "a");
   EXPECT_TRUE(prompt.add_special_tokens && prompt.return_token_strs);
   const ChatTemplate plain("{% for m in messages %}<{{ m.role }}>{{ m.content }}</>{% endfor %}");
   const TokenizeRequest messages = parse_tokenize(chat_body());
-  EXPECT_EQ(text_to_tokenize(messages, &plain), "<user>hi</>");
+  EXPECT_EQ(text_to_tokenize(messages, &plain).text, "<user>hi</>");
   EXPECT_FALSE(messages.add_special_tokens);
   EXPECT_NE(refusal([&] { text_to_tokenize(messages, nullptr); }), "");
 }
