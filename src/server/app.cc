@@ -82,6 +82,19 @@ OutputFormats choose_formats(const ServeOptions& options, const ChatTemplate* ch
           .tools = tool_format_of(options.tool_call_parser, detected)};
 }
 
+std::vector<std::string> all_keys(const ServeOptions& options) {
+  std::vector<std::string> keys = options.api_keys;
+  if (!options.api_key_file.empty()) {
+    for (std::string& key : read_api_key_file(options.api_key_file)) keys.push_back(std::move(key));
+  }
+  return keys;
+}
+
+KeyLimitTable limits_of(const ServeOptions& options) {
+  return options.key_limits_file.empty() ? KeyLimitTable()
+                                         : read_key_limit_file(options.key_limits_file);
+}
+
 http::Response error_response(int status, const std::string& message) {
   http::Response response;
   response.status = status;
@@ -100,6 +113,7 @@ class App::Impl {
   Impl& operator=(const Impl&) = delete;
 
   void start();
+  void reload();
   void stop();
   bool wait();
   uint16_t port() const { return http_->port(); }
@@ -111,6 +125,8 @@ class App::Impl {
   void finish(bool well);
 
   ServeOptions options_;
+  std::vector<std::string> first_keys_;
+  KeyLimitTable first_limits_;
   AccessLog log_;
   std::shared_ptr<PostGate> gate_ = std::make_shared<PostGate>();
   std::unique_ptr<AsyncLLM> llm_;
@@ -127,7 +143,10 @@ class App::Impl {
 };
 
 App::Impl::Impl(ServeOptions options)
-    : options_(std::move(options)), log_({.format = options_.log_format}) {
+    : options_(std::move(options)),
+      first_keys_(all_keys(options_)),
+      first_limits_(limits_of(options_)),
+      log_({.format = options_.log_format}) {
   check_metrics_prefix(options_.metrics_prefix);
   const Clock::time_point begin = Clock::now();
   http::Config config = options_.http;
@@ -136,6 +155,7 @@ App::Impl::Impl(ServeOptions options)
     log_.info(fmt::format("refused with {} before there was a request: {}", status, message));
     return error_response(status, message);
   };
+  config.wants_body = [this](const http::Request& head) { return service_->wants_body(head); };
   http_ = std::make_unique<http::Server>(
       std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
   server_ = http_.get();
@@ -157,10 +177,13 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.admission = {.max_num_queued_requests = options_.max_num_queued_requests,
                       .max_num_seqs = engine.max_num_seqs};
   config.max_queue_time_s = options_.max_queue_time_s;
-  config.api_keys = options_.api_keys;
-  config.share_cache_between_keys = options_.share_cache_between_keys;
+  config.api_keys = first_keys_;
+  config.key_limits = first_limits_;
+  config.doors = {.trusts_its_machine = first_keys_.empty() && is_loopback(options_.http.host),
+                  .allowed_hosts = options_.allowed_hosts};
   config.allowed_origins = options_.allowed_origins;
   config.parse_special_tokens = options_.engine.parse_special_tokens;
+  config.share_cache_between_keys = options_.share_cache_between_keys;
   config.formats = choose_formats(options_, chat_template_of(*llm_));
   config.access_log = options_.access_log;
   config.metrics.prefix = options_.metrics_prefix;
@@ -191,14 +214,33 @@ App::Impl::~Impl() {
 void App::Impl::start() {
   http_->start();
   const std::string& host = options_.http.host;
-  if (options_.api_keys.empty() && host != "localhost" && host != "::1" &&
-      !host.starts_with("127.")) {
+  if (first_keys_.empty() && !is_loopback(host)) {
     log_.warning(
         "whoever reaches this address may use the server: it has no API keys (--api-key-file)");
   }
   log_.info(fmt::format("serving at {}://{}:{}",
                         options_.http.tls_certificate_file.empty() ? "http" : "https",
                         host.find(':') == std::string::npos ? host : "[" + host + "]", port()));
+}
+
+void App::Impl::reload() {
+  // One after the other, so that one broken file keeps none of the others from being read.
+  const auto read_again = [this](const std::string& file, const auto& read) {
+    if (file.empty()) return;
+    try {
+      read();
+      log_.info(fmt::format("read {} again", file));
+    } catch (const std::exception& error) {
+      log_.error(fmt::format("{} stays in force as it was: {}", file, error.what()));
+    }
+  };
+  read_again(options_.api_key_file, [this] {
+    gate_->post([this, keys = ApiKeys(all_keys(options_))] { service_->set_keys(keys); });
+  });
+  read_again(options_.key_limits_file, [this] {
+    gate_->post([this, limits = limits_of(options_)] { service_->set_key_limits(limits); });
+  });
+  read_again(options_.http.tls_certificate_file, [this] { http_->reload_tls(); });
 }
 
 void App::Impl::stop() {
@@ -266,6 +308,9 @@ void App::start() {
 }
 uint16_t App::port() const {
   return impl_->port();
+}
+void App::reload() {
+  impl_->reload();
 }
 void App::stop() {
   impl_->stop();

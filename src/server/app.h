@@ -1,7 +1,8 @@
 #pragma once
 // The whole server: binds its port, loads the model, serves until it is told to stop.
 //
-// Thread safety: the constructor, start() and wait() from one thread; stop() and port() from any.
+// Thread safety: the constructor, start() and wait() from one thread; stop(), reload() and port()
+// from any.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -19,7 +20,10 @@ struct ServeOptions {
   // Names that clients may use; the first is the one that answers carry. Empty: the folder's name.
   std::vector<std::string> served_model_names{};
   http::Config http{};
-  std::vector<std::string> api_keys{};  // empty: none is needed
+  std::vector<std::string> api_keys{};  // without any, and no file: none is needed
+  std::string api_key_file{};           // with more of them; empty: none
+  std::string key_limits_file{};        // what each key may use (read_key_limit_file); empty: all
+  std::vector<std::string> allowed_hosts{};  // names of this server, as in DoorConfig
   std::vector<std::string> allowed_origins{};
   int64_t max_num_queued_requests = 2048;
   double max_queue_time_s = 300;   // 0: no limit
@@ -44,6 +48,10 @@ class App {
 
   void start();
   uint16_t port() const;
+
+  // Reads the files of keys, their limits, and the certificate again, for requests and connections
+  // from now on. What cannot be used is reported in the log, and stays as it was. After start().
+  void reload();
 
   // Refuses new requests from now on, lets those that run finish for shutdown_timeout_s, then ends
   // them with what they have. Returns at once. May be called again, without effect.

@@ -22,12 +22,19 @@ std::optional<http::Response> Cors::preflight(const http::Request& request) cons
 
 void Cors::add_headers(const http::Request& request, http::Headers& headers) const {
   const auto origin = request.header("Origin");
-  if (!origin || allowed_origins_.empty()) return;
-  const bool any = std::ranges::count(allowed_origins_, "*") > 0;
-  if (!any && std::ranges::count(allowed_origins_, *origin) == 0) return;
+  if (!origin || !allows(*origin)) return;
+  const bool any = allows_any();
   headers.emplace_back("Access-Control-Allow-Origin", any ? "*" : std::string(*origin));
-  headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, Retry-After");
+  headers.emplace_back("Access-Control-Expose-Headers",
+                       "X-Request-Id, Retry-After, x-ratelimit-limit-requests, "
+                       "x-ratelimit-limit-tokens, x-ratelimit-remaining-requests, "
+                       "x-ratelimit-remaining-tokens, x-ratelimit-reset-requests, "
+                       "x-ratelimit-reset-tokens");
   if (!any) headers.emplace_back("Vary", "Origin");
+}
+
+bool Cors::is_listed(std::string_view origin) const {
+  return std::ranges::count(allowed_origins_, origin) > 0;
 }
 
 }  // namespace quire::server

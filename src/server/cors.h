@@ -4,6 +4,7 @@
 // Thread safety: immutable once made.
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -17,6 +18,8 @@ class Cors {
   explicit Cors(std::vector<std::string> allowed_origins)
       : allowed_origins_(std::move(allowed_origins)) {}
 
+  // Whether pages of `origin` may call the API.
+  bool allows(std::string_view origin) const { return allows_any() || is_listed(origin); }
   // Adds what lets a page of the request's origin read the answer; nothing where it may not.
   void add_headers(const http::Request& request, http::Headers& headers) const;
   // The answer to a browser that asks first; nothing where the request is no such question, or its
@@ -24,6 +27,9 @@ class Cors {
   std::optional<http::Response> preflight(const http::Request& request) const;
 
  private:
+  bool allows_any() const { return is_listed("*"); }
+  bool is_listed(std::string_view origin) const;
+
   std::vector<std::string> allowed_origins_;
 };
 

@@ -91,6 +91,7 @@ void Generation::prepared(PreparedGeneration prepared) {
   record_.top_p = request.sampling.top_p;
   record_.timeout_s = request.timeout_s;
   record_.prompt_tokens = prepared_.num_prompt_tokens();
+  context_.key_limits.charge_tokens(record_.owner, record_.prompt_tokens);
   for (const std::string& warning : request.warnings) {
     context_.log.log(LogLevel::kWarning, warning, record_.request_id);
   }
@@ -279,6 +280,7 @@ void Generation::measure(size_t prompt_index, const RequestOutput& output) {
   last_of_prompt = now;
   record_.output_tokens += num_tokens;
   context_.admission.charge_output(record_.client, num_tokens);
+  context_.key_limits.charge_tokens(record_.owner, num_tokens);
   if (!last_output_) {
     const double before_engine = seconds_between(arrived_, submitted_);
     record_.queue_s = before_engine + output.metrics.queue_s;

@@ -6,11 +6,25 @@ namespace quire::server {
 
 void Generations::start(std::shared_ptr<http::Exchange> exchange, RequestKind kind,
                         RequestRecord record, http::Headers headers) {
-  const auto generation = std::make_shared<Generation>(
-      context_, std::move(exchange), kind, std::move(record), std::move(headers),
-      [this](Generation& ended) { generations_.erase(&ended); });
-  generations_.emplace(generation.get(), generation);
+  const std::string owner = record.owner;
+  context_.key_limits.arrive(owner, /*generates=*/true);
+  std::shared_ptr<Generation> generation;
+  try {
+    context_.key_limits.add_headers(owner, headers);
+    generation = std::make_shared<Generation>(context_, std::move(exchange), kind,
+                                              std::move(record), std::move(headers),
+                                              [this](Generation& ended) { ended_one(ended); });
+    generations_.emplace(generation.get(), generation);
+  } catch (...) {
+    context_.key_limits.finish(owner);
+    throw;
+  }
   generation->begin();
+}
+
+void Generations::ended_one(Generation& ended) {
+  context_.key_limits.finish(ended.record().owner);
+  generations_.erase(&ended);
 }
 
 void Generations::fetch_ready() {

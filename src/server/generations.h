@@ -19,7 +19,8 @@ class Generations {
   // `context` must outlive it.
   explicit Generations(const ServiceContext& context) : context_(context) {}
 
-  // `record` has what is known of the request so far; `headers` go with every answer.
+  // `record` has what is known of the request so far; `headers` go with every answer. Throws
+  // ApiError 429 where its key has reached one of its limits.
   void start(std::shared_ptr<http::Exchange> exchange, RequestKind kind, RequestRecord record,
              http::Headers headers);
   // Fetches the outputs of all that the ready list names.
@@ -31,6 +32,8 @@ class Generations {
   size_t size() const { return generations_.size(); }
 
  private:
+  void ended_one(Generation& ended);
+
   const ServiceContext& context_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;
   std::vector<ReadyList::Entry> ready_entries_;

@@ -53,6 +53,7 @@ struct Service::Route {
   bool needs_key = true;
   bool quiet = false;  // polled all the time: no line in the log where it went well
 
+  bool computes() const { return method == "POST"; }
   bool matches(std::string_view requested) const {
     return path.ends_with('/') ? requested.size() > path.size() && requested.starts_with(path)
                                : requested == path;
@@ -104,7 +105,9 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
       model_(std::move(model)),
       environment_(std::move(environment)),
       keys_(config_.api_keys),
+      key_limits_(config_.key_limits),
       cors_(config_.allowed_origins),
+      doors_(config_.doors, cors_),
       api_(model_, keys_.required()),
       metrics_([this] {
         MetricsConfig metrics = config_.metrics;
@@ -119,6 +122,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .chat_template = environment_.chat_template,
                .engine = environment_.engine,
                .admission = admission_,
+               .key_limits = key_limits_,
                .metrics = metrics_,
                .log = environment_.log,
                .request_log = request_log_,
@@ -151,12 +155,34 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
   }
 }
 
-void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+bool Service::wants_body(const http::Request& head) {
+  try {
+    RequestRecord record;
+    const Route* route = route_of(head, record);
+    if (route == nullptr) return false;
+    if (route->computes()) key_limits_.check(record.owner, /*generates=*/false);
+    return true;
+  } catch (const ApiError&) {
+    return false;  // handle() says why
+  }
+}
+
+void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord& record) {
   const http::Request& request = exchange->request();
+  doors_.check_host(request);
   if (auto preflight = cors_.preflight(request)) {
     exchange->respond(std::move(*preflight));
     return;
   }
+  if (const Route* route = route_of(request, record)) {
+    (this->*route->handler)(exchange, record);
+  } else {
+    page(exchange, record);
+  }
+}
+
+const Service::Route* Service::route_of(const http::Request& request, RequestRecord& record) const {
+  doors_.check_host(request);
   const std::string_view method =
       request.method == "HEAD" ? "GET" : std::string_view(request.method);
   std::string_view path = request.path;
@@ -167,14 +193,11 @@ void Service::dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestR
     allowed = route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != method) continue;
     if (route.needs_key) authenticate(request, record);
-    (this->*route.handler)(exchange, std::move(record));
-    return;
+    if (route.computes()) doors_.check_computing(request);
+    return &route;
   }
   if (allowed.empty() && web::find_asset(request.path) != nullptr) {
-    if (method == "GET") {
-      page(exchange, std::move(record));
-      return;
-    }
+    if (method == "GET") return nullptr;
     allowed = "GET, HEAD";
   }
   if (!allowed.empty()) {
@@ -295,6 +318,7 @@ void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecor
 void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange,
                                  RequestRecord record,
                                  std::function<std::string(const std::string& body)> work) {
+  key_limits_.arrive(record.owner, /*generates=*/false);
   auto body = std::make_shared<std::string>(exchange->take_body());
   workers_.run([this, exchange, record = std::move(record), work = std::move(work), body] {
     std::string text;
@@ -323,6 +347,8 @@ void Service::answer(http::Exchange& exchange, RequestRecord record, http::Respo
   record.status = response.status;
   record.total_s = seconds_since(record.arrived);
   response.headers.emplace_back("X-Request-Id", record.request_id);
+  if (record.method == "POST" && !record.owner.empty())
+    key_limits_.add_headers(record.owner, response.headers);
   cors_.add_headers(exchange.request(), response.headers);
   exchange.respond(std::move(response));
   metrics_.record(record);

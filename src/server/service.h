@@ -18,8 +18,10 @@
 #include "server/api/openapi.h"
 #include "server/api_keys.h"
 #include "server/cors.h"
+#include "server/doors.h"
 #include "server/engine_port.h"
 #include "server/generations.h"
+#include "server/key_limits.h"
 #include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
@@ -53,6 +55,13 @@ class Service {
 
   void handle(std::shared_ptr<http::Exchange> exchange);
 
+  // Whether the head of a request says that its body will be used: if not, handle() refuses it as
+  // it is.
+  bool wants_body(const http::Request& head);
+  // For requests from now on. There are keys if there were any at the start, and none if not.
+  void set_keys(ApiKeys keys) { keys_ = std::move(keys); }
+  void set_key_limits(KeyLimitTable limits) { key_limits_.set(std::move(limits)); }
+
   // New generations are refused and /ready says no; those accepted go on.
   void begin_shutdown();
   // Generations that hold anything: waiting, running, or being cancelled.
@@ -66,7 +75,11 @@ class Service {
 
   static const std::vector<Route>& routes();
   static std::vector<std::string> documented_paths();
-  void dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
+  // Fills in whose request it is.
+  void dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord& record);
+  // The route of a request, null for a file of the page. Throws ApiError for whatever is wrong with
+  // its head: a Host or Origin that may not use this server, an unknown path, a missing key.
+  const Route* route_of(const http::Request& request, RequestRecord& record) const;
   // Whose request it is; throws ApiError 401.
   void authenticate(const http::Request& request, RequestRecord& record) const;
 
@@ -100,7 +113,9 @@ class Service {
   ModelInfo model_;
   ServiceEnvironment environment_;
   ApiKeys keys_;
+  KeyLimits key_limits_;
   Cors cors_;
+  Doors doors_;
   ApiDescription api_;
   ServerMetrics metrics_;
   RequestLog request_log_;

@@ -7,6 +7,8 @@
 
 #include "parsers/parser_formats.h"
 #include "server/admission.h"
+#include "server/doors.h"
+#include "server/key_limits.h"
 #include "server/observe/metrics.h"
 
 namespace quire::server {
@@ -15,9 +17,11 @@ struct ServiceConfig {
   AdmissionConfig admission{};
   double max_queue_time_s = 0;  // 0: no limit
   std::vector<std::string> api_keys{};
+  KeyLimitTable key_limits{};
+  DoorConfig doors{};
   bool share_cache_between_keys = false;       // --prefix-cache-scope global
   std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
-  bool parse_special_tokens = false;  // written out in messages: as EngineConfig's
+  bool parse_special_tokens = false;           // written out in messages: as EngineConfig's
   OutputFormats formats{};
   MetricsConfig metrics{};
   bool access_log = true;  // a line for each request

@@ -13,6 +13,7 @@
 #include "server/api/model_info.h"
 #include "server/api/openapi.h"
 #include "server/engine_port.h"
+#include "server/key_limits.h"
 #include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
@@ -29,7 +30,8 @@ struct ServiceContext {
   const Tokenizer* tokenizer;         // null where the model has none
   const ChatTemplate* chat_template;  // null where the model has none
   EnginePort& engine;
-  Admission& admission;  // I/O thread only
+  Admission& admission;   // I/O thread only
+  KeyLimits& key_limits;  // I/O thread only
   ServerMetrics& metrics;
   AccessLog& log;
   RequestLog& request_log;

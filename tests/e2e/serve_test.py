@@ -138,9 +138,11 @@ class TlsTest(CliTest):
                 self.assertEqual(status, 200)
                 self.assertIn("fruit", body["choices"][0]["message"]["content"])
                 with socket.create_connection((server.host, server.port)) as plain:
-                    plain.sendall(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
+                    plain.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
                     plain.settimeout(30)
-                    self.assertNotIn(b"200 OK", plain.recv(4096))
+                    answer = plain.recv(4096)
+                    self.assertTrue(answer.startswith(b"HTTP/1.1 400 "), answer)
+                    self.assertIn(b"This port speaks HTTPS", answer)
 
 
 class ClientsTest(CliTest):

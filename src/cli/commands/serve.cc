@@ -20,7 +20,7 @@ constexpr const char* kServeFooter =
 the browser is at /.
 
 SIGTERM or Ctrl-C: no new requests, and those that run may finish (--shutdown-timeout); a second one ends
-the server at once.
+the server at once. SIGHUP: the files of keys, of their limits and of TLS are read again.
 
 Examples:
   quire serve
@@ -44,7 +44,8 @@ class ServeCommand : public Command {
     options.engine = ready_to_load(std::move(options.engine), terminal);
     std::mutex mutex;
     server::App* serving = nullptr;
-    const StopSignals signals([&](int number, int count) {
+    bool reload_at_start = false;
+    const auto stop = [&](int number, int count) {
       const std::lock_guard lock(mutex);
       // Before it serves there is nothing to finish.
       if (serving == nullptr || count > 1) {
@@ -52,12 +53,19 @@ class ServeCommand : public Command {
         _exit(128 + number);
       }
       serving->stop();
-    });
+    };
+    const auto reload = [&] {
+      const std::lock_guard lock(mutex);
+      reload_at_start = serving == nullptr;
+      if (serving != nullptr) serving->reload();
+    };
+    const StopSignals signals(stop, reload);
     server::App app(std::move(options));
     app.start();
     const auto set_serving = [&](server::App* value) {
       const std::lock_guard lock(mutex);
       serving = value;
+      if (value != nullptr && reload_at_start) value->reload();
     };
     set_serving(&app);
     const bool well = app.wait();

@@ -10,7 +10,6 @@
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 #include "parsers/parser_formats.h"
-#include "server/api_keys.h"
 #include "server/observe/metrics.h"
 
 namespace quire::cli {
@@ -83,8 +82,7 @@ void add_listening_options(CLI::App& app, server::ServeOptions& options) {
       "The longest body of a request [32M]");
 }
 
-void add_access_options(CLI::App& app, ServeArguments& arguments) {
-  server::ServeOptions& options = arguments.options;
+void add_access_options(CLI::App& app, server::ServeOptions& options) {
   app.add_option("--api-key", options.api_keys,
                  fmt::format("A key that opens the API; may be given again. Others on this machine "
                              "see it in the list of processes: prefer --api-key-file or {} [none "
@@ -93,9 +91,23 @@ void add_access_options(CLI::App& app, ServeArguments& arguments) {
       ->type_name("KEY")
       ->group(kServeGroup)
       ->allow_extra_args(false);
-  app.add_option("--api-key-file", arguments.api_key_file, "A file with one key a line")
+  app.add_option("--api-key-file", options.api_key_file,
+                 "A file with one key a line; SIGHUP reads it again")
       ->type_name("FILE")
       ->group(kServeGroup);
+  app.add_option("--key-limits", options.key_limits_file,
+                 "A JSON file of what each key may use: requests and tokens a minute, requests at "
+                 "a time; SIGHUP reads it again [all]")
+      ->type_name("FILE")
+      ->group(kServeGroup);
+  app.add_option("--allowed-hosts", options.allowed_hosts,
+                 "Names under which clients reach this server, separated by commas: others are "
+                 "refused. Without keys on this machine's loopback, localhost and its addresses "
+                 "always are [there, only those; elsewhere any]")
+      ->delimiter(',')
+      ->type_name("LIST")
+      ->group(kServeGroup)
+      ->allow_extra_args(false);
   app.add_option("--allowed-origins", options.allowed_origins,
                  "Web pages of this origin may call the API (CORS), \"*\": of any; may be given "
                  "again [none but its own]")
@@ -176,11 +188,18 @@ void check_origin(const std::string& origin) {
       origin));
 }
 
+void check_host_name(const std::string& name) {
+  if (!name.empty() && name.find_first_of("/ \"@") == std::string::npos) return;
+  throw UsageError(fmt::format(
+      "--allowed-hosts: expected names like chat.example.com, separated by commas, got '{}'",
+      name));
+}
+
 }  // namespace
 
 void add_serve_options(CLI::App& app, ServeArguments& arguments) {
   add_listening_options(app, arguments.options);
-  add_access_options(app, arguments);
+  add_access_options(app, arguments.options);
   add_model_options(app, arguments.options);
   add_load_options(app, arguments.options);
   add_reporting_options(app, arguments.options);
@@ -192,11 +211,6 @@ server::ServeOptions complete(const ServeArguments& arguments) {
   if (options.http.tls_certificate_file.empty() != options.http.tls_key_file.empty()) {
     throw UsageError("TLS takes both --ssl-certfile and --ssl-keyfile");
   }
-  if (!arguments.api_key_file.empty()) {
-    for (std::string& key : server::read_api_key_file(arguments.api_key_file)) {
-      options.api_keys.push_back(std::move(key));
-    }
-  }
   if (const char* key = std::getenv(kKeyVariable); key != nullptr) {
     // A secret that was to be there and is not must not open the server to all.
     if (*key == '\0') throw UsageError(fmt::format("{} is set, but empty", kKeyVariable));
@@ -206,6 +220,11 @@ server::ServeOptions complete(const ServeArguments& arguments) {
     if (name.empty()) throw UsageError("--served-model-name: expected at least one character");
   }
   for (const std::string& origin : options.allowed_origins) check_origin(origin);
+  for (const std::string& name : options.allowed_hosts) check_host_name(name);
+  if (!options.key_limits_file.empty() && options.api_keys.empty() &&
+      options.api_key_file.empty()) {
+    throw UsageError("--key-limits: there are no keys to limit; expected --api-key-file, too");
+  }
   std::string& host = options.http.host;
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   for (const std::string& key : options.api_keys) {

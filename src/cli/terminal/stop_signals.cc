@@ -9,23 +9,27 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "quire/error.h"
 
 namespace quire::cli {
 
-StopSignals::StopSignals(std::function<void(int number, int count)> on_signal) {
+StopSignals::StopSignals(std::function<void(int number, int count)> on_stop,
+                         std::function<void()> on_reload)
+    : on_stop_(std::move(on_stop)), on_reload_(std::move(on_reload)) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGINT);
   sigaddset(&set, SIGTERM);
+  if (on_reload_) sigaddset(&set, SIGHUP);
   signal_fd_ = signalfd(-1, &set, SFD_CLOEXEC);
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (signal_fd_ < 0 || stop_fd_ < 0) {
     throw Error(std::string("Signals cannot be watched: ") + std::strerror(errno) + ".");
   }
   pthread_sigmask(SIG_BLOCK, &set, &previous_mask_);
-  thread_ = std::thread([this, on_signal = std::move(on_signal)] { run(on_signal); });
+  thread_ = std::thread([this] { run(); });
 }
 
 StopSignals::~StopSignals() {
@@ -36,7 +40,7 @@ StopSignals::~StopSignals() {
   close(stop_fd_);
 }
 
-void StopSignals::run(const std::function<void(int, int)>& on_signal) const {
+void StopSignals::run() const {
   int count = 0;
   while (true) {
     std::array<pollfd, 2> fds = {pollfd{.fd = stop_fd_, .events = POLLIN, .revents = 0},
@@ -47,7 +51,11 @@ void StopSignals::run(const std::function<void(int, int)>& on_signal) const {
     if ((fds[1].revents & POLLIN) == 0 || read(signal_fd_, &info, sizeof(info)) != sizeof(info)) {
       continue;
     }
-    on_signal(static_cast<int>(info.ssi_signo), ++count);
+    if (info.ssi_signo == SIGHUP) {
+      on_reload_();
+    } else {
+      on_stop_(static_cast<int>(info.ssi_signo), ++count);
+    }
   }
 }
 

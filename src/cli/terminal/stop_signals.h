@@ -1,8 +1,10 @@
 #pragma once
-// SIGINT and SIGTERM as calls, for commands that end in an orderly way.
+// SIGINT and SIGTERM as calls, for commands that end in an orderly way; SIGHUP as another, for
+// those that read their files again.
 //
-// While a StopSignals lives, both are blocked in the thread that made it and in those started
-// since: make it before any other thread. Thread safety: the callback runs on a thread of its own.
+// While a StopSignals lives, they are blocked in the thread that made it and in those started
+// since: make it before any other thread. Thread safety: the callbacks run on a thread of their
+// own, one at a time.
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -11,15 +13,19 @@ namespace quire::cli {
 
 class StopSignals {
  public:
-  // `on_signal(number, count)`: the signal, and how many have come with it.
-  explicit StopSignals(std::function<void(int number, int count)> on_signal);
+  // `on_stop(number, count)`: the signal, and how many have come with it. Without `on_reload`,
+  // SIGHUP does what it does by itself.
+  explicit StopSignals(std::function<void(int number, int count)> on_stop,
+                       std::function<void()> on_reload = nullptr);
   ~StopSignals();
   StopSignals(const StopSignals&) = delete;
   StopSignals& operator=(const StopSignals&) = delete;
 
  private:
-  void run(const std::function<void(int, int)>& on_signal) const;
+  void run() const;
 
+  std::function<void(int, int)> on_stop_;
+  std::function<void()> on_reload_;
   sigset_t previous_mask_{};
   int signal_fd_ = -1;
   int stop_fd_ = -1;

@@ -29,14 +29,20 @@ const char* describe(int status) {
       return "The request is malformed, or asks for what is not supported.";
     case 401:
       return "There is no API key, or none that is known.";
+    case 403:
+      return "The Host or Origin may not use this server, which has no API keys.";
     case 404:
       return "There is no such model, request or path.";
     case 405:
       return "The path knows another method.";
     case 413:
       return "The body is too large.";
+    case 415:
+      return "The body is encoded, or not declared as JSON.";
+    case 422:
+      return "tool_choice forces a call, and the model wrote none that is valid.";
     case 429:
-      return "The server is full; Retry-After says when to come back.";
+      return "The server is full, or the key at its limit; Retry-After says when to come back.";
     case 503:
       return "The server is starting, shutting down, or its engine has failed.";
     default:
@@ -54,7 +60,7 @@ class Paths {
     operation["operationId"] = id;
     operation["summary"] = summary;
     operation["responses"]["200"] = std::move(ok);
-    add_errors(operation, {405, 500});
+    add_errors(operation, {403, 405, 500});
     return operation;
   }
 
@@ -72,7 +78,7 @@ class Paths {
                  const std::string& request, Json ok) {
     Json& operation = add_protected(path, "post", id, summary, std::move(ok));
     operation["requestBody"] = Json{{"required", true}, {"content", json_content(request)}};
-    add_errors(operation, {400, 404, 413, 503});
+    add_errors(operation, {400, 404, 413, 415, 429, 503});
     return operation;
   }
 
@@ -125,11 +131,9 @@ Json api_paths(bool requires_key) {
   Paths::add_errors(paths.add_post("/v1/chat/completions", "createChatCompletion",
                                    "Answers a conversation.", "ChatCompletionRequest",
                                    generation_answer("ChatCompletion", "ChatCompletionChunk")),
-                    {429});
-  Paths::add_errors(
-      paths.add_post("/v1/completions", "createCompletion", "Continues prompts.",
-                     "CompletionRequest", generation_answer("Completion", "Completion")),
-      {429});
+                    {422});
+  paths.add_post("/v1/completions", "createCompletion", "Continues prompts.", "CompletionRequest",
+                 generation_answer("Completion", "Completion"));
   paths.add_post("/tokenize", "tokenize", "The token ids of a text or a conversation.",
                  "TokenizeRequest", answer("The token ids.", json_content("TokenizeResponse")));
   paths.add_post("/detokenize", "detokenize", "The text of token ids.", "DetokenizeRequest",

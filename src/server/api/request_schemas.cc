@@ -82,6 +82,10 @@ constexpr const char* kCommonProperties = R"json({
   "allowed_token_ids": {"type": "null", "x-error": "allowed_token_ids is not supported; leave it out, or use logit_bias."},
   "bad_words": {"type": ["array", "null"], "maxItems": 0, "x-error": "bad_words is not supported; leave it out, or use logit_bias."},
   "truncate_prompt_tokens": {"type": "null", "x-error": "truncate_prompt_tokens is not supported; shorten the prompt instead."},
+  "prompt_embeds": {"type": "null", "x-error": "prompt_embeds is not supported: give the prompt as text or as token ids."},
+  "thinking_token_budget": {"type": "null", "x-error": "thinking_token_budget is not supported; leave it out."},
+  "vllm_xargs": {"type": "null", "x-error": "vllm_xargs is not supported; leave it out."},
+  "length_penalty": {"type": ["number", "null"], "description": "Changes nothing: it is of beam search, which is not supported."},
   "kv_transfer_params": {"type": "null", "x-error": "kv_transfer_params is not supported; leave it out."}
 })json";
 
