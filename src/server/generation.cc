@@ -178,10 +178,15 @@ void Generation::begin_answer() {
       std::chrono::duration_cast<std::chrono::seconds>(record_.arrived.time_since_epoch()).count();
   format.model = context_.model.id;
   format.tokenizer = context_.tokenizer;
-  format.make_parser = [config = prepared_.parser] {
+  const ToolChoice choice = prepared_.request.tool_choice;
+  if (choice == ToolChoice::kRequired || choice == ToolChoice::kNamed) {
+    forced_calls_.emplace(prepared_.request);
+  }
+  format.make_parser = [this, config = prepared_.parser] {
     OutputParserConfig own = config;
     own.next_tool_call_id = tool_call_ids(random_seed());
-    return make_output_parser(std::move(own));
+    auto parser = make_output_parser(std::move(own));
+    return forced_calls_ ? forced_calls_->watch(std::move(parser)) : std::move(parser);
   };
   formatter_ = make_formatter(prepared_.request, std::move(format));
   std::string head = formatter_->begin();
@@ -255,6 +260,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
       return;
     }
     if (expired_) mark_deadline(output);
+    if (forced_calls_) mark_cut_calls(output);
     std::string text = formatter_->push(prompt_index, output);
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
     if (!cut_ && formatter_->done()) {
@@ -300,10 +306,21 @@ void Generation::mark_deadline(RequestOutput& output) const {
   }
 }
 
+void Generation::mark_cut_calls(const RequestOutput& output) {
+  for (const CompletionOutput& completion : output.outputs) {
+    if (completion.finish_reason && *completion.finish_reason != FinishReason::kStop) {
+      forced_calls_->cut(static_cast<size_t>(completion.index));
+    }
+  }
+}
+
 void Generation::source_ended() {
   if (--num_running_ > 0) return;
   leave_engine();
-  if (state_ != State::kRunning) {
+  const std::optional<ApiError> bad_call =
+      state_ == State::kRunning && forced_calls_ ? forced_calls_->error() : std::nullopt;
+  if (bad_call) fail(*bad_call);
+  if (state_ != State::kRunning || bad_call) {
     end();
   } else if (prepared_.request.stream) {
     if (std::string text = formatter_->end(); !text.empty()) exchange_->write(std::move(text));

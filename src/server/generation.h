@@ -18,6 +18,7 @@
 
 #include "http/exchange.h"
 #include "server/answer/response_format.h"
+#include "server/forced_calls.h"
 #include "server/prepare_generation.h"
 #include "server/service_context.h"
 
@@ -65,6 +66,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void take(size_t prompt_index, RequestOutput output);
   void measure(size_t prompt_index, const RequestOutput& output);
   void mark_deadline(RequestOutput& output) const;
+  void mark_cut_calls(const RequestOutput& output);
   void answer_from_worker();
   void answer(std::string body);
 
@@ -92,6 +94,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<std::optional<Clock::time_point>> last_outputs_;  // of each prompt
   std::optional<Clock::time_point> last_output_;                // of any
   PreparedGeneration prepared_;
+  std::optional<ForcedCalls> forced_calls_;  // where tool_choice forces a call
   std::unique_ptr<ResponseFormatter> formatter_;
   std::vector<std::unique_ptr<OutputSource>> sources_;  // one a prompt; null once it has ended
   size_t num_running_ = 0;                              // of sources_

@@ -185,6 +185,29 @@ class Required(Scripted):
         self.assertEqual(self.streamed(tools=TOOLS, tool_choice="required")[2:4], ([self.CALL], "tool_calls"))
 
 
+class InvalidName(Scripted):
+    """A call that is forced and is not valid is an error, since a client has no reason to check it."""
+
+    SCRIPT = ("I'm sorry, ", "I don't know that word.")
+    CHOICE = "required"
+    SAYS = "I'm sorry"
+
+    def test_is_an_error(self):
+        with self.assertRaises(openai.UnprocessableEntityError) as caught:
+            self.ask(tools=TOOLS, tool_choice=self.CHOICE)
+        self.assertEqual((caught.exception.code, caught.exception.param), ("invalid_tool_call", "tool_choice"))
+        self.assertIn(self.SAYS, str(caught.exception))
+        with self.assertRaises(openai.APIError) as caught:
+            self.streamed(tools=TOOLS, tool_choice=self.CHOICE)
+        self.assertIn(self.SAYS, str(caught.exception))
+
+
+class InvalidArguments(InvalidName):
+    SCRIPT = ("{}", "}\n</tool_call>")
+    CHOICE = NAMED
+    SAYS = "arguments.city is missing"
+
+
 class Llama3(Scripted):
     TEMPLATE = LLAMA3
     SCRIPT = ('{"name": "get_wea', 'ther", "para', 'meters": {"city": "Par', 'is"}}')
@@ -259,7 +282,7 @@ class AnyWeights:
 
     def test_forced_calls(self):
         for choice in [NAMED, "required"]:
-            fields = {"tools": TOOLS, "tool_choice": choice, "max_completion_tokens": 20}
+            fields = {"tools": TOOLS, "tool_choice": choice, "max_completion_tokens": 2}
             message = self.choice(**fields).message
             if choice is NAMED:
                 self.assertEqual(message.tool_calls[0].function.name, "get_weather")
@@ -289,7 +312,7 @@ class NoTools(ClientTest):
         self.assertEqual(client.chat.completions.create(**fields).choices[0].message.tool_calls, None)
 
 
-for tests in [OneCall, TwoCalls, Named, EndlessArguments, Required, Llama3, Llama3Named, Reasoning,
+for tests in [OneCall, TwoCalls, Named, EndlessArguments, Required, InvalidName, InvalidArguments, Llama3, Llama3Named, Reasoning,
               ReasoningOpenedByThePrompt, AnyWeights]:
     for kind in [synchronous, asynchronous]:
         case = kind(tests)
