@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <initializer_list>
 
+#include "base/ceil_div.h"
 #include "core/device.h"
 #include "core/tensor.h"
 
@@ -16,7 +17,7 @@ namespace quire {
 inline constexpr size_t kAlignment = 64;
 
 constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
-  return (bytes + alignment - 1) / alignment * alignment;
+  return round_up(bytes, alignment);
 }
 
 // Zeroed memory. On the CPU it is freed with the object, and taken from the system a page at a time

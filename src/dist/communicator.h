@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/peer_words.h"
 #include "core/stream.h"
@@ -39,7 +40,7 @@ struct RowShare {
       : begin(std::min(rows, rank * rows_each(rows, size))),
         end(std::min(rows, begin + rows_each(rows, size))) {}
   int64_t size() const { return end - begin; }
-  static int64_t rows_each(int64_t rows, int size) { return (rows + size - 1) / size; }
+  static int64_t rows_each(int64_t rows, int size) { return ceil_div(rows, size); }
 };
 
 class Communicator {

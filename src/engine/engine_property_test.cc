@@ -4,6 +4,7 @@
 
 #include <random>
 
+#include "base/ceil_div.h"
 #include "engine/random_requests.h"
 
 namespace quire {
@@ -37,7 +38,7 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
     trial_config.block_size = draw(0, 1) == 0 ? 16 : 48;
     trial_config.threads = draw(1, 4);
     trial_config.target_step_s = draw(0, 1) == 0 ? 0 : 1e-5;  // chunks of prompts cut by time
-    const int64_t least = (160 + trial_config.block_size - 1) / trial_config.block_size;
+    const int64_t least = ceil_div(160, trial_config.block_size);
     trial_config.num_gpu_blocks_override = least + draw(0, 6);
     std::vector<int> arrival_steps;
     for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "ops/embedding.h"
 #include "ops/linear.h"
 
@@ -10,7 +11,7 @@ namespace {
 
 // Elements from one row of logits to the next: a GPU's kernels read rows 32 bytes at a time.
 int64_t logits_width(int64_t vocab_size, DeviceType device) {
-  return device == DeviceType::kCpu ? vocab_size : (vocab_size + 7) / 8 * 8;
+  return device == DeviceType::kCpu ? vocab_size : round_up(vocab_size, 8);
 }
 
 }  // namespace

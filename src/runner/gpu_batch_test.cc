@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/decode_items.h"
 #include "ops/sampling_noise.h"
 
@@ -88,7 +89,7 @@ StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
   StepShape shape;
   shape.num_tokens = 2 * num_seqs;
   shape.num_seqs = num_seqs;
-  shape.table_width = (max_model_len + kBlockSize - 1) / kBlockSize;
+  shape.table_width = ceil_div(max_model_len, kBlockSize);
   shape.num_logits = num_seqs;
   shape.num_decode_items = num_seqs * ops::num_decode_items(max_model_len);
   shape.adjusts_logits = true;

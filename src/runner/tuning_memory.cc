@@ -22,25 +22,22 @@ constexpr double kMostOfFree = 0.9;
 constexpr size_t kPatternElements = 1'000'003;
 constexpr int64_t kUploadBytes = int64_t{64} << 20;
 
-int64_t align_up(int64_t bytes) {
-  return (bytes + kMatrixAlignment - 1) / kMatrixAlignment * kMatrixAlignment;
-}
-
 int64_t element_bytes(DType dtype) {
   return static_cast<int64_t>(size_of(dtype));
 }
 
 int64_t weight_bytes(const ops::LinearShape& shape) {
-  return align_up(shape.n * shape.k * element_bytes(shape.dtype));
+  return round_up(shape.n * shape.k * element_bytes(shape.dtype), kMatrixAlignment);
 }
 
 // Elements from one row of outputs to the next, as the engine lays them out.
 int64_t out_stride(const ops::LinearShape& shape) {
-  return (shape.n + 7) / 8 * 8;
+  return round_up(shape.n, 8);
 }
 
 int64_t out_bytes(const ops::LinearShape& shape) {
-  return align_up(shape.rows * out_stride(shape) * element_bytes(shape.out_dtype));
+  return round_up(shape.rows * out_stride(shape) * element_bytes(shape.out_dtype),
+                  kMatrixAlignment);
 }
 
 double in_gib(int64_t bytes) {
@@ -152,7 +149,7 @@ int64_t TuningMemory::weights_of(const ops::LinearShape& shape) const {
 
 int64_t TuningMemory::operand_bytes(const ops::LinearShape& shape) const {
   return weights_of(shape) * weight_bytes(shape) +
-         align_up(shape.rows * shape.k * element_bytes(shape.dtype));
+         round_up(shape.rows * shape.k * element_bytes(shape.dtype), kMatrixAlignment);
 }
 
 void TuningMemory::fill_operands(DType dtype) {

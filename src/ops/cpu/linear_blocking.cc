@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_panels.h"
@@ -75,18 +76,18 @@ void pack(Stream& stream, const Product& product, const Tensor& in, int64_t firs
                                 reinterpret_cast<float*>(out));
     }
   };
-  stream.pool().parallel_for((last - first + kTileRows - 1) / kTileRows, pack_tile);
+  stream.pool().parallel_for(ceil_div(last - first, kTileRows), pack_tile);
 }
 
 // Rows [first, last), packed: cut into tasks of rows by panels.
 void multiply(Stream& stream, const Product& product, int64_t first, int64_t last) {
   const int64_t rows = last - first;
-  const int64_t row_tasks = (rows + kTaskRows - 1) / kTaskRows;
+  const int64_t row_tasks = ceil_div(rows, kTaskRows);
   const int64_t bytes_of_panel = product.steps * product.step_bytes;
   const int64_t panels_per_task =
       rows > kTileRows ? 1 : std::max<int64_t>(1, kTaskBytes / bytes_of_panel);
   const int64_t panels = num_panels(product.weight->n());
-  const int64_t panel_tasks = (panels + panels_per_task - 1) / panels_per_task;
+  const int64_t panel_tasks = ceil_div(panels, panels_per_task);
   // Neighbouring tasks share a panel, so that threads find it in the cache they share.
   stream.pool().parallel_for(row_tasks * panel_tasks, [&](int64_t task, int) {
     const int64_t row = first + task % row_tasks * kTaskRows;

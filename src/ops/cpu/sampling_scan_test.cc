@@ -7,6 +7,8 @@
 #include <limits>
 #include <random>
 
+#include "base/ceil_div.h"
+
 namespace quire::ops {
 namespace {
 
@@ -43,7 +45,7 @@ class SamplingScanTest : public ::testing::Test {
 TEST_F(SamplingScanTest, FindsTheMaximumAndItsFirstPlace) {
   for (const auto& row : rows_) {
     block_maxima(row, maxima_);
-    ASSERT_EQ(maxima_.size(), (row.size() + kScanBlock - 1) / kScanBlock);
+    ASSERT_EQ(maxima_.size(), ceil_div(row.size(), kScanBlock));
     int32_t best = 0;
     for (size_t i = 0; i < row.size(); ++i) {
       if (row[i] > row[static_cast<size_t>(best)]) best = static_cast<int32_t>(i);

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/ceil_div.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
 #include "ops/cpu/kernels.h"
@@ -22,13 +23,13 @@ constexpr int64_t panel_step_values(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : 1;
 }
 constexpr int64_t panel_steps(DType dtype, int64_t k) {
-  return (k + panel_step_values(dtype) - 1) / panel_step_values(dtype);
+  return ceil_div(k, panel_step_values(dtype));
 }
 constexpr int64_t panel_step_bytes(DType dtype) {
   return kPanelLanes * panel_step_values(dtype) * static_cast<int64_t>(size_of(dtype));
 }
 constexpr int64_t num_panels(int64_t n) {
-  return (n + kPanelLanes - 1) / kPanelLanes;
+  return ceil_div(n, kPanelLanes);
 }
 // Of a whole weight of float32, bfloat16 or float8 e4m3.
 constexpr size_t panel_bytes(DType dtype, int64_t n, int64_t k) {

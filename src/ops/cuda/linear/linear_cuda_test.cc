@@ -1,6 +1,7 @@
 #include <cmath>
 #include <string>
 
+#include "base/ceil_div.h"
 #include "ops/cuda/cuda_test_util.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/linear/linear.cuh"
@@ -26,19 +27,15 @@ std::string text_of(const Case& c) {
          (c.bias ? ", bias" : "") + (c.silu_and_mul ? ", silu" : "");
 }
 
-int64_t round_up_to_8(int64_t value) {
-  return (value + 7) / 8 * 8;
-}
-
 class LinearCudaTest : public CudaTest {
  protected:
   // Compares linear's result with a double's, element by element of rows and columns that cover all
   // tiles' edges; sizes are such that the host is done in a second.
   void expect_right(const Case& c, const cuda::SkinnyPlan* plan = nullptr) {
     SCOPED_TRACE(text_of(c));
-    const int64_t in_stride = round_up_to_8(c.k) + c.in_gap;
+    const int64_t in_stride = round_up(c.k, 8) + c.in_gap;
     const int64_t columns = c.silu_and_mul ? c.n / 2 : c.n;
-    const int64_t out_stride = round_up_to_8(columns) + c.out_gap;
+    const int64_t out_stride = round_up(columns, 8) + c.out_gap;
     const DType out_dtype = c.float_out ? DType::kFloat32 : c.dtype;
 
     const auto in_count = static_cast<size_t>(c.rows * in_stride);

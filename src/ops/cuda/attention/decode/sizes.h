@@ -8,6 +8,8 @@
 #include <cstddef>
 #include <optional>
 
+#include "base/ceil_div.h"
+
 namespace quire::ops::cuda {
 
 inline constexpr int kDecodeWarps = 8;
@@ -22,7 +24,7 @@ inline constexpr int kMaxDepth = 4;  // tiles in a warp's ring
 // lanes read (16 bytes each), and padded so that lanes of two rows hit different banks.
 constexpr int decode_query_stride(int head_dim, int cache_element_bytes) {
   const int loaded = 4 * 16 / cache_element_bytes;
-  return (head_dim + loaded - 1) / loaded * loaded + 32;
+  return round_up(head_dim, loaded) + 32;
 }
 
 // Barriers, units with their rows, maxima and sums, queries: all that does not depend on how many
