@@ -117,13 +117,9 @@ double longrope_attention_factor(const RopeConfig& rope) {
 
 }  // namespace
 
-int64_t rotary_dim(const RopeConfig& rope, int64_t head_dim) {
-  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
-}
-
 RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
                                      int64_t max_position_embeddings, int64_t max_model_len) {
-  const int64_t dim = rotary_dim(rope, head_dim);
+  const int64_t dim = rope.rotary_dim(head_dim);
   switch (rope.type) {
     case RopeType::kDefault:
       return {plain_frequencies(rope.theta, dim), 1.0};
@@ -149,10 +145,10 @@ RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
 
 RotaryTable::RotaryTable(const ModelConfig& config, int64_t max_model_len, const Device& device)
     : buffer_(static_cast<size_t>(max_model_len) *
-                  static_cast<size_t>(rotary_dim(config.rope, config.head_dim)) * sizeof(float),
+                  static_cast<size_t>(config.rope.rotary_dim(config.head_dim)) * sizeof(float),
               device),
       cos_sin_(buffer_.data(), DType::kFloat32,
-               {max_model_len, rotary_dim(config.rope, config.head_dim)}) {
+               {max_model_len, config.rope.rotary_dim(config.head_dim)}) {
   const RotaryFrequencies frequencies = rotary_frequencies(
       config.rope, config.head_dim, config.max_position_embeddings, max_model_len);
   const auto factor = static_cast<float>(frequencies.attention_factor);

@@ -21,9 +21,6 @@ struct RotaryFrequencies {
   double attention_factor = 1.0;  // multiplies cosines and sines
 };
 
-// The leading elements of a head that are rotated: int(head_dim * partial_rotary_factor).
-int64_t rotary_dim(const RopeConfig& rope, int64_t head_dim);
-
 // Dynamic NTK takes its base for sequences of max_model_len: keys that are cached once stay right
 // as the sequence grows. Where max_model_len is at most max_position_embeddings that is the plain
 // base, as in transformers.

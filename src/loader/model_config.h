@@ -41,6 +41,13 @@ struct RopeConfig {
   std::vector<double> short_factor;
   std::vector<double> long_factor;
 
+  // The leading elements of a head that are rotated, as transformers rounds it: towards zero.
+  int64_t rotary_dim(int64_t head_dim) const;
+  // The fewest that the type can rotate.
+  int64_t min_rotary_dim() const;
+  // Whether rotary_dim is even and not below that.
+  bool can_rotate(int64_t head_dim) const;
+
   bool operator==(const RopeConfig&) const = default;
 };
 

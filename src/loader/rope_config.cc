@@ -12,7 +12,23 @@
 
 #include "quire/error.h"
 
-namespace quire::loader_internal {
+namespace quire {
+
+int64_t RopeConfig::rotary_dim(int64_t head_dim) const {
+  return static_cast<int64_t>(static_cast<double>(head_dim) * partial_rotary_factor);
+}
+
+int64_t RopeConfig::min_rotary_dim() const {
+  // Dynamic NTK's exponent is dim / (dim - 2).
+  return type == RopeType::kDynamicNtk ? 4 : 2;
+}
+
+bool RopeConfig::can_rotate(int64_t head_dim) const {
+  const int64_t dim = rotary_dim(head_dim);
+  return dim >= min_rotary_dim() && dim % 2 == 0;
+}
+
+namespace loader_internal {
 namespace {
 
 constexpr double kMaxTheta = 1e15;
@@ -89,11 +105,6 @@ double number_of_either(const JsonFields& config, const JsonFields* rope, const 
   return inner.value_or(outer.value_or(fallback));
 }
 
-// Elements of a head that are rotated, as transformers rounds it: towards zero.
-int64_t rotary_dim(int64_t head_dim, const RopeConfig& rope) {
-  return static_cast<int64_t>(static_cast<double>(head_dim) * rope.partial_rotary_factor);
-}
-
 double required_factor(const JsonFields& rope, const RopeConfig& result, int64_t max_positions) {
   if (const std::optional<double> factor = rope.number("factor", 1.0, kMaxFactor)) return *factor;
   const double ratio = static_cast<double>(max_positions) /
@@ -165,7 +176,7 @@ void parse_llama3(const JsonFields& rope, RopeConfig& result) {
 
 void parse_longrope(const JsonFields& rope, int64_t head_dim, RopeConfig& result) {
   result.attention_factor = rope.number("attention_factor", kTiny, kMaxFactor);
-  const auto num_frequencies = static_cast<size_t>(rotary_dim(head_dim, result) / 2);
+  const auto num_frequencies = static_cast<size_t>(result.rotary_dim(head_dim) / 2);
   const auto factors = [&](const char* field) {
     const auto values = rope.numbers(field, kTiny, kMaxFactor);
     if (!values) rope.fail(field, "is missing; expected a list of numbers");
@@ -182,15 +193,13 @@ void parse_longrope(const JsonFields& rope, int64_t head_dim, RopeConfig& result
 }
 
 void check_rotary_dim(const JsonFields& config, const RopeConfig& rope, int64_t head_dim) {
-  const int64_t dim = rotary_dim(head_dim, rope);
-  // Dynamic NTK's exponent is dim / (dim - 2).
-  const int64_t least = rope.type == RopeType::kDynamicNtk ? 4 : 2;
-  if (dim < least || dim % 2 != 0) {
+  const int64_t dim = rope.rotary_dim(head_dim);
+  if (!rope.can_rotate(head_dim)) {
     config.fail(
         "partial_rotary_factor",
         fmt::format("is {}, which rotates {} of the {} elements of a head; expected an even "
                     "number of at least {}",
-                    rope.partial_rotary_factor, dim, head_dim, least));
+                    rope.partial_rotary_factor, dim, head_dim, rope.min_rotary_dim()));
   }
 }
 
@@ -263,4 +272,5 @@ RopeConfig parse_rope_config(const JsonFields& config, int64_t head_dim,
   return result ? *result : parse_one(config, nullptr, head_dim, max_position_embeddings);
 }
 
-}  // namespace quire::loader_internal
+}  // namespace loader_internal
+}  // namespace quire

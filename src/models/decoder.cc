@@ -133,13 +133,13 @@ const ModelOptions& checked(const ModelOptions& options) {
                     "choose a size that divides it or is a multiple of it.",
                     options.size, config.num_key_value_heads));
   }
-  const int64_t rotated = rotary_dim(config.rope, config.head_dim);
-  const int64_t least = config.rope.type == RopeType::kDynamicNtk ? 4 : 2;
-  if (rotated < least || rotated % 2 != 0) {
+  const RopeConfig& rope = config.rope;
+  if (!rope.can_rotate(config.head_dim)) {
     throw Error(
         fmt::format("config.json: head_dim {} times partial_rotary_factor {} makes {} "
                     "rotary elements; expected an even number, at least {}.",
-                    config.head_dim, config.rope.partial_rotary_factor, rotated, least));
+                    config.head_dim, rope.partial_rotary_factor, rope.rotary_dim(config.head_dim),
+                    rope.min_rotary_dim()));
   }
   return options;
 }
