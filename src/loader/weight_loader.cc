@@ -218,11 +218,12 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
   std::vector<std::pair<const CheckpointTensor*, Target>> matched;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     std::vector<Target> targets = parameters.find(tensor.name);
-    for (Target& target : targets) {
-      check_tensor(tensor, target);
-      if (target.made_of().is_scales) check_scales(tensor, target);
-      matched.emplace_back(&tensor, std::move(target));
+    for (const Target& target : targets) check_tensor(tensor, target);
+    // The parts of a fused tensor are alike in this.
+    if (!targets.empty() && targets.front().made_of().is_scales) {
+      check_scales(tensor, targets.front());
     }
+    for (Target& target : targets) matched.emplace_back(&tensor, std::move(target));
     if (targets.empty() && !parameters.ignored(tensor.name)) {
       throw Error(
           fmt::format("{}: the tensor {} ({}) is no part of the model that config.json "
