@@ -98,6 +98,17 @@ MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder, i
           .down_format = layer_format(config, decoder, layer, "mlp", "down_proj")};
 }
 
+bool has_quantised_layers(const ModelConfig& config, const DecoderOptions& decoder) {
+  if (!config.quantization) return false;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    const AttentionConfig attention = attention_config(config, decoder, layer);
+    const MlpConfig mlp = mlp_config(config, decoder, layer);
+    if (attention.qkv_format || attention.o_format) return true;
+    if (mlp.gate_up_format || mlp.down_format) return true;
+  }
+  return output_format(config).has_value();
+}
+
 void check_divides(std::string_view field, int64_t value, int size) {
   if (value % size == 0) return;
   throw Error(
@@ -107,7 +118,7 @@ void check_divides(std::string_view field, int64_t value, int size) {
 }
 
 // The options themselves; throws Error where they cannot be run.
-const ModelOptions& checked(const ModelOptions& options) {
+const ModelOptions& checked(const ModelOptions& options, const DecoderOptions& decoder) {
   const ModelConfig& config = options.config;
   if (config.hidden_act != "silu") {
     throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
@@ -119,7 +130,7 @@ const ModelOptions& checked(const ModelOptions& options) {
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");
-  if (config.quantization && !options.device.is_cpu()) {
+  if (has_quantised_layers(config, decoder) && !options.device.is_cpu()) {
     throw Error(
         "config.json: the field quantization_config makes weights float8, for which quire has no "
         "GPU kernels; run this model on the CPU (--device cpu).");
@@ -144,6 +155,13 @@ const ModelOptions& checked(const ModelOptions& options) {
   return options;
 }
 
+// Whether the checkpoint tensor is the module's weight, or its scales where that is quantised.
+bool is_weight_of(std::string_view module, std::string_view tensor) {
+  if (!tensor.starts_with(module)) return false;
+  const std::string_view leaf = tensor.substr(module.size());
+  return leaf == ".weight" || leaf == ".weight_scale";
+}
+
 // Checkpoint tensors of the whole model that this stage has no use for.
 bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t num_layers) {
   if (name.starts_with(kLayers)) {
@@ -153,12 +171,9 @@ bool belongs_to_another_stage(std::string_view name, const Stage& stage, int64_t
     return error == std::errc() && end != rest.data() + rest.size() && *end == '.' && layer >= 0 &&
            layer < num_layers && (layer < stage.first_layer || layer >= stage.last_layer);
   }
-  const auto is = [name](std::string_view module) {
-    return name.starts_with(module) && (name.substr(module.size()) == ".weight" ||
-                                        name.substr(module.size()) == ".weight_scale");
-  };
-  return (is(kEmbedding) && !stage.embeds) ||
-         ((is(kOutput) || is(kFinalNorm)) && !stage.computes_logits);
+  return (is_weight_of(kEmbedding, name) && !stage.embeds) ||
+         ((is_weight_of(kOutput, name) || is_weight_of(kFinalNorm, name)) &&
+          !stage.computes_logits);
 }
 
 // Memory of a layer's parameters.
@@ -229,7 +244,7 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
-    : config_(checked(options).config),
+    : config_(checked(options, decoder).config),
       fused_checkpoint_(decoder.fused_checkpoint),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
@@ -268,7 +283,7 @@ ParameterMap Decoder::parameters() {
   });
   parameters.ignore([tied](std::string_view name) {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
-    return name.ends_with(".rotary_emb.inv_freq") || (tied && name == "lm_head.weight");
+    return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name));
   });
   return parameters;
 }

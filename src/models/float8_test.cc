@@ -96,6 +96,28 @@ TEST(Float8Model, AnswersAGpuWithOneError) {
   }
 }
 
+// A checkpoint may say how it is quantised and quantise nothing.
+TEST(Float8Model, RunsOnAGpuWhereEveryLayerIsIgnored) {
+  ModelOptions options = options_of(kFolder / "quantised");
+  options.device.type = DeviceType::kCuda;
+  std::vector<std::string>& ignore = options.config.quantization->ignore;
+  ignore = {"lm_head"};
+  for (const char* layer : {"model.layers.0.", "model.layers.1."}) {
+    for (const char* module :
+         {"self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj",
+          "mlp.gate_proj", "mlp.up_proj", "mlp.down_proj"}) {
+      ignore.push_back(std::string(layer) + module);
+    }
+  }
+  std::sort(ignore.begin(), ignore.end());
+  CountedModel counted(options);
+  for (const MemoryItem& item : counted.model().memory()) {
+    EXPECT_EQ(item.formats.count("fp8 with scales"), 0u) << item.name;
+  }
+  ignore.erase(std::find(ignore.begin(), ignore.end(), "model.layers.1.mlp.down_proj"));
+  EXPECT_THROW(CountedModel{options}, Error);
+}
+
 // The quantised checkpoint, spoilt.
 class SpoiltFloat8Model : public ::testing::Test {
  protected:
@@ -181,6 +203,21 @@ TEST_F(SpoiltFloat8Model, PartsOfOneMatrixOfWhichSomeAreIgnored) {
   config_["quantization_config"]["ignore"].push_back("model.layers.1.self_attn.k_proj");
   EXPECT_THAT(load_error(), HasSubstr("lists model.layers.1.self_attn.k_proj but not "
                                       "model.layers.1.self_attn.q_proj"));
+}
+
+// As a tied model's output layer is the embedding, which is not quantised.
+TEST_F(SpoiltFloat8Model, AQuantisedCopyOfATiedOutputLayerIsPassedOver) {
+  config_["tie_word_embeddings"] = true;
+  FileTensor& weight = tensor("lm_head.weight");
+  weight.dtype = "F8_E4M3";
+  weight.bytes.assign(131 * 32, 0x38);
+  tensors_.push_back(
+      {"lm_head.weight_scale", "F32", {131, 1}, bytes_of(std::vector<float>(131, 2))});
+  for (const bool ignored : {true, false}) {
+    config_["quantization_config"]["ignore"] = {"model.layers.1.mlp.down_proj"};
+    if (ignored) config_["quantization_config"]["ignore"].push_back("lm_head");
+    EXPECT_EQ(load_error(), "no error") << ignored;
+  }
 }
 
 // The output layer may be quantised too, here as its own dequantised weight: ones times a scale.
