@@ -26,13 +26,29 @@ bool Admission::has_room(int64_t num_sequences) const {
          engine_.stats().num_waiting < kFeedAhead;
 }
 
+bool Admission::has_less_than_its_part(const Waiting& waiting) const {
+  // As many again as there are places, so that the engine does not hold requests without end.
+  if (num_in_engine_ >= 2 * config_.max_num_seqs) return false;
+  const auto own = in_engine_.find(waiting.client);
+  if (own == in_engine_.end()) return true;
+  if (in_engine_.size() == 1) return false;  // it would wait for its own only
+  int64_t weight = 0;
+  for (const auto& [client, in_engine] : in_engine_) weight += in_engine.weight;
+  return (own->second.num_sequences + waiting.num_sequences) * weight <=
+         config_.max_num_seqs * own->second.weight;
+}
+
+int64_t Admission::num_surplus() const {
+  return std::max<int64_t>(0, num_in_engine_ - config_.max_num_seqs);
+}
+
 void Admission::arrive(std::string& reason) {
   if (shutting_down_) {
     reason = "shutting_down";
     throw service_unavailable("The server is shutting down and takes no new requests.", 1);
   }
   const int64_t free = std::max<int64_t>(0, config_.max_num_seqs - num_in_engine_);
-  if (num_queued() >= config_.max_num_queued_requests + free) {
+  if (num_queued() + num_surplus() >= config_.max_num_queued_requests + free) {
     reason = "queue_full";
     throw rate_limited(
         fmt::format("The server is full: {} requests wait (--max-num-queued-requests is {}). "
@@ -46,21 +62,23 @@ void Admission::arrive(std::string& reason) {
 Admission::Ticket Admission::enqueue(Waiting waiting, int64_t priority) {
   --num_preparing_;
   const std::string client = waiting.client;
-  return queue_.push(client, priority, std::move(waiting));
+  const int32_t weight = waiting.weight;
+  return queue_.push(client, priority, std::move(waiting), weight);
 }
 
 bool Admission::leave(Ticket ticket) {
   const auto waiting = queue_.remove(ticket);
   if (!waiting) return false;
-  if (!num_running_.contains(waiting->client)) queue_.forget(waiting->client);
+  if (!in_engine_.contains(waiting->client)) queue_.forget(waiting->client);
   return true;
 }
 
 void Admission::finished(const std::string& client, int64_t num_sequences, Clock::time_point now) {
   num_in_engine_ -= num_sequences;
-  const auto running = num_running_.find(client);
-  if (--running->second == 0) {
-    num_running_.erase(running);
+  const auto in_engine = in_engine_.find(client);
+  in_engine->second.num_sequences -= num_sequences;
+  if (--in_engine->second.num_requests == 0) {
+    in_engine_.erase(in_engine);
     queue_.forget(client);
   }
   if (last_end_ != Clock::time_point{}) {
@@ -83,12 +101,19 @@ void Admission::pump() {
     ~Guard() { flag = false; }
   } const guard{pumping_};
   while (const Waiting* next = queue_.front()) {
-    if (!has_room(next->num_sequences)) break;
-    const Waiting waiting = queue_.pop();
-    num_in_engine_ += waiting.num_sequences;
-    ++num_running_[waiting.client];
-    queue_.charge(waiting.client, waiting.num_prompt_tokens);
-    waiting.start();
+    // Only the next one takes free room, or large requests would wait for ever behind small ones.
+    const std::optional<Waiting> waiting =
+        has_room(next->num_sequences)
+            ? queue_.pop()
+            : queue_.pop_if([this](const Waiting& first) { return has_less_than_its_part(first); });
+    if (!waiting) break;
+    num_in_engine_ += waiting->num_sequences;
+    InEngine& in_engine = in_engine_[waiting->client];
+    ++in_engine.num_requests;
+    in_engine.num_sequences += waiting->num_sequences;
+    in_engine.weight = waiting->weight;
+    queue_.charge(waiting->client, waiting->num_prompt_tokens);
+    waiting->start();
   }
 }
 

@@ -1,9 +1,10 @@
 #pragma once
 // Who may come in, who waits, and who goes next to the engine.
 //
-// The engine itself is first come, first served, and gets only as many requests as it can run soon;
-// the others wait here, where they are picked fairly (fair_queue.h). When too many wait, a request
-// is refused at once, with the time after which a place is likely to be free.
+// The engine gets only as many requests as it can run soon; the others wait here, where they are
+// picked fairly (fair_queue.h). The engine shares what it has between the clients that it knows, so
+// a client that has less than its part of it never waits here for others. When too many wait, a
+// request is refused at once, with the time after which a place is likely to be free.
 //
 // Thread safety: one thread at a time, the I/O thread.
 #include <chrono>
@@ -12,6 +13,7 @@
 #include <map>
 #include <string>
 
+#include "quire/engine_limits.h"
 #include "server/api/api_error.h"
 #include "server/engine_port.h"
 #include "server/fair_queue.h"
@@ -30,8 +32,9 @@ class Admission {
   struct Waiting {
     std::string client;
     int64_t num_sequences = 1;
-    int64_t num_prompt_tokens = 0;  // in all
-    std::function<void()> start;    // its turn has come; must not throw
+    int64_t num_prompt_tokens = 0;          // in all
+    std::function<void()> start;            // its turn has come; must not throw
+    int32_t weight = kDefaultClientWeight;  // of the client
   };
 
   // `engine` must outlive it.
@@ -63,12 +66,22 @@ class Admission {
   int64_t retry_after_s() const;
 
  private:
+  // Requests that had their turn and are not over, and their sequences.
+  struct InEngine {
+    int64_t num_requests = 0;
+    int64_t num_sequences = 0;
+    int32_t weight = 0;
+  };
   bool has_room(int64_t num_sequences) const;
+  // Whether a client has so little in the engine that it need not wait for what others have there.
+  bool has_less_than_its_part(const Waiting& waiting) const;
+  // Sequences in the engine for which it has no place.
+  int64_t num_surplus() const;
 
   AdmissionConfig config_;
   const EnginePort& engine_;
   FairQueue<Waiting> queue_;
-  std::map<std::string, int64_t> num_running_;  // requests of a client that had their turn
+  std::map<std::string, InEngine> in_engine_;  // by client
   int64_t num_preparing_ = 0;
   int64_t num_in_engine_ = 0;  // sequences
   bool shutting_down_ = false;

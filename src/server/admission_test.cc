@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <vector>
 
 namespace quire::server {
@@ -14,8 +15,8 @@ using testing::IsEmpty;
 
 class IdleEngine : public EnginePort {
  public:
-  std::unique_ptr<OutputSource> submit(std::vector<int32_t>, const SamplingParams&,
-                                       const std::string&, std::function<void()>) override {
+  std::unique_ptr<OutputSource> submit(std::vector<int32_t>, const SamplingParams&, RequestOptions,
+                                       std::function<void()>) override {
     return nullptr;
   }
   EngineStats stats() const override {
@@ -87,6 +88,40 @@ TEST_F(AdmissionTest, RefusesWhenFullWithTheMeasuredWait) {
   come(admission, "a");
   EXPECT_EQ(admission.num_queued(), 2);
   EXPECT_EQ(admission.retry_after_s(), 60);
+}
+
+// What waits in the engine is shared there: a client that has little of it does not wait out here.
+TEST_F(AdmissionTest, AFloodInTheEngineKeepsNobodyOutOfIt) {
+  Admission admission = make(100, 8);
+  come(admission, "flood", 8);
+  come(admission, "flood", 8);
+  admission.pump();
+  engine_.num_waiting = 100;
+  come(admission, "other", 2);
+  come(admission, "flood");
+  come(admission, "other", 2);
+  admission.pump();
+  EXPECT_THAT(started_, ElementsAre("flood", "other", "other"));
+  come(admission, "other");
+  admission.pump();
+  EXPECT_EQ(started_.size(), 3u) << "it has its half of eight";
+  // But for requests of many clients, of which each has nothing in it, there is an end.
+  for (int i = 0; i < 6; ++i) come(admission, "newcomer " + std::to_string(i));
+  admission.pump();
+  EXPECT_EQ(started_.size(), 3u + 4u);
+}
+
+TEST_F(AdmissionTest, ALargeRequestIsNotPassedForEver) {
+  Admission admission = make(100, 8);
+  come(admission, "large", 1);
+  come(admission, "large", 8);
+  admission.pump();
+  for (int i = 0; i < 30; ++i) come(admission, "small " + std::to_string(i));
+  admission.pump();
+  EXPECT_EQ(std::ranges::count(started_, "large"), 1);
+  admission.finished("large", 1, now_);
+  admission.pump();
+  EXPECT_EQ(std::ranges::count(started_, "large"), 2);
 }
 
 TEST_F(AdmissionTest, ARequestLargerThanTheEngineStillGetsItsTurn) {

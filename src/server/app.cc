@@ -181,6 +181,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.key_limits = first_limits_;
   config.doors = {.trusts_its_machine = first_keys_.empty() && is_loopback(options_.http.host),
                   .allowed_hosts = options_.allowed_hosts};
+  config.client_weights = options_.client_weights;
   config.allowed_origins = options_.allowed_origins;
   config.parse_special_tokens = options_.engine.parse_special_tokens;
   config.share_cache_between_keys = options_.share_cache_between_keys;

@@ -11,6 +11,7 @@
 
 #include "http/server.h"
 #include "quire/engine_config.h"
+#include "server/client_weights.h"
 #include "server/observe/access_log.h"
 
 namespace quire::server {
@@ -29,6 +30,7 @@ struct ServeOptions {
   double max_queue_time_s = 300;   // 0: no limit
   double shutdown_timeout_s = 30;  // for what runs when it is told to stop
   bool share_cache_between_keys = false;
+  ClientWeights client_weights{};
   std::string reasoning_parser = "auto";
   std::string tool_call_parser = "auto";
   std::string metrics_prefix = "quire:";

@@ -23,13 +23,11 @@ class AsyncEnginePort : public EnginePort {
   explicit AsyncEnginePort(AsyncLLM& llm) : llm_(llm) {}
 
   std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
-                                       const std::string& cache_salt,
+                                       RequestOptions options,
                                        std::function<void()> on_ready) override {
-    RequestOptions options;
     options.output_kind = OutputKind::kDelta;
-    options.cache_salt = cache_salt;
     return std::make_unique<StreamSource>(
-        llm_.generate(std::move(prompt), params, options, std::move(on_ready)));
+        llm_.generate(std::move(prompt), params, std::move(options), std::move(on_ready)));
   }
   EngineStats stats() const override { return llm_.stats(); }
 

@@ -37,11 +37,10 @@ class EnginePort {
  public:
   virtual ~EnginePort() = default;
 
-  // `on_ready` as of AsyncLLM::generate. Throws Error for what the engine refuses, EngineFailure if
-  // it takes nothing any more.
+  // `options` but for the kind of output. `on_ready` as of AsyncLLM::generate. Throws Error for
+  // what the engine refuses, EngineFailure if it takes nothing any more.
   virtual std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt,
-                                               const SamplingParams& params,
-                                               const std::string& cache_salt,
+                                               const SamplingParams& params, RequestOptions options,
                                                std::function<void()> on_ready) = 0;
   virtual EngineStats stats() const = 0;
 };

@@ -43,6 +43,33 @@ TEST(FairQueue, AFloodDelaysOnlyItself) {
   EXPECT_EQ(serve(), "quiet");
 }
 
+TEST(FairQueue, WeightsDivideWhatAClientGot) {
+  FairQueue<std::string> queue;
+  for (int i = 0; i < 40; ++i) {
+    queue.push("light", 0, "light", 100);
+    queue.push("heavy", 0, "heavy", 300);
+  }
+  std::map<std::string, int> served;
+  for (int i = 0; i < 40; ++i) {
+    const std::string client = queue.pop();
+    ++served[client];
+    queue.charge(client, 7);
+  }
+  EXPECT_EQ(served["heavy"], 30);
+}
+
+TEST(FairQueue, OneThatDoesNotFitLetsOthersPass) {
+  FairQueue<int> queue;
+  queue.push("a", 0, 100);
+  queue.push("a", 0, 1);
+  queue.push("b", 0, 2);
+  const auto small = [](int item) { return item < 10; };
+  EXPECT_EQ(queue.pop_if(small), 2);
+  EXPECT_EQ(queue.pop_if(small), std::nullopt) << "within a client nothing passes";
+  EXPECT_EQ(queue.pop(), 100);
+  EXPECT_EQ(queue.pop_if(small), 1);
+}
+
 TEST(FairQueue, AClientThatComesBackHasNothingSavedUp) {
   FairQueue<std::string> queue;
   queue.push("old", 0, "old");

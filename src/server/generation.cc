@@ -104,6 +104,7 @@ void Generation::enqueue() {
   waiting.num_sequences = static_cast<int64_t>(prepared_.request.num_choices());
   waiting.num_prompt_tokens = record_.prompt_tokens;
   waiting.start = [self = shared_from_this()] { self->run(); };
+  waiting.weight = context_.config.client_weights.of(record_.client);
   state_ = State::kQueued;
   ticket_ = context_.admission.enqueue(std::move(waiting), prepared_.request.priority);
   set_deadline();
@@ -144,13 +145,20 @@ void Generation::run() {
 bool Generation::submit_prompts() {
   submitted_ = Clock::now();
   last_outputs_.resize(prepared_.prompts.size());
-  std::string salt = prepared_.request.cache_salt;
-  if (!context_.config.share_cache_between_keys) salt = record_.owner + '\0' + salt;
+  RequestOptions options;
+  options.cache_salt = prepared_.request.cache_salt;
+  if (!context_.config.share_cache_between_keys) {
+    options.cache_salt = record_.owner + '\0' + options.cache_salt;
+  }
+  options.client = std::hash<std::string>()(record_.client);
+  options.client_weight = context_.config.client_weights.of(record_.client);
+  options.priority = prepared_.request.priority;
   try {
     for (size_t i = 0; i < prepared_.prompts.size(); ++i) {
       auto on_ready = [ready = context_.ready, weak = weak_from_this(), i] { ready->add(weak, i); };
-      sources_.push_back(context_.engine.submit(
-          std::move(prepared_.prompts[i]), prepared_.request.sampling, salt, std::move(on_ready)));
+      sources_.push_back(context_.engine.submit(std::move(prepared_.prompts[i]),
+                                                prepared_.request.sampling, options,
+                                                std::move(on_ready)));
       ++num_running_;
     }
     return true;

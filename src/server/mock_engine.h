@@ -31,7 +31,7 @@ class MockEngine : public EnginePort {
   MockEngine& operator=(const MockEngine&) = delete;
 
   std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
-                                       const std::string& cache_salt,
+                                       RequestOptions options,
                                        std::function<void()> on_ready) override;
   EngineStats stats() const override;
 
@@ -139,7 +139,7 @@ inline MockEngine::~MockEngine() {
 
 inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> prompt,
                                                         const SamplingParams& params,
-                                                        const std::string&,
+                                                        RequestOptions,
                                                         std::function<void()> on_ready) {
   auto stream = std::make_shared<Stream>();
   stream->tokens_left = params.max_tokens.value_or(16);

@@ -7,6 +7,7 @@
 
 #include "parsers/parser_formats.h"
 #include "server/admission.h"
+#include "server/client_weights.h"
 #include "server/doors.h"
 #include "server/key_limits.h"
 #include "server/observe/metrics.h"
@@ -20,6 +21,7 @@ struct ServiceConfig {
   KeyLimitTable key_limits{};
   DoorConfig doors{};
   bool share_cache_between_keys = false;       // --prefix-cache-scope global
+  ClientWeights client_weights{};
   std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
   bool parse_special_tokens = false;           // written out in messages: as EngineConfig's
   OutputFormats formats{};

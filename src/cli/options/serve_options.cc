@@ -120,6 +120,16 @@ void add_access_options(CLI::App& app, server::ServeOptions& options) {
       "Who shares cached prefixes: requests of the same API key, or all [key]", kServeGroup);
 }
 
+void add_weight_options(CLI::App& app, ServeArguments& arguments) {
+  app.add_option("--client-weights", arguments.client_weights,
+                 "NAME=WEIGHT: a client's share beside others, 0.01 to 100; may be given again. A "
+                 "client is a key, named key-1a2b3c4d in the log, or an address where there are no "
+                 "keys [1 each]")
+      ->type_name("NAME=WEIGHT")
+      ->group(kServeGroup)
+      ->delimiter(',');
+}
+
 void add_load_options(CLI::App& app, server::ServeOptions& options) {
   add_count(
       app, "--max-num-queued-requests", 0, 1'000'000,
@@ -202,6 +212,7 @@ void add_serve_options(CLI::App& app, ServeArguments& arguments) {
   add_access_options(app, arguments.options);
   add_model_options(app, arguments.options);
   add_load_options(app, arguments.options);
+  add_weight_options(app, arguments);
   add_reporting_options(app, arguments.options);
   add_engine_options(app, arguments.options.engine, /*seed_is_taken=*/false);
 }
@@ -224,6 +235,11 @@ server::ServeOptions complete(const ServeArguments& arguments) {
   if (!options.key_limits_file.empty() && options.api_keys.empty() &&
       options.api_key_file.empty()) {
     throw UsageError("--key-limits: there are no keys to limit; expected --api-key-file, too");
+  }
+  try {
+    options.client_weights = server::ClientWeights(arguments.client_weights);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("--client-weights: {}", error.what()));
   }
   std::string& host = options.http.host;
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);

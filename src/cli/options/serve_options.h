@@ -10,6 +10,7 @@ namespace quire::cli {
 
 struct ServeArguments {
   server::ServeOptions options{};
+  std::vector<std::string> client_weights{};  // NAME=WEIGHT
 };
 
 // Adds them, and the engine's. `arguments` must outlive the app.
