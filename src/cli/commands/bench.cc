@@ -9,6 +9,7 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 #include "quire/plan.h"
 
@@ -19,6 +20,8 @@ namespace {
 constexpr int64_t kMaxModelLen = 4096;
 // Output tokens of a warm-up: enough to meet each kind of step.
 constexpr int64_t kWarmUpTokens = 8;
+
+constexpr const char* kBenchGroup = "Workload";
 
 constexpr const char* kThroughputFooter =
     R"(By default this is nano-vllm's bench.py: 256 sequences of 100 to 1,024 prompt tokens and 100 to 1,024
@@ -54,9 +57,7 @@ class BenchCommand : public Command {
 
  protected:
   BenchCommand(CLI::App& bench, const char* name, const char* description, const char* footer)
-      : app_(bench.add_subcommand(name, description)) {
-    app_->footer(footer);
-  }
+      : app_(add_command(bench, name, description, footer)) {}
   void add_common_options();
   void add_count_option(const char* option, int64_t& value, const std::string& help);
   void add_length_option(const char* option, LengthRange& range, const std::string& help);
@@ -74,28 +75,21 @@ class BenchCommand : public Command {
 
 void BenchCommand::add_common_options() {
   add_seed_option(*app_, config_.seed, "Seed of the lengths and tokens, and of dummy weights",
-                  "Workload");
-  app_->add_flag("--json", json_, "Print a JSON object");
+                  kBenchGroup);
+  add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
 
 void BenchCommand::add_count_option(const char* option, int64_t& value, const std::string& help) {
-  app_->add_option_function<std::string>(
-          option,
-          [&value, option](const std::string& text) { value = parse_positive(text, option); },
-          fmt::format("{} [{}]", help, value))
-      ->type_name("N")
-      ->group("Workload");
+  add_value(*app_, {option, "N", fmt::format("{} [{}]", help, value), kBenchGroup},
+            [&value, option](const std::string& text) { value = parse_positive(text, option); });
 }
 
 void BenchCommand::add_length_option(const char* option, LengthRange& range,
                                      const std::string& help) {
-  app_->add_option_function<std::string>(
-          option,
-          [&range, option](const std::string& text) { range = parse_length_range(text, option); },
-          fmt::format("{} [{}:{}]", help, range.low, range.high))
-      ->type_name("A:B")
-      ->group("Workload");
+  add_value(
+      *app_, {option, "A:B", fmt::format("{} [{}:{}]", help, range.low, range.high), kBenchGroup},
+      [&range, option](const std::string& text) { range = parse_length_range(text, option); });
 }
 
 int BenchCommand::run(Terminal& terminal) {

@@ -124,69 +124,59 @@ constexpr LengthRange kDefaultLengths = {.low = 100, .high = 1024};
 constexpr int64_t kDefaultNumPrompts = 256;
 
 BenchServeCommand::BenchServeCommand(CLI::App& bench)
-    : app_(bench.add_subcommand("serve", "Put a server under load over HTTP")) {
-  app_->footer(kBenchServeFooter);
+    : app_(add_command(bench, "serve", "Put a server under load over HTTP", kBenchServeFooter)) {
   add_server_options();
   add_workload_options();
   add_load_options();
-  app_->add_flag("--json", json_, "Print a JSON object (docs/benchmarking.md)");
-  app_->add_option("--save-result", result_file_, "Write the JSON object to a file as well")
-      ->type_name("FILE");
+  add_flag(*app_, {"--json", "", "Print a JSON object (docs/benchmarking.md)"}, json_);
+  add_text(*app_, {"--save-result", "FILE", "Write the JSON object to a file as well"},
+           result_file_);
   add_sampling_options(*app_, sampling_, {"n", "seed"});
 }
 
 void BenchServeCommand::add_count(const char* option, std::optional<int64_t>& value,
                                   const char* help, const char* group) {
-  app_->add_option_function<std::string>(
-          option,
-          [&value, option](const std::string& text) { value = parse_positive_count(text, option); },
-          help)
-      ->type_name("N")
-      ->group(group);
+  add_value(*app_, {option, "N", help, group}, [&value, option](const std::string& text) {
+    value = parse_positive_count(text, option);
+  });
 }
 
 void BenchServeCommand::add_number(const char* option, double& value, const char* help,
                                    const char* group) {
-  app_->add_option_function<std::string>(
-          option,
-          [&value, option](const std::string& text) {
-            value = parse_positive_number(text, option);
-          },
-          help)
-      ->type_name("R")
-      ->group(group);
+  add_value(*app_, {option, "R", help, group}, [&value, option](const std::string& text) {
+    value = parse_positive_number(text, option);
+  });
 }
 
 void BenchServeCommand::add_length(const char* option, std::optional<LengthRange>& range,
                                    const std::string& help) {
-  app_->add_option_function<std::string>(
-          option,
-          [&range, option](const std::string& text) { range = parse_length_range(text, option); },
-          fmt::format("{} [{}:{}]", help, kDefaultLengths.low, kDefaultLengths.high))
-      ->type_name("A:B")
-      ->group(kWorkloadGroup);
+  add_value(
+      *app_,
+      {option, "A:B", fmt::format("{} [{}:{}]", help, kDefaultLengths.low, kDefaultLengths.high),
+       kWorkloadGroup},
+      [&range, option](const std::string& text) { range = parse_length_range(text, option); });
 }
 
 void BenchServeCommand::add_server_options() {
-  app_->add_option("--base-url", http_.base_url, "Where the server is [http://127.0.0.1:8000]")
-      ->type_name("URL")
-      ->group(kServerGroup);
-  app_->add_option("--api-key", http_.api_key, "Its API key [OPENAI_API_KEY of the environment]")
-      ->type_name("KEY")
-      ->group(kServerGroup);
-  app_->add_option("--model", model_, "The model's name there [the first of /v1/models]")
-      ->type_name("NAME")
-      ->group(kServerGroup);
+  add_text(*app_,
+           {"--base-url", "URL", "Where the server is [http://127.0.0.1:8000]", kServerGroup},
+           http_.base_url);
+  add_text(*app_,
+           {"--api-key", "KEY", "Its API key [OPENAI_API_KEY of the environment]", kServerGroup},
+           http_.api_key);
+  add_text(*app_,
+           {"--model", "NAME", "The model's name there [the first of /v1/models]", kServerGroup},
+           model_);
   add_choice(
       *app_, "--endpoint", {kCompletionsPath, kChatPath},
       [this](const std::string& path) { endpoint_ = path; },
       "Where requests go [chat for messages, else completions]", kServerGroup);
-  app_->add_flag("--insecure", http_.insecure, "Take any TLS certificate")->group(kServerGroup);
+  add_flag(*app_, {"--insecure", "", "Take any TLS certificate", kServerGroup}, http_.insecure);
   add_number("--timeout", http_.timeout_s,
              "Seconds that a request may take; inf: any number [21600]", kServerGroup);
-  app_->add_option("--extra-body", extra_body_, "More fields for each request, as a JSON object")
-      ->type_name("JSON")
-      ->group(kServerGroup);
+  add_text(*app_,
+           {"--extra-body", "JSON", "More fields for each request, as a JSON object", kServerGroup},
+           extra_body_);
 }
 
 void BenchServeCommand::add_workload_options() {
@@ -197,15 +187,16 @@ void BenchServeCommand::add_workload_options() {
   add_length("--output-len", output_, "Output tokens of a request");
   add_count("--vocab-size", vocab_size_,
             "Token ids to draw from, where the server does not tell [10001]", kWorkloadGroup);
-  app_->add_option("--dataset", dataset_, "Prompts of a .jsonl file, instead of random ones")
-      ->type_name("FILE")
-      ->group(kWorkloadGroup);
-  app_->add_flag("--expect-identical", load_.expect_identical,
-                 "Fail requests whose text is not what the same prompt gave before")
-      ->group(kWorkloadGroup);
-  app_->add_option("--seed", load_.schedule.seed, "Seed of the lengths, tokens and arrivals [0]")
-      ->type_name("N")
-      ->group(kWorkloadGroup);
+  add_text(
+      *app_,
+      {"--dataset", "FILE", "Prompts of a .jsonl file, instead of random ones", kWorkloadGroup},
+      dataset_);
+  add_flag(*app_,
+           {"--expect-identical", "",
+            "Fail requests whose text is not what the same prompt gave before", kWorkloadGroup},
+           load_.expect_identical);
+  add_seed_option(*app_, load_.schedule.seed, "Seed of the lengths, tokens and arrivals",
+                  kWorkloadGroup);
 }
 
 void BenchServeCommand::add_load_options() {
@@ -219,9 +210,10 @@ void BenchServeCommand::add_load_options() {
              "Go on for this many seconds, the prompts over and over", kLoadGroup);
   add_count("--warmup,--num-warmups", num_warmups_, "Requests before the measurement [0]",
             kLoadGroup);
-  app_->add_flag("--retry-429", load_.retry_rejected,
-                 "Send again what the server is too busy for, after its Retry-After")
-      ->group(kLoadGroup);
+  add_flag(*app_,
+           {"--retry-429", "", "Send again what the server is too busy for, after its Retry-After",
+            kLoadGroup},
+           load_.retry_rejected);
 }
 
 void BenchServeCommand::check_options() const {

@@ -10,6 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/options/sampling_fields.h"
 #include "cli/terminal/line_editor.h"
 #include "cli/usage_error.h"
@@ -48,7 +49,6 @@ constexpr std::array kRefused = {
     RefusedOption{"--prompt-logprobs", "a chat prints text only; use 'quire generate --json'"},
     RefusedOption{"--skip-tokenizer-init", "a chat needs a tokenizer"},
 };
-constexpr const char* kHidden = "";  // the group of options that help does not list
 
 // A loop over entries; each is a command or a message.
 class Repl {
@@ -169,12 +169,12 @@ void Repl::report(ChatSession::Outcome outcome) {
 
 class ChatCommand : public Command {
  public:
-  explicit ChatCommand(CLI::App& root) : app_(root.add_subcommand("chat", "Talk to a model")) {
-    app_->footer(kChatFooter);
+  explicit ChatCommand(CLI::App& root)
+      : app_(add_command(root, "chat", "Talk to a model", kChatFooter)) {
     add_chat_options(*app_, chat_options_);
     add_sampling_options(*app_, sampling_);
     add_engine_options(*app_, config_, /*seed_is_taken=*/true);
-    for (const auto& [option, reason] : kRefused) app_->get_option(option)->group(kHidden);
+    for (const auto& [option, reason] : kRefused) hide(*app_, option);
   }
 
   const CLI::App& app() const override { return *app_; }
@@ -191,7 +191,7 @@ class ChatCommand : public Command {
 
 void ChatCommand::check_options() const {
   for (const auto& [option, reason] : kRefused) {
-    if (app_->count(option) > 0) throw UsageError(fmt::format("{}: {}", option, reason));
+    if (is_given(*app_, option)) throw UsageError(fmt::format("{}: {}", option, reason));
   }
   try {
     sampling_.validate();

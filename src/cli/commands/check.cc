@@ -10,6 +10,7 @@
 #include "cli/loading.h"
 #include "cli/model_reference.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/output_file.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
@@ -98,15 +99,15 @@ class CheckCommand : public Command {
 };
 
 CheckCommand::CheckCommand(CLI::App& root)
-    : app_(root.add_subcommand("check", "Find what is wrong with a model before it is served")) {
-  app_->footer(kCheckFooter);
+    : app_(add_command(root, "check", "Find what is wrong with a model before it is served",
+                       kCheckFooter)) {
   add_model_argument(*app_, config_.model);
-  app_->add_option("--reference", reference_, "Compare with what --write-reference kept")
-      ->type_name("FILE");
-  app_->add_option("--write-reference", write_reference_,
-                   "Keep the answer to the known prompt, where no problem is found")
-      ->type_name("FILE");
-  app_->add_flag("--json", json_, "Print a JSON object, with the figures of every tensor");
+  add_text(*app_, {"--reference", "FILE", "Compare with what --write-reference kept"}, reference_);
+  add_text(*app_,
+           {"--write-reference", "FILE",
+            "Keep the answer to the known prompt, where no problem is found"},
+           write_reference_);
+  add_flag(*app_, {"--json", "", "Print a JSON object, with the figures of every tensor"}, json_);
 }
 
 std::string CheckCommand::outcome_of(const ModelCheck& check, std::string_view part,

@@ -1,9 +1,12 @@
 #pragma once
 // A subcommand: its options on the command line, and what it does.
-#include <CLI/App.hpp>
 #include <memory>
 
 #include "cli/terminal/terminal.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <functional>
 #include <ostream>

@@ -1,7 +1,10 @@
 #pragma once
 // Scripts that complete quire's commands and options in a shell, made from the commands themselves.
-#include <CLI/App.hpp>
 #include <string>
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 

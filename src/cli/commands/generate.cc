@@ -13,6 +13,7 @@
 #include "cli/loading.h"
 #include "cli/options/chat_options.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/output_json.h"
 #include "cli/terminal/interrupts.h"
 #include "cli/usage_error.h"
@@ -70,8 +71,7 @@ class GenerateCommand : public Command {
 };
 
 GenerateCommand::GenerateCommand(CLI::App& root)
-    : app_(root.add_subcommand("generate", "Generate text from prompts")) {
-  app_->footer(kGenerateFooter);
+    : app_(add_command(root, "generate", "Generate text from prompts", kGenerateFooter)) {
   add_prompt_options();
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);
@@ -79,17 +79,13 @@ GenerateCommand::GenerateCommand(CLI::App& root)
 }
 
 void GenerateCommand::add_prompt_options() {
+  constexpr const char* kPromptGroup = "Prompts";
   const auto add_source = [this](const char* option, PromptSource::Kind kind, const char* help,
                                  const char* placeholder) {
-    app_->add_option_function<std::string>(
-            option,
-            [this, kind](const std::string& value) {
-              sources_.push_back({kind, value});
-            },
-            help)
-        ->type_name(placeholder)
-        ->trigger_on_parse()
-        ->group("Prompts");
+    add_repeatable(*app_, {option, placeholder, help, kPromptGroup},
+                   [this, kind](const std::string& value) {
+                     sources_.push_back({kind, value});
+                   });
   };
   add_source("-p,--prompt", PromptSource::Kind::kText, "A prompt; repeatable", "TEXT");
   add_source("--prompt-tokens", PromptSource::Kind::kTokens, "A prompt as token ids; repeatable",
@@ -100,10 +96,11 @@ void GenerateCommand::add_prompt_options() {
       "lines are skipped; '-' is standard input, which is also read where it is no terminal and no "
       "prompt is given",
       "FILE");
-  app_->add_flag("--chat", chat_,
-                 "Send each text prompt as a message, through the model's chat template")
-      ->group("Prompts");
-  app_->add_flag("--json", json_, "Print a JSON object for each output, one a line");
+  add_flag(*app_,
+           {"--chat", "", "Send each text prompt as a message, through the model's chat template",
+            kPromptGroup},
+           chat_);
+  add_flag(*app_, {"--json", "", "Print a JSON object for each output, one a line"}, json_);
 }
 
 std::vector<PromptRequest> GenerateCommand::collect_prompts(Terminal& terminal) const {
@@ -141,7 +138,7 @@ void GenerateCommand::apply_chat(std::vector<PromptRequest>& requests) const {
   for (PromptRequest& request : requests) {
     if (auto* chat = std::get_if<ChatInput>(&request.prompt)) {
       any_chat = true;
-      if (app_->count("--system") > 0) {
+      if (is_given(*app_, "--system")) {
         throw UsageError(fmt::format(
             "{}: --system is for prompts of text; these messages say themselves what opens them",
             request.where));
@@ -163,7 +160,7 @@ void GenerateCommand::apply_chat(std::vector<PromptRequest>& requests) const {
     }
   }
   for (const char* option : {"--chat-template-kwargs", "--no-think"}) {
-    if (app_->count(option) > 0 && !any_chat) {
+    if (is_given(*app_, option) && !any_chat) {
       throw UsageError(
           fmt::format("{}: no prompt goes through the chat template; give --chat, too", option));
     }
@@ -199,7 +196,7 @@ int GenerateCommand::run(Terminal& terminal) {
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
-  if (app_->count("--system") > 0 && !chat_) {
+  if (is_given(*app_, "--system") && !chat_) {
     throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
   }
   std::vector<PromptRequest> requests = collect_prompts(terminal);

@@ -7,6 +7,7 @@
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 #include "quire/plan.h"
 
@@ -103,11 +104,10 @@ void print_tables(const ModelInfo& info, bool with_tensors, Terminal& terminal) 
 class InspectCommand : public Command {
  public:
   explicit InspectCommand(CLI::App& root)
-      : app_(root.add_subcommand("inspect", "Show what a model folder holds")) {
-    app_->footer(kInspectFooter);
+      : app_(add_command(root, "inspect", "Show what a model folder holds", kInspectFooter)) {
     add_model_argument(*app_, model_);
-    app_->add_flag("--tensors", tensors_, "List the tensors as well");
-    app_->add_flag("--json", json_, "Print a JSON object, tensors included");
+    add_flag(*app_, {"--tensors", "", "List the tensors as well"}, tensors_);
+    add_flag(*app_, {"--json", "", "Print a JSON object, tensors included"}, json_);
   }
 
   const CLI::App& app() const override { return *app_; }

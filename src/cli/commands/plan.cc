@@ -10,6 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 
 namespace quire::cli {
@@ -109,9 +110,9 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
 class PlanCommand : public Command {
  public:
   explicit PlanCommand(CLI::App& root)
-      : app_(root.add_subcommand("plan", "Show what a model takes of memory, before loading it")) {
-    app_->footer(kPlanFooter);
-    app_->add_flag("--json", json_, "Print a JSON object");
+      : app_(add_command(root, "plan", "Show what a model takes of memory, before loading it",
+                         kPlanFooter)) {
+    add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
     add_engine_options(*app_, config_, /*seed_is_taken=*/false);
   }
 

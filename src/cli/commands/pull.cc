@@ -12,6 +12,7 @@
 #include "base/progress.h"
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
+#include "cli/options/option_helpers.h"
 #include "cli/terminal/interrupts.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
@@ -118,20 +119,25 @@ Json to_json(const PullResult& result) {
 class PullCommand : public Command {
  public:
   explicit PullCommand(CLI::App& root)
-      : app_(root.add_subcommand("pull", "Download a model from the Hugging Face hub")) {
-    app_->footer(kPullFooter);
-    app_->add_option("REPOSITORY", options_.repository, "The model's name on the hub: ORG/NAME")
-        ->required();
-    app_->add_option("--revision", options_.revision, "A branch, tag or commit")
-        ->capture_default_str();
-    app_->add_option("--include", options_.patterns.include,
-                     "Take the files that match this pattern, instead of what quire needs "
-                     "(repeatable)")
-        ->allow_extra_args(false);
-    app_->add_option("--exclude", options_.patterns.exclude,
-                     "Leave out the files that match this pattern (repeatable)")
-        ->allow_extra_args(false);
-    app_->add_flag("--json", json_, "Print a JSON object");
+      : app_(add_command(root, "pull", "Download a model from the Hugging Face hub", kPullFooter)) {
+    add_text(*app_,
+             {.name = "REPOSITORY",
+              .placeholder = "TEXT",
+              .help = "The model's name on the hub: ORG/NAME",
+              .is_required = true},
+             options_.repository);
+    add_text(*app_,
+             {"--revision", "TEXT", fmt::format("A branch, tag or commit [{}]", options_.revision)},
+             options_.revision);
+    add_text_list(*app_,
+                  {"--include", "PATTERN",
+                   "Take the files that match this pattern, instead of what quire needs "
+                   "(repeatable)"},
+                  options_.patterns.include);
+    add_text_list(
+        *app_, {"--exclude", "PATTERN", "Leave out the files that match this pattern (repeatable)"},
+        options_.patterns.exclude);
+    add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   }
 
   const CLI::App& app() const override { return *app_; }

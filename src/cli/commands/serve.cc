@@ -7,6 +7,7 @@
 
 #include "cli/commands/command.h"
 #include "cli/loading.h"
+#include "cli/options/option_helpers.h"
 #include "cli/options/serve_options.h"
 #include "cli/terminal/stop_signals.h"
 #include "cli/usage_error.h"
@@ -32,8 +33,8 @@ Examples:
 class ServeCommand : public Command {
  public:
   explicit ServeCommand(CLI::App& root)
-      : app_(root.add_subcommand("serve", "Serve a model with an OpenAI-compatible API")) {
-    app_->footer(kServeFooter);
+      : app_(add_command(root, "serve", "Serve a model with an OpenAI-compatible API",
+                         kServeFooter)) {
     add_serve_options(*app_, arguments_);
   }
 

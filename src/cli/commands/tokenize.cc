@@ -12,6 +12,7 @@
 #include "base/suggest.h"
 #include "cli/commands/command.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/prompts.h"
 #include "quire/chat_template.h"
 #include "quire/error.h"
@@ -36,16 +37,14 @@ Examples:
 class TokenizeCommand : public Command {
  public:
   explicit TokenizeCommand(CLI::App& root)
-      : app_(root.add_subcommand("tokenize", "Turn text into token ids and back")) {
-    app_->footer(kTokenizeFooter);
+      : app_(add_command(root, "tokenize", "Turn text into token ids and back", kTokenizeFooter)) {
     add_model_argument(*app_, model_);
-    app_->add_option("--file", file_, "Read this file instead of standard input")
-        ->type_name("FILE");
-    app_->add_flag("--json", json_, "Lines are JSON objects");
-    app_->add_flag("--no-special-tokens", no_special_tokens_,
-                   "Add no special tokens (a BOS, say) when encoding");
-    app_->add_flag("--skip-special-tokens", skip_special_tokens_,
-                   "Leave special tokens out when decoding");
+    add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
+    add_flag(*app_, {"--json", "", "Lines are JSON objects"}, json_);
+    add_flag(*app_, {"--no-special-tokens", "", "Add no special tokens (a BOS, say) when encoding"},
+             no_special_tokens_);
+    add_flag(*app_, {"--skip-special-tokens", "", "Leave special tokens out when decoding"},
+             skip_special_tokens_);
   }
 
   const CLI::App& app() const override { return *app_; }

@@ -13,6 +13,7 @@
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
 #include "cli/output_file.h"
 #include "cli/terminal/interrupts.h"
 #include "cli/terminal/text_format.h"
@@ -201,45 +202,38 @@ class TuneCommand : public Command {
 };
 
 TuneCommand::TuneCommand(CLI::App& root)
-    : app_(
-          root.add_subcommand("tune", "Find the fastest matrix products for a model on this GPU")) {
-  app_->footer(kTuneFooter);
-  app_->add_option_function<std::string>(
-          "--rows", [this](const std::string& text) { options_.rows = parse_rows(text); },
-          fmt::format(
-              "Numbers of rows to tune for; those that a step cannot have are left out [{}, and on "
-              "to the most that a step can have]",
-              rows_text(default_tune_rows())))
-      ->type_name("N,...")
-      ->group(kGroup);
+    : app_(add_command(root, "tune", "Find the fastest matrix products for a model on this GPU",
+                       kTuneFooter)) {
+  add_value(*app_,
+            {"--rows", "N,...",
+             fmt::format("Numbers of rows to tune for; those that a step cannot have are left out "
+                         "[{}, and on to the most that a step can have]",
+                         rows_text(default_tune_rows())),
+             kGroup},
+            [this](const std::string& text) { options_.rows = parse_rows(text); });
   add_count_option("--algorithms", options_.max_algorithms, kMaxTunedAlgorithms,
                    "Algorithms to time for a shape, of those that cuBLAS names first");
   add_count_option("--repeats", options_.repeats, kMaxTuneRepeats,
                    "Measurements of each, of which the median counts");
-  app_->add_option("--output", output_, "Write the choices to this file, for --linear-algorithms")
-      ->check([](const std::string& text) -> std::string {
-        return text.empty() ? "expected a file, got an empty text" : "";
-      })
-      ->type_name("FILE")
-      ->group(kGroup);
-  app_->add_flag("--json", json_, "Print a JSON object");
+  add_text(*app_,
+           {"--output", "FILE", "Write the choices to this file, for --linear-algorithms", kGroup},
+           output_, [](const std::string& text) -> std::string {
+             return text.empty() ? "expected a file, got an empty text" : "";
+           });
+  add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/false);
 }
 
 void TuneCommand::add_count_option(const char* option, int& value, int most,
                                    const std::string& help) {
-  app_->add_option_function<std::string>(
-          option,
-          [&value, option, most](const std::string& text) {
-            const int64_t count = parse_count(text, option);
-            if (count < 1 || count > most) {
-              throw UsageError(fmt::format("{}: expected 1 to {}, got {}", option, most, count));
-            }
-            value = static_cast<int>(count);
-          },
-          fmt::format("{} [{}]", help, value))
-      ->type_name("N")
-      ->group(kGroup);
+  add_value(*app_, {option, "N", fmt::format("{} [{}]", help, value), kGroup},
+            [&value, option, most](const std::string& text) {
+              const int64_t count = parse_count(text, option);
+              if (count < 1 || count > most) {
+                throw UsageError(fmt::format("{}: expected 1 to {}, got {}", option, most, count));
+              }
+              value = static_cast<int>(count);
+            });
 }
 
 TuneResult TuneCommand::measure(Progress& progress) const {

@@ -1,10 +1,13 @@
 #pragma once
 // The options that say how a chat is rendered, shared by generate and chat.
-#include <CLI/App.hpp>
 #include <string>
 
 #include "cli/json_lines.h"
 #include "quire/chat_input.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cstdlib>
+#include <functional>
 #include <limits>
 #include <optional>
 
@@ -49,23 +51,17 @@ struct Range {
   int64_t most = std::numeric_limits<int64_t>::max();
 };
 
-template <typename Store>
-CLI::Option* add_count(CLI::App& app, const std::string& option, Range range, Store store,
-                       const std::string& help) {
-  return app
-      .add_option_function<std::string>(
-          option,
-          [option, range, store](const std::string& text) {
-            const std::optional<int64_t> value = count_of(text, option);
-            if (!value || *value < range.least || *value > range.most) {
-              throw UsageError(fmt::format("{}: expected {} to {}, got {}", option, range.least,
-                                           range.most, text));
-            }
-            store(*value);
-          },
-          help)
-      ->type_name("N")
-      ->group(kEngineGroup);
+void add_count(CLI::App& app, const std::string& option, Range range,
+               const std::function<void(int64_t)>& store, const std::string& help) {
+  add_value(
+      app, {option, "N", help, kEngineGroup}, [option, range, store](const std::string& text) {
+        const std::optional<int64_t> value = count_of(text, option);
+        if (!value || *value < range.least || *value > range.most) {
+          throw UsageError(
+              fmt::format("{}: expected {} to {}, got {}", option, range.least, range.most, text));
+        }
+        store(*value);
+      });
 }
 
 void add_memory_options(CLI::App& app, EngineConfig& config) {
@@ -88,15 +84,16 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
       [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
       "Memory for the KV cache, over all ranks, e.g. 4G [CPU: half of what is free; GPU: what its "
       "share leaves]");
-  app.add_option("--gpu-memory-utilization", config.gpu_memory_utilization,
-                 fmt::format("Share to take of what is free on each GPU at the start [{}]",
-                             config.gpu_memory_utilization))
-      ->check([](const std::string& text) -> std::string {
-        const double value = std::strtod(text.c_str(), nullptr);
-        return value > 0 && value <= 1 ? "" : "expected a number above 0 and up to 1, got " + text;
-      })
-      ->type_name("SHARE")
-      ->group(kEngineGroup);
+  add_number(app,
+             {"--gpu-memory-utilization", "SHARE",
+              fmt::format("Share to take of what is free on each GPU at the start [{}]",
+                          config.gpu_memory_utilization),
+              kEngineGroup},
+             config.gpu_memory_utilization, [](const std::string& text) -> std::string {
+               const double value = std::strtod(text.c_str(), nullptr);
+               if (value > 0 && value <= 1) return "";
+               return "expected a number above 0 and up to 1, got " + text;
+             });
 }
 
 void add_batching_options(CLI::App& app, EngineConfig& config) {
@@ -126,13 +123,13 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_choice(
       app, "--dtype", {"auto", "float32", "bfloat16", "float16"},
       [&config](const std::string& text) { config.dtype = text; },
-      "Type of weights and KV cache; float16 on a GPU alone [auto: the config's; the CPU holds "
+      "Type of weights and KV cache; float16 only on a GPU [auto: the config's; the CPU holds "
       "float16 as float32]",
       kEngineGroup);
   add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
-      "Type of the KV cache: fp8 (e4m3) halves it, on a GPU alone and not with float32 [auto: that "
+      "Type of the KV cache: fp8 (e4m3) halves it, only on a GPU and not with float32 [auto: that "
       "of the weights]",
       kEngineGroup);
   add_choice(
@@ -154,18 +151,18 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       app, "--threads", {.least = 0, .most = kMaxThreads},
       [&config](int64_t value) { config.threads = static_cast<int>(value); },
       "CPU threads in all, over all ranks [the physical cores]");
-  app.add_flag("--enforce-eager", config.enforce_eager,
-               "Use no CUDA graphs, which is slower; no effect on the CPU [off]")
-      ->group(kEngineGroup);
-  app.add_option(
-         "--linear-algorithms", config.linear_algorithms,
-         "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
-         "them, before quire's own table; on a GPU alone [the table]")
-      ->check([](const std::string& text) -> std::string {
-        return text.empty() ? "expected a file, got an empty text" : "";
-      })
-      ->type_name("FILE")
-      ->group(kEngineGroup);
+  add_flag(app,
+           {"--enforce-eager", "",
+            "Use no CUDA graphs, which is slower; no effect on the CPU [off]", kEngineGroup},
+           config.enforce_eager);
+  add_text(app,
+           {"--linear-algorithms", "FILE",
+            "Algorithms of matrix products on this kind of GPU, as 'quire tune --output' writes "
+            "them, before quire's own table; only on a GPU [the table]",
+            kEngineGroup},
+           config.linear_algorithms, [](const std::string& text) -> std::string {
+             return text.empty() ? "expected a file, got an empty text" : "";
+           });
 }
 
 void add_loading_options(CLI::App& app, EngineConfig& config) {
@@ -176,43 +173,41 @@ void add_loading_options(CLI::App& app, EngineConfig& config) {
       },
       "The model's safetensors files, or random weights, for which config.json is enough [auto]",
       kEngineGroup);
-  app.add_flag("--parse-special-tokens", config.parse_special_tokens,
-               "Special tokens written out in messages become tokens, as in transformers, so that "
-               "a message can begin another's turn [they are text]")
-      ->group(kEngineGroup);
-  app.add_flag("--skip-tokenizer-init", config.skip_tokenizer_init,
-               "Load no tokenizer: prompts and outputs are token ids [off]")
-      ->group(kEngineGroup);
+  add_flag(app,
+           {"--parse-special-tokens", "",
+            "Special tokens written out in messages become tokens, as in transformers, so that a "
+            "message can begin another's turn [they are text]",
+            kEngineGroup},
+           config.parse_special_tokens);
+  add_flag(app,
+           {"--skip-tokenizer-init", "",
+            "Load no tokenizer: prompts and outputs are token ids [off]", kEngineGroup},
+           config.skip_tokenizer_init);
 }
 
 }  // namespace
 
 void add_model_argument(CLI::App& app, std::string& model) {
-  app.add_option(
-         "MODEL", model,
-         "A model folder as Hugging Face publishes it, or a name in the local Hugging Face cache "
-         "(org/name) [the bundled model]")
-      ->check([](const std::string& text) -> std::string {
-        return text.empty() ? "expected a folder or a name, got an empty text" : "";
-      })
-      ->type_name("");
+  add_text(app,
+           {"MODEL", "",
+            "A model folder as Hugging Face publishes it, or a name in the local Hugging Face "
+            "cache (org/name) [the bundled model]"},
+           model, [](const std::string& text) -> std::string {
+             return text.empty() ? "expected a folder or a name, got an empty text" : "";
+           });
 }
 
 void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
                      const std::string& group) {
-  app.add_option_function<std::string>(
-         "--seed",
-         [&seed](const std::string& text) {
-           const char* end = text.data() + text.size();
-           const auto [rest, error] = std::from_chars(text.data(), end, seed);
-           if (error != std::errc() || rest != end) {
-             throw UsageError(fmt::format("--seed: expected an integer from 0 to {}, got '{}'",
-                                          std::numeric_limits<uint64_t>::max(), text));
-           }
-         },
-         fmt::format("{} [{}]", help, seed))
-      ->type_name("N")
-      ->group(group);
+  add_value(app, {"--seed", "N", fmt::format("{} [{}]", help, seed), group},
+            [&seed](const std::string& text) {
+              const char* end = text.data() + text.size();
+              const auto [rest, error] = std::from_chars(text.data(), end, seed);
+              if (error != std::errc() || rest != end) {
+                throw UsageError(fmt::format("--seed: expected an integer from 0 to {}, got '{}'",
+                                             std::numeric_limits<uint64_t>::max(), text));
+              }
+            });
 }
 
 void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken) {

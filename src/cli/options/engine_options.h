@@ -1,10 +1,13 @@
 #pragma once
 // The options that set up an engine, the same for every command that loads a model.
-#include <CLI/App.hpp>
 #include <cstdint>
 #include <string>
 
 #include "quire/engine_config.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 

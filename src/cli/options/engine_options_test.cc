@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 

@@ -316,20 +316,15 @@ void add_sampling_options(CLI::App& app, SamplingFields& fields,
           group);
       continue;
     }
-    app.add_option_function<std::string>(
-           option,
-           [&fields, &field, option](const std::string& text) {
-             const Json value = value_from_option(field, text, option);
-             try {
-               fields.add(field.name, value, option);
-             } catch (const Error& error) {
-               throw UsageError(error.what());
-             }
-           },
-           help)
-        ->type_name(std::string(field.placeholder))
-        ->trigger_on_parse()
-        ->group(group);
+    add_repeatable(app, {option, std::string(field.placeholder), help, group},
+                   [&fields, &field, option](const std::string& text) {
+                     const Json value = value_from_option(field, text, option);
+                     try {
+                       fields.add(field.name, value, option);
+                     } catch (const Error& error) {
+                       throw UsageError(error.what());
+                     }
+                   });
   }
 }
 

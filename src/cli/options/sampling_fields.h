@@ -3,13 +3,16 @@
 //
 // One table serves both, so that names, types and messages are the same. A value given replaces the
 // default, which is the model's own; fields left out keep it.
-#include <CLI/App.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cli/json_lines.h"
 #include "quire/sampling_params.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 

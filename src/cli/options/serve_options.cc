@@ -22,32 +22,26 @@ constexpr double kTargetStep = 0.5;
 
 void add_seconds(CLI::App& app, const std::string& option, double& value, double most,
                  const std::string& help) {
-  app.add_option(option, value, fmt::format("{} [{}]", help, value))
-      ->check([most](const std::string& text) -> std::string {
-        char* end = nullptr;
-        const double seconds = std::strtod(text.c_str(), &end);
-        if (*end == '\0' && seconds >= 0 && seconds <= most) return "";
-        return fmt::format("expected 0 to {} seconds, got '{}'", most, text);
-      })
-      ->type_name("SECONDS")
-      ->group(kServeGroup);
+  add_number(app, {option, "SECONDS", fmt::format("{} [{}]", help, value), kServeGroup}, value,
+             [most](const std::string& text) -> std::string {
+               char* end = nullptr;
+               const double seconds = std::strtod(text.c_str(), &end);
+               if (*end == '\0' && seconds >= 0 && seconds <= most) return "";
+               return fmt::format("expected 0 to {} seconds, got '{}'", most, text);
+             });
 }
 
 void add_count(CLI::App& app, const std::string& option, int64_t least, int64_t most,
                const std::function<void(int64_t)>& set, const std::string& help) {
-  app.add_option_function<std::string>(
-         option,
-         [option, least, most, set](const std::string& text) {
-           const int64_t value = parse_count(text, option);
-           if (value < least || value > most) {
-             throw UsageError(
-                 fmt::format("{}: expected {} to {}, got {}", option, least, most, value));
-           }
-           set(value);
-         },
-         help)
-      ->type_name("N")
-      ->group(kServeGroup);
+  add_value(app, {option, "N", help, kServeGroup},
+            [option, least, most, set](const std::string& text) {
+              const int64_t value = parse_count(text, option);
+              if (value < least || value > most) {
+                throw UsageError(
+                    fmt::format("{}: expected {} to {}, got {}", option, least, most, value));
+              }
+              set(value);
+            });
 }
 
 std::vector<std::string> as_strings(const std::vector<std::string_view>& names) {
@@ -55,21 +49,21 @@ std::vector<std::string> as_strings(const std::vector<std::string_view>& names) 
 }
 
 void add_listening_options(CLI::App& app, server::ServeOptions& options) {
-  app.add_option("--host", options.http.host,
-                 fmt::format("Address to listen on; 0.0.0.0 or :: for all [{}]", options.http.host))
-      ->type_name("ADDRESS")
-      ->group(kServeGroup);
+  add_text(app,
+           {"--host", "ADDRESS",
+            fmt::format("Address to listen on; 0.0.0.0 or :: for all [{}]", options.http.host),
+            kServeGroup},
+           options.http.host);
   add_count(
       app, "--port", 0, std::numeric_limits<uint16_t>::max(),
       [&options](int64_t value) { options.http.port = static_cast<uint16_t>(value); },
       fmt::format("Port to listen on; 0: any that is free [{}]", options.http.port));
-  app.add_option("--ssl-certfile", options.http.tls_certificate_file,
-                 "Certificate chain (PEM) for TLS, with --ssl-keyfile [no TLS]")
-      ->type_name("FILE")
-      ->group(kServeGroup);
-  app.add_option("--ssl-keyfile", options.http.tls_key_file, "Private key (PEM) for TLS")
-      ->type_name("FILE")
-      ->group(kServeGroup);
+  add_text(app,
+           {"--ssl-certfile", "FILE",
+            "Certificate chain (PEM) for TLS, with --ssl-keyfile [no TLS]", kServeGroup},
+           options.http.tls_certificate_file);
+  add_text(app, {"--ssl-keyfile", "FILE", "Private key (PEM) for TLS", kServeGroup},
+           options.http.tls_key_file);
   add_count(
       app, "--max-connections", 1, 1'000'000,
       [&options](int64_t value) { options.http.limits.max_connections = value; },
@@ -83,37 +77,37 @@ void add_listening_options(CLI::App& app, server::ServeOptions& options) {
 }
 
 void add_access_options(CLI::App& app, server::ServeOptions& options) {
-  app.add_option("--api-key", options.api_keys,
+  add_text_list(app,
+                {"--api-key", "KEY",
                  fmt::format("A key that opens the API; may be given again. Others on this machine "
                              "see it in the list of processes: prefer --api-key-file or {} [none "
                              "is needed]",
-                             kKeyVariable))
-      ->type_name("KEY")
-      ->group(kServeGroup)
-      ->allow_extra_args(false);
-  app.add_option("--api-key-file", options.api_key_file,
-                 "A file with one key a line; SIGHUP reads it again")
-      ->type_name("FILE")
-      ->group(kServeGroup);
-  app.add_option("--key-limits", options.key_limits_file,
-                 "A JSON file of what each key may use: requests and tokens a minute, requests at "
-                 "a time; SIGHUP reads it again [all]")
-      ->type_name("FILE")
-      ->group(kServeGroup);
-  app.add_option("--allowed-hosts", options.allowed_hosts,
-                 "Names under which clients reach this server, separated by commas: others are "
-                 "refused. Without keys on this machine's loopback, localhost and its addresses "
-                 "always are [there, only those; elsewhere any]")
-      ->delimiter(',')
-      ->type_name("LIST")
-      ->group(kServeGroup)
-      ->allow_extra_args(false);
-  app.add_option("--allowed-origins", options.allowed_origins,
+                             kKeyVariable),
+                 kServeGroup},
+                options.api_keys);
+  add_text(
+      app,
+      {"--api-key-file", "FILE", "A file with one key a line; SIGHUP reads it again", kServeGroup},
+      options.api_key_file);
+  add_text(app,
+           {"--key-limits", "FILE",
+            "A JSON file of what each key may use: requests and tokens a minute, requests at a "
+            "time; SIGHUP reads it again [all]",
+            kServeGroup},
+           options.key_limits_file);
+  add_comma_list(app,
+                 {"--allowed-hosts", "LIST",
+                  "Names under which clients reach this server, separated by commas: others are "
+                  "refused. Without keys on this machine's loopback, localhost and its addresses "
+                  "always are [there, only those; elsewhere any]",
+                  kServeGroup},
+                 options.allowed_hosts);
+  add_text_list(app,
+                {"--allowed-origins", "ORIGIN",
                  "Web pages of this origin may call the API (CORS), \"*\": of any; may be given "
-                 "again [none but its own]")
-      ->type_name("ORIGIN")
-      ->group(kServeGroup)
-      ->allow_extra_args(false);
+                 "again [none but its own]",
+                 kServeGroup},
+                options.allowed_origins);
   add_choice(
       app, "--prefix-cache-scope", {"key", "global"},
       [&options](const std::string& text) { options.share_cache_between_keys = text == "global"; },
@@ -121,13 +115,13 @@ void add_access_options(CLI::App& app, server::ServeOptions& options) {
 }
 
 void add_weight_options(CLI::App& app, ServeArguments& arguments) {
-  app.add_option("--client-weights", arguments.client_weights,
-                 "NAME=WEIGHT: a client's share beside others, 0.01 to 100; may be given again. A "
-                 "client is a key, named key-1a2b3c4d in the log, or an address where there are no "
-                 "keys [1 each]")
-      ->type_name("NAME=WEIGHT")
-      ->group(kServeGroup)
-      ->delimiter(',');
+  add_comma_list(
+      app,
+      {"--client-weights", "NAME=WEIGHT",
+       "A client's share beside others, 0.01 to 100; may be given again. A client is a key, named "
+       "key-1a2b3c4d in the log, or an address where there are no keys [1 each]",
+       kServeGroup},
+      arguments.client_weights);
 }
 
 void add_load_options(CLI::App& app, server::ServeOptions& options) {
@@ -147,11 +141,10 @@ void add_load_options(CLI::App& app, server::ServeOptions& options) {
 }
 
 void add_model_options(CLI::App& app, server::ServeOptions& options) {
-  app.add_option("--served-model-name", options.served_model_names,
-                 "A name for the model in the API; may be given again [the folder's]")
-      ->type_name("NAME")
-      ->group(kServeGroup)
-      ->allow_extra_args(false);
+  add_text_list(app,
+                {"--served-model-name", "NAME",
+                 "A name for the model in the API; may be given again [the folder's]", kServeGroup},
+                options.served_model_names);
   add_choice(
       app, "--reasoning-parser", as_strings(reasoning_format_names()),
       [&options](const std::string& text) { options.reasoning_parser = text; },
@@ -163,20 +156,20 @@ void add_model_options(CLI::App& app, server::ServeOptions& options) {
 }
 
 void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
-  app.add_option("--metrics-prefix", options.metrics_prefix,
-                 fmt::format("In front of the names in /metrics; vllm: for dashboards made for "
-                             "vLLM [{}]",
-                             options.metrics_prefix))
-      ->check([](const std::string& text) -> std::string {
+  add_text(
+      app,
+      {"--metrics-prefix", "PREFIX",
+       fmt::format("In front of the names in /metrics; vllm: for dashboards made for vLLM [{}]",
+                   options.metrics_prefix),
+       kServeGroup},
+      options.metrics_prefix, [](const std::string& text) -> std::string {
         try {
           server::check_metrics_prefix(text);
           return "";
         } catch (const Error& error) {
           return error.what();
         }
-      })
-      ->type_name("PREFIX")
-      ->group(kServeGroup);
+      });
   add_choice(
       app, "--log-format", {"text", "json"},
       [&options](const std::string& text) { options.log_format = *server::parse_log_format(text); },

@@ -1,10 +1,13 @@
 #pragma once
 // The options of quire serve.
-#include <CLI/App.hpp>
 #include <string>
 #include <vector>
 
 #include "server/app.h"
+
+namespace CLI {
+class App;
+}
 
 namespace quire::cli {
 
