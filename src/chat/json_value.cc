@@ -1,6 +1,7 @@
 #include "chat/json_value.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "chat/text.h"

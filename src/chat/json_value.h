@@ -1,6 +1,6 @@
 #pragma once
 // JSON from outside as values of a template.
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <string_view>
 
 #include "chat/value.h"

@@ -10,6 +10,7 @@
 
 #include "core/device_library.h"
 #include "engine/damaged_model.h"
+#include "engine/golden_file.h"
 #include "engine/test_models.h"
 #include "quire/llm.h"
 

@@ -3,6 +3,7 @@
 
 #include <functional>
 
+#include "engine/golden_file.h"
 #include "engine/test_models.h"
 #include "quire/llm.h"
 

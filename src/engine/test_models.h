@@ -1,10 +1,7 @@
 #pragma once
 // The tiny checkpoints of tests/golden/models, for tests of the engine.
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <string>
 #include <vector>
 
@@ -23,11 +20,6 @@ inline std::vector<std::string> golden_cases() {
   }
   std::sort(cases.begin(), cases.end());
   return cases;
-}
-
-inline nlohmann::json load_golden(const std::string& name) {
-  std::ifstream file(golden_models() / name / "golden.json");
-  return nlohmann::json::parse(file);
 }
 
 }  // namespace quire::engine_test

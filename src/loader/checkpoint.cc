@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <unordered_map>
 #include <utility>
@@ -81,15 +82,16 @@ WeightMap read_index(const fs::path& path) {
   const std::string name = path.string();
   const nlohmann::json json = loader_internal::parse_json_object(
       read_text_file(path, kMaxIndexBytes), name, kMaxIndexDepth);
-  const auto weight_map = loader_internal::JsonFields(json, name).object("weight_map");
-  if (!weight_map || weight_map->raw().empty()) {
+  const loader_internal::JsonFields index(json, name);
+  const auto* weight_map = index.object("weight_map") ? index.find("weight_map") : nullptr;
+  if (weight_map == nullptr || weight_map->empty()) {
     throw Error(
         fmt::format("{}: the field weight_map is missing or empty; expected an object that gives "
                     "each tensor's file.",
                     name));
   }
   WeightMap result;
-  for (const auto& [tensor, shard] : weight_map->raw().items()) {
+  for (const auto& [tensor, shard] : weight_map->items()) {
     if (!shard.is_string()) {
       throw Error(fmt::format("{}: weight_map gives {} for {}; expected the name of a file.", name,
                               loader_internal::shown(shard), loader_internal::shown(tensor)));

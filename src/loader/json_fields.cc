@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 #include <set>
 
 #include "quire/error.h"
@@ -68,6 +69,10 @@ std::string shown(const json& value) {
   return text;
 }
 
+std::string shown(const std::string& text) {
+  return shown(json(text));
+}
+
 json parse_json_object(std::string_view text, const std::string& name, int max_depth) {
   JsonGuard guard(name, max_depth);
   const auto callback = [&guard](int, json::parse_event_t event, const json& parsed) {
@@ -93,6 +98,16 @@ json parse_json_object(std::string_view text, const std::string& name, int max_d
 const json* JsonFields::find(const char* field) const {
   const auto it = object_.find(field);
   return it == object_.end() || it->is_null() ? nullptr : &*it;
+}
+
+bool JsonFields::mentions(const char* field) const {
+  return object_.contains(field);
+}
+
+std::vector<std::string> JsonFields::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : object_.items()) names.push_back(name);
+  return names;
 }
 
 void JsonFields::fail(const char* field, std::string_view what) const {

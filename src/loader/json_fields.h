@@ -5,7 +5,7 @@
 // Thread safety: plain values and free functions; a JsonFields refers to its JSON and outlives it
 // not.
 #include <cstdint>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +19,7 @@ nlohmann::json parse_json_object(std::string_view text, const std::string& name,
 
 // A value as a message shows it: on one line and cut to a readable length.
 std::string shown(const nlohmann::json& value);
+std::string shown(const std::string& text);
 
 // The fields of one object. A field that is null counts as missing; a getter returns nothing for a
 // missing field and throws Error for one of another type or outside the range given.
@@ -30,7 +31,9 @@ class JsonFields {
 
   bool has(const char* field) const { return find(field) != nullptr; }
   // The key is there, if only as null.
-  bool mentions(const char* field) const { return object_.contains(field); }
+  bool mentions(const char* field) const;
+  // All keys that are there, those of nulls too.
+  std::vector<std::string> names() const;
   // Nothing where it is missing or null.
   const nlohmann::json* find(const char* field) const;
 
@@ -46,7 +49,6 @@ class JsonFields {
 
   int64_t required_integer(const char* field, int64_t min, int64_t max) const;
 
-  const nlohmann::json& raw() const { return object_; }
   const std::string& file() const { return file_; }
   std::string name_of(const char* field) const { return prefix_ + field; }
   // "config.json: the field X <what>."

@@ -76,10 +76,8 @@ void check_activations(const JsonFields& activations) {
 void check_group(const JsonFields& group) {
   expect_string(group, "format", "float-quantized", /*may_lack=*/true);
   const auto targets = group.strings("targets");
-  if (!targets || *targets != std::vector<std::string>{"Linear"}) {
-    group.fail("targets", fmt::format("is {}; expected [\"Linear\"]",
-                                      targets ? shown(group.raw().at("targets")) : "missing"));
-  }
+  if (!targets) group.fail("targets", "is missing; expected [\"Linear\"]");
+  if (*targets != std::vector<std::string>{"Linear"}) group.fail_value("targets", "[\"Linear\"]");
   const auto weights = group.object("weights");
   if (!weights) group.fail("weights", "is missing; expected the scheme of the layers' weights");
   check_weights(*weights);
@@ -89,14 +87,14 @@ void check_group(const JsonFields& group) {
 
 void check_groups(const JsonFields& quantization) {
   const auto groups = quantization.object("config_groups");
-  if (!groups || groups->raw().size() != 1) {
-    quantization.fail("config_groups",
-                      groups ? fmt::format("has {} groups; expected one", groups->raw().size())
-                             : "is missing; expected one group of layers");
+  if (!groups) quantization.fail("config_groups", "is missing; expected one group of layers");
+  const std::vector<std::string> names = groups->names();
+  if (names.size() != 1) {
+    quantization.fail("config_groups", fmt::format("has {} groups; expected one", names.size()));
   }
-  const std::string name = groups->raw().begin().key();
-  const auto group = groups->object(name.c_str());
-  if (!group) groups->fail(name.c_str(), "is null; expected an object");
+  const char* name = names.front().c_str();
+  const auto group = groups->object(name);
+  if (!group) groups->fail(name, "is null; expected an object");
   check_group(*group);
 }
 
@@ -124,7 +122,7 @@ QuantizationConfig parse_quantization_config(const JsonFields& quantization) {
   }
   // Transforms (of SpinQuant, of QuIP) change what a layer computes.
   if (const auto transforms = quantization.object("transform_config");
-      transforms && !transforms->raw().empty()) {
+      transforms && !transforms->names().empty()) {
     quantization.fail_value("transform_config", "null or {}");
   }
   check_groups(quantization);

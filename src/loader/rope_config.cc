@@ -84,10 +84,10 @@ const TypeFields& find_type(const JsonFields& rope) {
 }
 
 void check_known_fields(const JsonFields& rope, const TypeFields& type) {
-  for (const auto& [key, value] : rope.raw().items()) {
+  for (const std::string& key : rope.names()) {
     const bool common =
         std::find(kCommonFields.begin(), kCommonFields.end(), key) != kCommonFields.end();
-    if (!value.is_null() && !common && !type.fields.contains(key)) {
+    if (rope.has(key.c_str()) && !common && !type.fields.contains(key)) {
       rope.fail_value(key.c_str(),
                       fmt::format("no such field for the RoPE type \"{}\"", type.name));
     }
@@ -246,9 +246,9 @@ RopeConfig parse_object(const JsonFields& config, const JsonFields& rope, int64_
     common = one;
   }
   if (!common) return parse_one(config, &rope, head_dim, max_positions);
-  for (const auto& [key, value] : rope.raw().items()) {
+  for (const std::string& key : rope.names()) {
     if (std::find(kLayerTypes.begin(), kLayerTypes.end(), key) == kLayerTypes.end()) {
-      rope.fail_value(key.c_str(), "full_attention and sliding_attention alone where one is given");
+      rope.fail_value(key.c_str(), "only full_attention and sliding_attention where one is given");
     }
   }
   return *common;
@@ -261,7 +261,7 @@ RopeConfig parse_rope_config(const JsonFields& config, int64_t head_dim,
   std::optional<RopeConfig> result;
   for (const char* field : {"rope_scaling", "rope_parameters"}) {
     const std::optional<JsonFields> rope = config.object(field);
-    if (!rope || rope->raw().empty()) continue;
+    if (!rope || rope->names().empty()) continue;
     const RopeConfig one = parse_object(config, *rope, head_dim, max_position_embeddings);
     if (result && !(*result == one)) {
       config.fail(field,

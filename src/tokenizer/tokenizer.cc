@@ -89,9 +89,7 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
 
 Tokenizer Tokenizer::from_json(std::string_view tokenizer_json,
                                std::string_view tokenizer_config_json) {
-  const auto config = tokenizer_internal::read_tokenizer_config(tokenizer_config_json);
-  return Tokenizer(std::make_shared<const TokenizerState>(
-      tokenizer_internal::read_tokenizer_file(tokenizer_json), config));
+  return Tokenizer(TokenizerState::parse(tokenizer_json, tokenizer_config_json));
 }
 
 std::vector<std::int32_t> Tokenizer::encode(std::string_view text, bool add_special_tokens) const {

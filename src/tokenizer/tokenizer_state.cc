@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "quire/error.h"
+#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/utf8.h"
 
 namespace quire::tokenizer_internal {
@@ -177,6 +178,12 @@ TokenizerState::TokenizerState(TokenizerFile file, const TokenizerConfig& config
   };
   post_processor = PostProcessor(ids_of(config.add_bos_token, bos_token),
                                  ids_of(config.add_eos_token, eos_token));
+}
+
+std::shared_ptr<const TokenizerState> TokenizerState::parse(std::string_view tokenizer_json,
+                                                            std::string_view config_json) {
+  const TokenizerConfig config = read_tokenizer_config(config_json);
+  return std::make_shared<const TokenizerState>(read_tokenizer_file(tokenizer_json), config);
 }
 
 std::vector<std::int32_t> TokenizerState::encode(std::string_view text,

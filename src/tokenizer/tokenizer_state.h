@@ -17,9 +17,11 @@
 #include "tokenizer/post_processor.h"
 #include "tokenizer/pre_tokenizer.h"
 #include "tokenizer/token_decoder.h"
-#include "tokenizer/tokenizer_file.h"
 
 namespace quire::tokenizer_internal {
+
+struct TokenizerFile;
+struct TokenizerConfig;
 
 // Scratch memory with warm word caches, lent to one encode() at a time: no lock is held while
 // encoding, and there are never more of them than there were encodes at once.
@@ -35,6 +37,10 @@ class ScratchPool {
 
 struct TokenizerState {
   TokenizerState(TokenizerFile file, const TokenizerConfig& config);
+  // From the texts of tokenizer.json and tokenizer_config.json, which is empty where there is no
+  // such file.
+  static std::shared_ptr<const TokenizerState> parse(std::string_view tokenizer_json,
+                                                     std::string_view config_json);
 
   // The ids of a text, without those that the post-processor adds. Requires valid UTF-8. What
   // touches a span of `plain` becomes no special token.
