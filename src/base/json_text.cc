@@ -165,4 +165,34 @@ Json parse_json_text(std::string_view text, const JsonLimits& limits) {
   return builder.take();
 }
 
+Json parse_json_object(std::string_view text, std::string_view where, const JsonLimits& limits) {
+  Json value;
+  try {
+    value = parse_json_text(text, limits);
+  } catch (const JsonError& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()));
+  }
+  if (!value.is_object()) {
+    throw Error(fmt::format("{}: expected a JSON object, got {}", where, json_kind(value)));
+  }
+  return value;
+}
+
+std::string json_kind(const Json& value) {
+  switch (value.type()) {
+    case Json::value_t::null:
+      return "null";
+    case Json::value_t::object:
+      return "an object";
+    case Json::value_t::array:
+      return "an array";
+    case Json::value_t::string:
+      return "a string";
+    case Json::value_t::boolean:
+      return value.get<bool>() ? "true" : "false";
+    default:
+      return value.dump();
+  }
+}
+
 }  // namespace quire

@@ -36,4 +36,11 @@ class JsonError : public Error {
 // `limits`. Time is linear in the text.
 nlohmann::ordered_json parse_json_text(std::string_view text, const JsonLimits& limits);
 
+// The same, of a text that must be an object. Throws Error, which opens with `where`.
+nlohmann::ordered_json parse_json_object(std::string_view text, std::string_view where,
+                                         const JsonLimits& limits = {});
+
+// "a number", "a string", ...: what `value` is, for messages.
+std::string json_kind(const nlohmann::ordered_json& value);
+
 }  // namespace quire

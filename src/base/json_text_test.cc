@@ -75,6 +75,22 @@ TEST(JsonText, RepeatedKeysAreRefusedOrTheLastCounts) {
             R"({"a":{"c":3},"b":0})");
 }
 
+TEST(JsonText, AnObjectIsAskedForByName) {
+  const auto refusal = [](std::string_view text) -> std::string {
+    try {
+      parse_json_object(text, "config.json", {.max_depth = 2});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal(R"({"a": []})"), "");
+  EXPECT_EQ(refusal("[1]"), "config.json: expected a JSON object, got an array");
+  EXPECT_EQ(refusal("false"), "config.json: expected a JSON object, got false");
+  EXPECT_EQ(refusal(R"({"a":1,"a":2})"), R"(config.json: the field "a" is given twice)");
+  EXPECT_EQ(refusal(R"({"a":[[]]})"), "config.json: the JSON is nested deeper than 2 levels");
+}
+
 TEST(JsonText, ManyKeysStayLinear) {
   std::string text = "{";
   for (int i = 0; i < 200'000; ++i)

@@ -9,38 +9,6 @@
 #include "quire/error.h"
 
 namespace quire::cli {
-Json parse_json(std::string_view text, std::string_view where) {
-  try {
-    return parse_json_text(text, {.max_depth = kMaxJsonDepth});
-  } catch (const JsonError& error) {
-    throw Error(fmt::format("{}: {}", where, error.what()));
-  }
-}
-
-Json parse_json_object(std::string_view text, std::string_view where) {
-  Json value = parse_json(text, where);
-  if (!value.is_object()) {
-    throw Error(fmt::format("{}: expected a JSON object, got {}", where, json_kind(value)));
-  }
-  return value;
-}
-
-std::string json_kind(const Json& value) {
-  switch (value.type()) {
-    case Json::value_t::null:
-      return "null";
-    case Json::value_t::object:
-      return "an object";
-    case Json::value_t::array:
-      return "an array";
-    case Json::value_t::string:
-      return "a string";
-    case Json::value_t::boolean:
-      return value.get<bool>() ? "true" : "false";
-    default:
-      return value.dump();
-  }
-}
 
 std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view where) {
   if (!value.is_array()) {

@@ -1,5 +1,5 @@
 #pragma once
-// JSON from outside: one value, bounded in depth, keys not repeated.
+// JSON lines, in and out.
 #include <cstdint>
 #include <iosfwd>
 #include <nlohmann/json.hpp>
@@ -13,18 +13,7 @@ namespace quire::cli {
 // Keeps the order of keys: chat templates print it.
 using Json = nlohmann::ordered_json;
 
-inline constexpr int kMaxJsonDepth = 64;
 inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
-
-// Throws Error, opening with `where`, if `text` is not one JSON value in valid UTF-8, is nested
-// deeper than kMaxJsonDepth or repeats a key in one object.
-Json parse_json(std::string_view text, std::string_view where);
-
-// The same, of an object.
-Json parse_json_object(std::string_view text, std::string_view where);
-
-// "a number", "a string", ...: what `value` is, for messages.
-std::string json_kind(const Json& value);
 
 // `value` as an array of token ids. Throws Error, opening with `where`, if it is none.
 std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view where);

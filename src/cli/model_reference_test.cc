@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/json_text.h"
 #include "cli/json_lines.h"
 #include "quire/error.h"
 
@@ -36,7 +37,7 @@ TEST(ModelReferenceFile, ReadsWhatItWrites) {
 
 TEST(ModelReferenceFile, RefusesWhatIsNone) {
   const auto expect_refused = [](const char* name, const Json& value, const char* message) {
-    Json json = parse_json(to_reference_text(small_reference()), "test");
+    Json json = parse_json_object(to_reference_text(small_reference()), "test");
     if (value.is_discarded()) {
       json.erase(name);
     } else {

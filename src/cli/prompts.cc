@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/json_text.h"
 #include "base/suggest.h"
 #include "cli/usage_error.h"
 

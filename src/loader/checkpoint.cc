@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "loader/json_fields.h"
 #include "loader/safetensors.h"
@@ -80,8 +81,8 @@ using WeightMap = std::map<std::string, std::set<std::string>>;  // shard -> its
 
 WeightMap read_index(const fs::path& path) {
   const std::string name = path.string();
-  const nlohmann::json json = loader_internal::parse_json_object(
-      read_text_file(path, kMaxIndexBytes), name, kMaxIndexDepth);
+  const nlohmann::ordered_json json =
+      parse_json_object(read_text_file(path, kMaxIndexBytes), name, {.max_depth = kMaxIndexDepth});
   const loader_internal::JsonFields index(json, name);
   const auto* weight_map = index.object("weight_map") ? index.find("weight_map") : nullptr;
   if (weight_map == nullptr || weight_map->empty()) {

@@ -140,9 +140,9 @@ TEST_F(CheckpointTest, RefusesAMalformedIndex) {
   write_index({{"a", 1}});
   EXPECT_THAT(error(), HasSubstr("gives 1 for \"a\""));
   write(kIndex, R"({"weight_map":{"a":"1.safetensors","a":"2.safetensors"}})");
-  EXPECT_THAT(error(), HasSubstr("key \"a\" is given twice"));
+  EXPECT_THAT(error(), HasSubstr("field \"a\" is given twice"));
   write(kIndex, "{\"a\":" + std::string(100'000, '['));
-  EXPECT_THAT(error(), HasSubstr("nested more than"));
+  EXPECT_THAT(error(), HasSubstr("nested deeper than"));
 }
 
 TEST_F(CheckpointTest, NamesTheFileThatIsBroken) {

@@ -4,51 +4,13 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "quire/error.h"
 
 namespace quire::loader_internal {
 namespace {
 
-using nlohmann::json;
-
-// Told of every event while a document is parsed; throws as soon as a limit is passed, so that a
-// hostile file costs no more than what was read of it.
-class JsonGuard {
- public:
-  JsonGuard(const std::string& name, int max_depth) : name_(name), max_depth_(max_depth) {}
-
-  void see(json::parse_event_t event, const json& parsed) {
-    switch (event) {
-      case json::parse_event_t::object_start:
-      case json::parse_event_t::array_start:
-        keys_.emplace_back();
-        if (static_cast<int>(keys_.size()) > max_depth_) {
-          throw Error(
-              fmt::format("{}: the JSON is nested more than {} levels deep.", name_, max_depth_));
-        }
-        break;
-      case json::parse_event_t::object_end:
-      case json::parse_event_t::array_end:
-        keys_.pop_back();
-        break;
-      case json::parse_event_t::key:
-        if (!keys_.back().insert(parsed.get_ref<const std::string&>()).second) {
-          throw Error(
-              fmt::format("{}: the key {} is given twice in one object.", name_, shown(parsed)));
-        }
-        break;
-      case json::parse_event_t::value:
-        break;
-    }
-  }
-
- private:
-  const std::string& name_;
-  int max_depth_;
-  std::vector<std::set<std::string>> keys_;  // of each open object; empty for an array
-};
+using json = nlohmann::ordered_json;
 
 std::string range_text(double min, double max) {
   return fmt::format("a number from {:g} to {:g}", min, max);
@@ -71,28 +33,6 @@ std::string shown(const json& value) {
 
 std::string shown(const std::string& text) {
   return shown(json(text));
-}
-
-json parse_json_object(std::string_view text, const std::string& name, int max_depth) {
-  JsonGuard guard(name, max_depth);
-  const auto callback = [&guard](int, json::parse_event_t event, const json& parsed) {
-    guard.see(event, parsed);
-    return true;
-  };
-  json document;
-  try {
-    document = json::parse(text.begin(), text.end(), callback);
-  } catch (const json::exception& error) {
-    std::string what = error.what();
-    // The library's own number of the error, "[json.exception.parse_error.101] ", helps nobody.
-    if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
-    throw Error(fmt::format("{}: the file is not valid JSON: {}.", name, what));
-  }
-  if (!document.is_object()) {
-    throw Error(fmt::format("{}: expected a JSON object, but the file holds {}.", name,
-                            document.type_name()));
-  }
-  return document;
 }
 
 const json* JsonFields::find(const char* field) const {

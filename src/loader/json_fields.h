@@ -1,5 +1,5 @@
 #pragma once
-// Reading unchecked JSON files: parsing with limits, and fields with their types.
+// The fields of unchecked JSON files, with their types.
 //
 // Every message names the file and the field, shows the value found and says what was expected.
 // Thread safety: plain values and free functions; a JsonFields refers to its JSON and outlives it
@@ -13,12 +13,8 @@
 
 namespace quire::loader_internal {
 
-// The JSON object in `text`. Throws Error for what is no valid JSON, no object, has a key twice in
-// one object, or is nested deeper than `max_depth`. `name` stands for the file in messages.
-nlohmann::json parse_json_object(std::string_view text, const std::string& name, int max_depth);
-
 // A value as a message shows it: on one line and cut to a readable length.
-std::string shown(const nlohmann::json& value);
+std::string shown(const nlohmann::ordered_json& value);
 std::string shown(const std::string& text);
 
 // The fields of one object. A field that is null counts as missing; a getter returns nothing for a
@@ -26,7 +22,7 @@ std::string shown(const std::string& text);
 class JsonFields {
  public:
   // `prefix` stands before the fields' names in messages: "rope_scaling.".
-  JsonFields(const nlohmann::json& object, std::string file, std::string prefix = "")
+  JsonFields(const nlohmann::ordered_json& object, std::string file, std::string prefix = "")
       : object_(object), file_(std::move(file)), prefix_(std::move(prefix)) {}
 
   bool has(const char* field) const { return find(field) != nullptr; }
@@ -35,7 +31,7 @@ class JsonFields {
   // All keys that are there, those of nulls too.
   std::vector<std::string> names() const;
   // Nothing where it is missing or null.
-  const nlohmann::json* find(const char* field) const;
+  const nlohmann::ordered_json* find(const char* field) const;
 
   std::optional<int64_t> integer(const char* field, int64_t min, int64_t max) const;
   std::optional<double> number(const char* field, double min, double max) const;
@@ -58,12 +54,12 @@ class JsonFields {
 
  private:
   // `value` is the field's, or an item of it.
-  double checked_number(const nlohmann::json& value, const char* field, double min,
+  double checked_number(const nlohmann::ordered_json& value, const char* field, double min,
                         double max) const;
-  int64_t checked_integer(const nlohmann::json& value, const char* field, int64_t min,
+  int64_t checked_integer(const nlohmann::ordered_json& value, const char* field, int64_t min,
                           int64_t max) const;
 
-  const nlohmann::json& object_;
+  const nlohmann::ordered_json& object_;
   std::string file_;
   std::string prefix_;
 };

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "loader/json_fields.h"
 #include "loader/quantization_config.h"
@@ -198,9 +199,9 @@ std::string config_path(const fs::path& folder, const char* file) {
   return (folder / file).string();
 }
 
-nlohmann::json read_json(const std::string& path) {
-  return loader_internal::parse_json_object(read_text_file(path, kMaxConfigBytes), path,
-                                            kMaxConfigDepth);
+nlohmann::ordered_json read_json(const std::string& path) {
+  return parse_json_object(read_text_file(path, kMaxConfigBytes), path,
+                           {.max_depth = kMaxConfigDepth});
 }
 
 std::vector<int32_t> parse_eos(const JsonFields& config) {
@@ -248,7 +249,7 @@ int64_t ModelConfig::max_model_len() const {
 }
 
 ModelConfig parse_model_config(std::string_view text, const std::string& name) {
-  const nlohmann::json json = loader_internal::parse_json_object(text, name, kMaxConfigDepth);
+  const nlohmann::ordered_json json = parse_json_object(text, name, {.max_depth = kMaxConfigDepth});
   const JsonFields config(json, name);
   ModelConfig result;
   result.architecture = parse_architecture(config);
@@ -279,7 +280,7 @@ ModelConfig load_model_config(const fs::path& folder) {
 
 GenerationConfig load_generation_config(const fs::path& folder) {
   const std::string config_file = config_path(folder, "config.json");
-  const nlohmann::json config_json = read_json(config_file);
+  const nlohmann::ordered_json config_json = read_json(config_file);
   const JsonFields config(config_json, config_file);
   GenerationConfig result;
   result.eos_token_ids = parse_eos(config);
@@ -287,7 +288,7 @@ GenerationConfig load_generation_config(const fs::path& folder) {
 
   const fs::path path = folder / "generation_config.json";
   if (!fs::exists(path)) return result;
-  const nlohmann::json json = read_json(path.string());
+  const nlohmann::ordered_json json = read_json(path.string());
   const JsonFields generation(json, path.string());
   if (generation.has("eos_token_id")) result.eos_token_ids = parse_eos(generation);
   if (generation.has("bos_token_id")) result.bos_token_id = parse_bos(generation);

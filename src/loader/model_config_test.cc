@@ -351,9 +351,10 @@ TEST(ModelConfigTest, RefusesBytesThatAreNoConfig) {
   EXPECT_THAT(error_of(std::string()), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of(std::string("{\"a\": ")), HasSubstr("not valid JSON"));
   EXPECT_THAT(error_of(std::string("[1]")), HasSubstr("expected a JSON object"));
-  EXPECT_THAT(error_of(std::string("{\"a\":1,\"a\":2}")), HasSubstr("key \"a\" is given twice"));
+  EXPECT_THAT(error_of(std::string("{\"a\":1,\"a\":2}")), HasSubstr("field \"a\" is given twice"));
   EXPECT_THAT(error_of(std::string("{\"a\":\"\xff\"}")), HasSubstr("not valid JSON"));
-  EXPECT_THAT(error_of("{\"a\":" + std::string(1'000'000, '[')), HasSubstr("nested more than 32"));
+  EXPECT_THAT(error_of("{\"a\":" + std::string(1'000'000, '[')),
+              HasSubstr("nested deeper than 32"));
 }
 
 class ConfigFolderTest : public testing::Test {

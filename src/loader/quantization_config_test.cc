@@ -10,11 +10,11 @@
 namespace quire {
 namespace {
 
-using nlohmann::json;
+using Json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
-json float8_config() {
-  return json::parse(R"({
+Json float8_config() {
+  return Json::parse(R"({
     "quant_method": "compressed-tensors",
     "format": "float-quantized",
     "config_groups": {
@@ -32,14 +32,14 @@ json float8_config() {
   })");
 }
 
-QuantizationConfig parse_config(const json& config) {
+QuantizationConfig parse_config(const Json& config) {
   return loader_internal::parse_quantization_config(
       loader_internal::JsonFields(config, "config.json", "quantization_config."));
 }
 
-std::string error_of(const std::string& path, const json& value) {
-  json config = float8_config();
-  config[json::json_pointer(path)] = value;
+std::string error_of(const std::string& path, const Json& value) {
+  Json config = float8_config();
+  config[Json::json_pointer(path)] = value;
   try {
     parse_config(config);
   } catch (const Error& error) {
@@ -55,7 +55,7 @@ TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
   EXPECT_TRUE(config.quantises("model.layers.1.mlp.down_proj"));
   EXPECT_THAT(config.describe(), HasSubstr("float-quantized"));
   EXPECT_THAT(config.describe(), HasSubstr("but for lm_head, model.layers.0.mlp.down_proj"));
-  json without = float8_config();
+  Json without = float8_config();
   without.erase("ignore");
   without["transform_config"] = nullptr;
   without["config_groups"]["group_0"].erase("input_activations");
@@ -67,22 +67,22 @@ TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
   const std::string group = "/config_groups/group_0/";
   const struct {
     std::string path;
-    json value;
+    Json value;
     std::string message;
   } cases[] = {
       {"/quant_method", "gptq", "quantization_config.quant_method is \"gptq\"; expected"},
       {"/quant_method", nullptr, "quantization_config.quant_method is missing"},
       {"/format", "pack-quantized", "quantization_config.format is \"pack-quantized\"; expected"},
       {"/format", 3, "quantization_config.format is 3; expected a string"},
-      {"/kv_cache_scheme", json::object(), "quantization_config.kv_cache_scheme is {}"},
+      {"/kv_cache_scheme", Json::object(), "quantization_config.kv_cache_scheme is {}"},
       {"/sparsity_config/format", "marlin", "sparsity_config.format is \"marlin\""},
-      {"/transform_config/config_groups", json::object(),
+      {"/transform_config/config_groups", Json::object(),
        "quantization_config.transform_config is {\"config_groups\":{}}; expected null or {}"},
       {"/transform_config", 3, "quantization_config.transform_config is 3"},
-      {"/config_groups/group_1", json::object(), "config_groups has 2 groups; expected one"},
+      {"/config_groups/group_1", Json::object(), "config_groups has 2 groups; expected one"},
       {"/config_groups/group_0", nullptr, "config_groups.group_0 is null"},
       {"/config_groups", nullptr, "config_groups is missing"},
-      {"/config_groups", json::object(), "config_groups has 0 groups"},
+      {"/config_groups", Json::object(), "config_groups has 0 groups"},
       {group + "targets", {"Linear", "Embedding"}, "group_0.targets is [\"Linear\",\"Embedding\"]"},
       {group + "targets", nullptr, "group_0.targets is missing"},
       {group + "format", "int-quantized", "group_0.format is \"int-quantized\""},
@@ -100,7 +100,7 @@ TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
       {group + "input_activations/dynamic", false, "input_activations.dynamic is missing or false"},
       {group + "input_activations/strategy", "tensor", "input_activations.strategy is \"tensor\""},
       {group + "input_activations/num_bits", 16, "input_activations.num_bits is 16"},
-      {group + "output_activations", json::object(), "group_0.output_activations is {}"},
+      {group + "output_activations", Json::object(), "group_0.output_activations is {}"},
       {"/ignore", {"re:.*lm_head"}, "quantization_config.ignore holds \"re:.*lm_head\""},
       {"/ignore", {"Linear"}, "quantization_config.ignore holds \"Linear\""},
       {"/ignore", "lm_head", "quantization_config.ignore is \"lm_head\""},

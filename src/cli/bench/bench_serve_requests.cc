@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/json_text.h"
 #include "cli/prompts.h"
 #include "quire/error.h"
 

@@ -9,6 +9,7 @@
 #include <ostream>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/progress.h"
 #include "cli/bench/bench_serve_report.h"
 #include "cli/bench/bench_serve_requests.h"

@@ -9,6 +9,7 @@
 #include <optional>
 #include <ostream>
 
+#include "base/json_text.h"
 #include "base/suggest.h"
 #include "cli/commands/command.h"
 #include "cli/options/engine_options.h"

@@ -1,5 +1,6 @@
 #include "cli/options/chat_options.h"
 
+#include "base/json_text.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "base/json_text.h"
 #include "base/suggest.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
