@@ -45,7 +45,7 @@ struct FamilyDefaults {
   double rms_norm_eps = 1e-6;
 };
 
-constexpr FamilyDefaults kFamilies[] = {
+constexpr FamilyDefaults kFamilyDefaults[] = {
     {"Qwen3ForCausalLM", true, 128, false, 0},
     {"Qwen2ForCausalLM", true, 0, false, 0},
     {"MistralForCausalLM", true, 0, true, 4096},
@@ -54,7 +54,7 @@ constexpr FamilyDefaults kFamilies[] = {
 };
 
 FamilyDefaults defaults_of(std::string_view architecture) {
-  for (const FamilyDefaults& family : kFamilies) {
+  for (const FamilyDefaults& family : kFamilyDefaults) {
     if (family.architecture == architecture) return family;
   }
   return {.architecture = architecture};

@@ -54,7 +54,7 @@ std::vector<KvCacheView> caches_of(const KvCacheShape& shape) {
 CountedModel::CountedModel(const ModelOptions& options)
     : options_(counted_by(memory_, options)), model_(create_model(options_)) {}
 
-size_t CountedModel::arena_bytes(int64_t max_tokens, int64_t max_logits) {
+size_t CountedModel::activation_bytes(int64_t max_tokens, int64_t max_logits) {
   const Placement place = {options_.dtype, {options_.rank, options_.size}, options_.device};
   CountingMemory memory;
   const Device device = {options_.device.type, options_.device.index, &memory};

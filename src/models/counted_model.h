@@ -28,7 +28,7 @@ class CountedModel {
   // tokens and max_logits rows of logits; a batch of that size takes exactly that. What a later
   // stage gets from the one before is counted too, whether the runner allocates it in the arena or
   // not.
-  size_t arena_bytes(int64_t max_tokens, int64_t max_logits);
+  size_t activation_bytes(int64_t max_tokens, int64_t max_logits);
 
  private:
   CountingMemory memory_;

@@ -149,7 +149,7 @@ TEST(Decoder, IsCountedForAGpuThatIsNotThere) {
   EXPECT_EQ(bytes_of_item(model.model().memory(), "embedding"), 101u * 40u * 2u);
   // Hidden state and residual; queries, keys and values of 8, 2 and 2 heads, and what attention
   // makes of them. Logits of few rows take less.
-  EXPECT_EQ(model.arena_bytes(64, 1), (2 * 64 * 40 + 64 * (12 + 8) * 16) * sizeof(BFloat16));
+  EXPECT_EQ(model.activation_bytes(64, 1), (2 * 64 * 40 + 64 * (12 + 8) * 16) * sizeof(BFloat16));
 }
 
 TEST_P(TinyDecoder, SaysWhereItsMemoryGoes) {

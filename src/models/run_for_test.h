@@ -51,7 +51,7 @@ class TestRank {
         run.chunks.empty() ? num_tokens : *std::max_element(run.chunks.begin(), run.chunks.end());
     for (const int64_t end : ends) {
       options.last_layer = end;
-      planned_ = std::max(planned_, CountedModel(options).arena_bytes(longest, longest));
+      planned_ = std::max(planned_, CountedModel(options).activation_bytes(longest, longest));
       stages_.push_back(create_model(options));
       fill(stages_.back()->parameters(), pool_);
       add_caches(stages_.back()->kv_cache_shape());

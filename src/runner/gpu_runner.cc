@@ -92,7 +92,7 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       cached_ids_(static_cast<size_t>(options.num_blocks * options.block_size) * sizeof(int32_t),
                   device_),
       arena_(Buffer(CountedModel(place_on(options.model, comm, device_))
-                        .arena_bytes(options.max_tokens, sizes_.largest_step.num_logits),
+                        .activation_bytes(options.max_tokens, sizes_.largest_step.num_logits),
                     device_)),
       inputs_(library_, device_, sizes_.largest_step),
       attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),

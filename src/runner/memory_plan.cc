@@ -28,6 +28,10 @@ std::string gib(int64_t bytes) {
   return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
 }
 
+bool on_cpu(const PlanRequest& request) {
+  return request.model.device.is_cpu();
+}
+
 int num_ranks(const PlanRequest& request) {
   return request.num_stages * request.model.size;
 }
@@ -55,7 +59,7 @@ std::string describe_ranks(const PlanRequest& request) {
 
 // What there is to take, for a message.
 std::string available_memory_of(const PlanRequest& request) {
-  if (request.model.device.is_cpu()) return gib(request.available_bytes) + " of memory is free";
+  if (on_cpu(request)) return gib(request.available_bytes) + " of memory is free";
   return fmt::format("{} may be taken (--gpu-memory-utilization {} of what is free on {})",
                      gib(request.available_bytes), request.gpu_memory_utilization,
                      request.model.size == 1
@@ -65,7 +69,7 @@ std::string available_memory_of(const PlanRequest& request) {
 
 // How to have more of it; opens a sentence.
 std::string more_memory_advice(const PlanRequest& request) {
-  if (request.model.device.is_cpu()) return "Free some memory, take a smaller model";
+  if (on_cpu(request)) return "Free some memory, take a smaller model";
   return "Free memory of the GPU or raise --gpu-memory-utilization, spread the model over more "
          "GPUs "
          "with --tensor-parallel-size, take a smaller model";
@@ -98,14 +102,14 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
 // What the model's layers take, over all ranks.
 struct ModelNeeds {
   std::vector<MemoryItem> memory;
-  int64_t arena_bytes = 0;
+  int64_t activation_bytes = 0;
   int64_t bytes_per_block = 0;
   KvCacheShape kv_cache;  // of all layers, with the heads of a rank
 };
 
 int64_t bytes_per_block(const PlanRequest& request, const KvCacheShape& shape) {
   const int64_t bytes = KvCache::bytes_per_block(shape, request.kv_cache_dtype, request.block_size);
-  if (request.model.device.is_cpu()) return bytes;
+  if (on_cpu(request)) return bytes;
   // The ids of its tokens (CudaResolveTokens).
   return bytes + request.block_size * int64_t{sizeof(int32_t)};
 }
@@ -123,8 +127,8 @@ ModelNeeds needs_of(const PlanRequest& request) {
         needs.memory[i].formats.insert(items[i].formats.begin(), items[i].formats.end());
       }
     }
-    needs.arena_bytes +=
-        static_cast<int64_t>(model.arena_bytes(max_step_tokens(request), max_logits_rows(request)));
+    needs.activation_bytes += static_cast<int64_t>(
+        model.activation_bytes(max_step_tokens(request), max_logits_rows(request)));
     const KvCacheShape shape = model.model().kv_cache_shape();
     if (part.rank == 0) {
       const int64_t num_layers = needs.kv_cache.num_layers + shape.num_layers;
@@ -153,7 +157,7 @@ int64_t scratch_bytes(const PlanRequest& request) {
 }
 
 std::string describe_scratch(const PlanRequest& request) {
-  if (!request.model.device.is_cpu()) return "partial results of attention and sampling, inputs";
+  if (!on_cpu(request)) return "partial results of attention and sampling, inputs";
   return fmt::format("packed inputs and attention tiles of {} threads",
                      request.threads_per_rank * num_ranks(request));
 }
@@ -168,7 +172,7 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
 // How to have more KV cache; ends a sentence.
 std::string larger_cache_advice(const PlanRequest& request) {
   if (request.kv_cache_memory_bytes) return "raise --kv-cache-memory-bytes";
-  if (request.model.device.is_cpu()) return "set --kv-cache-memory-bytes yourself";
+  if (on_cpu(request)) return "set --kv-cache-memory-bytes yourself";
   return "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs, halve "
          "the cache with --kv-cache-dtype fp8, or spread it over more GPUs with "
          "--tensor-parallel-size";
@@ -194,8 +198,7 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   const bool given = request.kv_cache_memory_bytes.has_value();
   const int64_t left = request.available_bytes - other_bytes;
   // The rest of a CPU's memory is for the page cache and other programs; a GPU's is for this.
-  const bool on_cpu = request.model.device.is_cpu();
-  const int64_t planned = on_cpu ? std::min(request.available_bytes / 2, left) : left;
+  const int64_t planned = on_cpu(request) ? std::min(request.available_bytes / 2, left) : left;
   const int64_t budget = given ? *request.kv_cache_memory_bytes : std::max<int64_t>(0, planned);
   const int64_t blocks = budget / block_bytes;
   if (blocks < needed) {
@@ -251,7 +254,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
 }
 
 int64_t max_logits_rows(const PlanRequest& request) {
-  if (!request.model.device.is_cpu()) {
+  if (!on_cpu(request)) {
     return std::min(request.max_num_seqs, max_step_tokens(request));
   }
   return std::min({kLogitsRowsPerRound, request.max_num_seqs, max_step_tokens(request)});
@@ -261,7 +264,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   check_magnitude(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
-  plan.device = request.model.device.is_cpu() ? "cpu" : "cuda";
+  plan.device = on_cpu(request) ? "cpu" : "cuda";
   plan.dtype = name_of(request.model.dtype);
   plan.tensor_parallel_size = request.model.size;
   plan.pipeline_parallel_size = request.num_stages;
@@ -279,7 +282,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                             tied ? "shared with the embedding"
                                  : fmt::format("{}{}", fmt::join(item.formats, ", "), ranks)});
   }
-  plan.buffers.push_back({"activations", needs.arena_bytes,
+  plan.buffers.push_back({"activations", needs.activation_bytes,
                           fmt::format("{} tokens a step, {} rows of logits at a time{}",
                                       max_step_tokens(request), max_logits_rows(request), ranks)});
   plan.buffers.push_back(
@@ -313,7 +316,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
        fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}",
                    shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
                    request.block_size, name_of(request.kv_cache_dtype),
-                   request.model.device.is_cpu() ? "" : ", and the tokens' ids", ranks)});
+                   on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
     throw Error(

@@ -60,7 +60,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       kv_cache_(model_->kv_cache_shape(), options.kv_cache_dtype, options.block_size,
                 options.num_blocks),
       arena_(Buffer(CountedModel(part_of(options.model, groups))
-                        .arena_bytes(options.max_tokens, options.max_logits_rows))),
+                        .activation_bytes(options.max_tokens, options.max_logits_rows))),
       table_(options.eos_token_ids),
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
@@ -98,7 +98,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
     compute_prompt_logprobs(forward, hidden, sequences, output);
     sampled = sample(forward, hidden, sequences, sampled_ids);
   }
-  return_tokens(sampled_ids, has_drafts(batch));
+  share_sampled_ids(sampled_ids, has_drafts(batch));
   keep_sampled(sequences, sampled_ids, sampled, output);
   return output;
 }
@@ -123,7 +123,7 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
   return state;
 }
 
-void ModelRunner::return_tokens(std::vector<int32_t>& ids, bool has_drafts) {
+void ModelRunner::share_sampled_ids(std::vector<int32_t>& ids, bool has_drafts) {
   const int last = groups_.pipeline.size() - 1;
   if (ids.empty() || last == 0) return;
   const int num_receivers = has_drafts ? last : 1;

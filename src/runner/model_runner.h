@@ -45,7 +45,7 @@ class ModelRunner final : public RankRunner {
                                         std::vector<int32_t>& ids);
   // Hands the sampled ids from the last stage to the first, and to all if some of them are drafts'
   // and so say how many tokens a sequence has.
-  void return_tokens(std::vector<int32_t>& ids, bool has_drafts);
+  void share_sampled_ids(std::vector<int32_t>& ids, bool has_drafts);
   // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
   void keep_sampled(std::span<const StepSequence> sequences, std::span<const int32_t> ids,
                     std::span<const ops::SampledToken> sampled, StepOutput& output);

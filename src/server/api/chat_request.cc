@@ -11,7 +11,7 @@
 namespace quire::server {
 namespace {
 
-constexpr const char* kChatSchema = "ChatCompletionRequest";
+constexpr const char* kChatSchemaName = "ChatCompletionRequest";
 
 void take_chat_logprobs(const Json& body, GenerationRequest& request) {
   take_field(body, "logprobs", request.logprobs);
@@ -64,10 +64,10 @@ void take_reasoning(const Json& body, GenerationRequest& request) {
 
 GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api) {
   check_model(body, model);
-  api.check(kChatSchema, body);
+  api.check(kChatSchemaName, body);
   GenerationRequest request;
   request.kind = RequestKind::kChat;
-  request.warnings = api.near_misses(kChatSchema, body);
+  request.warnings = api.near_misses(kChatSchemaName, body);
   request.add_special_tokens = false;  // the template writes them
   take_common_fields(body, model, request);
   take_chat_logprobs(body, request);

@@ -12,7 +12,7 @@
 namespace quire::server {
 namespace {
 
-constexpr const char* kCompletionSchema = "CompletionRequest";
+constexpr const char* kCompletionSchemaName = "CompletionRequest";
 
 std::variant<std::string, std::vector<int32_t>> prompt_from(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
@@ -66,10 +66,10 @@ GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api) {
   check_model(body, model);
   check_num_ids(body, model);
-  api.check(kCompletionSchema, body);
+  api.check(kCompletionSchemaName, body);
   GenerationRequest request;
   request.kind = RequestKind::kCompletion;
-  request.warnings = api.near_misses(kCompletionSchema, body);
+  request.warnings = api.near_misses(kCompletionSchemaName, body);
   take_common_fields(body, model, request);
   take_completion_logprobs(body, request);
   constexpr int64_t kDefaultMaxTokens = 16;  // OpenAI's
