@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "ops/cuda/decode_items.h"
 #include "ops/sampling_noise.h"
-#include "runner/sampler.h"
+#include "runner/sampling_rows.h"
 
 namespace quire {
 namespace {

@@ -7,7 +7,8 @@
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "quire/engine_limits.h"
-#include "runner/sampler.h"
+#include "runner/host_sampler.h"
+#include "runner/sampling_rows.h"
 
 namespace quire {
 namespace {
@@ -362,8 +363,7 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
     const SequenceState& state = sequences[sampled.sequence].state;
     const LogitsRow sampled_row[] = {{&state, state.tokens().size()}};
     const ops::SampledToken token =
-        sample_tokens(host_stream_, host_row, sampled_row, options_.logits_processors.get())
-            .front();
+        sample_rows(host_stream_, host_row, sampled_row, options_.logits_processors.get()).front();
     step.ids[i] = token.token_id;
     if (token.logprobs.empty()) continue;
     step.output.sequences[sampled.sequence].logprobs = {to_token_logprobs(token.logprobs)};

@@ -10,8 +10,9 @@
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/sampling.h"
+#include "runner/host_sampler.h"
 #include "runner/prompt_logprobs.h"
-#include "runner/sampler.h"
+#include "runner/sampling_rows.h"
 
 namespace quire {
 namespace {
@@ -158,7 +159,7 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
         logits_of(forward, hidden,
                   forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
     if (groups_.tensor.rank() == 0) {
-      auto part = sample_tokens(stream_, logits, std::span(rows).subspan(begin, end - begin),
+      auto part = sample_rows(stream_, logits, std::span(rows).subspan(begin, end - begin),
                                 options_.logits_processors.get());
       // What could not be chosen is a 0 to the ranks, and said by keep_sampled().
       for (size_t i = begin; i < end; ++i) ids[i] = std::max(part[i - begin].token_id, 0);

@@ -15,12 +15,12 @@
 #include "dist/communicator.h"
 #include "loader/checkpoint.h"
 #include "models/model.h"
+#include "ops/sampling.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
 #include "runner/kv_cache.h"
 #include "runner/rank_runner.h"
-#include "runner/sampler.h"
 #include "runner/sequence_table.h"
 
 namespace quire {

@@ -1,14 +1,13 @@
 #pragma once
-// Applies each sequence's sampling parameters and history to its row of logits.
+// What a sequence's parameters and history say of its row of logits, for the host's sampler and the
+// GPU's.
 //
-// Thread safety: free functions; one thread at a time on a stream.
+// Thread safety: free functions.
+#include <cstddef>
+#include <cstdint>
 #include <span>
-#include <vector>
 
-#include "core/stream.h"
-#include "core/tensor.h"
 #include "ops/sampling.h"
-#include "request/logits_processors.h"
 #include "request/scheduled_batch.h"
 #include "runner/sequence_table.h"
 
@@ -31,18 +30,7 @@ bool adjusts_logits(const SequenceState& state);
 // log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
-// A row of logits: of the token behind the first `num_tokens` of a sequence.
-struct LogitsRow {
-  const SequenceState* state = nullptr;
-  size_t num_tokens = 0;
-};
-
-// logits float32[R, vocab], changed in place; rows.size() == R. `processors` has the callbacks of
-// requests that have some; null: of none.
-std::vector<ops::SampledToken> sample_tokens(Stream& stream, const Tensor& logits,
-                                             std::span<const LogitsRow> rows,
-                                             const LogitsProcessorRegistry* processors);
-
+// As outputs hold them.
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
 
 }  // namespace quire
