@@ -6,7 +6,7 @@ table in docs/architecture.md allows.
 
 Prints each include that points the wrong way and exits with 1 if there is one. The table's rows are
 `| folder | may include |`; anything may include its own folder and the plain types of include/quire.
-A file is in the innermost folder that has a row. `x` (in tests) is for *_test.cc alone.
+A file is in the innermost folder that has a row. `x` (in tests) is only for *_test.cc.
 """
 
 import pathlib

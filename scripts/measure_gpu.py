@@ -8,7 +8,7 @@
     scripts/measure_gpu.py --smoke                tiny models and little work: whether it all runs
 
 Models are configs of published models with random weights; the start reads a checkpoint of 1.2 GB, which is written
-first. Limits, goals and other engines' figures come from docs/performance/references.json. Standard library alone.
+first. Limits, goals and other engines' figures come from docs/performance/references.json. It needs only the standard library.
 """
 
 import argparse

@@ -21,7 +21,7 @@ test_packages=(
   git clang lld clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
   python3-venv openssl
 )
-# The web page is tested in a real browser. Ubuntu has Chromium as a snap alone: there these tests are skipped.
+# The web page is tested in a real browser. Ubuntu has Chromium only as a snap: there these tests are skipped.
 if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
   test_packages+=(chromium fonts-dejavu-core)
 fi

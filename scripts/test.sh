@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs what is missing, builds quire and runs every check; prints a summary and fails if one did.
 #
-#   scripts/test.sh [--quick]     --quick: the release build and its tests alone
+#   scripts/test.sh [--quick]     --quick: only the release build and its tests
 #
 # Where there are a CUDA 13 toolkit and NCCL's header, the CUDA backend is built too, for one GPU
 # architecture; its tests (label gpu) run where there is a GPU.

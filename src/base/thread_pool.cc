@@ -52,8 +52,8 @@ void pin(std::thread& thread, int cpu) {
 
 // A loop is published through `ticket`: its upper half numbers the loop, its lower half is the next
 // task to take, or kClosed while no loop may be joined. Threads take tasks by compare-and-swap on
-// the whole, so a worker that wakes late can never take a task of a loop it did not look at; nobody
-// waits for workers that had nothing to do.
+// the whole, so a worker that wakes late can never take a task of a loop it did not look at. No
+// thread waits for workers that had nothing to do.
 struct ThreadPool::State {
   using Body = std::function<void(int64_t, int)>;
   static constexpr uint64_t kLoop = uint64_t{1} << 32;

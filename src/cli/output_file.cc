@@ -69,13 +69,13 @@ std::optional<mode_t> mode_of(const fs::path& path) {
   return status.st_mode & kPermissions;
 }
 
-// A new file beside `target`, under a name that nobody has; gone with this unless it is put in the
+// A new file beside `target`, under a name that is free; gone with this unless it is put in the
 // target's place.
 class NewFile {
  public:
   explicit NewFile(const fs::path& target) : target_(target), mode_(mode_of(target)) {
     constexpr int kMostNames = 1000;
-    // Nobody but the user reads what is to replace a file that nobody else may read.
+    // Only the user may read it: it may replace a file that others cannot read.
     const mode_t mode = mode_ ? 0600 : 0666;
     for (int i = 0; fd_ < 0 && i < kMostNames; ++i) {
       path_ = target.parent_path() / fmt::format(".quire-{}-{}.partial", getpid(), i);

@@ -242,7 +242,7 @@ __device__ uint4 receive_sum(const PeerView& peers, uint4 own, int64_t first, in
   return pack<T>(sums);
 }
 
-// How a sum in two shots lays out a half: rank s sums slice s of the chunks, of which the last may
+// How a sum in two shots lays out a half: rank s sums slice s of the chunks; the last slice may
 // go beyond their end. What rank r sends for a slice is at r * slice, the sums are from `sums` on.
 struct TwoShot {
   int64_t slice;

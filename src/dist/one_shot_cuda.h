@@ -32,7 +32,7 @@ inline constexpr uint32_t kEmptyWord = 0xffffffff;
 // What a call copies.
 enum class PeerContent {
   kFloats,  // the word 0xffffffff, all NaN, arrives as 0x7fffffff, all NaN too
-  kBits,    // any bits arrive as they are, in words of which half is used
+  kBits,    // any bits arrive as they are; half of each word carries them
 };
 
 // One half of a rank's region, in bytes.

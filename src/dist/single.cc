@@ -21,10 +21,10 @@ class SingleCommunicator final : public Communicator {
     check(root == 0, "broadcast from a rank that is not in the group");
   }
   void send(Stream&, const Tensor&, int) override {
-    check(false, "a group of one has nobody to send to");
+    check(false, "a group of one has no other rank to send to");
   }
   void receive(Stream&, const Tensor&, int) override {
-    check(false, "a group of one has nobody to receive from");
+    check(false, "a group of one has no other rank to receive from");
   }
   void barrier() override {}
   void abort() override {}

@@ -22,8 +22,8 @@ struct DeviceChoice {
 // Rank i runs on the i-th GPU that CUDA finds. Throws Error when config.device is "cuda" and cannot
 // be, and when there are fewer GPUs than ranks.
 DeviceChoice choose_device(const EngineConfig& config);
-// The same of what works on GPUs alone, whatever config.device is; never on the CPU. `who` opens
-// the message where there is none: "--device cuda".
+// The same for what works only on GPUs, whatever config.device is. Throws Error, which opens with
+// `who` ("--device cuda"), where there is none.
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who);
 
 }  // namespace quire

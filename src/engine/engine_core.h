@@ -84,7 +84,7 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  bool idle_ = true;    // no request since the last step: time that passes is nobody's
+  bool idle_ = true;    // no request since the last step: the time is no request's
   double token_s_ = 0;  // of steps with prompts, lately: seconds for each of their tokens
   Clock::time_point last_result_;                        // when the last step's result came
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival

@@ -1,6 +1,6 @@
 #pragma once
-// Random requests to a tiny checkpoint, and engines that run them: for tests that compare what
-// different engines and schedules make of the same requests.
+// Random requests to a tiny checkpoint, and engines that run them: for tests that compare the
+// outputs of different engines and schedules.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -80,7 +80,7 @@ inline void expect_equal(const RequestOutput& actual, const RequestOutput& expec
   }
 }
 
-// What runs came to.
+// Counts over several runs.
 struct RunTotals {
   int64_t num_preemptions = 0;
   int64_t prefix_cache_hits = 0;  // tokens

@@ -57,7 +57,7 @@ bool is_same_file(int fd, const fs::path& path) {
 }
 
 // Writes a small file so that it is there whole or not at all. `temporary` lies on the same disk,
-// and is nobody else's meanwhile.
+// and no other process uses it meanwhile.
 void write_whole(const fs::path& path, const fs::path& temporary, std::string_view text) {
   const int fd =
       ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);

@@ -1,5 +1,5 @@
 #pragma once
-// Which hub is spoken to, and as whom.
+// The hub that models are downloaded from, and the account that asks.
 #include <string>
 
 namespace quire {

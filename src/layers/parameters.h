@@ -15,7 +15,7 @@
 
 namespace quire {
 
-// The format of a matrix; nothing stands for dense, of the placement's dtype.
+// The format of a matrix. Nothing stands for a dense matrix of the placement's dtype.
 using MatrixFormat = std::optional<ops::WeightFormat>;
 
 // A matrix [n, k], zero until loaded: "weight", and "weight_scale" [n, 1] where its format has
@@ -36,8 +36,8 @@ class MatrixParameter final : public Parameter {
   std::vector<ParameterTensor> tensors_;
 };
 
-// A vector [n], float32 whatever the dtype of the matrices: it costs nothing and loses nothing.
-// Zero until loaded.
+// A vector [n], zero until loaded. It is float32 whatever the dtype of the matrices: vectors are
+// small, and nothing is rounded.
 class VectorParameter final : public Parameter {
  public:
   VectorParameter(const Placement& place, std::string leaf, int64_t n, DummyInit init,

@@ -1,11 +1,12 @@
 #pragma once
 // How a model's weights know how to load themselves.
 //
-// A Parameter is one weight of one rank. It says which tensors it is made of (a quantised weight of
-// several: its numbers, their scales, ...), of which parts each of them (several, where projections
-// are fused), and which rows and columns of each this rank takes; and it stores what it is given. A
-// ParameterMap holds a model's parameters under their names and finds the one that a checkpoint
-// tensor belongs to, through the model's packed-modules table.
+// A Parameter is one weight of one rank. It lists the tensors that it is made of: a dense weight is
+// one tensor, a quantised weight several (its numbers, their scales, ...). It lists the parts of
+// each tensor: several, where projections are fused. It says which rows and columns of each part
+// this rank takes, and stores what it is given. A ParameterMap holds a model's parameters under
+// their names and finds the one that a checkpoint tensor belongs to, through the model's
+// packed-modules table.
 //
 // Thread safety: ParameterMap's const use is free; Parameter::store may run at once on rows and
 // columns that don't overlap.
@@ -62,15 +63,16 @@ inline std::vector<DType> dense_dtypes() {
 // One of the tensors that a parameter is made of.
 struct ParameterTensor {
   std::string leaf;  // how its name ends: "weight", "bias", "weight_scale", "g_idx"
-  // That it may have in a checkpoint. Dummy weights have the first: float32, float8 or an integer.
+  // One of these is its dtype in a checkpoint. Dummy weights have the first: float32, float8 or an
+  // integer.
   std::vector<DType> dtypes;
   std::vector<ParameterPart> parts;
   FusedAlong fused_along = FusedAlong::kRows;
   DummyInit dummy_init = DummyInit::kUniform;
   // Its values are scales: finite, and not zero.
   bool is_scales = false;
-  // Why it is quantised, or is not: ends the message where the checkpoint has it the other way, as
-  // ", as ...".
+  // Why it is quantised, or is not: ", as ...", the end of the message for a checkpoint in which it
+  // is otherwise.
   std::string reason = {};
 };
 
@@ -88,7 +90,7 @@ class Parameter {
 
   // The same ones as long as it lives.
   virtual const std::vector<ParameterTensor>& tensors() const = 0;
-  // What it takes of the device's memory, in bytes.
+  // Bytes of the device's memory that it takes.
   virtual size_t bytes() const = 0;
   // Does not throw.
   virtual void store(const ParameterSlice& slice) = 0;

@@ -12,12 +12,12 @@
 
 namespace quire {
 
-// Copies what the parameters want of the checkpoint's tensors, in the order of the files, in
-// parallel, each tensor once. Everything is checked before the first byte is copied: a tensor that
-// is missing, that the model doesn't know (and doesn't ignore), whose shape or dtype is not what is
-// expected, or that holds scales of which one is zero or not finite, throws Error naming the
-// tensor, the file, what was found and what was expected. on_progress (may be empty) is called on
-// the calling thread with the checkpoint's bytes that are done with.
+// Copies the parts of the checkpoint's tensors that the parameters take: each tensor once, in the
+// order of the files, in parallel. Everything is checked before the first byte is copied. Throws
+// Error, naming the tensor, the file, what was found and what was expected, where a tensor is
+// missing, is neither known to the model nor ignored, has another shape or dtype than expected, or
+// holds a scale that is zero or not finite. on_progress (may be empty) is called on the calling
+// thread with the number of bytes of the checkpoint that are done.
 void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, ThreadPool& pool,
                   const ProgressCallback& on_progress);
 

@@ -26,18 +26,16 @@ struct NewSequence {
   std::vector<int32_t> output_token_ids;   // generated before a preemption
 };
 
-// What a chunk of a sequence's tokens is there for.
+// Why a step computes a chunk of a sequence's tokens.
 enum class ChunkKind : uint8_t {
-  // Of the tokens that the sequence had when it was added: its prompt, and what it generated before
-  // a
-  // preemption. Samples the next token if it reaches the last of them.
+  // Tokens that the sequence was added with: its prompt, and what it generated before a preemption.
+  // The chunk that reaches the last of them samples the next token.
   kPrefill,
   // The newest token. Samples the next one.
   kDecode,
-  // The newest token and the drafts that may follow it. Samples behind each of them and brings
-  // those
-  // tokens that would have come one a step: as many drafts as are what was sampled in their places,
-  // from the first on, and the token sampled behind the last of these.
+  // The newest token, then drafts: guesses of the tokens that follow. Each is followed by a sampled
+  // token. The chunk brings the drafts that equal what was sampled in their places, up to the first
+  // that does not, and the token sampled behind the last of these.
   kVerify,
 };
 
@@ -59,7 +57,7 @@ struct ScheduledSequence {
   std::vector<int32_t> draft_token_ids{};  // kVerify: num_tokens - 1 of them, 1 to kMaxDraftTokens
   std::vector<int32_t> new_block_ids{};    // appended to the block table
 
-  // Logits are wanted of that many tokens, the last ones of the chunk.
+  // How many of the chunk's last tokens need logits.
   int64_t num_logits_rows() const {
     return samples ? 1 + static_cast<int64_t>(draft_token_ids.size()) : 0;
   }
@@ -87,7 +85,7 @@ struct TokenLogprobs {
 
 struct SequenceOutput {
   SequenceId id = 0;
-  // What was generated: nothing if the chunk did not sample, else one token, and of a verify chunk
+  // What was generated: nothing if the chunk did not sample, else one token; a verify chunk brings
   // up to one more than it had drafts.
   TokenList token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of these tokens, if asked for
@@ -100,7 +98,7 @@ struct SequenceOutput {
 
 struct StepOutput {
   uint64_t step = 0;
-  double gpu_s = 0;                       // that the GPU worked on it; 0 on the CPU
+  double gpu_s = 0;                       // for which the GPU worked on it; 0 on the CPU
   std::vector<SequenceOutput> sequences;  // in the batch's order
 };
 

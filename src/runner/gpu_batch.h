@@ -1,5 +1,6 @@
 #pragma once
-// How a step on a GPU is laid out, and what is written into its arrays, from the host's data alone.
+// How a step on a GPU is laid out, and what is written into its arrays. It reads only the host's
+// data.
 //
 // A step goes through here once: sampling_places() and step_shape() look at it to say how large its
 // arrays are, captured_shape() whether a captured step does its work, fill_step() writes.

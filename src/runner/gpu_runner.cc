@@ -254,7 +254,7 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   const Arena::Scope scope(arena_);
   const Tensor logits = compute(sequences, places, *step);
   collect(sequences, logits, *step);
-  // The engine waits for rank 0 and goes on at once; for the others nobody needs to spin.
+  // The engine waits for rank 0 and goes on at once, so that wait spins; the others may sleep.
   step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
   remember(sequences, step);
   return std::make_unique<Pending>(step);

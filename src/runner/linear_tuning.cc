@@ -48,13 +48,13 @@ std::string why_nothing_is_timed(const TuningRequest& request) {
                     [&](int64_t rows) { return rows <= request.max_step_tokens; });
   if (num_possible == 0 && !request.rows.empty()) {
     return fmt::format(
-        "A step of this engine has at most {} rows, and --rows names more alone; choose smaller "
-        "ones, or a larger --max-num-batched-tokens.",
+        "A step of this engine has at most {} rows, and every number of --rows is above that; "
+        "choose smaller ones, or a larger --max-num-batched-tokens.",
         request.max_step_tokens);
   }
   return fmt::format(
       "None of this model's matrix products goes to cuBLAS with these numbers of rows: quire's own "
-      "kernels take them all; choose larger --rows, of which a step has at most {}.",
+      "kernels take them all; choose larger --rows, up to the {} of a step.",
       request.max_step_tokens);
 }
 

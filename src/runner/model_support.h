@@ -1,5 +1,5 @@
 #pragma once
-// What can be said of a model from its config alone: is it supported, how large is it, what does it
+// What a model's config says without its weights: is it supported, how large is it, what does it
 // cost.
 //
 // Thread safety: free functions of their arguments.

@@ -44,9 +44,9 @@ class ThreadExecutor final : public Executor {
     std::unique_ptr<Communicator> pipeline;
     BlockingQueue<Batch> batches;
     std::thread thread;
-    // Only of GPUs' ranks that do not report, whose results nobody asks for: their steps, and the
-    // thread that sees how these end. When a GPU fails, the others wait for it until they are
-    // aborted.
+    // Only for ranks on GPUs that do not report. The engine does not ask for their steps' results,
+    // so a thread watches how the steps end. When a GPU fails, the other ranks wait for it until
+    // they are aborted.
     Steps steps;
     std::thread watcher;
 

@@ -217,7 +217,8 @@ void App::Impl::start() {
   const std::string& host = options_.http.host;
   if (first_keys_.empty() && !is_loopback(host)) {
     log_.warning(
-        "whoever reaches this address may use the server: it has no API keys (--api-key-file)");
+        "everyone who reaches this address may use the server: it has no API keys "
+        "(--api-key-file)");
   }
   log_.info(fmt::format("serving at {}://{}:{}",
                         options_.http.tls_certificate_file.empty() ? "http" : "https",

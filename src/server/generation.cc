@@ -54,7 +54,7 @@ void Generation::begin() {
 void Generation::prepare() {
   auto body = std::make_shared<std::string>(exchange_->take_body());
   context_.workers.run([self = shared_from_this(), body]() mutable {
-    if (self->exchange_->closed()) return;  // client_gone() ends it: no work for nobody
+    if (self->exchange_->closed()) return;  // client_gone() ends it: no work without a reader
     // What comes of it is carried to the I/O thread, be it an error.
     const ServiceContext& context = self->context_;
     std::shared_ptr<PreparedGeneration> result;

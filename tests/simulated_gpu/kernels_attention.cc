@@ -58,7 +58,7 @@ class Attention {
       seen.push_back(at);
       scores.push_back(score * args_.scale);
     }
-    // NaN where nothing is seen: nobody may read it.
+    // NaN where nothing is seen: no kernel may read it.
     std::vector<float> out(q.size(), std::numeric_limits<float>::quiet_NaN());
     if (seen.empty()) return out;
     const float max = *std::max_element(scores.begin(), scores.end());

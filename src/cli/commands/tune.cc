@@ -166,7 +166,7 @@ class Progress {
     bar_.clear();
   }
 
-  // Who presses Ctrl-C twice will not wait for a measurement to end.
+  // A second Ctrl-C does not wait for the measurement to end.
   void interrupt() {
     const std::lock_guard lock(mutex_);
     bar_.clear();
@@ -214,7 +214,7 @@ TuneCommand::TuneCommand(CLI::App& root)
   add_count_option("--algorithms", options_.max_algorithms, kMaxTunedAlgorithms,
                    "Algorithms to time for a shape, of those that cuBLAS names first");
   add_count_option("--repeats", options_.repeats, kMaxTuneRepeats,
-                   "Measurements of each, of which the median counts");
+                   "Measurements of each; the median counts");
   add_text(*app_,
            {"--output", "FILE", "Write the choices to this file, for --linear-algorithms", kGroup},
            output_, [](const std::string& text) -> std::string {
@@ -273,7 +273,7 @@ int TuneCommand::run(Terminal& terminal) {
     terminal.err << "quire: interrupted before anything was measured\n";
     return kExitInterrupted;
   }
-  // Before the report, which whoever reads standard output may no longer want.
+  // Before the report: writing that fails where standard output's reader is gone.
   if (file) file->write(result.file);
   report(result, terminal);
   return result.is_complete ? kExitOk : kExitInterrupted;

@@ -40,7 +40,7 @@ class InterruptHandler {
   std::thread thread_;
 };
 
-// Ends the process at once, as an interrupt does that nobody handles.
+// Ends the process at once, as an unhandled interrupt does.
 [[noreturn]] void exit_interrupted();
 
 }  // namespace quire::cli

@@ -181,7 +181,7 @@ int TerminalEditor::rows_above_cursor() const {
 
 void TerminalEditor::redraw(TerminalModes::Changes changes) {
   if (changes.continued) {
-    // The modes are what whoever had the terminal left there, whatever libedit believes.
+    // The program that had the terminal may have changed its modes, and libedit does not know.
     el_set(edit_line_, EL_PREP_TERM, 0);
     el_set(edit_line_, EL_PREP_TERM, 1);
   } else if (const int rows = rows_above_cursor(); rows > 0) {

@@ -27,7 +27,7 @@ sigset_t set_of(std::initializer_list<int> signals) {
   return set;
 }
 
-// Lets a signal that is blocked in this thread act on the process, as if nobody handled it.
+// Lets a signal that is blocked in this thread act on the process, as if it had no handler.
 void let_act(int signal) {
   const sigset_t set = set_of({signal});
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);

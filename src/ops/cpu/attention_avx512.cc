@@ -193,7 +193,7 @@ void add_all_values(const KeyTile& tile, const float* const* p, float* const* ou
   }
 }
 
-// Two rows together where both see a token; what one sees before and after that, alone. So each row
+// Two rows together where both see a token; one row by itself where only it does. So each row
 // adds its tokens in order, as it would by itself.
 template <bool kBf16>
 void add_values_of_two(const KeyTile& tile, const Seen* seen, Row* rows, int head_dim) {

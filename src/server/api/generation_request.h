@@ -58,7 +58,7 @@ struct GenerationRequest {
   std::optional<double> timeout_s{};  // the deadline, from arrival
   std::string request_id{};           // the client's own; empty: none given
 
-  // For the log: fields that nobody knows but that look like a known one, in sentences.
+  // For the log, in sentences: unknown fields whose names look like a known one.
   std::vector<std::string> warnings{};
 
   // Outputs in all: prompts times n; chats have one prompt.

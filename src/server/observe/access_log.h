@@ -3,8 +3,8 @@
 //
 // Nothing that a client sends can forge or break a line: control characters, line ends and invalid
 // UTF-8 are escaped. The caller never waits: lines go through a bounded queue to a thread that
-// writes; when whoever reads the log stalls, lines are dropped and counted, and a warning says how
-// many once writing goes on.
+// writes. When the log's reader stalls, lines are dropped and counted, and a warning says how many
+// once writing goes on.
 //
 // Thread safety: every method from any thread.
 #include <chrono>
