@@ -72,7 +72,7 @@ ChatSession::Outcome ChatSession::answer(const std::function<void(std::string_vi
   RequestStream stream = ask();
   std::atomic<bool> interrupted = false;
   const InterruptHandler handler(interrupts_, [&] {
-    // Who presses Ctrl-C again will not wait for the step to end.
+    // A second Ctrl-C does not wait for the step to end.
     if (interrupted.exchange(true)) leave_at_once_();
     stream.cancel();
   });

@@ -10,9 +10,9 @@ namespace quire::cli {
 
 class OutputFile {
  public:
-  // Tries whether the file can be written, so that what cannot is said before any work; nothing is
-  // left of that. Throws Error, with `option` for who asked, where it cannot, where `path` is there
-  // and no regular file, and where it lies under /dev or /proc.
+  // Tries whether the file can be written, so that an error comes before any work; the trial leaves
+  // nothing behind. Throws Error, naming `option`, where the file cannot be written, where `path`
+  // is there and no regular file, and where it lies under /dev or /proc.
   OutputFile(const std::filesystem::path& path, std::string_view option);
 
   // Replaces the file by `text` and keeps its mode, or leaves it as it was and throws Error. Links

@@ -43,8 +43,8 @@ class ModelRunner final : public RankRunner {
   std::vector<ops::SampledToken> sample(const ForwardBatch& forward, const Tensor& hidden,
                                         std::span<const StepSequence> sequences,
                                         std::vector<int32_t>& ids);
-  // Hands the sampled ids from the last stage to the first, and to all if some of them are drafts'
-  // and so say how many tokens a sequence has.
+  // Hands the sampled ids from the last stage to the first. With drafts they go to all stages, as
+  // they say how many tokens a sequence has.
   void share_sampled_ids(std::vector<int32_t>& ids, bool has_drafts);
   // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
   void keep_sampled(std::span<const StepSequence> sequences, std::span<const int32_t> ids,

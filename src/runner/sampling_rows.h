@@ -1,6 +1,6 @@
 #pragma once
-// What a sequence's parameters and history say of its row of logits, for the host's sampler and the
-// GPU's.
+// How a sequence's parameters and history change its row of logits, for the samplers of the host
+// and of the GPU.
 //
 // Thread safety: free functions.
 #include <cstddef>

@@ -206,8 +206,7 @@ int GenerateCommand::run(Terminal& terminal) {
   std::atomic<bool> running = false;
   std::atomic<bool> stop = false;
   const InterruptHandler handler(interrupts, [&] {
-    // Loading cannot be stopped half-way, and who presses Ctrl-C twice will not wait for a step to
-    // end.
+    // Loading cannot be stopped half-way, and a second Ctrl-C does not wait for a step to end.
     if (!running || stop.exchange(true)) exit_interrupted();
   });
 

@@ -25,7 +25,7 @@ class LineEditor {
   virtual Result read(const std::string& prompt) = 0;
   // Puts an entry into the history.
   virtual void remember(const std::string& entry) = 0;
-  // Gives the terminal back as it was, for who ends the process without destroying the editor; from
+  // Gives the terminal back as it was, before a process ends without destroying the editor. From
   // any thread.
   virtual void restore_terminal() const {}
 };

@@ -35,7 +35,7 @@ std::string token_text(const Logprob& token, bool as_id);
 // The items of a chat's logprobs.content.
 Json chat_logprobs(const std::vector<PositionLogprobs>& positions, bool as_ids);
 
-// A completion's logprobs, appended to what there is of them. An empty position, the first of a
+// Appends to a completion's logprobs. An empty position, the first of a
 // prompt, has only its token, which `first` names. `offset` is that of the next token's text, in
 // characters.
 Json empty_completion_logprobs();
