@@ -20,7 +20,7 @@ struct ServiceConfig {
   std::vector<std::string> api_keys{};
   KeyLimitTable key_limits{};
   DoorConfig doors{};
-  bool share_cache_between_keys = false;       // --prefix-cache-scope global
+  bool share_cache_between_keys = false;  // --prefix-cache-scope global
   ClientWeights client_weights{};
   std::vector<std::string> allowed_origins{};  // CORS; "*": any; empty: off
   bool parse_special_tokens = false;           // written out in messages: as EngineConfig's
