@@ -160,7 +160,7 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
                   forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
     if (groups_.tensor.rank() == 0) {
       auto part = sample_rows(stream_, logits, std::span(rows).subspan(begin, end - begin),
-                                options_.logits_processors.get());
+                              options_.logits_processors.get());
       // What could not be chosen is a 0 to the ranks, and said by keep_sampled().
       for (size_t i = begin; i < end; ++i) ids[i] = std::max(part[i - begin].token_id, 0);
       sampled.insert(sampled.end(), std::make_move_iterator(part.begin()),
