@@ -259,14 +259,13 @@ void Generation::break_off(const std::string& message) {
 
 void Generation::take(size_t prompt_index, RequestOutput output) {
   const bool last = output.finished;
-  if (last) sources_[prompt_index].reset();
+  if (last) {  // whatever becomes of its output
+    sources_[prompt_index].reset();
+    --num_running_;
+  }
   if (state_ == State::kRunning) {
     measure(prompt_index, output);
-    if (!output.error.empty()) {
-      break_off(output.error);
-      if (last) source_ended();
-      return;
-    }
+    if (!output.error.empty()) return break_off(output.error);
     if (expired_) mark_deadline(output);
     if (forced_calls_) mark_cut_calls(output);
     std::string text = formatter_->push(prompt_index, output);
@@ -323,7 +322,7 @@ void Generation::mark_cut_calls(const RequestOutput& output) {
 }
 
 void Generation::source_ended() {
-  if (--num_running_ > 0) return;
+  if (num_running_ > 0) return;
   leave_engine();
   const std::optional<ApiError> bad_call =
       state_ == State::kRunning && forced_calls_ ? forced_calls_->error() : std::nullopt;

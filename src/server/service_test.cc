@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <nlohmann/json.hpp>
 
 #include "server/mock_engine.h"
@@ -72,6 +73,7 @@ class FakeExchange : public http::Exchange {
   }
   void write(std::string piece) override {
     EXPECT_FALSE(complete) << "written after the end";
+    if (std::exchange(next_write_fails, false)) throw std::bad_alloc();
     if (!gone) written += piece;
   }
   void finish() override { complete = true; }
@@ -90,6 +92,7 @@ class FakeExchange : public http::Exchange {
   bool complete = false;
   std::atomic<bool> gone = false;  // workers look, too
   size_t buffered_bytes = 0;
+  bool next_write_fails = false;
   std::function<void()> drained;
   std::function<void()> closed_callback;
 
@@ -258,6 +261,14 @@ TEST_F(ServiceTest, AClientThatGoesIsForgottenInEveryState) {
   ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 0; }));
   wait_until_engine_idle();
   EXPECT_FALSE(queued->response);
+}
+
+TEST_F(ServiceTest, AGenerationWhoseLastOutputCannotBeSentEndsWithAnError) {
+  const auto exchange = complete(R"(, "max_tokens": 1, "stream": true)");
+  exchange->next_write_fails = true;
+  finish(*exchange);
+  EXPECT_THAT(exchange->written, HasSubstr("internal_error"));
+  EXPECT_EQ(service().num_generations(), 0u);
 }
 
 TEST_F(ServiceTest, ASlowReaderIsWaitedForAndLosesNothing) {
