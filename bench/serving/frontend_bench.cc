@@ -64,9 +64,13 @@ class FrontEnd {
     http_ = std::make_unique<http::Server>(
         http, [this](auto exchange) { service_->handle(std::move(exchange)); });
     service_ = std::make_unique<Service>(
-        config, model, nullptr, nullptr, engine, log_,
-        [this](std::function<void()> task) { http_->post(std::move(task)); },
-        [this] { return http_->stats(); }, [](const std::string&) {});
+        config, model,
+        ServiceEnvironment{
+            .engine = engine,
+            .log = log_,
+            .post = [this](std::function<void()> task) { http_->post(std::move(task)); },
+            .http_stats = [this] { return http_->stats(); },
+            .engine_failed = [](const std::string&) {}});
     http_->start();
   }
   ~FrontEnd() {
