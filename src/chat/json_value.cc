@@ -62,7 +62,8 @@ class Converter {
 
   Value convert_unsigned(const nlohmann::ordered_json& json) const {
     const auto value = json.get<std::uint64_t>();
-    if (value > INT64_MAX) fail("is " + std::to_string(value) + "; integers have at most 63 bits");
+    // What is too large for an integer is a float, as JSON's parser makes of what is larger still.
+    if (value > INT64_MAX) return Value::number(static_cast<double>(value));
     return Value::integer(static_cast<std::int64_t>(value));
   }
 

@@ -38,17 +38,13 @@ bool Admission::has_less_than_its_part(const Waiting& waiting) const {
          config_.max_num_seqs * own->second.weight;
 }
 
-int64_t Admission::num_surplus() const {
-  return std::max<int64_t>(0, num_in_engine_ - config_.max_num_seqs);
-}
-
 void Admission::arrive(std::string& reason) {
   if (shutting_down_) {
     reason = "shutting_down";
     throw service_unavailable("The server is shutting down and takes no new requests.", 1);
   }
   const int64_t free = std::max<int64_t>(0, config_.max_num_seqs - num_in_engine_);
-  if (num_queued() + num_surplus() >= config_.max_num_queued_requests + free) {
+  if (num_queued() >= config_.max_num_queued_requests + free) {
     reason = "queue_full";
     throw rate_limited(
         fmt::format("The server is full: {} requests wait (--max-num-queued-requests is {}). "

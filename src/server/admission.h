@@ -75,8 +75,6 @@ class Admission {
   bool has_room(int64_t num_sequences) const;
   // Whether a client has so little in the engine that it need not wait for what others have there.
   bool has_less_than_its_part(const Waiting& waiting) const;
-  // Sequences in the engine for which it has no place.
-  int64_t num_surplus() const;
 
   AdmissionConfig config_;
   const EnginePort& engine_;

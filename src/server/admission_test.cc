@@ -90,6 +90,16 @@ TEST_F(AdmissionTest, RefusesWhenFullWithTheMeasuredWait) {
   EXPECT_EQ(admission.retry_after_s(), 60);
 }
 
+TEST_F(AdmissionTest, ARequestOfManySequencesLeavesTheQueueItsPlaces) {
+  Admission admission = make(1, 1);
+  come(admission, "a", 4);
+  admission.pump();
+  come(admission, "a");
+  EXPECT_EQ(admission.num_queued(), 1);
+  std::string reason;
+  EXPECT_THROW(admission.arrive(reason), ApiError);
+}
+
 // What waits in the engine is shared there: a client that has little of it does not wait out here.
 TEST_F(AdmissionTest, AFloodInTheEngineKeepsNobodyOutOfIt) {
   Admission admission = make(100, 8);
