@@ -108,7 +108,7 @@ void misbehave(uint16_t port, int kind) {
       break;
     case 6:
       client.get("/stream");
-      client.send(std::string(2000, 'x'));  // too much while it waits, or nonsense after
+      client.send(std::string(2000, 'x') + "\r\n\r\n");  // too much while it waits, nonsense after
       client.read_to_end();
       break;
     default:
