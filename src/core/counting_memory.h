@@ -14,7 +14,9 @@ class CountingMemory final : public DeviceMemory {
  public:
   // A place in the middle of the addresses that x86-64 leaves out, so that it stays among
   // them with any offset that a size can have.
-  static std::byte* nowhere() { return reinterpret_cast<std::byte*>(uintptr_t{1} << 62); }
+  static std::byte* nowhere() {
+    return reinterpret_cast<std::byte*>(uintptr_t{1} << 62);  // NOLINT(performance-no-int-to-ptr)
+  }
 
   std::byte* take(size_t bytes) override {
     taken_ += bytes;
