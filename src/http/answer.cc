@@ -150,6 +150,18 @@ void Answer::on_closed(std::function<void()> callback) {
   loop_->post(std::move(callback));
 }
 
+void Answer::on_end(std::function<void(bool delivered)> callback) {
+  std::unique_lock lock(mutex_);
+  if (!delivered_) {
+    on_end_.swap(callback);
+    lock.unlock();
+    return;
+  }
+  const bool delivered = *delivered_;
+  lock.unlock();
+  loop_->post([callback = std::move(callback), delivered] { callback(delivered); });
+}
+
 Answer::Taken Answer::take(std::string& buffer) {
   const std::lock_guard lock(mutex_);
   if (buffer.capacity() > kMaxKeptCapacity) {
@@ -216,8 +228,11 @@ void Answer::end(bool gone) {
   pending_ = {};
   head_ = {};
   const bool call = gone && state_ != State::kComplete && closed;
+  const std::function<void(bool)> on_end = std::exchange(on_end_, nullptr);
+  delivered_ = !gone;
   lock.unlock();
   if (call) closed();
+  if (on_end) on_end(!gone);
 }
 
 bool Answer::complete() const {

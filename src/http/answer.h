@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -35,6 +36,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void on_drain(std::function<void()> callback);
   void on_closed(std::function<void()> callback);
   bool closed() const { return closed_.load(std::memory_order_acquire); }
+  void on_end(std::function<void(bool delivered)> callback);
 
   // What a connection has to write next.
   struct Taken {
@@ -85,6 +87,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::string pending_;  // kChunkHeadRoom bytes, then the pieces that wait
   std::function<void()> on_drain_;
   std::function<void()> on_closed_;
+  std::function<void(bool delivered)> on_end_;
+  std::optional<bool> delivered_;  // once it has ended
 };
 
 }  // namespace quire::http

@@ -161,6 +161,62 @@ TEST(HttpDisconnect, ACallbackMayOwnItsExchange) {
   EXPECT_TRUE(eventually([&] { return left.expired(); }));
 }
 
+// What a route told of how its answer ended.
+struct Ends {
+  std::atomic<int> delivered{0};
+  std::atomic<int> lost{0};
+
+  TestServer::Route respond(std::size_t size) {
+    return [this, size](const ExchangePtr& exchange) {
+      watch(*exchange);
+      Response response;
+      response.body.assign(size, 'x');
+      exchange->respond(std::move(response));
+    };
+  }
+  void watch(Exchange& exchange) {
+    exchange.on_end([this](bool whole) { ++(whole ? delivered : lost); });
+  }
+};
+
+TEST(HttpEnd, IsToldOnceTheSystemHasTakenTheAnswer) {
+  Ends ends;
+  TestServer server({{"/small", ends.respond(3)}, {"/large", ends.respond(9 << 20)}});
+  TestClient client(server.port());
+  EXPECT_EQ(client.fetch("/small").body.size(), 3U);
+  EXPECT_EQ(client.fetch("/large").body.size(), 9U << 20);
+  EXPECT_TRUE(eventually([&] { return ends.delivered == 2; }));
+  EXPECT_EQ(ends.lost, 0);
+}
+
+// However the client leaves, and although the answer is complete.
+TEST(HttpEnd, AWholeAnswerThatNobodyReadsIsLost) {
+  Config config;
+  config.limits.write_timeout = std::chrono::milliseconds(50);
+  Ends ends;
+  TestServer server({{"/large", ends.respond(64 << 20)}}, config);
+  TestClient stalled(server.port(), {.receive_buffer = 4096});
+  ASSERT_TRUE(stalled.get("/large") && stalled.read_past("\r\n\r\n"));
+  EXPECT_TRUE(eventually([&] { return ends.lost == 1; }));
+  TestClient reset(server.port(), {.receive_buffer = 4096});
+  ASSERT_TRUE(reset.get("/large") && reset.read_past("\r\n\r\n"));
+  reset.reset();
+  EXPECT_TRUE(eventually([&] { return ends.lost == 2; }));
+  EXPECT_EQ(ends.delivered, 0);
+}
+
+TEST(HttpEnd, IsToldToOneWhoAsksLate) {
+  Kept kept;
+  TestServer server({{"/keep", kept.route(false)}});
+  TestClient client(server.port());
+  ASSERT_TRUE(client.get("/keep"));
+  client.end_output();
+  ASSERT_TRUE(eventually([&] { return kept.closed == 1; }));
+  Ends ends;
+  ends.watch(*kept.exchanges.front());
+  EXPECT_TRUE(eventually([&] { return ends.lost == 1; }));
+}
+
 // Writes until more than the high-water mark waits, again and again as it drains.
 TEST(SlowReader, IsWrittenToAsItDrains) {
   constexpr std::size_t kTotal = 20 << 20;

@@ -51,6 +51,10 @@ class Exchange {
   // after a complete answer. Both callbacks are dropped when the exchange ends.
   virtual void on_closed(std::function<void()> callback) = 0;
   virtual bool closed() const = 0;
+  // Called once, when no byte of the answer goes out any more: `delivered` says that the system has
+  // taken all of it, false that the client had gone (or read too slowly) before. At once (through
+  // the I/O thread) if that has come about already. The callback must not own the exchange.
+  virtual void on_end(std::function<void(bool delivered)> callback) = 0;
 };
 
 }  // namespace quire::http

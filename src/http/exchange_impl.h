@@ -1,5 +1,6 @@
 #pragma once
 // The exchange that handlers get: a request, and the way to its answer.
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,7 +14,13 @@ class ExchangeImpl : public Exchange {
  public:
   ExchangeImpl(Request request, std::shared_ptr<Answer> answer)
       : request_(std::move(request)), answer_(std::move(answer)) {}
-  ~ExchangeImpl() override { answer_->abandon(); }
+  ~ExchangeImpl() override {
+    try {
+      answer_->abandon();
+    } catch (const std::exception&) {
+      // No memory for even that: the client waits until it closes the connection.
+    }
+  }
 
   const Request& request() const override { return request_; }
   std::string take_body() override { return std::move(request_.body); }
@@ -27,6 +34,9 @@ class ExchangeImpl : public Exchange {
     answer_->on_closed(std::move(callback));
   }
   bool closed() const override { return answer_->closed(); }
+  void on_end(std::function<void(bool delivered)> callback) override {
+    answer_->on_end(std::move(callback));
+  }
 
  private:
   Request request_;
