@@ -1,0 +1,64 @@
+#pragma once
+// Memory that a process keeps for its clients, and what each request has of it.
+//
+//   const auto account = std::make_shared<MemoryAccount>(1 << 30);
+//   MemoryCharge charge(account);
+//   if (!charge.add(bytes)) refuse();     // the account has not that much left
+//   ...                                   // given back where `charge` ends
+//
+// It counts what it is told and allocates nothing.
+//
+// Thread safety: MemoryAccount from any thread; a MemoryCharge from one thread at a time.
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+namespace quire {
+
+class MemoryAccount {
+ public:
+  // In bytes, >= 0.
+  explicit MemoryAccount(int64_t limit);
+  MemoryAccount(const MemoryAccount&) = delete;
+  MemoryAccount& operator=(const MemoryAccount&) = delete;
+
+  int64_t limit() const { return limit_; }
+  int64_t used() const { return used_.load(std::memory_order_relaxed); }
+  // Charges that did not fit, since the start.
+  int64_t num_refused() const { return num_refused_.load(std::memory_order_relaxed); }
+
+ private:
+  friend class MemoryCharge;
+  bool take(int64_t bytes);
+  void give_back(int64_t bytes);
+
+  const int64_t limit_;
+  std::atomic<int64_t> used_{0};
+  std::atomic<int64_t> num_refused_{0};
+};
+
+class MemoryCharge {
+ public:
+  // Of 0 bytes.
+  explicit MemoryCharge(std::shared_ptr<MemoryAccount> account) : account_(std::move(account)) {}
+  ~MemoryCharge();
+  MemoryCharge(const MemoryCharge&) = delete;
+  MemoryCharge& operator=(const MemoryCharge&) = delete;
+
+  const MemoryAccount& account() const { return *account_; }
+  int64_t bytes() const { return bytes_; }
+  // The most that it has been.
+  int64_t peak_bytes() const { return peak_bytes_; }
+  // Sets it to `bytes` >= 0; false, and nothing has changed, where the account has not that much
+  // left. Less always succeeds.
+  [[nodiscard]] bool resize(int64_t bytes);
+  [[nodiscard]] bool add(int64_t bytes) { return resize(bytes_ + bytes); }
+
+ private:
+  const std::shared_ptr<MemoryAccount> account_;
+  int64_t bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+};
+
+}  // namespace quire
