@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <unordered_map>
@@ -21,6 +22,18 @@ using Members = Json::object_t::Container;
 
 Members& members_of(Json& object) {
   return object.get_ref<Json::object_t&>();
+}
+
+// Makes room for one member more. A vector of pairs with constant keys would copy them with all
+// that the members hold; here values are moved once nothing can fail any more.
+void grow(Members& members) {
+  if (members.size() < members.capacity()) return;
+  constexpr std::size_t kLeast = 4;
+  Members larger;
+  larger.reserve(std::max(kLeast, 2 * members.size()));
+  for (const auto& member : members) larger.emplace_back(member.first, nullptr);
+  for (std::size_t i = 0; i < members.size(); ++i) larger[i].second.swap(members[i].second);
+  members.swap(larger);
 }
 
 // The parser's own message is "[json.exception.parse_error.101] parse error at line 1, column 5:
@@ -43,6 +56,9 @@ std::string parser_message(const nlohmann::json::exception& error) {
 class Builder : public nlohmann::json_sax<Json> {
  public:
   explicit Builder(const JsonLimits& limits) : limits_(limits) {}
+  ~Builder() override { clear_json(root_); }
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
 
   Json take() { return std::move(root_); }
   std::optional<JsonError> take_error() { return std::move(error_); }
@@ -69,6 +85,7 @@ class Builder : public nlohmann::json_sax<Json> {
     if (!level.member) {
       if (members.size() > kScannedMembers) level.index.emplace(name, members.size());
       level.member = members.size();
+      grow(members);
       members.emplace_back(std::move(name), nullptr);
       if (members.size() == kScannedMembers + 1) {
         for (std::size_t i = 0; i < members.size(); ++i) level.index.emplace(members[i].first, i);
@@ -153,6 +170,37 @@ class Builder : public nlohmann::json_sax<Json> {
 };
 
 }  // namespace
+
+void clear_json(Json& value) noexcept {
+  if (value.is_array()) {
+    auto& items = value.get_ref<Json::array_t&>();
+    for (; !items.empty(); items.pop_back()) clear_json(items.back());
+  } else if (value.is_object()) {
+    Members& members = members_of(value);
+    for (; !members.empty(); members.pop_back()) clear_json(members.back().second);
+  }
+  value = nullptr;
+}
+
+void copy_json(const Json& from, Json& to) {
+  clear_json(to);
+  if (from.is_array()) {
+    to = Json::array();
+    auto& items = to.get_ref<Json::array_t&>();
+    items.reserve(from.size());
+    for (const Json& item : from) copy_json(item, items.emplace_back());
+  } else if (from.is_object()) {
+    to = Json::object();
+    Members& members = members_of(to);
+    members.reserve(from.size());
+    for (const auto& [name, value] : from.get_ref<const Json::object_t&>()) {
+      members.emplace_back(name, nullptr);
+      copy_json(value, members.back().second);
+    }
+  } else {
+    to = from;
+  }
+}
 
 Json parse_json_text(std::string_view text, const JsonLimits& limits) {
   // The parser would take a NUL byte for the end of the text.

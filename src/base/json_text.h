@@ -43,4 +43,25 @@ nlohmann::ordered_json parse_json_object(std::string_view text, std::string_view
 // "a number", "a string", ...: what `value` is, for messages.
 std::string json_kind(const nlohmann::ordered_json& value);
 
+// Makes `value` null and frees what it held. nlohmann's own destructor first makes a list of all
+// that a value holds, and ends the process if there is no memory for that; this allocates nothing.
+// It recurses as deep as the value is nested.
+void clear_json(nlohmann::ordered_json& value) noexcept;
+
+// Makes `to` what `from` is. Unlike a copy constructor it leaves what it has made so far in `to` if
+// it runs out of memory, for clear_json().
+void copy_json(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
+
+// Clears a value where its scope ends, be it by an exception.
+class JsonClearer {
+ public:
+  explicit JsonClearer(nlohmann::ordered_json& value) : value_(value) {}
+  ~JsonClearer() { clear_json(value_); }
+  JsonClearer(const JsonClearer&) = delete;
+  JsonClearer& operator=(const JsonClearer&) = delete;
+
+ private:
+  nlohmann::ordered_json& value_;
+};
+
 }  // namespace quire

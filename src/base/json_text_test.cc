@@ -104,5 +104,19 @@ TEST(JsonText, LongTokensDoNotMakeLongMessages) {
   EXPECT_LT(message_of("[\"" + std::string(100'000, 'a')).size(), 400u);
 }
 
+TEST(ClearJson, EmptiesWhatAValueHolds) {
+  Json value = parse_json_text(R"({"a": [1, [2, {"b": "c"}], {}], "d": null})", {});
+  Json copy = 7;
+  copy_json(value, copy);
+  EXPECT_EQ(copy.dump(), value.dump());
+  clear_json(value);
+  EXPECT_TRUE(value.is_null());
+  {
+    const JsonClearer clearer(copy);
+    EXPECT_EQ(copy["a"].size(), 3U);
+  }
+  EXPECT_TRUE(copy.is_null());
+}
+
 }  // namespace
 }  // namespace quire

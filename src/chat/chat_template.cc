@@ -4,6 +4,7 @@
 #include <array>
 #include <utility>
 
+#include "base/json_text.h"
 #include "chat/chat_template_impl.h"
 #include "chat/interpreter.h"
 #include "chat/json_value.h"
@@ -49,7 +50,7 @@ void check_messages(const ordered_json& messages) {
 
 // Without fields that are null, and with the reasoning under the name that templates read: what
 // transformers' apply_chat_template and _alias_reasoning_fields do.
-ordered_json normalize_message(const ordered_json& message) {
+void normalize_message(const ordered_json& message, ordered_json& out) {
   static constexpr std::array<const char*, 3> kReasoningNames = {"reasoning_content", "thinking",
                                                                  "reasoning"};
   const ordered_json* reasoning = nullptr;
@@ -60,26 +61,27 @@ ordered_json normalize_message(const ordered_json& message) {
       break;
     }
   }
-  ordered_json out = ordered_json::object();
-  if (reasoning != nullptr) out["thinking"] = *reasoning;
-  // The other keys differ, and looking them up would make one large message quadratic.
+  out = ordered_json::object();
   ordered_json::object_t::Container& members = out.get_ref<ordered_json::object_t&>();
+  members.reserve(message.size() + 2);  // to grow it would be to copy all that it holds
+  if (reasoning != nullptr) copy_json(*reasoning, out["thinking"]);
+  // The other keys differ, and looking them up would make one large message quadratic.
   for (const auto& [key, value] : message.items()) {
     if (value.is_null()) continue;
     if (key == "thinking") {
-      out[key] = value;
+      copy_json(value, out[key]);
     } else {
-      members.emplace_back(key, value);
+      members.emplace_back(key, nullptr);
+      copy_json(value, members.back().second);
     }
   }
-  if (reasoning != nullptr) out["reasoning_content"] = *reasoning;
-  return out;
+  if (reasoning != nullptr) copy_json(*reasoning, out["reasoning_content"]);
 }
 
-ordered_json normalize_messages(const ordered_json& messages) {
-  ordered_json out = ordered_json::array();
-  for (const auto& message : messages) out.push_back(normalize_message(message));
-  return out;
+void normalize_messages(const ordered_json& messages, ordered_json& out) {
+  out = ordered_json::array();
+  auto& items = out.get_ref<ordered_json::array_t&>();
+  for (const auto& message : messages) normalize_message(message, items.emplace_back());
 }
 
 void check_tools(const ordered_json& tools) {
@@ -168,8 +170,10 @@ RenderedChat ChatTemplate::render_marked(const ChatInput& input) const {
       interpreter.set_variable(name, json_to_value(runtime, value, "template_kwargs." + name));
     }
   }
-  interpreter.set_variable("messages", json_to_value(runtime, normalize_messages(input.messages),
-                                                     "messages", Origin::kChat));
+  ordered_json messages;
+  const JsonClearer clearer(messages);
+  normalize_messages(input.messages, messages);
+  interpreter.set_variable("messages", json_to_value(runtime, messages, "messages", Origin::kChat));
   interpreter.set_variable("tools", json_to_value(runtime, input.tools, "tools", Origin::kChat));
   interpreter.set_variable("add_generation_prompt",
                            chat_internal::Value::boolean(input.add_generation_prompt));
