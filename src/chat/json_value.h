@@ -12,8 +12,8 @@ enum class Origin {
   kChat,      // its strings are marked, keys too
 };
 
-// `where` names the JSON in messages, e.g. "messages[2].content". Throws Error for invalid UTF-8,
-// integers beyond 64 bits, and nesting over the limit.
+// `where` names the JSON in messages, e.g. "messages[2].content". Integers beyond 63 bits become
+// floats. Throws Error for invalid UTF-8 and nesting over the limit.
 //
 // In a list of messages, kChat leaves a role that is one plain word unmarked: templates put it
 // between the parts of special tokens ("<|" + role + "|>").
