@@ -10,14 +10,13 @@ import random
 import socket
 import ssl
 import struct
-import threading
 import time
 import unittest
 
+from healthy_streams import CHAT, HealthyStreams
 from server_support import serving
 from support import CliTest
 
-CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 MESSAGES = [{"role": "user", "content": "define apple"}]
 
@@ -328,37 +327,6 @@ BREAKERS = {
 }
 
 
-class HealthyStreams:
-    """Streams that go on beside the breakers, each checked against the answer it gives alone."""
-
-    def __init__(self, server, count):
-        self.server = server
-        self.words = ["apple", "candid", "run", "happy", "tree", "river"][:count]
-        self.expected = {word: self.text(word) for word in self.words}
-        self.stop = threading.Event()
-        self.finished = 0
-        self.pool = concurrent.futures.ThreadPoolExecutor(count)
-        self.futures = [self.pool.submit(self.go_on, word) for word in self.words]
-
-    def text(self, word):
-        events = self.server.stream(CHAT, {"messages": [{"role": "user", "content": f"define {word}"}],
-                                           "temperature": 0, "max_tokens": 40})
-        return "".join(choice["delta"].get("content") or "" for event in events for choice in event["choices"])
-
-    def go_on(self, word):
-        while not self.stop.is_set():
-            text = self.text(word)
-            if text != self.expected[word]:
-                raise AssertionError(f"{word}: {text!r} instead of {self.expected[word]!r}")
-            self.finished += 1
-
-    def end(self):
-        self.stop.set()
-        for future in self.futures:
-            future.result()
-        self.pool.shutdown()
-
-
 class BreakersTest(CliTest):
     def test_one_by_one(self):
         with serving() as server:
@@ -370,7 +338,7 @@ class BreakersTest(CliTest):
 
     def test_all_at_once_beside_healthy_streams(self):
         with serving("--max-num-queued-requests", 100000) as server:
-            healthy = HealthyStreams(server, 6)
+            healthy = HealthyStreams(server)
             breakers = list(BREAKERS.items()) * 2
             random.Random(1).shuffle(breakers)
             with concurrent.futures.ThreadPoolExecutor(16) as pool:

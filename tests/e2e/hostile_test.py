@@ -1,0 +1,146 @@
+"""Thousands of hostile clients, made up by Hypothesis, beside six healthy streams.
+
+After each crowd the server lives and is healthy; every answer could be read; the streams have the tokens that they have
+without hostile clients. A failure is shrunk to the fewest and simplest clients that still show it.
+
+QUIRE_HOSTILE_CASES sets how many clients there are (2000; with sanitizers a tenth). Seeds are fixed: every run has the
+same clients.
+"""
+
+import concurrent.futures
+import itertools
+import operator
+import os
+import pathlib
+import random
+import sys
+import threading
+import unittest
+
+sys.path.append(str(pathlib.Path(__file__).parents[1]))
+from python_packages import use_test_packages  # noqa: E402
+
+use_test_packages()
+
+import hypothesis  # noqa: E402: a package of the tests
+from hypothesis import strategies as st  # noqa: E402
+
+from healthy_streams import HealthyStreams  # noqa: E402
+from hostile_cases import cases, weighted_endpoints  # noqa: E402
+from hostile_client import HostileClient  # noqa: E402
+from server_support import Server  # noqa: E402
+from support import CliTest  # noqa: E402
+
+SANITIZED = bool(os.environ.get("QUIRE_SANITIZE"))
+CASES = int(os.environ.get("QUIRE_HOSTILE_CASES", 200 if SANITIZED else 2000))
+MOST_AT_ONCE = 24
+CROWDS_OF_A_SEED = 25
+
+MAX_BODY_BYTES = 2 << 20
+LARGEST = 1 << 20  # about as large a body is, so that twice that can be too large
+KV_BLOCKS = 256
+ARGUMENTS = ("--no-access-log", "--max-model-len", 256, "--num-gpu-blocks-override", KV_BLOCKS,
+             "--max-body-bytes", MAX_BODY_BYTES)
+WORDS_OF_A_TEXT = 5000  # a few of these texts reach all pages of a cache of words
+
+
+class Target:
+    """A server with healthy streams. `memory_kib`: what it has in use after its warm-up."""
+
+    def __init__(self):
+        self.server = Server(*ARGUMENTS)
+        self.warm_up()
+        self.memory_kib = self.server.memory_kib()
+        self.healthy = HealthyStreams(self.server)
+        self.client = HostileClient(self.server)
+
+    def warm_up(self):
+        """Fills the KV cache and the tokenizer's caches of words: what was never written does not count as in use."""
+        draws = random.Random(1)
+        for _ in range(2 * KV_BLOCKS * 16 // 200):
+            prompt = [draws.randrange(8000) for _ in range(200)]
+            self.server.post("/v1/completions", {"prompt": prompt, "max_tokens": 2})
+        texts = [" ".join("%x" % draws.randrange(2**32) for _ in range(WORDS_OF_A_TEXT)) for _ in range(4)]
+        with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
+            # Each of those that encode at once has a cache of its own.
+            bodies = [{"prompt": text} for text in texts for _ in range(MOST_AT_ONCE)]
+            list(pool.map(lambda body: self.server.post("/tokenize", body), bodies))
+
+    def face(self, crowd):
+        """Raises what went wrong with a client of the crowd or with the server."""
+        others_are_done = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(len(crowd)) as pool:
+            readers = [pool.submit(self.client.run, case, others_are_done) for case in crowd]
+            concurrent.futures.wait(
+                [future for future, case in zip(readers, crowd) if not case.waits_for_others])
+            others_are_done.set()
+            for future, case in zip(readers, crowd):
+                try:
+                    future.result()
+                except Exception as error:
+                    raise AssertionError(f"{case}: {error!r}; the log: {self.server.log[-2000:]}") from error
+        code = self.server.process.poll()
+        if code is not None:
+            raise AssertionError(f"the server ended with {code}: {self.server.log[-2000:]}")
+        status, _, body = self.server.get("/health")
+        if status != 200:
+            raise AssertionError(f"/health: {status} {body}")
+
+    def end(self):
+        """The memory in use when all is over, in KiB; raises what went wrong with a stream."""
+        self.healthy.end()
+        self.server.wait_until_idle()
+        memory = self.server.memory_kib()
+        code = self.server.stop()
+        if code != 0:
+            raise AssertionError(f"the server ended with {code}: {self.server.log[-2000:]}")
+        return memory
+
+    def kill(self):
+        self.server.kill()
+        self.healthy.stop.set()
+
+
+class HostileTest(CliTest):
+    def attack(self, count):
+        """At least `count` clients, in crowds; the target that they left."""
+        target = Target()
+        self.addCleanup(lambda: target.kill())  # of the last one
+        endpoints = weighted_endpoints(target.server.get("/openapi.json")[2])
+        seen = 0
+
+        def face(crowd):
+            nonlocal target, seen
+            try:
+                target.face(crowd)
+            except AssertionError:
+                if target.server.process.poll() is not None:  # what the crowd is shrunk to needs one that lives
+                    target.kill()
+                    target = Target()
+                raise
+            seen += len(crowd)
+
+        client = cases(endpoints, LARGEST)
+        crowds = st.builds(operator.add, st.lists(client, min_size=1, max_size=MOST_AT_ONCE // 2),
+                           st.lists(client, max_size=MOST_AT_ONCE // 2))
+        settings = hypothesis.settings(
+            max_examples=CROWDS_OF_A_SEED, database=None, deadline=None, report_multiple_bugs=False,
+            phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+            suppress_health_check=list(hypothesis.HealthCheck))
+        for seed in itertools.count():
+            if seen >= count:
+                break
+            hypothesis.seed(seed)(settings(hypothesis.given(crowds)(face)))()
+        print(f"hostile: {seen} clients, {target.healthy.finished} healthy streams; answers by status: "
+              f"{dict(sorted(target.client.statuses.items()))}", file=sys.stderr)
+        return target
+
+    def test_beside_healthy_streams(self):
+        target = self.attack(CASES)
+        before, after = target.memory_kib, target.end()
+        self.assertGreater(target.healthy.finished, len(target.healthy.words))
+        print(f"memory: {before} KiB before, {after} KiB after", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
