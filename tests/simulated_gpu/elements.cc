@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/check.h"
 #include "quire/error.h"
@@ -38,12 +39,20 @@ void with_elements(DType dtype, const Use& use) {
 
 }  // namespace
 
-std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count) {
-  std::vector<float> values(static_cast<size_t>(count));
+void read(DType dtype, const void* array, int64_t first, std::span<float> values) {
   with_elements(dtype, [&](auto stored, auto to_float, auto) {
     const auto* from = static_cast<const decltype(stored)*>(array) + first;
-    std::transform(from, from + count, values.begin(), to_float);
+    if constexpr (std::is_same_v<decltype(stored), float>) {
+      std::copy(from, from + values.size(), values.begin());
+    } else {
+      std::transform(from, from + values.size(), values.begin(), to_float);
+    }
   });
+}
+
+std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count) {
+  std::vector<float> values(static_cast<size_t>(count));
+  read(dtype, array, first, values);
   return values;
 }
 

@@ -14,7 +14,9 @@ namespace quire::simulated {
 // Throws Error for what the simulated GPU does not compute in; its KV cache may also be in fp8.
 void check_dtype(std::string_view kernel, DType dtype);
 
-// Elements [first, first + count) of an array of `dtype`.
+// Elements from `first` on of an array of `dtype`, as many as `values` has.
+void read(DType dtype, const void* array, int64_t first, std::span<float> values);
+// Elements [first, first + count).
 std::vector<float> read(DType dtype, const void* array, int64_t first, int64_t count);
 // Rounds to nearest even; fp8 ends at its largest number.
 void write(DType dtype, void* array, int64_t first, std::span<const float> values);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "simulated_gpu/elements.h"
@@ -49,12 +50,13 @@ class Attention {
                          const std::vector<int64_t>& positions) const {
     std::vector<int64_t> seen;
     std::vector<float> scores;
+    std::vector<float> element(q.size());
     for (const int64_t at : positions) {
       if (at > position) continue;
       if (args_.sliding_window > 0 && at <= position - args_.sliding_window) continue;
-      const std::vector<float> key = element(args_.cache.keys, at);
+      read_element(args_.cache.keys, at, element);
       float score = 0;
-      for (size_t d = 0; d < q.size(); ++d) score += q[d] * key[d];
+      for (size_t d = 0; d < q.size(); ++d) score += q[d] * element[d];
       seen.push_back(at);
       scores.push_back(score * args_.scale);
     }
@@ -66,8 +68,8 @@ class Attention {
     std::fill(out.begin(), out.end(), 0.0f);
     for (size_t i = 0; i < seen.size(); ++i) {
       const float weight = std::exp(scores[i] - max);
-      const std::vector<float> value = element(args_.cache.values, seen[i]);
-      for (size_t d = 0; d < q.size(); ++d) out[d] += weight * value[d];
+      read_element(args_.cache.values, seen[i], element);
+      for (size_t d = 0; d < q.size(); ++d) out[d] += weight * element[d];
       sum += weight;
     }
     for (float& value : out) value /= sum;
@@ -75,11 +77,11 @@ class Attention {
   }
 
  private:
-  std::vector<float> element(const void* of, int64_t position) const {
+  void read_element(const void* of, int64_t position, std::span<float> element) const {
     const ops::CudaKvCache& cache = args_.cache;
     const int64_t slot = int64_t{table_[position / cache.block_size]} * cache.block_size +
                          position % cache.block_size;
-    return read(cache.dtype, of, offset_in_cache(cache, slot, kv_head_), cache.head_dim);
+    read(cache.dtype, of, offset_in_cache(cache, slot, kv_head_), element);
   }
 
   const ops::CudaPagedAttention& args_;
