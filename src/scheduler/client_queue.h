@@ -26,6 +26,7 @@ struct ClientQueue {
   uint64_t joined = 0;  // the order in which clients came
   int32_t weight = 0;
   VirtualTime virtual_time = 0;
+  bool begins = false;     // it had no prompts to compute and has one since the last step
   int64_t num_blocks = 0;  // that `running` hold
   // Both in the order of goes_before().
   std::vector<ScheduledState*> running;

@@ -5,8 +5,9 @@
 // (the virtual token counter of Sheng et al., "Fairness in Serving Large Language Models", OSDI
 // 2024). A step's tokens raise the lowest virtual times to a common height, as water fills a vessel
 // with an uneven floor. The level is the virtual time of the whole: a client that begins starts
-// there, so that nobody saves up service, and it rises with every step, so that nobody is passed by
-// newcomers for ever (WF2Q+ of Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms",
+// there, so that nobody saves up service, or beside the one that is furthest behind, so that it has
+// its part of the next step. The level rises with every step, so that nobody is passed by newcomers
+// for ever (WF2Q+ of Bennett and Zhang, "Hierarchical Packet Fair Queueing Algorithms",
 // SIGCOMM 1996). All in integers, so that it is the same everywhere.
 //
 // Thread safety: free functions, and a plain value.
@@ -37,8 +38,6 @@ std::vector<int64_t> divide(int64_t num_tokens, std::span<const Claim> claims);
 class VirtualClock {
  public:
   VirtualTime level() const { return level_; }
-  // Where a client stands that had no prompts to compute and has one now.
-  VirtualTime start(VirtualTime virtual_time) const { return std::max(virtual_time, level_); }
   // Not below the least of the clients that have prompts to compute.
   void raise_to(VirtualTime least) { level_ = std::max(level_, least); }
   // A step computed num_tokens, where the clients that shared it have that weight together, >= 1.

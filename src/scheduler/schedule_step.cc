@@ -41,6 +41,9 @@ class Scheduler::StepMaker {
 
  private:
   void begin();
+  // Puts clients in their places for this step: what each has used is kept within bounds, and those
+  // that begin are level with the others.
+  void set_virtual_times();
   // Says of each client how many prompt tokens it may take.
   void share_prompt_tokens();
   int64_t claim_of(const ClientQueue& client, int64_t most) const;
@@ -48,13 +51,21 @@ class Scheduler::StepMaker {
   void schedule_client(ClientQueue& client);
   void schedule_running(ClientQueue& client);
   void schedule_waiting(ClientQueue& client);
-  // More prompt tokens for a client, of those that others left.
+  bool may_admit(const ClientQueue& client) const {
+    return may_admit_ && (may_admit_more_ || client.num_blocks == 0) && !client.gave_up_sequence;
+  }
+  // More prompt tokens for a client, of those that others left, and its own short prompts.
   void schedule_more(ClientQueue& client);
+  // Makes the chunks of its running prompts longer, up to so many tokens each.
+  void grow_running(ClientQueue& client, int64_t share);
   void end();
 
   int64_t tokens_left() const { return s_.config.max_num_batched_tokens - batch_.num_tokens; }
-  // The length of a sequence's next prefill chunk, or by how much that of this step grows.
-  int64_t prefill_length(const ScheduledState& state) const;
+  // The tokens that each of a client's prompts may have while all have the same part of its limit.
+  static int64_t share_of(const ClientQueue& client);
+  // The length of a sequence's next prefill chunk, or by how much that of this step grows, where it
+  // may have `share` tokens in all.
+  int64_t prefill_length(const ScheduledState& state, int64_t share) const;
   // The tokens that a sequence has in this step.
   int64_t num_scheduled(const ScheduledState& state) const {
     return state.chunk_step == batch_.step ? batch_.sequences[state.chunk_index].num_tokens : 0;
@@ -97,6 +108,7 @@ class Scheduler::StepMaker {
   bool order_by_use_;
   const ClientQueue* refused_place_ = nullptr;  // the last for which there was no giver
   bool may_admit_ = true;
+  bool may_admit_more_ = true;  // of clients that hold blocks
   bool may_preempt_ = true;
   // Running sequences that have not had their turn: of the client that has its turn, and of those
   // behind it; and the blocks that the next tokens of all these need.
@@ -110,9 +122,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
   share_prompt_tokens();
   for (turn_ = 0; turn_ < order_.size(); ++turn_) schedule_client(*order_[turn_]);
   may_preempt_ = false;
-  if (with_prompts_.size() > 1) {
-    for (ClientQueue* client : with_prompts_) schedule_more(*client);
-  }
+  for (ClientQueue* client : with_prompts_) schedule_more(*client);
   end();
   return std::move(batch_);
 }
@@ -121,7 +131,6 @@ ScheduledBatch Scheduler::StepMaker::make() {
 // what others need.
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
-  const VirtualTime level = s_.clock.level();
   for (const auto& [id, client] : s_.clients) {
     client->gave_up_sequence = false;
     client->taken = 0;
@@ -130,12 +139,9 @@ void Scheduler::StepMaker::begin() {
       if (state->is_prefilling()) ++client->num_prompts;
       if (s_.needs_block(*state)) ++num_blocks_behind_;
     }
-    // What it got while nobody else wanted it, or did not get for want of a place, is forgotten.
-    client->virtual_time =
-        std::clamp(client->virtual_time, level - token_cost(2 * kLeastGrant, client->weight),
-                   level + token_cost(s_.config.max_num_batched_tokens, client->weight));
     order_.push_back(client.get());
   }
+  set_virtual_times();
   num_others_behind_ = s_.num_running;
   const auto by_use = [](const ClientQueue* a, const ClientQueue* b) {
     return std::pair(a->virtual_time, a->joined) < std::pair(b->virtual_time, b->joined);
@@ -148,6 +154,23 @@ void Scheduler::StepMaker::begin() {
     std::ranges::stable_sort(order_, [](const ClientQueue* a, const ClientQueue* b) {
       return holds_less(a->num_blocks, a->weight, b->num_blocks, b->weight);
     });
+  }
+}
+
+void Scheduler::StepMaker::set_virtual_times() {
+  const VirtualTime level = s_.clock.level();
+  VirtualTime start = level;
+  for (ClientQueue* client : order_) {
+    // What it got while nobody else wanted it, or did not get for want of a place, is forgotten.
+    client->virtual_time =
+        std::clamp(client->virtual_time, level - token_cost(2 * kLeastGrant, client->weight),
+                   level + token_cost(s_.config.max_num_batched_tokens, client->weight));
+    if (client->num_prompts > 0 && !client->begins) start = std::min(start, client->virtual_time);
+  }
+  for (ClientQueue* client : order_) {
+    if (std::exchange(client->begins, false)) {
+      client->virtual_time = std::max(client->virtual_time, start);
+    }
   }
 }
 
@@ -205,7 +228,7 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
     --num_own_behind_;
     if (s_.num_pending_tokens(state) == 0) continue;
     if (state.is_prefilling()) {  // it got all its blocks when it was admitted
-      const int64_t num_tokens = prefill_length(state);
+      const int64_t num_tokens = prefill_length(state, share_of(client));
       if (num_tokens > 0) schedule_prefill(state, num_tokens, state.blocks.size());
       continue;
     }
@@ -218,13 +241,15 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
 }
 
 void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
-  while (may_admit_ && !client.gave_up_sequence && !client.waiting.empty()) {
+  while (may_admit(client) && !client.waiting.empty()) {
     ScheduledState& state = *client.waiting.front();
     // A preempted sequence is handed over anew with all its tokens, so they must be known.
-    if (state.num_placeholders > 0 || prefill_length(state) <= 0) return;
+    if (state.num_placeholders > 0 || prefill_length(state, share_of(client)) <= 0) return;
     if (is_full() && giver_of_place(client) == nullptr) return;
     if (!allocate_waiting(state)) {
-      may_admit_ = false;  // or small ones would take the blocks that it waits for
+      // Or small ones would take the blocks that it waits for. A client that has some already keeps
+      // none from those that have none: once it has none itself, its sequence is next.
+      (client.num_blocks == 0 ? may_admit_ : may_admit_more_) = false;
       return;
     }
     if (is_full()) preempt(*giver_of_place(client));
@@ -235,15 +260,22 @@ void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
     const Sequence& sequence = state.sequence;
     batch_.added.push_back(
         {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});
-    schedule_prefill(state, prefill_length(state), 0);
+    schedule_prefill(state, prefill_length(state, share_of(client)), 0);
   }
 }
 
 void Scheduler::StepMaker::schedule_more(ClientQueue& client) {
+  if (prefill_left_ <= 0 || tokens_left() <= 0) return;
   client.limit = client.taken + prefill_left_;
+  grow_running(client, share_of(client));
+  schedule_waiting(client);
+  grow_running(client, client.limit);
+}
+
+void Scheduler::StepMaker::grow_running(ClientQueue& client, int64_t share) {
   for (ScheduledState* state : client.running) {
     if (!state->is_prefilling()) continue;
-    const int64_t num_tokens = prefill_length(*state);
+    const int64_t num_tokens = prefill_length(*state, share);
     if (num_tokens <= 0) continue;
     if (num_scheduled(*state) > 0) {
       grow(*state, num_tokens);
@@ -251,7 +283,6 @@ void Scheduler::StepMaker::schedule_more(ClientQueue& client) {
       schedule_prefill(*state, num_tokens, state->blocks.size());
     }
   }
-  schedule_waiting(client);
 }
 
 void Scheduler::StepMaker::end() {
@@ -274,16 +305,18 @@ void Scheduler::StepMaker::end() {
   s_.in_flight.push_back(std::move(step));
 }
 
-int64_t Scheduler::StepMaker::prefill_length(const ScheduledState& state) const {
-  const ClientQueue& client = state.client;
-  const int64_t limit = std::min(prefill_left_, client.limit - client.taken);
+int64_t Scheduler::StepMaker::share_of(const ClientQueue& client) {
+  const int64_t num_sharing = std::clamp<int64_t>(client.num_prompts, 1, kMaxSharingPrefills);
+  // Rounded up, so that the parts make the whole.
+  return (client.limit - 1) / num_sharing + 1;
+}
+
+int64_t Scheduler::StepMaker::prefill_length(const ScheduledState& state, int64_t share) const {
+  const int64_t limit = std::min(prefill_left_, state.client.limit - state.client.taken);
   if (limit <= 0) return 0;
   const int64_t kept = order_by_use_ ? 0 : num_others_behind_;
   // Of a sequence that waits, all tokens: those in the prefix cache are not known yet.
   const int64_t pending = std::min(s_.num_pending_tokens(state), tokens_left() - kept);
-  const int64_t num_sharing = std::clamp<int64_t>(client.num_prompts, 1, kMaxSharingPrefills);
-  // Rounded up, so that the parts make the whole.
-  const int64_t share = (client.limit - 1) / num_sharing + 1;
   return std::min({pending, limit, share - num_scheduled(state)});
 }
 

@@ -54,7 +54,7 @@ Scheduler::Impl::ClientQueue& Scheduler::Impl::client_of(const Request& request)
     client->joined = next_client++;
   }
   client->weight = request.client_weight;
-  if (!client->has_prompts()) client->virtual_time = clock.start(client->virtual_time);
+  if (!client->has_prompts()) client->begins = true;
   return *client;
 }
 

@@ -15,8 +15,9 @@
 // - Places and blocks by what each holds now. Where there is none for a waiting sequence, the last
 //   one of a client behind is preempted, if that client then still holds as much for its weight as
 //   the other: so nothing goes back and forth. Where even so there are not enough blocks, no
-//   sequence is admitted behind it, or it might never get them.
-// What follows, and scheduler_fairness_test.cc tests:
+//   sequence is admitted behind it, or it might never get them; but the first of a client that
+//   holds none waits only for a client that holds none either.
+// What follows, and scheduler_fairness_test.cc and scheduler_property_test.cc test:
 // - A client that had no prompts to compute and gets one has tokens of it in the next step, where
 //   it gets a place and blocks as above, and no more than max(4, prompt tokens of a step / 64)
 //   clients have prompts: the whole prompt, if it is no longer than its part of that step.
@@ -24,7 +25,9 @@
 //   get for their weights differ by less than a chunk of 128 and a step's rounding.
 // - Nobody starves: however many clients come, each has its turn once the others had as much for
 //   their weights as a full step holds.
-// - No step leaves budget for prompts unused while a sequence could be admitted.
+// - No step leaves budget for prompts unused while a prompt that runs has tokens left, or a
+// sequence
+//   could be admitted. (A step that preempted one for others' next tokens admits none.)
 //
 // Steps may be scheduled ahead of their results: a token that an unfinished step will sample counts
 // as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
@@ -43,7 +46,8 @@
 //
 // The caller may also limit the prompt tokens of a step, so that no step takes long while others
 // wait for their next token. Then up to kMaxSharingPrefills prompts of a client share what it gets
-// in equal parts, so that a short prompt is not held up by long ones.
+// in equal parts, so that a short prompt is not held up by long ones. What short ones leave goes to
+// the others.
 //
 // What the runner owes: it runs every batch that schedule() returned, in order, and in each layer
 // writes the keys and values of the whole batch before it reads those of a prefill, for a sequence

@@ -56,7 +56,7 @@ struct Scheduler::Impl {
   std::vector<int32_t> lookup_prefix(ScheduledState& state) const;
   void file_full_blocks(ScheduledState& state);
 
-  // The client of a new sequence, level with the others if it had no prompts to compute.
+  // The client of a new sequence.
   ClientQueue& client_of(const Request& request);
   // Takes its last sequence's place and blocks; that goes back to the queue.
   void preempt_newest(ClientQueue& client);
