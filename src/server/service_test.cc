@@ -66,6 +66,7 @@ class FakeExchange : public http::Exchange {
     EXPECT_FALSE(response) << "answered twice";
     response = std::move(given);
     complete = true;
+    tell_end();
   }
   void begin_stream(http::Response head) override {
     EXPECT_FALSE(response) << "answered twice";
@@ -76,15 +77,23 @@ class FakeExchange : public http::Exchange {
     if (std::exchange(next_write_fails, false)) throw std::bad_alloc();
     if (!gone) written += piece;
   }
-  void finish() override { complete = true; }
+  void finish() override {
+    complete = true;
+    tell_end();
+  }
   size_t buffered() const override { return buffered_bytes; }
   void on_drain(std::function<void()> callback) override { drained = std::move(callback); }
   void on_closed(std::function<void()> callback) override { closed_callback = std::move(callback); }
   bool closed() const override { return gone; }
+  void on_end(std::function<void(bool delivered)> callback) override {
+    end_callback = std::move(callback);
+    tell_end();
+  }
 
   void disconnect() {
     gone = true;
-    if (closed_callback) std::exchange(closed_callback, {})();
+    if (!complete && closed_callback) std::exchange(closed_callback, {})();
+    tell_end();
   }
 
   std::optional<http::Response> response;
@@ -94,9 +103,15 @@ class FakeExchange : public http::Exchange {
   size_t buffered_bytes = 0;
   bool next_write_fails = false;
   std::function<void()> drained;
+  bool is_read = true;  // the client takes what is sent
   std::function<void()> closed_callback;
+  std::function<void(bool delivered)> end_callback;
 
  private:
+  void tell_end() {
+    if (end_callback && (gone || (complete && is_read))) std::exchange(end_callback, {})(!gone);
+  }
+
   http::Request request_;
 };
 
