@@ -45,6 +45,12 @@ struct RequestMetrics {
   double queue_s = 0;  // from arrival to the first time it was scheduled
   double ttft_s = 0;   // from arrival to the first token
   double total_s = 0;  // from arrival to the last token so far
+  // Steps that computed tokens of any of its n; the one that is scheduled before a stop is known
+  // counts, too.
+  int64_t num_steps = 0;
+  int64_t num_preemptions = 0;            // times that one of its n gave its KV blocks up
+  int64_t num_draft_tokens = 0;           // drafts that steps verified
+  int64_t num_accepted_draft_tokens = 0;  // of these, kept
 };
 
 struct RequestOutput {

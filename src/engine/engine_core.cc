@@ -168,8 +168,15 @@ void EngineCore::add(PreparedRequest prepared) {
 void EngineCore::abort(const std::string& request_id) {
   const auto it = by_id_.find(request_id);
   if (it == by_id_.end()) return;
-  for (SequenceId id : it->second->sequence_ids()) scheduler_.abort(id);
-  it->second->abort();
+  RequestState& request = *it->second;
+  for (size_t i = 0; i < request.sequence_ids().size(); ++i) {
+    const SequenceId id = request.sequence_ids()[i];
+    if (const int64_t preemptions = scheduler_.num_preemptions(id); preemptions > 0) {
+      request.mark_preemptions(i, preemptions);
+    }
+    scheduler_.abort(id);
+  }
+  request.abort();
 }
 
 std::vector<RequestOutput> EngineCore::step() {
@@ -196,9 +203,12 @@ bool EngineCore::schedule() {
   if (batch->empty() && batch->removed.empty()) return false;
   InFlight step;
   step.num_tokens = batch->num_tokens;
+  const Clock::time_point now = Clock::now();
   for (const ScheduledSequence& sequence : batch->sequences) {
     const auto owner = owners_.find(sequence.id);
-    if (owner != owners_.end()) owner->second.request->mark_scheduled(Clock::now());
+    if (owner != owners_.end()) {
+      owner->second.request->mark_scheduled(batch->step + 1, sequence.draft_token_ids.size(), now);
+    }
     if (sequence.kind == ChunkKind::kPrefill) {
       step.has_prefill = true;
       step.num_prompt_tokens += sequence.num_tokens;

@@ -111,17 +111,25 @@ RequestState::RequestState(std::shared_ptr<const Request> request, Clock::time_p
     : request_(std::move(request)),
       arrival_(arrival),
       sequence_ids_(std::move(sequence_ids)),
-      tokenizer_(tokenizer) {
+      tokenizer_(tokenizer),
+      num_preemptions_(sequence_ids_.size()) {
   for (size_t i = 0; i < sequence_ids_.size(); ++i) {
     completions_.emplace_back(static_cast<int>(i), request_->params, tokenizer);
   }
   if (request_->params.prompt_logprobs) prompt_logprobs_.emplace_back();
 }
 
-void RequestState::mark_scheduled(Clock::time_point now) {
-  if (scheduled_) return;
-  scheduled_ = true;
-  metrics_.queue_s = seconds_between(arrival_, now);
+void RequestState::mark_scheduled(uint64_t step, size_t num_drafts, Clock::time_point now) {
+  metrics_.num_draft_tokens += static_cast<int64_t>(num_drafts);
+  const uint64_t before = std::exchange(last_step_, step);
+  if (before == step) return;
+  ++metrics_.num_steps;
+  if (before == 0) metrics_.queue_s = seconds_between(arrival_, now);
+}
+
+void RequestState::mark_preemptions(size_t index, int64_t num_preemptions) {
+  metrics_.num_preemptions += num_preemptions - num_preemptions_[index];
+  num_preemptions_[index] = num_preemptions;
 }
 
 TakenTokens RequestState::append(size_t index, const SequenceUpdate& update,
@@ -132,7 +140,10 @@ TakenTokens RequestState::append(size_t index, const SequenceUpdate& update,
       prompt_logprobs_.push_back(to_position_logprobs(position, tokenizer_));
     }
   }
+  mark_preemptions(index, update.num_preemptions);
   if (update.token_ids.empty()) return {};
+  // A step brings one token that it sampled, and the drafts that were kept before it.
+  metrics_.num_accepted_draft_tokens += static_cast<int64_t>(update.token_ids.size()) - 1;
   changed_ = true;
   metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;

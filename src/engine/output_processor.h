@@ -68,7 +68,11 @@ class RequestState {
   const Request& request() const { return *request_; }
   const std::vector<SequenceId>& sequence_ids() const { return sequence_ids_; }
 
-  void mark_scheduled(Clock::time_point now);
+  // A step was scheduled that computes tokens of one of its n, and verifies drafts. Called for each
+  // of these; `step` tells steps apart, and is not 0.
+  void mark_scheduled(uint64_t step, size_t num_drafts, Clock::time_point now);
+  // How often one of its n was preempted so far.
+  void mark_preemptions(size_t index, int64_t num_preemptions);
   // See CompletionState::append.
   TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now);
   void abort();
@@ -90,8 +94,9 @@ class RequestState {
   std::vector<PositionLogprobs> prompt_logprobs_;
   bool prompt_given_ = false;
   int64_t num_cached_tokens_ = 0;
+  std::vector<int64_t> num_preemptions_;  // of each of its n
   bool changed_ = false;
-  bool scheduled_ = false;
+  uint64_t last_step_ = 0;  // 0: not scheduled yet
   bool has_token_ = false;
   std::string error_;
   RequestMetrics metrics_;

@@ -133,5 +133,29 @@ TEST_F(OutputProcessorTest, ALengthLimitKeepsAllThatCame) {
   EXPECT_EQ(outcome.text, tokenizer_.decode(token_ids));
 }
 
+TEST(RequestState, CountsStepsPreemptionsAndDrafts) {
+  Request request;
+  request.prompt_token_ids = {1};
+  request.params.n = 2;
+  RequestState state(std::make_shared<const Request>(std::move(request)), Clock::now(), {7, 8},
+                     nullptr);
+  state.mark_scheduled(3, 0, Clock::now());
+  state.mark_scheduled(3, 0, Clock::now());  // its second sequence, in the same step
+  state.mark_scheduled(5, 4, Clock::now());
+  SequenceUpdate update;
+  update.token_ids = {10, 11, 12};  // two drafts were kept
+  update.num_preemptions = 1;
+  state.append(0, update, Clock::now());
+  update.num_preemptions = 2;
+  state.append(1, update, Clock::now());
+  state.append(1, update, Clock::now());  // as often as before
+  state.mark_preemptions(0, 3);           // since its last output
+  const RequestMetrics metrics = state.take_output().metrics;
+  EXPECT_EQ(metrics.num_steps, 2);
+  EXPECT_EQ(metrics.num_preemptions, 5);
+  EXPECT_EQ(metrics.num_draft_tokens, 4);
+  EXPECT_EQ(metrics.num_accepted_draft_tokens, 6);
+}
+
 }  // namespace
 }  // namespace quire

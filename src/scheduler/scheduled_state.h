@@ -38,6 +38,7 @@ struct ScheduledState {
   // Prompt tokens found in the prefix cache when it first ran; none before.
   std::optional<int64_t> num_cached_tokens;
   int64_t num_prompt_logprobs = 0;  // delivered; a preempted sequence computes them again
+  int64_t num_preemptions = 0;
 
   std::vector<BlockRef> blocks;
   std::vector<BlockHash> block_hashes;  // of full blocks of known tokens, as far as needed

@@ -64,6 +64,7 @@ void Scheduler::Impl::preempt_newest(ClientQueue& client) {
   insert_in_order(client.waiting, &state);
   stop_running(state);
   client.gave_up_sequence = true;
+  ++state.num_preemptions;
   ++totals.num_preemptions;
 }
 
@@ -107,6 +108,7 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
   SequenceUpdate update;
   update.id = chunk.id;
   update.num_cached_tokens = state.num_cached_tokens.value_or(0);
+  update.num_preemptions = state.num_preemptions;
   // After a preemption, chunks bring again what was delivered before.
   const int64_t num_known = state.num_prompt_logprobs - chunk.start;
   for (int64_t i = std::max<int64_t>(num_known, 0); i < std::ssize(output.prompt_logprobs); ++i) {
@@ -163,6 +165,11 @@ void Scheduler::propose(SequenceId id, std::vector<int32_t> draft_token_ids) {
   check(draft_token_ids.size() <= kMaxDraftTokens, "no more drafts than a step can bring");
   const auto it = impl_->states.find(id);
   if (it != impl_->states.end()) it->second->drafts = std::move(draft_token_ids);
+}
+
+int64_t Scheduler::num_preemptions(SequenceId id) const {
+  const auto it = impl_->states.find(id);
+  return it == impl_->states.end() ? 0 : it->second->num_preemptions;
 }
 
 bool Scheduler::has_unfinished() const {

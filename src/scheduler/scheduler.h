@@ -89,6 +89,7 @@ struct SequenceUpdate {
   // for.
   std::vector<TokenLogprobs> prompt_logprobs;
   int64_t num_cached_tokens = 0;   // prompt tokens found in the prefix cache when it first ran
+  int64_t num_preemptions = 0;     // since it was added
   std::optional<SequenceEnd> end;  // set if the sequence ended with the last of token_ids
 };
 
@@ -127,6 +128,9 @@ class Scheduler {
   // sequence will have when that chunk runs. Used once. Ids that are unknown or have ended: no
   // effect.
   void propose(SequenceId id, std::vector<int32_t> draft_token_ids);
+
+  // How often a sequence was preempted; 0 for ids that are unknown or have ended.
+  int64_t num_preemptions(SequenceId id) const;
 
   // Whether any sequence has not ended.
   bool has_unfinished() const;

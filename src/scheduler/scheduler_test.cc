@@ -218,6 +218,9 @@ TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
   EXPECT_EQ(ids_of(second), Ids{1});
   EXPECT_EQ(second.removed, Ids{2});
   EXPECT_EQ(scheduler.stats().num_preemptions, 1);
+  EXPECT_EQ(scheduler.num_preemptions(2), 1);
+  EXPECT_EQ(scheduler.num_preemptions(1), 0);
+  EXPECT_EQ(scheduler.num_preemptions(77), 0);
   scheduler.check_integrity();
   // Nor may 3 overtake, though it would fit.
   const ScheduledBatch third = scheduler.schedule();
@@ -226,8 +229,10 @@ TEST_F(SchedulerTest, TheLastThatArrivedIsPreemptedAndComesBackFirst) {
   // What the preempted one had in flight still counts.
   const auto updates = scheduler.process(output_of(first, 500));
   ASSERT_EQ(updates.size(), 2u);
+  EXPECT_EQ(updates[0].num_preemptions, 0);
   EXPECT_EQ(updates[1].id, 2u);
   EXPECT_EQ(updates[1].token_ids, TokenList{500});
+  EXPECT_EQ(updates[1].num_preemptions, 1);
   scheduler.abort(1);
   const ScheduledBatch fourth = scheduler.schedule();
   EXPECT_EQ(ids_of(fourth), (Ids{2, 3}));
