@@ -187,6 +187,8 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.share_cache_between_keys = options_.share_cache_between_keys;
   config.formats = choose_formats(options_, chat_template_of(*llm_));
   config.access_log = options_.access_log;
+  config.log_requests = options_.log_requests;
+  config.request_log.max_requests = static_cast<size_t>(options_.max_finished_requests);
   config.metrics.prefix = options_.metrics_prefix;
   config.metrics.model_name = model.id;
   config.metrics.max_model_len = model.max_model_len;

@@ -36,6 +36,8 @@ struct ServeOptions {
   std::string metrics_prefix = "quire:";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;
+  bool log_requests = false;             // a line with all facts for each generation
+  int64_t max_finished_requests = 1024;  // that /v1/requests/{request_id} still explains
 };
 
 class App {

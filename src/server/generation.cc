@@ -145,6 +145,7 @@ void Generation::run() {
 bool Generation::submit_prompts() {
   submitted_ = Clock::now();
   last_outputs_.resize(prepared_.prompts.size());
+  engine_metrics_.resize(prepared_.prompts.size());
   RequestOptions options;
   options.cache_salt = prepared_.request.cache_salt;
   if (!context_.config.share_cache_between_keys) {
@@ -279,6 +280,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
 }
 
 void Generation::measure(size_t prompt_index, const RequestOutput& output) {
+  measure_engine(prompt_index, output.metrics);
   const Clock::time_point now = Clock::now();
   std::optional<Clock::time_point>& last_of_prompt = last_outputs_[prompt_index];
   int64_t num_tokens = 0;
@@ -302,6 +304,16 @@ void Generation::measure(size_t prompt_index, const RequestOutput& output) {
   }
   record_.cached_tokens = formatter_->usage().cached_tokens;
   last_output_ = now;
+}
+
+// The engine counts from the request's beginning; the record adds up its prompts.
+void Generation::measure_engine(size_t prompt_index, const RequestMetrics& metrics) {
+  const RequestMetrics before = std::exchange(engine_metrics_[prompt_index], metrics);
+  record_.steps += metrics.num_steps - before.num_steps;
+  record_.preemptions += metrics.num_preemptions - before.num_preemptions;
+  record_.draft_tokens += metrics.num_draft_tokens - before.num_draft_tokens;
+  record_.accepted_draft_tokens +=
+      metrics.num_accepted_draft_tokens - before.num_accepted_draft_tokens;
 }
 
 // The client asked for no more than this: that it ended here is no failure.
@@ -459,19 +471,36 @@ void Generation::fail(const ApiError& error) {
   write_record();
 }
 
+void Generation::set_times(RequestRecord& record) const {
+  record.total_s = seconds_between(arrived_, Clock::now());
+  if (last_output_) {
+    record.decode_s = std::max(0.0, seconds_between(arrived_, *last_output_) - record.ttft_s);
+  }
+}
+
+std::optional<RequestRecord> Generation::facts() const {
+  if (recorded_) return std::nullopt;
+  RequestRecord facts = record_;
+  facts.stage = state_ == State::kPreparing || state_ == State::kQueued ? RequestStage::kQueued
+                                                                        : RequestStage::kRunning;
+  set_times(facts);
+  return facts;
+}
+
 void Generation::write_record() {
   if (std::exchange(recorded_, true)) return;
-  record_.total_s = seconds_between(arrived_, Clock::now());
-  if (last_output_) {
-    record_.decode_s = std::max(0.0, seconds_between(arrived_, *last_output_) - record_.ttft_s);
-  }
+  set_times(record_);
   if (record_.client_disconnected) {
     record_.finish_reason = "abort";
   } else if (formatter_ != nullptr && record_.error.empty()) {
     record_.finish_reason = expired_ ? "timeout" : formatter_->finish_reason();
   }
   context_.metrics.record(record_);
-  if (context_.config.access_log) context_.log.request(record_);
+  if (context_.config.log_requests) {
+    context_.log.request(record_, LineDetail::kAllFacts);
+  } else if (context_.config.access_log) {
+    context_.log.request(record_);
+  }
   context_.request_log.add(record_);
 }
 

@@ -42,6 +42,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void cut_short();
 
   const RequestRecord& record() const { return record_; }
+  // What is known of it so far; nothing once its record is written.
+  std::optional<RequestRecord> facts() const;
 
  private:
   enum class State {
@@ -65,6 +67,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void break_off(const std::string& message);
   void take(size_t prompt_index, RequestOutput output);
   void measure(size_t prompt_index, const RequestOutput& output);
+  void measure_engine(size_t prompt_index, const RequestMetrics& metrics);
   void mark_deadline(RequestOutput& output) const;
   void mark_cut_calls(const RequestOutput& output);
   void answer_from_worker();
@@ -79,6 +82,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void refuse(const ApiError& error);
   void fail(const ApiError& error);
   void source_ended();
+  void set_times(RequestRecord& record) const;
   void write_record();
   void end();
 
@@ -93,6 +97,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   Clock::time_point submitted_{};
   std::vector<std::optional<Clock::time_point>> last_outputs_;  // of each prompt
   std::optional<Clock::time_point> last_output_;                // of any
+  std::vector<RequestMetrics> engine_metrics_;                  // the last of each prompt
   PreparedGeneration prepared_;
   std::optional<ForcedCalls> forced_calls_;  // where tool_choice forces a call
   std::unique_ptr<ResponseFormatter> formatter_;

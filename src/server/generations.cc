@@ -34,6 +34,16 @@ void Generations::fetch_ready() {
   }
 }
 
+std::optional<RequestRecord> Generations::find(std::string_view request_id,
+                                               std::string_view owner) const {
+  for (const auto& [key, generation] : generations_) {
+    const RequestRecord& record = generation->record();
+    if (record.request_id != request_id || record.owner != owner) continue;
+    if (auto facts = generation->facts()) return facts;
+  }
+  return std::nullopt;
+}
+
 void Generations::cut_short() {
   std::vector<std::shared_ptr<Generation>> all;  // each that ends leaves the map
   for (const auto& [key, generation] : generations_) all.push_back(generation);

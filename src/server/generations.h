@@ -4,6 +4,8 @@
 //
 // Thread safety: the I/O thread.
 #include <memory>
+#include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -25,6 +27,9 @@ class Generations {
              http::Headers headers);
   // Fetches the outputs of all that the ready list names.
   void fetch_ready();
+  // What is known of one that is under way, by its id; nothing where there is none, or it is not
+  // this owner's.
+  std::optional<RequestRecord> find(std::string_view request_id, std::string_view owner) const;
   // Ends all with what they have.
   void cut_short();
 

@@ -114,6 +114,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
         metrics.paths = documented_paths();
         return metrics;
       }()),
+      request_log_(config_.request_log),
       admission_(config_.admission, environment_.engine),
       context_{.config = config_,
                .model = model_,
@@ -298,16 +299,21 @@ void Service::openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 }
 
 void Service::explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  std::string_view id = std::string_view(exchange->request().path).substr(kRequests.size());
-  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
-    if (id.starts_with(prefix)) id.remove_prefix(prefix.size());
+  const std::string_view id = std::string_view(exchange->request().path).substr(kRequests.size());
+  auto found = facts_of(id, record.owner);
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {  // as the answer's body has it
+    if (!found && id.starts_with(prefix)) found = facts_of(id.substr(prefix.size()), record.owner);
   }
-  const auto found = request_log_.find(id, record.owner);
   if (!found) {
-    throw not_found(
-        "There is no record of that request: it never came, is not over yet, or is too old.");
+    throw not_found("There is no record of that request: it never came, or is too old.");
   }
   answer(*exchange, std::move(record), json_response(explain_request_json(*found)));
+}
+
+std::optional<RequestRecord> Service::facts_of(std::string_view request_id,
+                                               std::string_view owner) const {
+  auto live = generations_.find(request_id, owner);
+  return live ? live : request_log_.find(request_id, owner);
 }
 
 void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {

@@ -7,7 +7,9 @@
 // Thread safety: handle() and the other methods on the one I/O thread (through `post`).
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/timer_queue.h"
@@ -95,6 +97,8 @@ class Service {
   void metrics(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
+  // What is known of a request of this owner, that lives or is over.
+  std::optional<RequestRecord> facts_of(std::string_view request_id, std::string_view owner) const;
   void page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
 
   void generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,

@@ -11,6 +11,7 @@
 #include "server/doors.h"
 #include "server/key_limits.h"
 #include "server/observe/metrics.h"
+#include "server/observe/request_log.h"
 
 namespace quire::server {
 
@@ -26,8 +27,10 @@ struct ServiceConfig {
   bool parse_special_tokens = false;           // written out in messages: as EngineConfig's
   OutputFormats formats{};
   MetricsConfig metrics{};
-  bool access_log = true;  // a line for each request
-  int num_workers = 2;     // threads that parse, render and tokenise
+  bool access_log = true;     // a line for each request
+  bool log_requests = false;  // a line with all facts for each generation, whatever access_log says
+  RequestLogConfig request_log{};
+  int num_workers = 2;  // threads that parse, render and tokenise
 };
 
 }  // namespace quire::server

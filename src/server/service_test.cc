@@ -14,6 +14,8 @@
 #include <new>
 #include <nlohmann/json.hpp>
 
+#include "server/api/api_schemas.h"
+#include "server/api/json_schema.h"
 #include "server/mock_engine.h"
 
 namespace quire::server {
@@ -481,6 +483,44 @@ TEST_F(ServiceTest, ExplainsARecentRequestToItsOwner) {
   EXPECT_THAT(explained->response->body, HasSubstr("abc"));
   const http::Headers yours = {{"Authorization", "Bearer yours"}};
   EXPECT_EQ(call("GET", "/v1/requests/abc", "", yours)->response->status, 404);
+}
+
+TEST_F(ServiceTest, ExplainsWhatIsUnderWay) {
+  config_.api_keys = {"mine", "yours"};
+  const http::Headers yours = {{"Authorization", "Bearer yours"}};
+  const auto as_mine = [](const std::string& id) {
+    return http::Headers{{"Authorization", "Bearer mine"}, {"X-Request-Id", id}};
+  };
+  const auto facts_of = [&](const std::string& id) {
+    return body_of(*call("GET", "/v1/requests/" + id, "", as_mine("reader")));
+  };
+  const std::string endless = R"({"prompt": [1, 2, 3])" + std::string(kEndless) + "}";
+  engine_.hold(true);
+  const auto first = call("POST", "/v1/completions", endless, as_mine("first"));
+  const auto second = call("POST", "/v1/completions", endless, as_mine("second"));
+  ASSERT_TRUE(loop_.run_until([&] { return first->response && second->response; }));
+  const auto third = call("POST", "/v1/completions", endless, as_mine("third"));
+  EXPECT_EQ(facts_of("third")["state"], "queued");
+  EXPECT_TRUE(facts_of("third")["status"].is_null());
+  EXPECT_EQ(facts_of("first")["state"], "running");
+  EXPECT_EQ(facts_of("cmpl-first")["id"], "first");
+  EXPECT_EQ(call("GET", "/v1/requests/first", "", yours)->response->status, 404);
+  first->disconnect();
+  EXPECT_EQ(facts_of("first")["state"], "finished");
+  EXPECT_EQ(facts_of("first")["client_disconnected"], true);
+  EXPECT_FALSE(JsonSchemas(response_schemas()).check("RequestFacts", facts_of("first")));
+  EXPECT_FALSE(JsonSchemas(response_schemas()).check("RequestFacts", facts_of("third")));
+}
+
+TEST_F(ServiceTest, KeepsAsManyFinishedRequestsAsItMay) {
+  config_.request_log.max_requests = 1;
+  for (const char* id : {"a", "b"}) {
+    const auto exchange = call("POST", "/v1/completions", R"({"prompt": [1], "max_tokens": 1})",
+                               {{"X-Request-Id", id}});
+    finish(*exchange);
+  }
+  EXPECT_EQ(call("GET", "/v1/requests/a")->response->status, 404);
+  EXPECT_EQ(call("GET", "/v1/requests/b")->response->status, 200);
 }
 
 TEST_F(ServiceTest, OtherOriginsAreLetInOnlyWhereAllowed) {

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import tempfile
+import threading
 import unittest
 
 from server_support import Server, serving
@@ -230,6 +231,54 @@ class ObservationTest(CliTest):
             self.assertIn("prefill", json.dumps(explained))
             server.wait_for(lambda: any(json.loads(line).get("request_id") == request_id for line in list(server.lines)),
                             "the request's line in the log")
+
+    def test_requests_explain_themselves(self):
+        with tempfile.TemporaryDirectory() as folder:
+            keys = pathlib.Path(folder, "keys")
+            keys.write_text("mine\nyours\n")
+            with serving("--log-format", "json", "--no-access-log", "--log-requests", "--max-finished-requests", 2,
+                         "--max-num-seqs", 1, "--api-key-file", keys) as server:
+                server.headers = {"Authorization": "Bearer mine"}
+                yours = {"Authorization": "Bearer yours"}
+                fields = {"prompt": "define apple", "max_tokens": 20, "ignore_eos": True}
+                answer = server.post("/v1/completions", fields)[2]
+                facts = server.get(f"/v1/requests/{answer['id']}")[2]
+                self.assertEqual(facts["state"], "finished")
+                self.assertEqual((facts["status"], facts["finish_reason"]), (200, "length"))
+                self.assertEqual(facts["usage"]["completion_tokens"], 20)
+                self.assertEqual(facts["engine"], {"steps": 20, "preemptions": 0, "draft_tokens": 0,
+                                                   "accepted_draft_tokens": 0})
+                self.assertLess(facts["created_at"], facts["first_token_at"])
+                self.assertLess(facts["first_token_at"], facts["last_token_at"])
+                self.assertEqual(server.get(f"/v1/requests/{answer['id']}", headers=yours)[0], 404)
+                line = self.line_of(server, facts["id"])
+                self.assertEqual((line["steps"], line["output_tokens"]), (20, 20))
+                self.assertEqual(line["first_token_at"], facts["first_token_at"])
+                self.assertFalse([text for text in server.lines if "apple" in text or "/v1/requests" in text])
+
+                # While it runs, and once its client has left.
+                endless = {"prompt": "define apple", "max_tokens": 1500, "ignore_eos": True}
+                stream = server.stream("/v1/completions", endless, headers={"X-Request-Id": "runs"})
+                next(stream)
+                waits = threading.Thread(target=lambda: server.post(
+                    "/v1/completions", {**fields, "timeout": 60}, headers={"X-Request-Id": "waits"}))
+                waits.start()
+                state = lambda name: server.get(f"/v1/requests/{name}")[2].get("state")
+                server.wait_for(lambda: state("waits") == "queued", "a request that waits")
+                self.assertEqual(state("runs"), "running")
+                stream.close()
+                server.wait_for(lambda: state("runs") == "finished", "the end of a request whose client left")
+                facts = server.get("/v1/requests/runs")[2]
+                self.assertTrue(facts["client_disconnected"])
+                self.assertGreater(facts["usage"]["completion_tokens"], 0)
+                waits.join()
+                self.assertEqual(state("waits"), "finished")
+                self.assertEqual(server.get(f"/v1/requests/{answer['id']}")[0], 404, "only two are kept")
+
+    def line_of(self, server, request_id):
+        lines = lambda: [json.loads(text) for text in list(server.lines)]
+        server.wait_for(lambda: any(line.get("request_id") == request_id for line in lines()), "the request's line")
+        return next(line for line in lines() if line.get("request_id") == request_id)
 
     def test_names_as_vllms(self):
         with serving("--metrics-prefix", "vllm:", "--served-model-name", "gpt-4o", "--served-model-name", "other") as s:

@@ -177,6 +177,17 @@ void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
   add_switch(
       app, "access-log", true, [&options](bool value) { options.access_log = value; },
       "Write no line for each request [off]", kServeGroup);
+  add_switch(
+      app, "log-requests", false, [&options](bool value) { options.log_requests = value; },
+      "Write a line with all that is known of each generation that ends: steps, preemptions, times "
+      "of its first and last token, too; never text [off]",
+      kServeGroup);
+  add_count(
+      app, "--max-finished-requests", 0, 1'000'000,
+      [&options](int64_t value) { options.max_finished_requests = value; },
+      fmt::format("Generations that are over and that /v1/requests/ID still explains, in 16M of "
+                  "memory at most [{}]",
+                  options.max_finished_requests));
 }
 
 // As browsers send it in the Origin header.

@@ -146,10 +146,11 @@ Json api_paths(bool requires_key) {
   Paths::add_parameter(model, "model", "A name of the model; it may hold slashes.");
   Paths::add_errors(model, {404});
   Json& request = paths.add_protected(
-      "/v1/requests/{request_id}", "get", "explainRequest", "What became of a recent request.",
-      answer("The request's parameters, tokens and times.",
-             Json{{"application/json", {{"schema", {{"type", "object"}}}}}}));
-  Paths::add_parameter(request, "request_id", "As the X-Request-Id header of the answer gave it.");
+      "/v1/requests/{request_id}", "get", "explainRequest",
+      "What became of a recent generation, or how far it is.",
+      answer("The request's parameters, tokens and times.", json_content("RequestFacts")));
+  Paths::add_parameter(request, "request_id",
+                       "As the X-Request-Id header or the id of the answer gave it.");
   Paths::add_errors(request, {404});
 
   const Json text{{"text/plain", {{"schema", {{"type", "string"}}}}}};

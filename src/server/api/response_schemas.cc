@@ -237,6 +237,81 @@ constexpr const char* kOtherResponses = R"json({
     "required": ["prompt"],
     "properties": {"prompt": {"type": "string"}}
   },
+  "RequestFacts": {
+    "type": "object",
+    "required": ["id", "object", "state", "created_at", "first_token_at", "last_token_at", "method", "path", "model",
+                 "client", "status", "stream", "finish_reason", "reject_reason", "client_disconnected", "error",
+                 "parameters", "usage", "engine", "seconds", "at_arrival", "explanation"],
+    "properties": {
+      "id": {"type": "string"},
+      "object": {"const": "request"},
+      "state": {"enum": ["queued", "running", "finished"]},
+      "created_at": {"type": "string", "description": "When it arrived, in UTC."},
+      "first_token_at": {"type": ["string", "null"]},
+      "last_token_at": {"type": ["string", "null"], "description": "The newest, while it runs."},
+      "method": {"type": "string"},
+      "path": {"type": "string"},
+      "model": {"type": ["string", "null"]},
+      "client": {"type": "string"},
+      "status": {"type": ["integer", "null"], "description": "499: the client left before there was an answer."},
+      "stream": {"type": "boolean"},
+      "finish_reason": {"type": ["string", "null"]},
+      "reject_reason": {"type": ["string", "null"]},
+      "client_disconnected": {"type": "boolean"},
+      "error": {"type": ["string", "null"]},
+      "parameters": {
+        "type": "object",
+        "required": ["n", "max_tokens", "temperature", "top_p", "timeout"],
+        "properties": {
+          "n": {"type": "integer", "minimum": 1},
+          "max_tokens": {"type": ["integer", "null"]},
+          "temperature": {"type": ["number", "null"]},
+          "top_p": {"type": ["number", "null"]},
+          "timeout": {"type": ["number", "null"]}
+        }
+      },
+      "usage": {
+        "type": "object",
+        "required": ["prompt_tokens", "cached_tokens", "completion_tokens"],
+        "properties": {
+          "prompt_tokens": {"type": "integer", "minimum": 0},
+          "cached_tokens": {"type": "integer", "minimum": 0},
+          "completion_tokens": {"type": "integer", "minimum": 0}
+        }
+      },
+      "engine": {
+        "type": "object",
+        "required": ["steps", "preemptions", "draft_tokens", "accepted_draft_tokens"],
+        "properties": {
+          "steps": {"type": "integer", "minimum": 0, "description": "That computed tokens of it."},
+          "preemptions": {"type": "integer", "minimum": 0,
+                          "description": "Times that it gave its KV blocks up to others."},
+          "draft_tokens": {"type": "integer", "minimum": 0},
+          "accepted_draft_tokens": {"type": "integer", "minimum": 0}
+        }
+      },
+      "seconds": {
+        "type": "object",
+        "required": ["queue", "prefill", "decode", "time_to_first_token", "total"],
+        "properties": {
+          "queue": {"type": "number"},
+          "prefill": {"type": "number"},
+          "decode": {"type": "number"},
+          "time_to_first_token": {"type": "number"},
+          "total": {"type": "number"}
+        }
+      },
+      "at_arrival": {
+        "type": "object",
+        "required": ["running", "waiting"],
+        "properties": {
+          "running": {"type": "integer", "minimum": 0},
+          "waiting": {"type": "integer", "minimum": 0}
+        }
+      },
+      "explanation": {"type": "array", "items": {"type": "string"}}
+    }
+  },
   "Version": {
     "type": "object",
     "required": ["version"],

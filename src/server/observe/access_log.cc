@@ -72,8 +72,8 @@ class AccessLog::Impl {
     writer_.join();
   }
 
-  void request(const RequestRecord& record) {
-    push(format_access_line(record, config_.format, color_));
+  void request(const RequestRecord& record, LineDetail detail) {
+    push(format_access_line(record, config_.format, color_, detail));
   }
 
   void log(LogLevel level, std::string_view message, std::string_view request_id) {
@@ -187,8 +187,8 @@ std::optional<LogFormat> parse_log_format(std::string_view name) {
 AccessLog::AccessLog(AccessLogConfig config) : impl_(std::make_unique<Impl>(config)) {}
 AccessLog::~AccessLog() = default;
 
-void AccessLog::request(const RequestRecord& record) {
-  impl_->request(record);
+void AccessLog::request(const RequestRecord& record, LineDetail detail) {
+  impl_->request(record, detail);
 }
 void AccessLog::log(LogLevel level, std::string_view message, std::string_view request_id) {
   impl_->log(level, message, request_id);

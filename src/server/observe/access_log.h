@@ -25,8 +25,15 @@ enum class LogLevel { kInfo, kWarning, kError };
 // "text", "json"; nothing for another name.
 std::optional<LogFormat> parse_log_format(std::string_view name);
 
+// What the line of a request says.
+enum class LineDetail {
+  kUsual,
+  kAllFacts,  // what the engine did for it, when its tokens came and what it met, too
+};
+
 // One line, without its line end. `color`: with ANSI colours (text only).
-std::string format_access_line(const RequestRecord& record, LogFormat format, bool color = false);
+std::string format_access_line(const RequestRecord& record, LogFormat format, bool color = false,
+                               LineDetail detail = LineDetail::kUsual);
 
 struct AccessLogConfig {
   LogFormat format = LogFormat::kText;
@@ -45,7 +52,7 @@ class AccessLog {
   AccessLog& operator=(const AccessLog&) = delete;
 
   // The line of a request that is over.
-  void request(const RequestRecord& record);
+  void request(const RequestRecord& record, LineDetail detail = LineDetail::kUsual);
 
   // A line of the server's own; request_id where it is about one.
   void log(LogLevel level, std::string_view message, std::string_view request_id = {});

@@ -82,7 +82,23 @@ class JsonLine {
   std::string line_;
 };
 
-std::string access_json(const RequestRecord& record) {
+void add_time_or_null(JsonLine& line, std::string_view name,
+                      const std::optional<std::chrono::system_clock::time_point>& time) {
+  line.text_or_null(name, time ? format_time(*time) : "");
+}
+
+void add_all_facts(JsonLine& line, const RequestRecord& record) {
+  line.number("steps", record.steps);
+  line.number("preemptions", record.preemptions);
+  line.number("draft_tokens", record.draft_tokens);
+  line.number("accepted_draft_tokens", record.accepted_draft_tokens);
+  add_time_or_null(line, "first_token_at", first_token_time(record));
+  add_time_or_null(line, "last_token_at", last_token_time(record));
+  line.number("running_at_arrival", record.running_at_arrival);
+  line.number("waiting_at_arrival", record.waiting_at_arrival);
+}
+
+std::string access_json(const RequestRecord& record, LineDetail detail) {
   JsonLine line;
   line.text("time", format_time(record.arrived));
   line.text("level", name_of(level_of(record)));
@@ -110,6 +126,7 @@ std::string access_json(const RequestRecord& record) {
   line.number_or_null("temperature", record.temperature);
   line.number_or_null("top_p", record.top_p);
   line.number_or_null("timeout_s", record.timeout_s);
+  if (detail == LineDetail::kAllFacts) add_all_facts(line, record);
   line.text_or_null("error", record.error, kMaxMessage);
   return std::move(line).finish();
 }
@@ -132,7 +149,24 @@ void append_number(std::string& line, std::string_view name, const std::optional
   if (value) fmt::format_to(std::back_inserter(line), " {}={}", name, *value);
 }
 
-std::string access_text(const RequestRecord& record, bool color) {
+void append_all_facts(std::string& line, const RequestRecord& record) {
+  fmt::format_to(std::back_inserter(line), " steps={} preemptions={}", record.steps,
+                 record.preemptions);
+  if (record.draft_tokens > 0) {
+    fmt::format_to(std::back_inserter(line), " drafts={} accepted={}", record.draft_tokens,
+                   record.accepted_draft_tokens);
+  }
+  if (const auto time = first_token_time(record)) {
+    append_field(line, "first_token", format_time(*time));
+  }
+  if (const auto time = last_token_time(record)) {
+    append_field(line, "last_token", format_time(*time));
+  }
+  fmt::format_to(std::back_inserter(line), " running_before={} waiting_before={}",
+                 record.running_at_arrival, record.waiting_at_arrival);
+}
+
+std::string access_text(const RequestRecord& record, bool color, LineDetail detail) {
   const LogLevel level = level_of(record);
   std::string line = text_head(record.arrived, level, color);
   append_readable(line, cut_text(record.method, kMaxField));
@@ -159,14 +193,17 @@ std::string access_text(const RequestRecord& record, bool color) {
   append_number(line, "timeout_s", record.timeout_s);
   if (record.stream) line += " stream";
   if (record.client_disconnected) line += " disconnected";
+  if (detail == LineDetail::kAllFacts) append_all_facts(line, record);
   append_field(line, "error", record.error, kMaxMessage);
   return line;
 }
 
 }  // namespace
 
-std::string format_access_line(const RequestRecord& record, LogFormat format, bool color) {
-  return format == LogFormat::kJson ? access_json(record) : access_text(record, color);
+std::string format_access_line(const RequestRecord& record, LogFormat format, bool color,
+                               LineDetail detail) {
+  return format == LogFormat::kJson ? access_json(record, detail)
+                                    : access_text(record, color, detail);
 }
 
 std::string format_log_line(LogLevel level, std::string_view message, std::string_view request_id,

@@ -135,6 +135,34 @@ TEST(AccessLine, Json) {
   EXPECT_TRUE(line["reject_reason"].is_null());
 }
 
+TEST(AccessLine, AllFacts) {
+  RequestRecord record = generation();
+  record.steps = 70;
+  record.preemptions = 1;
+  record.running_at_arrival = 8;
+  record.waiting_at_arrival = 3;
+  const std::string facts =
+      " stream steps=70 preemptions=1 first_token=2025-11-21T07:16:42.216Z "
+      "last_token=2025-11-21T07:16:42.935Z running_before=8 waiting_before=3";
+  EXPECT_THAT(format_access_line(record, LogFormat::kText, false, LineDetail::kAllFacts),
+              EndsWith(facts));
+  record.draft_tokens = 12;
+  record.accepted_draft_tokens = 9;
+  EXPECT_THAT(format_access_line(record, LogFormat::kText, false, LineDetail::kAllFacts),
+              HasSubstr(" preemptions=1 drafts=12 accepted=9 "));
+  const auto line = nlohmann::json::parse(
+      format_access_line(record, LogFormat::kJson, false, LineDetail::kAllFacts));
+  EXPECT_EQ(line["steps"], 70);
+  EXPECT_EQ(line["preemptions"], 1);
+  EXPECT_EQ(line["draft_tokens"], 12);
+  EXPECT_EQ(line["accepted_draft_tokens"], 9);
+  EXPECT_EQ(line["first_token_at"], "2025-11-21T07:16:42.216Z");
+  EXPECT_EQ(line["last_token_at"], "2025-11-21T07:16:42.935Z");
+  EXPECT_EQ(line["running_at_arrival"], 8);
+  EXPECT_EQ(line["waiting_at_arrival"], 3);
+  EXPECT_EQ(line["prompt_tokens"], 120) << "and what the usual line says";
+}
+
 TEST(AccessLine, NeverHoldsTheOwner) {
   for (const LogFormat format : {LogFormat::kText, LogFormat::kJson}) {
     EXPECT_THAT(format_access_line(generation(), format), Not(HasSubstr("owner-hash")));

@@ -1,11 +1,10 @@
 #include "server/observe/request_log.h"
 
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include "base/check.h"
 #include "server/observe/access_log_text.h"
 
 namespace quire::server {
@@ -32,30 +31,24 @@ void cut_fields(RequestRecord& record) {
 
 class RequestLog::Impl {
  public:
-  explicit Impl(size_t capacity) : capacity_(capacity) {
-    check(capacity >= 1, "a request log holds at least one request");
-  }
+  explicit Impl(RequestLogConfig config) : config_(config) {}
 
   void add(RequestRecord record) {
     cut_fields(record);
     std::string key = key_of(record.request_id, record.owner);
     const std::lock_guard lock(mutex_);
-    if (entries_.size() < capacity_) {
-      entries_.push_back({});
-    } else {
-      forget(next_);
-    }
-    positions_[key] = next_;
-    entries_[next_] = {std::move(key), std::move(record)};
-    next_ = (next_ + 1) % capacity_;
+    entries_.push_back({std::move(key), std::move(record)});
+    bytes_ += bytes_of(entries_.back());
+    newest_[entries_.back().key] = first_ + entries_.size() - 1;
+    while (entries_.size() > config_.max_requests || bytes_ > config_.max_bytes) forget_oldest();
   }
 
   std::optional<RequestRecord> find(std::string_view request_id, std::string_view owner) const {
     const std::string key = key_of(cut_text(request_id, kMaxId), owner);
     const std::lock_guard lock(mutex_);
-    const auto it = positions_.find(key);
-    if (it == positions_.end()) return std::nullopt;
-    return entries_[it->second].record;
+    const auto it = newest_.find(key);
+    if (it == newest_.end()) return std::nullopt;
+    return entries_[it->second - first_].record;
   }
 
  private:
@@ -72,20 +65,40 @@ class RequestLog::Impl {
     return key;
   }
 
-  // The position belongs to a newer entry where an id came twice.
-  void forget(size_t position) {
-    const auto it = positions_.find(entries_[position].key);
-    if (it != positions_.end() && it->second == position) positions_.erase(it);
+  // What it takes, with its place in `newest_`.
+  static size_t bytes_of(const Entry& entry) {
+    size_t bytes = sizeof(Entry) + 2 * entry.key.size() + kBytesOfIndexEntry;
+    const RequestRecord& record = entry.record;
+    for (const std::string* text :
+         {&record.request_id, &record.method, &record.path, &record.model, &record.client,
+          &record.owner, &record.finish_reason, &record.reject_reason, &record.error}) {
+      bytes += text->size();
+    }
+    return bytes;
   }
 
-  const size_t capacity_;
+  void forget_oldest() {
+    const Entry& oldest = entries_.front();
+    bytes_ -= bytes_of(oldest);
+    // Its id belongs to a newer entry where it came twice.
+    const auto it = newest_.find(oldest.key);
+    if (it != newest_.end() && it->second == first_) newest_.erase(it);
+    entries_.pop_front();
+    ++first_;
+  }
+
+  // A node of the hash table and its bucket.
+  static constexpr size_t kBytesOfIndexEntry = sizeof(std::string) + 6 * sizeof(void*);
+
+  const RequestLogConfig config_;
   mutable std::mutex mutex_;
-  std::vector<Entry> entries_;  // a ring once it is full
-  size_t next_ = 0;
-  std::unordered_map<std::string, size_t> positions_;
+  std::deque<Entry> entries_;  // the oldest first
+  size_t first_ = 0;           // the number of the oldest: entries are numbered as they come
+  size_t bytes_ = 0;
+  std::unordered_map<std::string, size_t> newest_;  // the number of an id's newest entry
 };
 
-RequestLog::RequestLog(std::size_t capacity) : impl_(std::make_unique<Impl>(capacity)) {}
+RequestLog::RequestLog(RequestLogConfig config) : impl_(std::make_unique<Impl>(config)) {}
 RequestLog::~RequestLog() = default;
 
 void RequestLog::add(RequestRecord record) {

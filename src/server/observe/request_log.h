@@ -1,8 +1,8 @@
 #pragma once
-// The last requests, for /v1/requests/{request_id}.
+// The last requests that finished, for /v1/requests/{request_id}.
 //
-// Memory is bounded: a fixed number of records, and each of their strings is cut (and marked with
-// "…") where it is long. A record is found only by the owner that it was added with.
+// Memory is bounded: so many records, and so many bytes; each of their strings is cut (and marked
+// with "…") where it is long. A record is found only by the owner that it was added with.
 //
 // Thread safety: every method from any thread.
 #include <cstddef>
@@ -15,14 +15,19 @@
 
 namespace quire::server {
 
+struct RequestLogConfig {
+  std::size_t max_requests = 1024;  // 0: none is kept
+  std::size_t max_bytes = 16 << 20;
+};
+
 class RequestLog {
  public:
-  explicit RequestLog(std::size_t capacity = 1024);  // >= 1
+  explicit RequestLog(RequestLogConfig config = {});
   ~RequestLog();
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
-  // The oldest goes when there are `capacity`. An owner's second record of the same id hides its
+  // The oldest go where there are too many. An owner's second record of the same id hides its
   // first.
   void add(RequestRecord record);
 
@@ -34,7 +39,8 @@ class RequestLog {
   std::unique_ptr<Impl> impl_;
 };
 
-// The answer of /v1/requests/{request_id}, JSON: the record, and where its time went, in words.
+// The answer of /v1/requests/{request_id}, JSON: the record, and where its time went, in words. Its
+// members are those of RequestFacts in /openapi.json.
 std::string explain_request_json(const RequestRecord& record);
 
 }  // namespace quire::server

@@ -30,6 +30,11 @@ std::string rate(int64_t tokens, double seconds) {
              : "";
 }
 
+// "1 request was", "8 requests were".
+std::string requests_were(int64_t count) {
+  return plural(count, "request") + (count == 1 ? " was" : " were");
+}
+
 std::string explain_queue(const RequestRecord& record) {
   constexpr double kAtOnce = 0.001;
   if (record.queue_s < kAtOnce) return "It was scheduled at once.";
@@ -38,10 +43,20 @@ std::string explain_queue(const RequestRecord& record) {
                        duration(record.queue_s));
   }
   return fmt::format("It queued for {}, because when it came {} running and {} waiting.",
-                     duration(record.queue_s),
-                     plural(record.running_at_arrival, "request") +
-                         (record.running_at_arrival == 1 ? " was" : " were"),
+                     duration(record.queue_s), requests_were(record.running_at_arrival),
                      record.waiting_at_arrival);
+}
+
+std::string explain_preemptions(const RequestRecord& record) {
+  return fmt::format(
+      "It gave its KV blocks up to other requests {}, and computed its tokens again.",
+      record.preemptions == 1 ? "once" : fmt::format("{} times", record.preemptions));
+}
+
+std::string explain_drafts(const RequestRecord& record) {
+  return fmt::format("Of {} that it was given, {} kept: it took {}.",
+                     plural(record.draft_tokens, "draft token"), record.accepted_draft_tokens,
+                     plural(record.steps, "step"));
 }
 
 std::string explain_prefill(const RequestRecord& record) {
@@ -88,7 +103,28 @@ std::string explain_end(const RequestRecord& record) {
   return fmt::format("It ended with {}.", record.finish_reason);
 }
 
+// Of one that is not over.
+std::vector<std::string> explain_so_far(const RequestRecord& record) {
+  if (record.stage == RequestStage::kQueued) {
+    return {
+        fmt::format("It has waited for its turn for {}; when it came {} running and {} waiting.",
+                    duration(record.total_s), requests_were(record.running_at_arrival),
+                    record.waiting_at_arrival)};
+  }
+  if (record.output_tokens == 0) {
+    return {fmt::format("The engine has it, and it had no output token yet after {}.",
+                        duration(record.total_s))};
+  }
+  std::vector<std::string> sentences = {explain_queue(record), explain_prefill(record)};
+  if (record.preemptions > 0) sentences.push_back(explain_preemptions(record));
+  sentences.push_back(fmt::format("It has {} after {}.",
+                                  plural(record.output_tokens, "output token"),
+                                  duration(record.total_s)));
+  return sentences;
+}
+
 std::vector<std::string> explain(const RequestRecord& record) {
+  if (record.stage != RequestStage::kFinished) return explain_so_far(record);
   std::vector<std::string> sentences;
   if (!record.reject_reason.empty()) {
     sentences.push_back(fmt::format("It was refused after {} with status {} ({}).",
@@ -110,11 +146,34 @@ std::vector<std::string> explain(const RequestRecord& record) {
   } else {
     sentences.push_back(explain_queue(record));
     sentences.push_back(explain_prefill(record));
+    if (record.preemptions > 0) sentences.push_back(explain_preemptions(record));
+    if (record.draft_tokens > 0) sentences.push_back(explain_drafts(record));
     if (record.output_tokens > record.n) sentences.push_back(explain_decode(record));
     sentences.push_back(explain_rest(record));
   }
   sentences.push_back(explain_end(record));
   return sentences;
+}
+
+std::string_view name_of(RequestStage stage) {
+  switch (stage) {
+    case RequestStage::kQueued:
+      return "queued";
+    case RequestStage::kRunning:
+      return "running";
+    case RequestStage::kFinished:
+      return "finished";
+  }
+  return "finished";
+}
+
+Json time_or_null(const std::optional<std::chrono::system_clock::time_point>& time) {
+  return time ? Json(format_time(*time)) : Json();
+}
+
+// 0: there is no answer yet.
+Json status_or_null(int status) {
+  return status == 0 ? Json() : Json(status);
 }
 
 Json text_or_null(const std::string& text) {
@@ -132,12 +191,15 @@ std::string explain_request_json(const RequestRecord& record) {
   const Json answer = {
       {"id", record.request_id},
       {"object", "request"},
+      {"state", name_of(record.stage)},
       {"created_at", format_time(record.arrived)},
+      {"first_token_at", time_or_null(first_token_time(record))},
+      {"last_token_at", time_or_null(last_token_time(record))},
       {"method", record.method},
       {"path", record.path},
       {"model", text_or_null(record.model)},
       {"client", record.client},
-      {"status", record.status},
+      {"status", status_or_null(record.status)},
       {"stream", record.stream},
       {"finish_reason", text_or_null(record.finish_reason)},
       {"reject_reason", text_or_null(record.reject_reason)},
@@ -153,6 +215,11 @@ std::string explain_request_json(const RequestRecord& record) {
        {{"prompt_tokens", record.prompt_tokens},
         {"cached_tokens", record.cached_tokens},
         {"completion_tokens", record.output_tokens}}},
+      {"engine",
+       {{"steps", record.steps},
+        {"preemptions", record.preemptions},
+        {"draft_tokens", record.draft_tokens},
+        {"accepted_draft_tokens", record.accepted_draft_tokens}}},
       {"seconds",
        {{"queue", record.queue_s},
         {"prefill", record.prefill_s},

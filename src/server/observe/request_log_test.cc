@@ -41,7 +41,7 @@ RequestRecord logged_generation() {
 }
 
 TEST(RequestLog, FindsWhatWasAdded) {
-  RequestLog log(4);
+  RequestLog log({.max_requests = 4});
   log.add(logged_generation());
   const auto found = log.find("cmpl-1", "a");
   ASSERT_TRUE(found);
@@ -50,7 +50,7 @@ TEST(RequestLog, FindsWhatWasAdded) {
 }
 
 TEST(RequestLog, OnlyForItsOwner) {
-  RequestLog log(4);
+  RequestLog log({.max_requests = 4});
   log.add(record("x", "a"));
   EXPECT_TRUE(log.find("x", "a"));
   EXPECT_FALSE(log.find("x", "b"));
@@ -59,7 +59,7 @@ TEST(RequestLog, OnlyForItsOwner) {
 }
 
 TEST(RequestLog, ForgetsTheOldest) {
-  RequestLog log(3);
+  RequestLog log({.max_requests = 3});
   for (const char* id : {"1", "2", "3", "4", "5"}) log.add(record(id));
   EXPECT_FALSE(log.find("1", "a"));
   EXPECT_FALSE(log.find("2", "a"));
@@ -67,7 +67,7 @@ TEST(RequestLog, ForgetsTheOldest) {
 }
 
 TEST(RequestLog, TheNewerOfOneIdCounts) {
-  RequestLog log(3);
+  RequestLog log({.max_requests = 3});
   RequestRecord second = record("x");
   second.status = 500;
   log.add(record("x"));
@@ -81,14 +81,14 @@ TEST(RequestLog, TheNewerOfOneIdCounts) {
 }
 
 TEST(RequestLog, AnotherOwnersIdHidesNothing) {
-  RequestLog log(3);
+  RequestLog log({.max_requests = 3});
   log.add(record("x", "a"));
   log.add(record("x", "b"));
   EXPECT_TRUE(log.find("x", "a"));
 }
 
 TEST(RequestLog, CutsWhatIsLong) {
-  RequestLog log(2);
+  RequestLog log({.max_requests = 2});
   RequestRecord large = record(std::string(100'000, 'i'));
   large.path = std::string(100'000, 'p');
   large.error = std::string(100'000, 'e');
@@ -99,8 +99,34 @@ TEST(RequestLog, CutsWhatIsLong) {
   EXPECT_THAT(found->error, EndsWith("e…"));
 }
 
+TEST(RequestLog, KeepsNoMoreBytesThanItMay) {
+  RequestLog log({.max_requests = 1'000'000, .max_bytes = 64 << 10});
+  const auto add = [&log](int id) {
+    RequestRecord large = record(std::to_string(id));
+    large.error = std::string(1000, 'e');
+    log.add(large);
+  };
+  const auto kept = [&log] {
+    int count = 0;
+    for (int id = 0; id < 1000; ++id) count += log.find(std::to_string(id), "a") ? 1 : 0;
+    return count;
+  };
+  for (int id = 0; id < 10; ++id) add(id);
+  EXPECT_EQ(kept(), 10);
+  for (int id = 10; id < 1000; ++id) add(id);
+  EXPECT_GT(kept(), 10);
+  EXPECT_LT(kept(), 65);
+  EXPECT_TRUE(log.find("999", "a")) << "the newest stays";
+}
+
+TEST(RequestLog, MayKeepNothing) {
+  RequestLog log({.max_requests = 0});
+  log.add(record("x"));
+  EXPECT_FALSE(log.find("x", "a"));
+}
+
 TEST(RequestLog, ManyThreads) {
-  RequestLog log(16);
+  RequestLog log({.max_requests = 16});
   std::vector<std::thread> threads;
   std::atomic<int> found{0};
   for (int t = 0; t < 4; ++t) {
@@ -179,6 +205,56 @@ TEST(ExplainRequest, Disconnected) {
   gone.finish_reason = "";
   EXPECT_THAT(explanation(gone),
               ElementsAre("The client disconnected after 2.0 s, before generation."));
+}
+
+TEST(ExplainRequest, SaysWhatTheEngineDid) {
+  RequestRecord busy = logged_generation();
+  busy.steps = 60;
+  busy.preemptions = 2;
+  busy.draft_tokens = 40;
+  busy.accepted_draft_tokens = 10;
+  const auto sentences = explanation(busy);
+  EXPECT_EQ(sentences.at(2),
+            "It gave its KV blocks up to other requests 2 times, and computed its tokens again.");
+  EXPECT_EQ(sentences.at(3), "Of 40 draft tokens that it was given, 10 kept: it took 60 steps.");
+  const auto json = nlohmann::json::parse(explain_request_json(busy));
+  EXPECT_EQ(json["engine"]["steps"], 60);
+  EXPECT_EQ(json["engine"]["preemptions"], 2);
+  EXPECT_EQ(json["engine"]["draft_tokens"], 40);
+  EXPECT_EQ(json["engine"]["accepted_draft_tokens"], 10);
+}
+
+TEST(ExplainRequest, OneThatIsNotOver) {
+  RequestRecord live = record("x");
+  live.stage = RequestStage::kQueued;
+  live.status = 0;
+  live.total_s = 2;
+  live.running_at_arrival = 1;
+  live.waiting_at_arrival = 4;
+  EXPECT_THAT(
+      explanation(live),
+      ElementsAre("It has waited for its turn for 2.0 s; when it came 1 request was running "
+                  "and 4 waiting."));
+  auto json = nlohmann::json::parse(explain_request_json(live));
+  EXPECT_EQ(json["state"], "queued");
+  EXPECT_TRUE(json["status"].is_null());
+  EXPECT_TRUE(json["first_token_at"].is_null());
+  live.stage = RequestStage::kRunning;
+  EXPECT_THAT(explanation(live),
+              ElementsAre("The engine has it, and it had no output token yet after 2.0 s."));
+  live.output_tokens = 5;
+  EXPECT_EQ(explanation(live).back(), "It has 5 output tokens after 2.0 s.");
+  EXPECT_EQ(nlohmann::json::parse(explain_request_json(live))["state"], "running");
+}
+
+TEST(ExplainRequest, SaysWhenTokensCame) {
+  RequestRecord one = logged_generation();
+  one.arrived = std::chrono::system_clock::time_point(std::chrono::milliseconds(1763709402000));
+  const auto json = nlohmann::json::parse(explain_request_json(one));
+  EXPECT_EQ(json["created_at"], "2025-11-21T07:16:42.000Z");
+  EXPECT_EQ(json["first_token_at"], "2025-11-21T07:16:42.092Z");
+  EXPECT_EQ(json["last_token_at"], "2025-11-21T07:16:42.732Z");
+  EXPECT_EQ(json["state"], "finished");
 }
 
 TEST(ExplainRequest, Json) {

@@ -1,6 +1,6 @@
 #pragma once
-// What is known of one HTTP request once it is over: what the access log prints, the metrics count
-// and /v1/requests/{id} explains.
+// What is known of one HTTP request: what the access log prints and the metrics count once it is
+// over, and what /v1/requests/{id} explains.
 //
 // It never holds prompts, outputs or API keys.
 //
@@ -12,8 +12,16 @@
 
 namespace quire::server {
 
+// How far a request has come.
+enum class RequestStage {
+  kQueued,   // it is read, or waits for its turn
+  kRunning,  // the engine has it
+  kFinished,
+};
+
 struct RequestRecord {
   std::string request_id{};
+  RequestStage stage = RequestStage::kFinished;
   std::chrono::system_clock::time_point arrived{};
   std::string method{};  // "POST"
   std::string path{};    // percent-decoded, without the query
@@ -44,16 +52,36 @@ struct RequestRecord {
   int64_t cached_tokens = 0;  // of these, found in the prefix cache
   int64_t output_tokens = 0;  // over all n
 
+  // What the engine did for it, over all prompts and n, as far as its outputs told.
+  int64_t steps = 0;  // that computed tokens of it; of several prompts each counts its own
+  int64_t preemptions = 0;
+  int64_t draft_tokens = 0;           // verified
+  int64_t accepted_draft_tokens = 0;  // of these, kept
+
   // Times in seconds; 0 for what it did not come to.
   double queue_s = 0;    // from arrival until the engine first scheduled it: admission and engine
   double prefill_s = 0;  // from then to the first token
   double decode_s = 0;   // from the first token to the last
   double ttft_s = 0;     // from arrival to the first token
-  double total_s = 0;    // from arrival to the end of the answer
+  double total_s = 0;    // from arrival to the end of the answer; while it lives, to now
 
   // What it found when it came, to explain its wait.
   int64_t running_at_arrival = 0;
   int64_t waiting_at_arrival = 0;
 };
+
+// When its first and its last token came; nothing where none did.
+inline std::optional<std::chrono::system_clock::time_point> first_token_time(
+    const RequestRecord& record) {
+  if (record.output_tokens == 0) return std::nullopt;
+  return record.arrived + std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                              std::chrono::duration<double>(record.ttft_s));
+}
+inline std::optional<std::chrono::system_clock::time_point> last_token_time(
+    const RequestRecord& record) {
+  if (record.output_tokens == 0) return std::nullopt;
+  return record.arrived + std::chrono::duration_cast<std::chrono::system_clock::duration>(
+                              std::chrono::duration<double>(record.ttft_s + record.decode_s));
+}
 
 }  // namespace quire::server
