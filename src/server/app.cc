@@ -95,6 +95,13 @@ KeyLimitTable limits_of(const ServeOptions& options) {
                                          : read_key_limit_file(options.key_limits_file);
 }
 
+std::unique_ptr<TraceExporter> make_trace_exporter(const ServeOptions& options, AccessLog& log) {
+  if (options.otlp_traces_url.empty()) return nullptr;
+  return std::make_unique<TraceExporter>(
+      TraceExporterConfig{.url = options.otlp_traces_url,
+                          .warn = [&log](const std::string& message) { log.warning(message); }});
+}
+
 http::Response error_response(int status, const std::string& message) {
   http::Response response;
   response.status = status;
@@ -128,6 +135,7 @@ class App::Impl {
   std::vector<std::string> first_keys_;
   KeyLimitTable first_limits_;
   AccessLog log_;
+  std::unique_ptr<TraceExporter> traces_;  // null: none are exported
   std::shared_ptr<PostGate> gate_ = std::make_shared<PostGate>();
   std::unique_ptr<AsyncLLM> llm_;
   std::unique_ptr<EnginePort> engine_;
@@ -146,7 +154,8 @@ App::Impl::Impl(ServeOptions options)
     : options_(std::move(options)),
       first_keys_(all_keys(options_)),
       first_limits_(limits_of(options_)),
-      log_({.format = options_.log_format}) {
+      log_({.format = options_.log_format}),
+      traces_(make_trace_exporter(options_, log_)) {
   check_metrics_prefix(options_.metrics_prefix);
   const Clock::time_point begin = Clock::now();
   http::Config config = options_.http;
@@ -203,6 +212,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
           .log = log_,
           .tokenizer = tokenizer_of(*llm_),
           .chat_template = chat_template_of(*llm_),
+          .traces = traces_.get(),
           .post = [gate = gate_](std::function<void()> task) { gate->post(std::move(task)); },
           .http_stats = [server = server_] { return server->stats(); },
           .engine_failed = [this](const std::string& message) { engine_failed(message); }});

@@ -38,6 +38,7 @@ struct ServeOptions {
   bool access_log = true;
   bool log_requests = false;             // a line with all facts for each generation
   int64_t max_finished_requests = 1024;  // that /v1/requests/{request_id} still explains
+  std::string otlp_traces_url{};         // as otlp_traces_url() gives it; empty: no traces
 };
 
 class App {

@@ -501,6 +501,7 @@ void Generation::write_record() {
   } else if (context_.config.access_log) {
     context_.log.request(record_);
   }
+  if (context_.traces != nullptr) context_.traces->record(record_);
   context_.request_log.add(record_);
 }
 

@@ -127,6 +127,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .metrics = metrics_,
                .log = environment_.log,
                .request_log = request_log_,
+               .traces = environment_.traces,
                .timers = timers_,
                .workers = workers_,
                .ready = std::make_shared<ReadyList>(
@@ -233,6 +234,7 @@ void Service::generate(const std::shared_ptr<http::Exchange>& exchange, RequestK
                        RequestRecord record) {
   http::Headers headers;
   cors_.add_headers(exchange->request(), headers);
+  if (environment_.traces != nullptr) record.trace = trace_context_of(exchange->request());
   generations_.start(exchange, kind, std::move(record), std::move(headers));
 }
 
@@ -398,6 +400,10 @@ ServerStats Service::server_stats() const {
   stats.timed_out_connections = http.timed_out_connections;
   stats.dropped_slow_readers = http.dropped_slow_readers;
   stats.dropped_log_lines = environment_.log.dropped_lines();
+  if (const TraceExporter* traces = environment_.traces) {
+    stats.sent_trace_spans = traces->sent_spans();
+    stats.lost_trace_spans = traces->lost_spans();
+  }
   return stats;
 }
 

@@ -27,6 +27,7 @@
 #include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
+#include "server/observe/trace_exporter.h"
 #include "server/service_config.h"
 #include "server/service_context.h"
 #include "server/worker_pool.h"
@@ -39,6 +40,7 @@ struct ServiceEnvironment {
   AccessLog& log;
   const Tokenizer* tokenizer = nullptr;         // null where the model has none
   const ChatTemplate* chat_template = nullptr;  // null where the model has none
+  TraceExporter* traces = nullptr;              // null: none are exported
   // Runs a task on the I/O thread, after this call has returned. From any thread.
   std::function<void(std::function<void()>)> post{};
   // Both called on the I/O thread; the second when the engine has failed for good, with its

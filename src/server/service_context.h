@@ -17,6 +17,7 @@
 #include "server/observe/access_log.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
+#include "server/observe/trace_exporter.h"
 #include "server/ready_list.h"
 #include "server/service_config.h"
 #include "server/worker_pool.h"
@@ -35,6 +36,7 @@ struct ServiceContext {
   ServerMetrics& metrics;
   AccessLog& log;
   RequestLog& request_log;
+  TraceExporter* traces;  // null: none are exported
   TimerQueue& timers;
   WorkerPool& workers;
   std::shared_ptr<ReadyList> ready;

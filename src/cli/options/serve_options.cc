@@ -10,6 +10,7 @@
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 #include "parsers/parser_formats.h"
+#include "server/observe/http_post.h"
 #include "server/observe/metrics.h"
 
 namespace quire::cli {
@@ -190,6 +191,16 @@ void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
                   options.max_finished_requests));
 }
 
+void add_trace_options(CLI::App& app, server::ServeOptions& options) {
+  add_text(
+      app,
+      {"--otlp-traces-endpoint", "URL",
+       "Send a span for each generation to this OpenTelemetry collector (OTLP over HTTP, JSON); "
+       "without a path: /v1/traces [none]",
+       kServeGroup},
+      options.otlp_traces_url);
+}
+
 // As browsers send it in the Origin header.
 void check_origin(const std::string& origin) {
   const size_t scheme = origin.find("://");
@@ -218,6 +229,7 @@ void add_serve_options(CLI::App& app, ServeArguments& arguments) {
   add_load_options(app, arguments.options);
   add_weight_options(app, arguments);
   add_reporting_options(app, arguments.options);
+  add_trace_options(app, arguments.options);
   add_engine_options(app, arguments.options.engine, /*seed_is_taken=*/false);
 }
 
@@ -239,6 +251,13 @@ server::ServeOptions complete(const ServeArguments& arguments) {
   if (!options.key_limits_file.empty() && options.api_keys.empty() &&
       options.api_key_file.empty()) {
     throw UsageError("--key-limits: there are no keys to limit; expected --api-key-file, too");
+  }
+  if (!options.otlp_traces_url.empty()) {
+    try {
+      options.otlp_traces_url = server::otlp_traces_url(options.otlp_traces_url);
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("--otlp-traces-endpoint: {}", error.what()));
+    }
   }
   try {
     options.client_weights = server::ClientWeights(arguments.client_weights);

@@ -2,20 +2,19 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <pthread.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <condition_variable>
-#include <csignal>
 #include <cstdlib>
 #include <mutex>
 #include <thread>
 #include <utility>
 
 #include "server/observe/access_log_format.h"
+#include "server/observe/signal_free_thread.h"
 
 namespace quire::server {
 namespace {
@@ -37,19 +36,6 @@ bool wants_color(const AccessLogConfig& config) {
          (term == nullptr || std::string_view(term) != "dumb");
 }
 
-// A thread that no signal is delivered to: handlers run elsewhere, and a closed pipe is an error of
-// write() instead of the end of the process.
-template <typename Function>
-std::thread thread_without_signals(Function function) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(function));
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
-}
-
 int64_t count_lines(std::string_view text) {
   return std::count(text.begin(), text.end(), '\n');
 }
@@ -61,7 +47,7 @@ class AccessLog::Impl {
   explicit Impl(const AccessLogConfig& config)
       : config_(config),
         color_(wants_color(config)),
-        writer_(thread_without_signals([this] { run(); })) {}
+        writer_(signal_free_thread([this] { run(); })) {}
 
   ~Impl() {
     {

@@ -117,6 +117,8 @@ class ServerMetrics::Impl {
     raise_to(timed_out_, static_cast<double>(server.timed_out_connections));
     raise_to(slow_readers_, static_cast<double>(server.dropped_slow_readers));
     raise_to(dropped_log_lines_, static_cast<double>(server.dropped_log_lines));
+    raise_to(sent_spans_, static_cast<double>(server.sent_trace_spans));
+    raise_to(lost_spans_, static_cast<double>(server.lost_trace_spans));
   }
 
   std::string render() const {
@@ -370,6 +372,10 @@ class ServerMetrics::Impl {
               "Connections closed because the client did not read its answer.");
   Counter& dropped_log_lines_ =
       counter("log_lines_dropped_total", "Log lines lost because the log was not read.");
+  Counter& sent_spans_ =
+      counter("trace_spans_sent_total", "Trace spans that the collector has taken.");
+  Counter& lost_spans_ = counter("trace_spans_lost_total",
+                                 "Trace spans that the collector did not take, or not in time.");
 };
 
 ServerMetrics::ServerMetrics(MetricsConfig config) {

@@ -47,6 +47,8 @@ struct ServerStats {
   int64_t timed_out_connections = 0;
   int64_t dropped_slow_readers = 0;
   int64_t dropped_log_lines = 0;
+  int64_t sent_trace_spans = 0;
+  int64_t lost_trace_spans = 0;
 };
 
 class ServerMetrics {

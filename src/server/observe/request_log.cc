@@ -18,7 +18,9 @@ void cut(std::string& text, size_t max_bytes) {
   if (text.size() > max_bytes) text = cut_text(text, max_bytes);
 }
 
-void cut_fields(RequestRecord& record) {
+}  // namespace
+
+void cut_texts(RequestRecord& record) {
   cut(record.request_id, kMaxId);
   cut(record.error, kMaxError);
   for (std::string* field : {&record.method, &record.path, &record.model, &record.client,
@@ -27,14 +29,13 @@ void cut_fields(RequestRecord& record) {
   }
 }
 
-}  // namespace
-
 class RequestLog::Impl {
  public:
   explicit Impl(RequestLogConfig config) : config_(config) {}
 
   void add(RequestRecord record) {
-    cut_fields(record);
+    cut_texts(record);
+    record.trace.reset();
     std::string key = key_of(record.request_id, record.owner);
     const std::lock_guard lock(mutex_);
     entries_.push_back({std::move(key), std::move(record)});

@@ -39,6 +39,9 @@ class RequestLog {
   std::unique_ptr<Impl> impl_;
 };
 
+// Cuts the strings of a record that are long, as it is kept.
+void cut_texts(RequestRecord& record);
+
 // The answer of /v1/requests/{request_id}, JSON: the record, and where its time went, in words. Its
 // members are those of RequestFacts in /openapi.json.
 std::string explain_request_json(const RequestRecord& record);

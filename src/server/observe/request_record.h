@@ -10,6 +10,8 @@
 #include <optional>
 #include <string>
 
+#include "server/observe/trace_context.h"
+
 namespace quire::server {
 
 // How far a request has come.
@@ -68,6 +70,9 @@ struct RequestRecord {
   // What it found when it came, to explain its wait.
   int64_t running_at_arrival = 0;
   int64_t waiting_at_arrival = 0;
+
+  // Of which trace it is part; nothing where its client said none, or traces are not exported.
+  std::optional<TraceContext> trace{};
 };
 
 // When its first and its last token came; nothing where none did.

@@ -1,0 +1,41 @@
+#pragma once
+// POSTs JSON to one address over HTTP(S), one request at a time, on a connection that is kept.
+// Proxies are those that libcurl reads from the environment, but none to this machine itself.
+//
+// Thread safety: one thread at a time.
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace quire::server {
+
+struct HttpPostResult {
+  int status = 0;         // of the answer; 0: none came
+  std::string problem{};  // why none came, a clause for a message
+};
+
+class HttpPost {
+ public:
+  // Throws Error if libcurl cannot be set up.
+  explicit HttpPost(std::string url);
+  ~HttpPost();
+  HttpPost(const HttpPost&) = delete;
+  HttpPost& operator=(const HttpPost&) = delete;
+
+  // Waits for the answer, whose body is thrown away, for `at_most`, or until `give_up` says so,
+  // which is asked about every second and whenever bytes move.
+  HttpPostResult send(std::string_view body, std::chrono::milliseconds at_most,
+                      const std::function<bool()>& give_up);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// The address to which traces are posted: `url`, and where it has no path, /v1/traces, as OTLP has
+// it. Throws Error unless it is one of http or https with a host, and without a user or a fragment.
+std::string otlp_traces_url(const std::string& url);
+
+}  // namespace quire::server

@@ -1,0 +1,30 @@
+#pragma once
+// Whose part a request is in a trace that spans several services: W3C Trace Context
+// (https://www.w3.org/TR/trace-context/), the headers traceparent and tracestate.
+//
+// Thread safety: plain values and pure functions.
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "http/message.h"
+
+namespace quire::server {
+
+struct TraceContext {
+  std::string trace_id{};   // 32 hexadecimal digits in lower case, not all 0
+  std::string parent_id{};  // 16 of them: the caller's span
+  bool sampled = false;     // the caller records the trace
+  std::string state{};      // tracestate as it came; empty without one
+};
+
+// Of the value of a traceparent header. Nothing where the specification says that it is to be
+// ignored: a version "ff", a wrong length, upper case, a trace or a parent of zeros. Of versions
+// yet to come what version 00 has is read.
+std::optional<TraceContext> parse_traceparent(std::string_view value);
+
+// Of a request's headers. Several traceparent headers are as good as none. A tracestate of more
+// than 512 bytes, or of other than printable ASCII, is left out.
+std::optional<TraceContext> trace_context_of(const http::Request& request);
+
+}  // namespace quire::server
