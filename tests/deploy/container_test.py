@@ -1,0 +1,112 @@
+"""The image as deploy/Dockerfile makes it, built from this build of quire, and run without privileges.
+
+Only the compilation is left out, which takes Debian's image from a registry. Takes podman and root, no daemon.
+"""
+
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import unittest
+
+import support
+
+MAX_IMAGE_BYTES = 80 << 20
+START_S = 60
+COMPILED_STAGE = "COPY --from=build /image/ /"
+# Limits that podman may set without the right to raise its own.
+LIMITS = ("--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1000:1000")
+RUNTIMES = ("crun", "runc")  # crun takes no mix of the two kinds of cgroups
+
+if not shutil.which("podman") or not any(map(shutil.which, RUNTIMES)):
+    support.skip(f"podman is not installed, or none of {', '.join(RUNTIMES)}")
+if os.geteuid() != 0:
+    support.skip("building the image's root takes root")
+if "QUIRE_BUILD_DIR" not in os.environ:
+    support.skip("there is no build of quire to make an image of")
+if os.environ.get("QUIRE_SANITIZE"):
+    support.skip("what the image holds is not sanitized")
+
+
+def last_stage():
+    """The Dockerfile's last stage, with the root taken from the folder `image` instead of the stage before."""
+    text = (support.DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    stage = text[text.rindex("\nFROM "):]
+    assert COMPILED_STAGE in stage, stage
+    return stage.replace(COMPILED_STAGE, "COPY image/ /")
+
+
+class Container(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        cls.storage = ["--root", cls.folder / "root", "--runroot", cls.folder / "run", "--storage-driver", "vfs"]
+        context = cls.folder / "context"
+        context.mkdir()
+        (context / "Dockerfile").write_text(last_stage(), encoding="utf-8")
+        for command in (
+                ["cmake", "--install", os.environ["QUIRE_BUILD_DIR"], "--prefix", cls.folder / "installed" / "usr",
+                 "--component", "Unspecified", "--strip"],
+                [support.DEPLOY / "image_root.sh", cls.folder / "installed" / "usr", context / "image"],
+                ["podman", *cls.storage, "build", "--format", "docker", "--tag", "quire", context]):
+            result = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+            assert result.returncode == 0, f"{command}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
+
+    def podman(self, *arguments):
+        return subprocess.run(["podman", *self.storage, *arguments], capture_output=True, encoding="utf-8", check=False,
+                              timeout=START_S)
+
+    def start(self):
+        """A container that nothing may be written in, without a network of its own; skips where podman starts none."""
+        storage = self.storage
+        for runtime in filter(shutil.which, RUNTIMES):
+            self.storage = ["--runtime", shutil.which(runtime), *storage]
+            result = self.podman("run", "--detach", "--network", "none", "--read-only", *LIMITS, "quire")
+            if result.returncode == 0:
+                container = result.stdout.strip()
+                self.addCleanup(self.podman, "rm", "--force", "--time", "0", container)
+                return container
+            self.podman("rm", "--all", "--force")
+        self.skipTest(f"podman starts no container on this machine: {result.stderr}")
+
+    def test_small(self):
+        [image] = json.loads(self.podman("image", "inspect", "quire").stdout)
+        self.assertLessEqual(image["Size"], MAX_IMAGE_BYTES)
+        print(f"image: {image['Size'] / 1e6:.1f} MB")
+
+    def test_says_what_it_holds(self):
+        packages = list((self.folder / "context" / "image" / "var/lib/dpkg/status.d").iterdir())
+        self.assertIn("libssl3", [package.name for package in packages])
+        for package in packages:
+            self.assertRegex(package.read_text(encoding="utf-8"), rf"(?m)\APackage: {re.escape(package.name)}$")
+            self.assertTrue((self.folder / "context/image/usr/share/doc" / package.name / "copyright").exists(), package)
+
+    def test_serves_as_an_ordinary_user_on_a_read_only_root(self):
+        container = self.start()
+        [image] = json.loads(self.podman("image", "inspect", "quire").stdout)
+        kind, health = image["Healthcheck"]["Test"]
+        self.assertEqual(kind, "CMD-SHELL")
+        deadline = time.monotonic() + START_S
+        while (answer := self.podman("exec", container, "sh", "-c", health)).returncode != 0:
+            self.assertLess(time.monotonic(), deadline, (answer, self.podman("logs", container)))
+            time.sleep(0.1)
+        self.assertEqual(json.loads(answer.stdout), {"status": "ok"})
+        written = self.podman("exec", container, "sh", "-c", "echo x > /written")
+        self.assertIn("Read-only file system", written.stderr)
+        read = "while read -r line; do echo \"$line\"; done < /proc/1/status"
+        status = self.podman("exec", container, "sh", "-c", read)
+        self.assertIn("Uid:\t10001\t10001\t10001\t10001", status.stdout)
+        self.assertRegex(status.stdout, r"CapEff:\s0+\n")
+        self.assertEqual(self.podman("exec", container, "sleep", "0").returncode, 0)  # the manifest's preStop
+        self.podman("stop", "--time", "45", container)
+        self.assertEqual(self.podman("inspect", "--format", "{{.State.ExitCode}}", container).stdout.strip(), "0")
+
+
+if __name__ == "__main__":
+    unittest.main()
