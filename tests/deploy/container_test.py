@@ -85,7 +85,8 @@ class Container(unittest.TestCase):
         self.assertIn("libssl3", [package.name for package in packages])
         for package in packages:
             self.assertRegex(package.read_text(encoding="utf-8"), rf"(?m)\APackage: {re.escape(package.name)}$")
-            self.assertTrue((self.folder / "context/image/usr/share/doc" / package.name / "copyright").exists(), package)
+            notice = self.folder / "context" / "image" / "usr/share/doc" / package.name / "copyright"
+            self.assertTrue(notice.exists(), notice)
 
     def test_serves_as_an_ordinary_user_on_a_read_only_root(self):
         container = self.start()
