@@ -1,0 +1,156 @@
+#!/usr/bin/env python3
+"""Points the usual clients and load tools at `quire serve` on loopback, and prints a table of what worked.
+
+    scripts/try_clients.py                    # build/release; downloads the newest clients into build/clients
+    scripts/try_clients.py --without-clients  # only the tools
+
+The tools are Debian's packages apache2-utils, wrk, nghttp2-client and slowhttptest.
+
+Each client asks for a definition, whole and as a stream; both must be the same text. Exits with 1 if something failed.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import urllib.request
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.append(str(ROOT / "tests" / "e2e"))
+
+# Of each client: its packages, and a program that sets `whole` and `streamed`, given `base_url`.
+CLIENTS = {
+    "openai": (["openai"], """
+from openai import OpenAI
+client = OpenAI(base_url=base_url, api_key="none")
+ask = dict(model="lexicon", temperature=0, messages=[{"role": "user", "content": "define apple"}])
+whole = client.chat.completions.create(**ask).choices[0].message.content
+streamed = "".join(chunk.choices[0].delta.content or "" for chunk in client.chat.completions.create(**ask, stream=True))
+"""),
+    "litellm": (["litellm"], """
+from litellm import completion
+ask = dict(model="openai/lexicon", api_base=base_url, api_key="none", temperature=0,
+           messages=[{"role": "user", "content": "define apple"}])
+whole = completion(**ask).choices[0].message.content
+streamed = "".join(chunk.choices[0].delta.content or "" for chunk in completion(**ask, stream=True))
+"""),
+    "langchain-openai": (["langchain-openai"], """
+from langchain_openai import ChatOpenAI
+model = ChatOpenAI(model="lexicon", base_url=base_url, api_key="none", temperature=0)
+whole = model.invoke("define apple").content
+streamed = "".join(chunk.content for chunk in model.stream("define apple"))
+"""),
+    "llama-index-llms-openai-like": (["llama-index-core", "llama-index-llms-openai-like"], """
+from llama_index.core.llms import ChatMessage
+from llama_index.llms.openai_like import OpenAILike
+model = OpenAILike(model="lexicon", api_base=base_url, api_key="none", is_chat_model=True, temperature=0)
+ask = [ChatMessage(role="user", content="define apple")]
+whole = model.chat(ask).message.content
+streamed = "".join(chunk.delta or "" for chunk in model.stream_chat(ask))
+"""),
+}
+PROGRAM = """
+import importlib.metadata, json, sys
+base_url = sys.argv[1]
+{body}
+assert whole and whole == streamed, (whole, streamed)
+print(json.dumps([importlib.metadata.version(sys.argv[2]), whole]))
+"""
+
+
+def run(*command, timeout=600):
+    return subprocess.run([*map(str, command)], capture_output=True, encoding="utf-8", errors="replace", check=False,
+                          timeout=timeout)
+
+
+def try_client(server, name):
+    """(version, what happened, whether it was right)"""
+    packages, body = CLIENTS[name]
+    venv = ROOT / "build" / "clients" / name
+    if not (venv / "installed").exists():
+        for command in (["python3", "-m", "venv", "--clear", venv],
+                        [venv / "bin" / "pip", "install", "--quiet", "--only-binary", ":all:", *packages]):
+            result = run(*command)
+            if result.returncode != 0:
+                return "", f"not installed: {result.stderr.strip().splitlines()[-1]}", False
+        (venv / "installed").touch()
+    result = run(venv / "bin" / "python3", "-c", PROGRAM.format(body=body), server.address + "/v1", packages[-1])
+    if result.returncode != 0:
+        return "", result.stderr.strip()[-500:], False
+    version, answer = json.loads(result.stdout.splitlines()[-1])
+    return version, f"chat and stream: {answer[:40]!r}...", True
+
+
+def version_of(tool, output):
+    """`output`: what it printed in a run; ab and slowhttptest name their version there."""
+    if tool in ("wrk", "h2load"):
+        output = run(tool, "--version").stdout
+    found = re.search(r"(?:Version|version|nghttp2/|wrk(?: debian/)?) ?(\d[\d.]+)", output)
+    return found[1] if found else "?"
+
+
+def load_commands(address, body):
+    """(what it asks for, command, pattern of what a good run prints)"""
+    post = ["-p", body, "-T", "application/json"]
+    slow = ["slowhttptest", "-u", f"{address}/v1/completions", "-c", "500", "-r", "200", "-l", "10", "-i", "2"]
+    available = r"service available:.*YES"
+    return [
+        ("GET /health", ["ab", "-k", "-n", "5000", "-c", "16", f"{address}/health"], r"Failed requests:\s+0\n"),
+        ("POST /tokenize", ["ab", "-k", "-l", "-n", "2000", "-c", "16", *post, f"{address}/tokenize"],
+         r"Failed requests:\s+0\n(?!Non-2xx)"),
+        ("POST /v1/completions", ["ab", "-l", "-n", "200", "-c", "16", *post, f"{address}/v1/completions"],
+         r"Failed requests:\s+0\n(?!Non-2xx)"),
+        ("GET /health", ["wrk", "-t", "1", "-c", "32", "-d", "3s", f"{address}/health"],
+         r"(?s)\A(?!.*(Non-2xx|Socket errors)).*Requests/sec"),
+        ("GET /v1/models", ["h2load", "--h1", "-n", "5000", "-c", "16", f"{address}/v1/models"],
+         r"5000 succeeded, 0 failed, 0 errored"),
+        ("slow headers", [*slow, "-H"], available),
+        ("slow bodies", [*slow, "-B", "-s", "8192"], available),
+        ("slow reading", ["slowhttptest", "-u", f"{address}/openapi.json", "-c", "500", "-r", "200", "-l", "10", "-X",
+                          "-w", "10", "-y", "20", "-n", "2", "-z", "16", "-k", "3"], available),
+    ]
+
+
+def try_tool(command, pattern):
+    if not shutil.which(command[0]):
+        return "", "not installed", False
+    result = run(*command)
+    output = re.sub(r"\x1b\[[\d;]*m", "", result.stdout + result.stderr)
+    version = version_of(command[0], output)
+    if not re.search(pattern, output):
+        return version, output.strip()[-500:], False
+    rate = re.search(r"Requests per second:\s+(\S+)|Requests/sec:\s+(\S+)|([\d.]+) req/s", output)
+    return version, f"{next(filter(None, rate.groups()))} requests/s" if rate else "available throughout", True
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--binary", default=ROOT / "build" / "release" / "src" / "quire")
+    parser.add_argument("--without-clients", action="store_true")
+    arguments = parser.parse_args()
+    os.environ["QUIRE_BINARY"] = str(arguments.binary)
+    os.environ["QUIRE_SOURCE_DIR"] = str(ROOT)
+    from server_support import serving
+
+    rows = []
+    with serving("--no-access-log") as server, tempfile.NamedTemporaryFile("w", suffix=".json") as body:
+        json.dump({"prompt": "define apple"}, body)
+        body.flush()
+        if not arguments.without_clients:
+            rows += [(name, "chat", *try_client(server, name)) for name in CLIENTS]
+        rows += [(command[0], what, *try_tool(command, pattern))
+                 for what, command, pattern in load_commands(server.address, body.name)]
+        urllib.request.urlopen(f"{server.address}/health").read()
+    print("| client | asked for | version | result |\n|---|---|---|---|")
+    for name, what, version, result, good in rows:
+        print(f"| {name} | {what} | {version} | {'' if good else 'FAILED: '}{' '.join(result.split())} |")
+    return 0 if all(good for *_, good in rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
