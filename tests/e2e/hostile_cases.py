@@ -2,6 +2,7 @@
 
 import copy
 import json
+import operator
 
 from hostile_client import Case, Conduct
 from hypothesis import strategies as st
@@ -10,6 +11,7 @@ CHAT = "/v1/chat/completions"
 COMPLETIONS = "/v1/completions"
 PIPELINED_BYTES = 8 << 10  # of a request that is sent several times before an answer is read
 LAST_TOKEN_ID = 8191
+MOST_AT_ONCE = 24
 
 SMALL = st.integers(0, 16)
 TEXTS = st.one_of(
@@ -262,6 +264,13 @@ def amounts(conduct, data):
     if conduct in (Conduct.LEAVES_WHILE_READING, Conduct.RESETS_WHILE_READING):
         return st.integers(0, 2000)
     return st.integers(2, 6)
+
+
+def crowds(endpoints, largest):
+    """Clients that come at once, as cases() has them; two lists, because Hypothesis makes most of them short."""
+    case = cases(endpoints, largest)
+    return st.builds(operator.add, st.lists(case, min_size=1, max_size=MOST_AT_ONCE // 2),
+                     st.lists(case, max_size=MOST_AT_ONCE // 2))
 
 
 def weighted_endpoints(openapi):

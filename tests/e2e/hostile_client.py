@@ -3,6 +3,7 @@
 Every client ends by itself: what is incomplete is closed or half-closed, so nothing waits for the server's time-outs.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import enum
@@ -176,13 +177,26 @@ def check_events(body, allowed):
 
 
 class HostileClient:
-    """Runs cases against a server, from several threads. `statuses` counts the answers that were read."""
+    """Runs cases against a server from several threads. `statuses` counts the answers that were read."""
 
     def __init__(self, server, allowed=frozenset()):
         self.server = server
         self.allowed = allowed
         self.statuses = {}
         self.lock = threading.Lock()
+
+    def run_all(self, crowd):
+        """All at once; raises the first failure among them."""
+        others_are_done = threading.Event()
+        with concurrent.futures.ThreadPoolExecutor(len(crowd)) as pool:
+            futures = [pool.submit(self.run, case, others_are_done) for case in crowd]
+            concurrent.futures.wait([future for future, case in zip(futures, crowd) if not case.waits_for_others])
+            others_are_done.set()
+            for future, case in zip(futures, crowd):
+                try:
+                    future.result()
+                except Exception as error:
+                    raise AssertionError(f"{case}: {error!r}; the log: {self.server.log[-2000:]}") from error
 
     def run(self, case, others_are_done):
         """`others_are_done`: the event until which clients that never read stay."""

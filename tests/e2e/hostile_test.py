@@ -9,12 +9,10 @@ same clients.
 
 import concurrent.futures
 import itertools
-import operator
 import os
 import pathlib
 import random
 import sys
-import threading
 import unittest
 
 sys.path.append(str(pathlib.Path(__file__).parents[1]))
@@ -23,18 +21,19 @@ from python_packages import use_test_packages  # noqa: E402
 use_test_packages()
 
 import hypothesis  # noqa: E402: a package of the tests
-from hypothesis import strategies as st  # noqa: E402
 
 from healthy_streams import HealthyStreams  # noqa: E402
-from hostile_cases import cases, weighted_endpoints  # noqa: E402
+from hostile_cases import MOST_AT_ONCE, crowds, weighted_endpoints  # noqa: E402
 from hostile_client import HostileClient  # noqa: E402
 from server_support import Server  # noqa: E402
 from support import CliTest  # noqa: E402
 
 SANITIZED = bool(os.environ.get("QUIRE_SANITIZE"))
 CASES = int(os.environ.get("QUIRE_HOSTILE_CASES", 200 if SANITIZED else 2000))
-MOST_AT_ONCE = 24
-CROWDS_OF_A_SEED = 25
+SETTINGS = hypothesis.settings(
+    max_examples=25, database=None, deadline=None, report_multiple_bugs=False,
+    phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
+    suppress_health_check=list(hypothesis.HealthCheck))
 
 MAX_BODY_BYTES = 2 << 20
 LARGEST = 1 << 20  # about as large a body is, so that twice that can be too large
@@ -68,17 +67,7 @@ class Target:
 
     def face(self, crowd):
         """Raises what went wrong with a client of the crowd or with the server."""
-        others_are_done = threading.Event()
-        with concurrent.futures.ThreadPoolExecutor(len(crowd)) as pool:
-            readers = [pool.submit(self.client.run, case, others_are_done) for case in crowd]
-            concurrent.futures.wait(
-                [future for future, case in zip(readers, crowd) if not case.waits_for_others])
-            others_are_done.set()
-            for future, case in zip(readers, crowd):
-                try:
-                    future.result()
-                except Exception as error:
-                    raise AssertionError(f"{case}: {error!r}; the log: {self.server.log[-2000:]}") from error
+        self.client.run_all(crowd)
         code = self.server.process.poll()
         if code is not None:
             raise AssertionError(f"the server ended with {code}: {self.server.log[-2000:]}")
@@ -120,17 +109,10 @@ class HostileTest(CliTest):
                 raise
             seen += len(crowd)
 
-        client = cases(endpoints, LARGEST)
-        crowds = st.builds(operator.add, st.lists(client, min_size=1, max_size=MOST_AT_ONCE // 2),
-                           st.lists(client, max_size=MOST_AT_ONCE // 2))
-        settings = hypothesis.settings(
-            max_examples=CROWDS_OF_A_SEED, database=None, deadline=None, report_multiple_bugs=False,
-            phases=[hypothesis.Phase.generate, hypothesis.Phase.shrink],
-            suppress_health_check=list(hypothesis.HealthCheck))
         for seed in itertools.count():
             if seen >= count:
                 break
-            hypothesis.seed(seed)(settings(hypothesis.given(crowds)(face)))()
+            hypothesis.seed(seed)(SETTINGS(hypothesis.given(crowds(endpoints, LARGEST))(face)))()
         print(f"hostile: {seen} clients, {target.healthy.finished} healthy streams; answers by status: "
               f"{dict(sorted(target.client.statuses.items()))}", file=sys.stderr)
         return target
