@@ -66,14 +66,13 @@ HttpPost::HttpPost(std::string url) : state_(std::make_unique<State>()) {
   curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0);
   state_->without_proxy = is_this_machine(part_of(parsed.get(), CURLUPART_HOST));
   state_->url = std::move(url);
+  curl_slist* headers = curl_slist_append(nullptr, "Content-Type: application/json");
+  state_->headers.reset(headers);
   // libcurl would wait for "100 Continue" before long bodies.
-  for (const char* line : {"Content-Type: application/json", "Expect:"}) {
-    curl_slist* longer = curl_slist_append(state_->headers.get(), line);
-    if (longer == nullptr) throw Error("libcurl cannot be set up.");
-    state_->headers.release();
-    state_->headers.reset(longer);
+  if (headers == nullptr || curl_slist_append(headers, "Expect:") == nullptr ||
+      state_->handle == nullptr) {
+    throw Error("libcurl cannot be set up.");
   }
-  if (state_->handle == nullptr) throw Error("libcurl cannot be set up.");
 }
 
 HttpPost::~HttpPost() = default;
