@@ -45,10 +45,14 @@ void Generation::begin() {
     end();
     return;
   }
+  watch_client();
+  prepare();
+}
+
+void Generation::watch_client() {
   exchange_->on_closed([weak = weak_from_this()] {
     if (const auto self = weak.lock()) self->client_gone();
   });
-  prepare();
 }
 
 void Generation::prepare() {
@@ -83,6 +87,10 @@ void Generation::prepared(PreparedGeneration prepared) {
   prepared_ = std::move(prepared);
   const GenerationRequest& request = prepared_.request;
   if (!request.request_id.empty()) record_.request_id = request.request_id;
+  if (request.resumable) {
+    exchange_ = context_.streams.adopt(std::move(exchange_), record_.owner, record_.request_id);
+    watch_client();
+  }
   record_.model = request.model;
   record_.stream = request.stream;
   record_.n = request.sampling.n;

@@ -54,6 +54,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     kEnded,
   };
 
+  void watch_client();
   void prepare();
   void prepared(PreparedGeneration prepared);
   void enqueue();

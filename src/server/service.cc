@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <random>
 #include <utility>
@@ -18,6 +19,9 @@ namespace {
 
 constexpr std::string_view kModels = "/v1/models/";
 constexpr std::string_view kRequests = "/v1/requests/";
+constexpr std::string_view kEvents = "/events";  // behind a request's id
+// What stands before a request's id in its answer.
+constexpr std::array<std::string_view, 2> kAnswerIds = {"chatcmpl-", "cmpl-"};
 constexpr size_t kMaxRequestId = 128;
 
 std::string random_id() {
@@ -49,13 +53,15 @@ struct Service::Route {
   std::string_view method;
   std::string_view path;  // one that ends in "/" stands for all below it
   Handler handler;
+  std::string_view suffix{};      // with which the part below it ends
   std::string_view documented{};  // where not the path itself
   bool needs_key = true;
   bool quiet = false;  // polled all the time: no line in the log where it went well
 
   bool computes() const { return method == "POST"; }
   bool matches(std::string_view requested) const {
-    return path.ends_with('/') ? requested.size() > path.size() && requested.starts_with(path)
+    return path.ends_with('/') ? requested.size() > path.size() + suffix.size() &&
+                                     requested.starts_with(path) && requested.ends_with(suffix)
                                : requested == path;
   }
 };
@@ -69,6 +75,11 @@ const std::vector<Service::Route>& Service::routes() {
        .path = kModels,
        .handler = &Service::model,
        .documented = "/v1/models/{model}"},
+      {.method = "GET",
+       .path = kRequests,
+       .handler = &Service::resume,
+       .suffix = kEvents,
+       .documented = "/v1/requests/{request_id}/events"},
       {.method = "GET",
        .path = kRequests,
        .handler = &Service::explain,
@@ -115,6 +126,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
         return metrics;
       }()),
       request_log_(config_.request_log),
+      streams_(std::make_shared<ResumableStreams>(config_.resumable, timers_, environment_.post)),
       admission_(config_.admission, environment_.engine),
       context_{.config = config_,
                .model = model_,
@@ -128,6 +140,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .log = environment_.log,
                .request_log = request_log_,
                .traces = environment_.traces,
+               .streams = *streams_,
                .timers = timers_,
                .workers = workers_,
                .ready = std::make_shared<ReadyList>(
@@ -303,7 +316,7 @@ void Service::openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 void Service::explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
   const std::string_view id = std::string_view(exchange->request().path).substr(kRequests.size());
   auto found = facts_of(id, record.owner);
-  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {  // as the answer's body has it
+  for (const std::string_view prefix : kAnswerIds) {
     if (!found && id.starts_with(prefix)) found = facts_of(id.substr(prefix.size()), record.owner);
   }
   if (!found) {
@@ -316,6 +329,31 @@ std::optional<RequestRecord> Service::facts_of(std::string_view request_id,
                                                std::string_view owner) const {
   auto live = generations_.find(request_id, owner);
   return live ? live : request_log_.find(request_id, owner);
+}
+
+void Service::resume(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  const http::Request& request = exchange->request();
+  if (request.method == "HEAD") {  // it would take the stream from its client, and get nothing
+    throw method_not_allowed("Only GET goes on with a stream.", "GET");
+  }
+  std::string_view id = std::string_view(request.path).substr(kRequests.size());
+  if (id.ends_with('/')) id.remove_suffix(1);
+  id.remove_suffix(kEvents.size());
+  for (const std::string_view prefix : kAnswerIds) {
+    if (!id.starts_with(prefix) || streams_->contains(record.owner, id)) continue;
+    id.remove_prefix(prefix.size());
+    break;
+  }
+  http::Response head;
+  head.content_type = kEventStream;
+  head.headers = {{"X-Request-Id", record.request_id}, {"Cache-Control", "no-cache"}};
+  cors_.add_headers(request, head.headers);
+  streams_->resume(exchange, std::move(head), record.owner, id,
+                   request.header("Last-Event-ID").value_or(""));
+  record.status = 200;
+  record.stream = true;
+  record.total_s = seconds_since(record.arrived);
+  count(record);
 }
 
 void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
@@ -359,6 +397,10 @@ void Service::answer(http::Exchange& exchange, RequestRecord record, http::Respo
     key_limits_.add_headers(record.owner, response.headers);
   cors_.add_headers(exchange.request(), response.headers);
   exchange.respond(std::move(response));
+  count(record);
+}
+
+void Service::count(const RequestRecord& record) {
   metrics_.record(record);
   const bool quiet = record.status < 400 && std::ranges::any_of(routes(), [&](const Route& route) {
                        return route.quiet && route.path == record.path;

@@ -28,6 +28,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
 #include "server/observe/trace_exporter.h"
+#include "server/resumable_streams.h"
 #include "server/service_config.h"
 #include "server/service_context.h"
 #include "server/worker_pool.h"
@@ -101,6 +102,7 @@ class Service {
   void explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   // What is known of a request of this owner, that lives or is over.
   std::optional<RequestRecord> facts_of(std::string_view request_id, std::string_view owner) const;
+  void resume(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
 
   void generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,
@@ -110,6 +112,8 @@ class Service {
                           std::function<std::string(const std::string& body)> work);
   void answer(http::Exchange& exchange, RequestRecord record, http::Response response);
   void refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error);
+  // Counts a request that is answered, and logs it.
+  void count(const RequestRecord& record);
   void fetch_ready();
   // The engine has failed: health checks fail from now on.
   void engine_failed(const std::string& message);
@@ -125,6 +129,7 @@ class Service {
   ApiDescription api_;
   ServerMetrics metrics_;
   RequestLog request_log_;
+  std::shared_ptr<ResumableStreams> streams_;
   Admission admission_;
   ServiceContext context_;  // refers to the others
   Generations generations_;

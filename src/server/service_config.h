@@ -12,6 +12,7 @@
 #include "server/key_limits.h"
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
+#include "server/resumable_streams.h"
 
 namespace quire::server {
 
@@ -30,6 +31,7 @@ struct ServiceConfig {
   bool access_log = true;     // a line for each request
   bool log_requests = false;  // a line with all facts for each generation, whatever access_log says
   RequestLogConfig request_log{};
+  ResumableConfig resumable{};
   int num_workers = 2;  // threads that parse, render and tokenise
 };
 

@@ -19,6 +19,7 @@
 #include "server/observe/request_log.h"
 #include "server/observe/trace_exporter.h"
 #include "server/ready_list.h"
+#include "server/resumable_streams.h"
 #include "server/service_config.h"
 #include "server/worker_pool.h"
 
@@ -36,7 +37,8 @@ struct ServiceContext {
   ServerMetrics& metrics;
   AccessLog& log;
   RequestLog& request_log;
-  TraceExporter* traces;  // null: none are exported
+  TraceExporter* traces;      // null: none are exported
+  ResumableStreams& streams;  // I/O thread only
   TimerQueue& timers;
   WorkerPool& workers;
   std::shared_ptr<ReadyList> ready;

@@ -8,7 +8,7 @@
 namespace quire::server {
 
 std::string content_type(const GenerationRequest& request) {
-  return request.stream ? "text/event-stream; charset=utf-8" : "application/json";
+  return request.stream ? kEventStream : "application/json";
 }
 
 std::unique_ptr<ResponseFormatter> make_formatter(const GenerationRequest& request,

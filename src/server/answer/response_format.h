@@ -67,7 +67,9 @@ class ResponseFormatter {
   virtual std::string finish_reason() const = 0;
 };
 
-// "text/event-stream; charset=utf-8" or "application/json".
+inline constexpr const char* kEventStream = "text/event-stream; charset=utf-8";
+
+// kEventStream or "application/json".
 std::string content_type(const GenerationRequest& request);
 
 // Copies what it needs of `request`.

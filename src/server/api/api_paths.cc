@@ -35,6 +35,8 @@ const char* describe(int status) {
       return "There is no such model, request or path.";
     case 405:
       return "The path knows another method.";
+    case 410:
+      return "The events that are missing are not kept any more.";
     case 413:
       return "The body is too large.";
     case 415:
@@ -108,19 +110,26 @@ class Paths {
   Json paths_ = Json::object();
 };
 
-Json generation_answer(const std::string& whole, const std::string& event) {
-  Json content = json_content(whole);
-  // OpenAPI 3.1 does not say how a stream is described; its tools take the schema for an event's.
-  const Json part{
-      {"contentMediaType", "application/json"},
-      {"contentSchema", {{"anyOf", Json::array({reference(event), reference("Error")})}}}};
-  content["text/event-stream"]["schema"] = Json{
+// OpenAPI 3.1 does not say how a stream is described; its tools take the schema for an event's.
+Json event_schema(std::initializer_list<std::string> events) {
+  Json parts = Json::array();
+  for (const std::string& event : events) parts.push_back(reference(event));
+  parts.push_back(reference("Error"));
+  const Json part{{"contentMediaType", "application/json"},
+                  {"contentSchema", {{"anyOf", std::move(parts)}}}};
+  return Json{
       {"type", "object"},
       {"description", "Each event: a part of the answer, or the error that ended it; then [DONE]."},
       {"required", Json::array({"data"})},
       {"properties",
-       {{"data",
+       {{"id", {{"type", "string"}, {"description", "Where stream_options.resumable is set."}}},
+        {"data",
          {{"type", "string"}, {"anyOf", Json::array({Json{{"const", "[DONE]"}}, part})}}}}}};
+}
+
+Json generation_answer(const std::string& whole, const std::string& event) {
+  Json content = json_content(whole);
+  content["text/event-stream"]["schema"] = event_schema({event});
   return answer("The answer, or its stream.", std::move(content));
 }
 
@@ -152,6 +161,20 @@ Json api_paths(bool requires_key) {
   Paths::add_parameter(request, "request_id",
                        "As the X-Request-Id header or the id of the answer gave it.");
   Paths::add_errors(request, {404});
+  Json events;
+  events["text/event-stream"]["schema"] = event_schema({"ChatCompletionChunk", "Completion"});
+  Json& resumed =
+      paths.add_protected("/v1/requests/{request_id}/events", "get", "resumeStream",
+                          "Goes on with a stream that was asked for with stream_options.resumable.",
+                          answer("The events behind the last one that came.", std::move(events)));
+  Paths::add_parameter(resumed, "request_id",
+                       "As the X-Request-Id header or the id of the answer gave it.");
+  resumed["parameters"].push_back(
+      Json{{"name", "Last-Event-ID"},
+           {"in", "header"},
+           {"description", "The id of the last event that came whole; without it, from the first."},
+           {"schema", {{"type", "string"}, {"pattern", "^[0-9]+$"}}}});
+  Paths::add_errors(resumed, {400, 404, 410});
 
   const Json text{{"text/plain", {{"schema", {{"type", "string"}}}}}};
   paths.add_protected("/metrics", "get", "metrics", "Measurements in Prometheus' text format.",

@@ -51,6 +51,7 @@ struct GenerationRequest {
   bool stream = false;
   bool include_usage = false;           // a last event with the usage
   bool continuous_usage_stats = false;  // the usage so far in every event
+  bool resumable = false;               // events have ids, and the client may come back
 
   int64_t priority = 0;  // lower goes first
   std::string cache_salt{};

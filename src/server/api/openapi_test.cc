@@ -28,9 +28,10 @@ void collect_references(const Json& value, std::set<std::string>& names) {
 TEST(OpenApi, DescribesEveryEndpoint) {
   const Json document = Json::parse(test_api().document());
   EXPECT_EQ(document["openapi"], "3.1.0");
-  for (const char* path : {"/v1/chat/completions", "/v1/completions", "/v1/models",
-                           "/v1/models/{model}", "/tokenize", "/detokenize", "/health", "/ready",
-                           "/version", "/metrics", "/v1/requests/{request_id}", "/openapi.json"}) {
+  for (const char* path :
+       {"/v1/chat/completions", "/v1/completions", "/v1/models", "/v1/models/{model}", "/tokenize",
+        "/detokenize", "/health", "/ready", "/version", "/metrics", "/v1/requests/{request_id}",
+        "/v1/requests/{request_id}/events", "/openapi.json"}) {
     EXPECT_TRUE(document["paths"].contains(path)) << path;
   }
 }

@@ -70,6 +70,7 @@ void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequ
   if (const Json* options = given(body, "stream_options")) {
     take_field(*options, "include_usage", request.include_usage);
     take_field(*options, "continuous_usage_stats", request.continuous_usage_stats);
+    take_field(*options, "resumable", request.resumable);
   }
   take_field(body, "priority", request.priority);
   take_field(body, "cache_salt", request.cache_salt);

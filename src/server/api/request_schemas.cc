@@ -50,6 +50,7 @@ constexpr const char* kCommonProperties = R"json({
     "properties": {
       "include_usage": {"type": ["boolean", "null"], "default": false},
       "continuous_usage_stats": {"type": ["boolean", "null"], "default": false, "description": "The usage so far in every event."},
+      "resumable": {"type": ["boolean", "null"], "default": false, "description": "Events have ids, and a client that lost its connection goes on at /v1/requests/{request_id}/events."},
       "include_obfuscation": {"type": ["boolean", "null"], "description": "Changes nothing: no padding is ever sent."}
     }
   },
