@@ -1,6 +1,7 @@
 // A panel's 64 lanes are four groups of two registers: 6 rows x 2 sums, 2 weights and a broadcast
 // input are 15 of AVX2's 16 registers. Each sum is one chain over the steps, so a row's sums do not
-// depend on the rows beside it.
+// depend on the rows beside it. What takes the sums is always inlined and unrolled, or they would
+// lie in memory: GCC leaves some loops as they are, and sanitizers' checks make functions too long.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
@@ -20,7 +21,9 @@ __m256 second_of_pairs(__m256i pairs) {
 }
 
 template <int kRows>
-void store_sums(const LinearTile& tile, int lane, const __m256 (&sums)[kRows][2]) {
+[[gnu::always_inline]] inline void store_sums(const LinearTile& tile, int lane,
+                                              const __m256 (&sums)[kRows][2]) {
+#pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
     float values[kGroupLanes];
     _mm256_storeu_ps(values, sums[row][0]);
@@ -33,7 +36,9 @@ void store_sums(const LinearTile& tile, int lane, const __m256 (&sums)[kRows][2]
 }
 
 template <int kRows>
-void load_sums(const LinearTile& tile, int lane, __m256 (&sums)[kRows][2]) {
+[[gnu::always_inline]] inline void load_sums(const LinearTile& tile, int lane,
+                                             __m256 (&sums)[kRows][2]) {
+#pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
     float values[kGroupLanes] = {};
     const float* out = tile.out + row * tile.out_stride + lane;
@@ -45,7 +50,9 @@ void load_sums(const LinearTile& tile, int lane, __m256 (&sums)[kRows][2]) {
 }
 
 template <int kRows>
-void multiply_add(const float* inputs, __m256 w0, __m256 w1, __m256 (&sums)[kRows][2]) {
+[[gnu::always_inline]] inline void multiply_add(const float* inputs, __m256 w0, __m256 w1,
+                                                __m256 (&sums)[kRows][2]) {
+#pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
     const __m256 x = _mm256_broadcast_ss(inputs + row);
     sums[row][0] = _mm256_fmadd_ps(x, w0, sums[row][0]);
