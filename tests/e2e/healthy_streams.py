@@ -3,21 +3,15 @@
 import concurrent.futures
 import threading
 
-from server_support import Refused
-
 CHAT = "/v1/chat/completions"
 WORDS = ["apple", "candid", "run", "happy", "tree", "river"]
 
 
 class HealthyStreams:
-    """Six clients that ask the same questions over and over from construction until end().
+    """Six clients that ask the same questions over and over from construction until end()."""
 
-    `allowed`: statuses of a refusal that is no failure; where there are some, a stream may also end with an error.
-    """
-
-    def __init__(self, server, allowed=frozenset()):
+    def __init__(self, server):
         self.server = server
-        self.allowed = allowed
         self.words = WORDS
         self.expected = {word: self.tokens(word) for word in self.words}
         self.stop = threading.Event()
@@ -30,18 +24,13 @@ class HealthyStreams:
         for event in self.server.stream(CHAT, {"messages": [{"role": "user", "content": f"define {word}"}],
                                                "temperature": 0, "max_tokens": 40, "return_token_ids": True}):
             if "error" in event:
-                raise Refused(500, event)
+                raise AssertionError(f"{word}: {event}")
             tokens += [token for choice in event["choices"] for token in choice.get("token_ids") or []]
         return tokens
 
     def go_on(self, word):
         while not self.stop.is_set():
-            try:
-                tokens = self.tokens(word)
-            except Refused as refused:
-                if refused.status not in self.allowed:
-                    raise
-                continue
+            tokens = self.tokens(word)
             if tokens != self.expected[word]:
                 raise AssertionError(f"{word}: {tokens} instead of {self.expected[word]}")
             self.finished += 1

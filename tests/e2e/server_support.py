@@ -16,14 +16,6 @@ from support import BINARY
 START_S = 120
 
 
-class Refused(AssertionError):
-    """A stream that was not begun."""
-
-    def __init__(self, status, body):
-        super().__init__(f"{status}: {body!r}")
-        self.status = status
-
-
 class Server:
     """`quire serve` on a free port. Its standard error is kept in `log`."""
 
@@ -89,7 +81,7 @@ class Server:
                                {"Content-Type": "application/json", **self.headers, **(headers or {})})
             response = connection.getresponse()
             if response.status != 200:
-                raise Refused(response.status, response.read())
+                raise AssertionError(f"{response.status}: {response.read()!r}")
             done = False
             for line in response:
                 if not line.startswith(b"data: "):
@@ -129,9 +121,9 @@ class Server:
                       and m["quire:num_requests_waiting"] == 0 and m["quire:kv_cache_usage_perc"] == 0,
                       "an idle engine")
 
-    def memory_kib(self, kind="VmRSS"):
+    def memory_kib(self):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return int(re.search(rf"{kind}:\s+(\d+)", status.read())[1])
+            return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
 
     def stop(self, number=signal.SIGTERM, timeout=60):
         """The exit code after a signal."""
