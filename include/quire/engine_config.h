@@ -39,8 +39,9 @@ struct EngineConfig {
   int pipeline_parallel_size = 1;
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  // > 0: prompts are computed in chunks such that a step takes about this many seconds while other
-  // sequences wait for their next token, and four times that while none does. 0: no limit but
+  // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
+  // neither those that wait for their next token nor newcomers are held up for longer; while no
+  // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but
   // max_num_batched_tokens. The tokens are the same either way.
   double target_step_s = 0;
   // GPU only: a file of `quire tune` that says which of cuBLAS's algorithms multiply matrices of

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -39,12 +40,20 @@ std::unique_ptr<Executor> start_executor(
 }
 
 // Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;
-// how much longer a step may take while no sequence waits for its next token; the weight of the
-// newest step in the mean.
+// the weight of the newest step in the mean.
 constexpr int64_t kFirstChunk = 128;
 constexpr int64_t kLeastChunk = 32;
-constexpr double kIdleStretch = 4;
 constexpr double kSmoothing = 0.3;
+// While no sequence waits for its next token, a step has this many prompt tokens, for which matrix
+// products are as fast as for more, if it takes at most this many times longer.
+constexpr double kEfficientChunk = 512;
+constexpr double kIdleStretch = 4;
+// The most that log-probabilities of a prompt token may count as, in prompt tokens.
+constexpr double kMostPromptLogprobsCost = 1000;
+// A step with prompts that takes longer, in seconds, is awaited before the next is scheduled: a
+// request that comes meanwhile is in the next step and not in the one after it. What scheduling
+// takes, below a millisecond, is then not hidden behind a step, but it is less than a hundredth.
+constexpr double kLongStep = 0.1;
 
 // The sequences for which a step could not choose a token.
 std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
@@ -180,6 +189,10 @@ void EngineCore::abort(const std::string& request_id) {
 }
 
 std::vector<RequestOutput> EngineCore::step() {
+  if (awaits_long_step()) {
+    process(executor_->wait());
+    return collect_outputs();
+  }
   const bool scheduled = schedule();
   const size_t ahead = scheduled && setup_.config.async_scheduling ? 1 : 0;
   if (in_flight_.size() > ahead) process(executor_->wait());
@@ -189,17 +202,32 @@ std::vector<RequestOutput> EngineCore::step() {
 int64_t EngineCore::max_prefill_tokens() const {
   const double target_s = setup_.config.target_step_s;
   if (target_s <= 0) return setup_.config.max_num_batched_tokens;
-  const int64_t num_decoding = scheduler_.stats().num_decoding;
   if (token_s_ <= 0) return kFirstChunk;
-  const double num_tokens = target_s * (num_decoding > 0 ? 1 : kIdleStretch) / token_s_;
+  const int64_t num_decoding = scheduler_.stats().num_decoding;
+  double num_tokens = target_s / token_s_;
+  if (num_decoding == 0) {
+    num_tokens = std::max(num_tokens, std::min(kEfficientChunk, kIdleStretch * num_tokens));
+  }
   if (num_tokens >= static_cast<double>(setup_.config.max_num_batched_tokens)) {
     return setup_.config.max_num_batched_tokens;
   }
   return std::max(static_cast<int64_t>(num_tokens) - num_decoding, kLeastChunk);
 }
 
+int64_t EngineCore::prompt_logprobs_cost() const {
+  if (token_s_ <= 0) return 1;
+  return std::lround(1 + std::min(score_s_ / token_s_, kMostPromptLogprobsCost));
+}
+
+bool EngineCore::awaits_long_step() const {
+  // Stages of a pipeline work on several steps at a time.
+  return setup_.config.target_step_s > 0 && setup_.config.pipeline_parallel_size == 1 &&
+         in_flight_.size() == 1 && in_flight_.front().expected_s > kLongStep;
+}
+
 bool EngineCore::schedule() {
-  auto batch = std::make_shared<const ScheduledBatch>(scheduler_.schedule(max_prefill_tokens()));
+  auto batch = std::make_shared<const ScheduledBatch>(
+      scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost()));
   if (batch->empty() && batch->removed.empty()) return false;
   InFlight step;
   step.num_tokens = batch->num_tokens;
@@ -209,10 +237,16 @@ bool EngineCore::schedule() {
     if (owner != owners_.end()) {
       owner->second.request->mark_scheduled(batch->step + 1, sequence.draft_token_ids.size(), now);
     }
-    if (sequence.kind == ChunkKind::kPrefill) {
-      step.has_prefill = true;
-      step.num_prompt_tokens += sequence.num_tokens;
-    }
+    if (sequence.kind != ChunkKind::kPrefill) continue;
+    step.has_prefill = true;
+    step.num_prompt_tokens += sequence.num_tokens;
+    const bool scored =
+        owner != owners_.end() && owner->second.request->request().params.prompt_logprobs;
+    if (scored) step.num_scored_tokens += sequence.num_tokens;
+  }
+  if (step.has_prefill) {
+    step.expected_s = static_cast<double>(step.num_tokens) * token_s_ +
+                      static_cast<double>(step.num_scored_tokens) * score_s_;
   }
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
   idle_ = false;
@@ -226,13 +260,22 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   const double elapsed = std::chrono::duration<double>(now - last_result_).count();
   last_result_ = now;
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
-  if (step.has_prefill) {
-    const double token_s = elapsed / static_cast<double>(step.num_tokens);
-    token_s_ = token_s_ > 0 ? token_s_ + kSmoothing * (token_s - token_s_) : token_s;
-  }
+  if (step.has_prefill) learn_speed(step, elapsed);
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
+}
+
+void EngineCore::learn_speed(const InFlight& step, double elapsed) {
+  const double token_s = elapsed / static_cast<double>(step.num_tokens);
+  if (step.num_scored_tokens > 0 && token_s_ > 0 && token_s > token_s_) {
+    // What the step took beyond its tokens went to log-probabilities.
+    const double beyond_s = (token_s - token_s_) * static_cast<double>(step.num_tokens);
+    const double score_s = beyond_s / static_cast<double>(step.num_scored_tokens);
+    score_s_ += kSmoothing * (score_s - score_s_);
+    return;
+  }
+  token_s_ = token_s_ > 0 ? token_s_ + kSmoothing * (token_s - token_s_) : token_s;
 }
 
 void EngineCore::process(StepOutput output) {

@@ -58,6 +58,8 @@ class EngineCore {
     bool has_prefill = false;
     int64_t num_tokens = 0;
     int64_t num_prompt_tokens = 0;
+    int64_t num_scored_tokens = 0;  // of these, with log-probabilities
+    double expected_s = 0;          // of a step with prompts
   };
   // Where a sequence belongs.
   struct SequenceOwner {
@@ -68,10 +70,16 @@ class EngineCore {
   bool schedule();
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
+  // What a prompt token counts as there whose log-probabilities are asked for.
+  int64_t prompt_logprobs_cost() const;
+  // Whether the step in flight takes so long that the next one is better scheduled after it.
+  bool awaits_long_step() const;
   void process(StepOutput output);
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
+  // From how long a step with prompts took.
+  void learn_speed(const InFlight& step, double elapsed);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
   void check_prompt(const std::vector<int32_t>& token_ids) const;
@@ -84,8 +92,11 @@ class EngineCore {
   Scheduler scheduler_;
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
-  bool idle_ = true;    // no request since the last step: the time is no request's
-  double token_s_ = 0;  // of steps with prompts, lately: seconds for each of their tokens
+  bool idle_ = true;  // no request since the last step: the time is no request's
+  // Of steps with prompts, lately: seconds for each of their tokens, and for the log-probabilities
+  // of one.
+  double token_s_ = 0;
+  double score_s_ = 0;
   Clock::time_point last_result_;                        // when the last step's result came
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;

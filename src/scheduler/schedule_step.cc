@@ -32,8 +32,9 @@ bool holds_less(int64_t a, int32_t weight_a, int64_t b, int32_t weight_b) {
 
 class Scheduler::StepMaker {
  public:
-  StepMaker(Impl& scheduler, int64_t max_prefill_tokens)
+  StepMaker(Impl& scheduler, int64_t max_prefill_tokens, int64_t prompt_logprobs_cost)
       : s_(scheduler),
+        prompt_logprobs_cost_(prompt_logprobs_cost),
         prefill_left_(max_prefill_tokens),
         order_by_use_(2 * s_.num_running > s_.config.max_num_batched_tokens) {}
 
@@ -56,15 +57,19 @@ class Scheduler::StepMaker {
   }
   // More prompt tokens for a client, of those that others left, and its own short prompts.
   void schedule_more(ClientQueue& client);
-  // Makes the chunks of its running prompts longer, up to so many tokens each.
+  // Makes the chunks of its running prompts longer, up to `share` each.
   void grow_running(ClientQueue& client, int64_t share);
   void end();
 
   int64_t tokens_left() const { return s_.config.max_num_batched_tokens - batch_.num_tokens; }
-  // The tokens that each of a client's prompts may have while all have the same part of its limit.
+  // What a token of its prompt counts as, in limits and shares.
+  int64_t prompt_token_cost(const ScheduledState& state) const {
+    return state.sequence.params().prompt_logprobs ? prompt_logprobs_cost_ : 1;
+  }
+  // The part of a client's limit that each of its prompts has while all have the same.
   static int64_t share_of(const ClientQueue& client);
   // The length of a sequence's next prefill chunk, or by how much that of this step grows, where it
-  // may have `share` tokens in all.
+  // may have tokens for `share` in all.
   int64_t prefill_length(const ScheduledState& state, int64_t share) const;
   // The tokens that a sequence has in this step.
   int64_t num_scheduled(const ScheduledState& state) const {
@@ -78,10 +83,10 @@ class Scheduler::StepMaker {
   // Adds a chunk to the batch; the runner has yet to learn of blocks[first_new_block] and on.
   void schedule_chunk(ScheduledState& state, ChunkKind kind, int64_t num_tokens,
                       size_t first_new_block);
-  void schedule_prefill(ScheduledState& state, int64_t num_tokens, size_t first_new_block);
   // Makes a chunk of this step longer.
   void grow(ScheduledState& state, int64_t num_tokens);
-  void charge(ScheduledState& state, int64_t num_tokens);
+  void charge(ScheduledState& state, int64_t num_tokens, int64_t cost);
+  void charge_prefill(ScheduledState& state, int64_t num_tokens);
 
   // Has sequences preempted until there is a free block; false if that of `client` at this position
   // was one of them.
@@ -98,7 +103,9 @@ class Scheduler::StepMaker {
   void preempt(ClientQueue& client);
 
   Impl& s_;
+  int64_t prompt_logprobs_cost_;
   ScheduledBatch batch_;
+  int64_t work_ = 0;                        // of the batch: its tokens, at what each counts
   std::vector<ClientQueue*> order_;         // in which clients have their turns
   std::vector<ClientQueue*> with_prompts_;  // by virtual time
   size_t turn_ = 0;                         // in order_
@@ -131,6 +138,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
 // what others need.
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
+  order_.reserve(s_.clients.size());
   for (const auto& [id, client] : s_.clients) {
     client->gave_up_sequence = false;
     client->taken = 0;
@@ -175,6 +183,7 @@ void Scheduler::StepMaker::set_virtual_times() {
 }
 
 void Scheduler::StepMaker::share_prompt_tokens() {
+  if (with_prompts_.empty()) return;
   // What is left beside the decodes, which every step has room for.
   int64_t total = prefill_left_;
   if (with_prompts_.size() > 1) {
@@ -205,11 +214,12 @@ void Scheduler::StepMaker::share_prompt_tokens() {
 int64_t Scheduler::StepMaker::claim_of(const ClientQueue& client, int64_t most) const {
   int64_t claim = 0;
   for (const ScheduledState* state : client.running) {
-    if (state->is_prefilling()) claim += s_.num_pending_tokens(*state);
+    if (!state->is_prefilling()) continue;
+    claim += s_.num_pending_tokens(*state) * prompt_token_cost(*state);
   }
   for (const ScheduledState* state : client.waiting) {
     if (claim >= most) break;
-    claim += state->sequence.num_tokens();
+    claim += state->sequence.num_tokens() * prompt_token_cost(*state);
   }
   return std::min(claim, most);
 }
@@ -229,7 +239,8 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
     if (s_.num_pending_tokens(state) == 0) continue;
     if (state.is_prefilling()) {  // it got all its blocks when it was admitted
       const int64_t num_tokens = prefill_length(state, share_of(client));
-      if (num_tokens > 0) schedule_prefill(state, num_tokens, state.blocks.size());
+      if (num_tokens > 0)
+        schedule_chunk(state, ChunkKind::kPrefill, num_tokens, state.blocks.size());
       continue;
     }
     if (s_.needs_block(state)) {
@@ -260,7 +271,7 @@ void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
     const Sequence& sequence = state.sequence;
     batch_.added.push_back(
         {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});
-    schedule_prefill(state, prefill_length(state, share_of(client)), 0);
+    schedule_chunk(state, ChunkKind::kPrefill, prefill_length(state, share_of(client)), 0);
   }
 }
 
@@ -280,7 +291,7 @@ void Scheduler::StepMaker::grow_running(ClientQueue& client, int64_t share) {
     if (num_scheduled(*state) > 0) {
       grow(*state, num_tokens);
     } else {
-      schedule_prefill(*state, num_tokens, state->blocks.size());
+      schedule_chunk(*state, ChunkKind::kPrefill, num_tokens, state->blocks.size());
     }
   }
 }
@@ -290,7 +301,7 @@ void Scheduler::StepMaker::end() {
   for (const ClientQueue* client : with_prompts_.empty() ? order_ : with_prompts_) {
     weight += client->weight;
   }
-  if (weight > 0) s_.clock.advance(batch_.num_tokens, weight);
+  if (weight > 0) s_.clock.advance(work_, weight);
   batch_.removed = std::exchange(s_.removed, {});
   auto rest = batch_.sequences.begin();
   for (const ChunkKind kind : {ChunkKind::kDecode, ChunkKind::kVerify}) {
@@ -317,7 +328,10 @@ int64_t Scheduler::StepMaker::prefill_length(const ScheduledState& state, int64_
   const int64_t kept = order_by_use_ ? 0 : num_others_behind_;
   // Of a sequence that waits, all tokens: those in the prefix cache are not known yet.
   const int64_t pending = std::min(s_.num_pending_tokens(state), tokens_left() - kept);
-  return std::min({pending, limit, share - num_scheduled(state)});
+  const int64_t cost = prompt_token_cost(state);
+  const int64_t most = std::min(limit, share - num_scheduled(state) * cost);
+  // Rounded up, so that a step with room for a token has one.
+  return most <= 0 ? 0 : std::min(pending, (most - 1) / cost + 1);
 }
 
 int64_t Scheduler::StepMaker::num_drafts(const ScheduledState& state) const {
@@ -357,7 +371,7 @@ void Scheduler::StepMaker::schedule_chunk(ScheduledState& state, ChunkKind kind,
   for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());
   }
-  charge(state, num_tokens);
+  kind == ChunkKind::kPrefill ? charge_prefill(state, num_tokens) : charge(state, num_tokens, 1);
   chunk.samples = !state.is_prefilling();
   state.num_placeholders += chunk.num_logits_rows();
   s_.file_full_blocks(state);
@@ -366,28 +380,27 @@ void Scheduler::StepMaker::schedule_chunk(ScheduledState& state, ChunkKind kind,
   batch_.sequences.push_back(std::move(chunk));
 }
 
-void Scheduler::StepMaker::schedule_prefill(ScheduledState& state, int64_t num_tokens,
-                                            size_t first_new_block) {
-  prefill_left_ -= num_tokens;
-  state.client.taken += num_tokens;
-  schedule_chunk(state, ChunkKind::kPrefill, num_tokens, first_new_block);
-}
-
 void Scheduler::StepMaker::grow(ScheduledState& state, int64_t num_tokens) {
   ScheduledSequence& chunk = batch_.sequences[state.chunk_index];
-  prefill_left_ -= num_tokens;
-  state.client.taken += num_tokens;
   chunk.num_tokens += num_tokens;
-  charge(state, num_tokens);
+  charge_prefill(state, num_tokens);
   chunk.samples = !state.is_prefilling();
   state.num_placeholders += chunk.num_logits_rows();
   s_.file_full_blocks(state);
 }
 
-void Scheduler::StepMaker::charge(ScheduledState& state, int64_t num_tokens) {
+void Scheduler::StepMaker::charge(ScheduledState& state, int64_t num_tokens, int64_t cost) {
   batch_.num_tokens += num_tokens;
+  work_ += num_tokens * cost;
   state.num_computed_tokens += num_tokens;
-  state.client.virtual_time += token_cost(num_tokens, state.client.weight);
+  state.client.virtual_time += token_cost(num_tokens * cost, state.client.weight);
+}
+
+void Scheduler::StepMaker::charge_prefill(ScheduledState& state, int64_t num_tokens) {
+  const int64_t cost = prompt_token_cost(state);
+  prefill_left_ -= num_tokens * cost;
+  state.client.taken += num_tokens * cost;
+  charge(state, num_tokens, cost);
 }
 
 bool Scheduler::StepMaker::free_block(ClientQueue& client, size_t position) {
@@ -491,9 +504,10 @@ void Scheduler::StepMaker::preempt(ClientQueue& client) {
   s_.preempt_newest(client);
 }
 
-ScheduledBatch Scheduler::schedule(int64_t max_prefill_tokens) {
+ScheduledBatch Scheduler::schedule(int64_t max_prefill_tokens, int64_t prompt_logprobs_cost) {
   check(max_prefill_tokens >= 1, "a step has room for a prompt token");
-  return StepMaker(*impl_, max_prefill_tokens).make();
+  check(prompt_logprobs_cost >= 1, "a token with log-probabilities counts as one at least");
+  return StepMaker(*impl_, max_prefill_tokens, prompt_logprobs_cost).make();
 }
 
 }  // namespace quire

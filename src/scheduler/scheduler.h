@@ -138,8 +138,11 @@ class Scheduler {
   // The next step. It has no sequences where nothing can run before results of steps in flight are
   // known; such a batch still has to reach the runner if `removed` is not empty, and needs no
   // process().
-  // `max_prefill_tokens`, >= 1: the most tokens of prefill chunks.
-  ScheduledBatch schedule(int64_t max_prefill_tokens = std::numeric_limits<int64_t>::max());
+  // `max_prefill_tokens`, >= 1: the most tokens of prefill chunks. Those of prompts whose
+  // log-probabilities are asked for take longer: each counts as `prompt_logprobs_cost`, >= 1, in
+  // that limit and in what its client has used. The last one may go beyond the limit.
+  ScheduledBatch schedule(int64_t max_prefill_tokens = std::numeric_limits<int64_t>::max(),
+                          int64_t prompt_logprobs_cost = 1);
   static constexpr int64_t kMaxSharingPrefills = 4;
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got

@@ -38,6 +38,7 @@ class FairnessTest : public ::testing::Test {
     int32_t weight = kDefaultClientWeight;
     int64_t priority = 0;
     bool shared_prompt = false;  // equal for all that have it
+    bool prompt_logprobs = false;
   };
   SequenceId add(uint64_t client, const Wishes& wishes) {
     const SequenceId id = next_id_++;
@@ -48,6 +49,7 @@ class FairnessTest : public ::testing::Test {
     request.prompt_token_ids.assign(static_cast<size_t>(wishes.num_prompt_tokens),
                                     wishes.shared_prompt ? -1 : static_cast<int32_t>(id));
     request.params.max_tokens = wishes.max_tokens;
+    if (wishes.prompt_logprobs) request.params.prompt_logprobs = 0;
     request.params.ignore_eos = true;
     clients_[id] = client;
     scheduler_->add(Sequence(id, std::make_shared<const Request>(std::move(request)), 0));
@@ -56,7 +58,7 @@ class FairnessTest : public ::testing::Test {
 
   // Schedules a step, and takes the results of the one before.
   const ScheduledBatch& step() {
-    in_flight_.push_back(scheduler_->schedule(max_prefill_tokens_));
+    in_flight_.push_back(scheduler_->schedule(max_prefill_tokens_, prompt_logprobs_cost_));
     if (in_flight_.back().step % 16 == 0) scheduler_->check_integrity();
     last_ = in_flight_.back();
     if (last_.empty()) in_flight_.pop_back();
@@ -100,6 +102,7 @@ class FairnessTest : public ::testing::Test {
 
   std::unique_ptr<Scheduler> scheduler_;
   int64_t max_prefill_tokens_ = 0;
+  int64_t prompt_logprobs_cost_ = 1;
   SequenceId next_id_ = 1;
   std::map<SequenceId, uint64_t> clients_;
   std::set<SequenceId> ended_;
@@ -195,6 +198,21 @@ TEST_F(FairnessTest, TokensOfAnswersCountToo) {
   const int64_t before = tokens_[1];
   for (int i = 0; i < 50; ++i) step();
   EXPECT_NEAR(static_cast<double>(tokens_[1] - before), static_cast<double>(tokens_[2]), 300);
+}
+
+// They take the time of several, so a step has fewer, and their client gets fewer.
+TEST_F(FairnessTest, TokensWithLogProbabilitiesCountAsWhatTheyCost) {
+  start(roomy(), 500);
+  prompt_logprobs_cost_ = 7;
+  for (int i = 0; i < 10; ++i) add(1, {.num_prompt_tokens = 2000, .prompt_logprobs = true});
+  for (int i = 0; i < 10; ++i) {
+    EXPECT_EQ(step().num_tokens, 72) << "500 / 7, rounded up";
+  }
+  const int64_t before = tokens_[1];
+  for (int i = 0; i < 10; ++i) add(2, {.num_prompt_tokens = 2000});
+  for (int i = 0; i < 40; ++i) step();
+  EXPECT_NEAR(static_cast<double>(tokens_[1] - before), 40 * 250.0 / 7, 72);
+  EXPECT_NEAR(static_cast<double>(tokens_[2]), 40 * 250.0, 500);
 }
 
 TEST_F(FairnessTest, TokensInThePrefixCacheAreFree) {

@@ -137,8 +137,8 @@ void add_load_options(CLI::App& app, server::ServeOptions& options) {
               "How long what runs may go on when the server is told to stop");
   options.engine.target_step_s = kTargetStep;
   add_seconds(app, "--target-step-time", options.engine.target_step_s, 3600,
-              "How long a step may hold up those that wait for their next token: prompts are "
-              "computed in parts that fit; 0: no limit");
+              "How long a step may hold up those that wait for their next token, and newcomers: "
+              "prompts are computed in parts that fit; 0: no limit");
 }
 
 void add_model_options(CLI::App& app, server::ServeOptions& options) {
