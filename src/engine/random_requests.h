@@ -98,7 +98,10 @@ inline std::vector<RequestOutput> run(const EngineConfig& config,
     for (size_t i = 0; i < requests.size(); ++i) {
       if (arrival_steps[i] != step) continue;
       engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params,
-                         {.output_kind = OutputKind::kFinalOnly});
+                         {.output_kind = OutputKind::kFinalOnly,
+                          .client = i % 3,
+                          .client_weight = i % 3 == 0 ? 25 : kDefaultClientWeight,
+                          .priority = i % 2 == 0 ? 1 : -1});
       ++added;
     }
     for (RequestOutput& output : engine.step()) {
