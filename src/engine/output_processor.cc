@@ -179,7 +179,8 @@ RequestOutput RequestState::take_output() {
   if (!delta || !std::exchange(prompt_given_, true)) {
     output.prompt = request_->prompt;
     output.prompt_token_ids = request_->prompt_token_ids;
-    output.prompt_logprobs = prompt_logprobs_;
+    // They may be large, and deltas give them only here.
+    output.prompt_logprobs = delta ? std::move(prompt_logprobs_) : prompt_logprobs_;
   }
   for (CompletionState& completion : completions_) output.outputs.push_back(completion.take(delta));
   output.num_cached_tokens = num_cached_tokens_;
