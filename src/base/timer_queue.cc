@@ -37,9 +37,14 @@ TimerQueue::Id TimerQueue::at(Clock::time_point due, std::function<void()> call)
   {
     const std::lock_guard lock(mutex_);
     id = next_id_++;
-    const auto place = calls_.emplace(std::pair(due, id), std::move(call)).first;
-    due_.emplace(id, due);
-    first = place == calls_.begin();
+    const auto place = due_.emplace(id, due).first;
+    try {
+      const auto call_place = calls_.emplace(std::pair(due, id), std::move(call)).first;
+      first = call_place == calls_.begin();
+    } catch (...) {
+      due_.erase(place);
+      throw;
+    }
   }
   if (first) changed_.notify_all();
   return id;

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <charconv>
+#include <exception>
 #include <utility>
 
 #include "base/check.h"
@@ -46,15 +47,20 @@ void Answer::respond(Response response) {
 }
 
 void Answer::queue_whole(std::unique_lock<std::mutex>& lock, const Response& response) {
-  // They may own the exchange: destroyed once the lock is free.
+  std::string whole;
+  if (!this->closed()) {
+    const Framing framing = status_has_body(response.status) ? Framing::kLength : Framing::kNone;
+    whole = response_head(response, settle_connection(framing), framing);
+    if (framing == Framing::kLength && !format_.head_only) whole += response.body;
+  }
+  // Nothing fails from here on. The callbacks may own the exchange: destroyed once the lock is
+  // free.
   const std::function<void()> drain = std::exchange(on_drain_, nullptr);
   const std::function<void()> closed = std::exchange(on_closed_, nullptr);
   state_ = State::kComplete;
   if (this->closed()) return lock.unlock();
-  framing_ = status_has_body(response.status) ? Framing::kLength : Framing::kNone;
-  head_ = response_head(response, settle_connection(framing_), framing_);
-  if (framing_ == Framing::kLength && !format_.head_only) head_ += response.body;
   framing_ = Framing::kNone;  // the head holds it all
+  head_ = std::move(whole);
   buffered_.store(head_.size(), std::memory_order_relaxed);
   wake(lock);
 }
@@ -62,14 +68,15 @@ void Answer::queue_whole(std::unique_lock<std::mutex>& lock, const Response& res
 void Answer::begin_stream(Response head) {
   std::unique_lock lock(mutex_);
   check(state_ == State::kUnanswered, "a request is answered twice");
-  state_ = State::kStreaming;
-  if (closed()) return;
-  framing_ = !status_has_body(head.status) ? Framing::kNone
-             : format_.http_1_0            ? Framing::kUntilClose
-                                           : Framing::kChunked;
-  head_ = response_head(head, settle_connection(framing_), framing_);
-  if (format_.head_only) framing_ = Framing::kNone;
+  const Framing framing = !status_has_body(head.status) ? Framing::kNone
+                          : format_.http_1_0            ? Framing::kUntilClose
+                                                        : Framing::kChunked;
+  std::string text = response_head(head, settle_connection(framing), framing);
   pending_.assign(kChunkHeadRoom, '\0');
+  state_ = State::kStreaming;  // nothing fails from here on
+  if (closed()) return;
+  head_ = std::move(text);
+  framing_ = format_.head_only ? Framing::kNone : framing;
   buffered_.store(head_.size(), std::memory_order_relaxed);
   wake(lock);
 }
@@ -108,7 +115,15 @@ void Answer::finish() {
   wake(lock);
 }
 
-void Answer::abandon() {
+void Answer::abandon() noexcept {
+  try {
+    answer_for_handler();
+  } catch (const std::exception&) {
+    lost_.store(true);
+  }
+}
+
+void Answer::answer_for_handler() {
   std::unique_lock lock(mutex_);
   if (state_ == State::kUnanswered) {
     return queue_whole(lock, server_->error_response(500, "The server gave no answer."));
@@ -135,7 +150,7 @@ void Answer::cut_off(bool slow_reader) {
 
 void Answer::on_drain(std::function<void()> callback) {
   const std::lock_guard lock(mutex_);
-  on_drain_.swap(callback);
+  if (!delivered_) on_drain_.swap(callback);
 }
 
 void Answer::on_closed(std::function<void()> callback) {
@@ -231,8 +246,16 @@ void Answer::end(bool gone) {
   const std::function<void(bool)> on_end = std::exchange(on_end_, nullptr);
   delivered_ = !gone;
   lock.unlock();
-  if (call) closed();
-  if (on_end) on_end(!gone);
+  // What they throw (no memory, say) can end nothing any more.
+  const auto call_alone = [](const auto& callback, auto... arguments) {
+    try {
+      callback(arguments...);
+    } catch (const std::exception&) {
+      return;
+    }
+  };
+  if (call) call_alone(closed);
+  if (on_end) call_alone(on_end, !gone);
 }
 
 bool Answer::complete() const {

@@ -30,8 +30,9 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void begin_stream(Response head);
   void write(std::string_view piece);
   void finish();
-  // The exchange is gone: unanswered becomes a 500, half answered is cut off.
-  void abandon();
+  // The exchange is gone: unanswered becomes a 500, half answered is cut off. Without the memory
+  // for that it is lost().
+  void abandon() noexcept;
   std::size_t buffered() const { return buffered_.load(std::memory_order_relaxed); }
   void on_drain(std::function<void()> callback);
   void on_closed(std::function<void()> callback);
@@ -50,6 +51,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void wrote(std::size_t bytes);
   // Whether all of it is queued.
   bool complete() const;
+  // Whether nothing comes any more, and nothing could be said about that.
+  bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // Whether the connection ends behind this answer. At Taken::last.
   bool closes_connection() const { return closes_connection_; }
   // No more is taken. `gone`: before the end; on_closed is called, if the answer was not complete.
@@ -63,6 +66,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   // Both unlock `lock`.
   void queue_whole(std::unique_lock<std::mutex>& lock, const Response& response);
   void wake(std::unique_lock<std::mutex>& lock);
+  // Unlike abandon() it may throw std::bad_alloc.
+  void answer_for_handler();
   AnswerFormat settle_connection(Framing framing);
   std::size_t take_pieces(std::string& buffer);
   void cut_off(bool slow_reader);
@@ -75,6 +80,7 @@ class Answer : public std::enable_shared_from_this<Answer> {
   std::atomic<std::size_t> buffered_{0};
   std::atomic<bool> above_high_water_{false};  // on_drain is owed
   std::atomic<bool> closed_{false};
+  std::atomic<bool> lost_{false};
 
   mutable std::mutex mutex_;  // of all below
   State state_ = State::kUnanswered;

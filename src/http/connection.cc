@@ -103,6 +103,7 @@ void Connection::check_deadlines(Clock::time_point now) {
       ++server_->dropped_slow_readers;
       return close();
     }
+    if (answer_ && answer_->lost()) return close();
     if (reading_paused_ && peer_closed()) return on_input_closed();
     if (now < read_deadline_) return;
     const bool request_begun =

@@ -27,6 +27,7 @@ class Exchange {
   virtual std::string take_body() = 0;
 
   // The whole answer. After it, or after begin_stream(), a second answer is a programmer's error.
+  // Where one of the two throws (std::bad_alloc), nothing has been answered.
   virtual void respond(Response response) = 0;
 
   // Sends the head of a chunked answer; its body follows by write(). HTTP/1.0 knows no chunks: the

@@ -2,6 +2,7 @@
 
 #include <boost/asio/post.hpp>
 #include <exception>
+#include <new>
 #include <utility>
 
 #include "http/answer.h"
@@ -58,10 +59,14 @@ void IoLoop::wake(std::shared_ptr<Answer> answer) {
   }
   const std::lock_guard lock(mutex_);
   if (stopped_) return;
-  woken_.push_back(std::move(answer));
-  if (wake_posted_) return;
-  boost::asio::post(context_, [this] { serve_woken(); });
-  wake_posted_ = true;
+  try {
+    woken_.push_back(std::move(answer));
+    if (wake_posted_) return;
+    boost::asio::post(context_, [this] { serve_woken(); });
+    wake_posted_ = true;
+  } catch (const std::bad_alloc&) {
+    wake_missed_ = true;
+  }
 }
 
 void IoLoop::serve_woken() {
@@ -102,15 +107,23 @@ void IoLoop::for_each(const std::function<void(Connection&)>& visit) {
 
 void IoLoop::start_tick() {
   if (ticking_) return;
-  ticking_ = true;
   timer_.expires_after(tick_);
   timer_.async_wait([this](const boost::system::error_code&) { on_tick(); });
+  ticking_ = true;
 }
 
 void IoLoop::on_tick() {
   ticking_ = false;
   const Clock::time_point now = Clock::now();
-  for_each([now](Connection& connection) { connection.check_deadlines(now); });
+  bool wake_missed = false;
+  {
+    const std::lock_guard lock(mutex_);
+    wake_missed = std::exchange(wake_missed_, false);
+  }
+  for_each([now, wake_missed](Connection& connection) {
+    if (wake_missed) connection.flush();
+    connection.check_deadlines(now);
+  });
   if (!connections_.empty()) start_tick();
 }
 

@@ -38,7 +38,7 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   // Runs `task` on the thread, never inside this call; drops it after run() has returned.
   void post(std::function<void()> task);
   // Lets the answer's connection send what is queued: at once on the I/O thread, else soon; however
-  // many answers wait, the thread is woken once.
+  // many answers wait, the thread is woken once. Without memory for that, at the next tick.
   void wake(std::shared_ptr<Answer> answer);
 
   void add(std::shared_ptr<Connection> connection);
@@ -61,6 +61,7 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   std::mutex mutex_;
   bool stopped_ = false;
   bool wake_posted_ = false;
+  bool wake_missed_ = false;  // an answer waits whose wake-up had no memory
   std::vector<std::shared_ptr<Answer>> woken_;
   std::vector<std::shared_ptr<Answer>> serving_;  // the I/O thread's; keeps its capacity
 };
