@@ -4,7 +4,9 @@
 
 #include <condition_variable>
 #include <exception>
+#include <list>
 #include <mutex>
+#include <new>
 #include <system_error>
 #include <thread>
 #include <unordered_map>
@@ -150,7 +152,7 @@ class AsyncLLM::Impl {
     std::mutex mutex;
     std::condition_variable wake;
     std::vector<std::pair<PreparedRequest, std::shared_ptr<RequestStream::State>>> added;
-    std::vector<std::string> cancelled;
+    std::list<std::string> cancelled;
     EngineStats stats;
     uint64_t next_id = 0;
     bool closed = false;
@@ -165,6 +167,7 @@ class AsyncLLM::Impl {
   // Waits until there is something to do; false when the engine is to end.
   bool take_mail();
   void end_streams(const std::exception_ptr& error);
+  void fail_stream(RequestStream::State& stream, bool finished);
 
   std::unordered_map<std::string, std::shared_ptr<RequestStream::State>> streams_;
   std::thread thread;
@@ -182,12 +185,14 @@ RequestStream AsyncLLM::Impl::submit(Prompt prompt, SamplingParams params, Reque
     if (mailbox->error) std::rethrow_exception(mailbox->error);
     request.facts.id = std::to_string(mailbox->next_id++);
     state->request_id = request.facts.id;
-    state->cancel = [weak = std::weak_ptr(mailbox), id = request.facts.id] {
+    // The note is written now: destructors cancel, which must not need memory.
+    state->cancel = [weak = std::weak_ptr(mailbox),
+                     note = std::list<std::string>{request.facts.id}]() mutable {
       const auto box = weak.lock();
       if (!box) return;
       {
         const std::lock_guard inner(box->mutex);
-        box->cancelled.push_back(id);
+        box->cancelled.splice(box->cancelled.end(), note);
       }
       box->wake.notify_all();
     };
@@ -228,14 +233,29 @@ void AsyncLLM::Impl::end_streams(const std::exception_ptr& error) {
   for (const auto& stream : waiting) stream->fail(error);
 }
 
+// Without memory to deliver an output, its request ends and the others go on.
+void AsyncLLM::Impl::fail_stream(RequestStream::State& stream, bool finished) {
+  if (!finished) {
+    streams_.erase(stream.request_id);
+    core.abort(stream.request_id);
+  }
+  stream.fail(std::current_exception());
+}
+
 void AsyncLLM::Impl::run() {
   try {
     while (take_mail()) {
       for (RequestOutput& output : core.step()) {
         const auto it = streams_.find(output.request_id);
+        if (it == streams_.end()) continue;  // it failed, and was aborted
         const std::shared_ptr<RequestStream::State> stream = it->second;
-        if (output.finished) streams_.erase(it);
-        stream->deliver(std::move(output));
+        const bool finished = output.finished;
+        if (finished) streams_.erase(it);
+        try {
+          stream->deliver(std::move(output));
+        } catch (const std::bad_alloc&) {
+          fail_stream(*stream, finished);
+        }
       }
     }
     end_streams(std::make_exception_ptr(EngineFailure("The engine was shut down.")));
