@@ -7,10 +7,12 @@
 //
 // A Bpe is immutable and shared by threads; what encoding writes to is in BpeScratch, one a thread.
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #include "tokenizer/id_buffer.h"
@@ -34,6 +36,17 @@ struct BpeOptions {
 };
 
 class BpeScratch {
+ public:
+  // Gives back what a very long word has taken; the cache of words stays.
+  void trim() {
+    constexpr std::size_t kMaxKeptSymbols = 1 << 18;
+    if (symbols_.capacity() <= kMaxKeptSymbols) return;
+    const auto free = [](auto&... buffers) {
+      (std::remove_reference_t<decltype(buffers)>().swap(buffers), ...);
+    };
+    free(symbols_, pairs_, previous_, next_, heap_, spelled_);
+  }
+
  private:
   friend class Bpe;
   WordCache cache_;

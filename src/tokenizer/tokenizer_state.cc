@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "quire/error.h"
@@ -31,9 +32,14 @@ std::unique_ptr<BpeScratch> ScratchPool::acquire() {
   return std::make_unique<BpeScratch>();
 }
 
-void ScratchPool::release(std::unique_ptr<BpeScratch> scratch) {
-  const std::lock_guard lock(mutex_);
-  idle_.push_back(std::move(scratch));
+void ScratchPool::release(std::unique_ptr<BpeScratch> scratch) noexcept {
+  scratch->trim();
+  try {
+    const std::lock_guard lock(mutex_);
+    idle_.push_back(std::move(scratch));
+  } catch (const std::bad_alloc&) {
+    return;  // the next encode() makes one
+  }
 }
 
 // One encode(): finds added tokens, normalises what lies between, cuts it, and runs BPE on the

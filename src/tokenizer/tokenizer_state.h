@@ -28,7 +28,7 @@ struct TokenizerConfig;
 class ScratchPool {
  public:
   std::unique_ptr<BpeScratch> acquire();
-  void release(std::unique_ptr<BpeScratch> scratch);
+  void release(std::unique_ptr<BpeScratch> scratch) noexcept;
 
  private:
   std::mutex mutex_;
