@@ -7,7 +7,7 @@
 namespace quire::cli {
 
 void Batch::add(const PromptRequest& request, const SamplingParams& params) {
-  RequestOptions options = {.output_kind = OutputKind::kFinalOnly};
+  RequestOptions options = {.output_kind = OutputKind::kFinalOnly, .priority = request.priority};
   Json shown;
   try {
     Prompt prompt;

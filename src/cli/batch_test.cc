@@ -63,5 +63,28 @@ TEST(Batch, AnEarlyEndIsProgress) {
   EXPECT_EQ(last, 1);
 }
 
+TEST(Batch, LowerPrioritiesGoFirstAndOutputsStayInOrder) {
+  EngineConfig config = tiny();
+  config.max_num_seqs = 1;
+  LLMEngine engine(config);
+  Batch batch(engine);
+  PromptRequest second = tokens();
+  second.priority = -1;
+  batch.add(tokens(), {.temperature = 0, .max_tokens = 4, .ignore_eos = true});
+  batch.add(second, {.temperature = 0, .max_tokens = 4, .ignore_eos = true});
+  std::vector<size_t> outputs;
+  const auto on_output = [&](size_t index, const Json&, const RequestOutput&) {
+    outputs.push_back(index);
+  };
+  const auto on_step = [&](const Batch::Progress& progress, const EngineStats&) {
+    // The first to finish is not the first prompt.
+    if (progress.num_finished == 1) {
+      EXPECT_TRUE(outputs.empty());
+    }
+  };
+  batch.run({.on_output = on_output, .on_step = on_step}, false);
+  EXPECT_EQ(outputs, (std::vector<size_t>{0, 1}));
+}
+
 }  // namespace
 }  // namespace quire::cli

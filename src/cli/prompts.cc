@@ -20,6 +20,8 @@ constexpr std::array<std::string_view, 3> kPromptFields = {"prompt", "prompt_tok
 constexpr std::array<std::string_view, 3> kChatFields = {"tools", "add_generation_prompt",
                                                          "chat_template_kwargs"};
 
+constexpr std::string_view kPriorityField = "priority";
+
 bool contains(const auto& names, std::string_view name) {
   for (const std::string_view known : names) {
     if (known == name) return true;
@@ -31,6 +33,7 @@ std::vector<std::string> known_fields() {
   std::vector<std::string> names = SamplingFields::names();
   names.insert(names.end(), kPromptFields.begin(), kPromptFields.end());
   names.insert(names.end(), kChatFields.begin(), kChatFields.end());
+  names.emplace_back(kPriorityField);
   return names;
 }
 
@@ -50,6 +53,15 @@ std::string_view prompt_field(const Json& object, std::string_view where) {
         "{}: there is no prompt; expected one of prompt, prompt_token_ids, messages", where));
   }
   return found;
+}
+
+int64_t priority_from_json(const Json& value, std::string_view where) {
+  // Unsigned ones may be beyond int64.
+  if (!value.is_number_integer() || (value.is_number_unsigned() && value.get<uint64_t>() >> 63)) {
+    throw Error(fmt::format("{}: priority: expected an integer of 64 bits, got {}", where,
+                            value.is_number() ? value.dump() : std::string(json_kind(value))));
+  }
+  return value.get<int64_t>();
 }
 
 }  // namespace
@@ -98,6 +110,10 @@ PromptRequest prompt_from_json_line(std::string_view line, std::string_view wher
     if (contains(kChatFields, name)) {
       if (kind == "messages") continue;
       throw Error(fmt::format("{}: {} goes with messages, not with {}", where, name, kind));
+    }
+    if (name == kPriorityField) {
+      request.priority = priority_from_json(value, where);
+      continue;
     }
     if (!SamplingFields::is_field(name)) {
       throw Error(

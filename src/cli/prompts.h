@@ -18,6 +18,7 @@ struct PromptRequest {
   std::string where;  // for messages: "--prompt 2", "prompts.jsonl line 7"
   std::variant<std::string, std::vector<int32_t>, ChatInput> prompt;
   SamplingFields sampling;
+  int64_t priority = 0;  // lower goes first
 };
 
 enum class PromptFormat {
@@ -32,8 +33,8 @@ ChatInput chat_from_json(const Json& object, std::string_view where);
 // Whether the field is one of those.
 bool is_chat_field(std::string_view name);
 
-// One line of a .jsonl file: exactly one of "prompt", "prompt_token_ids" and "messages", and
-// sampling fields. Throws Error, opening with `where`, for anything else.
+// One line of a .jsonl file: exactly one of "prompt", "prompt_token_ids" and "messages", if given
+// "priority", and sampling fields. Throws Error, opening with `where`, for anything else.
 PromptRequest prompt_from_json_line(std::string_view line, std::string_view where);
 
 // All prompts of a stream called `name`; blank lines are skipped. Throws Error naming the line that

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <sstream>
 
 #include "cli/usage_error.h"
@@ -54,6 +55,13 @@ TEST(ReadPrompts, BoundsALine) {
               ThrowsMessage<Error>(HasSubstr("file line 1: the line is longer than 16 MiB")));
 }
 
+TEST(PromptFromJsonLine, ReadsAPriority) {
+  EXPECT_EQ(line(R"({"prompt": "a"})").priority, 0);
+  EXPECT_EQ(line(R"({"prompt": "a", "priority": -3})").priority, -3);
+  EXPECT_EQ(line(R"({"prompt": "a", "priority": 9223372036854775807})").priority,
+            std::numeric_limits<int64_t>::max());
+}
+
 TEST(PromptFromJsonLine, ReadsThreeKinds) {
   EXPECT_EQ(std::get<std::string>(line(R"({"prompt": "hi"})").prompt), "hi");
   EXPECT_THAT(std::get<std::vector<int32_t>>(line(R"({"prompt_token_ids": [1, 2]})").prompt),
@@ -99,6 +107,9 @@ TEST(PromptFromJsonLine, SaysWhatIsWrong) {
       {R"({"prompt": "a", "tools": []})", "tools goes with messages, not with prompt"},
       {R"({"prompt": "a", "max_token": 1})", "unknown field max_token; did you mean max_tokens?"},
       {R"({"promt": "a"})", "there is no prompt"},
+      {R"({"prompt": "a", "priority": "high"})", "priority: expected an integer of 64 bits, got"},
+      {R"({"prompt": "a", "priority": 0.5})", "priority: expected an integer of 64 bits, got 0.5"},
+      {R"({"prompt": "a", "priority": 9223372036854775808})", "priority: expected an integer"},
       {R"({"prompt": "a", "temperature": 1e999})", "not valid JSON"},
   };
   for (const auto& [text, message] : cases) {

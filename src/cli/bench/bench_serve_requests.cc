@@ -103,6 +103,7 @@ loadgen::LoadRequest request_of_line(std::string_view text, const std::string& w
   }
   const PromptRequest line = prompt_from_json_line(to_line(object), where);
   auto [path, prompt] = endpoint_prompt(line, fields.endpoint);
+  if (line.priority != 0) prompt["priority"] = line.priority;
   loadgen::LoadRequest request =
       make_request(path, std::move(prompt), line.sampling.given(), fields);
   request.expected_text = std::move(expected);

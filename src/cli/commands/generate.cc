@@ -28,7 +28,8 @@ several outputs, each is headed by its prompt's number.
 Lines of a .jsonl file are objects with one of
   {"prompt": "text"}   {"prompt_token_ids": [1, 2]}   {"messages": [{"role": "user", "content": "hi"}]}
 and any sampling options with underscores ("max_tokens": 64), which override the command's; with
-messages also "tools", "add_generation_prompt" and "chat_template_kwargs".
+messages also "tools", "add_generation_prompt" and "chat_template_kwargs". Where not all prompts
+fit at a time, those with the lower "priority" (an integer, 0) go first.
 
 Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
 "abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
