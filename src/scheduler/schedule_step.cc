@@ -239,8 +239,9 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
     if (s_.num_pending_tokens(state) == 0) continue;
     if (state.is_prefilling()) {  // it got all its blocks when it was admitted
       const int64_t num_tokens = prefill_length(state, share_of(client));
-      if (num_tokens > 0)
+      if (num_tokens > 0) {
         schedule_chunk(state, ChunkKind::kPrefill, num_tokens, state.blocks.size());
+      }
       continue;
     }
     if (s_.needs_block(state)) {

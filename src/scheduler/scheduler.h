@@ -26,8 +26,7 @@
 // - Nobody starves: however many clients come, each has its turn once the others had as much for
 //   their weights as a full step holds.
 // - No step leaves budget for prompts unused while a prompt that runs has tokens left, or a
-// sequence
-//   could be admitted. (A step that preempted one for others' next tokens admits none.)
+//   sequence could be admitted. (A step that preempted one for others' next tokens admits none.)
 //
 // Steps may be scheduled ahead of their results: a token that an unfinished step will sample counts
 // as a placeholder, and is scheduled like any other. A sequence is not scheduled past a length
