@@ -56,16 +56,22 @@ void Admission::arrive(std::string& reason) {
 }
 
 Admission::Ticket Admission::enqueue(Waiting waiting, int64_t priority) {
+  Turn turn{.waiting = std::move(waiting), .seat = {}};
+  std::map<std::string, InEngine> seats;
+  seats.try_emplace(turn.waiting.client);
+  turn.seat = seats.extract(seats.begin());
+  const std::string client = turn.waiting.client;
+  const int32_t weight = turn.waiting.weight;
+  const Ticket ticket = queue_.push(client, priority, std::move(turn), weight);
   --num_preparing_;
-  const std::string client = waiting.client;
-  const int32_t weight = waiting.weight;
-  return queue_.push(client, priority, std::move(waiting), weight);
+  return ticket;
 }
 
 bool Admission::leave(Ticket ticket) {
-  const auto waiting = queue_.remove(ticket);
-  if (!waiting) return false;
-  if (!in_engine_.contains(waiting->client)) queue_.forget(waiting->client);
+  const auto turn = queue_.remove(ticket);
+  if (!turn) return false;
+  const std::string& client = turn->waiting.client;
+  if (!in_engine_.contains(client)) queue_.forget(client);
   return true;
 }
 
@@ -96,20 +102,22 @@ void Admission::pump() {
     bool& flag;
     ~Guard() { flag = false; }
   } const guard{pumping_};
-  while (const Waiting* next = queue_.front()) {
+  while (const Turn* next = queue_.front()) {
     // Only the next one takes free room, or large requests would wait for ever behind small ones.
-    const std::optional<Waiting> waiting =
-        has_room(next->num_sequences)
-            ? queue_.pop()
-            : queue_.pop_if([this](const Waiting& first) { return has_less_than_its_part(first); });
-    if (!waiting) break;
-    num_in_engine_ += waiting->num_sequences;
-    InEngine& in_engine = in_engine_[waiting->client];
+    std::optional<Turn> turn = has_room(next->waiting.num_sequences)
+                                   ? queue_.pop()
+                                   : queue_.pop_if([this](const Turn& first) {
+                                       return has_less_than_its_part(first.waiting);
+                                     });
+    if (!turn) break;
+    const Waiting& waiting = turn->waiting;
+    num_in_engine_ += waiting.num_sequences;
+    InEngine& in_engine = in_engine_.insert(std::move(turn->seat)).position->second;
     ++in_engine.num_requests;
-    in_engine.num_sequences += waiting->num_sequences;
-    in_engine.weight = waiting->weight;
-    queue_.charge(waiting->client, waiting->num_prompt_tokens);
-    waiting->start();
+    in_engine.num_sequences += waiting.num_sequences;
+    in_engine.weight = waiting.weight;
+    queue_.charge(waiting.client, waiting.num_prompt_tokens);
+    waiting.start();
   }
 }
 

@@ -45,7 +45,8 @@ class Admission {
   void arrive(std::string& reason);
   // It was found to be malformed, or its client has gone.
   void turn_away() { --num_preparing_; }
-  // It is prepared and waits for its turn, which pump() gives it.
+  // It is prepared and waits for its turn, which pump() gives it. If this throws, it does not wait
+  // and is still being prepared.
   Ticket enqueue(Waiting waiting, int64_t priority);
   // It leaves without having had its turn; false if it had it.
   bool leave(Ticket ticket);
@@ -55,7 +56,7 @@ class Admission {
   void charge_output(const std::string& client, int64_t num_tokens);
 
   // Gives turns while the engine has room. Call it whenever something was enqueued, finished, or
-  // came out of the engine.
+  // came out of the engine. Needs no memory, without which a turn might never be given.
   void pump();
 
   // From now on arrive() refuses; what has been accepted goes on.
@@ -72,13 +73,18 @@ class Admission {
     int64_t num_sequences = 0;
     int32_t weight = 0;
   };
+  // One that waits, with the entry of in_engine_ that it needs if its client has none.
+  struct Turn {
+    Waiting waiting;
+    std::map<std::string, InEngine>::node_type seat;
+  };
   bool has_room(int64_t num_sequences) const;
   // Whether a client has so little in the engine that it need not wait for what others have there.
   bool has_less_than_its_part(const Waiting& waiting) const;
 
   AdmissionConfig config_;
   const EnginePort& engine_;
-  FairQueue<Waiting> queue_;
+  FairQueue<Turn> queue_;
   std::map<std::string, InEngine> in_engine_;  // by client
   int64_t num_preparing_ = 0;
   int64_t num_in_engine_ = 0;  // sequences

@@ -32,8 +32,13 @@ class FairQueue {
     queue.weight = weight;
     if (queue.items.empty()) queue.counter = std::max(queue.counter, least_waiting_counter());
     const Ticket ticket = next_ticket_++;
-    queue.items.emplace(std::pair(priority, ticket), std::move(item));
-    places_.emplace(ticket, Place{client, priority});
+    const auto place = places_.emplace(ticket, Place{client, priority}).first;
+    try {
+      queue.items.emplace(std::pair(priority, ticket), std::move(item));
+    } catch (...) {
+      places_.erase(place);
+      throw;
+    }
     return ticket;
   }
 
