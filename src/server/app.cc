@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <ctime>
 #include <filesystem>
 #include <mutex>
 #include <utility>
 
+#include "base/memory_limit.h"
 #include "quire/async_llm.h"
 #include "quire/version.h"
 #include "server/service.h"
@@ -73,6 +75,15 @@ ModelInfo describe_model(const ServeOptions& options, const AsyncLLM& llm) {
   model.has_chat_template = chat_template_of(llm) != nullptr;
   model.created = std::time(nullptr);
   return model;
+}
+
+// What requests may take together: three quarters of what the model leaves, so that the rest of the
+// process, and what estimates miss, has room, too.
+int64_t memory_for_requests(const ServeOptions& options, const MemoryPlan& plan) {
+  constexpr int64_t kLeast = int64_t{64} << 20;
+  if (options.max_server_memory) return *options.max_server_memory;
+  const int64_t planned = plan.device == "cpu" ? plan.total_bytes : 0;
+  return std::max(kLeast, (memory_limit() - planned) / 4 * 3);
 }
 
 OutputFormats choose_formats(const ServeOptions& options, const ChatTemplate* chat_template) {
@@ -198,6 +209,8 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.access_log = options_.access_log;
   config.log_requests = options_.log_requests;
   config.request_log.max_requests = static_cast<size_t>(options_.max_finished_requests);
+  config.max_response_bytes = options_.max_response_bytes;
+  config.max_server_memory = memory_for_requests(options_, llm_->memory_plan());
   config.metrics.prefix = options_.metrics_prefix;
   config.metrics.model_name = model.id;
   config.metrics.max_model_len = model.max_model_len;

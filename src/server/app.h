@@ -27,8 +27,12 @@ struct ServeOptions {
   std::vector<std::string> allowed_hosts{};  // names of this server, as in DoorConfig
   std::vector<std::string> allowed_origins{};
   int64_t max_num_queued_requests = 2048;
-  double max_queue_time_s = 300;   // 0: no limit
-  double shutdown_timeout_s = 30;  // for what runs when it is told to stop
+  double max_queue_time_s = 300;                    // 0: no limit
+  double shutdown_timeout_s = 30;                   // for what runs when it is told to stop
+  int64_t max_response_bytes = int64_t{512} << 20;  // of a whole answer
+  // Memory that requests may take together; unset: most of what the model leaves of the machine's
+  // or the container's.
+  std::optional<int64_t> max_server_memory{};
   bool share_cache_between_keys = false;
   ClientWeights client_weights{};
   std::string reasoning_parser = "auto";

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/api/checkable_schema.h"
 
 namespace quire::server {
@@ -45,8 +46,14 @@ class ForcedCalls::Watcher : public OutputParser {
   std::shared_ptr<Answer> answer_;
 };
 
-ForcedCalls::ForcedCalls(const GenerationRequest& request)
-    : tools_(request.chat.tools), name_(request.tool_name) {}
+ForcedCalls::ForcedCalls(const GenerationRequest& request) : ForcedCalls() {
+  copy_json(request.chat.tools, tools_);
+  name_ = request.tool_name;
+}
+
+ForcedCalls::~ForcedCalls() {
+  clear_json(tools_);
+}
 
 std::unique_ptr<OutputParser> ForcedCalls::watch(std::unique_ptr<OutputParser> parser) {
   answers_.push_back(std::make_shared<Answer>());

@@ -23,6 +23,9 @@ class ForcedCalls {
  public:
   // Of a chat with ToolChoice::kRequired or kNamed.
   explicit ForcedCalls(const GenerationRequest& request);
+  ~ForcedCalls();
+  ForcedCalls(const ForcedCalls&) = delete;
+  ForcedCalls& operator=(const ForcedCalls&) = delete;
 
   // `parser`, with an eye on what comes out of it: of the next choice.
   std::unique_ptr<OutputParser> watch(std::unique_ptr<OutputParser> parser);
@@ -40,6 +43,7 @@ class ForcedCalls {
   };
   class Watcher;
 
+  ForcedCalls() = default;
   std::string wrong_with(const ToolCallDelta& call) const;
 
   Json tools_;

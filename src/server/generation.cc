@@ -3,17 +3,33 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <exception>
+#include <new>
 #include <random>
 #include <utility>
+
+#include "server/run_on_worker.h"
+#include "server/send_body.h"
 
 namespace quire::server {
 namespace {
 
-// A longer answer is written down on a worker.
+// A longer answer is begun on a worker.
 constexpr int64_t kMaxInlineTokens = 2048;
 
 double seconds_between(Generation::Clock::time_point from, Generation::Clock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
+}
+
+// To all that follow requests which have ended.
+void report(const ServiceContext& context, const RequestRecord& record) {
+  context.metrics.record(record);
+  if (context.config.log_requests) {
+    context.log.request(record, LineDetail::kAllFacts);
+  } else if (context.config.access_log) {
+    context.log.request(record);
+  }
+  if (context.traces != nullptr) context.traces->record(record);
 }
 
 uint64_t random_seed() {
@@ -31,22 +47,28 @@ Generation::Generation(const ServiceContext& context, std::shared_ptr<http::Exch
       kind_(kind),
       record_(std::move(record)),
       headers_(std::move(headers)),
-      on_end_(std::move(on_end)) {}
+      on_end_(std::move(on_end)),
+      budget_(std::make_shared<RequestBudget>(context.memory, context.config.max_response_bytes)) {}
+
+template <typename Step>
+void Generation::guarded(Step step) {
+  try {
+    step();
+  } catch (...) {
+    break_off(std::current_exception());
+  }
+}
 
 void Generation::begin() {
-  const EngineStats stats = context_.engine.stats();
-  record_.running_at_arrival = stats.num_running;
-  record_.waiting_at_arrival = stats.num_waiting + context_.admission.num_queued();
-  try {
+  guarded([this] {
+    const EngineStats stats = context_.engine.stats();
+    record_.running_at_arrival = stats.num_running;
+    record_.waiting_at_arrival = stats.num_waiting + context_.admission.num_queued();
     context_.admission.arrive(record_.reject_reason);
-  } catch (const ApiError& error) {
-    state_ = State::kDraining;  // it holds no place
-    refuse(error);
-    end();
-    return;
-  }
-  watch_client();
-  prepare();
+    state_ = State::kPreparing;
+    watch_client();
+    prepare();
+  });
 }
 
 void Generation::watch_client() {
@@ -56,31 +78,24 @@ void Generation::watch_client() {
 }
 
 void Generation::prepare() {
-  auto body = std::make_shared<std::string>(exchange_->take_body());
-  context_.workers.run([self = shared_from_this(), body]() mutable {
-    if (self->exchange_->closed()) return;  // client_gone() ends it: no work without a reader
-    // What comes of it is carried to the I/O thread, be it an error.
-    const ServiceContext& context = self->context_;
-    std::shared_ptr<PreparedGeneration> result;
-    std::shared_ptr<ApiError> error;
-    try {
-      result =
-          std::make_shared<PreparedGeneration>(prepare_generation(self->kind_, *body, context));
-    } catch (const ApiError& refused) {
-      error = std::make_shared<ApiError>(refused);
-    } catch (const std::exception& failed) {
-      error = std::make_shared<ApiError>(server_error(failed.what()));
-    }
-    context.post([self = std::move(self), result, error] {
-      if (self->state_ != State::kPreparing) return;
-      if (error) {
-        self->refuse(*error);
-        self->give_up();
-      } else {
-        self->prepared(std::move(*result));
-      }
-    });
-  });
+  struct Work {
+    std::string body;
+    PreparedGeneration prepared;
+  };
+  const auto work = std::make_shared<Work>();
+  work->body = exchange_->take_body();
+  const auto prepare = [self = shared_from_this(), work] {
+    // client_gone() ends it: no work without a reader.
+    if (self->exchange_->closed()) return;
+    work->prepared =
+        prepare_generation(self->kind_, std::move(work->body), self->context_, *self->budget_);
+  };
+  const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
+    if (self->state_ != State::kPreparing) return;
+    if (failure) return self->break_off(failure);
+    self->guarded([&] { self->prepared(std::move(work->prepared)); });
+  };
+  run_on_worker(context_, prepare, done);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {
@@ -100,6 +115,7 @@ void Generation::prepared(PreparedGeneration prepared) {
   record_.timeout_s = request.timeout_s;
   record_.prompt_tokens = prepared_.num_prompt_tokens();
   context_.key_limits.charge_tokens(record_.owner, record_.prompt_tokens);
+  running_bytes_ = prepared_.running_bytes();
   for (const std::string& warning : request.warnings) {
     context_.log.log(LogLevel::kWarning, warning, record_.request_id);
   }
@@ -113,19 +129,18 @@ void Generation::enqueue() {
   waiting.num_prompt_tokens = record_.prompt_tokens;
   waiting.start = [self = shared_from_this()] { self->run(); };
   waiting.weight = context_.config.client_weights.of(record_.client);
-  state_ = State::kQueued;
   ticket_ = context_.admission.enqueue(std::move(waiting), prepared_.request.priority);
+  state_ = State::kQueued;
   set_deadline();
   context_.admission.pump();
 }
 
 void Generation::set_deadline() {
   const auto set = [this](Clock::time_point due, void (Generation::*passed)()) {
-    return context_.timers.at(due, [weak = weak_from_this(), post = context_.post, passed] {
-      post([weak, passed] {
-        if (const auto self = weak.lock()) (self.get()->*passed)();
-      });
-    });
+    const std::function<void()> task = [weak = weak_from_this(), passed] {
+      if (const auto self = weak.lock()) (self.get()->*passed)();
+    };
+    return context_.timers.at(due, [post = context_.post, task] { post(task); });
   };
   const auto after = [this](double seconds) {
     return arrived_ + std::chrono::duration_cast<Clock::duration>(
@@ -143,11 +158,9 @@ void Generation::run() {
   state_ = State::kRunning;
   has_place_ = true;
   if (queue_limit_) context_.timers.cancel(*std::exchange(queue_limit_, std::nullopt));
-  try {
+  guarded([this] {
     if (submit_prompts()) begin_answer();
-  } catch (const std::exception& error) {
-    break_off(error.what());
-  }
+  });
 }
 
 bool Generation::submit_prompts() {
@@ -206,9 +219,12 @@ void Generation::begin_answer() {
     return forced_calls_ ? forced_calls_->watch(std::move(parser)) : std::move(parser);
   };
   formatter_ = make_formatter(prepared_.request, std::move(format));
+  // The engine and the formatter have what they need of it. Forced calls keep the tools.
+  prepared_.request.chat.clear();
+  for (auto& prompt : prepared_.request.prompts) prompt = std::string();
+  if (!forced_calls_) budget_->lower_to(std::min(budget_->charged(), running_bytes_));
   std::string head = formatter_->begin();
   if (!prepared_.request.stream) return;
-  record_.status = 200;
   http::Response response = response_head();
   response.content_type = content_type(prepared_.request);
   response.headers.emplace_back("Cache-Control", "no-cache");
@@ -218,6 +234,7 @@ void Generation::begin_answer() {
     for (size_t i = 0; i < self->sources_.size(); ++i) self->fetch(i);
   });
   exchange_->begin_stream(std::move(response));
+  record_.status = 200;
   if (!head.empty()) exchange_->write(std::move(head));
 }
 
@@ -237,12 +254,14 @@ void Generation::fetch(size_t prompt_index) {
   } catch (const EngineFailure& failure) {
     context_.engine_failed(failure.what());
     fail(server_error(fmt::format("The engine has failed: {}", failure.what())));
-    for (auto& source : sources_) source.reset();
-    num_running_ = 0;
-    end();
-  } catch (const std::exception& error) {
-    break_off(error.what());
+    drop_sources();
+  } catch (...) {
+    break_off(std::current_exception());
   }
+}
+
+void Generation::fetch_all() {
+  for (size_t i = 0; i < sources_.size(); ++i) fetch(i);
 }
 
 // A client that reads slowly holds no place in the engine once that has done its work.
@@ -260,10 +279,27 @@ void Generation::leave_engine() {
                               Clock::now());
 }
 
-// Something that was not foreseen (no memory, say) ends this generation alone.
-void Generation::break_off(const std::string& message) {
-  fail(server_error(message));
+void Generation::break_off(const std::exception_ptr& failure) {
+  if (state_ == State::kEnded) return;
+  if (state_ == State::kDraining) return drop_sources();
+  try {
+    const ApiError error = api_error_of(failure);
+    if (state_ == State::kRunning) {
+      fail(error);
+    } else {
+      refuse(error);
+    }
+  } catch (const std::exception&) {
+    // Not even memory to say so: the exchange ends by itself when this lets go of it.
+  }
   give_up();
+}
+
+// Without waiting until the engine has let go of them.
+void Generation::drop_sources() {
+  for (auto& source : sources_) source.reset();
+  num_running_ = 0;
+  end();
 }
 
 void Generation::take(size_t prompt_index, RequestOutput output) {
@@ -274,10 +310,11 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   }
   if (state_ == State::kRunning) {
     measure(prompt_index, output);
-    if (!output.error.empty()) return break_off(output.error);
+    if (!output.error.empty()) throw server_error(output.error);
+    if (!prepared_.request.stream) charge(output);
     if (expired_) mark_deadline(output);
     if (forced_calls_) mark_cut_calls(output);
-    std::string text = formatter_->push(prompt_index, output);
+    std::string text = formatter_->push(prompt_index, std::move(output));
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
     if (!cut_ && formatter_->done()) {
       cut_ = true;
@@ -285,6 +322,12 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
     }
   }
   if (last) source_ended();
+}
+
+// A stream keeps nothing of what it has sent.
+void Generation::charge(const RequestOutput& output) {
+  budget_->charge(output_bytes(output), "its outputs");
+  budget_->count_response(output_text_bytes(output));
 }
 
 void Generation::measure(size_t prompt_index, const RequestOutput& output) {
@@ -362,76 +405,72 @@ void Generation::source_ended() {
 
 // Writing down a long answer with log-probabilities takes long enough to hold up other streams.
 void Generation::answer_from_worker() {
-  state_ = State::kDraining;  // nothing else touches the formatter now
+  const auto first_piece = std::make_shared<std::string>();
+  const auto write = [self = shared_from_this(), first_piece] {
+    *first_piece = self->formatter_->end();
+  };
+  const auto done = [self = shared_from_this(), first_piece](const std::exception_ptr& failure) {
+    if (failure) return self->break_off(failure);
+    self->guarded([&] { self->answer(std::move(*first_piece)); });
+  };
+  run_on_worker(context_, write, done);
+  state_ = State::kWriting;  // nothing else touches the formatter now
   context_.admission.pump();
-  context_.workers.run([self = shared_from_this()]() mutable {
-    const ServiceContext& context = self->context_;
-    auto body = std::make_shared<std::string>();
-    std::string failure;
-    try {
-      *body = self->formatter_->end();
-    } catch (const std::exception& error) {
-      failure = error.what();
-    }
-    context.post([self = std::move(self), body, failure] {
-      if (failure.empty()) {
-        self->answer(std::move(*body));
-      } else {
-        self->refuse(server_error(failure));
-        self->end();
-      }
-    });
-  });
 }
 
-void Generation::answer(std::string body) {
+void Generation::answer(std::string first_piece) {
   http::Response response = response_head();
   response.content_type = content_type(prepared_.request);
-  response.body = std::move(body);
   record_.status = 200;
-  exchange_->respond(std::move(response));
+  send_body(exchange_, std::move(response), std::move(first_piece), formatter_, context_.workers);
   end();
 }
 
 void Generation::deadline_passed() {
   deadline_.reset();
-  if (state_ == State::kQueued) {
-    refuse(rate_limited("The request's timeout passed while it waited for its turn.",
-                        context_.admission.retry_after_s()));
-    record_.reject_reason = "queue_timeout";
-    give_up();
-  } else if (state_ == State::kRunning) {
-    expired_ = true;
-    cancel_sources();
-  }
+  guarded([this] {
+    if (state_ == State::kQueued) {
+      record_.reject_reason = "queue_timeout";
+      throw rate_limited("The request's timeout passed while it waited for its turn.",
+                         context_.admission.retry_after_s());
+    }
+    if (state_ == State::kRunning) {
+      expired_ = true;
+      cancel_sources();
+    }
+  });
 }
 
 void Generation::queue_time_passed() {
   queue_limit_.reset();
-  if (state_ != State::kQueued) return;
-  record_.reject_reason = "queue_timeout";
-  refuse(rate_limited(fmt::format("The request waited for {} s without getting its turn "
-                                  "(--max-queue-time); try again later.",
-                                  context_.config.max_queue_time_s),
-                      context_.admission.retry_after_s()));
-  give_up();
+  guarded([this] {
+    if (state_ != State::kQueued) return;
+    record_.reject_reason = "queue_timeout";
+    throw rate_limited(fmt::format("The request waited for {} s without getting its turn "
+                                   "(--max-queue-time); try again later.",
+                                   context_.config.max_queue_time_s),
+                       context_.admission.retry_after_s());
+  });
 }
 
 void Generation::client_gone() {
-  if (state_ == State::kDraining || state_ == State::kEnded) return;
-  record_.client_disconnected = true;
-  if (record_.status == 0) record_.status = 499;
-  record_.error = "The client closed the connection.";
-  give_up();
+  if (state_ == State::kWriting || state_ == State::kDraining || state_ == State::kEnded) return;
+  guarded([this] {
+    record_.client_disconnected = true;
+    if (record_.status == 0) record_.status = 499;
+    record_.error = "The client closed the connection.";
+    give_up();
+  });
 }
 
 void Generation::cut_short() {
-  if (state_ == State::kRunning) {
-    cancel_sources();
-  } else if (state_ == State::kPreparing || state_ == State::kQueued) {
-    refuse(service_unavailable("The server is shutting down.", 1));
-    give_up();
-  }
+  guarded([this] {
+    if (state_ == State::kRunning) {
+      cancel_sources();
+    } else if (state_ == State::kPreparing || state_ == State::kQueued) {
+      throw service_unavailable("The server is shutting down.", 1);
+    }
+  });
 }
 
 void Generation::give_up() {
@@ -445,7 +484,7 @@ void Generation::give_up() {
   }
   paused_ = false;
   cancel_sources();
-  for (size_t i = 0; i < sources_.size(); ++i) fetch(i);
+  fetch_all();
 }
 
 void Generation::cancel_sources() {
@@ -489,8 +528,7 @@ void Generation::set_times(RequestRecord& record) const {
 std::optional<RequestRecord> Generation::facts() const {
   if (recorded_) return std::nullopt;
   RequestRecord facts = record_;
-  facts.stage = state_ == State::kPreparing || state_ == State::kQueued ? RequestStage::kQueued
-                                                                        : RequestStage::kRunning;
+  facts.stage = state_ < State::kRunning ? RequestStage::kQueued : RequestStage::kRunning;
   set_times(facts);
   return facts;
 }
@@ -503,14 +541,20 @@ void Generation::write_record() {
   } else if (formatter_ != nullptr && record_.error.empty()) {
     record_.finish_reason = expired_ ? "timeout" : formatter_->finish_reason();
   }
-  context_.metrics.record(record_);
-  if (context_.config.log_requests) {
-    context_.log.request(record_, LineDetail::kAllFacts);
-  } else if (context_.config.access_log) {
-    context_.log.request(record_);
+  try {
+    context_.request_log.add(record_);
+    exchange_->on_end(
+        [&context = context_, record = record_, budget = budget_](bool delivered) mutable {
+          if (!delivered) {
+            mark_undelivered(record);
+            context.request_log.add(record);  // hides the first
+          }
+          report(context, record);
+          if (budget->was_large()) context.workers.run(release_free_memory);
+        });
+  } catch (const std::bad_alloc&) {
+    return;  // it ends without a line in the log
   }
-  if (context_.traces != nullptr) context_.traces->record(record_);
-  context_.request_log.add(record_);
 }
 
 void Generation::end() {

@@ -4,12 +4,14 @@
 //   arrive -> prepare (worker thread) -> wait for its turn -> run -> answered
 //
 // It may end early from any state: refused, its client gone, its deadline passed, the engine
-// failed. However it ends, it ends once: its place in the queue or the engine is given back, its
-// sequences are cancelled, and its record is logged and counted.
+// failed, no memory left. However it ends, it ends once: its place in the queue or the engine is
+// given back and its sequences are cancelled, which needs no memory. Its record is logged and
+// counted once it is known whether the client has got the answer.
 //
 // Thread safety: the I/O thread, but for what prepare does on a worker with its own data.
 #include <chrono>
 #include <cstddef>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +22,7 @@
 #include "server/answer/response_format.h"
 #include "server/forced_calls.h"
 #include "server/prepare_generation.h"
+#include "server/request_budget.h"
 #include "server/service_context.h"
 
 namespace quire::server {
@@ -34,10 +37,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
              RequestKind kind, RequestRecord record, http::Headers headers,
              std::function<void(Generation&)> on_end);
 
+  // None of these throws.
   // Takes it in, or refuses it.
   void begin();
-  // Fetches what the engine has for a prompt, and sends it.
+  // Fetches what the engine has for a prompt, or for all, and sends it.
   void fetch(size_t prompt_index);
+  void fetch_all();
   // Ends it with what it has: the server stops.
   void cut_short();
 
@@ -46,15 +51,23 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<RequestRecord> facts() const;
 
  private:
-  enum class State {
+  enum class State {  // in this order
+    kArriving,
     kPreparing,
     kQueued,
     kRunning,
+    kWriting,   // a worker writes the answer
     kDraining,  // answered or given up; the engine has yet to let go of its sequences
     kEnded,
   };
 
   void watch_client();
+  // Runs `step`; an exception ends this generation and nothing else.
+  template <typename Step>
+  void guarded(Step step);
+  // Ends it with an error, where one can still be told.
+  void break_off(const std::exception_ptr& failure);
+
   void prepare();
   void prepared(PreparedGeneration prepared);
   void enqueue();
@@ -65,14 +78,16 @@ class Generation : public std::enable_shared_from_this<Generation> {
   http::Response response_head() const;
   void leave_engine_if_done();
   void leave_engine();
-  void break_off(const std::string& message);
+  void drop_sources();
   void take(size_t prompt_index, RequestOutput output);
+  void charge(const RequestOutput& output);
   void measure(size_t prompt_index, const RequestOutput& output);
   void measure_engine(size_t prompt_index, const RequestMetrics& metrics);
   void mark_deadline(RequestOutput& output) const;
   void mark_cut_calls(const RequestOutput& output);
   void answer_from_worker();
-  void answer(std::string body);
+  // The body's first piece; formatter_ has what follows.
+  void answer(std::string first_piece);
 
   void deadline_passed();
   void queue_time_passed();
@@ -93,7 +108,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   RequestRecord record_;
   http::Headers headers_;
   std::function<void(Generation&)> on_end_;
-  State state_ = State::kPreparing;
+  State state_ = State::kArriving;
   Clock::time_point arrived_ = Clock::now();
   Clock::time_point submitted_{};
   std::vector<std::optional<Clock::time_point>> last_outputs_;  // of each prompt
@@ -101,7 +116,9 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestMetrics> engine_metrics_;                  // the last of each prompt
   PreparedGeneration prepared_;
   std::optional<ForcedCalls> forced_calls_;  // where tool_choice forces a call
-  std::unique_ptr<ResponseFormatter> formatter_;
+  int64_t running_bytes_ = 0;                // of the prompts and their log-probabilities
+  std::shared_ptr<RequestBudget> budget_;    // given back once the answer has ended
+  std::shared_ptr<ResponseFormatter> formatter_;
   std::vector<std::unique_ptr<OutputSource>> sources_;  // one a prompt; null once it has ended
   size_t num_running_ = 0;                              // of sources_
   Admission::Ticket ticket_ = 0;

@@ -28,7 +28,9 @@ void Generations::ended_one(Generation& ended) {
 }
 
 void Generations::fetch_ready() {
-  context_.ready->take(ready_entries_);
+  if (!context_.ready->take(ready_entries_)) {
+    for (const auto& generation : all()) generation->fetch_all();
+  }
   for (const ReadyList::Entry& entry : ready_entries_) {
     if (const auto generation = entry.generation.lock()) generation->fetch(entry.prompt_index);
   }
@@ -45,9 +47,13 @@ std::optional<RequestRecord> Generations::find(std::string_view request_id,
 }
 
 void Generations::cut_short() {
-  std::vector<std::shared_ptr<Generation>> all;  // each that ends leaves the map
+  for (const auto& generation : all()) generation->cut_short();
+}
+
+std::vector<std::shared_ptr<Generation>> Generations::all() const {
+  std::vector<std::shared_ptr<Generation>> all;
   for (const auto& [key, generation] : generations_) all.push_back(generation);
-  for (const auto& generation : all) generation->cut_short();
+  return all;
 }
 
 }  // namespace quire::server

@@ -38,6 +38,8 @@ class Generations {
 
  private:
   void ended_one(Generation& ended);
+  // A copy, for each that ends leaves the map.
+  std::vector<std::shared_ptr<Generation>> all() const;
 
   const ServiceContext& context_;
   std::unordered_map<const Generation*, std::shared_ptr<Generation>> generations_;

@@ -78,7 +78,29 @@ RenderedChat chat_prompt(const GenerationRequest& request, const ServiceContext&
   return prompt;
 }
 
+// What is known of the answer before the work.
+void charge_answer(const PreparedGeneration& prepared, RequestBudget& budget) {
+  const GenerationRequest& request = prepared.request;
+  const auto& num_top = request.sampling.prompt_logprobs;
+  if (!num_top) return;
+  // Every one of n choices shows them: as prompt_logprobs, in the echo, or both.
+  const int64_t times =
+      (request.prompt_logprobs ? 1 : 0) + (request.echo && request.logprobs ? 1 : 0);
+  if (!request.stream) {
+    budget.count_response(times * request.sampling.n *
+                          logprob_text_bytes(prepared.num_prompt_tokens(), *num_top));
+  }
+  budget.charge(logprob_bytes(prepared.num_prompt_tokens(), *num_top),
+                "the log-probabilities of its prompt");
+}
+
 }  // namespace
+
+int64_t PreparedGeneration::running_bytes() const {
+  const int64_t num_tokens = num_prompt_tokens();
+  const auto& num_top = request.sampling.prompt_logprobs;
+  return token_id_bytes(num_tokens) + (num_top ? logprob_bytes(num_tokens, *num_top) : 0);
+}
 
 int64_t PreparedGeneration::num_prompt_tokens() const {
   int64_t total = 0;
@@ -88,34 +110,41 @@ int64_t PreparedGeneration::num_prompt_tokens() const {
 
 std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
                             std::span<const TextSpan> from_messages, bool add_special_tokens,
-                            const std::string& param) {
+                            const std::string& param, RequestBudget& budget) {
   if (context.tokenizer == nullptr) {
     throw invalid_request("This model has no tokenizer; give the prompt as token ids.", param);
   }
+  const int64_t before = budget.charged();
+  budget.charge(tokenizing_bytes(text), "the tokens of its prompt");
   try {
     if (context.config.parse_special_tokens) from_messages = {};
-    return context.tokenizer->encode(text, from_messages, add_special_tokens);
+    std::vector<int32_t> ids = context.tokenizer->encode(text, from_messages, add_special_tokens);
+    budget.lower_to(
+        std::min(budget.charged(), before + token_id_bytes(static_cast<int64_t>(ids.size()))));
+    return ids;
   } catch (const Error& error) {
     throw invalid_request(error.what(), param);
   }
 }
 
-PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
-                                      const ServiceContext& context) {
+PreparedGeneration prepare_generation(RequestKind kind, std::string body,
+                                      const ServiceContext& context, RequestBudget& budget) {
   PreparedGeneration prepared;
   GenerationRequest& request = prepared.request;
+  budget.charge(parsed_body_bytes(body), "its body");
   Json json = parse_object_body(body);
+  std::string().swap(body);
   if (kind == RequestKind::kChat) {
     request = parse_chat_request(std::move(json), context.model, context.api);
     const RenderedChat prompt = chat_prompt(request, context, prepared.parser);
-    prepared.prompts.push_back(
-        encode(context, prompt.text, prompt.from_messages, request.add_special_tokens, "messages"));
+    prepared.prompts.push_back(encode(context, prompt.text, prompt.from_messages,
+                                      request.add_special_tokens, "messages", budget));
   } else {
     request = parse_completion_request(std::move(json), context.model, context.api);
     for (size_t i = 0; i < request.prompts.size(); ++i) {
       if (auto* text = std::get_if<std::string>(&request.prompts[i])) {
         prepared.prompts.push_back(
-            encode(context, *text, {}, request.add_special_tokens, param_of(request, i)));
+            encode(context, *text, {}, request.add_special_tokens, param_of(request, i), budget));
       } else {
         prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
       }
@@ -125,6 +154,7 @@ PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {
     check_length(request, i, prepared.prompts[i].size(), context.model);
   }
+  charge_answer(prepared, budget);
   return prepared;
 }
 

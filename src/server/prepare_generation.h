@@ -10,6 +10,7 @@
 
 #include "parsers/output_parser.h"
 #include "server/api/generation_request.h"
+#include "server/request_budget.h"
 #include "server/service_context.h"
 
 namespace quire::server {
@@ -19,17 +20,20 @@ struct PreparedGeneration {
   std::vector<std::vector<int32_t>> prompts;  // token ids, each shorter than max_model_len
   OutputParserConfig parser;                  // chats; its next_tool_call_id is not set
   int64_t num_prompt_tokens() const;          // over all prompts
+  // Of the prompts and their log-probabilities, while it runs.
+  int64_t running_bytes() const;
 };
 
-// Throws ApiError for whatever is wrong with the body.
-PreparedGeneration prepare_generation(RequestKind kind, const std::string& body,
-                                      const ServiceContext& context);
+// Throws ApiError for whatever is wrong with the body, and as RequestBudget does: the body, the
+// prompts and what is known of the answer before the work are charged to `budget`.
+PreparedGeneration prepare_generation(RequestKind kind, std::string body,
+                                      const ServiceContext& context, RequestBudget& budget);
 
-// The ids of `text`, in which the spans `from_messages` become no special tokens unless
-// parse_special_tokens is set. Throws ApiError 400 naming `param` for text that is no valid UTF-8,
-// and where there is no tokenizer.
+// The ids of `text`, charged to `budget`, in which the spans `from_messages` become no special
+// tokens unless parse_special_tokens is set. Throws ApiError 400 naming `param` for text that is no
+// valid UTF-8, and where there is no tokenizer.
 std::vector<int32_t> encode(const ServiceContext& context, const std::string& text,
                             std::span<const TextSpan> from_messages, bool add_special_tokens,
-                            const std::string& param);
+                            const std::string& param, RequestBudget& budget);
 
 }  // namespace quire::server

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <utility>
 #include <vector>
 
@@ -21,30 +22,38 @@ class ReadyList {
     size_t prompt_index = 0;
   };
 
-  // `wake` is called, from the thread of add(), when the list is no longer empty.
+  // `wake` is called, from the thread of add(), when the list is no longer empty; must not throw.
   explicit ReadyList(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  void add(const std::weak_ptr<Generation>& generation, size_t prompt_index) {
+  // Without memory for an entry, take() says that entries were lost.
+  void add(const std::weak_ptr<Generation>& generation, size_t prompt_index) noexcept {
     bool first = false;
     {
       const std::lock_guard lock(mutex_);
-      first = entries_.empty();
-      entries_.push_back({generation, prompt_index});
+      first = entries_.empty() && !all_;
+      try {
+        entries_.push_back({generation, prompt_index});
+      } catch (const std::bad_alloc&) {
+        all_ = true;
+      }
     }
     if (first) wake_();
   }
 
-  // Swaps the entries into `entries`, whose memory is used again.
-  void take(std::vector<Entry>& entries) {
+  // Swaps the entries into `entries`, whose memory is used again. False: entries were lost, and any
+  // generation may have outputs.
+  [[nodiscard]] bool take(std::vector<Entry>& entries) {
     entries.clear();
     const std::lock_guard lock(mutex_);
     entries.swap(entries_);
+    return !std::exchange(all_, false);
   }
 
  private:
   std::function<void()> wake_;
   std::mutex mutex_;
   std::vector<Entry> entries_;
+  bool all_ = false;  // more are ready than entries_ names
 };
 
 }  // namespace quire::server

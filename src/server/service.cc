@@ -5,12 +5,16 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <exception>
+#include <new>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "quire/version.h"
-#include "server/api/tokenize_request.h"
-#include "server/prepare_generation.h"
+#include "server/run_on_worker.h"
+#include "server/send_body.h"
+#include "server/tokenize_calls.h"
 #include "server/web_page.h"
 #include "web/assets.h"
 
@@ -41,6 +45,21 @@ http::Response json_response(std::string body) {
   http::Response response;
   response.body = std::move(body);
   return response;
+}
+
+// `post` that waits for the memory that it takes.
+std::function<void(const std::function<void()>&)> patient(
+    std::function<void(std::function<void()>)> post) {
+  return [post = std::move(post)](const std::function<void()>& task) {
+    constexpr std::chrono::milliseconds kWait{10};
+    while (true) {
+      try {
+        return post(task);
+      } catch (const std::bad_alloc&) {
+        std::this_thread::sleep_for(kWait);
+      }
+    }
+  };
 }
 
 double seconds_since(std::chrono::system_clock::time_point then) {
@@ -127,6 +146,7 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
       }()),
       request_log_(config_.request_log),
       streams_(std::make_shared<ResumableStreams>(config_.resumable, timers_, environment_.post)),
+      memory_(std::make_shared<MemoryAccount>(config_.max_server_memory)),
       admission_(config_.admission, environment_.engine),
       context_{.config = config_,
                .model = model_,
@@ -141,11 +161,13 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .request_log = request_log_,
                .traces = environment_.traces,
                .streams = *streams_,
+               .memory = memory_,
                .timers = timers_,
                .workers = workers_,
                .ready = std::make_shared<ReadyList>(
-                   [this, post = environment_.post] { post([this] { fetch_ready(); }); }),
-               .post = environment_.post,
+                   [post = patient(environment_.post),
+                    fetch = std::function<void()>([this] { fetch_ready(); })] { post(fetch); }),
+               .post = patient(environment_.post),
                .engine_failed = [this](const std::string& message) { engine_failed(message); }},
       generations_(context_),
       workers_(config_.num_workers) {}
@@ -163,10 +185,8 @@ void Service::handle(std::shared_ptr<http::Exchange> exchange) {
   record.client = request.remote;
   try {
     dispatch(exchange, record);
-  } catch (const ApiError& error) {
-    refuse(*exchange, std::move(record), error);
-  } catch (const std::exception& error) {
-    refuse(*exchange, std::move(record), server_error(error.what()));
+  } catch (...) {
+    refuse(*exchange, std::move(record), api_error_of(std::current_exception()));
   }
 }
 
@@ -252,25 +272,19 @@ void Service::generate(const std::shared_ptr<http::Exchange>& exchange, RequestK
 }
 
 void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(exchange, std::move(record), [context = &context_](const auto& body) {
-    const TokenizeRequest request =
-        parse_tokenize_request(parse_object_body(body), context->model, context->api);
-    const bool is_text = std::holds_alternative<std::string>(request.input);
-    const RenderedChat text = text_to_tokenize(request, context->chat_template);
-    const std::vector<int32_t> tokens =
-        encode(*context, text.text, text.from_messages, request.add_special_tokens,
-               is_text ? "prompt" : "messages");
-    return tokenize_body(request, tokens, *context->tokenizer, context->model);
-  });
+  answer_from_worker(exchange, std::move(record),
+                     [context = &context_](std::string body, RequestBudget& budget) -> Body {
+                       auto answer = make_tokenize_body(std::move(body), *context, budget);
+                       std::string first = answer->next_piece();
+                       return {std::move(first), std::move(answer)};
+                     });
 }
 
 void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(exchange, std::move(record), [context = &context_](const auto& body) {
-    const DetokenizeRequest request =
-        parse_detokenize_request(parse_object_body(body), context->model, context->api);
-    if (context->tokenizer == nullptr) throw invalid_request("This model has no tokenizer.");
-    return detokenize_body(request, *context->tokenizer);
-  });
+  answer_from_worker(exchange, std::move(record),
+                     [context = &context_](std::string body, RequestBudget& budget) -> Body {
+                       return {make_detokenize_body(std::move(body), *context, budget), nullptr};
+                     });
 }
 
 void Service::models(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
@@ -362,47 +376,62 @@ void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecor
 }
 
 void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange,
-                                 RequestRecord record,
-                                 std::function<std::string(const std::string& body)> work) {
+                                 RequestRecord record, Work work) {
   key_limits_.arrive(record.owner, /*generates=*/false);
-  auto body = std::make_shared<std::string>(exchange->take_body());
-  workers_.run([this, exchange, record = std::move(record), work = std::move(work), body] {
-    std::string text;
-    std::shared_ptr<ApiError> error;
-    try {
-      if (exchange->closed()) {
-        throw ApiError(499, "invalid_request_error", "The client closed the connection.");
-      }
-      text = work(*body);
-    } catch (const ApiError& refused) {
-      error = std::make_shared<ApiError>(refused);
-    } catch (const std::exception& failed) {
-      error = std::make_shared<ApiError>(server_error(failed.what()));
+  struct Call {
+    std::string request_body;
+    std::shared_ptr<RequestBudget> budget;
+    Body body;
+  };
+  const auto call = std::make_shared<Call>();
+  call->budget = std::make_shared<RequestBudget>(memory_, config_.max_response_bytes);
+  call->request_body = exchange->take_body();
+  const auto make_body = [exchange, call, work = std::move(work)] {
+    if (exchange->closed()) {
+      throw ApiError(499, "invalid_request_error", "The client closed the connection.");
     }
-    context_.post([this, exchange, record, text = std::move(text), error] {
-      if (error) {
-        refuse(*exchange, record, *error);
-      } else {
-        answer(*exchange, record, json_response(text));
-      }
-    });
-  });
+    call->body = work(std::move(call->request_body), *call->budget);
+  };
+  const auto send = [this, exchange, call,
+                     record = std::move(record)](const std::exception_ptr& failure) {
+    try {
+      if (failure) std::rethrow_exception(failure);
+      http::Response response;
+      prepare_answer(*exchange, record, response, call->budget);
+      send_body(exchange, std::move(response), std::move(call->body.first_piece),
+                std::move(call->body.rest), workers_);
+    } catch (...) {
+      refuse(*exchange, record, api_error_of(std::current_exception()));
+    }
+  };
+  run_on_worker(context_, make_body, send);
 }
 
 void Service::answer(http::Exchange& exchange, RequestRecord record, http::Response response) {
+  prepare_answer(exchange, std::move(record), response, nullptr);
+  exchange.respond(std::move(response));
+}
+
+void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
+                             http::Response& response, std::shared_ptr<RequestBudget> budget) {
   record.status = response.status;
   record.total_s = seconds_since(record.arrived);
   response.headers.emplace_back("X-Request-Id", record.request_id);
   if (record.method == "POST" && !record.owner.empty())
     key_limits_.add_headers(record.owner, response.headers);
   cors_.add_headers(exchange.request(), response.headers);
-  exchange.respond(std::move(response));
-  count(record);
+  exchange.on_end(
+      [this, record = std::move(record), budget = std::move(budget)](bool delivered) mutable {
+        if (!delivered) mark_undelivered(record);
+        count(record);
+        if (budget != nullptr && budget->was_large()) workers_.run(release_free_memory);
+      });
 }
 
 void Service::count(const RequestRecord& record) {
   metrics_.record(record);
-  const bool quiet = record.status < 400 && std::ranges::any_of(routes(), [&](const Route& route) {
+  const bool went_well = record.status < 400 && !record.client_disconnected;
+  const bool quiet = went_well && std::ranges::any_of(routes(), [&](const Route& route) {
                        return route.quiet && route.path == record.path;
                      });
   if (config_.access_log && !quiet) environment_.log.request(record);
@@ -446,6 +475,9 @@ ServerStats Service::server_stats() const {
     stats.sent_trace_spans = traces->sent_spans();
     stats.lost_trace_spans = traces->lost_spans();
   }
+  stats.request_memory_bytes = memory_->used();
+  stats.request_memory_limit_bytes = memory_->limit();
+  stats.refused_memory_charges = memory_->num_refused();
   return stats;
 }
 

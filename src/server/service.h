@@ -12,10 +12,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/memory_account.h"
 #include "base/timer_queue.h"
 #include "http/exchange.h"
 #include "http/server.h"
 #include "server/admission.h"
+#include "server/answer/body_source.h"
 #include "server/api/model_info.h"
 #include "server/api/openapi.h"
 #include "server/api_keys.h"
@@ -28,6 +30,7 @@
 #include "server/observe/metrics.h"
 #include "server/observe/request_log.h"
 #include "server/observe/trace_exporter.h"
+#include "server/request_budget.h"
 #include "server/resumable_streams.h"
 #include "server/service_config.h"
 #include "server/service_context.h"
@@ -107,9 +110,19 @@ class Service {
 
   void generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,
                 RequestRecord record);
-  // Runs `work`, which gives a body or throws ApiError, on a worker, and answers with it.
+  // A body, of which a large one is made as the client reads it.
+  struct Body {
+    std::string first_piece{};
+    std::shared_ptr<BodySource> rest{};  // null: nothing follows
+  };
+  using Work = std::function<Body(std::string request_body, RequestBudget& budget)>;
+  // Runs `work`, which may throw ApiError, on a worker, and answers with what it gives.
   void answer_from_worker(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record,
-                          std::function<std::string(const std::string& body)> work);
+                          Work work);
+  // Completes the head; once the answer has ended, the request is logged and counted, and `budget`,
+  // which may be null, is given back.
+  void prepare_answer(http::Exchange& exchange, RequestRecord record, http::Response& response,
+                      std::shared_ptr<RequestBudget> budget);
   void answer(http::Exchange& exchange, RequestRecord record, http::Response response);
   void refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error);
   // Counts a request that is answered, and logs it.
@@ -130,6 +143,7 @@ class Service {
   ServerMetrics metrics_;
   RequestLog request_log_;
   std::shared_ptr<ResumableStreams> streams_;
+  std::shared_ptr<MemoryAccount> memory_;  // of all requests
   Admission admission_;
   ServiceContext context_;  // refers to the others
   Generations generations_;

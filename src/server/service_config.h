@@ -2,6 +2,7 @@
 // What the operator chose for the service.
 //
 // Thread safety: a plain value.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ struct ServiceConfig {
   RequestLogConfig request_log{};
   ResumableConfig resumable{};
   int num_workers = 2;  // threads that parse, render and tokenise
+  // Bytes that requests may take together, and that a whole answer may have.
+  int64_t max_server_memory = int64_t{1} << 30;
+  int64_t max_response_bytes = int64_t{512} << 20;
 };
 
 }  // namespace quire::server

@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "base/memory_account.h"
 #include "base/timer_queue.h"
 #include "quire/chat_template.h"
 #include "quire/tokenizer.h"
@@ -37,13 +38,15 @@ struct ServiceContext {
   ServerMetrics& metrics;
   AccessLog& log;
   RequestLog& request_log;
-  TraceExporter* traces;      // null: none are exported
-  ResumableStreams& streams;  // I/O thread only
+  TraceExporter* traces;                  // null: none are exported
+  ResumableStreams& streams;              // I/O thread only
+  std::shared_ptr<MemoryAccount> memory;  // of all requests
   TimerQueue& timers;
   WorkerPool& workers;
   std::shared_ptr<ReadyList> ready;
-  // Runs a task on the I/O thread, after this call has returned. From any thread.
-  std::function<void(std::function<void()>)> post;
+  // Runs a task on the I/O thread, after this call has returned. From any thread. Waits for the
+  // memory that it takes: what is lost here would be missed for ever.
+  std::function<void(const std::function<void()>&)> post;
   // Called on the I/O thread when the engine has failed for good, with its message.
   std::function<void(const std::string&)> engine_failed;
 };

@@ -78,7 +78,11 @@ class FakeExchange : public http::Exchange {
   void write(std::string piece) override {
     EXPECT_FALSE(complete) << "written after the end";
     if (std::exchange(next_write_fails, false)) throw std::bad_alloc();
-    if (!gone) written += piece;
+    if (gone) return;
+    written += piece;
+    if (piece.size() <= kStreamHighWater || !is_read || !drained) return;
+    const auto callback = drained;  // which may be replaced while it runs
+    callback();
   }
   void finish() override {
     complete = true;
@@ -101,8 +105,8 @@ class FakeExchange : public http::Exchange {
 
   std::optional<http::Response> response;
   std::string written;
-  bool complete = false;
-  std::atomic<bool> gone = false;  // workers look, too
+  std::atomic<bool> complete = false;  // set on a worker for an answer in pieces
+  std::atomic<bool> gone = false;      // workers look, too
   size_t buffered_bytes = 0;
   bool next_write_fails = false;
   std::function<void()> drained;
@@ -164,7 +168,7 @@ class ServiceTest : public testing::Test {
     return call("POST", "/v1/completions", R"({"prompt": [1, 2, 3])" + fields + "}");
   }
   void finish(const FakeExchange& exchange) {
-    ASSERT_TRUE(loop_.run_until([&] { return exchange.complete; }));
+    ASSERT_TRUE(loop_.run_until([&] { return exchange.complete.load(); }));
   }
   nlohmann::json body_of(const FakeExchange& exchange) {
     return nlohmann::json::parse(exchange.response->body);
@@ -285,8 +289,99 @@ TEST_F(ServiceTest, AGenerationWhoseLastOutputCannotBeSentEndsWithAnError) {
   const auto exchange = complete(R"(, "max_tokens": 1, "stream": true)");
   exchange->next_write_fails = true;
   finish(*exchange);
-  EXPECT_THAT(exchange->written, HasSubstr("internal_error"));
+  EXPECT_THAT(exchange->written, HasSubstr("service_unavailable"));
   EXPECT_EQ(service().num_generations(), 0u);
+}
+
+TEST_F(ServiceTest, AWholeAnswerThatNeverArrivedCountsAsADisconnect) {
+  const auto read = complete(R"(, "max_tokens": 3)");
+  const auto unread = complete(R"(, "max_tokens": 3)");
+  unread->is_read = false;
+  finish(*read);
+  finish(*unread);
+  ASSERT_TRUE(loop_.run_until([&] { return service().num_generations() == 0; }));
+  const auto metrics = [this] { return call("GET", "/metrics")->response->body; };
+  const std::string answered =
+      R"(quire:http_responses_total{path="/v1/completions",status="200"} )";
+  EXPECT_THAT(metrics(), HasSubstr(answered + "1"));
+  EXPECT_THAT(metrics(),
+              HasSubstr("quire:client_disconnects_total{engine=\"0\",model_name=\"\"} 0"));
+  unread->disconnect();
+  EXPECT_THAT(metrics(), HasSubstr(answered + "2"));
+  EXPECT_THAT(metrics(),
+              HasSubstr("quire:client_disconnects_total{engine=\"0\",model_name=\"\"} 1"));
+  EXPECT_THAT(metrics(), HasSubstr("finished_reason=\"abort\",model_name=\"\"} 1"));
+}
+
+TEST_F(ServiceTest, ALargeWholeAnswerIsSentInPieces) {
+  const auto exchange = complete(R"(, "max_tokens": 900, "n": 128, "return_token_ids": true)");
+  ASSERT_TRUE(loop_.run_until([&] {  // the last piece is sent by a worker
+    if (exchange->complete) return true;
+    loop_.post([] {});
+    std::this_thread::yield();
+    return false;
+  }));
+  EXPECT_EQ(exchange->response->status, 200);
+  EXPECT_EQ(exchange->response->content_type, "application/json");
+  EXPECT_EQ(exchange->response->body, "");
+  const auto body = nlohmann::json::parse(exchange->written);
+  EXPECT_EQ(body["choices"].size(), 128u);
+  EXPECT_EQ(body["choices"][127]["token_ids"].size(), 900u);
+}
+
+TEST_F(ServiceTest, RefusesAnAnswerThatWouldBeTooLong) {
+  config_.max_response_bytes = 4000;
+  const auto allowed = complete(R"(, "max_tokens": 1, "prompt_logprobs": 5)");
+  finish(*allowed);
+  EXPECT_EQ(allowed->response->status, 200);
+  const auto refused = complete(R"(, "max_tokens": 1, "prompt_logprobs": 5, "n": 3)");
+  finish(*refused);
+  EXPECT_EQ(refused->response->status, 400);
+  EXPECT_THAT(refused->response->body, HasSubstr("at most 4000 (--max-response-bytes)"));
+  const auto too_long = complete(R"(, "max_tokens": 900, "n": 10)");  // seen as it grows
+  finish(*too_long);
+  EXPECT_EQ(too_long->response->status, 400);
+  const auto streamed = complete(R"(, "max_tokens": 900, "n": 10, "stream": true)");
+  finish(*streamed);
+  EXPECT_EQ(streamed->response->status, 200);
+}
+
+TEST_F(ServiceTest, MemoryIsChargedAndGivenBack) {
+  config_.max_server_memory = 3000;
+  const std::string top = R"(, "prompt_logprobs": 10, "max_tokens": 9)";
+  engine_.hold(true);
+  const auto first = complete(top);
+  ASSERT_TRUE(loop_.run_until([&] {
+    if (engine_.stats().num_running == 1) return true;
+    loop_.post([] {});
+    std::this_thread::yield();
+    return false;
+  }));
+  const auto second = complete(top);
+  finish(*second);
+  EXPECT_EQ(second->response->status, 429);
+  EXPECT_THAT(second->response->body, HasSubstr("--max-server-memory"));
+  bool has_retry_after = false;
+  for (const auto& [name, value] : second->response->headers)
+    has_retry_after |= name == "Retry-After";
+  EXPECT_TRUE(has_retry_after);
+  const auto never = complete(R"(, "prompt_logprobs": 20, "max_tokens": 1)");
+  finish(*never);
+  EXPECT_EQ(never->response->status, 413);
+  const auto memory = [this] {
+    const std::string text = call("GET", "/metrics")->response->body;
+    const std::string name = "\nquire:request_memory_bytes{engine=\"0\",model_name=\"\"} ";
+    return std::stod(text.substr(text.find(name) + name.size()));
+  };
+  EXPECT_GT(memory(), 1000);
+  EXPECT_THAT(call("GET", "/metrics")->response->body,
+              HasSubstr("quire:request_memory_refused_total{engine=\"0\",model_name=\"\"} 1"));
+  engine_.hold(false);
+  finish(*first);
+  EXPECT_EQ(memory(), 0);
+  const auto third = complete(top);
+  finish(*third);
+  EXPECT_EQ(third->response->status, 200);
 }
 
 TEST_F(ServiceTest, ASlowReaderIsWaitedForAndLosesNothing) {

@@ -1,5 +1,6 @@
 #include "server/worker_pool.h"
 
+#include <exception>
 #include <string>
 #include <system_error>
 
@@ -7,12 +8,26 @@
 
 namespace quire::server {
 
+namespace {
+
+// What a task throws (no memory, say) ends nothing but the task. The exchange that it held is
+// answered with a 500 as it goes.
+void run_alone(const std::function<void()>& task) {
+  try {
+    task();
+  } catch (const std::exception&) {
+    return;
+  }
+}
+
+}  // namespace
+
 WorkerPool::WorkerPool(int num_threads) {
   try {
     for (int i = 0; i < num_threads; ++i) {
       threads_.emplace_back([this] {
         while (auto task = tasks_.pop()) {
-          if (!stopping_) (*task)();
+          if (!stopping_) run_alone(*task);
         }
       });
     }

@@ -21,7 +21,8 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // In the order given, as threads become free. `task` must not throw.
+  // In the order given, as threads become free. A task that throws is dropped with
+  // what it holds.
   void run(std::function<void()> task) { tasks_.push(std::move(task)); }
 
  private:

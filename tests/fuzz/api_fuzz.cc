@@ -44,9 +44,11 @@ void parse(char endpoint, std::string_view body) {
       if (parse_completion_request(parse_object_body(body), model, api).prompts.empty())
         std::abort();
       break;
-    case 't':
-      text_to_tokenize(parse_tokenize_request(parse_object_body(body), model, api), &chat_template);
+    case 't': {
+      auto request = parse_tokenize_request(parse_object_body(body), model, api);
+      text_to_tokenize(request, &chat_template);
       break;
+    }
     default:
       parse_detokenize_request(parse_object_body(body), model, api);
   }

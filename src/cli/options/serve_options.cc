@@ -131,6 +131,19 @@ void add_load_options(CLI::App& app, server::ServeOptions& options) {
       [&options](int64_t value) { options.max_num_queued_requests = value; },
       fmt::format("Requests that may wait for their turn; more are refused with 429 [{}]",
                   options.max_num_queued_requests));
+  add_count(
+      app, "--max-response-bytes", 1024, int64_t{1} << 40,
+      [&options](int64_t value) { options.max_response_bytes = value; },
+      fmt::format("The longest answer that is not streamed; a request for more is refused with 400 "
+                  "[{}]",
+                  options.max_response_bytes));
+  add_count(
+      app, "--max-server-memory", 1 << 20, int64_t{1} << 50,
+      [&options](int64_t value) { options.max_server_memory = value; },
+      "Bytes of memory that requests may take together: bodies, prompts, answers; what does not "
+      "fit "
+      "is refused with 429 [three quarters of what the model leaves of the machine's memory or the "
+      "container's]");
   add_seconds(app, "--max-queue-time", options.max_queue_time_s, 1e6,
               "The longest that a request may wait before it is refused; 0: no limit");
   add_seconds(app, "--shutdown-timeout", options.shutdown_timeout_s, 1e6,

@@ -1,7 +1,6 @@
 #include "server/answer/answer_state.h"
 
 #include <array>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
 
@@ -36,14 +35,6 @@ void AnswerState::end_choice(size_t choice, const std::string& finish_reason,
                              const std::string& stop_reason) {
   ends_[choice] = {finish_reason, stop_reason};
   ++num_ended_;
-}
-
-Json AnswerState::finish_reason_json(size_t choice) const {
-  return ended(choice) ? Json(ends_[choice].finish_reason) : Json();
-}
-
-Json AnswerState::stop_reason_json(size_t choice) const {
-  return server::stop_reason_json(ends_[choice].stop_reason, stop_strings_);
 }
 
 std::string AnswerState::finish_reason() const {

@@ -4,11 +4,9 @@
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <vector>
 
-#include "server/answer/format_parts.h"
 #include "server/answer/response_format.h"
 
 namespace quire::server {
@@ -33,9 +31,10 @@ class AnswerState {
   void end_choice(size_t choice, const std::string& finish_reason, const std::string& stop_reason);
   bool ended(size_t choice) const { return !ends_[choice].finish_reason.empty(); }
   bool all_ended() const { return num_ended_ == ends_.size(); }
-  // Null while it has not ended.
-  Json finish_reason_json(size_t choice) const;
-  Json stop_reason_json(size_t choice) const;
+  // How it ended; empty while it has not.
+  const std::string& finish_reason_of(size_t choice) const { return ends_[choice].finish_reason; }
+  const std::string& stop_reason_of(size_t choice) const { return ends_[choice].stop_reason; }
+  const std::vector<std::string>& stop_strings() const { return stop_strings_; }
   // Of all choices together: the least regular one, "" while one has not ended.
   std::string finish_reason() const;
 

@@ -1,45 +1,60 @@
 #include "server/answer/chat_format.h"
 
-#include <fmt/format.h>
-
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
 #include "base/check.h"
+#include "server/api/render_prompt.h"
 
 namespace quire::server {
 namespace {
 
-constexpr const char* kChunk = "chat.completion.chunk";
-
-// With `echo` an answer opens with the last message, where that is the assistant's.
-std::string echo_of(const GenerationRequest& request) {
-  if (!request.echo || request.chat.messages.empty()) return "";
-  const Json& last = request.chat.messages.back();
-  if (last.value("role", "") != "assistant") return "";
-  return last.value("content", "");
+// The call as a stream tells it: its name comes with its first piece.
+void write_tool_call_delta(JsonWriter& json, const ToolCallDelta& call) {
+  json.begin_object().member("index", call.index);
+  if (!call.id.empty()) json.member("id", call.id).member("type", "function");
+  json.key("function").begin_object();
+  if (!call.id.empty()) json.member("name", call.name);
+  json.member("arguments", call.arguments).end_object().end_object();
 }
 
-Json tool_call_delta(const ToolCallDelta& call) {
-  Json json;
-  json["index"] = call.index;
-  if (!call.id.empty()) {
-    json["id"] = call.id;
-    json["type"] = "function";
-    json["function"]["name"] = call.name;
+void write_tool_call(JsonWriter& json, const ToolCallDelta& call) {
+  json.begin_object().member("id", call.id).member("type", "function");
+  json.key("function").begin_object();
+  json.member("name", call.name).member("arguments", call.arguments);
+  json.end_object().end_object();
+}
+
+void write_delta(JsonWriter& json, const ParsedDelta& parsed) {
+  json.begin_object();
+  if (!parsed.reasoning.empty()) json.member("reasoning_content", parsed.reasoning);
+  // Tokens without text come with an empty one.
+  if (!parsed.content.empty() || parsed.empty()) json.member("content", parsed.content);
+  if (!parsed.tool_calls.empty()) {
+    json.key("tool_calls").begin_array();
+    for (const ToolCallDelta& call : parsed.tool_calls) write_tool_call_delta(json, call);
+    json.end_array();
   }
-  json["function"]["arguments"] = call.arguments;
-  return json;
+  json.end_object();
 }
 
-Json tool_call(const ToolCallDelta& call) {
-  Json json;
-  json["id"] = call.id;
-  json["type"] = "function";
-  json["function"]["name"] = call.name;
-  json["function"]["arguments"] = call.arguments;
-  return json;
+void write_message(JsonWriter& json, const ParsedDelta& parsed) {
+  json.begin_object().member("role", "assistant");
+  if (parsed.content.empty() && !parsed.tool_calls.empty()) {
+    json.null_member("content");
+  } else {
+    json.member("content", parsed.content);
+  }
+  json.null_member("refusal");
+  if (!parsed.reasoning.empty()) json.member("reasoning_content", parsed.reasoning);
+  if (!parsed.tool_calls.empty()) {
+    json.key("tool_calls").begin_array();
+    for (const ToolCallDelta& call : parsed.tool_calls) write_tool_call(json, call);
+    json.end_array();
+  }
+  json.end_object();
 }
 
 // In bytes, without the reasoning.
@@ -67,72 +82,55 @@ void append(ParsedDelta& parsed, ParsedDelta next) {
 }  // namespace
 
 ChatFormatter::ChatFormatter(const GenerationRequest& request, FormatContext context)
-    : context_(std::move(context)),
-      state_(1, request.sampling.n, request.sampling.stop),
+    : AnswerFormatter(request, std::move(context),
+                      {.whole = "chat.completion",
+                       .event = "chat.completion.chunk",
+                       .text_open = R"(,"delta":{"content":")",
+                       .text_close = R"("})"}),
       choices_(request.num_choices()),
-      echo_(echo_of(request)),
-      stream_(request.stream),
-      include_usage_(request.include_usage),
-      continuous_usage_(request.include_usage && request.continuous_usage_stats),
-      include_reasoning_(request.include_reasoning),
-      logprobs_(request.logprobs),
-      prompt_logprobs_(request.prompt_logprobs),
-      return_token_ids_(request.return_token_ids),
-      tokens_as_ids_(request.return_tokens_as_token_ids) {
+      echo_(echoed_message(request)),
+      include_reasoning_(request.include_reasoning) {
   check(context_.make_parser != nullptr, "a chat's answer needs a parser for each choice");
   for (Choice& choice : choices_) choice.parser = context_.make_parser();
-  // An event of nothing but content is this, the choice's index, this, the content, and this.
-  const std::string opening = dump(header(kChunk));
-  event_head_ = "data: " + opening.substr(0, opening.size() - 1) + R"(,"choices":[{"index":)";
-  event_tail_ = R"("},"logprobs":null,"finish_reason":null}])";
-  event_tail_ += include_usage_ ? ",\"usage\":null}\n\n" : "}\n\n";
-}
-
-Json ChatFormatter::header(const char* object) const {
-  Json body;
-  body["id"] = context_.id;
-  body["object"] = object;
-  body["created"] = context_.created;
-  body["model"] = context_.model;
-  return body;
 }
 
 std::string ChatFormatter::begin() {
   std::string out;
   for (size_t i = 0; i < choices_.size(); ++i) {
-    if (stream_) {
-      Json delta{{"role", "assistant"}, {"content", ""}};
-      out += sse_event(event_of(i, std::move(delta), {}, /*last=*/false));
-      if (!echo_.empty()) write_content_event(out, i, echo_);
-    } else {
+    if (!options_.stream) {
       choices_[i].whole.parsed.content = echo_;
+      continue;
     }
+    write_choice_event(out, i, {}, /*last=*/false, [](JsonWriter& json) {
+      json.begin_object().member("role", "assistant").member("content", "").end_object();
+    });
+    if (!echo_.empty()) write_text_event(out, i, echo_);
   }
   return out;
 }
 
-std::string ChatFormatter::push(size_t prompt_index, const RequestOutput& delta) {
+std::string ChatFormatter::push(size_t prompt_index, RequestOutput delta) {
   state_.count_prompt(prompt_index, delta);
   if (!delta.prompt_token_ids.empty()) {
-    if (return_token_ids_) prompt_token_ids_ = delta.prompt_token_ids;
-    if (prompt_logprobs_) whole_prompt_logprobs_ = prompt_logprobs_json(delta.prompt_logprobs);
+    if (options_.prompt_logprobs && !options_.stream) {
+      whole_prompt_logprobs_ = std::move(delta.prompt_logprobs);
+    }
+    if (options_.token_ids) prompt_token_ids_ = std::move(delta.prompt_token_ids);
   }
   std::string out;
-  for (const CompletionOutput& output : delta.outputs) {
+  for (CompletionOutput& output : delta.outputs) {
     const size_t index = state_.choice_index(prompt_index, output);
     if (state_.ended(index)) continue;
     state_.count_tokens(output);
     Choice& choice = choices_[index];
     News news;
     news.parsed = parse(choice, output);
-    if (logprobs_ && !output.logprobs.empty()) {
-      news.logprobs = chat_logprobs(output.logprobs, tokens_as_ids_);
-    }
-    if (return_token_ids_) news.token_ids = output.token_ids;
+    if (options_.logprobs) news.logprobs = std::move(output.logprobs);
+    if (options_.token_ids) news.token_ids = std::move(output.token_ids);
     if (output.finish_reason) {
       state_.end_choice(index, finish_reason_of(choice, *output.finish_reason), output.stop_reason);
     }
-    if (stream_) {
+    if (options_.stream) {
       write_events(out, index, news);
     } else {
       keep(choice.whole, std::move(news));
@@ -167,124 +165,110 @@ std::string ChatFormatter::finish_reason_of(const Choice& choice, FinishReason r
   return std::string(to_string(reason));
 }
 
+bool ChatFormatter::is_plain(const News& news) const {
+  return news.logprobs.empty() && news.token_ids.empty() && !prompt_token_ids_ &&
+         news.parsed.reasoning.empty() && news.parsed.tool_calls.empty() &&
+         !options_.continuous_usage;
+}
+
 void ChatFormatter::write_events(std::string& out, size_t index, const News& news) {
   const ParsedDelta& parsed = news.parsed;
-  const bool plain = news.logprobs.is_null() && news.token_ids.empty() && !prompt_token_ids_ &&
-                     parsed.reasoning.empty() && parsed.tool_calls.empty() && !continuous_usage_;
-  if (plain) {
-    if (!parsed.content.empty()) write_content_event(out, index, parsed.content);
-  } else if (!parsed.empty() || !news.logprobs.is_null() || !news.token_ids.empty()) {
-    out += sse_event(event_of(index, delta_of(news), news, /*last=*/false));
+  if (is_plain(news)) {
+    if (!parsed.content.empty()) write_text_event(out, index, parsed.content);
+  } else if (!parsed.empty() || !news.logprobs.empty() || !news.token_ids.empty()) {
+    write_choice_event(out, index, news, /*last=*/false,
+                       [&](JsonWriter& json) { write_delta(json, parsed); });
   }
   if (state_.ended(index)) {
-    out += sse_event(event_of(index, Json::object(), {}, /*last=*/true));
+    write_choice_event(out, index, {}, /*last=*/true,
+                       [](JsonWriter& json) { json.begin_object().end_object(); });
   }
 }
 
-void ChatFormatter::write_content_event(std::string& out, size_t index,
-                                        std::string_view content) const {
-  out.reserve(out.size() + event_head_.size() + content.size() + event_tail_.size() + 64);
-  out += event_head_;
-  fmt::format_to(std::back_inserter(out), "{}", index);
-  out += R"(,"delta":{"content":")";
-  append_escaped(out, content);
-  out += event_tail_;
+template <typename WriteDelta>
+void ChatFormatter::write_choice_event(std::string& out, size_t index, const News& news, bool last,
+                                       WriteDelta write_delta_value) {
+  write_event(out, [&](JsonWriter& json) {
+    json.key("choices").begin_array().begin_object().member("index", index);
+    write_delta_value(json.key("delta"));
+    write_logprobs(json.key("logprobs"), news);
+    if (last) {
+      write_end_of_choice(json, index);
+    } else {
+      json.null_member("finish_reason");
+    }
+    if (!news.token_ids.empty()) json.key("token_ids").values(news.token_ids);
+    json.end_object().end_array();
+    if (prompt_token_ids_) {
+      json.key("prompt_token_ids").values(*std::exchange(prompt_token_ids_, std::nullopt));
+    }
+  });
 }
 
-Json ChatFormatter::delta_of(const News& news) const {
-  Json delta = Json::object();
-  if (!news.parsed.reasoning.empty()) delta["reasoning_content"] = news.parsed.reasoning;
-  // Tokens without text come with an empty one.
-  if (!news.parsed.content.empty() || news.parsed.empty()) delta["content"] = news.parsed.content;
-  for (const ToolCallDelta& call : news.parsed.tool_calls) {
-    delta["tool_calls"].push_back(tool_call_delta(call));
+void ChatFormatter::write_logprobs(JsonWriter& json, const News& news) const {
+  if (news.logprobs.empty()) {
+    json.null();
+    return;
   }
-  return delta;
-}
-
-Json ChatFormatter::event_of(size_t index, Json delta, const News& news, bool last) {
-  Json choice;
-  choice["index"] = index;
-  choice["delta"] = std::move(delta);
-  choice["logprobs"] = news.logprobs.is_null() ? Json() : Json{{"content", news.logprobs}};
-  choice["finish_reason"] = last ? state_.finish_reason_json(index) : Json();
-  if (last) choice["stop_reason"] = state_.stop_reason_json(index);
-  if (!news.token_ids.empty()) choice["token_ids"] = news.token_ids;
-  Json event = header(kChunk);
-  event["choices"] = Json::array({std::move(choice)});
-  if (prompt_token_ids_) {
-    event["prompt_token_ids"] = *std::exchange(prompt_token_ids_, std::nullopt);
+  json.begin_object().key("content").begin_array();
+  for (const PositionLogprobs& position : news.logprobs) {
+    write_chat_position(json, position, options_.tokens_as_ids);
   }
-  if (continuous_usage_) {
-    event["usage"] = usage_json(state_.usage());
-  } else if (include_usage_) {
-    event["usage"] = nullptr;
-  }
-  return event;
+  json.end_array().end_object();
 }
 
 void ChatFormatter::keep(News& whole, News news) {
   append(whole.parsed, std::move(news.parsed));
   whole.token_ids.insert(whole.token_ids.end(), news.token_ids.begin(), news.token_ids.end());
-  if (news.logprobs.is_null()) return;
-  for (Json& item : news.logprobs) whole.logprobs.push_back(std::move(item));
+  std::ranges::move(news.logprobs, std::back_inserter(whole.logprobs));
 }
 
-std::string ChatFormatter::end() {
-  if (!stream_) return dump(whole_body());
-  std::string out;
-  if (include_usage_) {
-    Json event = header(kChunk);
-    event["choices"] = Json::array();
-    event["usage"] = usage_json(state_.usage());
-    out += sse_event(event);
+void ChatFormatter::add_choice(JsonParts& body, size_t index) {
+  News& whole = choices_[index].whole;
+  body.add([index, &whole](JsonWriter& json) {
+    json.begin_object().member("index", index);
+    write_message(json.key("message"), whole.parsed);
+    json.key("logprobs");
+  });
+  add_logprobs(body, whole);
+  body.add([this, index, &whole](JsonWriter& json) {
+    write_end_of_choice(json, index);
+    if (options_.token_ids) json.key("token_ids").values(whole.token_ids);
+    json.end_object();
+    whole = {};
+  });
+}
+
+void ChatFormatter::add_logprobs(JsonParts& body, const News& whole) const {
+  if (!options_.logprobs) {
+    body.add([](JsonWriter& json) { json.null(); });
+    return;
   }
-  return out += kDoneEvent;
+  body.add([](JsonWriter& json) { json.begin_object().key("content").begin_array(); });
+  body.add_items(whole.logprobs.size(), [this, &whole](JsonWriter& json, size_t i) {
+    write_chat_position(json, whole.logprobs[i], options_.tokens_as_ids);
+  });
+  body.add([](JsonWriter& json) { json.end_array().end_object(); });
 }
 
-Json ChatFormatter::message_of(const News& whole) const {
-  const ParsedDelta& parsed = whole.parsed;
-  Json message;
-  message["role"] = "assistant";
-  const bool only_calls = parsed.content.empty() && !parsed.tool_calls.empty();
-  message["content"] = only_calls ? Json() : Json(parsed.content);
-  message["refusal"] = nullptr;
-  if (!parsed.reasoning.empty()) message["reasoning_content"] = parsed.reasoning;
-  for (const ToolCallDelta& call : parsed.tool_calls) {
-    message["tool_calls"].push_back(tool_call(call));
+void ChatFormatter::add_last_members(JsonParts& body) {
+  if (options_.prompt_logprobs && !whole_prompt_logprobs_) {
+    body.add([](JsonWriter& json) { json.null_member("prompt_logprobs"); });
+  } else if (options_.prompt_logprobs) {
+    body.add([](JsonWriter& json) { json.key("prompt_logprobs").begin_array(); });
+    body.add_items(whole_prompt_logprobs_->size(), [this](JsonWriter& json, size_t i) {
+      write_prompt_position(json, (*whole_prompt_logprobs_)[i]);
+    });
+    body.add([](JsonWriter& json) { json.end_array(); });
   }
-  return message;
-}
-
-Json ChatFormatter::whole_body() const {
-  Json body = header("chat.completion");
-  Json& choices = body["choices"] = Json::array();
-  for (size_t i = 0; i < choices_.size(); ++i) {
-    const News& whole = choices_[i].whole;
-    Json choice;
-    choice["index"] = i;
-    choice["message"] = message_of(whole);
-    choice["logprobs"] = nullptr;
-    if (logprobs_) {
-      choice["logprobs"] =
-          Json{{"content", whole.logprobs.is_null() ? Json::array() : whole.logprobs}};
+  if (!options_.token_ids) return;
+  body.add([this](JsonWriter& json) {
+    if (prompt_token_ids_) {
+      json.key("prompt_token_ids").values(*prompt_token_ids_);
+    } else {
+      json.null_member("prompt_token_ids");
     }
-    choice["finish_reason"] = state_.finish_reason_json(i);
-    choice["stop_reason"] = state_.stop_reason_json(i);
-    if (return_token_ids_) choice["token_ids"] = whole.token_ids;
-    choices.push_back(std::move(choice));
-  }
-  body["usage"] = usage_json(state_.usage());
-  if (prompt_logprobs_) body["prompt_logprobs"] = whole_prompt_logprobs_;
-  if (return_token_ids_) {
-    body["prompt_token_ids"] = prompt_token_ids_ ? Json(*prompt_token_ids_) : Json();
-  }
-  return body;
-}
-
-std::string ChatFormatter::fail(const ApiError& error) {
-  if (!stream_) return error_body(error);
-  return fmt::format("data: {}\n\n{}", error_body(error), kDoneEvent);
+  });
 }
 
 bool ChatFormatter::done() const {

@@ -129,5 +129,30 @@ TEST(CompletionFormat, UsageInEveryEvent) {
   EXPECT_EQ(formatter.push(0, output_of("", {})), "");
 }
 
+TEST(CompletionFormat, ALargeAnswerComesInPieces) {
+  constexpr size_t kPositions = 20'000;
+  CompletionFormatter formatter(
+      parse_completion(R"({"prompt": [7, 8], "prompt_logprobs": 1, "logprobs": 1, "echo": true})"),
+      test_context());
+  RequestOutput output = output_of(" c", {9}, FinishReason::kStop);
+  output.prompt_token_ids = {7, 8};
+  output.prompt_logprobs.assign(kPositions, {{8, -2.0F, 3, "b"}, {6, -0.25F, 1, "x"}});
+  output.prompt_logprobs.front().clear();
+  output.outputs[0].logprobs = {{{9, -0.5F, 1, " c"}}};
+  formatter.push(0, std::move(output));
+  std::string text = formatter.end();
+  EXPECT_TRUE(formatter.more_follows());
+  while (formatter.more_follows()) {
+    const std::string piece = formatter.next_piece();
+    EXPECT_LT(piece.size(), ResponseFormatter::kPieceBytes + 1000);
+    text += piece;
+  }
+  const Json choice = Json::parse(text)["choices"][0];
+  EXPECT_EQ(choice["prompt_logprobs"].size(), kPositions);
+  EXPECT_EQ(choice["logprobs"]["tokens"].size(), kPositions + 1);
+  EXPECT_EQ(choice["logprobs"]["text_offset"].back(), kPositions - 1);
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][5], Json::parse(R"({"b": -2.0, "x": -0.25})"));
+}
+
 }  // namespace
 }  // namespace quire::server

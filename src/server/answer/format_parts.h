@@ -7,42 +7,37 @@
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "quire/request_output.h"
 #include "server/answer/response_format.h"
-#include "server/api/json_body.h"
 
 namespace quire::server {
 
-// Appends `text`, which is valid UTF-8, as it stands between the quotes of a JSON string: the same
-// bytes that Json::dump() gives.
-void append_escaped(std::string& out, std::string_view text);
-
-// JSON in one line; bytes that are no valid UTF-8 become U+FFFD.
-std::string dump(const Json& value);
-
-// "data: {...}\n\n".
-std::string sse_event(const Json& data);
 inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 
-Json usage_json(const Usage& usage);
+// The value of "usage".
+void write_usage(JsonWriter& json, const Usage& usage);
 
 // The string, or the id as a number where it is no stop string of the request; null where empty.
-Json stop_reason_json(const std::string& reason, const std::vector<std::string>& stop_strings);
+void write_stop_reason(JsonWriter& json, const std::string& reason,
+                       const std::vector<std::string>& stop_strings);
+
+// JSON has no infinity: a token that cannot be sampled gets vLLM's stand-in for it.
+double finite(float logprob);
 
 // How a token is shown in logprobs.
 std::string token_text(const Logprob& token, bool as_id);
 
-// The items of a chat's logprobs.content.
-Json chat_logprobs(const std::vector<PositionLogprobs>& positions, bool as_ids);
+// In Unicode code points.
+int64_t num_characters(std::string_view text);
 
-// Appends to a completion's logprobs. An empty position, the first of a
-// prompt, has only its token, which `first` names. `offset` is that of the next token's text, in
-// characters.
-Json empty_completion_logprobs();
-void append_completion_logprobs(Json& logprobs, const std::vector<PositionLogprobs>& positions,
-                                const std::string& first, bool as_ids, int64_t& offset);
+// An item of a chat's logprobs.content; nothing for an empty position.
+void write_chat_position(JsonWriter& json, const PositionLogprobs& position, bool as_ids);
 
-// vLLM's prompt_logprobs: null for an empty position, else by token id.
-Json prompt_logprobs_json(const std::vector<PositionLogprobs>& positions);
+// An item of a completion's top_logprobs.
+void write_top_logprobs(JsonWriter& json, const PositionLogprobs& position, bool as_ids);
+
+// An item of vLLM's prompt_logprobs: null for an empty position, else an object by token id.
+void write_prompt_position(JsonWriter& json, const PositionLogprobs& position);
 
 }  // namespace quire::server

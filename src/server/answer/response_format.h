@@ -10,6 +10,7 @@
 
 #include "quire/request_output.h"
 #include "quire/tokenizer.h"
+#include "server/answer/body_source.h"
 #include "server/api/api_error.h"
 #include "server/api/generation_request.h"
 
@@ -38,20 +39,18 @@ struct FormatContext {
   std::function<std::unique_ptr<OutputParser>()> make_parser{};
 };
 
-class ResponseFormatter {
+class ResponseFormatter : public BodySource {
  public:
-  virtual ~ResponseFormatter() = default;
-
-  // Calls in this order: begin(), push() for each output, then end() or fail(). Each returns the
-  // bytes to send now, which may be none.
+  // Calls in this order: begin(), push() for each output, then fail(), or end() with what follows
+  // it. Each returns the bytes to send now, which may be none.
 
   // Before the first output. Streamed chats: the event with the role, for each choice.
   virtual std::string begin() = 0;
   // `delta` (OutputKind::kDelta) belongs to the prompt of that index. An output that ended because
   // its deadline passed has finish_reason kLength and stop_reason "timeout".
-  virtual std::string push(size_t prompt_index, const RequestOutput& delta) = 0;
+  virtual std::string push(size_t prompt_index, RequestOutput delta) = 0;
   // After the last output of the last prompt. Streams: the usage if asked for, and [DONE]; else the
-  // whole body.
+  // body's first piece, which is all of it unless more_follows().
   virtual std::string end() = 0;
   // Ends a stream with an error event; without a stream, the error's body, for the glue to send
   // with its status.

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
+#include <new>
 #include <utility>
+
+#include "base/json_writer.h"
 
 namespace quire::server {
 namespace {
@@ -64,17 +66,35 @@ ApiError server_error(const std::string& message) {
   return ApiError(500, "server_error", message, {}, "internal_error");
 }
 
+ApiError api_error_of(const std::exception_ptr& failure) {
+  try {
+    std::rethrow_exception(failure);
+  } catch (const ApiError& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return service_unavailable(
+        "The server has not enough memory left for this request; try again later.", 1);
+  } catch (const std::exception& error) {
+    return server_error(error.what());
+  }
+}
+
 std::string error_body(const ApiError& error) {
-  const auto or_null = [](const std::optional<std::string>& text) {
-    return text ? nlohmann::ordered_json(*text) : nlohmann::ordered_json();
+  std::string body;
+  JsonWriter json(body);
+  const auto or_null = [&json](const char* name, const std::optional<std::string>& text) {
+    if (text) {
+      json.member(name, *text);
+    } else {
+      json.null_member(name);
+    }
   };
-  nlohmann::ordered_json object;
-  object["message"] = error.what();
-  object["type"] = error.type;
-  object["param"] = or_null(error.param);
-  object["code"] = or_null(error.code);
-  return nlohmann::ordered_json{{"error", std::move(object)}}.dump(
-      -1, ' ', false, nlohmann::json::error_handler_t::replace);
+  json.begin_object().key("error").begin_object();
+  json.member("message", error.what()).member("type", error.type);
+  or_null("param", error.param);
+  or_null("code", error.code);
+  json.end_object().end_object();
+  return body;
 }
 
 }  // namespace quire::server

@@ -3,6 +3,7 @@
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>
+#include <exception>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +42,10 @@ ApiError rate_limited(const std::string& message, int64_t retry_after_s);
 ApiError service_unavailable(const std::string& message, std::optional<int64_t> retry_after_s = {});
 // 500, server_error.
 ApiError server_error(const std::string& message);
+
+// What a request is answered with whose work ended with `failure`, which is not null: itself where
+// it is an ApiError, 503 where memory ran out, else 500.
+ApiError api_error_of(const std::exception_ptr& failure);
 
 // {"error":{"message":...,"type":...,"param":...,"code":...}}; bytes of the message that are no
 // valid UTF-8 become U+FFFD.

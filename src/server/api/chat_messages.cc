@@ -29,6 +29,7 @@ void open_arguments(Json& function) {
   try {
     Json value = parse_json_text(arguments->get_ref<const std::string&>(),
                                  {.max_depth = kMaxBodyDepth, .allow_repeated_keys = true});
+    const JsonClearer clearer(value);
     if (value.is_object()) *arguments = std::move(value);
   } catch (const JsonError&) {
     // What a model once wrote may be no JSON; the template gets it as it was.
@@ -37,12 +38,14 @@ void open_arguments(Json& function) {
 
 void normalize(Json& message) {
   Json& role = message["role"];
-  if (role == "developer") role = "system";
+  if (is_string(role, "developer")) role = "system";
   const auto content = message.find("content");
   if (content == message.end() || content->is_null()) {
     message["content"] = "";
   } else if (content->is_array()) {
-    *content = joined_parts(*content);
+    Json text = joined_parts(*content);
+    clear_json(*content);
+    *content = std::move(text);
   }
   const auto calls = message.find("tool_calls");
   if (calls == message.end()) return;
@@ -57,8 +60,8 @@ bool continues_final_message(const Json& body) {
   return value;
 }
 
-ChatInput take_chat(Json& body) {
-  ChatInput chat;
+OwnedChat take_chat(Json& body) {
+  OwnedChat chat;
   chat.messages = std::move(body.at("messages"));
   for (Json& message : chat.messages) normalize(message);
   if (const Json* tools = given(body, "tools"); tools != nullptr && !tools->empty()) {

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/api/generation_request.h"
 #include "server/api/openapi.h"
 #include "server/api/request_fields.h"
@@ -29,12 +30,12 @@ bool has_tool(const Json& tools, const std::string& name) {
 void take_tool_choice(const Json& body, GenerationRequest& request) {
   const Json* choice = given(body, "tool_choice");
   const bool has_tools = !request.chat.tools.is_null();
-  if (choice == nullptr || *choice == "auto") {
+  if (choice == nullptr || is_string(*choice, "auto")) {
     request.tool_choice = has_tools ? ToolChoice::kAuto : ToolChoice::kNone;
-  } else if (*choice == "none") {
+  } else if (is_string(*choice, "none")) {
     // A call would come out as text: the model is not told of the tools.
-    request.chat.tools = nullptr;
-  } else if (*choice == "required") {
+    clear_json(request.chat.tools);
+  } else if (is_string(*choice, "required")) {
     request.tool_choice = ToolChoice::kRequired;
   } else {
     request.tool_choice = ToolChoice::kNamed;
@@ -57,12 +58,15 @@ void take_reasoning(const Json& body, GenerationRequest& request) {
   if (effort == nullptr) return;
   Json& kwargs = request.chat.template_kwargs;
   if (!kwargs.contains("reasoning_effort")) kwargs["reasoning_effort"] = *effort;
-  if (*effort == "none" && !kwargs.contains("enable_thinking")) kwargs["enable_thinking"] = false;
+  if (is_string(*effort, "none") && !kwargs.contains("enable_thinking")) {
+    kwargs["enable_thinking"] = false;
+  }
 }
 
 }  // namespace
 
 GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api) {
+  const JsonClearer clearer(body);
   check_model(body, model);
   api.check(kChatSchemaName, body);
   GenerationRequest request;

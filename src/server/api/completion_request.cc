@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
 #include "server/api/api_error.h"
 #include "server/api/generation_request.h"
 #include "server/api/openapi.h"
@@ -64,6 +65,7 @@ void take_completion_logprobs(const Json& body, GenerationRequest& request) {
 
 GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api) {
+  const JsonClearer clearer(body);
   check_model(body, model);
   check_num_ids(body, model);
   api.check(kCompletionSchemaName, body);

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "parsers/tool_parser_prompt.h"  // ToolChoice
-#include "quire/chat_input.h"
 #include "quire/sampling_params.h"
 #include "server/api/json_body.h"
 #include "server/api/model_info.h"
+#include "server/api/owned_chat.h"
 
 namespace quire::server {
 
@@ -32,7 +32,7 @@ struct GenerationRequest {
 
   // Chats. Messages are as templates expect them: parts of text joined, the developer's role given
   // as system, arguments of tool calls as objects.
-  ChatInput chat{};
+  OwnedChat chat{};
   bool continue_final_message = false;
   ToolChoice tool_choice = ToolChoice::kNone;
   std::string tool_name{};  // of kNamed

@@ -21,9 +21,14 @@ Json parse_body(std::string_view body) {
   }
 }
 
+bool is_string(const Json& value, std::string_view text) {
+  return value.is_string() && value.get_ref<const std::string&>() == text;
+}
+
 Json parse_object_body(std::string_view body) {
   Json value = parse_body(body);
   if (!value.is_object()) {
+    const JsonClearer clearer(value);
     throw invalid_request(fmt::format("The request body is a JSON {}; a JSON object was expected.",
                                       value.type_name()),
                           {}, "invalid_type");

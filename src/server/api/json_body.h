@@ -23,4 +23,8 @@ Json parse_body(std::string_view body);
 // The same, of an object.
 Json parse_object_body(std::string_view body);
 
+// Whether `value` is that string. nlohmann's == makes a value of its right side, and ends the
+// process where there is no memory for that.
+bool is_string(const Json& value, std::string_view text);
+
 }  // namespace quire::server

@@ -1,25 +1,20 @@
 #include "server/api/model_info.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/json_writer.h"
 #include "server/api/api_error.h"
-#include "server/api/json_body.h"
 
 namespace quire::server {
 namespace {
 
-Json model_object(const ModelInfo& model, std::string_view name) {
-  Json object;
-  object["id"] = name;
-  object["object"] = "model";
-  object["created"] = model.created;
-  object["owned_by"] = "quire";
-  object["root"] = model.root.empty() ? model.id : model.root;
-  object["parent"] = nullptr;
-  object["max_model_len"] = model.max_model_len;
-  object["vocab_size"] = model.vocab_size;  // for clients that send token ids
-  return object;
+void write_model(JsonWriter& json, const ModelInfo& model, std::string_view name) {
+  json.begin_object().member("id", name).member("object", "model");
+  json.member("created", model.created).member("owned_by", "quire");
+  json.member("root", model.root.empty() ? model.id : model.root).null_member("parent");
+  json.member("max_model_len", model.max_model_len);
+  json.member("vocab_size", model.vocab_size);  // for clients that send token ids
+  json.end_object();
 }
 
 }  // namespace
@@ -30,16 +25,21 @@ bool serves(const ModelInfo& model, std::string_view name) {
 }
 
 std::string models_body(const ModelInfo& model) {
-  Json body;
-  body["object"] = "list";
-  Json& list = body["data"] = Json::array({model_object(model, model.id)});
-  for (const std::string& alias : model.aliases) list.push_back(model_object(model, alias));
-  return body.dump();
+  std::string body;
+  JsonWriter json(body);
+  json.begin_object().member("object", "list").key("data").begin_array();
+  write_model(json, model, model.id);
+  for (const std::string& alias : model.aliases) write_model(json, model, alias);
+  json.end_array().end_object();
+  return body;
 }
 
 std::string model_body(const ModelInfo& model, std::string_view name) {
   if (!serves(model, name)) throw model_not_found(name);
-  return model_object(model, name).dump();
+  std::string body;
+  JsonWriter json(body);
+  write_model(json, model, name);
+  return body;
 }
 
 }  // namespace quire::server

@@ -32,7 +32,7 @@ void shorten(RenderedChat& rendered, size_t size) {
   if (!spans.empty()) spans.back().end = std::min(spans.back().end, size);
 }
 
-RenderedChat render_up_to_final_message(const ChatTemplate& chat_template, ChatInput chat) {
+RenderedChat render_up_to_final_message(const ChatTemplate& chat_template, OwnedChat chat) {
   Json& content = chat.messages.back().at("content");
   content = content.get_ref<const std::string&>() + std::string(kTag);
   RenderedChat rendered = render(chat_template, chat);
@@ -53,7 +53,7 @@ RenderedChat render_up_to_final_message(const ChatTemplate& chat_template, ChatI
 
 }  // namespace
 
-RenderedChat render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
+RenderedChat render_chat(const ChatTemplate& chat_template, const OwnedChat& chat,
                          bool continue_final_message) {
   return continue_final_message ? render_up_to_final_message(chat_template, chat)
                                 : render(chat_template, chat);
@@ -61,6 +61,13 @@ RenderedChat render_chat(const ChatTemplate& chat_template, const ChatInput& cha
 
 RenderedChat render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request) {
   return render_chat(chat_template, request.chat, request.continue_final_message);
+}
+
+std::string echoed_message(const GenerationRequest& request) {
+  if (!request.echo || request.chat.messages.empty()) return "";
+  const Json& last = request.chat.messages.back();
+  if (last.value("role", "") != "assistant") return "";
+  return last.value("content", "");
 }
 
 }  // namespace quire::server

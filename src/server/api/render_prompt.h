@@ -2,9 +2,11 @@
 // The prompt of a chat.
 //
 // Thread safety: free functions.
-#include "quire/chat_input.h"
+#include <string>
+
 #include "quire/chat_template.h"
 #include "server/api/generation_request.h"
+#include "server/api/owned_chat.h"
 
 namespace quire::server {
 
@@ -12,10 +14,14 @@ namespace quire::server {
 // content, as transformers' apply_chat_template does it, so that the answer goes on from there.
 // Throws ApiError 400 for what the template refuses, and where the last message's content cannot be
 // found in what it wrote.
-RenderedChat render_chat(const ChatTemplate& chat_template, const ChatInput& chat,
+RenderedChat render_chat(const ChatTemplate& chat_template, const OwnedChat& chat,
                          bool continue_final_message);
 
 // The same for a request of kind kChat.
 RenderedChat render_prompt(const ChatTemplate& chat_template, const GenerationRequest& request);
+
+// What the answer to a chat opens with: with `echo` the last message, where that is the
+// assistant's; else nothing.
+std::string echoed_message(const GenerationRequest& request);
 
 }  // namespace quire::server

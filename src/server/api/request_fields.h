@@ -32,7 +32,7 @@ void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequ
 void check_sampling(const SamplingParams& params);
 
 // messages, tools and what else a chat is rendered from, moved out of `body`.
-ChatInput take_chat(Json& body);
+OwnedChat take_chat(Json& body);
 // Whether the answer goes on from the last message.
 bool continues_final_message(const Json& body);
 

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "base/json_text.h"
+#include "base/json_writer.h"
 #include "server/api/openapi.h"
 #include "server/api/render_prompt.h"
 #include "server/api/request_fields.h"
@@ -12,11 +14,12 @@ namespace quire::server {
 
 TokenizeRequest parse_tokenize_request(Json body, const ModelInfo& model,
                                        const ApiDescription& api) {
+  const JsonClearer clearer(body);
   check_model(body, model);
   api.check("TokenizeRequest", body);
   TokenizeRequest request;
   if (body.contains("prompt")) {
-    request.input = body.at("prompt").get<std::string>();
+    request.input = std::move(body.at("prompt").get_ref<std::string&>());
   } else {
     request.continue_final_message = continues_final_message(body);
     request.input = take_chat(body);
@@ -29,40 +32,29 @@ TokenizeRequest parse_tokenize_request(Json body, const ModelInfo& model,
 
 DetokenizeRequest parse_detokenize_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api) {
+  const JsonClearer clearer(body);
   check_model(body, model);
   api.check("DetokenizeRequest", body);
   return {.tokens = body.at("tokens").get<std::vector<int32_t>>()};
 }
 
-RenderedChat text_to_tokenize(const TokenizeRequest& request, const ChatTemplate* chat_template) {
-  if (const auto* text = std::get_if<std::string>(&request.input)) return {.text = *text};
+RenderedChat text_to_tokenize(TokenizeRequest& request, const ChatTemplate* chat_template) {
+  if (auto* text = std::get_if<std::string>(&request.input)) return {.text = std::move(*text)};
   if (chat_template == nullptr) {
     throw invalid_request("The model has no chat template: give a prompt instead of messages.",
                           "messages", "no_chat_template");
   }
-  return render_chat(*chat_template, std::get<ChatInput>(request.input),
+  return render_chat(*chat_template, std::get<OwnedChat>(request.input),
                      request.continue_final_message);
-}
-
-std::string tokenize_body(const TokenizeRequest& request, std::span<const int32_t> tokens,
-                          const Tokenizer& tokenizer, const ModelInfo& model) {
-  Json body;
-  body["count"] = tokens.size();
-  body["max_model_len"] = model.max_model_len;
-  body["tokens"] = tokens;
-  body["token_strs"] = nullptr;
-  if (request.return_token_strs) {
-    Json& texts = body["token_strs"] = Json::array();
-    for (const int32_t id : tokens) texts.push_back(tokenizer.id_to_token(id).value_or(""));
-  }
-  return body.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 std::string detokenize_body(const DetokenizeRequest& request, const Tokenizer& tokenizer) {
   // Models pad their vocabulary: ids that the model has and the tokenizer lacks have no text.
   std::vector<int32_t> ids = request.tokens;
   std::erase_if(ids, [&](int32_t id) { return id >= tokenizer.vocab_size(); });
-  return Json{{"prompt", tokenizer.decode(ids)}}.dump();
+  std::string body;
+  JsonWriter(body).begin_object().member("prompt", tokenizer.decode(ids)).end_object();
+  return body;
 }
 
 }  // namespace quire::server

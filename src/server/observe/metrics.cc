@@ -119,6 +119,9 @@ class ServerMetrics::Impl {
     raise_to(dropped_log_lines_, static_cast<double>(server.dropped_log_lines));
     raise_to(sent_spans_, static_cast<double>(server.sent_trace_spans));
     raise_to(lost_spans_, static_cast<double>(server.lost_trace_spans));
+    request_memory_.Set(static_cast<double>(server.request_memory_bytes));
+    request_memory_limit_.Set(static_cast<double>(server.request_memory_limit_bytes));
+    raise_to(refused_memory_, static_cast<double>(server.refused_memory_charges));
   }
 
   std::string render() const {
@@ -376,6 +379,12 @@ class ServerMetrics::Impl {
       counter("trace_spans_sent_total", "Trace spans that the collector has taken.");
   Counter& lost_spans_ = counter("trace_spans_lost_total",
                                  "Trace spans that the collector did not take, or not in time.");
+  Gauge& request_memory_ =
+      gauge("request_memory_bytes", "Memory charged to the requests under way.");
+  Gauge& request_memory_limit_ =
+      gauge("request_memory_limit_bytes", "Memory that requests may take (--max-server-memory).");
+  Counter& refused_memory_ = counter("request_memory_refused_total",
+                                     "Requests refused because others had taken the memory.");
 };
 
 ServerMetrics::ServerMetrics(MetricsConfig config) {

@@ -1,11 +1,11 @@
 #include "server/observe/metrics_process.h"
 
+#include <dirent.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <array>
 #include <charconv>
-#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -45,15 +45,16 @@ std::optional<int64_t> boot_time(std::string_view system_stat) {
   return number(rest.substr(0, rest.find('\n')));
 }
 
-// The directory's own descriptor, open while it is read, is left out.
+// The directory's own descriptor, open while it is read, is left out. std::filesystem's iterator
+// would end the process where there is no memory.
 std::optional<int64_t> count_open_fds() {
-  std::error_code error;
+  DIR* const folder = opendir("/proc/self/fd");
+  if (folder == nullptr) return std::nullopt;
   int64_t count = -1;
-  for (std::filesystem::directory_iterator it("/proc/self/fd", error), end; !error && it != end;
-       it.increment(error)) {
-    ++count;
+  while (const dirent* entry = readdir(folder)) {
+    if (entry->d_name[0] != '.') ++count;
   }
-  if (error) return std::nullopt;
+  closedir(folder);
   return count;
 }
 

@@ -89,4 +89,7 @@ inline std::optional<std::chrono::system_clock::time_point> last_token_time(
                               std::chrono::duration<double>(record.ttft_s + record.decode_s));
 }
 
+// The client left, or stopped reading, before it had all of the answer.
+void mark_undelivered(RequestRecord& record);
+
 }  // namespace quire::server

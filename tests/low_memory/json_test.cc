@@ -3,50 +3,12 @@
 // time.
 #include <gtest/gtest.h>
 
-#include <cstddef>
-#include <cstdlib>
-#include <limits>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/json_text.h"
-
-namespace {
-
-constexpr long kNever = std::numeric_limits<long>::max();
-// Of this thread, until allocations fail.
-thread_local long allocations_left = kNever;
-
-void* allocate(std::size_t size) {
-  if (allocations_left != kNever && allocations_left-- <= 0) {
-    allocations_left = 0;
-    throw std::bad_alloc();
-  }
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
-}
-
-}  // namespace
-
-void* operator new(std::size_t size) {
-  return allocate(size);
-}
-void* operator new[](std::size_t size) {
-  return allocate(size);
-}
-void operator delete(void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory) noexcept {
-  std::free(memory);
-}
-void operator delete(void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
-void operator delete[](void* memory, std::size_t) noexcept {
-  std::free(memory);
-}
+#include "low_memory/failing_allocator.h"
 
 namespace quire {
 namespace {
@@ -56,13 +18,13 @@ namespace {
 template <typename Work>
 long run_with_ever_more_memory(Work work) {
   for (long allowed = 0;; ++allowed) {
-    allocations_left = allowed;
+    low_memory::fail_after(allowed);
     try {
       work();
-      allocations_left = kNever;
+      low_memory::allow_all();
       return allowed;
     } catch (const std::bad_alloc&) {
-      allocations_left = kNever;
+      low_memory::allow_all();
     }
   }
 }

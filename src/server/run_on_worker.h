@@ -1,0 +1,18 @@
+#pragma once
+// Work that takes time, away from the I/O thread and back.
+//
+// Thread safety: free functions.
+#include <exception>
+#include <functional>
+
+#include "server/service_context.h"
+
+namespace quire::server {
+
+// Runs `work` on a worker thread, then `done` on the I/O thread with what `work` threw (null:
+// nothing), and destroys both there. If this throws, neither is run. After that `done` is called
+// however little memory is left, unless the server ends before.
+void run_on_worker(const ServiceContext& context, std::function<void()> work,
+                   std::function<void(const std::exception_ptr& failure)> done);
+
+}  // namespace quire::server

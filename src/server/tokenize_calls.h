@@ -1,0 +1,22 @@
+#pragma once
+// What /tokenize and /detokenize do, from the body of a request to the body of its answer.
+//
+// Thread safety: free functions of what is immutable, and of a budget that nobody else uses.
+#include <memory>
+#include <string>
+
+#include "server/answer/body_source.h"
+#include "server/request_budget.h"
+#include "server/service_context.h"
+
+namespace quire::server {
+
+// Throw ApiError for whatever is wrong with the body, and as RequestBudget does. The body given
+// back must not outlive the context's tokenizer.
+std::unique_ptr<BodySource> make_tokenize_body(std::string request_body,
+                                               const ServiceContext& context,
+                                               RequestBudget& budget);
+std::string make_detokenize_body(std::string request_body, const ServiceContext& context,
+                                 RequestBudget& budget);
+
+}  // namespace quire::server

@@ -1,0 +1,91 @@
+"""Memory that requests take of `quire serve`: budgets, refusals, and what comes back to the system."""
+
+import json
+import os
+import resource
+import socket
+import unittest
+
+from server_support import Server, serving
+from support import CliTest
+
+MIB = 1 << 20
+# Sanitizers keep freed memory and reserve address space of their own.
+SANITIZED = bool(os.environ.get("QUIRE_SANITIZE"))
+
+
+class BudgetTest(CliTest):
+    def test_a_request_that_could_never_fit_is_refused_with_the_figure(self):
+        with serving("--max-server-memory", 64 * MIB) as server:
+            status, _, body = server.post("/tokenize", {"prompt": "a" * (16 * MIB)})
+            self.assertEqual(status, 413)
+            self.assertRegex(body["error"]["message"], r"MiB of memory.*--max-server-memory")
+            self.assertEqual(server.post("/tokenize", {"prompt": "define apple"})[0], 200)
+            self.assertEqual(server.metrics()["quire:request_memory_bytes"], 0)
+            self.assertEqual(server.metrics()["quire:request_memory_limit_bytes"], 64 * MIB)
+
+    def test_an_answer_that_would_be_too_long_is_refused_before_the_work(self):
+        with serving("--max-response-bytes", MIB) as server:
+            body = {"prompt": [[5] * 500] * 16, "max_tokens": 1, "prompt_logprobs": 20}
+            status, _, answer = server.post("/v1/completions", body)
+            self.assertEqual(status, 400)
+            self.assertRegex(answer["error"]["message"], r"about \d+ bytes.*--max-response-bytes")
+            self.assertEqual(server.metrics()["quire:prompt_tokens_total"], 0)
+            self.assertEqual(server.post("/v1/completions", {**body, "prompt": [5] * 500})[0], 200)
+
+    def test_log_probabilities_of_many_prompts_take_no_more_than_there_is(self):
+        prompts = {"prompt": [[5] * 2000] * 128, "max_tokens": 1, "prompt_logprobs": 20}
+        with serving("--max-server-memory", 128 * MIB) as server:
+            status, _, answer = server.post("/v1/completions", prompts)
+            self.assertEqual(status, 413)
+            self.assertRegex(answer["error"]["message"], r"MiB of memory with the log-probabilities of its prompt")
+            self.assertEqual(server.metrics()["quire:prompt_tokens_total"], 0)
+
+    @unittest.skipIf(SANITIZED, "sanitizers reserve address space")
+    def test_under_a_limit_of_address_space_large_requests_end_and_nothing_else(self):
+        before = resource.getrlimit(resource.RLIMIT_AS)
+        resource.setrlimit(resource.RLIMIT_AS, (1600 * MIB, before[1]))
+        try:
+            server = Server("--kv-cache-memory-bytes", 64 * MIB)
+        finally:
+            resource.setrlimit(resource.RLIMIT_AS, before)
+        self.addCleanup(server.kill)
+        for size in (MIB, 8 * MIB, 31 * MIB):
+            body = {"prompt": "a" * size, "return_token_strs": True}
+            self.assertIn(server.post("/tokenize", body, timeout=600)[0], (200, 413, 429, 503))
+            self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
+        self.assertEqual(server.stop(), 0)
+
+
+class LargeAnswerTest(CliTest):
+    @unittest.skipIf(SANITIZED, "sanitizers keep what is freed")
+    def test_memory_goes_back_to_the_system(self):
+        with serving() as server:
+            server.chat("define apple", max_tokens=4)
+            server.post("/tokenize", {"prompt": "a" * 100_000, "return_token_strs": True})
+            before = server.memory_kib()
+            status, _, answer = server.post(
+                "/tokenize", {"prompt": "a" * (8 * MIB), "return_token_strs": True}, timeout=600)
+            self.assertEqual(status, 200)
+            self.assertEqual(len(answer["tokens"]), answer["count"])
+            self.assertEqual(len(answer["token_strs"]), answer["count"])
+            self.assertEqual("".join(answer["token_strs"]), "a" * (8 * MIB))
+            server.wait_for(lambda: server.memory_kib() < 1.1 * before, f"less than 1.1 x {before} KiB")
+
+    def test_answers_that_nobody_reads_are_counted_as_disconnects(self):
+        with serving() as server:
+            body = json.dumps({"prompt": "a " * (2 * MIB), "return_token_strs": True}).encode()
+            head = (f"POST /tokenize HTTP/1.1\r\nHost: {server.host}:{server.port}\r\n"
+                    f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode()
+            for _ in range(3):
+                client = socket.create_connection((server.host, server.port))
+                client.sendall(head + body)
+                self.assertTrue(client.recv(16).startswith(b"HTTP/1.1 200"))
+                client.close()  # with most of the answer unread: a reset
+            server.wait_for(lambda: server.metrics()["quire:client_disconnects_total"] == 3, "3 disconnects")
+            server.wait_for(lambda: server.log.count("disconnected") == 3, "3 lines of the log that say so")
+            self.assertEqual(server.metrics()["quire:request_memory_bytes"], 0)
+
+
+if __name__ == "__main__":
+    unittest.main()

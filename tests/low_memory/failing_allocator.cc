@@ -1,0 +1,74 @@
+#include "low_memory/failing_allocator.h"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <limits>
+#include <new>
+
+namespace quire::low_memory {
+namespace {
+
+constexpr long kNever = std::numeric_limits<long>::max();
+
+thread_local long left_of_this_thread = kNever;
+thread_local bool exempt = false;
+std::atomic<long> left_of_all{kNever};  // the one that finds 0 fails
+std::atomic<bool> one_failed{false};
+
+void* allocate(std::size_t size) {
+  if (left_of_this_thread != kNever && left_of_this_thread-- <= 0) {
+    left_of_this_thread = 0;
+    throw std::bad_alloc();
+  }
+  if (!exempt && left_of_all.load() != kNever && left_of_all.fetch_sub(1) == 0) {
+    one_failed = true;
+    throw std::bad_alloc();
+  }
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void fail_after(long count) {
+  left_of_this_thread = count;
+}
+void allow_all() {
+  left_of_this_thread = kNever;
+}
+void exempt_this_thread() {
+  exempt = true;
+}
+
+FailOne::FailOne(long index) {
+  one_failed = false;
+  left_of_all = index;
+}
+FailOne::~FailOne() {
+  left_of_all = kNever;
+}
+bool FailOne::failed() const {
+  return one_failed;
+}
+
+}  // namespace quire::low_memory
+
+void* operator new(std::size_t size) {
+  return quire::low_memory::allocate(size);
+}
+void* operator new[](std::size_t size) {
+  return quire::low_memory::allocate(size);
+}
+void operator delete(void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory) noexcept {
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
+void operator delete[](void* memory, std::size_t) noexcept {
+  std::free(memory);
+}
