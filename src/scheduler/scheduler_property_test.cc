@@ -322,7 +322,7 @@ TEST(SchedulerPropertyTest, ClientsWithSeveralTokensAStepAndThreeInFlight) {
 // Floods of a few clients, and now and then the one short request of another.
 constexpr uint64_t kFirstVisitor = 100;
 constexpr int64_t kNumVisitors = 6;
-constexpr int kNumFloods = 1000;
+constexpr int kNumFloods = 200;
 
 Workload flood_workload(Random& random, int64_t num_floods) {
   Workload workload;
