@@ -1,14 +1,12 @@
 #include "server/observe/otlp_spans.h"
 
-#include <fmt/format.h>
-
 #include <cstdint>
-#include <iterator>
 #include <optional>
+#include <string>
 #include <string_view>
 
+#include "base/json_writer.h"
 #include "quire/version.h"
-#include "server/observe/access_log_text.h"
 
 namespace quire::server {
 namespace {
@@ -17,42 +15,42 @@ namespace {
 constexpr int kSpanKindServer = 2;
 constexpr int kStatusError = 2;
 
-// The list of a span's or a resource's attributes. Names are ours and need no escaping.
+// Writes the list of a span's or a resource's attributes.
 class Attributes {
  public:
+  explicit Attributes(JsonWriter& json) : json_(json) { json_.begin_array(); }
+  void end() { json_.end_array(); }
+
   void text(std::string_view name, std::string_view value) {
-    if (value.empty()) return;
-    begin(name, "stringValue");
-    append_json_string(list_, value);
-    list_ += "}}";
+    if (!value.empty()) add(name, [&] { json_.member("stringValue", value); });
   }
   void integer(std::string_view name, int64_t value) {  // 64 bits are strings in this encoding
-    begin(name, "intValue");
-    fmt::format_to(std::back_inserter(list_), "\"{}\"}}}}", value);
+    add(name, [&] { json_.member("intValue", std::to_string(value)); });
   }
   void number(std::string_view name, double value) {
-    begin(name, "doubleValue");
-    fmt::format_to(std::back_inserter(list_), "{}}}}}", value);
+    add(name, [&] { json_.member("doubleValue", value); });
   }
   void flag(std::string_view name, bool value) {
-    begin(name, "boolValue");
-    fmt::format_to(std::back_inserter(list_), "{}}}}}", value);
+    add(name, [&] { json_.member("boolValue", value); });
   }
   void texts(std::string_view name, std::string_view only_value) {
     if (only_value.empty()) return;
-    begin(name, "arrayValue");
-    list_ += R"({"values":[{"stringValue":)";
-    append_json_string(list_, only_value);
-    list_ += "}]}}}";
+    add(name, [&] {
+      json_.key("arrayValue").begin_object().key("values").begin_array();
+      json_.begin_object().member("stringValue", only_value).end_object();
+      json_.end_array().end_object();
+    });
   }
-  std::string take() && { return "[" + list_ + "]"; }
 
  private:
-  void begin(std::string_view name, std::string_view type) {
-    fmt::format_to(std::back_inserter(list_), R"({}{{"key":"{}","value":{{"{}":)",
-                   list_.empty() ? "" : ",", name, type);
+  template <typename WriteValue>
+  void add(std::string_view name, WriteValue write_value) {
+    json_.begin_object().member("key", name).key("value").begin_object();
+    write_value();
+    json_.end_object().end_object();
   }
-  std::string list_;
+
+  JsonWriter& json_;
 };
 
 template <typename T>
@@ -60,8 +58,8 @@ void add_number(Attributes& attributes, std::string_view name, const std::option
   if (value) attributes.number(name, static_cast<double>(*value));
 }
 
-std::string attributes_of(const RequestRecord& record) {
-  Attributes attributes;
+void write_attributes(JsonWriter& json, const RequestRecord& record) {
+  Attributes attributes(json);
   attributes.text("gen_ai.request.id", record.request_id);
   attributes.text("gen_ai.response.model", record.model);
   attributes.integer("gen_ai.request.n", record.n);
@@ -92,52 +90,50 @@ std::string attributes_of(const RequestRecord& record) {
     attributes.integer("quire.draft_tokens", record.draft_tokens);
     attributes.integer("quire.accepted_draft_tokens", record.accepted_draft_tokens);
   }
-  return std::move(attributes).take();
+  attributes.end();
 }
 
 int64_t nanoseconds(std::chrono::system_clock::time_point time) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
 }
 
-void append_span(std::string& out, const Span& span) {
+void write_span(JsonWriter& json, const Span& span) {
   const RequestRecord& record = span.record;
-  fmt::format_to(std::back_inserter(out), R"({{"traceId":"{}","spanId":"{}")", span.trace_id,
-                 span.span_id);
+  json.begin_object().member("traceId", span.trace_id).member("spanId", span.span_id);
   if (record.trace) {
-    fmt::format_to(std::back_inserter(out), R"(,"parentSpanId":"{}")", record.trace->parent_id);
-    if (!record.trace->state.empty()) {
-      out += R"(,"traceState":)";
-      append_json_string(out, record.trace->state);
-    }
+    json.member("parentSpanId", record.trace->parent_id);
+    if (!record.trace->state.empty()) json.member("traceState", record.trace->state);
   }
   const int64_t begin = nanoseconds(record.arrived);
-  fmt::format_to(std::back_inserter(out),
-                 R"(,"flags":1,"name":"llm_request","kind":{},"startTimeUnixNano":"{}",)"
-                 R"("endTimeUnixNano":"{}","attributes":{})",
-                 kSpanKindServer, begin, begin + static_cast<int64_t>(record.total_s * 1e9),
-                 attributes_of(record));
+  json.member("flags", 1).member("name", "llm_request").member("kind", kSpanKindServer);
+  json.member("startTimeUnixNano", std::to_string(begin));
+  json.member("endTimeUnixNano",
+              std::to_string(begin + static_cast<int64_t>(record.total_s * 1e9)));
+  write_attributes(json.key("attributes"), record);
   if (record.status >= 500 || record.finish_reason == "error") {
-    fmt::format_to(std::back_inserter(out), R"(,"status":{{"code":{},"message":)", kStatusError);
-    append_json_string(out, record.error);
-    out += '}';
+    json.key("status").begin_object();
+    json.member("code", kStatusError).member("message", record.error).end_object();
   }
-  out += '}';
+  json.end_object();
 }
 
 }  // namespace
 
 std::string otlp_traces_json(std::span<const Span> spans) {
-  Attributes service;
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().key("resourceSpans").begin_array().begin_object();
+  json.key("resource").begin_object().key("attributes");
+  Attributes service(json);
   service.text("service.name", "quire");
   service.text("service.version", version());
-  std::string out = fmt::format(
-      R"({{"resourceSpans":[{{"resource":{{"attributes":{}}},"scopeSpans":[{{"scope":{{"name":"quire.server","version":"{}"}},"spans":[)",
-      std::move(service).take(), version());
-  for (size_t i = 0; i < spans.size(); ++i) {
-    if (i > 0) out += ',';
-    append_span(out, spans[i]);
-  }
-  out += "]}]}]}";
+  service.end();
+  json.end_object().key("scopeSpans").begin_array().begin_object();
+  json.key("scope").begin_object();
+  json.member("name", "quire.server").member("version", version()).end_object();
+  json.key("spans").begin_array();
+  for (const Span& span : spans) write_span(json, span);
+  json.end_array().end_object().end_array().end_object().end_array().end_object();
   return out;
 }
 
