@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <exception>
 #include <new>
@@ -24,9 +23,15 @@ namespace {
 constexpr std::string_view kModels = "/v1/models/";
 constexpr std::string_view kRequests = "/v1/requests/";
 constexpr std::string_view kEvents = "/events";  // behind a request's id
-// What stands before a request's id in its answer.
-constexpr std::array<std::string_view, 2> kAnswerIds = {"chatcmpl-", "cmpl-"};
 constexpr size_t kMaxRequestId = 128;
+
+// A request's id, where `id` may be the one that its answer's body has.
+std::string_view without_prefix_of_answer(std::string_view id) {
+  for (const std::string_view prefix : {"chatcmpl-", "cmpl-"}) {
+    if (id.starts_with(prefix)) return id.substr(prefix.size());
+  }
+  return id;
+}
 
 std::string random_id() {
   std::random_device device;
@@ -330,9 +335,7 @@ void Service::openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 void Service::explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
   const std::string_view id = std::string_view(exchange->request().path).substr(kRequests.size());
   auto found = facts_of(id, record.owner);
-  for (const std::string_view prefix : kAnswerIds) {
-    if (!found && id.starts_with(prefix)) found = facts_of(id.substr(prefix.size()), record.owner);
-  }
+  if (!found) found = facts_of(without_prefix_of_answer(id), record.owner);
   if (!found) {
     throw not_found("There is no record of that request: it never came, or is too old.");
   }
@@ -353,11 +356,7 @@ void Service::resume(const std::shared_ptr<http::Exchange>& exchange, RequestRec
   std::string_view id = std::string_view(request.path).substr(kRequests.size());
   if (id.ends_with('/')) id.remove_suffix(1);
   id.remove_suffix(kEvents.size());
-  for (const std::string_view prefix : kAnswerIds) {
-    if (!id.starts_with(prefix) || streams_->contains(record.owner, id)) continue;
-    id.remove_prefix(prefix.size());
-    break;
-  }
+  if (!streams_->contains(record.owner, id)) id = without_prefix_of_answer(id);
   http::Response head;
   head.content_type = kEventStream;
   head.headers = {{"X-Request-Id", record.request_id}, {"Cache-Control", "no-cache"}};
