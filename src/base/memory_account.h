@@ -1,5 +1,5 @@
 #pragma once
-// Memory that a process keeps for its clients, and what each request has of it.
+// Memory that a process keeps for its clients, and what each request holds.
 //
 //   const auto account = std::make_shared<MemoryAccount>(1 << 30);
 //   MemoryCharge charge(account);

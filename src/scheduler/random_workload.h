@@ -106,7 +106,7 @@ inline void add_jobs(Workload& workload, Request facts, int64_t n, int64_t arriv
   }
 }
 
-// A few requests, of which some share a beginning, for a model of random length.
+// A few requests, some with a beginning in common, for a model of random length.
 inline Workload random_workload(Random& random, const WorkloadOptions& options) {
   Workload workload;
   workload.max_model_len = random.pick(8, 80);
@@ -186,7 +186,7 @@ inline SchedulerConfig random_config(Random& random, int64_t max_model_len) {
 }
 
 // What a test's drafts are, if there are any: up to four for a sequence, some made by the runner
-// and some guessed from what is known, of which some are wrong.
+// and some guessed from what is known, not all rightly.
 class Drafter {
  public:
   explicit Drafter(uint64_t seed) : random_(seed) {}
