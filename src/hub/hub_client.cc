@@ -1,6 +1,5 @@
 #include "hub/hub_client.h"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 #include <pthread.h>
 
@@ -10,6 +9,7 @@
 #include <csignal>
 #include <ctime>
 
+#include "base/curl_handles.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -19,27 +19,6 @@ constexpr int kMaxRedirects = 10;
 constexpr long kConnectTimeoutS = 30;
 constexpr long kBufferBytes = 256 << 10;
 constexpr size_t kMaxHeaderValue = 16 << 10;  // signed addresses take a few KiB
-
-struct FreeCurl {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-  void operator()(char* text) const { curl_free(text); }
-};
-using CurlHandle = std::unique_ptr<CURL, FreeCurl>;
-using CurlUrl = std::unique_ptr<CURLU, FreeCurl>;
-using CurlList = std::unique_ptr<curl_slist, FreeCurl>;
-
-// libcurl counts these, so every client may hold one.
-class CurlLibrary {
- public:
-  CurlLibrary() {
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0) throw Error("libcurl cannot be set up.");
-  }
-  ~CurlLibrary() { curl_global_cleanup(); }
-  CurlLibrary(const CurlLibrary&) = delete;
-  CurlLibrary& operator=(const CurlLibrary&) = delete;
-};
 
 // Keeps a connection that its other side has closed from ending the process.
 class WithoutSigpipe {

@@ -1,35 +1,17 @@
 #include "server/observe/http_post.h"
 
-#include <curl/curl.h>
 #include <fmt/format.h>
 
 #include <array>
 #include <utility>
 
+#include "base/curl_handles.h"
 #include "quire/error.h"
 
 namespace quire::server {
 namespace {
 
 constexpr size_t kMaxDiscarded = 1 << 20;  // of an answer
-
-struct FreeCurl {
-  void operator()(CURL* handle) const { curl_easy_cleanup(handle); }
-  void operator()(CURLU* url) const { curl_url_cleanup(url); }
-  void operator()(curl_slist* list) const { curl_slist_free_all(list); }
-  void operator()(char* text) const { curl_free(text); }
-};
-
-// libcurl counts these.
-class CurlLibrary {
- public:
-  CurlLibrary() {
-    if (curl_global_init(CURL_GLOBAL_DEFAULT) != 0) throw Error("libcurl cannot be set up.");
-  }
-  ~CurlLibrary() { curl_global_cleanup(); }
-  CurlLibrary(const CurlLibrary&) = delete;
-  CurlLibrary& operator=(const CurlLibrary&) = delete;
-};
 
 std::string part_of(CURLU* url, CURLUPart part) {
   char* text = nullptr;
@@ -57,12 +39,12 @@ struct HttpPost::State {
   CurlLibrary library;
   std::string url;
   bool without_proxy = false;
-  std::unique_ptr<CURL, FreeCurl> handle{curl_easy_init()};
-  std::unique_ptr<curl_slist, FreeCurl> headers{};
+  CurlHandle handle{curl_easy_init()};
+  CurlList headers{};
 };
 
 HttpPost::HttpPost(std::string url) : state_(std::make_unique<State>()) {
-  const std::unique_ptr<CURLU, FreeCurl> parsed(curl_url());
+  const CurlUrl parsed(curl_url());
   curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), 0);
   state_->without_proxy = is_this_machine(part_of(parsed.get(), CURLUPART_HOST));
   state_->url = std::move(url);
@@ -112,7 +94,7 @@ HttpPostResult HttpPost::send(std::string_view body, std::chrono::milliseconds a
 }
 
 std::string otlp_traces_url(const std::string& url) {
-  const std::unique_ptr<CURLU, FreeCurl> parsed(curl_url());
+  const CurlUrl parsed(curl_url());
   const bool valid =
       curl_url_set(parsed.get(), CURLUPART_URL, url.c_str(), CURLU_DISALLOW_USER) == CURLUE_OK;
   const std::string scheme = part_of(parsed.get(), CURLUPART_SCHEME);
