@@ -2,7 +2,7 @@
 // What the op benches share: a stream with the machine's threads, its ceilings, random data.
 //
 //   QUIRE_BENCH_THREADS  threads (default: the physical cores)
-//   QUIRE_CPU_ISA        scalar, avx2 or avx512 (default: the best that the CPU has)
+//   QUIRE_CPU_ISA        scalar, avx2, avx512vnni or avx512 (default: the best that the CPU has)
 #include <benchmark/benchmark.h>
 
 #include <algorithm>

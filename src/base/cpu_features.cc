@@ -15,11 +15,17 @@ bool has_avx2() {
   return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
-bool has_avx512() {
+bool has_avx512vnni() {
   return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
-         __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512bf16");
+         __builtin_cpu_supports("avx512vnni");
 }
+
+bool has_avx512() {
+  return has_avx512vnni() && __builtin_cpu_supports("avx512bf16");
+}
+
+constexpr Isa kIsas[] = {Isa::kScalar, Isa::kAvx2, Isa::kAvx512Vnni, Isa::kAvx512};
 
 }  // namespace
 
@@ -29,6 +35,8 @@ std::string_view name_of(Isa isa) {
       return "scalar";
     case Isa::kAvx2:
       return "avx2";
+    case Isa::kAvx512Vnni:
+      return "avx512vnni";
     case Isa::kAvx512:
       return "avx512";
   }
@@ -36,7 +44,7 @@ std::string_view name_of(Isa isa) {
 }
 
 std::optional<Isa> isa_from_name(std::string_view name) {
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kIsas) {
     if (name == name_of(isa)) return isa;
   }
   return std::nullopt;
@@ -49,6 +57,8 @@ bool supports(Isa isa) {
       return true;
     case Isa::kAvx2:
       return has_avx2();
+    case Isa::kAvx512Vnni:
+      return has_avx512vnni();
     case Isa::kAvx512:
       return has_avx512();
   }
@@ -57,15 +67,14 @@ bool supports(Isa isa) {
 
 std::vector<Isa> supported_isas() {
   std::vector<Isa> isas;
-  for (Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512}) {
+  for (Isa isa : kIsas) {
     if (supports(isa)) isas.push_back(isa);
   }
   return isas;
 }
 
 Isa best_isa() {
-  if (supports(Isa::kAvx512)) return Isa::kAvx512;
-  return supports(Isa::kAvx2) ? Isa::kAvx2 : Isa::kScalar;
+  return supported_isas().back();
 }
 
 }  // namespace quire

@@ -11,10 +11,12 @@ namespace quire {
 enum class Isa {
   kScalar,  // plain x86-64
   kAvx2,    // AVX2, FMA, F16C
-  kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take kAvx2
+  // AVX-512 F, BW, VL, DQ and VNNI, for integer weights and activations; the rest is as kAvx2
+  kAvx512Vnni,
+  kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take what they have
 };
 
-// "scalar", "avx2", "avx512".
+// "scalar", "avx2", "avx512vnni", "avx512".
 std::string_view name_of(Isa isa);
 std::optional<Isa> isa_from_name(std::string_view name);
 

@@ -4,7 +4,8 @@
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
 //      a dense weight
 // W    Weight [N, K]: on a GPU dense, on the CPU of any format. CPUs that multiply bfloat16 may
-//      round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16)
+//      round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16); a weight
+//      of integers says whether `in` is rounded to int8 (ops/cpu/group_linear.h)
 // bias float32[N] or undefined
 // out  [T, N] of the activations' dtype, on a GPU also float32 (rows may be strided); overwritten
 //

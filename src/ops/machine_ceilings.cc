@@ -57,7 +57,7 @@ using PeakLoop = double (*)(int64_t steps, float* sink);
 
 PeakLoop peak_loop(Isa isa, DType dtype) {
   if (isa == Isa::kAvx512) return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
-  return isa == Isa::kAvx2 ? avx2::peak_f32 : scalar::peak_f32;
+  return isa == Isa::kScalar ? scalar::peak_f32 : avx2::peak_f32;
 }
 
 double measure_peak(Stream& stream, DType dtype) {

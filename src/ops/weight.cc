@@ -49,6 +49,7 @@ void copy_rows(const Tensor& source, DType dtype, std::byte* to) {
 }
 
 size_t data_bytes(WeightFormat format, int64_t n, int64_t k, DeviceType device) {
+  if (format.is_integer()) return group_panel_bytes(group_layout(format, k), n);
   if (device == DeviceType::kCpu) return panel_bytes(format.dtype, n, k);
   return static_cast<size_t>(n * k) * size_of(format.dtype);
 }
@@ -58,18 +59,34 @@ bool is_dense_dtype(DType dtype, const Device& device) {
          (dtype == DType::kFloat16 && !device.is_cpu());
 }
 
+void check_format(const WeightFormat& format, const Device& device) {
+  switch (format.kind) {
+    case WeightKind::kDense:
+      return check(is_dense_dtype(format.dtype, device),
+                   "a dense weight is float32 or bfloat16, or on a GPU float16");
+    case WeightKind::kFloat8:
+      return check(format == WeightFormat::float8(), "a float8 weight has one scale an output");
+    case WeightKind::kInt8:
+    case WeightKind::kInt4:
+      check(format.dtype == DType::kUInt8 && is_group_size(format.group_size),
+            "integers are bytes in groups of 16, 32, 64 or 128, or of a whole row");
+      return check(device.is_cpu(), "weights of integers are on the CPU");
+  }
+}
+
 }  // namespace
 
 Weight::Weight(WeightFormat format, int64_t n, int64_t k, const Device& device)
     : format_(format), n_(n), k_(k), device_(device) {
-  check(format.is_dense() ? is_dense_dtype(format.dtype, device) : format == WeightFormat::float8(),
-        "a dense weight is float32 or bfloat16, or on a GPU float16");
+  check_format(format, device);
   check(n >= 1 && k >= 1, "a weight has at least one row and one column");
   data_ = Buffer(data_bytes(format, n, k, device.type), device);
-  if (format.has_scales()) scales_ = Buffer(static_cast<size_t>(n) * sizeof(float), device);
+  if (format.kind == WeightKind::kFloat8)
+    scales_ = Buffer(static_cast<size_t>(n) * sizeof(float), device);
 }
 
 void Weight::pack_rows(int64_t first_row, const Tensor& source) {
+  check(!format_.is_integer(), "integers are packed with their scales");
   check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
   check(first_row >= 0 && first_row + source.dim(0) <= n_, "packed rows lie inside the weight");
   if (device_.is_cpu()) return pack_panel_rows(dtype(), first_row, source, data_.data());
@@ -80,7 +97,7 @@ void Weight::pack_rows(int64_t first_row, const Tensor& source) {
 }
 
 void Weight::set_scales(int64_t first_row, const Tensor& source) {
-  check(format_.has_scales(), "the weight's format has scales");
+  check(format_.kind == WeightKind::kFloat8, "the weight's format has scales");
   check(source.rank() == 2 && source.dim(1) == 1, "a row has one scale");
   check(first_row >= 0 && first_row + source.dim(0) <= n_, "scales lie inside the weight");
   std::byte* to = scales_.data() + static_cast<size_t>(first_row) * sizeof(float);
@@ -89,11 +106,21 @@ void Weight::set_scales(int64_t first_row, const Tensor& source) {
                          [&](std::byte* from) { copy_rows(source, DType::kFloat32, from); });
 }
 
+void Weight::pack_groups(int64_t first_row, const GroupedRows& source) {
+  check(format_.is_integer(), "the weight is of integers");
+  check(first_row >= 0 && source.rows >= 0 && first_row + source.rows <= n_,
+        "packed rows lie inside the weight");
+  check((source.offsets != nullptr) == format_.has_offsets,
+        "rows have offsets where the weight's format has them");
+  pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
+}
+
 void Weight::unpack_row(int64_t row, float* out) const {
   check(device_.is_cpu(), "rows are read back on the CPU only");
   check(row >= 0 && row < n_, "the row lies inside the weight");
+  if (format_.is_integer()) return unpack_group_row(group_layout(format_, k_), row, data(), out);
   unpack_panel_row(dtype(), row, k_, data(), out);
-  if (!format_.has_scales()) return;
+  if (format_.is_dense()) return;
   for (int64_t i = 0; i < k_; ++i) out[i] *= scales()[row];
 }
 

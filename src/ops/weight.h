@@ -4,13 +4,15 @@
 // A Weight is [N, K] (output features, input features), of one of the formats of weight_format.h.
 // It is made empty and filled row range by row range from a checkpoint's tensors, so that fused
 // layers (q, k and v as one) and shards of a rank are packed straight from the mapped file. On the
-// CPU that is ops/cpu/weight_panels.h's layout; on a GPU rows follow each other. Thread safety:
-// pack_rows and set_scales may run at once on disjoint row ranges; const use is free.
+// CPU that is ops/cpu/weight_panels.h's layout, of integers ops/cpu/group_panels.h's; on a GPU rows
+// follow each other. Thread safety: pack_rows, set_scales and pack_groups may run at once on
+// disjoint row ranges; const use is free.
 #include <cstdint>
 
 #include "core/buffer.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "ops/cpu/group_panels.h"
 #include "ops/weight_format.h"
 
 namespace quire::ops {
@@ -18,7 +20,7 @@ namespace quire::ops {
 class Weight {
  public:
   Weight() = default;
-  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16.
+  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; integers are on the CPU.
   Weight(WeightFormat format, int64_t n, int64_t k, const Device& device = {});
 
   const WeightFormat& format() const { return format_; }
@@ -34,15 +36,17 @@ class Weight {
   // memory has finished its uploads.
   void pack_rows(int64_t first_row, const Tensor& source);
   // Scales of as many rows from `source` [rows, 1], float32, bfloat16 or float16, the same way. Of
-  // formats that have them.
+  // float8.
   void set_scales(int64_t first_row, const Tensor& source);
+  // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets.
+  void pack_groups(int64_t first_row, const GroupedRows& source);
   // The numbers of row `row` as float32 to out[0..K): for embeddings tied to the output layer, and
   // tests. On the CPU only.
   void unpack_row(int64_t row, float* out) const;
 
   // In the device's layout.
   const std::byte* data() const { return data_.data(); }
-  // [N]; null where the format has none.
+  // [N] of float8, else null.
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
   WeightView view() const { return {.format = format_, .data = data(), .scales = scales()}; }
 

@@ -2,13 +2,14 @@
 // How the weight of a linear layer is stored, and what a kernel is told of one.
 //
 // A weight [n, k] has n output and k input features. Whatever the format, the number at output i
-// and input j is
+// and input j is, in float32 and rounded after each operation,
 //
-//   scales[i, g] * (data[i, j'] - zeros[i, g])
+//   scales[i, g] * data[i, j'] + offsets[i, g]
 //
 // where g is the group of j' (j' / group_size), and input j is stored at j', with a permutation
 // input permutation[j'] at j'. A format has some of these parts; what it lacks is null: a scale of
-// 1, a zero of 0, inputs in their order. This header is shared with the CUDA library: plain values.
+// 1, an offset of 0, inputs in their order. A zero point z is the offset -scale * z. This header is
+// shared with the CUDA library: plain values.
 #include <cstdint>
 
 #include "core/dtype.h"
@@ -18,12 +19,20 @@ namespace quire::ops {
 enum class WeightKind : uint8_t {
   kDense,   // float32, bfloat16 or float16: the numbers themselves
   kFloat8,  // float8 e4m3, and a scale for each output feature
+  kInt8,    // integers from -128 to 127, and a scale for each group of an output's inputs
+  kInt4,    // integers from -8 to 7, the same way
 };
 
 struct WeightFormat {
   WeightKind kind = WeightKind::kDense;
-  DType dtype = DType::kFloat32;  // of an element of the data
-  int64_t group_size = 0;  // input features that share a scale and a zero; 0: all of an output
+  DType dtype = DType::kFloat32;  // of an element of the data; integers are bytes, uint8
+  // Input features that share a scale and an offset: of integers 16, 32, 64, 128 or 0; 0: all of an
+  // output. The last group may be shorter.
+  int64_t group_size = 0;
+  bool has_offsets = false;
+  // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
+  // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.
+  bool rounds_activations = false;
 
   constexpr WeightFormat() = default;
   // Dense, of this type.
@@ -33,19 +42,37 @@ struct WeightFormat {
     format.kind = WeightKind::kFloat8;
     return format;
   }
+  // Integers of 8 or 4 bits.
+  static constexpr WeightFormat integers(int bits, int64_t group_size, bool has_offsets = false) {
+    WeightFormat format(DType::kUInt8);
+    format.kind = bits == 4 ? WeightKind::kInt4 : WeightKind::kInt8;
+    format.group_size = group_size;
+    format.has_offsets = has_offsets;
+    return format;
+  }
 
   bool operator==(const WeightFormat&) const = default;
   constexpr bool is_dense() const { return kind == WeightKind::kDense; }
-  constexpr bool has_scales() const { return kind == WeightKind::kFloat8; }
+  constexpr bool is_integer() const {
+    return kind == WeightKind::kInt8 || kind == WeightKind::kInt4;
+  }
+  // Whether it has scales; those of integers are given with their data (Weight::pack_groups).
+  constexpr bool has_scales() const { return !is_dense(); }
 };
 
+// Whether an integer format may have groups of this size.
+constexpr bool is_group_size(int64_t size) {
+  return size == 0 || size == 16 || size == 32 || size == 64 || size == 128;
+}
+
 // The parts of a weight, in the layout of its device and in its memory. `data` of a dense weight is
-// on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous.
+// on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous. On the CPU
+// integers have their scales and offsets in their data (ops/cpu/group_panels.h).
 struct WeightView {
   WeightFormat format;
   const void* data = nullptr;
   const float* scales = nullptr;         // [n, groups]
-  const void* zeros = nullptr;           // [n, groups], as the format stores them
+  const float* offsets = nullptr;        // [n, groups]
   const int32_t* permutation = nullptr;  // [k]: act-order's, each input feature once
 };
 

@@ -10,6 +10,11 @@ constexpr Kernels kScalar = {
     .linear_f32 = scalar::linear_f32,
     .linear_bf16 = scalar::linear_bf16,
     .linear_f8 = scalar::linear_f8,
+    .pack_i8 = scalar::pack_i8,
+    .linear_i8 = scalar::linear_i8,
+    .linear_i4 = scalar::linear_i4,
+    .linear_unpacked_i4 = scalar::linear_unpacked_i4,
+    .unpack_i4 = scalar::unpack_i4,
     .rms_norm = scalar::rms_norm,
     .silu_and_mul = scalar::silu_and_mul,
     .norm_rope = scalar::norm_rope,
@@ -24,12 +29,28 @@ constexpr Kernels kAvx2 = {
     .linear_f32 = avx2::linear_f32,
     .linear_bf16 = avx2::linear_bf16,
     .linear_f8 = scalar::linear_f8,
+    .pack_i8 = avx2::pack_i8,
+    .linear_i8 = avx2::linear_i8,
+    .linear_i4 = avx2::linear_i4,
+    .linear_unpacked_i4 = avx2::linear_unpacked_i4,
+    .unpack_i4 = avx2::unpack_i4,
     .rms_norm = avx2::rms_norm,
     .silu_and_mul = avx2::silu_and_mul,
     .norm_rope = avx2::norm_rope,
     .attention_f32 = avx2::attention_f32,
     .attention_bf16 = avx2::attention_bf16,
 };
+
+constexpr Kernels with_vnni(Kernels kernels) {
+  kernels.pack_i8 = avx512vnni::pack_i8;
+  kernels.linear_i8 = avx512vnni::linear_i8;
+  kernels.linear_i4 = avx512vnni::linear_i4;
+  kernels.linear_unpacked_i4 = avx512vnni::linear_unpacked_i4;
+  kernels.unpack_i4 = avx512vnni::unpack_i4;
+  return kernels;
+}
+
+constexpr Kernels kAvx512Vnni = with_vnni(kAvx2);
 
 constexpr Kernels kAvx512 = {
     .multiplies_bf16 = true,
@@ -38,6 +59,11 @@ constexpr Kernels kAvx512 = {
     .linear_f32 = avx512::linear_f32,
     .linear_bf16 = avx512::linear_bf16,
     .linear_f8 = scalar::linear_f8,
+    .pack_i8 = avx512vnni::pack_i8,
+    .linear_i8 = avx512vnni::linear_i8,
+    .linear_i4 = avx512vnni::linear_i4,
+    .linear_unpacked_i4 = avx512vnni::linear_unpacked_i4,
+    .unpack_i4 = avx512vnni::unpack_i4,
     .rms_norm = avx512::rms_norm,
     .silu_and_mul = avx512::silu_and_mul,
     .norm_rope = avx512::norm_rope,
@@ -48,8 +74,17 @@ constexpr Kernels kAvx512 = {
 }  // namespace
 
 const Kernels& kernels_for(Isa isa) {
-  if (isa == Isa::kAvx512) return kAvx512;
-  return isa == Isa::kAvx2 ? kAvx2 : kScalar;
+  switch (isa) {
+    case Isa::kScalar:
+      return kScalar;
+    case Isa::kAvx2:
+      return kAvx2;
+    case Isa::kAvx512Vnni:
+      return kAvx512Vnni;
+    case Isa::kAvx512:
+      return kAvx512;
+  }
+  return kScalar;
 }
 
 }  // namespace quire::ops

@@ -42,6 +42,41 @@ struct LinearTile {
   const float* scales;  // of linear_f8: `cols` factors of the sums, before the bias, or null
 };
 
+// Rows of activations to round to int8 for a product with integer weights.
+struct Int8Rows {
+  const float* in;  // row r is at in + r * stride
+  int64_t stride;
+  const int32_t* permutation;  // input i of a row is its value permutation[i]; null: i
+  int rows;                    // 1 to kTileRows
+  int64_t k;
+  int group_size;  // inputs that share a scale: the largest magnitude of them / 127
+  int excess;      // what the weights' bytes are more than their integers
+  void* out;       // groups x (kInt8GroupHeader + group_size) x rows
+};
+// Of a group of one packed row: the sum of its integers times -excess (int32, what a chain of
+// products with the weights' bytes starts from), the scale (float32), the scale times the sum
+// (float32), and the integers. Those of a tile's rows lie side by side, the integers in steps:
+// [starts][scales][sums][group_size / 4][rows][4].
+inline constexpr int64_t kInt8GroupHeader = 12;
+
+// A block of a product with integer weights (ops/cpu/group_panels.h): `rows` rows by the 64 lanes
+// of one panel by `groups` groups. The sum of a row and lane is a chain over the groups, in order:
+//   sum = fma(float(sum of the group's integer products), weight scale * input scale, sum)
+//   sum = fma(input scale * sum of the input integers, offset, sum)     where there are offsets
+struct GroupTile {
+  const void* weights;      // the panel's first group
+  const void* activations;  // packed by pack_i8, from the same group on
+  int64_t groups;
+  int group_size;
+  bool has_offsets;
+  int rows;  // 1 to kTileRows
+  int cols;  // lanes that exist in `out`, 1 to 64
+  float* out;
+  int64_t out_stride;
+  bool accumulate;    // start from `out` instead of zero
+  const float* bias;  // `cols` values added last, or null
+};
+
 // One query tile of one KV head of one sequence.
 struct AttentionTask {
   // Row (token, head) is at q + token * q_stride + head * head_dim; `out` likewise.
@@ -85,6 +120,15 @@ struct Kernels {
   void (*linear_bf16)(const LinearTile& tile);
   // Weights of float8 e4m3, activations of pack_f32.
   void (*linear_f8)(const LinearTile& tile);
+  // Infinities and NaN make the scale of their group NaN and its integers 0.
+  void (*pack_i8)(const Int8Rows& rows);
+  // Weights of int8; of int4; and of int4 in int8's layout, a byte each, as unpack_i4 makes them.
+  // The same bits whichever computes them, with every instruction set.
+  void (*linear_i8)(const GroupTile& tile);
+  void (*linear_i4)(const GroupTile& tile);
+  void (*linear_unpacked_i4)(const GroupTile& tile);
+  // `bytes` of a group's data, two integers a byte, to twice as many bytes.
+  void (*unpack_i4)(const void* data, int64_t bytes, void* out);
   // residual null: out = norm(x); else residual += x, out = norm(residual).
   void (*rms_norm)(const float* x, float* residual, const float* weight, float eps, int64_t n,
                    float* out);
@@ -112,6 +156,18 @@ QUIRE_DECLARE_KERNELS(scalar)
 QUIRE_DECLARE_KERNELS(avx2)
 QUIRE_DECLARE_KERNELS(avx512)
 #undef QUIRE_DECLARE_KERNELS
+#define QUIRE_DECLARE_INTEGER_KERNELS(isa)                    \
+  namespace isa {                                             \
+  void pack_i8(const Int8Rows& rows);                         \
+  void linear_i8(const GroupTile& tile);                      \
+  void linear_i4(const GroupTile& tile);                      \
+  void linear_unpacked_i4(const GroupTile& tile);             \
+  void unpack_i4(const void* data, int64_t bytes, void* out); \
+  }
+QUIRE_DECLARE_INTEGER_KERNELS(scalar)
+QUIRE_DECLARE_INTEGER_KERNELS(avx2)
+QUIRE_DECLARE_INTEGER_KERNELS(avx512vnni)
+#undef QUIRE_DECLARE_INTEGER_KERNELS
 namespace scalar {
 void linear_f8(const LinearTile& tile);
 }

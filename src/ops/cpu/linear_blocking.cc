@@ -4,6 +4,7 @@
 
 #include "base/ceil_div.h"
 #include "ops/cpu/dispatch.h"
+#include "ops/cpu/group_linear.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_panels.h"
 
@@ -112,6 +113,7 @@ auto tile_kernel_of(const Kernels& kernels, const Weight& weight) {
 
 void linear_on_cpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
                    const Tensor& out) {
+  if (weight.format().is_integer()) return group_linear_on_cpu(stream, in, weight, bias, out);
   const Kernels& kernels = kernels_for(stream.isa());
   const bool as_bf16 = weight.dtype() == DType::kBFloat16 && kernels.multiplies_bf16;
   const int64_t even_k = (weight.k() + 1) / 2 * 2;

@@ -9,10 +9,12 @@ namespace quire::ops {
 size_t max_scratch_bytes(const ScratchNeeds& needs) {
   const auto rows = static_cast<size_t>(std::min(needs.max_num_tokens, kLinearPassRows));
   const auto even_k = static_cast<size_t>((needs.max_in_features + 1) / 2 * 2);
+  // Activations rounded to int8 take less than their float32, but for the padding of few.
+  const size_t int8_row = kInt8GroupHeader + 128;
   const int task_rows = std::max(kAttentionTaskRows, needs.heads_per_kv_head);
   const size_t attention = align_up(attention_scratch_bytes(task_rows, needs.head_dim)) *
                            static_cast<size_t>(needs.num_threads);
-  return std::max(rows * even_k * sizeof(float), attention);
+  return std::max(rows * std::max(even_k * sizeof(float), int8_row), attention);
 }
 
 }  // namespace quire::ops

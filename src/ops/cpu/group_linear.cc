@@ -1,0 +1,212 @@
+#include "ops/cpu/group_linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/ceil_div.h"
+#include "ops/cpu/dispatch.h"
+#include "ops/cpu/group_panels.h"
+#include "ops/cpu/scratch.h"
+
+namespace quire::ops {
+namespace {
+
+// Of a panel, as the tile kernel reads it, that is worked on at once: it stays in the L2 cache
+// while every row tile passes over it, and what is unpacked lies on the task's stack. Between
+// blocks the sums rest in `out`, exactly.
+constexpr int64_t kBlockBytes = 128 << 10;
+// Rows of one task when there are many: their activations of one block share the L2 cache with the
+// weights.
+constexpr int64_t kTaskRows = 16 * kTileRows;
+// With few rows a task is bound by memory: enough bytes to make taking a task cheap.
+constexpr int64_t kTaskBytes = 256 << 10;
+
+// Groups of one panel.
+struct Block {
+  int64_t panel = 0;
+  int64_t first_group = 0;
+  int64_t groups = 0;
+  const std::byte* weights = nullptr;  // the first group in memory
+};
+
+// One linear op, its input packed.
+struct Product {
+  const Kernels* kernels;
+  GroupLayout layout;
+  bool rounds;  // the activations are packed by pack_i8, else by pack_f32
+  const Weight* weight;
+  const std::byte* activations;
+  const float* bias;
+  const Tensor* out;
+
+  int64_t n() const { return weight->n(); }
+  // Of one packed row.
+  int64_t row_bytes() const {
+    return rounds ? layout.groups * (kInt8GroupHeader + layout.group_size)
+                  : round_up(layout.k, 2) * static_cast<int64_t>(sizeof(float));
+  }
+  int64_t bytes_before_group(int64_t group) const {
+    return rounds ? group * (kInt8GroupHeader + layout.group_size)
+                  : group * layout.group_size * static_cast<int64_t>(sizeof(float));
+  }
+  // As the tile kernel for many rows reads it.
+  int64_t unpacked_group_bytes() const {
+    if (!rounds) return kPanelLanes * layout.group_size * static_cast<int64_t>(sizeof(float));
+    return layout.header_bytes() + kPanelLanes * layout.group_size;
+  }
+};
+
+// Where a tile of rows goes, and what it starts from and ends with.
+template <typename Tile>
+Tile tile_of(const Product& product, const Block& block, int64_t base, int64_t row, int64_t rows) {
+  const int64_t column = block.panel * kPanelLanes;
+  const bool is_last = block.first_group + block.groups == product.layout.groups;
+  Tile tile = {};
+  tile.activations = product.activations + (row - base) * product.row_bytes() +
+                     product.bytes_before_group(block.first_group) * rows;
+  tile.rows = static_cast<int>(rows);
+  tile.cols = static_cast<int>(std::min<int64_t>(kPanelLanes, product.n() - column));
+  tile.out = product.out->row<float>(row) + column;
+  tile.out_stride = product.out->row_stride();
+  tile.accumulate = block.first_group > 0;
+  tile.bias = product.bias != nullptr && is_last ? product.bias + column : nullptr;
+  return tile;
+}
+
+// The block's integers by rows [first, last) with this kernel, for weights as they lie there.
+void multiply_integers(const Product& product, const Block& block, const std::byte* weights,
+                       void (*kernel)(const GroupTile&), int64_t base, int64_t first,
+                       int64_t last) {
+  for (int64_t row = first; row < last; row += kTileRows) {
+    auto tile =
+        tile_of<GroupTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
+    tile.weights = weights;
+    tile.groups = block.groups;
+    tile.group_size = static_cast<int>(product.layout.group_size);
+    tile.has_offsets = product.layout.has_offsets;
+    kernel(tile);
+  }
+}
+
+// The same for int4 that is unpacked once for all rows.
+void multiply_unpacked(const Product& product, const Block& block, int64_t base, int64_t first,
+                       int64_t last) {
+  alignas(64) std::byte unpacked[kBlockBytes];
+  const GroupLayout& layout = product.layout;
+  std::byte* to = unpacked;
+  for (int64_t group = 0; group < block.groups; ++group, to += product.unpacked_group_bytes()) {
+    const std::byte* from = block.weights + group * layout.group_bytes();
+    std::memcpy(to, from, static_cast<size_t>(layout.header_bytes()));
+    product.kernels->unpack_i4(from + layout.header_bytes(), layout.data_bytes(),
+                               to + layout.header_bytes());
+  }
+  multiply_integers(product, block, unpacked, product.kernels->linear_unpacked_i4, base, first,
+                    last);
+}
+
+// The block's numbers as float32 by rows [first, last).
+void multiply_floats(const Product& product, const Block& block, int64_t base, int64_t first,
+                     int64_t last) {
+  alignas(64) float unpacked[kBlockBytes / sizeof(float)];
+  const GroupLayout& layout = product.layout;
+  int64_t inputs = 0;
+  for (int64_t group = 0; group < block.groups; ++group) {
+    const int64_t count = layout.inputs_of(block.first_group + group);
+    unpack_group(layout, block.weights + group * layout.group_bytes(), count,
+                 unpacked + inputs * kPanelLanes);
+    inputs += count;
+  }
+  for (int64_t row = first; row < last; row += kTileRows) {
+    auto tile =
+        tile_of<LinearTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
+    tile.weights = unpacked;
+    tile.steps = inputs;
+    product.kernels->linear_f32(tile);
+  }
+}
+
+// Rows [first, last) of `out`, one panel; `base` is the first packed row. `few` rows of the op read
+// int4 as it is.
+void run_panel(const Product& product, bool few, int64_t base, int64_t first, int64_t last,
+               int64_t panel) {
+  const GroupLayout& layout = product.layout;
+  const int64_t step = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
+  for (int64_t group = 0; group < layout.groups; group += step) {
+    const Block block = {.panel = panel,
+                         .first_group = group,
+                         .groups = std::min(step, layout.groups - group),
+                         .weights = product.weight->data() + panel * layout.panel_bytes() +
+                                    group * layout.group_bytes()};
+    if (!product.rounds) {
+      multiply_floats(product, block, base, first, last);
+    } else if (layout.four_bits && !few) {
+      multiply_unpacked(product, block, base, first, last);
+    } else {
+      multiply_integers(product, block, block.weights,
+                        layout.four_bits ? product.kernels->linear_i4 : product.kernels->linear_i8,
+                        base, first, last);
+    }
+  }
+}
+
+// Rows [first, last), packed: cut into tasks of rows by panels.
+void multiply_packed(Stream& stream, const Product& product, int64_t first, int64_t last) {
+  const int64_t rows = last - first;
+  const bool few = rows <= kTileRows;
+  const int64_t row_tasks = ceil_div(rows, kTaskRows);
+  const int64_t panels = ceil_div<int64_t>(product.n(), kPanelLanes);
+  const int64_t panels_per_task =
+      few ? std::max<int64_t>(1, kTaskBytes / product.layout.panel_bytes()) : 1;
+  // Neighbouring tasks share a panel, so that threads find it in the cache they share.
+  stream.pool().parallel_for(row_tasks * ceil_div(panels, panels_per_task), [&](int64_t task, int) {
+    const int64_t row = first + task % row_tasks * kTaskRows;
+    const int64_t panel = task / row_tasks * panels_per_task;
+    for (int64_t p = panel; p < std::min(panels, panel + panels_per_task); ++p) {
+      run_panel(product, few, first, row, std::min(last, row + kTaskRows), p);
+    }
+  });
+}
+
+// Packs rows [row, row + rows) of `in`.
+void pack_rows(const Product& product, const Tensor& in, int64_t row, int rows, std::byte* out) {
+  if (!product.rounds) {
+    return product.kernels->pack_f32(in.row<float>(row), in.row_stride(), rows, in.dim(1),
+                                     reinterpret_cast<float*>(out));
+  }
+  product.kernels->pack_i8({.in = in.row<float>(row),
+                            .stride = in.row_stride(),
+                            .permutation = nullptr,
+                            .rows = rows,
+                            .k = in.dim(1),
+                            .group_size = static_cast<int>(product.layout.group_size),
+                            .excess = product.layout.excess(),
+                            .out = out});
+}
+
+}  // namespace
+
+void group_linear_on_cpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
+                         const Tensor& out) {
+  Product product = {.kernels = &kernels_for(stream.isa()),
+                     .layout = group_layout(weight.format(), weight.k()),
+                     .rounds = weight.format().rounds_activations,
+                     .weight = &weight,
+                     .activations = nullptr,
+                     .bias = bias.defined() ? bias.data<float>() : nullptr,
+                     .out = &out};
+  const int64_t num_rows = in.dim(0);
+  const int64_t pass_rows = std::min(num_rows, kLinearPassRows);
+  std::byte* packed = stream.scratch(static_cast<size_t>(pass_rows * product.row_bytes()));
+  product.activations = packed;
+  for (int64_t first = 0; first < num_rows; first += kLinearPassRows) {
+    const int64_t last = std::min(num_rows, first + kLinearPassRows);
+    stream.pool().parallel_for(ceil_div<int64_t>(last - first, kTileRows), [&](int64_t tile, int) {
+      const int64_t row = first + tile * kTileRows;
+      pack_rows(product, in, row, static_cast<int>(std::min<int64_t>(kTileRows, last - row)),
+                packed + (row - first) * product.row_bytes());
+    });
+    multiply_packed(stream, product, first, last);
+  }
+}
+
+}  // namespace quire::ops

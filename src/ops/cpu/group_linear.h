@@ -1,0 +1,20 @@
+#pragma once
+// The CPU's product with integer weights: how it is cut into blocks for the caches, tiles for the
+// registers and tasks for the threads. The inner loops are in group_linear_*.cc (kernels.h), the
+// weight's layout is in group_panels.h.
+//
+// Where the weight's format rounds activations, they are rounded to int8, a scale for each group of
+// a row's inputs, and products of integers summed exactly within a group (kernels.h says how the
+// groups are added). Otherwise the result is, bit for bit, that of the weight's numbers as a dense
+// float32 weight.
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "ops/weight.h"
+
+namespace quire::ops {
+
+// out = in * weight^T + bias, as ops/linear.h says, with shapes that were checked there.
+void group_linear_on_cpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
+                         const Tensor& out);
+
+}  // namespace quire::ops

@@ -1,0 +1,68 @@
+#pragma once
+// How a weight [n, k] of integers lies in the CPU's memory.
+//
+// As in weight_panels.h a panel holds kPanelLanes output features side by side, with K inside, so
+// that one layout serves one input row and many. A panel is its groups one after the other, and a
+// group all that a product needs of it, so that one row reads memory in one stream:
+//
+//   float scales[kPanelLanes], float offsets[kPanelLanes] (where the format has them), data
+//
+// The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
+// + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
+// others the high halves, each as its value + 8. Output features are padded to whole panels with
+// scales and offsets of 0, and K to whole groups. Where an output has one scale it is repeated for
+// each group of kWholeRowGroup inputs.
+//
+// Thread safety: pack_group_rows may run at once on disjoint rows.
+#include <cstddef>
+#include <cstdint>
+
+#include "base/ceil_div.h"
+#include "ops/cpu/kernels.h"
+#include "ops/weight_format.h"
+
+namespace quire::ops {
+
+inline constexpr int64_t kWholeRowGroup = 128;
+
+struct GroupLayout {
+  int64_t k = 0;
+  int64_t group_size = 0;  // in memory
+  int64_t groups = 0;      // of a row, in memory
+  bool four_bits = false;
+  bool has_offsets = false;
+  bool one_scale = false;  // a row's groups have the same scale and offset
+
+  int excess() const { return four_bits ? 8 : 128; }
+  int64_t header_bytes() const {
+    return kPanelLanes * static_cast<int64_t>(sizeof(float)) * (has_offsets ? 2 : 1);
+  }
+  int64_t data_bytes() const { return kPanelLanes * group_size / (four_bits ? 2 : 1); }
+  int64_t group_bytes() const { return header_bytes() + data_bytes(); }
+  int64_t panel_bytes() const { return groups * group_bytes(); }
+  // Inputs of group `group`; fewer in the last one where they don't fill it.
+  int64_t inputs_of(int64_t group) const {
+    return k - group * group_size < group_size ? k - group * group_size : group_size;
+  }
+};
+
+// Of an integer format.
+GroupLayout group_layout(const WeightFormat& format, int64_t k);
+size_t group_panel_bytes(const GroupLayout& layout, int64_t n);
+
+// Rows of integers, with the scales of their groups.
+struct GroupedRows {
+  int64_t rows = 0;
+  const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7
+  const float* scales = nullptr;   // [rows, groups]: ceil(k / the format's group_size), or 1
+  const float* offsets = nullptr;  // the same; null where the format has none
+};
+
+void pack_group_rows(const GroupLayout& layout, int64_t first_row, const GroupedRows& source,
+                     std::byte* panels);
+// The k values of a row as float32.
+void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* panels, float* out);
+// The values of a panel's group as a panel of float32: [inputs][kPanelLanes], those that exist.
+void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inputs, float* out);
+
+}  // namespace quire::ops
