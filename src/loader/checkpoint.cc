@@ -13,6 +13,7 @@
 #include "base/check.h"
 #include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "loader/gguf_checkpoint.h"
 #include "loader/json_fields.h"
 #include "loader/safetensors.h"
 #include "quire/error.h"
@@ -58,7 +59,7 @@ bool holds_file_with(const fs::path& folder, std::string_view extension) {
              holds_file_with(folder, ".pt")) {
     hint = " PyTorch's own format is not read: save the model with safetensors.";
   } else if (holds_file_with(folder, ".gguf")) {
-    hint = " GGUF is not read: use the model's safetensors.";
+    hint = " Name one of the .gguf files to run it.";
   }
   throw Error(fmt::format("{}: there are no weights: expected {} or {}.{} {}", folder.string(),
                           kSingleFile, kIndexFile, hint, listing(folder)));
@@ -136,6 +137,14 @@ void check_against_index(const std::vector<CheckpointTensor>& tensors, const std
 
 }  // namespace
 
+int64_t CheckpointTensor::stored_row(int64_t row) const {
+  if (rotary_heads == 0) return row;
+  const int64_t head_dim = shape.front() / rotary_heads;
+  const int64_t half = head_dim / 2;
+  const int64_t element = row % head_dim;
+  return row - element + 2 * (element % half) + element / half;
+}
+
 std::string CheckpointTensor::describe() const {
   return fmt::format("[{}] {}", fmt::join(shape, ", "), dtype);
 }
@@ -145,6 +154,9 @@ struct Checkpoint::State {
   std::vector<CheckpointTensor> tensors;
   std::unordered_map<std::string_view, size_t> by_name;  // views of the names in `tensors`
   size_t total_bytes = 0;
+
+  static std::unique_ptr<State> of_folder(const fs::path& folder);
+  static std::unique_ptr<State> of_gguf(const fs::path& path);
 
   // Appends the file's tensors and returns them.
   std::vector<CheckpointTensor> add(const fs::path& path) {
@@ -175,7 +187,22 @@ Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
-Checkpoint Checkpoint::open(const fs::path& folder) {
+Checkpoint Checkpoint::open(const fs::path& model) {
+  return Checkpoint(is_gguf_path(model) ? State::of_gguf(model) : State::of_folder(model));
+}
+
+std::unique_ptr<Checkpoint::State> Checkpoint::State::of_gguf(const fs::path& path) {
+  auto state = std::make_unique<State>();
+  GgufModel model = GgufModel::open(path);
+  state->tensors = gguf_checkpoint_tensors(model);
+  for (GgufModel::Part& part : std::move(model).take_parts()) {
+    state->files.emplace_back(part.file.name(), std::move(part.mapped));
+  }
+  state->finish();
+  return state;
+}
+
+std::unique_ptr<Checkpoint::State> Checkpoint::State::of_folder(const fs::path& folder) {
   if (!fs::is_directory(folder)) {
     throw Error(fmt::format("{}: expected a folder with a model's weights, but there is {}.",
                             folder.string(), fs::exists(folder) ? "a file" : "nothing"));
@@ -194,7 +221,7 @@ Checkpoint Checkpoint::open(const fs::path& folder) {
     throw_no_weights(folder);
   }
   state->finish();
-  return Checkpoint(std::move(state));
+  return state;
 }
 
 const std::vector<CheckpointTensor>& Checkpoint::tensors() const {

@@ -1,12 +1,13 @@
 #pragma once
-// The tensors of a checkpoint folder: one model.safetensors, or shards with
-// model.safetensors.index.json. Where a folder has both, model.safetensors is read, as transformers
-// does.
+// The tensors of a checkpoint. A folder has one model.safetensors, or shards with
+// model.safetensors.index.json; where it has both, model.safetensors is read, as transformers does.
+// A GGUF file's tensors get the names and shapes that a folder's would have.
 //
 // Files are mapped, never copied: a tensor is a view of the file, valid as long as the Checkpoint.
-// Every header is checked when the folder is opened (size, JSON, dtypes, shapes, offsets inside the
-// file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is wrong is
-// an Error with the file, the tensor and what was expected. Thread safety: const use is free.
+// Every header is checked when the checkpoint is opened (size, JSON, dtypes, shapes, offsets inside
+// the file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is
+// wrong is an Error with the file, the tensor and what was expected. Thread safety: const use is
+// free.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -22,18 +23,24 @@ namespace quire {
 struct CheckpointTensor {
   std::string name;
   std::string file;   // for error messages
-  std::string dtype;  // as the file spells it: "BF16", "F32", "F16", "I64", ...
+  std::string dtype;  // as the file spells it: "BF16", "F32", "F16", "I64", ...; "Q4_K", ...
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // read-only, any alignment
   size_t bytes = 0;
+  // Not 0: a GGUF file has the rows of each of this many heads in the order of ggml's rotary
+  // embedding, in which the two elements of a rotated pair are neighbours.
+  int64_t rotary_heads = 0;
 
+  // Where the file has a row of the tensor.
+  int64_t stored_row(int64_t row) const;
   // "[2, 64] BF16".
   std::string describe() const;
 };
 
 class Checkpoint {
  public:
-  static Checkpoint open(const std::filesystem::path& folder);
+  // A folder, or a GGUF file.
+  static Checkpoint open(const std::filesystem::path& model);
   Checkpoint(Checkpoint&&) noexcept;
   Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();

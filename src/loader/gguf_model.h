@@ -4,6 +4,7 @@
 //
 // Thread safety: const use is free.
 #include <filesystem>
+#include <utility>
 #include <vector>
 
 #include "base/mapped_file.h"
@@ -24,6 +25,8 @@ class GgufModel {
     GgufFile file;
   };
   const std::vector<Part>& parts() const { return parts_; }
+  // Hands the mappings over; views of them stay valid as long as these.
+  std::vector<Part> take_parts() && { return std::move(parts_); }
 
  private:
   GgufModel() = default;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/temporary_folder_test_util.h"
 #include "loader/gguf_test_util.h"
 #include "quire/error.h"
 
@@ -18,12 +19,6 @@ using testing::HasSubstr;
 
 class GgufModelTest : public testing::Test {
  protected:
-  GgufModelTest() : folder_(fs::path(testing::TempDir()) / "quire_gguf_model_test") {
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  ~GgufModelTest() override { fs::remove_all(folder_); }
-
   fs::path write(const std::string& name, const GgufWriter& writer) const {
     std::ofstream(folder_ / name, std::ios::binary) << writer.str();
     return folder_ / name;
@@ -43,7 +38,8 @@ class GgufModelTest : public testing::Test {
     return writer.tensor(tensor, 0, {1}, "abcd");
   }
 
-  fs::path folder_;
+  const TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path();
 };
 
 TEST_F(GgufModelTest, OpensOneFile) {

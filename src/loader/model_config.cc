@@ -8,7 +8,9 @@
 
 #include "base/json_text.h"
 #include "base/mapped_file.h"
+#include "loader/gguf_config.h"
 #include "loader/json_fields.h"
+#include "loader/model_limits.h"
 #include "loader/quantization_config.h"
 #include "loader/rope_config.h"
 #include "quire/error.h"
@@ -18,19 +20,17 @@ namespace fs = std::filesystem;
 namespace {
 
 using loader_internal::JsonFields;
+using loader_internal::kMaxHeadDim;
+using loader_internal::kMaxHeads;
+using loader_internal::kMaxHidden;
+using loader_internal::kMaxIntermediate;
+using loader_internal::kMaxLayers;
+using loader_internal::kMaxPositions;
+using loader_internal::kMaxVocab;
 using loader_internal::shown;
 
 constexpr size_t kMaxConfigBytes = 4 << 20;
 constexpr int kMaxConfigDepth = 32;
-
-// Far beyond any model; they keep products of sizes within 64 bits and positions within 32.
-constexpr int64_t kMaxVocab = int64_t{1} << 24;
-constexpr int64_t kMaxHidden = int64_t{1} << 20;
-constexpr int64_t kMaxIntermediate = int64_t{1} << 24;
-constexpr int64_t kMaxLayers = 4096;
-constexpr int64_t kMaxHeads = int64_t{1} << 16;
-constexpr int64_t kMaxHeadDim = 4096;
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 // What transformers' configuration class of a family assumes where config.json says nothing. A
 // family that isn't listed here has Llama's: as many KV heads as heads, head_dim from hidden_size,
@@ -273,20 +273,22 @@ ModelConfig parse_model_config(std::string_view text, const std::string& name) {
   return result;
 }
 
-ModelConfig load_model_config(const fs::path& folder) {
-  const std::string path = config_path(folder, "config.json");
+ModelConfig load_model_config(const fs::path& model) {
+  if (is_gguf_path(model)) return gguf_model_config(GgufModel::open(model));
+  const std::string path = config_path(model, "config.json");
   return parse_model_config(read_text_file(path, kMaxConfigBytes), path);
 }
 
-GenerationConfig load_generation_config(const fs::path& folder) {
-  const std::string config_file = config_path(folder, "config.json");
+GenerationConfig load_generation_config(const fs::path& model) {
+  if (is_gguf_path(model)) return gguf_generation_config(GgufModel::open(model));
+  const std::string config_file = config_path(model, "config.json");
   const nlohmann::ordered_json config_json = read_json(config_file);
   const JsonFields config(config_json, config_file);
   GenerationConfig result;
   result.eos_token_ids = parse_eos(config);
   result.bos_token_id = parse_bos(config);
 
-  const fs::path path = folder / "generation_config.json";
+  const fs::path path = model / "generation_config.json";
   if (!fs::exists(path)) return result;
   const nlohmann::ordered_json json = read_json(path.string());
   const JsonFields generation(json, path.string());

@@ -107,9 +107,10 @@ struct GenerationConfig {
   std::optional<int64_t> max_new_tokens;
 };
 
-ModelConfig load_model_config(const std::filesystem::path& folder);
+// Of a model's folder, or of a GGUF file (loader/gguf_config.h).
+ModelConfig load_model_config(const std::filesystem::path& model);
 // generation_config.json may be missing.
-GenerationConfig load_generation_config(const std::filesystem::path& folder);
+GenerationConfig load_generation_config(const std::filesystem::path& model);
 
 // From bytes, for tests and fuzzing; `name` stands for the file in messages.
 ModelConfig parse_model_config(std::string_view json, const std::string& name);

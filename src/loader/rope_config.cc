@@ -10,6 +10,7 @@
 #include <string>
 #include <utility>
 
+#include "loader/model_limits.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -30,11 +31,6 @@ bool RopeConfig::can_rotate(int64_t head_dim) const {
 
 namespace loader_internal {
 namespace {
-
-constexpr double kMaxTheta = 1e15;
-constexpr double kMaxFactor = 1e6;
-constexpr double kTiny = 1e-9;  // the smallest value of what must be above 0
-constexpr int64_t kMaxPositions = int64_t{1} << 30;
 
 // The keys that one RoPE type understands beyond those every type has.
 struct TypeFields {

@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "loader/gguf_blocks.h"
+#include "loader/tensor_rows.h"
 
 namespace quire {
 namespace {
@@ -58,18 +60,18 @@ Part read(const std::byte* data, int64_t count) {
   return part;
 }
 
-template <typename T>
-TensorStatistics scan(const CheckpointTensor& tensor, ThreadPool& pool) {
+// `read_part(first, count, thread)` gives the Part of `count` values from `first` on.
+template <typename ReadPart>
+TensorStatistics scan_parts(int64_t num_values, ThreadPool& pool, const ReadPart& read_part) {
   TensorStatistics result;
   result.is_floating = true;
-  result.num_values = static_cast<int64_t>(tensor.bytes / sizeof(T));
+  result.num_values = num_values;
   std::vector<Part> parts(static_cast<size_t>(pool.size()));
   const int64_t num_chunks = (result.num_values + kChunk - 1) / kChunk;
   pool.parallel_for(num_chunks, [&](int64_t chunk, int thread) {
     const int64_t begin = chunk * kChunk;
-    const int64_t count = std::min(kChunk, result.num_values - begin);
-    parts[static_cast<size_t>(thread)].add(
-        read<T>(tensor.data + begin * static_cast<int64_t>(sizeof(T)), count));
+    const int64_t count = std::min(kChunk, num_values - begin);
+    parts[static_cast<size_t>(thread)].add(read_part(begin, count, thread));
   });
   Part all;
   for (const Part& part : parts) all.add(part);
@@ -83,6 +85,30 @@ TensorStatistics scan(const CheckpointTensor& tensor, ThreadPool& pool) {
   return result;
 }
 
+template <typename T>
+TensorStatistics scan(const CheckpointTensor& tensor, ThreadPool& pool) {
+  return scan_parts(static_cast<int64_t>(tensor.bytes / sizeof(T)), pool,
+                    [&](int64_t first, int64_t count, int) {
+                      return read<T>(tensor.data + first * static_cast<int64_t>(sizeof(T)), count);
+                    });
+}
+
+// Of what the blocks stand for. A chunk is a whole number of blocks.
+TensorStatistics scan_blocks(const CheckpointTensor& tensor, const GgufType& type,
+                             ThreadPool& pool) {
+  const GgufDequantise dequantise = gguf_dequantiser(type);
+  const int64_t num_blocks = static_cast<int64_t>(tensor.bytes) / type.block_bytes;
+  std::vector<std::vector<float>> scratch(static_cast<size_t>(pool.size()));
+  return scan_parts(num_blocks * type.block_values, pool,
+                    [&](int64_t first, int64_t count, int thread) {
+                      std::vector<float>& values = scratch[static_cast<size_t>(thread)];
+                      values.resize(static_cast<size_t>(count));
+                      dequantise(tensor.data + first / type.block_values * type.block_bytes,
+                                 count / type.block_values, values.data());
+                      return read<float>(reinterpret_cast<const std::byte*>(values.data()), count);
+                    });
+}
+
 }  // namespace
 
 TensorStatistics statistics_of(const CheckpointTensor& tensor, ThreadPool& pool) {
@@ -91,6 +117,7 @@ TensorStatistics statistics_of(const CheckpointTensor& tensor, ThreadPool& pool)
   if (tensor.dtype == "BF16") return scan<BFloat16>(tensor, pool);
   if (tensor.dtype == "F16") return scan<Float16>(tensor, pool);
   if (tensor.dtype == "F8_E4M3") return scan<Float8E4M3>(tensor, pool);
+  if (const GgufType* type = block_type_of(tensor)) return scan_blocks(tensor, *type, pool);
   return {};
 }
 

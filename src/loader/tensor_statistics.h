@@ -10,7 +10,8 @@
 namespace quire {
 
 struct TensorStatistics {
-  bool is_floating = false;  // F64, F32, BF16, F16 or F8_E4M3: of others nothing else is known
+  bool is_floating =
+      false;  // F64, F32, BF16, F16, F8_E4M3 or blocks: of others nothing else is known
   int64_t num_values = 0;
   int64_t num_nan = 0;
   int64_t num_infinite = 0;

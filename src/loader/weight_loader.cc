@@ -12,6 +12,7 @@
 #include <span>
 
 #include "base/check.h"
+#include "loader/tensor_rows.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -89,12 +90,13 @@ constexpr std::pair<DType, std::string_view> kLoadedDTypes[] = {
     {DType::kInt32, "I32"},         {DType::kInt64, "I64"},   {DType::kUInt8, "U8"},
     {DType::kFloat8E4M3, "F8_E4M3"}};
 
-// The one of the target's dtypes that the tensor has.
+// The one of the target's dtypes that the tensor has, or that it is dequantised to.
 std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& target) {
   const std::vector<DType>& dtypes = target.made_of().dtypes;
+  const std::string_view read_as = block_type_of(tensor) != nullptr ? "F32" : tensor.dtype;
   for (const auto& [dtype, name] : kLoadedDTypes) {
     const bool is_taken = std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
-    if (name == tensor.dtype && is_taken) return dtype;
+    if (name == read_as && is_taken) return dtype;
   }
   return std::nullopt;
 }
@@ -137,6 +139,7 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target) {
                             tensor.file, tensor.name, tensor.describe(),
                             fmt::join(expected, ", ")));
   }
+  if (block_type_of(tensor) != nullptr) return;
   int64_t elements = 1;
   for (const int64_t dim : expected) elements *= dim;
   check(tensor.bytes == static_cast<size_t>(elements) * size_of(*dtype),
@@ -179,37 +182,21 @@ int64_t first_column_of(const Target& target) {
 }
 
 // Rows of a checkpoint tensor as a matrix of the columns that the rank takes.
-Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRange rows) {
-  const int64_t columns = target.shape.size() == 1 ? 1 : target.shape[1];
-  const Tensor whole(const_cast<std::byte*>(tensor.data), *dtype_of(tensor, target),
-                     {target.shape[0], columns});
+Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRange rows,
+                   std::vector<std::byte>& scratch) {
   const int64_t row = first_row_of(target);
   const int64_t column = first_column_of(target);
-  return whole.rows(row + rows.begin, row + rows.end)
-      .columns(column, column + target.share().columns.size());
+  return read_rows(tensor, *dtype_of(tensor, target), {row + rows.begin, row + rows.end},
+                   {column, column + target.share().columns.size()}, scratch);
 }
 
 // Bytes of the tensor that are the target's part, what other ranks take included.
 int64_t part_bytes(const CheckpointTensor& tensor, const Target& target) {
-  auto bytes = static_cast<int64_t>(size_of(*dtype_of(tensor, target)));
-  for (const int64_t extent : target.share().shape) bytes *= extent;
-  return bytes;
-}
-
-// The same values at an address that their type allows.
-Tensor aligned_copy(const Tensor& source, std::vector<std::byte>& scratch) {
-  const size_t row_bytes = static_cast<size_t>(source.dim(1)) * size_of(source.dtype());
-  const size_t stride = static_cast<size_t>(source.row_stride()) * size_of(source.dtype());
-  scratch.resize(row_bytes * static_cast<size_t>(source.dim(0)));
-  const auto* from = static_cast<const std::byte*>(source.raw());
-  for (size_t row = 0; row < static_cast<size_t>(source.dim(0)); ++row) {
-    std::memcpy(scratch.data() + row * row_bytes, from + row * stride, row_bytes);
-  }
-  return Tensor(scratch.data(), source.dtype(), {source.dim(0), source.dim(1)});
-}
-
-bool is_aligned(const Tensor& tensor) {
-  return reinterpret_cast<uintptr_t>(tensor.raw()) % size_of(tensor.dtype()) == 0;
+  int64_t elements = 1;
+  for (const int64_t extent : target.share().shape) elements *= extent;
+  const GgufType* type = block_type_of(tensor);
+  if (type != nullptr) return elements / type->block_values * type->block_bytes;
+  return elements * static_cast<int64_t>(size_of(*dtype_of(tensor, target)));
 }
 
 // What of a checkpoint goes where. Throws Error where the two don't match.
@@ -388,10 +375,8 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   run_tasks(
       tasks, pool,
       [&](const Task& task, int thread) {
-        Tensor source = source_rows(*task.tensor, *task.target, task.rows);
-        if (!is_aligned(source))
-          source = aligned_copy(source, scratch[static_cast<size_t>(thread)]);
-        store(task, source);
+        store(task, source_rows(*task.tensor, *task.target, task.rows,
+                                scratch[static_cast<size_t>(thread)]));
       },
       [&](std::span<const Task> batch) {
         finisher.done(batch);

@@ -1,0 +1,19 @@
+#pragma once
+// What a GGUF file's metadata says of the model: the values that config.json and
+// generation_config.json have elsewhere.
+//
+// Architectures: qwen2, qwen3, llama (Mistral's models among them) and phi3. Others, and what these
+// files cannot say in a way that quire computes (experts, scaled logits, heads that differ from
+// layer to layer), are an Error naming the key. Thread safety: free functions without state.
+#include "loader/gguf_model.h"
+#include "loader/model_config.h"
+
+namespace quire {
+
+ModelConfig gguf_model_config(const GgufModel& model);
+
+// The end-of-sequence tokens are the file's eos, eot and eom, and the control tokens that end a
+// turn in the chat formats of these models.
+GenerationConfig gguf_generation_config(const GgufModel& model);
+
+}  // namespace quire

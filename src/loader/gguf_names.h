@@ -1,0 +1,17 @@
+#pragma once
+// The names of GGUF's tensors as Hugging Face's checkpoints have them, which the models know.
+//
+// Thread safety: free functions without state.
+#include <string>
+#include <string_view>
+
+namespace quire {
+
+// "blk.3.attn_q.weight" of a llama: "model.layers.3.self_attn.q_proj.weight". A name that is not
+// known stays as it is.
+std::string hugging_face_name(std::string_view architecture, std::string_view name);
+
+// Whether the tensor is a part of the config rather than a weight: the factors of RoPE.
+bool is_config_tensor(std::string_view name);
+
+}  // namespace quire
