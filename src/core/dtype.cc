@@ -7,13 +7,14 @@
 namespace quire {
 namespace {
 
-constexpr std::array<std::pair<DType, std::string_view>, 7> kNames{{
+constexpr std::array<std::pair<DType, std::string_view>, 8> kNames{{
     {DType::kFloat32, "float32"},
     {DType::kBFloat16, "bfloat16"},
     {DType::kFloat16, "float16"},
     {DType::kInt32, "int32"},
     {DType::kInt64, "int64"},
     {DType::kUInt8, "uint8"},
+    {DType::kInt8, "int8"},
     {DType::kFloat8E4M3, "fp8"},
 }};
 

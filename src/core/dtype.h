@@ -8,7 +8,16 @@
 
 namespace quire {
 
-enum class DType : uint8_t { kFloat32, kBFloat16, kFloat16, kInt32, kInt64, kUInt8, kFloat8E4M3 };
+enum class DType : uint8_t {
+  kFloat32,
+  kBFloat16,
+  kFloat16,
+  kInt32,
+  kInt64,
+  kUInt8,
+  kInt8,
+  kFloat8E4M3
+};
 
 constexpr size_t size_of(DType dtype) {
   switch (dtype) {
@@ -21,6 +30,7 @@ constexpr size_t size_of(DType dtype) {
     case DType::kInt64:
       return 8;
     case DType::kUInt8:
+    case DType::kInt8:
     case DType::kFloat8E4M3:
       return 1;
   }
@@ -37,13 +47,14 @@ constexpr bool is_floating(DType dtype) {
     case DType::kInt32:
     case DType::kInt64:
     case DType::kUInt8:
+    case DType::kInt8:
       return false;
   }
   return false;
 }
 
-// Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8"; and vLLM's
-// of a KV cache's element: "fp8".
+// Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8", "int8"; and
+// vLLM's of a KV cache's element: "fp8".
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 

@@ -46,6 +46,10 @@ template <>
 constexpr DType dtype_of<uint8_t>() {
   return DType::kUInt8;
 }
+template <>
+constexpr DType dtype_of<int8_t>() {
+  return DType::kInt8;
+}
 
 class Tensor {
  public:

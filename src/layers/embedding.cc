@@ -17,11 +17,11 @@ int64_t logits_width(int64_t vocab_size, DeviceType device) {
 }  // namespace
 
 VocabTable::VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place,
-                       MatrixFormat format)
+                       const MatrixFormat& format)
     : VocabTable(vocab_shard(vocab_size, hidden_size, place.at), hidden_size, place, format) {}
 
 VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place,
-                       MatrixFormat format)
+                       const MatrixFormat& format)
     : vocab_size_(shard.vocab_size),
       first_id_(shard.first_id),
       weight_(place, format, shard.rows, hidden_size, std::move(shard.parts)) {}

@@ -17,7 +17,7 @@ namespace quire {
 class VocabTable {
  public:
   VocabTable(int64_t vocab_size, int64_t hidden_size, const Placement& place,
-             MatrixFormat format = {});
+             const MatrixFormat& format = {});
 
   // Adds the table's tensors as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
@@ -30,7 +30,8 @@ class VocabTable {
   const ops::Weight& weight() const { return weight_.weight(); }
 
  private:
-  VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place, MatrixFormat format);
+  VocabTable(VocabShard shard, int64_t hidden_size, const Placement& place,
+             const MatrixFormat& format);
 
   int64_t vocab_size_;
   int64_t first_id_;

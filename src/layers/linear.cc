@@ -7,7 +7,7 @@
 
 namespace quire {
 
-Linear::Linear(const LinearShard& shard, const Placement& place, MatrixFormat format)
+Linear::Linear(const LinearShard& shard, const Placement& place, const MatrixFormat& format)
     : weight_(place, format, shard.n, shard.k, shard.weight_parts),
       is_partial_sum_(shard.partial_sum),
       adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {

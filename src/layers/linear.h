@@ -27,7 +27,7 @@ struct MatrixProduct {
 
 class Linear {
  public:
-  Linear(const LinearShard& shard, const Placement& place, MatrixFormat format = {});
+  Linear(const LinearShard& shard, const Placement& place, const MatrixFormat& format = {});
 
   // Adds the tensors of the weight and of the bias as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);

@@ -1,12 +1,21 @@
 #include "layers/parameters.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
+#include "quire/error.h"
 
 namespace quire {
 
 namespace {
+
+// Rows that a task dequantises: enough to share the reading of packed words, few enough to stay in
+// the L2 cache.
+constexpr int64_t kDequantisedRows = 32;
 
 // Of each part of a matrix, one value a row.
 std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix) {
@@ -17,7 +26,22 @@ std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix)
   return parts;
 }
 
-std::vector<ParameterTensor> matrix_tensors(const ops::WeightFormat& format,
+// Whether the scheme is a format that ops compute with.
+bool is_row_scaled_float8(const WeightScheme& scheme) {
+  return scheme.layout == WeightLayout::kFloat8 && scheme.group_outputs == 1 &&
+         scheme.group_inputs == 0;
+}
+
+ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format) {
+  const bool is_float8 = !format.is_dense() && place.device.is_cpu() &&
+                         is_row_scaled_float8(format.modules.front().scheme);
+  return is_float8 ? ops::WeightFormat::float8() : ops::WeightFormat(place.dtype);
+}
+
+constexpr const char* kQuantisedReason =
+    ", as quantization_config in config.json quantises this layer";
+
+std::vector<ParameterTensor> matrix_tensors(const MatrixFormat& format,
                                             std::vector<ParameterPart> parts) {
   if (format.is_dense()) {
     return {{.leaf = "weight",
@@ -28,29 +52,157 @@ std::vector<ParameterTensor> matrix_tensors(const ops::WeightFormat& format,
   }
   std::vector<ParameterPart> scales = scale_parts(parts);
   return {{.leaf = "weight",
-           .dtypes = {format.dtype},
+           .dtypes = {DType::kFloat8E4M3},
            .parts = std::move(parts),
-           .reason = ", as quantization_config in config.json quantises this layer"},
-          {.leaf = "weight_scale",
+           .reason = kQuantisedReason},
+          {.leaf = format.modules.front().scheme.scale_leaf,
            .dtypes = dense_dtypes(),
            .parts = std::move(scales),
-           .dummy_init = DummyInit::kFloat8Scales,
+           .dummy_init = DummyInit::kConstant,
+           .dummy_value = kDummyBound / 448,
            .is_scales = true}};
+}
+
+// The axis that the outputs of fused modules follow each other on.
+FusedAlong fused_axis(const SchemeLeaf& leaf) {
+  if (leaf.rows.of == LeafAxis::Of::kOutputs) return FusedAlong::kRows;
+  return leaf.columns.of == LeafAxis::Of::kOutputs ? FusedAlong::kColumns : FusedAlong::kCommon;
+}
+
+ParameterTensor tensor_of(const SchemeLeaf& leaf, const WeightScheme& scheme) {
+  ParameterTensor tensor{.leaf = leaf.name,
+                         .dtypes = leaf.dtypes,
+                         .parts = {},
+                         .fused_along = fused_axis(leaf),
+                         .is_scales = leaf.role == LeafRole::kScales,
+                         .may_be_zero = scheme.is_integer(),
+                         .optional = leaf.optional,
+                         .reason = kQuantisedReason};
+  if (leaf.role == LeafRole::kScales) {
+    const float largest = scheme.is_integer() ? static_cast<float>(1 << (scheme.bits - 1)) : 448.0f;
+    tensor.dummy_init = DummyInit::kConstant;
+    tensor.dummy_value = kDummyBound / largest;
+  } else if (leaf.role == LeafRole::kGroupOfInput || leaf.role == LeafRole::kShape) {
+    // Random bits would be no groups and no shape.
+    tensor.dummy_init = DummyInit::kAbsent;
+  }
+  return tensor;
+}
+
+bool have_same_leaves(const StoredMatrix& a, const StoredMatrix& b) {
+  return std::equal(a.leaves().begin(), a.leaves().end(), b.leaves().begin(), b.leaves().end(),
+                    [](const SchemeLeaf& x, const SchemeLeaf& y) {
+                      return x.name == y.name && x.dtypes == y.dtypes;
+                    });
+}
+
+// Throws unless the parts of a module that is one tensor begin where its leaves can be cut.
+void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& parts) {
+  int64_t first_output = 0;
+  for (const ParameterPart& part : parts) {
+    for (const SchemeLeaf& leaf :
+         leaves_of(module.scheme, module.name, part.shape[0], part.shape[1])) {
+      for (const LeafAxis& axis : {leaf.rows, leaf.columns}) {
+        if (axis.of != LeafAxis::Of::kOutputs || first_output % axis.block == 0) continue;
+        throw Error(fmt::format(
+            "{}: one of the layers that are fused here begins at output {}, but {} of its scheme "
+            "({}) is stored for each {} outputs; expected a multiple of that.",
+            module.name, first_output, leaf.name, module.scheme.describe(), axis.block));
+      }
+    }
+    first_output += part.shape[0];
+  }
 }
 
 }  // namespace
 
-MatrixParameter::MatrixParameter(const Placement& place, MatrixFormat format, int64_t n, int64_t k,
-                                 std::vector<ParameterPart> parts)
-    : weight_(format.value_or(place.dtype), n, k, place.device),
-      tensors_(matrix_tensors(weight_.format(), std::move(parts))) {}
+MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
+                                 int64_t k, std::vector<ParameterPart> parts)
+    : weight_(computed_format(place, format), n, k, place.device) {
+  if (format.is_dense() || !weight_.format().is_dense()) {
+    tensors_ = matrix_tensors(format, std::move(parts));
+    return;
+  }
+  make_stored_parts(format, parts);
+  make_tensors();
+}
+
+void MatrixParameter::make_stored_parts(const MatrixFormat& format,
+                                        const std::vector<ParameterPart>& parts) {
+  const bool is_one = format.modules.size() == 1;
+  check(is_one || format.modules.size() == parts.size(), "a part is a module, or all are one");
+  if (is_one) check_cuts(format.modules.front(), parts);
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const StoredModule& module = format.modules[is_one ? 0 : i];
+    const ParameterPart& part = parts[i];
+    StoredShare share{.module = module.name,
+                      .n = part.shape[0],
+                      .k = part.shape[1],
+                      .outputs = part.rows,
+                      .inputs = part.columns};
+    stored_.push_back(
+        {std::make_unique<StoredMatrix>(module.scheme, std::move(share)), part.first_row});
+    if (have_same_leaves(*stored_.front().matrix, *stored_.back().matrix)) continue;
+    throw Error(
+        fmt::format("config.json: quantization_config stores {} as {} and {} as {}; "
+                    "expected the same tensors of both, as the two are computed as one.",
+                    format.modules.front().name, format.modules.front().scheme.describe(),
+                    module.name, module.scheme.describe()));
+  }
+}
+
+// Parts are kept apart: in each tensor they lie one below the other.
+void MatrixParameter::make_tensors() {
+  const StoredMatrix& first = *stored_.front().matrix;
+  for (size_t leaf = 0; leaf < first.leaves().size(); ++leaf) {
+    ParameterTensor tensor = tensor_of(first.leaves()[leaf], first.scheme());
+    int64_t first_row = 0;
+    for (const StoredPart& part : stored_) {
+      tensor.parts.push_back(part.matrix->part(leaf));
+      tensor.parts.back().first_row = first_row;
+      first_row += tensor.parts.back().rows.size();
+    }
+    tensors_.push_back(std::move(tensor));
+  }
+}
 
 void MatrixParameter::store(const ParameterSlice& slice) {
-  if (slice.tensor == 0) {
-    weight_.pack_rows(slice.first_row, slice.source);
-  } else {
-    weight_.set_scales(slice.first_row, slice.source);
+  if (stored_.empty()) {
+    if (slice.tensor == 0) {
+      weight_.pack_rows(slice.first_row, slice.source);
+    } else {
+      weight_.set_scales(slice.first_row, slice.source);
+    }
+    return;
   }
+  const std::vector<ParameterPart>& parts = tensors_[slice.tensor].parts;
+  size_t part = parts.size() - 1;
+  while (slice.first_row < parts[part].first_row) --part;
+  stored_[part].matrix->store(slice.tensor, slice.first_row - parts[part].first_row, slice.source);
+}
+
+void MatrixParameter::finish(ThreadPool& pool) {
+  for (const StoredPart& part : stored_) {
+    if (part.matrix->share().outputs.size() == 0) continue;
+    part.matrix->check_values();
+    dequantise(part, pool);
+    part.matrix->free();
+  }
+}
+
+void MatrixParameter::dequantise(const StoredPart& part, ThreadPool& pool) {
+  const int64_t num_rows = part.matrix->share().outputs.size();
+  const int64_t k = weight_.k();
+  std::vector<std::vector<float>> scratch(static_cast<size_t>(pool.size()));
+  for (std::vector<float>& rows : scratch) rows.resize(static_cast<size_t>(kDequantisedRows * k));
+  pool.parallel_for(ceil_div(num_rows, kDequantisedRows), [&](int64_t task, int thread) {
+    const IndexRange rows{task * kDequantisedRows,
+                          std::min(num_rows, (task + 1) * kDequantisedRows)};
+    float* values = scratch[static_cast<size_t>(thread)].data();
+    part.matrix->dequantise(rows, values);
+    weight_.pack_rows(part.first_row + rows.begin,
+                      Tensor(values, DType::kFloat32, {rows.size(), k}));
+  });
 }
 
 VectorParameter::VectorParameter(const Placement& place, std::string leaf, int64_t n,

@@ -4,6 +4,7 @@
 //
 // Thread safety: as Parameter says.
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,28 +12,57 @@
 #include "core/buffer.h"
 #include "layers/placement.h"
 #include "loader/parameter.h"
+#include "loader/stored_matrix.h"
 #include "ops/weight.h"
 
 namespace quire {
 
-// The format of a matrix. Nothing stands for a dense matrix of the placement's dtype.
-using MatrixFormat = std::optional<ops::WeightFormat>;
+// How a checkpoint has one of the modules that a matrix is made of.
+struct StoredModule {
+  std::string name;  // "model.layers.0.self_attn.q_proj"
+  WeightScheme scheme;
+};
 
-// A matrix [n, k], zero until loaded: "weight", and "weight_scale" [n, 1] where its format has
-// scales. `parts` are those of "weight".
+// How a checkpoint stores a matrix. No modules: as a dense one. Otherwise a module for each part of
+// the matrix, or one that is all of them; their schemes have the same leaves.
+struct MatrixFormat {
+  std::vector<StoredModule> modules = {};
+
+  bool is_dense() const { return modules.empty(); }
+};
+
+// A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
+//
+// What a quantised one is computed as follows from its scheme and the device. Float8 with a scale
+// for each output stays as it is on the CPU: "weight", and "weight_scale" [n, 1]. What the device
+// has no such format for is kept in the host's memory until all of it has come, and then
+// dequantised to a dense weight of the placement's dtype.
 class MatrixParameter final : public Parameter {
  public:
-  MatrixParameter(const Placement& place, MatrixFormat format, int64_t n, int64_t k,
+  // Throws Error where the format's schemes cannot store the parts.
+  MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k,
                   std::vector<ParameterPart> parts);
 
   const std::vector<ParameterTensor>& tensors() const override { return tensors_; }
   size_t bytes() const override { return weight_.bytes(); }
   void store(const ParameterSlice& slice) override;
+  void finish(ThreadPool& pool) override;
 
   const ops::Weight& weight() const { return weight_; }
 
  private:
+  // A part of the matrix as it came, and where its rows go.
+  struct StoredPart {
+    std::unique_ptr<StoredMatrix> matrix;
+    int64_t first_row = 0;
+  };
+
+  void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);
+  void make_tensors();
+  void dequantise(const StoredPart& part, ThreadPool& pool);
+
   ops::Weight weight_;
+  std::vector<StoredPart> stored_;  // none: rows are packed as they come
   std::vector<ParameterTensor> tensors_;
 };
 

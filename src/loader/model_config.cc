@@ -11,7 +11,7 @@
 #include "loader/gguf_config.h"
 #include "loader/json_fields.h"
 #include "loader/model_limits.h"
-#include "loader/quantization_config.h"
+#include "loader/quantization_reader.h"
 #include "loader/rope_config.h"
 #include "quire/error.h"
 

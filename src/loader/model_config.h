@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "loader/quantization_config.h"
 
 namespace quire {
 
@@ -49,20 +50,6 @@ struct RopeConfig {
   bool can_rotate(int64_t head_dim) const;
 
   bool operator==(const RopeConfig&) const = default;
-};
-
-// How a checkpoint's linear layers are stored (loader/quantization_config.h): float8 e4m3 weights
-// with a scale for each output feature, but for some layers.
-struct QuantizationConfig {
-  // Names of layers that are dense, such as "lm_head", in order.
-  std::vector<std::string> ignore;
-
-  // Whether the linear layer of this name, without ".weight", is quantised.
-  bool quantises(std::string_view layer) const;
-  // "compressed-tensors float-quantized: ...".
-  std::string describe() const;
-
-  bool operator==(const QuantizationConfig&) const = default;
 };
 
 struct ModelConfig {

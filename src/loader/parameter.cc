@@ -37,10 +37,18 @@ ParameterMap::Target ParameterMap::part_target(std::string name, const Entry& en
           .part = part};
 }
 
-// Of a tensor that is all parts of a parameter's, one below or beside the other.
+// Of a tensor that is all parts of a parameter's.
 std::vector<ParameterMap::Target> ParameterMap::whole_targets(const std::string& name,
                                                               const Entry& entry) {
-  const bool by_rows = entry.parameter->tensors()[entry.tensor].fused_along == FusedAlong::kRows;
+  const FusedAlong fused_along = entry.parameter->tensors()[entry.tensor].fused_along;
+  if (fused_along == FusedAlong::kCommon) {
+    std::vector<Target> targets;
+    for (size_t part = 0; part < entry.parts().size(); ++part) {
+      targets.push_back(part_target(name, entry, part));
+    }
+    return targets;
+  }
+  const bool by_rows = fused_along == FusedAlong::kRows;
   const size_t axis = by_rows ? 0 : 1;
   std::vector<int64_t> shape = entry.parts().front().shape;
   shape.at(axis) = 0;

@@ -44,16 +44,21 @@ struct ParameterPart {
   int64_t first_column = 0;
 };
 
-// How the parts of a fused layer lie in a checkpoint that has the layer as one tensor.
-enum class FusedAlong { kRows, kColumns };
+// How the parts of a fused layer lie in a checkpoint that has the layer as one tensor: one below
+// the other, side by side, or all have the whole tensor in common.
+enum class FusedAlong { kRows, kColumns, kCommon };
 
 // What random weights look like where no checkpoint is read.
 enum class DummyInit {
-  // Float32: uniform with standard deviation 0.02. Float8: uniform over its range. Integers: bits.
+  // Float32: between -kDummyBound and kDummyBound. Float8: uniform over its range. Integers: bits.
   kUniform,
   kOnes,
-  kFloat8Scales,  // such that float8 numbers of kUniform times it have standard deviation 0.02
+  kConstant,  // dummy_value
+  kAbsent,    // as in a checkpoint that lacks the tensor
 };
+
+// Uniform numbers up to this have standard deviation 0.02.
+inline constexpr float kDummyBound = 0.02f * 1.7320508f;
 
 // What dense weights, biases, norms and scales are loaded from.
 inline std::vector<DType> dense_dtypes() {
@@ -69,8 +74,12 @@ struct ParameterTensor {
   std::vector<ParameterPart> parts;
   FusedAlong fused_along = FusedAlong::kRows;
   DummyInit dummy_init = DummyInit::kUniform;
-  // Its values are scales: finite, and not zero.
+  float dummy_value = 0.0f;
+  // Its values are scales: finite, and not zero unless that is said to be all right.
   bool is_scales = false;
+  bool may_be_zero = false;
+  // A checkpoint may lack it.
+  bool optional = false;
   // Why it is quantised, or is not: ", as ...", the end of the message for a checkpoint in which it
   // is otherwise.
   std::string reason = {};

@@ -1,18 +1,50 @@
 #pragma once
-// The field quantization_config of a config.json: how a checkpoint's weights are stored.
+// Which layers of a checkpoint are quantised, and how: what config.json's quantization_config, or a
+// file's header, says before any weight is read.
 //
-// What is read: compressed-tensors' format float-quantized (llm-compressor's FP8), one group of all
-// linear layers with symmetric float8 e4m3 weights and a scale for each output feature, but for the
-// layers in `ignore`. Activations may be said to be quantised as a step runs, a token at a time;
-// quire leaves them as they are, which is more exact.
-//
-// Thread safety: a free function without state.
-#include "loader/json_fields.h"
-#include "loader/model_config.h"
+// Thread safety: a plain value.
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
 
-namespace quire::loader_internal {
+#include "loader/weight_scheme.h"
 
-// Throws Error naming the field where the object is of another method, format, strategy or scheme.
-QuantizationConfig parse_quantization_config(const JsonFields& quantization);
+namespace quire {
 
-}  // namespace quire::loader_internal
+// Layers by name, such as "model.layers.0.mlp.down_proj", or by class.
+struct LayerPattern {
+  enum class Kind : uint8_t {
+    kName,   // the layer's whole name
+    kClass,  // "Linear" or "Embedding"
+  };
+  Kind kind = Kind::kName;
+  std::string text;
+
+  bool matches(std::string_view layer) const;
+  bool operator==(const LayerPattern&) const = default;
+};
+
+struct LayerRule {
+  LayerPattern pattern;
+  std::optional<WeightScheme> scheme;  // none: dense
+
+  bool operator==(const LayerRule&) const = default;
+};
+
+struct QuantizationConfig {
+  // By whole names. Layers that are not among them follow the first rule that matches; those that
+  // no rule matches are dense.
+  std::map<std::string, WeightScheme, std::less<>> layers = {};
+  std::vector<LayerRule> rules = {};
+
+  // How the matrix of this layer, named without ".weight", is stored; none: as a dense one.
+  std::optional<WeightScheme> scheme_of(std::string_view layer) const;
+  // "compressed-tensors float-quantized, float8 e4m3, ..., but for lm_head".
+  std::string describe() const;
+
+  bool operator==(const QuantizationConfig&) const = default;
+};
+
+}  // namespace quire

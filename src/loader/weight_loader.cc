@@ -10,6 +10,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "loader/tensor_rows.h"
@@ -86,9 +87,9 @@ void run_tasks(const std::vector<Task>& tasks, ThreadPool& pool,
 
 // As files spell them.
 constexpr std::pair<DType, std::string_view> kLoadedDTypes[] = {
-    {DType::kFloat32, "F32"},       {DType::kFloat16, "F16"}, {DType::kBFloat16, "BF16"},
-    {DType::kInt32, "I32"},         {DType::kInt64, "I64"},   {DType::kUInt8, "U8"},
-    {DType::kFloat8E4M3, "F8_E4M3"}};
+    {DType::kFloat32, "F32"}, {DType::kFloat16, "F16"},       {DType::kBFloat16, "BF16"},
+    {DType::kInt32, "I32"},   {DType::kInt64, "I64"},         {DType::kUInt8, "U8"},
+    {DType::kInt8, "I8"},     {DType::kFloat8E4M3, "F8_E4M3"}};
 
 // The one of the target's dtypes that the tensor has, or that it is dequantised to.
 std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& target) {
@@ -126,6 +127,12 @@ std::string_view reason_of_dtypes(const CheckpointTensor& tensor, const Paramete
   return is_dense && !is_quantised(tensor.dtype) ? std::string_view() : expected.reason;
 }
 
+// Whether the tensor has the shape; a single number may also have no extents at all.
+bool has_shape(const CheckpointTensor& tensor, const std::vector<int64_t>& expected) {
+  const bool is_scalar = tensor.shape.empty() && expected == std::vector<int64_t>{1};
+  return is_scalar || tensor.shape == expected;
+}
+
 void check_tensor(const CheckpointTensor& tensor, const Target& target) {
   const std::optional<DType> dtype = dtype_of(tensor, target);
   if (!dtype) {
@@ -134,7 +141,7 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target) {
                             reason_of_dtypes(tensor, target.made_of())));
   }
   const std::vector<int64_t>& expected = target.shape;
-  if (tensor.shape != expected) {
+  if (!has_shape(tensor, expected)) {
     throw Error(fmt::format("{}: the tensor {} is {}; config.json makes its shape [{}].",
                             tensor.file, tensor.name, tensor.describe(),
                             fmt::join(expected, ", ")));
@@ -165,11 +172,12 @@ void check_scales(const CheckpointTensor& tensor, const Target& target) {
   const DType dtype = *dtype_of(tensor, target);
   for (size_t i = 0; i < tensor.bytes / size_of(dtype); ++i) {
     const float scale = float_at(tensor, dtype, i);
-    if (std::isfinite(scale) && scale != 0) continue;
+    const bool may_be_zero = target.made_of().may_be_zero;
+    if (std::isfinite(scale) && (scale != 0 || may_be_zero)) continue;
     throw Error(
         fmt::format("{}: the tensor {} holds {} at index {}; expected scales that are "
-                    "finite and not zero.",
-                    tensor.file, tensor.name, scale, i));
+                    "finite{}.",
+                    tensor.file, tensor.name, scale, i, may_be_zero ? "" : " and not zero"));
   }
 }
 
@@ -220,9 +228,10 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
   }
   size_t missing = 0;
   std::string first;
+  std::string last;  // the parts of a tensor follow each other
   for (const Target& target : parameters.targets()) {
-    const bool is_first_part = target.first_row == 0 && target.first_column == 0;
-    if (!is_first_part || checkpoint.find(target.name) != nullptr) continue;
+    if (target.name == std::exchange(last, target.name)) continue;
+    if (target.made_of().optional || checkpoint.find(target.name) != nullptr) continue;
     if (missing++ == 0) {
       first = fmt::format("{} of shape [{}]", target.name, fmt::join(target.shape, ", "));
     }
@@ -250,9 +259,6 @@ uint64_t dummy_key(uint64_t seed, std::string_view name) {
   return key;
 }
 
-// Uniform in [-a, a) has standard deviation a / sqrt(3): 0.02.
-constexpr float kDummyBound = 0.02f * 1.7320508f;
-
 // Elements [first, first + out.size()) of the tensor with this key. Four come from one random word.
 void fill_uniform(uint64_t key, uint64_t first, std::span<float> out) {
   constexpr float kScale = kDummyBound / 32768.0f;
@@ -265,9 +271,6 @@ void fill_uniform(uint64_t key, uint64_t first, std::span<float> out) {
     }
   }
 }
-
-// Values of kFloat8Scales: float8 numbers of the whole range times it are as those of fill_uniform.
-constexpr float kFloat8DummyScale = kDummyBound / 448.0f;
 
 struct DummyScratch {
   std::vector<float> floats;
@@ -292,8 +295,9 @@ void fill_dummy_row(DType dtype, uint64_t key, uint64_t first, size_t columns, s
     return;
   }
   check(dtype == DType::kFloat8E4M3, "dummy weights are float32, float8 or integers");
+  constexpr float kLargest = 448.0f;
   for (size_t i = 0; i < columns; ++i) {
-    out[i] = static_cast<std::byte>(Float8E4M3(floats[i] / kFloat8DummyScale).bits);
+    out[i] = static_cast<std::byte>(Float8E4M3(floats[i] / (kDummyBound / kLargest)).bits);
   }
 }
 
@@ -305,7 +309,7 @@ Tensor dummy_rows(const Task& task, uint64_t seed, DummyScratch& scratch) {
   const int64_t rows = task.rows.size();
   if (made_of.dummy_init != DummyInit::kUniform) {
     scratch.floats.assign(static_cast<size_t>(rows * columns),
-                          made_of.dummy_init == DummyInit::kOnes ? 1.0f : kFloat8DummyScale);
+                          made_of.dummy_init == DummyInit::kOnes ? 1.0f : made_of.dummy_value);
     return Tensor(scratch.floats.data(), DType::kFloat32, {rows, columns});
   }
   const DType dtype = made_of.dtypes.front();
@@ -362,8 +366,12 @@ void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, 
   const auto matched = match(checkpoint, parameters);
   std::vector<Task> tasks;
   int64_t wanted = 0;
+  const CheckpointTensor* last = nullptr;
   for (const auto& [tensor, target] : matched) {
-    const int64_t bytes = part_bytes(*tensor, target);
+    const bool is_common = target.made_of().fused_along == FusedAlong::kCommon;
+    const bool is_counted = is_common && tensor == last;
+    last = tensor;
+    const int64_t bytes = is_counted ? 0 : part_bytes(*tensor, target);
     add_tasks(target, tensor, static_cast<int64_t>(size_of(*dtype_of(*tensor, target))), bytes,
               tasks);
     if (target.share().rows.size() > 0) wanted += bytes;
@@ -394,6 +402,7 @@ void fill_dummy_weights(const ParameterMap& parameters, uint64_t seed, ThreadPoo
   std::vector<Task> tasks;
   int64_t total = 0;
   for (const Target& target : targets) {
+    if (target.made_of().dummy_init == DummyInit::kAbsent) continue;
     const ParameterPart& part = target.share();
     const auto bytes = static_cast<int64_t>(sizeof(float)) * part.rows.size() * part.columns.size();
     add_tasks(target, nullptr, sizeof(float), bytes, tasks);

@@ -343,7 +343,8 @@ TEST_F(WeightLoader, DummyFloat8TimesItsScaleIsLikeTheOthersAndIntegersAreBits) 
                                 {.leaf = "weight_scale",
                                  .dtypes = dense_dtypes(),
                                  .parts = part,
-                                 .dummy_init = DummyInit::kFloat8Scales},
+                                 .dummy_init = DummyInit::kConstant,
+                                 .dummy_value = kDummyBound / 448},
                                 {.leaf = "qweight", .dtypes = {DType::kInt32}, .parts = part}});
   ParameterMap parameters;
   parameters.add("a", parameter);

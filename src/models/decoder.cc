@@ -70,9 +70,8 @@ MatrixFormat layer_format(const ModelConfig& config, const DecoderOptions& decod
                    checkpoint_modules(decoder, module));
 }
 
-MatrixFormat output_format(const ModelConfig& config) {
-  if (config.tie_word_embeddings) return {};
-  return format_of(config, "", std::vector{std::string(kOutput)});
+MatrixFormat table_format(const ModelConfig& config, std::string_view module) {
+  return format_of(config, "", std::vector{std::string(module)});
 }
 
 AttentionConfig attention_config(const ModelConfig& config, const DecoderOptions& decoder,
@@ -98,17 +97,6 @@ MlpConfig mlp_config(const ModelConfig& config, const DecoderOptions& decoder, i
           .down_format = layer_format(config, decoder, layer, "mlp", "down_proj")};
 }
 
-bool has_quantised_layers(const ModelConfig& config, const DecoderOptions& decoder) {
-  if (!config.quantization) return false;
-  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    const AttentionConfig attention = attention_config(config, decoder, layer);
-    const MlpConfig mlp = mlp_config(config, decoder, layer);
-    if (attention.qkv_format || attention.o_format) return true;
-    if (mlp.gate_up_format || mlp.down_format) return true;
-  }
-  return output_format(config).has_value();
-}
-
 void check_divides(std::string_view field, int64_t value, int size) {
   if (value % size == 0) return;
   throw Error(
@@ -118,7 +106,7 @@ void check_divides(std::string_view field, int64_t value, int size) {
 }
 
 // The options themselves; throws Error where they cannot be run.
-const ModelOptions& checked(const ModelOptions& options, const DecoderOptions& decoder) {
+const ModelOptions& checked(const ModelOptions& options) {
   const ModelConfig& config = options.config;
   if (config.hidden_act != "silu") {
     throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
@@ -130,11 +118,6 @@ const ModelOptions& checked(const ModelOptions& options, const DecoderOptions& d
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");
-  if (has_quantised_layers(config, decoder) && !options.device.is_cpu()) {
-    throw Error(
-        "config.json: the field quantization_config makes weights float8, for which quire has no "
-        "GPU kernels; run this model on the CPU (--device cpu).");
-  }
   check_divides("num_attention_heads", config.num_attention_heads, options.size);
   check_divides("intermediate_size", config.intermediate_size, options.size);
   if (config.num_key_value_heads % options.size != 0 &&
@@ -155,11 +138,12 @@ const ModelOptions& checked(const ModelOptions& options, const DecoderOptions& d
   return options;
 }
 
-// Whether the checkpoint tensor is the module's weight, or its scales where that is quantised.
+// Whether the checkpoint tensor is the module's weight, or one of those that it is stored in where
+// it is quantised.
 bool is_weight_of(std::string_view module, std::string_view tensor) {
   if (!tensor.starts_with(module)) return false;
   const std::string_view leaf = tensor.substr(module.size());
-  return leaf == ".weight" || leaf == ".weight_scale";
+  return leaf.starts_with('.') && leaf.find('.', 1) == std::string_view::npos && leaf != ".bias";
 }
 
 // Checkpoint tensors of the whole model that this stage has no use for.
@@ -244,7 +228,7 @@ void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
-    : config_(checked(options, decoder).config),
+    : config_(checked(options).config),
       fused_checkpoint_(decoder.fused_checkpoint),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
@@ -253,7 +237,8 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   const Stage stage = stage_of(options);
   const Placement place = place_of(options);
   if (stage.embeds) {
-    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, place);
+    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, place,
+                          table_format(config_, kEmbedding));
   }
   for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
     layers_.push_back(std::make_unique<DecoderLayer>(attention_config(config_, decoder, layer),
@@ -261,7 +246,8 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   }
   if (stage.computes_logits) final_norm_.emplace(place, config_.hidden_size, config_.rms_norm_eps);
   if (stage.has_output_table) {
-    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place, output_format(config_));
+    const std::string_view table = config_.tie_word_embeddings ? kEmbedding : kOutput;
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place, table_format(config_, table));
   }
 }
 

@@ -65,7 +65,8 @@ class DecoderLayer {
 class Decoder final : public Model {
  public:
   // Throws Error where the options' config can't be run: an activation other than silu, a
-  // tensor_parallel_size that doesn't divide the model, quantised weights on a GPU.
+  // tensor_parallel_size that doesn't divide the model, layers of one matrix that are quantised
+  // differently.
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;

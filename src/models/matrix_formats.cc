@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "quire/error.h"
 
 namespace quire {
@@ -9,18 +12,22 @@ namespace quire {
 MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
                        std::span<const std::string> modules) {
   if (!config.quantization) return {};
-  const auto is_quantised = [&](const std::string& module) {
-    return config.quantization->quantises(std::string(prefix) + module);
-  };
-  const bool quantised = is_quantised(modules.front());
+  MatrixFormat format;
   for (const std::string& module : modules) {
-    if (is_quantised(module) == quantised) continue;
-    throw Error(fmt::format(
-        "config.json: quantization_config.ignore lists {0}{1} but not {0}{2}; expected both or "
-        "neither, as the two are computed as one.",
-        prefix, quantised ? module : modules.front(), quantised ? modules.front() : module));
+    const std::string name = std::string(prefix) + module;
+    if (auto scheme = config.quantization->scheme_of(name)) {
+      format.modules.push_back({name, std::move(*scheme)});
+    }
   }
-  return quantised ? MatrixFormat(ops::WeightFormat::float8()) : MatrixFormat();
+  if (format.is_dense() || format.modules.size() == modules.size()) return format;
+  const auto is_quantised = [&](const std::string& module) {
+    return config.quantization->scheme_of(std::string(prefix) + module).has_value();
+  };
+  const auto dense = std::find_if_not(modules.begin(), modules.end(), is_quantised);
+  throw Error(fmt::format(
+      "config.json: quantization_config quantises {} but not {}{}; expected both or neither, as "
+      "the two are computed as one.",
+      format.modules.front().name, prefix, *dense));
 }
 
 std::string describe(const ops::WeightFormat& format) {

@@ -49,11 +49,13 @@ class SameTokens(CliTest):
         plan = run("plan", "--kv-cache-dtype", "fp8", env=gpus())
         self.assertRegex(plan.stdout, r"kv cache .* fp8")
 
-    def test_quantised_weights_are_declined_before_the_gpu_is_touched(self):
+    def test_quantised_weights_are_dense_on_the_gpu(self):
         with model_copy(config__json=float8_lexicon_config(), without=("model.safetensors",)) as folder:
-            for command in (("plan", folder), ("generate", folder, "-p", "x")):
-                result = run(*command, "--load-format", "dummy", env=gpus())
-                self.assert_error(result, 1, "quantization_config", "--device cpu")
+            arguments = (folder, "--dtype", "bfloat16", "--load-format", "dummy")
+            plan = run("plan", *arguments, env=gpus())
+            self.assert_ok(plan)
+            self.assertRegex(plan.stdout, r"attention weights .* bfloat16")
+            self.assert_ok(run("generate", *arguments, "--max-tokens", "4", "-p", "x", env=gpus(2)))
 
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")

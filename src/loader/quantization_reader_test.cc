@@ -1,4 +1,4 @@
-#include "loader/quantization_config.h"
+#include "loader/quantization_reader.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -50,16 +50,16 @@ std::string error_of(const std::string& path, const Json& value) {
 
 TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
   const QuantizationConfig config = parse_config(float8_config());
-  EXPECT_FALSE(config.quantises("lm_head"));
-  EXPECT_FALSE(config.quantises("model.layers.0.mlp.down_proj"));
-  EXPECT_TRUE(config.quantises("model.layers.1.mlp.down_proj"));
+  EXPECT_FALSE(config.scheme_of("lm_head").has_value());
+  EXPECT_FALSE(config.scheme_of("model.layers.0.mlp.down_proj").has_value());
+  EXPECT_TRUE(config.scheme_of("model.layers.1.mlp.down_proj").has_value());
   EXPECT_THAT(config.describe(), HasSubstr("float-quantized"));
   EXPECT_THAT(config.describe(), HasSubstr("but for lm_head, model.layers.0.mlp.down_proj"));
   Json without = float8_config();
   without.erase("ignore");
   without["transform_config"] = nullptr;
   without["config_groups"]["group_0"].erase("input_activations");
-  EXPECT_TRUE(parse_config(without).quantises("lm_head"));
+  EXPECT_TRUE(parse_config(without).scheme_of("lm_head").has_value());
   EXPECT_THAT(parse_config(without).describe(), ::testing::Not(HasSubstr("but for")));
 }
 

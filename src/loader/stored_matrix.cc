@@ -1,0 +1,322 @@
+#include "loader/stored_matrix.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+// The nibble of a word that has the word's output i: AWQ's kernels unpack outputs 0, 2, 4 and 6
+// from its lower half.
+constexpr std::array<int, 8> kAwqNibble{0, 4, 1, 5, 2, 6, 3, 7};
+
+// Of unsigned packed numbers, which are taken down to be signed.
+int half_range(int bits) {
+  return 1 << (bits - 1);
+}
+
+// Number `place` of a word, signed.
+int number_at(uint32_t word, int place, int bits) {
+  const uint32_t mask = (uint32_t{1} << bits) - 1;
+  return static_cast<int>(word >> (place * bits) & mask) - half_range(bits);
+}
+
+// 1 in each number of a word: what GPTQ's first version takes from the zero points.
+uint32_t one_each(int bits) {
+  return bits == 4 ? 0x11111111u : 0x01010101u;
+}
+
+}  // namespace
+
+StoredMatrix::StoredMatrix(WeightScheme scheme, StoredShare share)
+    : scheme_(std::move(scheme)),
+      share_(std::move(share)),
+      leaves_(leaves_of(scheme_, share_.module, share_.n, share_.k)),
+      pieces_(leaves_.size()) {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    const ParameterPart own = part(i);
+    pieces_[i].rows = own.rows;
+    pieces_[i].columns = own.columns;
+  }
+}
+
+ParameterPart StoredMatrix::part(size_t leaf) const {
+  const LeafAxis& rows = leaves_[leaf].rows;
+  const LeafAxis& columns = leaves_[leaf].columns;
+  ParameterPart part;
+  part.shape.push_back(rows.extent(share_.n, share_.k));
+  if (!leaves_[leaf].is_vector) part.shape.push_back(columns.extent(share_.n, share_.k));
+  // A shard that is all padding.
+  if (share_.outputs.size() == 0 || share_.inputs.size() == 0) return part;
+  part.rows = rows.share(share_.n, share_.k, share_.outputs, share_.inputs);
+  part.columns = columns.share(share_.n, share_.k, share_.outputs, share_.inputs);
+  return part;
+}
+
+void StoredMatrix::store(size_t leaf, int64_t first_row, const Tensor& source) {
+  Piece& piece = pieces_[leaf];
+  const size_t element = size_of(source.dtype());
+  const size_t row_bytes = static_cast<size_t>(piece.columns.size()) * element;
+  check(source.dim(1) == piece.columns.size() && first_row + source.dim(0) <= piece.rows.size(),
+        "what is stored lies inside the rank's share");
+  {
+    const std::lock_guard lock(mutex_);
+    if (!piece.is_stored()) {
+      piece.dtype = source.dtype();
+      piece.bytes.resize(static_cast<size_t>(piece.rows.size()) * row_bytes);
+    }
+  }
+  check(piece.dtype == source.dtype(), "a leaf is of one type");
+  const auto* from = static_cast<const std::byte*>(source.raw());
+  std::byte* to = piece.bytes.data() + static_cast<size_t>(first_row) * row_bytes;
+  for (int64_t row = 0; row < source.dim(0); ++row, to += row_bytes) {
+    std::memcpy(to, from + static_cast<size_t>(row * source.row_stride()) * element, row_bytes);
+  }
+}
+
+void StoredMatrix::free() {
+  for (Piece& piece : pieces_) piece.bytes = {};
+  group_of_input_ = {};
+}
+
+template <typename T>
+const T* StoredMatrix::Piece::at(int64_t row, int64_t column) const {
+  return reinterpret_cast<const T*>(bytes.data()) + (row - rows.begin) * columns.size() +
+         (column - columns.begin);
+}
+
+float StoredMatrix::Piece::float_at(int64_t row, int64_t column) const {
+  switch (dtype) {
+    case DType::kBFloat16:
+      return static_cast<float>(*at<BFloat16>(row, column));
+    case DType::kFloat16:
+      return static_cast<float>(*at<Float16>(row, column));
+    default:
+      return *at<float>(row, column);
+  }
+}
+
+const StoredMatrix::Piece* StoredMatrix::find(LeafRole role) const {
+  for (size_t i = 0; i < leaves_.size(); ++i) {
+    if (leaves_[i].role == role && pieces_[i].is_stored()) return &pieces_[i];
+  }
+  return nullptr;
+}
+
+const StoredMatrix::Piece& StoredMatrix::required(LeafRole role) const {
+  const Piece* piece = find(role);
+  check(piece != nullptr, "the loader stores every tensor that is not optional");
+  return *piece;
+}
+
+std::string StoredMatrix::name_of(LeafRole role) const {
+  for (const SchemeLeaf& leaf : leaves_) {
+    if (leaf.role == role) return share_.module + "." + leaf.name;
+  }
+  return share_.module;
+}
+
+int64_t StoredMatrix::num_groups() const {
+  return scheme_.group_inputs == 0 ? 1 : ceil_div(share_.k, scheme_.group_inputs);
+}
+
+void StoredMatrix::check_values() {
+  check_shape();
+  if (scheme_.layout == WeightLayout::kBlocks) return;
+  const Piece* order = find(LeafRole::kGroupOfInput);
+  if (order == nullptr) {
+    set_groups_in_order();
+  } else {
+    set_groups_from(*order);
+  }
+}
+
+void StoredMatrix::check_shape() const {
+  const Piece* shape = find(LeafRole::kShape);
+  if (shape == nullptr) return;
+  const auto extent = [&](int64_t row) -> int64_t {
+    return shape->dtype == DType::kInt64 ? *shape->at<int64_t>(row, 0)
+                                         : *shape->at<int32_t>(row, 0);
+  };
+  if (extent(0) == share_.n && extent(1) == share_.k) return;
+  throw Error(
+      fmt::format("The tensor {} holds [{}, {}]; config.json makes the layer's shape [{}, "
+                  "{}].",
+                  name_of(LeafRole::kShape), extent(0), extent(1), share_.n, share_.k));
+}
+
+void StoredMatrix::set_groups_in_order() {
+  const int64_t size = scheme_.group_inputs == 0 ? share_.k : scheme_.group_inputs;
+  group_of_input_.resize(static_cast<size_t>(share_.inputs.size()));
+  for (int64_t j = 0; j < share_.inputs.size(); ++j) {
+    group_of_input_[static_cast<size_t>(j)] =
+        static_cast<int32_t>((share_.inputs.begin + j) / size);
+  }
+}
+
+void StoredMatrix::set_groups_from(const Piece& group_of_input) {
+  const IndexRange& inputs = share_.inputs;
+  const int32_t* groups = group_of_input.at<int32_t>(inputs.begin, 0);
+  // compressed-tensors' sign of inputs that are in the order of their groups.
+  if (std::all_of(groups, groups + inputs.size(), [](int32_t group) { return group == -1; })) {
+    return set_groups_in_order();
+  }
+  for (int64_t j = 0; j < inputs.size(); ++j) {
+    if (groups[j] >= 0 && groups[j] < num_groups()) continue;
+    throw Error(fmt::format("The tensor {} holds {} at index {}; expected a group from 0 to {}.",
+                            name_of(LeafRole::kGroupOfInput), groups[j], inputs.begin + j,
+                            num_groups() - 1));
+  }
+  group_of_input_.assign(groups, groups + inputs.size());
+}
+
+void StoredMatrix::dequantise(IndexRange rows, float* out) const {
+  switch (scheme_.layout) {
+    case WeightLayout::kFloat8:
+      return dequantise_float8(rows, out);
+    case WeightLayout::kBlocks:
+      return dequantise_blocks(rows, out);
+    default:
+      return dequantise_integers(rows, out);
+  }
+}
+
+void StoredMatrix::dequantise_integers(IndexRange rows, float* out) const {
+  const int64_t k = share_.inputs.size();
+  const int64_t groups = num_groups();
+  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * k));
+  std::vector<float> scales(static_cast<size_t>(rows.size() * groups));
+  std::vector<float> zeros(scales.size());
+  decode_numbers(rows, numbers.data());
+  decode_scales(rows, scales.data(), zeros.data());
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    const int8_t* number = numbers.data() + row * k;
+    const float* scale = scales.data() + row * groups;
+    const float* zero = zeros.data() + row * groups;
+    for (int64_t j = 0; j < k; ++j) {
+      const int32_t group = group_of_input_[static_cast<size_t>(j)];
+      *out++ = scale[group] * (static_cast<float>(number[j]) - zero[group]);
+    }
+  }
+}
+
+void StoredMatrix::dequantise_float8(IndexRange rows, float* out) const {
+  const Piece& numbers = required(LeafRole::kNumbers);
+  const Piece& scales = required(LeafRole::kScales);
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t output = share_.outputs.begin + row;
+    const auto* number = numbers.at<Float8E4M3>(output, share_.inputs.begin);
+    const int64_t scale_row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
+    for (const int32_t group : group_of_input_) {
+      *out++ = static_cast<float>(*number++) * scales.float_at(scale_row, group);
+    }
+  }
+}
+
+void StoredMatrix::dequantise_blocks(IndexRange rows, float* out) const {
+  const BlockFormat& format = *scheme_.block;
+  const Piece& blocks = required(LeafRole::kNumbers);
+  const IndexRange& inputs = share_.inputs;
+  const int64_t count = blocks.columns.size() / format.bytes;
+  const int64_t skipped = inputs.begin % format.inputs;
+  std::vector<float> whole(static_cast<size_t>(count * format.inputs));
+  for (int64_t row = rows.begin; row < rows.end; ++row, out += inputs.size()) {
+    const auto* from = blocks.at<std::byte>(share_.outputs.begin + row, blocks.columns.begin);
+    format.dequantise(from, count, whole.data());
+    std::copy_n(whole.begin() + skipped, inputs.size(), out);
+  }
+}
+
+void StoredMatrix::decode_numbers(IndexRange rows, int8_t* numbers) const {
+  const IndexRange outputs{share_.outputs.begin + rows.begin, share_.outputs.begin + rows.end};
+  const bool is_transposed =
+      scheme_.layout == WeightLayout::kGptq || scheme_.layout == WeightLayout::kAwq;
+  if (is_transposed) {
+    decode_transposed(outputs, numbers);
+  } else {
+    decode_rows(outputs, numbers);
+  }
+}
+
+// Input by input, as the words of neighbouring outputs follow each other.
+void StoredMatrix::decode_transposed(IndexRange outputs, int8_t* numbers) const {
+  const Piece& words = required(LeafRole::kNumbers);
+  const IndexRange& inputs = share_.inputs;
+  const int bits = scheme_.bits;
+  const int per_word = 32 / bits;
+  for (int64_t j = inputs.begin; j < inputs.end; ++j) {
+    int8_t* to = numbers + (j - inputs.begin);
+    for (int64_t i = outputs.begin; i < outputs.end; ++i, to += inputs.size()) {
+      const bool is_awq = scheme_.layout == WeightLayout::kAwq;
+      const uint32_t word =
+          is_awq ? *words.at<uint32_t>(j, i / per_word) : *words.at<uint32_t>(j / per_word, i);
+      const int place =
+          is_awq ? kAwqNibble[static_cast<size_t>(i % per_word)] : static_cast<int>(j % per_word);
+      *to = static_cast<int8_t>(number_at(word, place, bits));
+    }
+  }
+}
+
+void StoredMatrix::decode_rows(IndexRange outputs, int8_t* numbers) const {
+  const Piece& stored = required(LeafRole::kNumbers);
+  const IndexRange& inputs = share_.inputs;
+  const int bits = scheme_.bits;
+  const int per_word = 32 / bits;
+  for (int64_t i = outputs.begin; i < outputs.end; ++i) {
+    if (scheme_.layout == WeightLayout::kInt8) {
+      std::copy_n(stored.at<int8_t>(i, inputs.begin), inputs.size(), numbers);
+      numbers += inputs.size();
+      continue;
+    }
+    for (int64_t j = inputs.begin; j < inputs.end; ++j) {
+      const uint32_t word = *stored.at<uint32_t>(i, j / per_word);
+      *numbers++ = static_cast<int8_t>(number_at(word, static_cast<int>(j % per_word), bits));
+    }
+  }
+}
+
+void StoredMatrix::decode_scales(IndexRange rows, float* scales, float* zeros) const {
+  const Piece& stored = required(LeafRole::kScales);
+  const bool is_transposed =
+      scheme_.layout == WeightLayout::kGptq || scheme_.layout == WeightLayout::kAwq;
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const int64_t output = share_.outputs.begin + row;
+    const int64_t scale_row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
+    for (int64_t group = 0; group < num_groups(); ++group) {
+      *scales++ =
+          is_transposed ? stored.float_at(group, output) : stored.float_at(scale_row, group);
+      *zeros++ = zero_point(output, group);
+    }
+  }
+}
+
+// Signed, as numbers are.
+float StoredMatrix::zero_point(int64_t output, int64_t group) const {
+  const Piece* zeros = find(LeafRole::kZeroPoints);
+  if (zeros == nullptr) return 0.0f;
+  if (scheme_.layout != WeightLayout::kInt8) return packed_zero_point(*zeros, output, group);
+  const int64_t row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
+  return static_cast<float>(*zeros->at<int8_t>(row, group));
+}
+
+float StoredMatrix::packed_zero_point(const Piece& zeros, int64_t output, int64_t group) const {
+  const int per_word = 32 / scheme_.bits;
+  const bool is_transposed = scheme_.layout != WeightLayout::kPacked;
+  uint32_t word = is_transposed ? *zeros.at<uint32_t>(group, output / per_word)
+                                : *zeros.at<uint32_t>(output / per_word, group);
+  if (scheme_.zeros_less_one) word += one_each(scheme_.bits);
+  const auto place = static_cast<int>(output % per_word);
+  const bool is_awq = scheme_.layout == WeightLayout::kAwq;
+  return static_cast<float>(
+      number_at(word, is_awq ? kAwqNibble[static_cast<size_t>(place)] : place, scheme_.bits));
+}
+
+}  // namespace quire

@@ -1,0 +1,100 @@
+#pragma once
+// A quantised matrix as its checkpoint stores it, or a rank's share of it, in the host's memory:
+// what a parameter keeps until all tensors have come, and then turns into what its device computes
+// with.
+//
+// Memory is taken when a leaf's first rows arrive. Thread safety: store() may run at once on rows
+// that don't overlap; once all is stored, const use is free.
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/tensor.h"
+#include "loader/parameter.h"
+#include "loader/weight_scheme.h"
+
+namespace quire {
+
+// What a rank takes of which matrix.
+struct StoredShare {
+  std::string module;  // "model.layers.0.mlp.down_proj"
+  int64_t n = 0;       // of the whole matrix
+  int64_t k = 0;
+  IndexRange outputs;  // that the rank takes; may be empty
+  IndexRange inputs;
+};
+
+class StoredMatrix {
+ public:
+  // Throws Error where the scheme cannot store a matrix of that size.
+  StoredMatrix(WeightScheme scheme, StoredShare share);
+
+  const WeightScheme& scheme() const { return scheme_; }
+  const StoredShare& share() const { return share_; }
+  const std::vector<SchemeLeaf>& leaves() const { return leaves_; }
+  // Of leaf `leaf`: its whole shape, and the rank's rows and columns of it; first_row is 0.
+  ParameterPart part(size_t leaf) const;
+
+  // Rows of a leaf from `first_row` of the rank's rows on, with all of the rank's columns. Does not
+  // throw.
+  void store(size_t leaf, int64_t first_row, const Tensor& source);
+  // Once all is stored, before what follows. Throws Error where tensors don't fit together.
+  void check_values();
+  // Gives the memory back.
+  void free();
+
+  // What the numbers of `rows`, counted from share().outputs.begin, stand for: in float32, to
+  // out[rows.size(), share().inputs.size()].
+  void dequantise(IndexRange rows, float* out) const;
+
+  // Groups of inputs of the whole matrix that have scales of their own.
+  int64_t num_groups() const;
+  // For each of the rank's inputs its group. Of integer and float8 schemes.
+  const std::vector<int32_t>& group_of_input() const { return group_of_input_; }
+  // Of integer schemes: the number at output i and input j is
+  //   scales[i, g] * (numbers[i, j] - zeros[i, g]), g = group_of_input()[j],
+  // with numbers of -8 to 7 or -128 to 127. numbers [rows, inputs], scales and zeros [rows,
+  // num_groups()].
+  void decode_numbers(IndexRange rows, int8_t* numbers) const;
+  void decode_scales(IndexRange rows, float* scales, float* zeros) const;
+
+ private:
+  // A leaf's share: rows and columns of it from (first_row, first_column) on.
+  struct Piece {
+    std::vector<std::byte> bytes;  // none: not stored
+    DType dtype = DType::kFloat32;
+    IndexRange rows;
+    IndexRange columns;
+
+    bool is_stored() const { return !bytes.empty(); }
+    // Element (row, column) of the whole leaf.
+    template <typename T>
+    const T* at(int64_t row, int64_t column) const;
+    float float_at(int64_t row, int64_t column) const;
+  };
+
+  const Piece* find(LeafRole role) const;
+  const Piece& required(LeafRole role) const;
+  std::string name_of(LeafRole role) const;
+  void check_shape() const;
+  void set_groups_in_order();
+  void set_groups_from(const Piece& group_of_input);
+  void decode_transposed(IndexRange outputs, int8_t* numbers) const;
+  void decode_rows(IndexRange outputs, int8_t* numbers) const;
+  float zero_point(int64_t output, int64_t group) const;
+  float packed_zero_point(const Piece& zeros, int64_t output, int64_t group) const;
+  void dequantise_integers(IndexRange rows, float* out) const;
+  void dequantise_float8(IndexRange rows, float* out) const;
+  void dequantise_blocks(IndexRange rows, float* out) const;
+
+  WeightScheme scheme_;
+  StoredShare share_;
+  std::vector<SchemeLeaf> leaves_;
+  std::vector<Piece> pieces_;  // as leaves_
+  std::vector<int32_t> group_of_input_;
+  std::mutex mutex_;  // held while a piece takes its memory
+};
+
+}  // namespace quire

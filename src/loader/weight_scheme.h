@@ -1,0 +1,106 @@
+#pragma once
+// How a checkpoint stores one matrix [n, k] (n outputs, k inputs) that it has quantised: plain
+// values, known from config.json or a file's header before any weight is read.
+//
+// A scheme says which tensors the matrix is made of, its leaves, and how their shapes follow from n
+// and k, so that a rank can take its share of each. loader/stored_matrix.h turns what was taken
+// into numbers. Thread safety: plain values and free functions without state.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/dtype.h"
+#include "loader/parameter.h"
+
+namespace quire {
+
+// Where the numbers of a matrix are. Packed integers of b bits are 32 / b to an int32, the first in
+// the lowest bits, and unsigned: what they stand for is
+//   scale * (number - zero point).
+enum class WeightLayout : uint8_t {
+  // GPTQ: qweight [k / 8, n], qzeros [groups, n / 8], scales [groups, n] and g_idx [k], the group
+  // of
+  // each input (here and below for 4 bits; words of 8 bits hold 4). Numbers are packed along the
+  // inputs, zero points along the outputs.
+  kGptq,
+  // AWQ: qweight [k, n / 8], qzeros [groups, n / 8], scales [groups, n]. Both are packed along the
+  // outputs; the nibbles of a word are those of its outputs 0, 2, 4, 6, 1, 3, 5, 7.
+  kAwq,
+  // compressed-tensors' pack-quantized: weight_packed [n, k / 8], weight_scale [n, groups],
+  // weight_zero_point [n / 8, groups] unless symmetric (then it is half the range), weight_shape
+  // [2], with act-order weight_g_idx [k].
+  kPacked,
+  // compressed-tensors' int-quantized: weight int8 [n, k], weight_scale, and a weight_zero_point
+  // int8 of the scale's shape unless symmetric.
+  kInt8,
+  // weight float8 e4m3 [n, k] and its scales.
+  kFloat8,
+  // weight uint8 [n, bytes of a row]: blocks of inputs, each with its scales inside.
+  kBlocks,
+};
+
+// A kind of block of kBlocks: `inputs` numbers of a row in `bytes` bytes.
+struct BlockFormat {
+  std::string_view name;  // "Q4_K"
+  int64_t inputs = 0;
+  int64_t bytes = 0;
+  // The numbers of `count` blocks that follow each other to out[0..count * inputs).
+  void (*dequantise)(const std::byte* blocks, int64_t count, float* out) = nullptr;
+};
+
+struct WeightScheme {
+  std::string name;  // of the method: "GPTQ", "fp8"
+  WeightLayout layout = WeightLayout::kFloat8;
+  int bits = 8;  // of a number
+  // The rectangle of the matrix that shares a scale; 0: all outputs, all inputs. So a scale for
+  // each output is {1, 0}, for the whole matrix {0, 0}, for groups of 128 inputs {1, 128}.
+  int64_t group_outputs = 1;
+  int64_t group_inputs = 0;
+  bool symmetric = true;   // all zero points are half the range
+  bool act_order = false;  // the checkpoint says which group each input is of
+  // GPTQ's first version: stored zero points are one too low, as one subtraction from each word.
+  bool zeros_less_one = false;
+  std::string scale_leaf = "weight_scale";  // of kFloat8
+  const BlockFormat* block = nullptr;       // of kBlocks; points to a constant
+
+  bool operator==(const WeightScheme&) const = default;
+  // Whether numbers are integers with scales and zero points of their own.
+  bool is_integer() const;
+  // "GPTQ, 4 bits, groups of 128, act-order".
+  std::string describe() const;
+};
+
+// How far an axis of a leaf goes: `entries` for each `block` outputs or inputs of the matrix.
+struct LeafAxis {
+  enum class Of : uint8_t { kOutputs, kInputs, kNeither };
+  Of of = Of::kNeither;
+  int64_t block = 1;
+  int64_t entries = 1;
+  bool split = true;  // a rank takes its share; otherwise all
+
+  int64_t extent(int64_t n, int64_t k) const;
+  // What a rank takes that has these outputs and inputs: whole blocks.
+  IndexRange share(int64_t n, int64_t k, IndexRange outputs, IndexRange inputs) const;
+};
+
+// What a leaf is to its scheme.
+enum class LeafRole : uint8_t { kNumbers, kScales, kZeroPoints, kGroupOfInput, kShape };
+
+struct SchemeLeaf {
+  LeafRole role = LeafRole::kNumbers;
+  std::string name;  // "qweight"
+  std::vector<DType> dtypes;
+  LeafAxis rows;
+  LeafAxis columns;        // of a vector: one
+  bool is_vector = false;  // its shape is [rows]
+  bool optional = false;   // the checkpoint may lack it
+};
+
+// The tensors of a matrix [n, k]; each role at most once. Throws Error, which begins with
+// `module`'s name, where the scheme cannot store a matrix of that size.
+std::vector<SchemeLeaf> leaves_of(const WeightScheme& scheme, std::string_view module, int64_t n,
+                                  int64_t k);
+
+}  // namespace quire
