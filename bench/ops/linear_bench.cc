@@ -1,27 +1,53 @@
-// The matrix products of Qwen3-0.6B: one row (decode: bound by reading the weights) and 512
-// (prefill: by arithmetic).
+// The matrix products of Qwen3-0.6B: one row (decode: bound by reading the weights), a few streams,
+// and 512 rows (prefill: by arithmetic). %read is the share of the memory's bandwidth at which the
+// weights, scales included, were read; %peak that of the multiply-adds that the instruction set
+// does from registers for weights of this type, both measured just before.
 #include "op_bench_util.h"
 #include "ops/linear.h"
 
 namespace quire::bench {
 namespace {
 
-void linear(benchmark::State& state, DType dtype) {
+using ops::Weight;
+using ops::WeightFormat;
+
+Weight dense_weight(DType dtype, int64_t n, int64_t k) {
+  std::vector<float> source = random_values(n * k);
+  Weight weight(dtype, n, k);
+  weight.pack_rows(0, Tensor(source.data(), DType::kFloat32, {n, k}));
+  return weight;
+}
+
+// Every value of the format in turn.
+Weight integer_weight(const WeightFormat& format, int64_t n, int64_t k) {
+  const int values = format.kind == ops::WeightKind::kInt4 ? 16 : 256;
+  std::vector<int8_t> data(static_cast<size_t>(k));
+  for (size_t i = 0; i < data.size(); ++i) {
+    data[i] = static_cast<int8_t>(static_cast<int>(i) * 7 % values - values / 2);
+  }
+  const std::vector<float> scales(static_cast<size_t>(k / format.group_size), 0.01f);
+  Weight weight(format, n, k);
+  for (int64_t row = 0; row < n; ++row) {
+    weight.pack_groups(row, {.rows = 1, .data = data.data(), .scales = scales.data()});
+  }
+  return weight;
+}
+
+void linear(benchmark::State& state, const WeightFormat& format) {
   const int64_t rows = state.range(0);
   const int64_t n = state.range(1);
   const int64_t k = state.range(2);
-  Machine machine(dtype);
   // Several copies, so that one row's weights come from memory and not from the cache.
-  const auto weight_bytes = static_cast<int64_t>(ops::Weight(dtype, n, k).bytes());
+  const auto weight_bytes = static_cast<int64_t>(Weight(format, n, k).bytes());
   const int64_t copies = rows > 1 ? 1 : std::max<int64_t>(1, (int64_t{256} << 20) / weight_bytes);
-  std::vector<float> source = random_values(n * k);
-  std::vector<ops::Weight> weights;
+  std::vector<Weight> weights;
   for (int64_t i = 0; i < copies; ++i) {
-    weights.emplace_back(dtype, n, k);
-    weights.back().pack_rows(0, Tensor(source.data(), DType::kFloat32, {n, k}));
+    weights.push_back(format.is_dense() ? dense_weight(format.dtype, n, k)
+                                        : integer_weight(format, n, k));
   }
   std::vector<float> in = random_values(rows * k);
   std::vector<float> out(static_cast<size_t>(rows * n));
+  Machine machine(format.dtype);
   size_t next = 0;
   for (auto _ : state) {
     ops::linear(machine.stream, Tensor(in.data(), DType::kFloat32, {rows, k}),
@@ -34,7 +60,7 @@ void linear(benchmark::State& state, DType dtype) {
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  for (const int64_t rows : {1, 8, 512}) {
+  for (const int64_t rows : {1, 16, 64, 512}) {
     bench->Args({rows, 4096, 1024});  // qkv
     bench->Args({rows, 1024, 2048});  // o
     bench->Args({rows, 6144, 1024});  // gate and up
@@ -44,6 +70,17 @@ void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"rows", "N", "K"})->UseRealTime();
 }
 
+// Integers in groups of `group_size`, activations rounded to int8.
+WeightFormat integers(int bits, int64_t group_size) {
+  WeightFormat format = WeightFormat::integers(bits, group_size);
+  format.rounds_activations = true;
+  return format;
+}
+
+BENCHMARK_CAPTURE(linear, int8_32, integers(8, 32))->Apply(shapes);
+BENCHMARK_CAPTURE(linear, int4_32, integers(4, 32))->Apply(shapes);
+BENCHMARK_CAPTURE(linear, int8_128, integers(8, 128))->Apply(shapes);
+BENCHMARK_CAPTURE(linear, int4_128, integers(4, 128))->Apply(shapes);
 BENCHMARK_CAPTURE(linear, bf16, DType::kBFloat16)->Apply(shapes);
 BENCHMARK_CAPTURE(linear, f32, DType::kFloat32)->Apply(shapes);
 

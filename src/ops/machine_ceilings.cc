@@ -55,7 +55,13 @@ double measure_read(Stream& stream) {
 
 using PeakLoop = double (*)(int64_t steps, float* sink);
 
+PeakLoop peak_loop_of_integers(Isa isa) {
+  if (isa == Isa::kScalar) return scalar::peak_i8;
+  return isa == Isa::kAvx2 ? avx2::peak_i8 : avx512vnni::peak_i8;
+}
+
 PeakLoop peak_loop(Isa isa, DType dtype) {
+  if (dtype == DType::kUInt8) return peak_loop_of_integers(isa);
   if (isa == Isa::kAvx512) return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
   return isa == Isa::kScalar ? scalar::peak_f32 : avx2::peak_f32;
 }

@@ -12,8 +12,9 @@ struct MachineCeilings {
   double peak_gflops = 0;  // multiply-adds (two operations each) from registers, all threads
 };
 
-// dtype: of the weights, float32 or bfloat16; peak_gflops is for the instructions that a linear op
-// uses for them. Takes under a second and 256 MiB; the machine should be idle.
+// dtype: of the weights, float32, bfloat16 or uint8 (integers of 8 or 4 bits); peak_gflops is for
+// the instructions that a linear op uses for them. Takes under a second and 256 MiB; the machine
+// should be idle.
 MachineCeilings measure_ceilings(Stream& stream, DType dtype);
 
 }  // namespace quire::ops

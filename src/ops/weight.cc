@@ -3,6 +3,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "ops/cpu/quantise.h"
 #include "ops/cpu/weight_panels.h"
 
 namespace quire::ops {
@@ -113,6 +114,13 @@ void Weight::pack_groups(int64_t first_row, const GroupedRows& source) {
   check((source.offsets != nullptr) == format_.has_offsets,
         "rows have offsets where the weight's format has them");
   pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
+}
+
+void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
+  check(format_.is_integer(), "the weight is of integers");
+  check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
+  check(first_row >= 0 && first_row + source.dim(0) <= n_, "packed rows lie inside the weight");
+  ops::quantise_rows(group_layout(format_, k_), first_row, source, data_.data());
 }
 
 void Weight::unpack_row(int64_t row, float* out) const {

@@ -5,8 +5,8 @@
 // It is made empty and filled row range by row range from a checkpoint's tensors, so that fused
 // layers (q, k and v as one) and shards of a rank are packed straight from the mapped file. On the
 // CPU that is ops/cpu/weight_panels.h's layout, of integers ops/cpu/group_panels.h's; on a GPU rows
-// follow each other. Thread safety: pack_rows, set_scales and pack_groups may run at once on
-// disjoint row ranges; const use is free.
+// follow each other. Thread safety: pack_rows, set_scales, pack_groups and quantise_rows may run at
+// once on disjoint row ranges; const use is free.
 #include <cstdint>
 
 #include "core/buffer.h"
@@ -40,6 +40,9 @@ class Weight {
   void set_scales(int64_t first_row, const Tensor& source);
   // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets.
   void pack_groups(int64_t first_row, const GroupedRows& source);
+  // Dense rows, as pack_rows takes them, rounded to integers with scales of the least squared error
+  // (ops/cpu/quantise.h). Of integers in groups of inputs, without offsets.
+  void quantise_rows(int64_t first_row, const Tensor& source);
   // The numbers of row `row` as float32 to out[0..K): for embeddings tied to the output layer, and
   // tests. On the CPU only.
   void unpack_row(int64_t row, float* out) const;

@@ -51,6 +51,12 @@ void store_sums(const GroupTile& tile, const Sums<kRows>& sums) {
   }
 }
 
+// sum += the four products of each lane. Around the intrinsic GCC 12 copies every sum, and so
+// spills them.
+[[gnu::always_inline]] inline void dot(__m512i& sum, __m512i bytes, __m512i inputs) {
+  asm("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(bytes), "v"(inputs));
+}
+
 // Adds the products of one step's bytes.
 template <int kRows>
 [[gnu::always_inline]] inline void multiply_add(const int* inputs,
@@ -60,13 +66,12 @@ template <int kRows>
   for (int row = 0; row < kRows; ++row) {
     const __m512i x = _mm512_set1_epi32(inputs[row]);
 #pragma GCC unroll 4
-    for (int part = 0; part < kRegisters; ++part) {
-      products[row][part] = _mm512_dpbusd_epi32(products[row][part], bytes[part], x);
-    }
+    for (int part = 0; part < kRegisters; ++part) dot(products[row][part], bytes[part], x);
   }
 }
 
-// Adds the products of a group, one byte or one half byte at a time.
+// Adds the products of a group, one byte or one half byte at a time. Bytes are read again for their
+// high halves: both halves would not fit the registers.
 template <int kRows, bool kHalves>
 [[gnu::always_inline]] inline void multiply_group(const char* data, const int* inputs,
                                                   int group_size,
@@ -78,19 +83,19 @@ template <int kRows, bool kHalves>
     for (int part = 0; part < kRegisters; ++part) {
       if (kRows == 1) _mm_prefetch(data + kPrefetchBytes + part * 64, _MM_HINT_T0);
       bytes[part] = _mm512_loadu_si512(data + part * 64);
-    }
-    if constexpr (kHalves) {
-      __m512i half[kRegisters];
-#pragma GCC unroll 4
-      for (int part = 0; part < kRegisters; ++part) {
-        half[part] = _mm512_and_si512(bytes[part], low_half);
-        bytes[part] = _mm512_and_si512(_mm512_srli_epi16(bytes[part], 4), low_half);
-      }
-      multiply_add<kRows>(inputs, half, products);
-      inputs += kRows;
+      if (kHalves) bytes[part] = _mm512_and_si512(bytes[part], low_half);
     }
     multiply_add<kRows>(inputs, bytes, products);
     inputs += kRows;
+    if constexpr (kHalves) {
+#pragma GCC unroll 4
+      for (int part = 0; part < kRegisters; ++part) {
+        const __m512i halves = _mm512_srli_epi16(_mm512_loadu_si512(data + part * 64), 4);
+        bytes[part] = _mm512_and_si512(halves, low_half);
+      }
+      multiply_add<kRows>(inputs, bytes, products);
+      inputs += kRows;
+    }
   }
 }
 

@@ -77,6 +77,18 @@ struct GroupTile {
   const float* bias;  // `cols` values added last, or null
 };
 
+// A group of a weight to be rounded to integers, and the scales that are tried: those that make the
+// value of the largest magnitude (the positive one of two) first_extreme + i * step.
+struct QuantiseGroup {
+  const float* values;
+  int count;  // a multiple of 8
+  float low;  // the integers' range
+  float high;
+  float first_extreme;
+  float step;
+  int candidates;
+};
+
 // One query tile of one KV head of one sequence.
 struct AttentionTask {
   // Row (token, head) is at q + token * q_stride + head * head_dim; `out` likewise.
@@ -129,6 +141,9 @@ struct Kernels {
   void (*linear_unpacked_i4)(const GroupTile& tile);
   // `bytes` of a group's data, two integers a byte, to twice as many bytes.
   void (*unpack_i4)(const void* data, int64_t bytes, void* out);
+  // Writes the group's integers and returns their scale: 0 where all values are, or where they are
+  // too small to be scaled; NaN where one is not finite.
+  float (*quantise_group)(const QuantiseGroup& group, int8_t* data);
   // residual null: out = norm(x); else residual += x, out = norm(residual).
   void (*rms_norm)(const float* x, float* residual, const float* weight, float eps, int64_t n,
                    float* out);
@@ -170,6 +185,10 @@ QUIRE_DECLARE_INTEGER_KERNELS(avx512vnni)
 #undef QUIRE_DECLARE_INTEGER_KERNELS
 namespace scalar {
 void linear_f8(const LinearTile& tile);
+float quantise_group(const QuantiseGroup& group, int8_t* data);
+}  // namespace scalar
+namespace avx2 {
+float quantise_group(const QuantiseGroup& group, int8_t* data);
 }
 
 }  // namespace quire::ops

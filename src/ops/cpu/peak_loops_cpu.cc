@@ -14,4 +14,15 @@ double peak_f32(int64_t steps, float* sink) {
   return static_cast<double>(steps) * kSums * 2;
 }
 
+double peak_i8(int64_t steps, float* sink) {
+  constexpr int kSums = 32;
+  int32_t sums[kSums] = {};
+  const auto x = static_cast<int32_t>(*sink) + 3;
+  for (int64_t step = 0; step < steps; ++step) {
+    for (int32_t& sum : sums) sum = static_cast<int8_t>(sum) * x + 1;
+  }
+  for (int32_t sum : sums) *sink += static_cast<float>(sum & 1);
+  return static_cast<double>(steps) * kSums * 2;
+}
+
 }  // namespace quire::ops::scalar
