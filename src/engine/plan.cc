@@ -103,7 +103,7 @@ ModelInfo inspect(const std::string& name) {
   info.unsupported_reason = why_unsupported(model).value_or("");
   info.supported = info.unsupported_reason.empty();
   info.dtype = name_of(model.dtype);
-  if (model.quantization) info.quantization = model.quantization->describe();
+  info.quantization = describe_quantization(model);
   info.vocab_size = model.vocab_size;
   info.hidden_size = model.hidden_size;
   info.intermediate_size = model.intermediate_size;

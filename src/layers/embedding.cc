@@ -35,6 +35,7 @@ MatrixProduct VocabTable::product(std::string name) const {
           .n = weight_.weight().n(),
           .k = weight_.weight().k(),
           .format = weight_.weight().format(),
+          .stored_as = weight_.stored_as(),
           .is_logits = true};
 }
 

@@ -38,6 +38,7 @@ MatrixProduct Linear::product(std::string name) const {
           .n = weight_.weight().n(),
           .k = weight_.weight().k(),
           .format = weight_.weight().format(),
+          .stored_as = weight_.stored_as(),
           .has_bias = bias_.has_value()};
 }
 

@@ -20,6 +20,7 @@ struct MatrixProduct {
   int64_t n = 0;
   int64_t k = 0;
   ops::WeightFormat format = {};
+  std::string stored_as = {};  // MatrixParameter's
   bool has_bias = false;
   bool is_gated = false;
   bool is_logits = false;  // only for rows whose logits are wanted; out is float32

@@ -151,6 +151,10 @@ void MatrixParameter::make_stored_parts(const MatrixFormat& format,
   }
 }
 
+std::string MatrixParameter::stored_as() const {
+  return stored_.empty() ? "" : stored_.front().matrix->scheme().describe();
+}
+
 // Parts are kept apart: in each tensor they lie one below the other.
 void MatrixParameter::make_tensors() {
   const StoredMatrix& first = *stored_.front().matrix;

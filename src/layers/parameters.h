@@ -49,6 +49,9 @@ class MatrixParameter final : public Parameter {
   void finish(ThreadPool& pool) override;
 
   const ops::Weight& weight() const { return weight_; }
+  // "GPTQ, 4 bits, groups of 128" where the weight is computed as something else than it is stored
+  // as; else empty.
+  std::string stored_as() const;
 
  private:
   // A part of the matrix as it came, and where its rows go.

@@ -4,27 +4,25 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <set>
 
 namespace quire {
 namespace {
 
-std::string_view class_of(std::string_view layer) {
-  return layer.ends_with("embed_tokens") ? "Embedding" : "Linear";
+std::string describe_schemes(const QuantizationConfig& config) {
+  std::set<std::string> schemes;
+  for (const auto& [name, scheme] : config.layers) {
+    if (scheme) schemes.insert(scheme->describe());
+  }
+  for (const LayerRule& rule : config.rules) {
+    if (rule.scheme) schemes.insert(rule.scheme->describe());
+  }
+  return fmt::format("{}", fmt::join(schemes, "; "));
 }
 
 }  // namespace
-
-bool LayerPattern::matches(std::string_view layer) const {
-  switch (kind) {
-    case Kind::kName:
-      return layer == text;
-    case Kind::kClass:
-      return class_of(layer) == text;
-  }
-  return false;
-}
 
 std::optional<WeightScheme> QuantizationConfig::scheme_of(std::string_view layer) const {
   if (const auto found = layers.find(layer); found != layers.end()) return found->second;
@@ -34,24 +32,39 @@ std::optional<WeightScheme> QuantizationConfig::scheme_of(std::string_view layer
   return rule == rules.end() ? std::nullopt : rule->scheme;
 }
 
-std::string QuantizationConfig::describe() const {
+std::string QuantizationConfig::describe(std::span<const std::string> names) const {
   constexpr size_t kMaxNames = 5;
-  std::set<std::string> schemes;
+  if (names.empty()) return describe_schemes(*this);
+  std::map<std::string, size_t> schemes;  // layers of each
   std::vector<std::string> dense;
-  for (const auto& [layer, scheme] : layers) schemes.insert(scheme.describe());
-  for (const LayerRule& rule : rules) {
-    if (rule.scheme) {
-      schemes.insert(rule.scheme->describe());
+  for (const std::string& name : names) {
+    const std::optional<WeightScheme> scheme = scheme_of(name);
+    if (scheme) {
+      ++schemes[scheme->describe()];
     } else {
-      dense.push_back(rule.pattern.text);
+      dense.push_back(name);
     }
   }
+  std::vector<std::string> parts;
+  for (const auto& [scheme, count] : schemes) {
+    parts.push_back(fmt::format("{}; {} of {} layers", scheme, count, names.size()));
+  }
+  if (parts.empty()) return "no layer";
   const size_t shown = std::min(dense.size(), kMaxNames);
   const auto end = dense.begin() + static_cast<std::ptrdiff_t>(shown);
   return fmt::format(
-      "{}{}{}", fmt::join(schemes, "; "),
-      dense.empty() ? "" : fmt::format(", but for {}", fmt::join(dense.begin(), end, ", ")),
-      dense.size() > shown ? fmt::format(" and {} more layers", dense.size() - shown) : "");
+      "{}{}{}", fmt::join(parts, "; "),
+      dense.empty() ? "" : fmt::format(", not {}", fmt::join(dense.begin(), end, ", ")),
+      dense.size() > shown ? fmt::format(" and {} more", dense.size() - shown) : "");
+}
+
+bool is_unused_by_quantised_layers(std::string_view tensor) {
+  constexpr std::array<std::string_view, 9> kEndings{
+      ".input_scale",       ".input_zero_point", ".input_g_idx",
+      ".activation_scale",  ".output_scale",     ".output_zero_point",
+      ".weight_zero_point", ".k_scale",          ".v_scale"};
+  return std::any_of(kEndings.begin(), kEndings.end(),
+                     [tensor](std::string_view ending) { return tensor.ends_with(ending); });
 }
 
 }  // namespace quire

@@ -5,26 +5,15 @@
 // Thread safety: a plain value.
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "loader/layer_pattern.h"
 #include "loader/weight_scheme.h"
 
 namespace quire {
-
-// Layers by name, such as "model.layers.0.mlp.down_proj", or by class.
-struct LayerPattern {
-  enum class Kind : uint8_t {
-    kName,   // the layer's whole name
-    kClass,  // "Linear" or "Embedding"
-  };
-  Kind kind = Kind::kName;
-  std::string text;
-
-  bool matches(std::string_view layer) const;
-  bool operator==(const LayerPattern&) const = default;
-};
 
 struct LayerRule {
   LayerPattern pattern;
@@ -34,17 +23,22 @@ struct LayerRule {
 };
 
 struct QuantizationConfig {
-  // By whole names. Layers that are not among them follow the first rule that matches; those that
-  // no rule matches are dense.
-  std::map<std::string, WeightScheme, std::less<>> layers = {};
+  // By whole names; none: dense. Layers that are not among them follow the first rule that matches;
+  // those that no rule matches are dense.
+  std::map<std::string, std::optional<WeightScheme>, std::less<>> layers = {};
   std::vector<LayerRule> rules = {};
 
   // How the matrix of this layer, named without ".weight", is stored; none: as a dense one.
   std::optional<WeightScheme> scheme_of(std::string_view layer) const;
-  // "compressed-tensors float-quantized, float8 e4m3, ..., but for lm_head".
-  std::string describe() const;
+  // Of these layers: "GPTQ, 4 bits, groups of 128; 196 of 197 layers, not lm_head". Of none: the
+  // schemes.
+  std::string describe(std::span<const std::string> names) const;
 
   bool operator==(const QuantizationConfig&) const = default;
 };
+
+// Whether the tensor of this name is about quantised activations, caches, or the zero points of
+// symmetric weights: numbers that quire needs nothing of.
+bool is_unused_by_quantised_layers(std::string_view tensor);
 
 }  // namespace quire

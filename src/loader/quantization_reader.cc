@@ -3,113 +3,83 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <optional>
+
+#include "loader/quantization_methods.h"
+#include "quire/error.h"
 
 namespace quire::loader_internal {
 namespace {
 
-// Throws unless the field has this value, which it may also lack where `may_lack`.
-void expect_string(const JsonFields& fields, const char* field, std::string_view expected,
-                   bool may_lack = false) {
-  const std::optional<std::string> value = fields.string(field);
-  if (!value && may_lack) return;
-  if (!value) fields.fail(field, fmt::format("is missing; quire reads \"{}\"", expected));
-  if (*value != expected) fields.fail_value(field, fmt::format("\"{}\"", expected));
+// Each layer's name is matched with one after the other.
+constexpr size_t kMaxRules = 2000;
+
+struct Method {
+  std::string_view name;  // in quant_method
+  QuantizationConfig (*read)(const JsonFields& quantization);
+};
+
+constexpr std::array<Method, 4> kMethods{{{"gptq", read_gptq},
+                                          {"awq", read_awq},
+                                          {"compressed-tensors", read_compressed_tensors},
+                                          {"fp8", read_fp8}}};
+
+std::string known_methods() {
+  std::string names;
+  for (const Method& method : kMethods) {
+    names += fmt::format("{}\"{}\"", names.empty() ? "" : ", ", method.name);
+  }
+  return names;
 }
 
-void expect_boolean(const JsonFields& fields, const char* field, bool expected) {
-  if (fields.boolean(field).value_or(expected) != expected) {
-    fields.fail_value(field, expected ? "true" : "false");
-  }
+}  // namespace
+
+void expect_string(const JsonFields& fields, const char* field, std::string_view expected) {
+  if (fields.string(field).value_or(std::string(expected)) == expected) return;
+  fields.fail_value(field, fmt::format("\"{}\"", expected));
 }
 
 void expect_missing(const JsonFields& fields, const char* field) {
   if (fields.has(field)) fields.fail_value(field, "null");
 }
 
-void expect_float8(const JsonFields& fields) {
-  if (fields.required_integer("num_bits", 1, 64) != 8) fields.fail_value("num_bits", "8");
-  expect_string(fields, "type", "float");
-  expect_boolean(fields, "symmetric", true);
-  expect_missing(fields, "group_size");
-  expect_missing(fields, "block_structure");
-  expect_missing(fields, "actorder");
+int64_t read_group_size(const JsonFields& fields, const char* field) {
+  constexpr int64_t kMaxGroup = int64_t{1} << 24;
+  const std::optional<int64_t> size = fields.integer(field, -1, kMaxGroup);
+  if (!size) fields.fail(field, "is missing; expected a number of inputs, or -1 for all");
+  if (*size == 0) fields.fail_value(field, "a number of inputs, or -1 for all");
+  return std::max<int64_t>(*size, 0);
 }
 
-void check_weights(const JsonFields& weights) {
-  expect_float8(weights);
-  expect_string(weights, "strategy", "channel");
-  expect_boolean(weights, "dynamic", false);
-}
-
-void check_activations(const JsonFields& activations) {
-  expect_float8(activations);
-  expect_string(activations, "strategy", "token");
-  if (!activations.boolean("dynamic").value_or(false)) {
-    activations.fail("dynamic",
-                     "is missing or false; quire reads activations that are quantised as "
-                     "a step runs: true");
+LayerPattern read_target(const JsonFields& fields, const char* field, const std::string& text) {
+  constexpr std::string_view kRegex = "re:";
+  if (text.starts_with(kRegex)) {
+    return LayerPattern::regex(
+        text.substr(kRegex.size()),
+        fmt::format("{}: the field {}", fields.file(), fields.name_of(field)));
   }
+  const bool is_class = text == "Linear" || text == "Embedding";
+  return is_class ? LayerPattern::layer_class(text) : LayerPattern::name(text);
 }
-
-void check_group(const JsonFields& group) {
-  expect_string(group, "format", "float-quantized", /*may_lack=*/true);
-  const auto targets = group.strings("targets");
-  if (!targets) group.fail("targets", "is missing; expected [\"Linear\"]");
-  if (*targets != std::vector<std::string>{"Linear"}) group.fail_value("targets", "[\"Linear\"]");
-  const auto weights = group.object("weights");
-  if (!weights) group.fail("weights", "is missing; expected the scheme of the layers' weights");
-  check_weights(*weights);
-  if (const auto activations = group.object("input_activations")) check_activations(*activations);
-  expect_missing(group, "output_activations");
-}
-
-void check_groups(const JsonFields& quantization) {
-  const auto groups = quantization.object("config_groups");
-  if (!groups) quantization.fail("config_groups", "is missing; expected one group of layers");
-  const std::vector<std::string> names = groups->names();
-  if (names.size() != 1) {
-    quantization.fail("config_groups", fmt::format("has {} groups; expected one", names.size()));
-  }
-  const char* name = names.front().c_str();
-  const auto group = groups->object(name);
-  if (!group) groups->fail(name, "is null; expected an object");
-  check_group(*group);
-}
-
-std::vector<std::string> parse_ignore(const JsonFields& quantization) {
-  std::vector<std::string> ignore =
-      quantization.strings("ignore").value_or(std::vector<std::string>());
-  for (const std::string& layer : ignore) {
-    if (!layer.starts_with("re:") && layer != "Linear") continue;
-    quantization.fail("ignore", fmt::format("holds {}; expected the names of layers, such as "
-                                            "\"lm_head\"",
-                                            shown(layer)));
-  }
-  std::sort(ignore.begin(), ignore.end());
-  return ignore;
-}
-
-}  // namespace
 
 QuantizationConfig parse_quantization_config(const JsonFields& quantization) {
-  expect_string(quantization, "quant_method", "compressed-tensors");
-  expect_string(quantization, "format", "float-quantized");
-  expect_missing(quantization, "kv_cache_scheme");
-  if (const auto sparsity = quantization.object("sparsity_config")) {
-    expect_string(*sparsity, "format", "dense", /*may_lack=*/true);
+  const std::optional<std::string> name = quantization.string("quant_method");
+  if (!name) {
+    quantization.fail("quant_method", fmt::format("is missing; quire reads {}", known_methods()));
   }
-  // Transforms (of SpinQuant, of QuIP) change what a layer computes.
-  if (const auto transforms = quantization.object("transform_config");
-      transforms && !transforms->names().empty()) {
-    quantization.fail_value("transform_config", "null or {}");
+  const auto method = std::find_if(kMethods.begin(), kMethods.end(),
+                                   [&](const Method& each) { return each.name == *name; });
+  if (method == kMethods.end()) {
+    quantization.fail_value("quant_method", fmt::format("one of {}", known_methods()));
   }
-  check_groups(quantization);
-  QuantizationConfig config;
-  for (const std::string& layer : parse_ignore(quantization)) {
-    config.rules.push_back({{LayerPattern::Kind::kName, layer}, std::nullopt});
+  QuantizationConfig config = method->read(quantization);
+  if (config.rules.size() > kMaxRules) {
+    throw Error(
+        fmt::format("{}: quantization_config has {} patterns of layers; quire reads up to "
+                    "{}.",
+                    quantization.file(), config.rules.size(), kMaxRules));
   }
-  const WeightScheme float8{.name = "compressed-tensors float-quantized"};
-  config.rules.push_back({{LayerPattern::Kind::kClass, "Linear"}, float8});
   return config;
 }
 

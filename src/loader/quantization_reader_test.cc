@@ -48,19 +48,246 @@ std::string error_of(const std::string& path, const Json& value) {
   return "no error";
 }
 
+WeightScheme scheme_of(const QuantizationConfig& config, const std::string& layer) {
+  return config.scheme_of(layer).value_or(WeightScheme{.name = "dense"});
+}
+
+std::string described(const QuantizationConfig& config, const std::string& layer) {
+  return scheme_of(config, layer).describe();
+}
+
 TEST(QuantizationConfig, ReadsFloat8WithAScaleAChannel) {
   const QuantizationConfig config = parse_config(float8_config());
-  EXPECT_FALSE(config.scheme_of("lm_head").has_value());
-  EXPECT_FALSE(config.scheme_of("model.layers.0.mlp.down_proj").has_value());
-  EXPECT_TRUE(config.scheme_of("model.layers.1.mlp.down_proj").has_value());
-  EXPECT_THAT(config.describe(), HasSubstr("float-quantized"));
-  EXPECT_THAT(config.describe(), HasSubstr("but for lm_head, model.layers.0.mlp.down_proj"));
+  EXPECT_FALSE(config.scheme_of("lm_head"));
+  EXPECT_FALSE(config.scheme_of("model.layers.0.mlp.down_proj"));
+  EXPECT_FALSE(config.scheme_of("model.embed_tokens"));
+  EXPECT_TRUE(config.scheme_of("model.layers.1.mlp.down_proj"));
+  EXPECT_EQ(config.describe(std::vector<std::string>{"model.layers.0.mlp.down_proj",
+                                                     "model.layers.1.mlp.down_proj", "lm_head"}),
+            "compressed-tensors float-quantized, float8 e4m3, a scale for each output; 1 of 3 "
+            "layers, not model.layers.0.mlp.down_proj, lm_head");
   Json without = float8_config();
   without.erase("ignore");
   without["transform_config"] = nullptr;
   without["config_groups"]["group_0"].erase("input_activations");
-  EXPECT_TRUE(parse_config(without).scheme_of("lm_head").has_value());
-  EXPECT_THAT(parse_config(without).describe(), ::testing::Not(HasSubstr("but for")));
+  EXPECT_TRUE(parse_config(without).scheme_of("lm_head"));
+  EXPECT_EQ(parse_config(without).describe({}),
+            "compressed-tensors float-quantized, float8 e4m3, a scale for each output");
+}
+
+TEST(QuantizationConfig, ReadsEachGranularityOfCompressedTensors) {
+  const auto weights = [](const Json& changes) {
+    Json config = float8_config();
+    config["ignore"] = Json::array();
+    config["config_groups"]["group_0"].erase("input_activations");
+    config["format"] = changes.value("type", "int") == "float" ? "float-quantized"
+                       : changes.contains("packed")            ? "pack-quantized"
+                                                               : "int-quantized";
+    config["config_groups"]["group_0"]["weights"] = changes;
+    return scheme_of(parse_config(config), "a.q_proj");
+  };
+  EXPECT_EQ(weights({{"num_bits", 8}, {"strategy", "tensor"}}),
+            (WeightScheme{.name = "compressed-tensors int-quantized",
+                          .layout = WeightLayout::kInt8,
+                          .group_outputs = 0}));
+  EXPECT_EQ(weights({{"num_bits", 8}, {"strategy", "channel"}, {"symmetric", false}}),
+            (WeightScheme{.name = "compressed-tensors int-quantized",
+                          .layout = WeightLayout::kInt8,
+                          .symmetric = false}));
+  EXPECT_EQ(weights({{"num_bits", 8},
+                     {"type", "float"},
+                     {"strategy", "block"},
+                     {"block_structure", {128, 64}}}),
+            (WeightScheme{.name = "compressed-tensors float-quantized",
+                          .layout = WeightLayout::kFloat8,
+                          .group_outputs = 128,
+                          .group_inputs = 64}));
+  const WeightScheme packed{.name = "compressed-tensors pack-quantized",
+                            .layout = WeightLayout::kPacked,
+                            .bits = 4,
+                            .group_inputs = 128};
+  EXPECT_EQ(weights({{"packed", 1}, {"num_bits", 4}, {"strategy", "group"}, {"group_size", 128}}),
+            packed);
+  // The strategy as it is inferred; an order of activations that leaves nothing in the file.
+  EXPECT_EQ(weights({{"packed", 1}, {"num_bits", 4}, {"group_size", 128}, {"actorder", "static"}}),
+            packed);
+  WeightScheme ordered = packed;
+  ordered.act_order = true;
+  ordered.symmetric = false;
+  EXPECT_EQ(weights({{"packed", 1},
+                     {"num_bits", 4},
+                     {"group_size", 128},
+                     {"symmetric", false},
+                     {"actorder", "group"}}),
+            ordered);
+  EXPECT_EQ(ordered.describe(),
+            "compressed-tensors pack-quantized, 4 bits, groups of 128, zero points, act-order");
+  EXPECT_EQ(weights({{"packed", 1}, {"num_bits", 8}, {"group_size", -1}}).group_inputs, 0);
+}
+
+// Ignored layers come first, then names, regular expressions and classes.
+TEST(QuantizationConfig, ReadsSeveralGroupsAndRegularExpressions) {
+  Json config = float8_config();
+  Json other = config["config_groups"]["group_0"];
+  other["format"] = "int-quantized";
+  other["weights"]["type"] = "int";
+  config["config_groups"]["group_1"] = other;
+  config["config_groups"]["group_1"]["targets"] = {"re:.*down_proj$", "model.layers.3.mlp.up_proj"};
+  config["config_groups"]["group_2"] = other;
+  config["config_groups"]["group_2"]["targets"] = {"model.layers.4.mlp.down_proj",
+                                                   "model.layers.5.mlp.down_proj"};
+  config["config_groups"]["group_2"]["weights"]["strategy"] = "tensor";
+  config["ignore"] = {"lm_head", "re:.*[.]5[.]mlp.*", "re:model.layers.0[.]"};
+  const QuantizationConfig read = parse_config(config);
+  const std::string int8 = "compressed-tensors int-quantized, 8 bits, ";
+  EXPECT_EQ(described(read, "model.layers.2.mlp.down_proj"), int8 + "a scale for each output");
+  EXPECT_EQ(described(read, "model.layers.3.mlp.up_proj"), int8 + "a scale for each output");
+  EXPECT_EQ(described(read, "model.layers.4.mlp.down_proj"), int8 + "one scale");
+  EXPECT_EQ(scheme_of(read, "model.layers.2.mlp.up_proj").layout, WeightLayout::kFloat8);
+  for (const char* dense : {"lm_head", "model.layers.5.mlp.down_proj", "model.layers.5.mlp.up_proj",
+                            "model.layers.0.self_attn.q_proj"}) {
+    EXPECT_FALSE(read.scheme_of(dense)) << dense;
+  }
+  // Matched from the start, as in Python, and not to the end.
+  config["ignore"] = {"re:down_proj", "re:model.layers.2"};
+  EXPECT_TRUE(parse_config(config).scheme_of("model.layers.3.mlp.down_proj"));
+  EXPECT_FALSE(parse_config(config).scheme_of("model.layers.22.mlp.down_proj"));
+}
+
+Json gptq_config() {
+  return Json::parse(R"({"quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": true,
+                         "sym": true, "checkpoint_format": "gptq", "damp_percent": 0.01})");
+}
+
+TEST(QuantizationConfig, ReadsGptq) {
+  Json config = gptq_config();
+  const WeightScheme scheme{.name = "GPTQ",
+                            .layout = WeightLayout::kGptq,
+                            .bits = 4,
+                            .group_inputs = 128,
+                            .act_order = true,
+                            .zeros_less_one = true};
+  EXPECT_EQ(scheme_of(parse_config(config), "a.q_proj"), scheme);
+  EXPECT_EQ(scheme.describe(), "GPTQ, 4 bits, groups of 128, act-order");
+  EXPECT_FALSE(parse_config(config).scheme_of("lm_head"));
+  EXPECT_FALSE(parse_config(config).scheme_of("model.embed_tokens"));
+  config["lm_head"] = true;
+  EXPECT_TRUE(parse_config(config).scheme_of("lm_head"));
+  config["checkpoint_format"] = "gptq_v2";
+  config["group_size"] = -1;
+  config["bits"] = 8;
+  config["sym"] = false;
+  EXPECT_EQ(described(parse_config(config), "a.q_proj"),
+            "GPTQ, 8 bits, a scale for each output, zero points, act-order");
+  EXPECT_FALSE(scheme_of(parse_config(config), "a.q_proj").zeros_less_one);
+}
+
+TEST(QuantizationConfig, ReadsWhichLayersGptqQuantises) {
+  Json config = gptq_config();
+  config["modules_in_block_to_quantize"] = {{"self_attn.q_proj", "self_attn.k_proj"},
+                                            {"mlp.down_proj"}};
+  EXPECT_TRUE(parse_config(config).scheme_of("model.layers.1.mlp.down_proj"));
+  EXPECT_FALSE(parse_config(config).scheme_of("model.layers.1.mlp.up_proj"));
+  config.erase("modules_in_block_to_quantize");
+  config["dynamic"] = {{"-:.*\\.0\\..*", Json::object()},
+                       {".*down_proj", {{"bits", 8}, {"group_size", 32}, {"mse", 2.0}}}};
+  const QuantizationConfig read = parse_config(config);
+  EXPECT_FALSE(read.scheme_of("model.layers.0.mlp.down_proj"));
+  EXPECT_EQ(described(read, "model.layers.1.mlp.down_proj"),
+            "GPTQ, 8 bits, groups of 32, act-order");
+  EXPECT_EQ(described(read, "model.layers.1.mlp.up_proj"),
+            "GPTQ, 4 bits, groups of 128, act-order");
+}
+
+TEST(QuantizationConfig, ReadsAwq) {
+  const Json config = Json::parse(R"({"quant_method": "awq", "bits": 4, "group_size": 64,
+    "zero_point": true, "version": "gemm", "modules_to_not_convert": ["self_attn.o"]})");
+  const QuantizationConfig read = parse_config(config);
+  EXPECT_EQ(described(read, "model.layers.0.mlp.up_proj"),
+            "AWQ, 4 bits, groups of 64, zero points");
+  EXPECT_FALSE(read.scheme_of("model.layers.0.self_attn.o_proj"));
+  EXPECT_FALSE(read.scheme_of("lm_head"));
+  const Json older = Json::parse(R"({"quant_method": "awq", "w_bit": 4, "q_group_size": 128,
+    "zero_point": true, "version": "GEMM"})");
+  EXPECT_EQ(scheme_of(parse_config(older), "a.q_proj").group_inputs, 128);
+}
+
+TEST(QuantizationConfig, ReadsFp8) {
+  const QuantizationConfig blocks = parse_config(Json::parse(R"({"quant_method": "fp8",
+    "activation_scheme": "dynamic", "fmt": "e4m3", "weight_block_size": [128, 128]})"));
+  EXPECT_EQ(described(blocks, "a.q_proj"), "fp8, float8 e4m3, blocks of 128 x 128");
+  EXPECT_EQ(scheme_of(blocks, "a.q_proj").scale_leaf, "weight_scale_inv");
+  EXPECT_FALSE(blocks.scheme_of("lm_head"));
+  const QuantizationConfig whole = parse_config(Json::parse(R"({"quant_method": "fp8",
+    "activation_scheme": "static",
+    "ignored_layers": ["re:.*lm_head", "model.layers.1", "o_proj", "model.layers.*.mlp.up"]})"));
+  EXPECT_EQ(described(whole, "model.layers.0.mlp.down_proj"), "fp8, float8 e4m3, one scale");
+  EXPECT_EQ(described(whole, "model.layers.11.mlp.down_proj"), "fp8, float8 e4m3, one scale");
+  EXPECT_TRUE(whole.scheme_of("model.layers.0.mlp.up_proj"));
+  for (const char* dense :
+       {"lm_head", "model.layers.1.mlp.down_proj", "model.layers.0.self_attn.o_proj"}) {
+    EXPECT_FALSE(whole.scheme_of(dense)) << dense;
+  }
+}
+
+std::string error_of_config(const Json& config) {
+  try {
+    parse_config(config).scheme_of("model.layers.0.mlp.down_proj_____________________________");
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(QuantizationConfig, NamesTheFieldOfOtherMethods) {
+  const struct {
+    Json changes;
+    std::string message;
+  } cases[] = {
+      {{{"bits", 3}}, "quantization_config.bits is 3; expected 4 or 8"},
+      {{{"bits", nullptr}}, "quantization_config.bits is missing"},
+      {{{"group_size", 0}}, "quantization_config.group_size is 0; expected a number of inputs"},
+      {{{"group_size", nullptr}}, "quantization_config.group_size is missing"},
+      {{{"group_size", -2}}, "quantization_config.group_size is -2"},
+      {{{"checkpoint_format", "marlin"}}, "checkpoint_format is \"marlin\"; expected \"gptq\""},
+      {{{"desc_act", 1}}, "quantization_config.desc_act is 1; expected true or false"},
+      {{{"pack_dtype", "int16"}}, "quantization_config.pack_dtype is \"int16\""},
+      {{{"modules_in_block_to_quantize", {1}}}, "expected lists of layers' names"},
+      {{{"modules_in_block_to_quantize", Json::array()}}, "expected null or lists"},
+      {{{"dynamic", {{"(", Json::object()}}}},
+       "dynamic holds \"(\", which is no regular expression"},
+      {{{"dynamic", {{"a", {{"bits", 5}}}}}}, "quantization_config.dynamic.a.bits is 5"},
+      {{{"dynamic", {{"a", {{"format", "awq"}}}}}}, "dynamic.a.format is \"awq\""},
+      {{{"dynamic", {{"(.*)*(.*)*(.*)*[!?]", Json::object()}}}}, "match limit exceeded"},
+      {{{"quant_method", "awq"}, {"bits", 8}}, "quantization_config.bits is 8; expected 4"},
+      {{{"quant_method", "awq"}, {"version", "gemv"}}, "version is \"gemv\"; expected \"gemm\""},
+      {{{"quant_method", "awq"}, {"backend", "llm-awq"}}, "backend is \"llm-awq\""},
+      {{{"quant_method", "fp8"}, {"fmt", "e5m2"}}, "fmt is \"e5m2\"; expected \"e4m3\""},
+      {{{"quant_method", "fp8"}, {"scale_fmt", "ue8m0"}}, "scale_fmt is \"ue8m0\""},
+      {{{"quant_method", "fp8"}, {"activation_scheme", "token"}}, "activation_scheme is"},
+      {{{"quant_method", "fp8"}, {"weight_block_size", {128}}}, "weight_block_size is [128]"},
+      {{{"quant_method", "fp8"}, {"weight_block_size", {0, 1}}}, "weight_block_size is 0"},
+      {{{"quant_method", "bitsandbytes"}},
+       "quant_method is \"bitsandbytes\"; expected one of \"gptq\", \"awq\", "
+       "\"compressed-tensors\", \"fp8\""},
+  };
+  for (const auto& c : cases) {
+    Json config = gptq_config();
+    config.update(c.changes);
+    EXPECT_THAT(error_of_config(config), HasSubstr(c.message)) << c.changes;
+  }
+}
+
+TEST(QuantizationConfig, BoundsItsPatterns) {
+  Json config = float8_config();
+  config["ignore"] = std::vector<std::string>(3000, "re:a");
+  EXPECT_THAT(error_of_config(config), HasSubstr("has 3001 patterns of layers"));
+  config["ignore"] = {"re:" + std::string(5000, 'a')};
+  EXPECT_THAT(error_of_config(config), HasSubstr("a regular expression of 5000 bytes"));
+  config["ignore"] = {"re:" + std::string(100, '(') + std::string(100, ')')};
+  EXPECT_THAT(error_of_config(config), HasSubstr("which is no regular expression"));
+  config["ignore"] = std::vector<std::string>(100000, "model.layers.0.mlp.up_proj");
+  EXPECT_EQ(error_of_config(config), "no error");
 }
 
 TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
@@ -70,39 +297,32 @@ TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {
     Json value;
     std::string message;
   } cases[] = {
-      {"/quant_method", "gptq", "quantization_config.quant_method is \"gptq\"; expected"},
       {"/quant_method", nullptr, "quantization_config.quant_method is missing"},
-      {"/format", "pack-quantized", "quantization_config.format is \"pack-quantized\"; expected"},
       {"/format", 3, "quantization_config.format is 3; expected a string"},
-      {"/kv_cache_scheme", Json::object(), "quantization_config.kv_cache_scheme is {}"},
       {"/sparsity_config/format", "marlin", "sparsity_config.format is \"marlin\""},
       {"/transform_config/config_groups", Json::object(),
        "quantization_config.transform_config is {\"config_groups\":{}}; expected null or {}"},
       {"/transform_config", 3, "quantization_config.transform_config is 3"},
-      {"/config_groups/group_1", Json::object(), "config_groups has 2 groups; expected one"},
       {"/config_groups/group_0", nullptr, "config_groups.group_0 is null"},
-      {"/config_groups", nullptr, "config_groups is missing"},
-      {"/config_groups", Json::object(), "config_groups has 0 groups"},
-      {group + "targets", {"Linear", "Embedding"}, "group_0.targets is [\"Linear\",\"Embedding\"]"},
+      {"/config_groups", nullptr, "config_groups is missing or empty"},
+      {"/config_groups", Json::object(), "config_groups is missing or empty"},
+      {"/format", "marlin-24", "quantization_config.format is \"marlin-24\"; expected"},
+      {"/format", "int-quantized", "weights.type is \"float\"; expected \"int\" of the format"},
+      {"/format", nullptr, "quantization_config.format is missing"},
+      {"/quantization_status", "frozen", "quantization_status is \"frozen\""},
+      {group + "format", "nvfp4-pack-quantized", "group_0.format is \"nvfp4-pack-quantized\""},
+      {group + "weights/strategy", "tensor_group", "weights.strategy is \"tensor_group\""},
+      {group + "weights/strategy", "group", "weights.group_size is missing"},
+      {"/ignore", {"re:(lm_head"}, "quantization_config.ignore holds \"(lm_head\", which is no"},
       {group + "targets", nullptr, "group_0.targets is missing"},
-      {group + "format", "int-quantized", "group_0.format is \"int-quantized\""},
-      {group + "weights", nullptr, "group_0.weights is missing"},
       {group + "weights/num_bits", 4, "weights.num_bits is 4; expected 8"},
       {group + "weights/type", "int", "weights.type is \"int\"; expected \"float\""},
-      {group + "weights/strategy", "tensor",
-       "weights.strategy is \"tensor\"; expected \"channel\""},
-      {group + "weights/strategy", "block", "weights.strategy is \"block\""},
+      {group + "weights/strategy", "block", "weights.block_structure is missing or not"},
       {group + "weights/symmetric", false, "weights.symmetric is false; expected true"},
       {group + "weights/dynamic", true, "weights.dynamic is true; expected false"},
       {group + "weights/group_size", 128, "weights.group_size is 128; expected null"},
       {group + "weights/block_structure", {128, 128}, "weights.block_structure is [128,128]"},
       {group + "weights/actorder", "group", "weights.actorder is \"group\""},
-      {group + "input_activations/dynamic", false, "input_activations.dynamic is missing or false"},
-      {group + "input_activations/strategy", "tensor", "input_activations.strategy is \"tensor\""},
-      {group + "input_activations/num_bits", 16, "input_activations.num_bits is 16"},
-      {group + "output_activations", Json::object(), "group_0.output_activations is {}"},
-      {"/ignore", {"re:.*lm_head"}, "quantization_config.ignore holds \"re:.*lm_head\""},
-      {"/ignore", {"Linear"}, "quantization_config.ignore holds \"Linear\""},
       {"/ignore", "lm_head", "quantization_config.ignore is \"lm_head\""},
   };
   for (const auto& c : cases)

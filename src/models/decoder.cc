@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
@@ -51,16 +53,19 @@ Placement place_of(const ModelOptions& options) {
   return {options.dtype, {options.rank, options.size}, options.device};
 }
 
-// The modules that the checkpoint has in the place of the fused module of this name.
+// The modules that the checkpoint has in the place of the fused module of this name, in the order
+// of its parts.
 std::vector<std::string> checkpoint_modules(const DecoderOptions& decoder,
                                             const std::string& fused) {
-  std::vector<std::string> modules;
+  std::map<size_t, std::string> parts;
   if (!decoder.fused_checkpoint) {
     for (const auto& [module, packed] : packed_modules()) {
-      if (packed.module == fused) modules.push_back(module);
+      if (packed.module == fused) parts.emplace(packed.part, module);
     }
   }
-  if (modules.empty()) modules.push_back(fused);
+  if (parts.empty()) return {fused};
+  std::vector<std::string> modules;
+  for (auto& [part, module] : parts) modules.push_back(std::move(module));
   return modules;
 }
 
@@ -173,15 +178,34 @@ void add_matrices(Layer& layer, MemoryItem& item) {
   item.bytes += bytes_of(layer);
   std::vector<MatrixProduct> products;
   layer.add_products(products);
-  for (const MatrixProduct& product : products) item.formats.insert(describe(product.format));
+  for (const MatrixProduct& product : products) item.formats.insert(describe(product));
 }
 
 MemoryItem item_of(std::string name, std::optional<VocabTable>& table) {
   if (!table) return {std::move(name), 0, {}};
-  return {std::move(name), bytes_of(*table), {describe(table->weight().format())}};
+  return {std::move(name), bytes_of(*table), {describe(table->product(""))}};
 }
 
 }  // namespace
+
+std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
+                                                  const DecoderOptions& decoder) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kFused{
+      {{"self_attn", "qkv_proj"},
+       {"self_attn", "o_proj"},
+       {"mlp", "gate_up_proj"},
+       {"mlp", "down_proj"}}};
+  std::vector<std::string> names;
+  for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
+    for (const auto& [block, fused] : kFused) {
+      for (const std::string& module : checkpoint_modules(decoder, std::string(fused))) {
+        names.push_back(fmt::format("{}{}.{}.{}", kLayers, layer, block, module));
+      }
+    }
+  }
+  if (!config.tie_word_embeddings) names.emplace_back(kOutput);
+  return names;
+}
 
 DecoderLayer::DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp,
                            const Placement& place)
@@ -271,6 +295,7 @@ ParameterMap Decoder::parameters() {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
     return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name));
   });
+  if (config_.quantization) parameters.ignore(is_unused_by_quantised_layers);
   return parameters;
 }
 

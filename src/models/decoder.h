@@ -31,6 +31,11 @@ struct DecoderOptions {
   bool fused_checkpoint = false;
 };
 
+// Names of the linear layers that a checkpoint has, layer by layer, then that of the output layer
+// where it has one of its own.
+std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
+                                                  const DecoderOptions& decoder);
+
 // What the layers' weights take.
 struct DecoderMemory {
   MemoryItem attention = {.name = "attention weights", .formats = {}};

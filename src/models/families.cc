@@ -46,6 +46,14 @@ std::span<const ModelFamily> model_families() {
   return kFamilies;
 }
 
+std::vector<std::string> linear_layers(const ModelConfig& config) {
+  for (const ModelFamily& family : kFamilies) {
+    if (family.architecture != config.architecture) continue;
+    return linear_layers_of_decoder(config, family.options(config));
+  }
+  return {};
+}
+
 std::unique_ptr<Model> create_model(const ModelOptions& options) {
   return std::make_unique<Decoder>(options, family_of(options.config).options(options.config));
 }

@@ -5,7 +5,9 @@
 // field, its value and what is supported. Thread safety: free functions without state.
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "models/decoder.h"
 #include "models/model.h"
@@ -19,6 +21,10 @@ struct ModelFamily {
 };
 
 std::span<const ModelFamily> model_families();
+
+// Names of the linear layers that a checkpoint of this model has, without ".weight"; none where the
+// family is not known.
+std::vector<std::string> linear_layers(const ModelConfig& config);
 
 // With zero weights.
 std::unique_ptr<Model> create_model(const ModelOptions& options);

@@ -30,8 +30,17 @@ MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
       format.modules.front().name, prefix, *dense));
 }
 
-std::string describe(const ops::WeightFormat& format) {
-  return fmt::format("{}{}", name_of(format.dtype), format.has_scales() ? " with scales" : "");
+std::string describe(const MatrixProduct& product) {
+  const ops::WeightFormat& format = product.format;
+  std::string text(name_of(format.dtype));
+  if (format.is_integer()) {
+    text = fmt::format("{}, {}", format.kind == ops::WeightKind::kInt4 ? "int4" : "int8",
+                       format.group_size == 0 ? "a scale for each output"
+                                              : fmt::format("groups of {}", format.group_size));
+  } else if (format.has_scales()) {
+    text += " with scales";
+  }
+  return product.stored_as.empty() ? text : fmt::format("{} from {}", text, product.stored_as);
 }
 
 }  // namespace quire

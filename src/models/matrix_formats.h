@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "layers/linear.h"
 #include "layers/parameters.h"
 #include "loader/model_config.h"
 
@@ -17,7 +18,7 @@ namespace quire {
 MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
                        std::span<const std::string> modules);
 
-// "bfloat16", "fp8 with scales".
-std::string describe(const ops::WeightFormat& format);
+// "bfloat16", "fp8 with scales", "bfloat16 from AWQ, 4 bits, groups of 128".
+std::string describe(const MatrixProduct& product);
 
 }  // namespace quire

@@ -1,6 +1,7 @@
 #include "runner/model_support.h"
 
 #include "models/counted_model.h"
+#include "models/families.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -15,6 +16,11 @@ std::optional<std::string> why_unsupported(const ModelConfig& config) {
   } catch (const Error& error) {
     return error.what();
   }
+}
+
+std::string describe_quantization(const ModelConfig& config) {
+  if (!config.quantization) return "";
+  return config.quantization->describe(linear_layers(config));
 }
 
 int64_t count_parameters(const ModelOptions& options) {

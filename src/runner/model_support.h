@@ -15,6 +15,10 @@ namespace quire {
 // The reason, as a sentence; nothing where the model is supported.
 std::optional<std::string> why_unsupported(const ModelConfig& config);
 
+// Which of the model's linear layers are quantised, and how; empty where the checkpoint does not
+// say that any is.
+std::string describe_quantization(const ModelConfig& config);
+
 // Numbers in all tensors that a checkpoint of this model must hold.
 int64_t count_parameters(const ModelOptions& options);
 

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "loader/model_config.h"
 #include "quire/error.h"
@@ -19,8 +20,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         config.layer_sliding_window.size() == static_cast<size_t>(config.num_hidden_layers);
     if (!sound) std::abort();
     if (config.quantization) {
-      config.quantization->scheme_of("model.layers.0.mlp.down_proj");
-      if (config.quantization->describe().empty()) std::abort();
+      const std::vector<std::string> layers{"model.layers.0.mlp.down_proj", "lm_head"};
+      if (config.quantization->describe(layers).empty()) std::abort();
+      for (const std::string& layer : layers) {
+        const auto scheme = config.quantization->scheme_of(layer);
+        if (scheme && leaves_of(*scheme, layer, 128, 256).size() < 2) std::abort();
+      }
     }
   } catch (const quire::Error&) {
   }
