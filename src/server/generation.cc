@@ -32,6 +32,11 @@ void report(const ServiceContext& context, const RequestRecord& record) {
   if (context.traces != nullptr) context.traces->record(record);
 }
 
+// After a request's last use of its budget, which is null where a worker has it still.
+void tidy_up(const ServiceContext& context, const RequestBudget* budget) {
+  if (budget != nullptr && budget->was_large()) context.workers.run(release_free_memory);
+}
+
 uint64_t random_seed() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -81,17 +86,23 @@ void Generation::prepare() {
   struct Work {
     std::string body;
     PreparedGeneration prepared;
+    std::shared_ptr<RequestBudget> budget;
   };
   const auto work = std::make_shared<Work>();
   work->body = exchange_->take_body();
+  work->budget = std::move(budget_);  // the worker's until it is done
   const auto prepare = [self = shared_from_this(), work] {
     // client_gone() ends it: no work without a reader.
     if (self->exchange_->closed()) return;
     work->prepared =
-        prepare_generation(self->kind_, std::move(work->body), self->context_, *self->budget_);
+        prepare_generation(self->kind_, std::move(work->body), self->context_, *work->budget);
   };
   const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
-    if (self->state_ != State::kPreparing) return;
+    if (self->state_ != State::kPreparing) {
+      work->prepared = {};
+      return self->guarded([&] { tidy_up(self->context_, work->budget.get()); });
+    }
+    self->budget_ = std::move(work->budget);
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->prepared(std::move(work->prepared)); });
   };
@@ -550,7 +561,7 @@ void Generation::write_record() {
             context.request_log.add(record);  // hides the first
           }
           report(context, record);
-          if (budget->was_large()) context.workers.run(release_free_memory);
+          tidy_up(context, budget.get());
         });
   } catch (const std::bad_alloc&) {
     return;  // it ends without a line in the log

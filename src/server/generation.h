@@ -117,7 +117,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   PreparedGeneration prepared_;
   std::optional<ForcedCalls> forced_calls_;  // where tool_choice forces a call
   int64_t running_bytes_ = 0;                // of the prompts and their log-probabilities
-  std::shared_ptr<RequestBudget> budget_;    // given back once the answer has ended
+  // Given back once the answer has ended. A worker has it while it prepares the request.
+  std::shared_ptr<RequestBudget> budget_;
   std::shared_ptr<ResponseFormatter> formatter_;
   std::vector<std::unique_ptr<OutputSource>> sources_;  // one a prompt; null once it has ended
   size_t num_running_ = 0;                              // of sources_
