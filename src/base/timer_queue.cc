@@ -1,6 +1,7 @@
 #include "base/timer_queue.h"
 
 #include <algorithm>
+#include <new>
 #include <string>
 #include <system_error>
 
@@ -11,6 +12,7 @@ namespace {
 
 // Later than this is as good as never, and fits every clock.
 constexpr std::chrono::duration<double> kLongest = std::chrono::hours(24 * 365);
+constexpr std::chrono::milliseconds kRetryAfter(100);
 
 }  // namespace
 
@@ -76,13 +78,26 @@ void TimerQueue::run() {
       changed_.wait_until(lock, due);
       continue;
     }
-    const std::function<void()> call = std::move(next->second);
-    due_.erase(next->first.second);
-    calls_.erase(next);
-    lock.unlock();
-    call();
-    lock.lock();
+    make(calls_.extract(next), lock);
   }
+}
+
+// Nodes of the maps are moved: that takes no memory.
+void TimerQueue::make(Calls::node_type call, std::unique_lock<std::mutex>& lock) {
+  auto due = due_.extract(call.key().second);
+  lock.unlock();
+  bool made = true;
+  try {
+    call.mapped()();
+    call = {};
+  } catch (const std::bad_alloc&) {
+    made = false;
+  }
+  lock.lock();
+  if (made) return;
+  due.mapped() = call.key().first = Clock::now() + kRetryAfter;
+  due_.insert(std::move(due));
+  calls_.insert(std::move(call));
 }
 
 }  // namespace quire

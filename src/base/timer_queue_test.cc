@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <future>
+#include <new>
 #include <vector>
 
 namespace quire {
@@ -23,6 +24,18 @@ TEST(TimerQueue, CallsInOrderOfWhatIsDue) {
   done.get_future().wait();
   EXPECT_GE(TimerQueue::Clock::now(), start + 40ms);
   EXPECT_THAT(order, testing::ElementsAre(1, 2, 3));
+}
+
+TEST(TimerQueue, MakesACallAgainThatFoundNoMemory) {
+  TimerQueue timers;
+  int tries = 0;
+  std::promise<void> done;
+  timers.after(0s, [&] {
+    if (++tries < 3) throw std::bad_alloc();
+    done.set_value();
+  });
+  done.get_future().wait();
+  EXPECT_EQ(tries, 3);
 }
 
 TEST(TimerQueue, DropsWhatIsCancelled) {

@@ -114,7 +114,7 @@ void Generation::prepared(PreparedGeneration prepared) {
   const GenerationRequest& request = prepared_.request;
   if (!request.request_id.empty()) record_.request_id = request.request_id;
   if (request.resumable) {
-    exchange_ = context_.streams.adopt(std::move(exchange_), record_.owner, record_.request_id);
+    exchange_ = context_.streams.adopt(exchange_, record_.owner, record_.request_id);
     watch_client();
   }
   record_.model = request.model;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace quire::server {
@@ -16,7 +18,7 @@ ResumableStream::ResumableStream(std::shared_ptr<ResumableStreams> streams, std:
 ResumableStream::~ResumableStream() {
   const auto streams = streams_.lock();
   if (streams == nullptr) return;
-  streams->bytes_ -= bytes_;
+  streams->add_bytes(-static_cast<int64_t>(bytes_));
   // A newer one of the same id may stand there.
   const auto it = streams->streams_.find(key_);
   if (it != streams->streams_.end() && it->second.expired()) streams->streams_.erase(it);
@@ -29,7 +31,9 @@ void ResumableStream::begin_with(std::shared_ptr<http::Exchange> client) {
 
 void ResumableStream::resume_with(std::shared_ptr<http::Exchange> client, http::Response head,
                                   uint64_t event) {
-  client_ = std::move(client);  // lets go of the last one, which cuts it off
+  client->begin_stream(std::move(head));  // the caller refuses it where this throws
+  client_ = std::move(client);            // lets go of the last one, which cuts it off
+  client_has_head_ = true;
   delivering_ = false;
   ++wait_number_;
   next_to_send_ = event + 1;
@@ -37,10 +41,10 @@ void ResumableStream::resume_with(std::shared_ptr<http::Exchange> client, http::
   for (uint64_t next = next_to_send_; next <= last_event(); ++next) {
     unsent_bytes_ += events_[next - first_kept_].size();
   }
-  listen_to_client();
-  client_has_head_ = true;
-  client_->begin_stream(std::move(head));
-  send();
+  or_lose_client([this] {
+    listen_to_client();
+    send();
+  });
   tell_drained();
 }
 
@@ -62,8 +66,8 @@ void ResumableStream::listen_to_client() {
 void ResumableStream::respond(http::Response response) {
   finished_ = closed_ = true;  // there is nothing to come back to
   if (client_ == nullptr) return tell_end(false);
+  client_->on_end([self = shared_from_this()](bool delivered) { self->tell_end(delivered); });
   const auto client = std::move(client_);
-  client->on_end([self = shared_from_this()](bool delivered) { self->tell_end(delivered); });
   if (!client_has_head_) {
     client->respond(std::move(response));
   } else {  // one that came back before it was refused
@@ -73,8 +77,9 @@ void ResumableStream::respond(http::Response response) {
 }
 
 void ResumableStream::begin_stream(http::Response head) {
-  if (client_ == nullptr || std::exchange(client_has_head_, true)) return;
+  if (client_ == nullptr || client_has_head_) return;
   client_->begin_stream(std::move(head));
+  client_has_head_ = true;
 }
 
 void ResumableStream::write(std::string piece) {
@@ -96,24 +101,35 @@ void ResumableStream::add_event(std::string_view event) {
   unsent_bytes_ += size;
   const auto streams = streams_.lock();
   if (streams == nullptr) return;
-  streams->bytes_ += size;
+  streams->add_bytes(static_cast<int64_t>(size));
   streams->make_room();
 }
 
 void ResumableStream::finish() {
-  finished_ = true;
   if (const auto streams = streams_.lock()) streams->ended_.push_back(shared_from_this());
-  send();
+  finished_ = true;
+  or_lose_client([this] { send(); });
   wait_for_client();
+}
+
+// For what has no caller who could tell the client that there is no memory: it may come back.
+template <typename Step>
+void ResumableStream::or_lose_client(Step step) {
+  try {
+    step();
+  } catch (const std::exception&) {
+    ++client_number_;
+    client_left();
+  }
 }
 
 void ResumableStream::send() {
   if (client_ == nullptr) return;
   while (next_to_send_ <= last_event() && client_->buffered() <= kStreamHighWater) {
     const std::string& event = events_[next_to_send_ - first_kept_];
+    client_->write(event);
     ++next_to_send_;
     unsent_bytes_ -= event.size();
-    client_->write(event);
   }
   drop_old_events();
   if (finished_ && next_to_send_ > last_event()) finish_client();
@@ -121,13 +137,13 @@ void ResumableStream::send() {
 
 // The client's on_end, which comes last, says whether it has all.
 void ResumableStream::finish_client() {
-  const auto client = std::move(client_);
-  delivering_ = true;
-  client->on_end([self = shared_from_this(), number = client_number_](bool delivered) {
+  client_->on_end([self = shared_from_this(), number = client_number_](bool delivered) {
     if (self->client_number_ != number) return;
     self->delivering_ = false;
     delivered ? self->tell_end(true) : self->client_left();
   });
+  const auto client = std::move(client_);
+  delivering_ = true;
   client->finish();
 }
 
@@ -143,7 +159,7 @@ void ResumableStream::drop_old_events() {
     events_.pop_front();
     ++first_kept_;
     bytes_ -= size;
-    if (streams != nullptr) streams->bytes_ -= size;
+    if (streams != nullptr) streams->add_bytes(-static_cast<int64_t>(size));
   }
 }
 
@@ -170,17 +186,25 @@ void ResumableStream::wait_for_client() {
   const auto streams = streams_.lock();
   if (streams == nullptr) return;
   const uint64_t number = ++wait_number_;
-  streams->timers_.after(config_.resume_within,
-                         [weak = weak_from_this(), number, post = streams->post_] {
-                           post([weak, number] {
-                             const auto self = weak.lock();
-                             if (self && self->wait_number_ == number) self->nobody_came();
+  try {
+    streams->timers_.after(config_.resume_within,
+                           [weak = weak_from_this(), number, post = streams->post_] {
+                             post([weak, number] {
+                               const auto self = weak.lock();
+                               if (self && self->wait_number_ == number) self->nobody_came();
+                             });
                            });
-                         });
+  } catch (const std::bad_alloc&) {
+    end_unresumed();  // it would be kept for ever
+  }
 }
 
 void ResumableStream::nobody_came() {
   if (client_ != nullptr || delivering_) return wait_for_client();  // it still reads
+  end_unresumed();
+}
+
+void ResumableStream::end_unresumed() {
   const auto self = shared_from_this();
   if (const auto streams = streams_.lock()) streams->forget(*this);
   close();

@@ -59,11 +59,14 @@ class ResumableStream : public http::Exchange,
   void send();
   void drop_old_events();
   void finish_client();
+  template <typename Step>
+  void or_lose_client(Step step);
   void client_left();
   void tell_drained();
   // Ends it unless somebody comes back in time.
   void wait_for_client();
   void nobody_came();
+  void end_unresumed();
   void tell_end(bool delivered);
 
   const std::weak_ptr<ResumableStreams> streams_;

@@ -40,9 +40,10 @@ uint64_t parse_event_id(std::string_view text) {
 
 }  // namespace
 
-ResumableStreams::ResumableStreams(ResumableConfig config, TimerQueue& timers,
+ResumableStreams::ResumableStreams(ResumableConfig config, std::shared_ptr<MemoryAccount> memory,
+                                   TimerQueue& timers,
                                    std::function<void(std::function<void()>)> post)
-    : config_(config), timers_(timers), post_(std::move(post)) {}
+    : config_(config), timers_(timers), post_(std::move(post)), charge_(std::move(memory)) {}
 
 std::shared_ptr<http::Exchange> ResumableStreams::adopt(std::shared_ptr<http::Exchange> client,
                                                         std::string_view owner,
@@ -85,6 +86,19 @@ std::shared_ptr<ResumableStream> ResumableStreams::find(std::string_view owner,
 
 bool ResumableStreams::contains(std::string_view owner, std::string_view request_id) const {
   return find(owner, request_id) != nullptr;
+}
+
+void ResumableStreams::add_bytes(int64_t bytes) {
+  bytes_ += static_cast<size_t>(bytes);
+  charge_bytes();
+}
+
+// Looks before it asks: what it does without is no request that was refused.
+bool ResumableStreams::charge_bytes() {
+  const auto bytes = static_cast<int64_t>(bytes_);
+  const MemoryAccount& account = charge_.account();
+  if (bytes - charge_.bytes() > account.limit() - account.used()) return false;
+  return charge_.resize(bytes);
 }
 
 void ResumableStreams::make_room() {

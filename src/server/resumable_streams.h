@@ -8,9 +8,10 @@
 // once nobody came back for `resume_within`; until then its generation keeps its places.
 //
 // Memory is bounded: a stream keeps up to max_stream_bytes, half of it of what was sent already (it
-// may not have arrived), and all streams together max_bytes. When a stream without a client is full
-// it says so as a slow reader would, and its generation waits. A stream that has ended is forgotten
-// after resume_within, or earlier where others need the room.
+// may not have arrived), and all streams together max_bytes, charged to the account of all requests.
+// When a stream without a client is full it says so as a slow reader would, and its generation
+// waits. A stream that has ended is forgotten after resume_within, or earlier where others need the
+// room.
 //
 // Thread safety: the I/O thread.
 #include <chrono>
@@ -23,6 +24,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "base/memory_account.h"
 #include "base/timer_queue.h"
 #include "http/exchange.h"
 
@@ -40,8 +42,8 @@ class ResumableStreams : public std::enable_shared_from_this<ResumableStreams> {
  public:
   // Both for the time in which streams live: `timers`, and `post`, which runs a task on the I/O
   // thread after the call has returned.
-  ResumableStreams(ResumableConfig config, TimerQueue& timers,
-                   std::function<void(std::function<void()>)> post);
+  ResumableStreams(ResumableConfig config, std::shared_ptr<MemoryAccount> memory,
+                   TimerQueue& timers, std::function<void(std::function<void()>)> post);
 
   // The exchange in whose place a generation writes its stream. Of the same owner and id only the
   // newest stream can be resumed. `client`'s callbacks belong to it from now on.
@@ -65,7 +67,12 @@ class ResumableStreams : public std::enable_shared_from_this<ResumableStreams> {
 
   // Null where there is none that can be resumed.
   std::shared_ptr<ResumableStream> find(std::string_view owner, std::string_view request_id) const;
-  bool is_full() const { return bytes_ >= config_.max_bytes; }
+  // Counts events that came (> 0) or went.
+  void add_bytes(int64_t bytes);
+  // Whether there is no room, or no memory, for more than is kept now.
+  bool is_full() { return bytes_ >= config_.max_bytes || !charge_bytes(); }
+  // Charges what is kept; false where the account has not that much.
+  bool charge_bytes();
   // Forgets streams that have ended, the oldest first, while there is too much.
   void make_room();
   void forget(const ResumableStream& ended);
@@ -77,6 +84,7 @@ class ResumableStreams : public std::enable_shared_from_this<ResumableStreams> {
   std::unordered_map<std::string, std::weak_ptr<ResumableStream>> streams_;
   std::deque<std::shared_ptr<ResumableStream>> ended_;  // the oldest first
   std::size_t bytes_ = 0;
+  MemoryCharge charge_;
 };
 
 }  // namespace quire::server

@@ -168,7 +168,8 @@ class ResumableStreamsTest : public ServiceTest {
 
   std::shared_ptr<ResumableStreams> make(ResumableConfig config) {
     return std::make_shared<ResumableStreams>(
-        config, timers_, [this](std::function<void()> task) { loop_.post(std::move(task)); });
+        config, memory_, timers_,
+        [this](std::function<void()> task) { loop_.post(std::move(task)); });
   }
   static std::shared_ptr<FakeExchange> client() {
     return std::make_shared<FakeExchange>(http::Request{});
@@ -183,6 +184,7 @@ class ResumableStreamsTest : public ServiceTest {
     }
   }
 
+  const std::shared_ptr<MemoryAccount> memory_ = std::make_shared<MemoryAccount>(1 << 20);
   TimerQueue timers_;
 };
 
@@ -255,6 +257,26 @@ TEST_F(ResumableStreamsTest, AllTogetherKeepNoMoreThanTheyMay) {
   streams->resume(newest, {}, "me", "19", "");
   EXPECT_EQ(events_of(newest->written).size(), 1u);
   EXPECT_THROW(streams->resume(client(), {}, "me", "0", ""), ApiError);
+}
+
+TEST_F(ResumableStreamsTest, WhatIsKeptIsOnTheAccountOfAllRequests) {
+  const auto streams = make({});
+  MemoryCharge others(memory_);
+  ASSERT_TRUE(others.resize(memory_->limit() - static_cast<int64_t>(4 * kEventBytes)));
+  const auto first = client();
+  auto stream = streams->adopt(first, "me", "abc");
+  stream->begin_stream({});
+  first->disconnect();
+  int written = 0;
+  for (; stream->buffered() <= http::Exchange::kStreamHighWater; ++written) stream->write(kEvent);
+  EXPECT_EQ(written, 5) << "the first that finds no memory is kept, and the last";
+  EXPECT_EQ(memory_->used(), memory_->limit());
+  EXPECT_EQ(memory_->num_refused(), 0);
+  ASSERT_TRUE(others.resize(0));
+  EXPECT_EQ(stream->buffered(), 0u);
+  EXPECT_EQ(memory_->used(), static_cast<int64_t>(streams->bytes()));
+  stream.reset();
+  EXPECT_EQ(memory_->used(), 0);
 }
 
 TEST_F(ResumableStreamsTest, SaysWhetherTheLastClientGotAll) {

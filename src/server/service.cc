@@ -150,8 +150,9 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
         return metrics;
       }()),
       request_log_(config_.request_log),
-      streams_(std::make_shared<ResumableStreams>(config_.resumable, timers_, environment_.post)),
       memory_(std::make_shared<MemoryAccount>(config_.max_server_memory)),
+      streams_(std::make_shared<ResumableStreams>(config_.resumable, memory_, timers_,
+                                                  environment_.post)),
       admission_(config_.admission, environment_.engine),
       context_{.config = config_,
                .model = model_,
@@ -366,7 +367,11 @@ void Service::resume(const std::shared_ptr<http::Exchange>& exchange, RequestRec
   record.status = 200;
   record.stream = true;
   record.total_s = seconds_since(record.arrived);
-  count(record);
+  try {
+    count(record);
+  } catch (const std::bad_alloc&) {
+    return;  // the answer has begun: it goes on without a line in the log
+  }
 }
 
 void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {

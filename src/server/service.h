@@ -142,8 +142,8 @@ class Service {
   ApiDescription api_;
   ServerMetrics metrics_;
   RequestLog request_log_;
-  std::shared_ptr<ResumableStreams> streams_;
   std::shared_ptr<MemoryAccount> memory_;  // of all requests
+  std::shared_ptr<ResumableStreams> streams_;
   Admission admission_;
   ServiceContext context_;  // refers to the others
   Generations generations_;

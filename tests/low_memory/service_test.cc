@@ -88,8 +88,14 @@ std::string post(const std::string& path, const std::string& body) {
 struct Case {
   std::string name;
   std::string request;
-  bool repeats = true;  // the same request has the same answer
+  bool repeats = true;     // the same request has the same answer
+  std::string before = {};  // a request that comes first, each time
 };
+
+// A stream that can be resumed is forgotten within a second where none is resumed by the case.
+std::chrono::duration<double> resume_within(const Case& tested) {
+  return std::chrono::milliseconds(tested.before.empty() ? 5 : 600'000);
+}
 
 class LowMemoryService : public testing::TestWithParam<Case> {
  protected:
@@ -100,6 +106,7 @@ class LowMemoryService : public testing::TestWithParam<Case> {
     config.max_queue_time_s = 300;
     config.metrics.max_model_len = test_model().max_model_len;
     config.num_workers = 1;
+    config.resumable.resume_within = resume_within(GetParam());
     http::Config http = http::test_config();
     http.wants_body = [this](const http::Request& head) { return service_->wants_body(head); };
     server_ = std::make_unique<http::Server>(
@@ -129,26 +136,32 @@ class LowMemoryService : public testing::TestWithParam<Case> {
     client_->send(request);
     return client_->response();
   }
-  // Asks over a connection that is there already.
-  http::TestResponse ask_with_failure(const std::string& request, long index, bool& failed) {
+  // Something, so that a connection is there already, and what comes before the request.
+  void prepare() {
     ask(get("/health"));
+    if (GetParam().before.empty()) return;
+    ask(GetParam().before);
+    kept_bytes_ = metric("request_memory_bytes");
+  }
+  http::TestResponse ask_with_failure(const std::string& request, long index, bool& failed) {
+    prepare();
     const FailOne fail(index);
     http::TestResponse response = ask(request);
     if (!response.whole) client_.reset();
     failed = fail.failed();
     return response;
   }
+  double metric(const std::string& name) {
+    const std::string sample = "\nquire:" + name + "{engine=\"0\",model_name=\"\"} ";
+    const std::string all = ask(get("/metrics")).body;
+    const size_t found = all.find(sample);
+    return found == std::string::npos ? -1 : std::stod(all.substr(found + sample.size()));
+  }
   // Whether nothing of a request is left: neither its work nor a byte on the account.
   bool is_idle() {
-    const http::TestResponse metrics = ask(get("/metrics"));
-    const auto has = [&](const char* name) {
-      return metrics.body.find(std::string(name) + "{engine=\"0\",model_name=\"\"} 0\n") !=
-             std::string::npos;
-    };
-    return has("quire:request_memory_bytes") && has("quire:http_requests_active") &&
-           has("quire:admission_queue_length");
+    return metric("request_memory_bytes") == kept_bytes_ && metric("http_requests_active") == 0 &&
+           metric("admission_queue_length") == 0;
   }
-
   // Without what differs from one time to the next.
   static std::string comparable(const std::string& body) {
     static const std::regex kChanging(R"("created":\d+)");
@@ -164,10 +177,12 @@ class LowMemoryService : public testing::TestWithParam<Case> {
   std::unique_ptr<http::Server> server_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<http::TestClient> client_;
+  double kept_bytes_ = 0;  // of what came before the request
 };
 
 TEST_P(LowMemoryService, ARequestEndsAndNothingElse) {
   const Case& tested = GetParam();
+  prepare();
   const http::TestResponse expected = ask(tested.request);
   ASSERT_TRUE(expected.whole);
   // All of the first, where requests are taken in; what a large one repeats is tried here and
@@ -187,6 +202,7 @@ TEST_P(LowMemoryService, ARequestEndsAndNothingElse) {
     if (HasFailure()) return;
   }
   EXPECT_GT(index, 5);
+  prepare();
   const http::TestResponse after = ask(tested.request);
   EXPECT_EQ(after.status, expected.status);
   if (tested.repeats) {
@@ -211,6 +227,12 @@ INSTANTIATE_TEST_SUITE_P(
                                     "logprobs": 1, "prompt_logprobs": 1, "timeout": 100})")},
         Case{"completion_stream",
              post("/v1/completions", R"({"prompt": [0, 1], "max_tokens": 3, "stream": true})")},
+        Case{"resumable_stream",
+             post("/v1/completions", R"({"prompt": [0, 1], "max_tokens": 3, "stream": true,
+                                         "stream_options": {"resumable": true}})")},
+        Case{"resumed_stream", get("/v1/requests/r/events"), /*repeats=*/true,
+             post("/v1/completions", R"({"prompt": [0, 1], "max_tokens": 3, "stream": true,
+                                         "stream_options": {"resumable": true}})")},
         Case{"long_completion",
              post("/v1/completions",
                   R"({"prompt": [0, 1], "n": 128, "max_tokens": 20, "logprobs": 1})")},

@@ -49,7 +49,7 @@ struct ServerStats {
   int64_t dropped_log_lines = 0;
   int64_t sent_trace_spans = 0;
   int64_t lost_trace_spans = 0;
-  int64_t request_memory_bytes = 0;  // charged to the requests under way
+  int64_t request_memory_bytes = 0;  // charged to requests and streams
   int64_t request_memory_limit_bytes = 0;
   int64_t refused_memory_charges = 0;
 };
