@@ -26,7 +26,10 @@ class ForcedCalls::Watcher : public OutputParser {
       : parser_(std::move(parser)), answer_(std::move(answer)) {}
 
   ParsedDelta push(std::string_view text) override { return keep(parser_->push(text)); }
-  ParsedDelta finish() override { return keep(parser_->finish()); }
+  ParsedDelta finish() override {
+    answer_->ended = true;
+    return keep(parser_->finish());
+  }
   bool has_tool_calls() const override { return parser_->has_tool_calls(); }
   bool done() const override { return parser_->done(); }
 
@@ -62,7 +65,7 @@ std::unique_ptr<OutputParser> ForcedCalls::watch(std::unique_ptr<OutputParser> p
 
 std::optional<ApiError> ForcedCalls::error() const {
   for (const auto& answer : answers_) {
-    if (answer->cut && !answer->done) continue;
+    if (!answer->ended || (answer->cut && !answer->done)) continue;
     std::string wrong = answer->calls.empty() ? "There is none." : "";
     for (const ToolCallDelta& call : answer->calls) {
       if (wrong.empty()) wrong = wrong_with(call);

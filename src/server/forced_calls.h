@@ -32,7 +32,7 @@ class ForcedCalls {
   // The choice was cut short (max_tokens, a deadline): what it lacks is not the model's fault.
   void cut(size_t choice) { answers_[choice]->cut = true; }
 
-  // What is wrong with the first choice that ended and is not valid, once all have ended.
+  // What is wrong with the first choice that has ended and is not valid.
   std::optional<ApiError> error() const;
 
  private:
@@ -40,6 +40,7 @@ class ForcedCalls {
     std::vector<ToolCallDelta> calls{};  // whole
     bool cut = false;
     bool done = false;  // the only call that was allowed is complete
+    bool ended = false;
   };
   class Watcher;
 

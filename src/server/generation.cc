@@ -326,6 +326,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
     if (expired_) mark_deadline(output);
     if (forced_calls_) mark_cut_calls(output);
     std::string text = formatter_->push(prompt_index, std::move(output));
+    if (forced_calls_) check_forced_calls();
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
     if (!cut_ && formatter_->done()) {
       cut_ = true;
@@ -395,13 +396,15 @@ void Generation::mark_cut_calls(const RequestOutput& output) {
   }
 }
 
+// Before anybody reads that the choice ended well.
+void Generation::check_forced_calls() const {
+  if (const std::optional<ApiError> error = forced_calls_->error()) throw ApiError(*error);
+}
+
 void Generation::source_ended() {
   if (num_running_ > 0) return;
   leave_engine();
-  const std::optional<ApiError> bad_call =
-      state_ == State::kRunning && forced_calls_ ? forced_calls_->error() : std::nullopt;
-  if (bad_call) fail(*bad_call);
-  if (state_ != State::kRunning || bad_call) {
+  if (state_ != State::kRunning) {
     end();
   } else if (prepared_.request.stream) {
     if (std::string text = formatter_->end(); !text.empty()) exchange_->write(std::move(text));

@@ -197,9 +197,12 @@ class InvalidName(Scripted):
             self.ask(tools=TOOLS, tool_choice=self.CHOICE)
         self.assertEqual((caught.exception.code, caught.exception.param), ("invalid_tool_call", "tool_choice"))
         self.assertIn(self.SAYS, str(caught.exception))
+        ends = []
         with self.assertRaises(openai.APIError) as caught:
-            self.streamed(tools=TOOLS, tool_choice=self.CHOICE)
+            for chunk in self.ask(tools=TOOLS, tool_choice=self.CHOICE, stream=True):
+                ends += [choice.finish_reason for choice in chunk.choices if choice.finish_reason]
         self.assertIn(self.SAYS, str(caught.exception))
+        self.assertEqual(ends, [], "a call that is not valid ended well")
 
 
 class InvalidArguments(InvalidName):
