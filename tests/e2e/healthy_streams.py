@@ -2,16 +2,25 @@
 
 import concurrent.futures
 import threading
+import time
+
+from server_support import Refused
+
+BEFORE_NEXT_TRY_S = 0.05
 
 CHAT = "/v1/chat/completions"
 WORDS = ["apple", "candid", "run", "happy", "tree", "river"]
 
 
 class HealthyStreams:
-    """Six clients that ask the same questions over and over from construction until end()."""
+    """Six clients that ask the same questions over and over from construction until end().
 
-    def __init__(self, server):
+    `may_refuse`: statuses with which the server may put them off for a while.
+    """
+
+    def __init__(self, server, may_refuse=()):
         self.server = server
+        self.may_refuse = may_refuse
         self.words = WORDS
         self.expected = {word: self.tokens(word) for word in self.words}
         self.stop = threading.Event()
@@ -30,7 +39,13 @@ class HealthyStreams:
 
     def go_on(self, word):
         while not self.stop.is_set():
-            tokens = self.tokens(word)
+            try:
+                tokens = self.tokens(word)
+            except Refused as refused:
+                if refused.status not in self.may_refuse:
+                    raise
+                time.sleep(BEFORE_NEXT_TRY_S)
+                continue
             if tokens != self.expected[word]:
                 raise AssertionError(f"{word}: {tokens} instead of {self.expected[word]}")
             self.finished += 1

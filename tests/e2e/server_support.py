@@ -16,6 +16,14 @@ from support import BINARY
 START_S = 120
 
 
+class Refused(AssertionError):
+    """A stream was wanted and the answer has another status than 200."""
+
+    def __init__(self, status, body):
+        super().__init__(f"{status}: {body!r}")
+        self.status = status
+
+
 class Server:
     """`quire serve` on a free port. Its standard error is kept in `log`."""
 
@@ -81,7 +89,7 @@ class Server:
                                {"Content-Type": "application/json", **self.headers, **(headers or {})})
             response = connection.getresponse()
             if response.status != 200:
-                raise AssertionError(f"{response.status}: {response.read()!r}")
+                raise Refused(response.status, response.read())
             done = False
             for line in response:
                 if not line.startswith(b"data: "):

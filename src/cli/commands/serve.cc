@@ -1,5 +1,6 @@
 // quire serve: the OpenAI-compatible server.
 #include <fmt/format.h>
+#include <malloc.h>
 #include <unistd.h>
 
 #include <mutex>
@@ -30,6 +31,14 @@ Examples:
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "define apple"}]}')";
 
+// Has glibc give large blocks back to the system when they are freed. By itself it stops doing so
+// with the first block of a size that is freed, and the bodies of a year's requests leave holes in
+// the memory that is kept.
+void keep_no_large_blocks() {
+  constexpr int kLargeBlockBytes = 256 << 10;
+  ::mallopt(M_MMAP_THRESHOLD, kLargeBlockBytes);
+}
+
 class ServeCommand : public Command {
  public:
   explicit ServeCommand(CLI::App& root)
@@ -41,6 +50,7 @@ class ServeCommand : public Command {
   const CLI::App& app() const override { return *app_; }
 
   int run(Terminal& terminal) override {
+    keep_no_large_blocks();
     server::ServeOptions options = complete(arguments_);
     options.engine = ready_to_load(std::move(options.engine), terminal);
     std::mutex mutex;
