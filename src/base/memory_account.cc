@@ -25,6 +25,16 @@ void MemoryAccount::give_back(int64_t bytes) {
   used_.fetch_sub(bytes, std::memory_order_relaxed);
 }
 
+bool MemoryAccount::ends_much(int64_t peak_bytes, int64_t much) {
+  int64_t ended = ended_bytes_.load(std::memory_order_relaxed);
+  int64_t sum = 0;
+  do {
+    sum = ended + peak_bytes;
+  } while (!ended_bytes_.compare_exchange_weak(ended, sum < much ? sum : 0,
+                                               std::memory_order_relaxed));
+  return sum >= much;
+}
+
 MemoryCharge::~MemoryCharge() {
   account_->give_back(bytes_);
 }

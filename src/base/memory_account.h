@@ -32,10 +32,12 @@ class MemoryAccount {
   friend class MemoryCharge;
   bool take(int64_t bytes);
   void give_back(int64_t bytes);
+  bool ends_much(int64_t peak_bytes, int64_t much);
 
   const int64_t limit_;
   std::atomic<int64_t> used_{0};
   std::atomic<int64_t> num_refused_{0};
+  std::atomic<int64_t> ended_bytes_{0};  // peaks of charges that counted as they ended
 };
 
 class MemoryCharge {
@@ -54,6 +56,11 @@ class MemoryCharge {
   // left. Less always succeeds.
   [[nodiscard]] bool resize(int64_t bytes);
   [[nodiscard]] bool add(int64_t bytes) { return resize(bytes_ + bytes); }
+  // Called once, as it ends: adds its peak to those of the account's other charges that have ended,
+  // unless it is below `least`. True, and that sum begins anew, where it has come to `much`.
+  bool ends_much(int64_t least, int64_t much) {
+    return peak_bytes_ >= least && account_->ends_much(peak_bytes_, much);
+  }
 
  private:
   const std::shared_ptr<MemoryAccount> account_;

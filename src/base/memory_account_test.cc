@@ -30,6 +30,21 @@ TEST(MemoryAccount, HasWhatItsChargesHave) {
   EXPECT_EQ(account->num_refused(), 1);
 }
 
+TEST(MemoryAccount, SaysWhenThoseThatEndedHadMuch) {
+  const auto account = std::make_shared<MemoryAccount>(100);
+  const auto ends_much = [&account](int64_t peak) {
+    MemoryCharge charge(account);
+    EXPECT_TRUE(charge.add(peak));
+    EXPECT_TRUE(charge.resize(1));
+    return charge.ends_much(/*least=*/10, /*much=*/50);
+  };
+  EXPECT_FALSE(ends_much(30));
+  for (int i = 0; i < 10; ++i) EXPECT_FALSE(ends_much(9)) << "below what counts";
+  EXPECT_TRUE(ends_much(20));
+  EXPECT_FALSE(ends_much(49)) << "it has begun anew";
+  EXPECT_TRUE(ends_much(100));
+}
+
 TEST(MemoryAccount, ALargeFigureDoesNotWrapRound) {
   const auto account = std::make_shared<MemoryAccount>(100);
   MemoryCharge held(account);

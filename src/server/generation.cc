@@ -33,8 +33,8 @@ void report(const ServiceContext& context, const RequestRecord& record) {
 }
 
 // After a request's last use of its budget, which is null where a worker has it still.
-void tidy_up(const ServiceContext& context, const RequestBudget* budget) {
-  if (budget != nullptr && budget->was_large()) context.workers.run(release_free_memory);
+void tidy_up(const ServiceContext& context, RequestBudget* budget) {
+  if (budget != nullptr && budget->ends_much()) context.workers.run(release_free_memory);
 }
 
 uint64_t random_seed() {

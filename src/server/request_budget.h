@@ -29,11 +29,14 @@ class RequestBudget {
   void lower_to(int64_t bytes);
 
   int64_t charged() const { return charge_.bytes(); }
-  // Whether it had so much that the allocator should give memory back to the system behind it.
-  bool was_large() const { return charge_.peak_bytes() >= kLargeBytes; }
+  // Of a request that ends: whether those that ended since this was last true had so much in all
+  // that the allocator should give memory back to the system.
+  bool ends_much() { return charge_.ends_much(kCountedBytes, kMuchBytes); }
 
  private:
-  static constexpr int64_t kLargeBytes = 32 << 20;
+  // Ordinary requests do not count: the next ones use their memory again.
+  static constexpr int64_t kCountedBytes = 256 << 10;
+  static constexpr int64_t kMuchBytes = 32 << 20;
 
   MemoryCharge charge_;
   const int64_t max_response_bytes_;

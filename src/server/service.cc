@@ -428,7 +428,7 @@ void Service::prepare_answer(http::Exchange& exchange, RequestRecord record,
       [this, record = std::move(record), budget = std::move(budget)](bool delivered) mutable {
         if (!delivered) mark_undelivered(record);
         count(record);
-        if (budget != nullptr && budget->was_large()) workers_.run(release_free_memory);
+        if (budget != nullptr && budget->ends_much()) workers_.run(release_free_memory);
       });
 }
 

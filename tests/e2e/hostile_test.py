@@ -130,7 +130,7 @@ class HostileTest(CliTest):
             self.assertLessEqual(after, MAX_GROWTH * before)
 
     def test_where_memory_is_short(self):
-        target = self.attack(CASES // 4, LIMITS)
+        target = self.attack(CASES // 8, LIMITS)
         target.end()
         self.assertGreater(target.healthy.finished, len(target.healthy.words))
         self.assertTrue({413, 429} & set(target.client.statuses), "no limit was met")
