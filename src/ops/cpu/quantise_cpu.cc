@@ -1,7 +1,7 @@
 // Rounds groups of a weight to integers without special instructions; quantise_avx2.cc gives the
 // same bits.
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "ops/cpu/kernels.h"
 
@@ -50,7 +50,7 @@ float quantise_group(const QuantiseGroup& group, int8_t* data) {
       largest = group.values[i];
     }
   }
-  std::memset(data, 0, static_cast<size_t>(group.count));
+  std::fill_n(data, group.count, int8_t{0});
   if (!is_finite) return std::nanf("");
   float best_inverse = 0, best_scale = 0, best_gain = 0;
   for (int i = 0; i < group.candidates; ++i) {
