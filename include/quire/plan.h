@@ -58,7 +58,7 @@ struct TensorInfo {
 };
 
 struct ModelInfo {
-  std::string folder;
+  std::string folder;  // or the GGUF file
   std::string architecture;
   bool supported = false;
   std::string unsupported_reason;  // empty if supported

@@ -27,6 +27,7 @@ namespace quire {
 
 namespace tokenizer_internal {
 struct TokenizerState;
+struct TokenizerMaker;
 class DecodeStream;
 }  // namespace tokenizer_internal
 
@@ -80,6 +81,7 @@ class Tokenizer {
 
  private:
   friend class IncrementalDetokenizer;
+  friend struct tokenizer_internal::TokenizerMaker;
   explicit Tokenizer(std::shared_ptr<const tokenizer_internal::TokenizerState> state);
   std::shared_ptr<const tokenizer_internal::TokenizerState> state_;
 };

@@ -11,21 +11,20 @@
 #include "loader/checkpoint.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "quire/model_text.h"
 #include "runner/thread_executor.h"
 
 namespace quire {
 namespace {
 
-std::optional<Tokenizer> load_tokenizer(const EngineSetup& setup) {
-  if (setup.config.skip_tokenizer_init) return std::nullopt;
-  if (!std::filesystem::exists(setup.folder / "tokenizer.json")) return std::nullopt;
-  return Tokenizer::from_folder(setup.folder);
+std::optional<Tokenizer> tokenizer_of(const EngineSetup& setup) {
+  if (setup.config.skip_tokenizer_init || !has_tokenizer(setup.folder)) return std::nullopt;
+  return load_tokenizer(setup.folder);
 }
 
-std::optional<ChatTemplate> load_chat_template(const EngineSetup& setup) {
-  if (setup.config.skip_tokenizer_init || !ChatTemplate::exists_in(setup.folder))
-    return std::nullopt;
-  return ChatTemplate::from_folder(setup.folder);
+std::optional<ChatTemplate> chat_template_of(const EngineSetup& setup) {
+  if (setup.config.skip_tokenizer_init || !has_chat_template(setup.folder)) return std::nullopt;
+  return load_chat_template(setup.folder);
 }
 
 std::unique_ptr<Executor> start_executor(
@@ -76,8 +75,8 @@ uint64_t mix(uint64_t x) {
 
 EngineCore::EngineCore(const EngineConfig& config)
     : setup_(set_up_engine(config)),
-      tokenizer_(load_tokenizer(setup_)),
-      chat_template_(load_chat_template(setup_)),
+      tokenizer_(tokenizer_of(setup_)),
+      chat_template_(chat_template_of(setup_)),
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
       scheduler_(setup_.scheduler),
       executor_(start_executor(setup_, logits_processors_)),

@@ -14,8 +14,8 @@
 namespace quire {
 
 struct EngineSetup {
-  EngineConfig config;  // every default filled in
-  std::filesystem::path folder;
+  EngineConfig config;           // every default filled in
+  std::filesystem::path folder;  // of the model, or its GGUF file
   ModelConfig model;
   GenerationConfig generation;
   ThreadExecutorOptions executor;

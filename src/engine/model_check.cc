@@ -14,9 +14,8 @@
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
 #include "loader/tensor_statistics.h"
-#include "quire/chat_template.h"
 #include "quire/llm.h"
-#include "quire/tokenizer.h"
+#include "quire/model_text.h"
 
 namespace quire {
 namespace {
@@ -24,7 +23,7 @@ namespace {
 constexpr int64_t kAnswerTokens = 16;
 constexpr int32_t kPromptIdsWithoutTokenizer = 8;
 
-// What is found out of a folder on the way.
+// What is found out of a model on the way.
 class Checker {
  public:
   Checker(const EngineConfig& config, const std::optional<ModelReference>& reference)
@@ -114,18 +113,18 @@ void Checker::check_weights() {
 
 void Checker::check_texts() {
   const GenerationConfig generation = load_generation_config(folder_);
-  if (std::filesystem::exists(folder_ / "tokenizer.json")) {
+  if (has_tokenizer(folder_)) {
     attempt("tokenizer", [&] {
-      tokenizer_ = Tokenizer::from_folder(folder_);
+      tokenizer_ = load_tokenizer(folder_);
       result_.tokenizer_vocab_size = tokenizer_->vocab_size();
       add_problems("tokenizer",
                    check_tokenizer(*tokenizer_, generation.eos_token_ids, model_->vocab_size));
     });
   }
-  result_.has_chat_template = ChatTemplate::exists_in(folder_);
+  result_.has_chat_template = has_chat_template(folder_);
   if (!result_.has_chat_template) return;
   attempt("chat template", [&] {
-    ChatTemplate chat_template = ChatTemplate::from_folder(folder_);
+    ChatTemplate chat_template = load_chat_template(folder_);
     if (tokenizer_) {
       add_problems("chat template", check_chat_template(chat_template, *tokenizer_));
     }

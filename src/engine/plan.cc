@@ -1,15 +1,18 @@
 #include "quire/plan.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 
 #include "engine/engine_setup.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
-#include "quire/chat_template.h"
-#include "quire/tokenizer.h"
+#include "loader/gguf_model.h"
+#include "loader/tensor_rows.h"
+#include "quire/model_text.h"
 #include "runner/model_support.h"
 
 namespace quire {
@@ -53,20 +56,29 @@ std::string describe_sliding_window(const ModelConfig& model) {
                      limited, windows.size());
 }
 
-std::vector<std::string> list_files(const std::filesystem::path& folder) {
+// A folder's, or the parts of a GGUF file's model.
+std::vector<std::filesystem::path> paths_of(const std::filesystem::path& model) {
+  if (is_gguf_path(model)) return gguf_parts(model);
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(model)) {
+    if (entry.is_regular_file()) paths.push_back(entry.path());
+  }
+  return paths;
+}
+
+std::vector<std::string> list_files(const std::filesystem::path& model) {
   std::vector<std::string> files;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (!entry.is_regular_file()) continue;
+  for (const std::filesystem::path& path : paths_of(model)) {
     files.push_back(
-        fmt::format("{} ({} bytes)", entry.path().filename().string(), entry.file_size()));
+        fmt::format("{} ({} bytes)", path.filename().string(), std::filesystem::file_size(path)));
   }
   std::sort(files.begin(), files.end());
   return files;
 }
 
-bool has_weights(const std::filesystem::path& folder) {
-  return std::filesystem::exists(folder / "model.safetensors") ||
-         std::filesystem::exists(folder / "model.safetensors.index.json");
+bool has_weights(const std::filesystem::path& model) {
+  return is_gguf_path(model) || std::filesystem::exists(model / "model.safetensors") ||
+         std::filesystem::exists(model / "model.safetensors.index.json");
 }
 
 // A checkpoint's tensor has as many elements as its bytes hold; one without any may be of whatever
@@ -78,12 +90,27 @@ int64_t num_elements(const CheckpointTensor& tensor) {
   return elements;
 }
 
+// How a GGUF file's tensors are quantised: "GGUF: Q4_K in 168 tensors, ..."; empty if none is.
+std::string describe_blocks(const Checkpoint& checkpoint) {
+  std::map<std::string, int64_t> counts;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    if (block_type_of(tensor) != nullptr) ++counts[tensor.dtype];
+  }
+  std::vector<std::string> parts;
+  for (const auto& [type, count] : counts) {
+    parts.push_back(fmt::format("{} in {} tensor{}", type, count, count == 1 ? "" : "s"));
+  }
+  if (parts.empty()) return "";
+  return fmt::format("GGUF: {}, dequantised as the weights load", fmt::join(parts, ", "));
+}
+
 void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     info.num_parameters += num_elements(tensor);
     info.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.file});
   }
   info.weight_bytes = static_cast<int64_t>(checkpoint.total_bytes());
+  if (info.quantization.empty()) info.quantization = describe_blocks(checkpoint);
 }
 
 }  // namespace
@@ -116,9 +143,9 @@ ModelInfo inspect(const std::string& name) {
   info.sliding_window = describe_sliding_window(model);
   info.tie_word_embeddings = model.tie_word_embeddings;
   info.eos_token_ids = load_generation_config(folder).eos_token_ids;
-  info.has_tokenizer = std::filesystem::exists(folder / "tokenizer.json");
-  if (info.has_tokenizer) info.tokenizer_vocab_size = Tokenizer::from_folder(folder).vocab_size();
-  info.has_chat_template = ChatTemplate::exists_in(folder);
+  info.has_tokenizer = has_tokenizer(folder);
+  if (info.has_tokenizer) info.tokenizer_vocab_size = load_tokenizer(folder).vocab_size();
+  info.has_chat_template = has_chat_template(folder);
   info.files = list_files(folder);
   // A config alone can be planned, and run with random weights.
   if (has_weights(folder)) add_tensors(Checkpoint::open(folder), info);

@@ -24,6 +24,11 @@ std::uint64_t heap_entry(std::uint32_t rank, std::size_t position) {
 
 }  // namespace
 
+bool has_inner_marker(std::string_view token) {
+  while (token.starts_with(kMarker)) token.remove_prefix(kMarker.size());
+  return token.find(kMarker) != std::string_view::npos;
+}
+
 Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, const BpeOptions& options)
     : vocabulary_(std::move(vocabulary)), merges_(std::move(merges)), options_(options) {
   for (int byte = 0; byte < 256; ++byte) {

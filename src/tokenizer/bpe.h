@@ -25,6 +25,9 @@ namespace quire::tokenizer_internal {
 // What stands for a space in SentencePiece's vocabularies.
 inline constexpr std::string_view kMarker = "\u2581";
 
+// Whether a marker follows some other character.
+bool has_inner_marker(std::string_view token);
+
 struct BpeOptions {
   std::int32_t unk_id = Vocabulary::kNone;  // kNone: unknown characters vanish
   bool fuse_unk = false;

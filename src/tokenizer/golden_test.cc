@@ -1,55 +1,20 @@
 // Every tokenizer in tests/golden/tokenizer against what Hugging Face's library says
 // (scripts/make_tokenizer_goldens.py).
 #include <gtest/gtest.h>
-#include <lzma.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "quire/tokenizer.h"
+#include "tokenizer/golden_test_util.h"
 
 namespace quire {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
-std::string unpack(const std::string& packed) {
-  lzma_stream stream = LZMA_STREAM_INIT;
-  if (lzma_stream_decoder(&stream, std::numeric_limits<std::uint64_t>::max(), 0) != LZMA_OK) {
-    throw std::runtime_error("lzma_stream_decoder failed");
-  }
-  std::string out;
-  std::vector<std::uint8_t> buffer(1 << 20);
-  stream.next_in = reinterpret_cast<const std::uint8_t*>(packed.data());
-  stream.avail_in = packed.size();
-  lzma_ret rc = LZMA_OK;
-  while (rc == LZMA_OK) {
-    stream.next_out = buffer.data();
-    stream.avail_out = buffer.size();
-    rc = lzma_code(&stream, LZMA_FINISH);
-    out.append(reinterpret_cast<const char*>(buffer.data()), buffer.size() - stream.avail_out);
-  }
-  lzma_end(&stream);
-  if (rc != LZMA_STREAM_END) throw std::runtime_error("the packed golden is damaged");
-  return out;
-}
-
-std::string read_maybe_packed(const fs::path& path) {
-  const fs::path packed = path.string() + ".xz";
-  return fs::exists(packed) ? unpack(read_file(packed)) : read_file(path);
-}
 
 std::string decode_piecewise(const Tokenizer& tokenizer, const std::vector<std::int32_t>& ids,
                              bool skip_special_tokens) {

@@ -115,12 +115,6 @@ class ModelReader {
     merges_across_marker_ = merges_across_marker_ || has_inner_marker(joined_);
   }
 
-  // Whether a marker follows some other character.
-  static bool has_inner_marker(std::string_view token) {
-    while (token.starts_with(kMarker)) token.remove_prefix(kMarker.size());
-    return token.find(kMarker) != std::string_view::npos;
-  }
-
   void read_options(const JsonField& model) {
     if (const auto type = model.find("type"); type && type->as_string() != "BPE") {
       type->unsupported(type->as_string(), "BPE");

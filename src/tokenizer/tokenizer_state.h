@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "quire/text_span.h"
+#include "quire/tokenizer.h"
 #include "tokenizer/added_tokens.h"
 #include "tokenizer/bpe.h"
 #include "tokenizer/char_classes.h"
@@ -73,6 +74,11 @@ struct TokenizerState {
   std::int32_t special_words_begin_ = 0;
   std::int32_t special_words_end_ = 0;
   mutable ScratchPool scratch_pool_;
+};
+
+// Makes a Tokenizer of a state that did not come from a tokenizer.json.
+struct TokenizerMaker {
+  static Tokenizer make(std::shared_ptr<const TokenizerState> state);
 };
 
 }  // namespace quire::tokenizer_internal

@@ -15,9 +15,8 @@
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/prompts.h"
-#include "quire/chat_template.h"
 #include "quire/error.h"
-#include "quire/tokenizer.h"
+#include "quire/model_text.h"
 
 namespace quire::cli {
 namespace {
@@ -29,7 +28,7 @@ constexpr const char* kTokenizeFooter =
   {"messages": [...], "tools"?, "add_generation_prompt"?, "chat_template_kwargs"?}
                                   rendered with the chat template, then encoded without adding special
                                   tokens; "text" is the rendered prompt
-Needs only the tokenizer's files of a model folder.
+Needs only the tokenizer's files of a model folder, or a GGUF file.
 
 Examples:
   echo "Hello, world" | quire tokenize ~/models/Qwen3-0.6B
@@ -72,7 +71,7 @@ class TokenizeCommand : public Command {
 };
 
 const ChatTemplate& TokenizeCommand::chat_template() {
-  if (!chat_template_) chat_template_ = ChatTemplate::from_folder(folder_);
+  if (!chat_template_) chat_template_ = load_chat_template(folder_);
   return *chat_template_;
 }
 
@@ -120,7 +119,7 @@ TokenizeCommand::Result TokenizeCommand::from_json(std::string_view line, std::s
 int TokenizeCommand::run(Terminal& terminal) {
   // A folder that holds a tokenizer and nothing else is enough.
   folder_ = std::filesystem::is_directory(model_) ? model_ : model_folder(model_);
-  tokenizer_ = Tokenizer::from_folder(folder_);
+  tokenizer_ = load_tokenizer(folder_);
   std::ifstream file;
   if (!file_.empty()) {
     file.open(file_, std::ios::binary);

@@ -1,0 +1,19 @@
+#pragma once
+// The tokenizer and the chat template that a GGUF file's metadata holds: the keys under
+// "tokenizer".
+//
+// Thread safety: free functions without state.
+#include "loader/gguf_file.h"
+#include "quire/chat_template.h"
+#include "quire/tokenizer.h"
+
+namespace quire {
+
+bool gguf_has_tokenizer(const GgufFile& header);
+bool gguf_has_chat_template(const GgufFile& header);
+
+// Throw Error naming the file and the key where there is none or it cannot be used.
+Tokenizer gguf_tokenizer(const GgufFile& header);
+ChatTemplate gguf_chat_template(const GgufFile& header, TemplateLimits limits = {});
+
+}  // namespace quire
