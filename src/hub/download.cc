@@ -251,6 +251,8 @@ std::optional<PullResult> Pull::run() {
       select_files(*listing, options_.patterns, shards, options_.repository);
   PullResult result;
   result.folder = cache_.snapshot(listing->commit);
+  const bool is_gguf = options_.patterns.include.empty() && files.front().name.ends_with(".gguf");
+  result.model = is_gguf ? result.folder / files.front().name : result.folder;
   result.commit = listing->commit;
   result.was_complete = cache_.has_ref(options_.revision, listing->commit) &&
                         std::all_of(files.begin(), files.end(), [&](const RemoteFile& file) {

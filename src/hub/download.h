@@ -24,6 +24,7 @@ struct PulledFile {
 
 struct PullResult {
   std::filesystem::path folder;  // of the model: snapshots/<commit>
+  std::filesystem::path model;   // what to run: the folder, or a GGUF file in it
   std::string commit;
   std::vector<PulledFile> files;
   int64_t bytes = 0;  // of all files

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "hub/gguf_choice.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -32,12 +33,16 @@ bool has_suffix(const RepoListing& listing, std::initializer_list<std::string_vi
   });
 }
 
+std::vector<std::string> names_of(const RepoListing& listing) {
+  std::vector<std::string> names;
+  for (const RemoteFile& file : listing.files) names.push_back(file.name);
+  return names;
+}
+
 [[noreturn]] void throw_no_weights(const RepoListing& listing, std::string_view repository) {
   std::string_view found = "it may be no language model";
   if (listing.find("adapter_model.safetensors") != nullptr) {
     found = "it holds an adapter: pull the model that it was made for";
-  } else if (has_suffix(listing, {".gguf"})) {
-    found = "it holds GGUF files: look for the model that they were made from";
   } else if (has_suffix(listing, {".bin", ".pth", ".pt"})) {
     found = "it holds PyTorch's own format: look for a conversion of the model to safetensors";
   } else if (has_suffix(listing, {".safetensors"})) {
@@ -47,6 +52,20 @@ bool has_suffix(const RepoListing& listing, std::initializer_list<std::string_vi
       fmt::format("{} has no weights that quire can read: expected {} or {}; {}. Nothing was "
                   "downloaded.",
                   repository, kSingleFile, kShardIndex, found));
+}
+
+bool has_safetensors(const RepoListing& listing) {
+  return listing.find(kSingleFile) != nullptr || listing.find(kShardIndex) != nullptr;
+}
+
+// The files of a GGUF model, which has all that quire needs in it.
+std::vector<RemoteFile> gguf_files(const RepoListing& listing, std::string_view variant,
+                                   std::string_view repository) {
+  std::vector<RemoteFile> files;
+  for (const std::string& name : choose_gguf(names_of(listing), variant, repository)) {
+    files.push_back(*listing.find(name));
+  }
+  return files;
 }
 
 // What quire needs of a model.
@@ -83,15 +102,21 @@ std::vector<RemoteFile> model_files(const RepoListing& listing, const std::set<s
 }  // namespace
 
 bool needs_shard_index(const RepoListing& listing, const FilePatterns& patterns) {
-  return patterns.include.empty() && listing.find("config.json") != nullptr &&
-         listing.find(kSingleFile) == nullptr && listing.find(kShardIndex) != nullptr;
+  return patterns.include.empty() && patterns.gguf.empty() &&
+         listing.find("config.json") != nullptr && listing.find(kSingleFile) == nullptr &&
+         listing.find(kShardIndex) != nullptr;
 }
 
 std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatterns& patterns,
                                      const std::set<std::string>& shards,
                                      std::string_view repository) {
-  std::vector<RemoteFile> files =
-      patterns.include.empty() ? model_files(listing, shards, repository) : listing.files;
+  std::vector<RemoteFile> files = listing.files;
+  if (patterns.include.empty()) {
+    const bool takes_gguf =
+        !patterns.gguf.empty() || (!has_safetensors(listing) && holds_gguf(names_of(listing)));
+    files = takes_gguf ? gguf_files(listing, patterns.gguf, repository)
+                       : model_files(listing, shards, repository);
+  }
   std::erase_if(files, [&](const RemoteFile& file) {
     const bool wanted = patterns.include.empty() || matches(file.name, patterns.include);
     return !wanted || matches(file.name, patterns.exclude);
@@ -102,7 +127,7 @@ std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatte
   }
   // What is small comes first: it tells soonest whether the rest may be had at all.
   std::stable_partition(files.begin(), files.end(), [](const RemoteFile& file) {
-    return !file.name.ends_with(".safetensors");
+    return !file.name.ends_with(".safetensors") && !file.name.ends_with(".gguf");
   });
   return files;
 }

@@ -18,6 +18,9 @@ inline constexpr std::string_view kShardIndex = "model.safetensors.index.json";
 struct FilePatterns {
   std::vector<std::string> include;  // empty: what quire needs of a model
   std::vector<std::string> exclude;
+  // Without include patterns: the GGUF model to take in place of safetensors (hub/gguf_choice.h);
+  // empty: one only where there are no safetensors.
+  std::string gguf;
 };
 
 // Whether the choice depends on the shards that the repository's index lists, which is then
@@ -26,7 +29,8 @@ bool needs_shard_index(const RepoListing& listing, const FilePatterns& patterns)
 
 // The files to take, those with weights last. `shards` are those of the index where it is needed.
 // Throws Error, naming `repository`, where nothing matches; or, without include patterns, where
-// config.json or weights in safetensors are missing; the message lists the files that exist.
+// config.json or weights are missing, or several GGUF models could be meant; the message lists the
+// files that exist.
 std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatterns& patterns,
                                      const std::set<std::string>& shards,
                                      std::string_view repository);

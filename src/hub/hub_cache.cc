@@ -74,7 +74,8 @@ void write_whole(const fs::path& path, const fs::path& temporary, std::string_vi
 
 // Without these a folder is taken for no model's at all.
 bool marks_a_model(const RemoteFile& file) {
-  return file.name == "config.json" || file.name == "tokenizer.json";
+  return file.name == "config.json" || file.name == "tokenizer.json" ||
+         file.name.ends_with(".gguf");
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "base/installation.h"
 #include "base/mapped_file.h"
 #include "hub/environment.h"
+#include "hub/gguf_choice.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -39,13 +40,31 @@ bool holds_model(const fs::path& folder) {
   return fs::exists(folder / "config.json", error) || fs::exists(folder / "tokenizer.json", error);
 }
 
-void check_holds_model(const fs::path& folder) {
-  if (!holds_model(folder)) {
-    throw Error(
-        fmt::format("{}: this folder is no model's: it holds neither config.json nor "
-                    "tokenizer.json.",
-                    folder.string()));
+// The names of the files in a folder and the folders in it, relative to it.
+std::vector<std::string> files_below(const fs::path& folder) {
+  constexpr int kMaxDepth = 1;
+  std::vector<std::string> names;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, error);
+  for (; !error && it != fs::recursive_directory_iterator(); it.increment(error)) {
+    if (it.depth() >= kMaxDepth) it.disable_recursion_pending();
+    std::error_code ignored;
+    if (it->is_regular_file(ignored)) names.push_back(it->path().lexically_relative(folder));
   }
+  return names;
+}
+
+// What is to be run of a folder: itself, or a GGUF file in it.
+fs::path model_in(const fs::path& folder, const std::string& variant, const std::string& name) {
+  if (variant.empty() && holds_model(folder)) return folder;
+  const std::vector<std::string> files = files_below(folder);
+  if (!variant.empty() || holds_gguf(files)) {
+    return folder / choose_gguf(files, variant, name).front();
+  }
+  throw Error(
+      fmt::format("{}: this folder is no model's: it holds neither config.json, tokenizer.json nor "
+                  "a GGUF file.",
+                  folder.string()));
 }
 
 std::vector<std::string> snapshots_in(const fs::path& folder) {
@@ -90,7 +109,6 @@ fs::path current_snapshot(const fs::path& repository, const std::string& model) 
                     "incomplete: run 'quire pull {}'.",
                     snapshot.string(), revision, ref.string(), model));
   }
-  check_holds_model(snapshot);
   return snapshot;
 }
 
@@ -122,18 +140,24 @@ fs::path resolve_model(const std::string& model) {
         "The model's name has a zero byte in it; expected a folder or a repository's name.");
   }
   std::error_code error;
-  if (fs::is_directory(model, error)) {
-    check_holds_model(model);
-    return model;
-  }
+  if (fs::is_directory(model, error)) return model_in(model, "", model);
   if (fs::exists(model, error)) {
-    throw Error(fmt::format("{}: this is a file; expected the folder of a model.", shown(model)));
+    if (fs::path(model).extension() == ".gguf") return model;
+    throw Error(fmt::format("{}: this is a file; expected the folder of a model, or a .gguf file.",
+                            shown(model)));
   }
-  if (!hub_internal::is_repository_name(model)) {
-    throw Error(fmt::format("{}: there is no such folder.", shown(model)));
+  const GgufName name = parse_gguf_name(model);
+  if (!name.variant.empty() && fs::is_directory(name.model, error)) {
+    return model_in(name.model, name.variant, name.model);
   }
-  const fs::path repository = hub_cache_folder() / hub_internal::repository_folder_name(model);
-  if (fs::is_directory(repository, error)) return current_snapshot(repository, model);
+  if (!hub_internal::is_repository_name(name.model)) {
+    const bool is_file = model.ends_with(".gguf");
+    throw Error(fmt::format("{}: there is no such {}.", shown(model), is_file ? "file" : "folder"));
+  }
+  const fs::path repository = hub_cache_folder() / hub_internal::repository_folder_name(name.model);
+  if (fs::is_directory(repository, error)) {
+    return model_in(current_snapshot(repository, model), name.variant, name.model);
+  }
   throw Error(
       fmt::format("{}: there is no such folder in {}, and no {} in the Hugging Face cache. To "
                   "download the model, run 'quire pull {}'.",

@@ -1,6 +1,6 @@
 #pragma once
-// Where a model named on the command line or in a config lies: a folder, the local Hugging Face
-// cache, or the model that comes with quire. Nothing is downloaded.
+// Where a model named on the command line or in a config lies: a folder or file, the local Hugging
+// Face cache, or the model that comes with quire. Nothing is downloaded.
 //
 // Thread safety: free functions; they read the environment.
 #include <filesystem>
@@ -12,9 +12,11 @@
 namespace quire {
 
 // The folder of `model`: a folder that exists, else the snapshot that refs/main names of a
-// repository ("org/name" or "name") in the local Hugging Face cache. Throws Error saying what was
-// looked for and where, for a file given instead of a folder, and for a folder that holds neither a
-// config.json nor a tokenizer.json.
+// repository ("org/name" or "name") in the local Hugging Face cache. Or its GGUF file: a .gguf file
+// that exists, what "org/name:Q4_K_M" or "folder:Q4_K_M" names (hub/gguf_choice.h), or the one that
+// a folder holds in place of a config.json. Throws Error saying what was looked for and where, for
+// another file, and for a folder that holds neither a config.json, a tokenizer.json nor a GGUF
+// file.
 std::filesystem::path resolve_model(const std::string& model);
 
 // The root of the local Hugging Face cache, as huggingface_hub chooses it: $HF_HUB_CACHE, else

@@ -112,7 +112,7 @@ TEST_F(ModelPathTest, SaysWhatWasLookedForAndWhere) {
   EXPECT_THAT(error_of((root_ / "file").string()), HasSubstr("this is a file"));
   fs::create_directories(root_ / "empty");
   EXPECT_THAT(error_of((root_ / "empty").string()),
-              HasSubstr("neither config.json nor tokenizer.json"));
+              HasSubstr("neither config.json, tokenizer.json nor a GGUF file"));
 }
 
 TEST_F(ModelPathTest, SaysWhatIsWrongWithTheCache) {
@@ -145,6 +145,32 @@ TEST_F(ModelPathTest, TheInstalledModelComesBeforeTheSourceTrees) {
     EXPECT_THAT(error.what(), AllOf(HasSubstr((root_ / "opt/share/quire/models/lexicon").string()),
                                     HasSubstr((root_ / "gone/models/lexicon").string())));
   }
+}
+
+TEST_F(ModelPathTest, FindsGgufFiles) {
+  const fs::path folder = root_ / "folder";
+  write(folder / "m-Q4_K_M.gguf");
+  EXPECT_EQ(resolve_model((folder / "m-Q4_K_M.gguf").string()), folder / "m-Q4_K_M.gguf");
+  EXPECT_EQ(resolve_model(folder.string()), folder / "m-Q4_K_M.gguf");
+  write(folder / "Q8_0" / "m-Q8_0-00001-of-00002.gguf");
+  write(folder / "Q8_0" / "m-Q8_0-00002-of-00002.gguf");
+  EXPECT_EQ(resolve_model(folder.string() + ":q8_0"),
+            folder / "Q8_0" / "m-Q8_0-00001-of-00002.gguf");
+  EXPECT_THAT(error_of(folder.string()), HasSubstr("there are 2 GGUF models: Q8_0/m-Q8_0-00001"));
+  EXPECT_THAT(error_of(folder.string() + ":Q6_K"), HasSubstr("no GGUF file's name ends in Q6_K"));
+  write(folder / "config.json");
+  EXPECT_EQ(resolve_model(folder.string()), folder);
+  EXPECT_EQ(resolve_model(folder.string() + ":Q4_K_M"), folder / "m-Q4_K_M.gguf");
+  EXPECT_THAT(error_of((root_ / "no.gguf").string()), HasSubstr("no.gguf: there is no such file."));
+}
+
+TEST_F(ModelPathTest, FindsGgufFilesInTheCache) {
+  const fs::path snapshot = cache_model(hub_cache_folder(), "models--org--name");
+  fs::create_symlink("../../blobs/f00", snapshot / "m.Q8_0.gguf");
+  EXPECT_EQ(resolve_model("org/name:Q8_0"), snapshot / "m.Q8_0.gguf");
+  EXPECT_EQ(resolve_model("org/name"), snapshot);
+  EXPECT_THAT(error_of("org/name:Q4_0"), HasSubstr("org/name: no GGUF file's name ends in Q4_0"));
+  EXPECT_THAT(error_of("org/other:Q4_0"), HasSubstr("run 'quire pull org/other:Q4_0'"));
 }
 
 }  // namespace

@@ -76,7 +76,7 @@ class PullTest(CliTest):
         for path in self.snapshot.rglob("*"):
             self.assertTrue(path.exists(), f"{path} leads nowhere")
         if (self.folder / "refs/main").exists():
-            self.assertTrue((self.snapshot / "config.json").exists())
+            self.assertTrue((self.snapshot / "config.json").exists() or any(self.snapshot.rglob("*.gguf")))
 
     def assert_error_after_lines(self, result, *fragments):
         """An error, after the lines of the files that were complete by then."""
@@ -225,9 +225,45 @@ class Shards(PullTest):
             self.assert_error_after_lines(self.pull(), "weight_map")
 
 
+class Gguf(PullTest):
+    files = {
+        "README.md": b"# Model",
+        "config.json": b"{}",
+        "mmproj-F16.gguf": b"images",
+        "Name-Q4_K_M.gguf": b"four bits" * 50,
+        "Q8_0/Name-Q8_0-00001-of-00002.gguf": b"eight bits" * 50,
+        "Q8_0/Name-Q8_0-00002-of-00002.gguf": b"the rest" * 50,
+    }
+
+    def test_takes_the_file_of_that_name(self):
+        result = self.pull(model="org/name:q4_k_m")
+        self.assert_pulled(result, {"Name-Q4_K_M.gguf"})
+        self.assertIn("Name-Q4_K_M.gguf\n", result.stdout)
+        self.assertIn("Next: quire chat org/name:q4_k_m\n", result.stdout)
+        # What is there is found without the hub; it is no sound GGUF file, though.
+        self.assert_error(run("inspect", "org/name:Q4_K_M", env=self.environment()), 1, "does not begin with GGUF")
+
+    def test_takes_all_parts(self):
+        parts = {name for name in self.files if name.startswith("Q8_0/")}
+        result = self.pull("--json", model="org/name:Q8_0")
+        self.assert_pulled(result, parts)
+        self.assertTrue(json.loads(result.stdout)["path"].endswith("Q8_0/Name-Q8_0-00001-of-00002.gguf"))
+
+    def test_lists_what_is_there(self):
+        self.assert_error(self.pull(), 1, "there are 2 GGUF models: Name-Q4_K_M.gguf, Q8_0/Name-Q8_0-00001-of-00002.gguf",
+                          "org/name:Q4_K_M")
+        self.assert_error(self.pull(model="org/name:Q5_0"), 1, "no GGUF file's name ends in Q5_0", "Name-Q4_K_M.gguf")
+        self.assert_error(self.pull("--include", "*", model="org/name:Q8_0"), 2, "--include")
+        self.assertEqual(self.hub.count("/resolve/"), 0)
+
+    def test_one_file_needs_no_name(self):
+        self.hub.files = {"m.gguf": b"GGUF"}
+        self.assert_pulled(self.pull(), {"m.gguf"})
+
+
 class Refused(PullTest):
     def test_no_safetensors(self):
-        for name, hint in (("pytorch_model.bin", "PyTorch"), ("m.gguf", "GGUF"), ("other.txt", "no language model"),
+        for name, hint in (("pytorch_model.bin", "PyTorch"), ("other.txt", "no language model"),
                            ("adapter_model.safetensors", "adapter"), ("x/model.safetensors", "in folders")):
             self.hub.files = {"config.json": CONFIG, name: b"x"}
             self.assert_error(self.pull(), 1, "no weights that quire can read", hint, "Nothing was downloaded")

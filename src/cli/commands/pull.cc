@@ -17,6 +17,7 @@
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
 #include "hub/download.h"
+#include "hub/gguf_choice.h"
 #include "hub/model_path.h"
 #include "quire/version.h"
 
@@ -27,6 +28,7 @@ constexpr const char* kPullFooter = R"(Examples:
   quire pull Qwen/Qwen3-0.6B
   quire pull meta-llama/Llama-3.2-1B --revision main    (gated: set HF_TOKEN)
   quire pull Qwen/Qwen3-0.6B --include '*.md' --json
+  quire pull Qwen/Qwen3-0.6B-GGUF:Q8_0                  (one of a repository's GGUF files)
 
 The model goes where Hugging Face's tools keep theirs: $HF_HUB_CACHE, else $HF_HOME/hub, else
 ~/.cache/huggingface/hub. What was interrupted goes on where it stopped. HF_TOKEN, else the file
@@ -104,7 +106,7 @@ class PullView {
 
 Json to_json(const PullResult& result) {
   Json json;
-  json["path"] = result.folder.string();
+  json["path"] = result.model.string();
   json["commit"] = result.commit;
   json["files"] = Json::array();
   for (const PulledFile& file : result.files) {
@@ -120,12 +122,14 @@ class PullCommand : public Command {
  public:
   explicit PullCommand(CLI::App& root)
       : app_(add_command(root, "pull", "Download a model from the Hugging Face hub", kPullFooter)) {
-    add_text(*app_,
-             {.name = "REPOSITORY",
-              .placeholder = "TEXT",
-              .help = "The model's name on the hub: ORG/NAME",
-              .is_required = true},
-             options_.repository);
+    add_text(
+        *app_,
+        {.name = "REPOSITORY",
+         .placeholder = "TEXT",
+         .help = "The model's name on the hub: ORG/NAME, or ORG/NAME:Q4_K_M for one of its GGUF "
+                 "files",
+         .is_required = true},
+        name_);
     add_text(*app_,
              {"--revision", "TEXT", fmt::format("A branch, tag or commit [{}]", options_.revision)},
              options_.revision);
@@ -143,6 +147,12 @@ class PullCommand : public Command {
   const CLI::App& app() const override { return *app_; }
 
   int run(Terminal& terminal) override {
+    GgufName name = parse_gguf_name(name_);
+    if (!name.variant.empty() && !options_.patterns.include.empty()) {
+      throw UsageError("--include goes with ORG/NAME, which a GGUF file's name does not follow");
+    }
+    options_.repository = std::move(name.model);
+    options_.patterns.gguf = std::move(name.variant);
     options_.cache = hub_cache_folder();
     options_.hub = hub_settings_from_environment();
     options_.hub.user_agent = "quire/" + std::string(version());
@@ -175,17 +185,17 @@ class PullCommand : public Command {
 
   void print_result(const PullResult& result, Terminal& terminal) const {
     const bool one = result.files.size() == 1;
-    terminal.out << fmt::format("{} {}: {} file{}, {}\n{}\n", options_.repository,
+    terminal.out << fmt::format("{} {}: {} file{}, {}\n{}\n", name_,
                                 result.was_complete ? "is already complete" : "is complete",
                                 result.files.size(), one ? "" : "s", format_bytes(result.bytes),
-                                result.folder.string());
+                                result.model.string());
     if (!options_.patterns.include.empty()) return;
     const bool by_name = options_.revision == "main";
-    terminal.out << "Next: quire chat " << (by_name ? options_.repository : result.folder.string())
-                 << '\n';
+    terminal.out << "Next: quire chat " << (by_name ? name_ : result.model.string()) << '\n';
   }
 
   CLI::App* app_;
+  std::string name_;
   PullOptions options_;
   bool json_ = false;
 };

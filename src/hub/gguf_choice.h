@@ -1,0 +1,29 @@
+#pragma once
+// Which of the GGUF files of a repository or folder is meant: ORG/NAME:Q4_K_M.
+//
+// Thread safety: free functions without state.
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire {
+
+// A model's name, and which of its GGUF files: what stands after a colon.
+struct GgufName {
+  std::string model;
+  std::string variant;  // "Q4_K_M", or the file's name; empty where no colon is in the last part
+};
+GgufName parse_gguf_name(std::string_view name);
+
+// Of these names, relative to a repository or folder, those of the GGUF model that is meant: one,
+// or all parts of one that is split. `variant` is how the file's name ends, after "-", "." or "_"
+// and in any case, or all of the name; empty where there is only one. Throws Error, opening with
+// `where` and listing what is there, if that is none or several.
+std::vector<std::string> choose_gguf(const std::vector<std::string>& names,
+                                     std::string_view variant, std::string_view where);
+
+// Whether one of the names is a GGUF model's.
+bool holds_gguf(const std::vector<std::string>& names);
+
+}  // namespace quire
