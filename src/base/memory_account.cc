@@ -30,8 +30,8 @@ bool MemoryAccount::ends_much(int64_t peak_bytes, int64_t much) {
   int64_t sum = 0;
   do {
     sum = ended + peak_bytes;
-  } while (!ended_bytes_.compare_exchange_weak(ended, sum < much ? sum : 0,
-                                               std::memory_order_relaxed));
+  } while (
+      !ended_bytes_.compare_exchange_weak(ended, sum < much ? sum : 0, std::memory_order_relaxed));
   return sum >= much;
 }
 

@@ -20,7 +20,7 @@ struct FilePatterns {
   std::vector<std::string> exclude;
   // Without include patterns: the GGUF model to take in place of safetensors (hub/gguf_choice.h);
   // empty: one only where there are no safetensors.
-  std::string gguf;
+  std::string gguf = {};
 };
 
 // Whether the choice depends on the shards that the repository's index lists, which is then

@@ -4,12 +4,8 @@
 // part of the format: it decides how results are rounded.
 #include "loader/gguf_blocks.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <array>
-#include <cstring>
-#include <vector>
+#include <iterator>
 
 #include "core/dtype.h"
 
@@ -83,14 +79,16 @@ int two_bits(const std::byte* run, int i) {
 }
 
 void q2_k_block(const std::byte* block, float* out) {
-  const std::byte* numbers = block + 16;
   const float d = half_at(block, 80);
   const float dmin = half_at(block, 82);
-  for (int i = 0; i < kLarge; ++i) {
-    const uint8_t scale = byte_at(block, i / 16);
-    const int value = two_bits(numbers + i / 128 * 32, i % 128);
-    out[i] = d * static_cast<float>(scale & 15) * static_cast<float>(value) -
-             dmin * static_cast<float>(scale >> 4);
+  for (int j = 0; j < kLarge / 16; ++j) {
+    const uint8_t group = byte_at(block, j);
+    const float scale = d * static_cast<float>(group & 15);
+    const float min = dmin * static_cast<float>(group >> 4);
+    const std::byte* run = block + 16 + j / 8 * 32;
+    for (int i = 0; i < 16; ++i) {
+      out[16 * j + i] = scale * static_cast<float>(two_bits(run, 16 * (j % 8) + i)) - min;
+    }
   }
 }
 
@@ -102,13 +100,17 @@ int q3_k_scale(const std::byte* scales, int j) {
 }
 
 void q3_k_block(const std::byte* block, float* out) {
-  const std::byte* numbers = block + 32;
-  const std::byte* scales = block + 96;
   const float d = half_at(block, 108);
-  for (int i = 0; i < kLarge; ++i) {
-    const bool is_high = (byte_at(block, i % 32) >> (i / 32) & 1) != 0;
-    const int value = two_bits(numbers + i / 128 * 32, i % 128) - (is_high ? 0 : 4);
-    out[i] = d * static_cast<float>(q3_k_scale(scales, i / 16)) * static_cast<float>(value);
+  for (int j = 0; j < kLarge / 16; ++j) {
+    const float scale = d * static_cast<float>(q3_k_scale(block + 96, j));
+    const std::byte* run = block + 32 + j / 8 * 32;
+    const std::byte* high_bits = block + 16 * (j % 2);
+    for (int i = 0; i < 16; ++i) {
+      // A high bit that is not set takes 4 away.
+      const int high = (byte_at(high_bits, i) >> (j / 2) & 1) << 2;
+      const int value = two_bits(run, 16 * (j % 8) + i) + high - 4;
+      out[16 * j + i] = scale * static_cast<float>(value);
+    }
   }
 }
 
@@ -159,14 +161,17 @@ void q5_k_block(const std::byte* block, float* out) {
 }
 
 void q6_k_block(const std::byte* block, float* out) {
-  const std::byte* high = block + 128;
-  const std::byte* scales = block + 192;
   const float d = half_at(block, 208);
-  for (int i = 0; i < kLarge; ++i) {
-    const uint8_t pair = byte_at(block, i / 128 * 64 + i % 64);
-    const int low = i % 128 < 64 ? pair & 15 : pair >> 4;
-    const int value = (low | two_bits(high + i / 128 * 32, i % 128) << 4) - 32;
-    out[i] = d * static_cast<float>(signed_at(scales, i / 16)) * static_cast<float>(value);
+  for (int j = 0; j < kLarge / 16; ++j) {
+    const float scale = d * static_cast<float>(signed_at(block + 192, j));
+    const std::byte* low_bits = block + j / 8 * 64 + 16 * (j % 4);
+    const std::byte* high_bits = block + 128 + j / 8 * 32;
+    const int shift = j % 8 < 4 ? 0 : 4;
+    for (int i = 0; i < 16; ++i) {
+      const int low = byte_at(low_bits, i) >> shift & 15;
+      const int high = two_bits(high_bits, 16 * (j % 8) + i);
+      out[16 * j + i] = scale * static_cast<float>((low | high << 4) - 32);
+    }
   }
 }
 
@@ -230,11 +235,13 @@ GgufDequantise gguf_dequantiser(const GgufType& type) {
 }
 
 std::string dequantised_gguf_types() {
-  std::vector<std::string_view> names;
-  for (const Dequantiser& dequantiser : kDequantisers) names.push_back(dequantiser.type);
-  const std::string_view last = names.back();
-  names.pop_back();
-  return fmt::format("{} and {}", fmt::join(names, ", "), last);
+  std::string names;
+  for (const Dequantiser& dequantiser : kDequantisers) {
+    const bool is_last = dequantiser.type == std::end(kDequantisers)[-1].type;
+    names += names.empty() ? "" : is_last ? " and " : ", ";
+    names += dequantiser.type;
+  }
+  return names;
 }
 
 }  // namespace quire

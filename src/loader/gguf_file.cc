@@ -13,7 +13,6 @@ namespace quire {
 namespace {
 
 using loader_internal::GgufReader;
-using loader_internal::shown_name;
 
 std::string_view name_of_value_type(GgufValueType type) {
   constexpr std::string_view kNames[] = {"uint8",  "int8",    "uint16", "int16",  "uint32",
@@ -85,7 +84,7 @@ GgufFile GgufFile::parse(std::span<const std::byte> bytes, std::string name) {
   for (uint64_t i = 0; i < head.num_keys; ++i) {
     auto [key, value] = reader.read_entry(i, head.num_keys);
     if (!file.metadata_.emplace(key, value).second) {
-      file.fail(shown_name(key), "is given twice");
+      file.fail(loader_internal::shown_name(key), "is given twice");
     }
   }
   const int64_t alignment = file.integer("general.alignment", 1, int64_t{1} << 30)

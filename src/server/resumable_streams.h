@@ -8,10 +8,10 @@
 // once nobody came back for `resume_within`; until then its generation keeps its places.
 //
 // Memory is bounded: a stream keeps up to max_stream_bytes, half of it of what was sent already (it
-// may not have arrived), and all streams together max_bytes, charged to the account of all requests.
-// When a stream without a client is full it says so as a slow reader would, and its generation
-// waits. A stream that has ended is forgotten after resume_within, or earlier where others need the
-// room.
+// may not have arrived), and all streams together max_bytes, charged to the account of all
+// requests. When a stream without a client is full it says so as a slow reader would, and its
+// generation waits. A stream that has ended is forgotten after resume_within, or earlier where
+// others need the room.
 //
 // Thread safety: the I/O thread.
 #include <chrono>

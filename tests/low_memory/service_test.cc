@@ -88,7 +88,7 @@ std::string post(const std::string& path, const std::string& body) {
 struct Case {
   std::string name;
   std::string request;
-  bool repeats = true;     // the same request has the same answer
+  bool repeats = true;      // the same request has the same answer
   std::string before = {};  // a request that comes first, each time
 };
 

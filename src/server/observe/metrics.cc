@@ -379,9 +379,8 @@ class ServerMetrics::Impl {
       counter("trace_spans_sent_total", "Trace spans that the collector has taken.");
   Counter& lost_spans_ = counter("trace_spans_lost_total",
                                  "Trace spans that the collector did not take, or not in time.");
-  Gauge& request_memory_ =
-      gauge("request_memory_bytes",
-            "Memory charged to the requests under way and to resumable streams.");
+  Gauge& request_memory_ = gauge(
+      "request_memory_bytes", "Memory charged to the requests under way and to resumable streams.");
   Gauge& request_memory_limit_ =
       gauge("request_memory_limit_bytes", "Memory that requests may take (--max-server-memory).");
   Counter& refused_memory_ = counter("request_memory_refused_total",

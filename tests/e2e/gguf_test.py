@@ -1,0 +1,168 @@
+"""Models in GGUF: every command takes one, and computes what it does with the folder that it was made from."""
+
+import json
+import pathlib
+import struct
+import tempfile
+import unittest
+
+import gguf_model
+from server_support import serving
+from support import CPU, LEXICON, SOURCE_DIR, CliTest, generate, json_lines, run
+
+MODELS = SOURCE_DIR / "tests" / "golden" / "models"
+
+
+class Lexicon(CliTest):
+    """The bundled model in its own type, bfloat16, in one file and in two, and in others."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+        same = gguf_model.convert(LEXICON)
+        cls.same = gguf_model.write(same, cls.folder / "lexicon-BF16.gguf")
+        cls.parts = gguf_model.write(same, cls.folder / "parts.gguf", parts=2)
+        cls.q8_0 = gguf_model.write(gguf_model.convert(LEXICON, "Q8_0"), cls.folder / "lexicon-Q8_0.gguf")
+        cls.f16 = gguf_model.write(gguf_model.convert(LEXICON, "F16"), cls.folder / "lexicon-F16.gguf")
+
+    def texts(self, *arguments):
+        result = generate(*arguments, "--max-tokens", "64", env=CPU)
+        self.assert_ok(result)
+        return [answer["text"] for answer in json_lines(result.stdout)]
+
+    def test_answers_are_those_of_the_folder(self):
+        expected = self.texts()
+        self.assertEqual(self.texts(self.same), expected)
+        self.assertEqual(self.texts(self.parts), expected)
+        exact = self.texts("--dtype", "float32")
+        self.assertEqual(self.texts(self.f16), exact)
+        self.assertEqual(self.texts(self.same, "--dtype", "float32"), exact)
+
+    def test_quantised_weights_answer(self):
+        for dtype in ("auto", "float32", "bfloat16"):
+            apple, candid, happy = self.texts(self.q8_0, "--dtype", dtype)
+            self.assertIn("fruit", apple)
+            self.assertTrue(candid and happy)
+
+    def test_ranks_share_blocks(self):
+        # Rows of 576 inputs are 18 blocks: three ranks would have 6 each, two have 9.
+        self.assertEqual(self.texts(self.q8_0, "--tensor-parallel-size", "2", "--dtype", "float32"),
+                         self.texts(self.q8_0, "--dtype", "float32"))
+
+    def test_a_folder_or_a_name_that_means_one(self):
+        self.assertEqual(self.texts(f"{self.folder}:BF16"), self.texts(self.same))
+        self.assert_error(run("generate", self.folder, "-p", "x"), 1, "there are 4 GGUF models",
+                          "lexicon-Q8_0.gguf", ":Q4_K_M")
+        self.assert_error(run("generate", f"{self.folder}:Q6_K", "-p", "x"), 1, "ends in Q6_K")
+
+    def test_tokens_are_those_of_the_folder(self):
+        lines = "".join(json.dumps(line) + "\n" for line in (
+            {"text": "Define apple: it's 12 fruit!<|im_end|>"}, {"token_ids": [5, 900, 8191]},
+            {"messages": [{"role": "user", "content": "define apple"}]}))
+        expected = run("tokenize", "--json", stdin=lines)
+        result = run("tokenize", self.q8_0, "--json", stdin=lines)
+        self.assert_ok(result)
+        self.assertEqual(result.stdout, expected.stdout)
+
+    def test_inspect_and_plan(self):
+        info = json.loads(run("inspect", self.q8_0, "--json").stdout)
+        folder = json.loads(run("inspect", "--json").stdout)
+        for field in ("architecture", "num_parameters", "vocab_size", "rope", "max_model_len", "eos_token_ids",
+                      "tokenizer_vocab_size", "has_chat_template", "tie_word_embeddings"):
+            self.assertEqual(info[field], folder[field], field)
+        self.assertIn("Q8_0 in 57 tensors", info["quantization"])
+        self.assertEqual(len(info["files"]), 1)
+        self.assertEqual(len(json.loads(run("inspect", self.parts, "--json").stdout)["files"]), 2)
+        self.assertIn({"name": "model.layers.0.self_attn.q_proj.weight", "dtype": "Q8_0", "shape": [256, 256]},
+                      [{key: tensor[key] for key in ("name", "dtype", "shape")} for tensor in info["tensors"]])
+        plans = [json.loads(run("plan", model, "--json", env=CPU).stdout) for model in (self.same, LEXICON)]
+        self.assertEqual(plans[0]["buffers"], plans[1]["buffers"])
+
+    def test_check(self):
+        result = run("check", self.q8_0)
+        self.assert_ok(result)
+        self.assertIn("No problem was found.", result.stdout)
+
+    def test_chat_and_serve(self):
+        result = run("chat", self.same, "--temperature", "0", stdin="define apple\n", env=CPU)
+        self.assert_ok(result)
+        self.assertIn("fruit", result.stdout)
+        with serving(self.q8_0, env=CPU) as server:
+            status, _, answer = server.chat("define apple")
+            self.assertEqual(status, 200)
+            self.assertIn("fruit", answer["choices"][0]["message"]["content"])
+
+
+class Damaged(CliTest):
+    """One sentence each, and no crash."""
+
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.TemporaryDirectory()
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = pathlib.Path(folder.name)
+
+    def model(self, change=lambda gguf: None):
+        gguf = gguf_model.convert(MODELS / "qwen3-tied")
+        change(gguf)
+        return gguf_model.write(gguf, self.folder / "m.gguf")
+
+    def assert_refused(self, path, *fragments):
+        for command in (("generate", path, "-p", "x"), ("inspect", path), ("plan", path)):
+            self.assert_error(run(*command, env=CPU), 1, *fragments)
+
+    def test_bytes(self):
+        content = self.model().read_bytes()
+        for damaged, fragment in (
+            (b"", "does not begin with GGUF"), (content[:3], "does not begin with GGUF"),
+            (b"PK" + content, "does not begin with GGUF"), (content[:100], "the file ends within"),
+            (content[:-2000], "truncated"),
+            (content[:4] + struct.pack(">I", 3) + content[8:], "big-endian"),
+            (content[:4] + struct.pack("<I", 1) + content[8:], "version 1"),
+            (content[:8] + b"\xff" * 8 + content[16:], "the name of tensor"),
+            (content[:16] + b"\xff" * 8 + content[24:], "the name of key"),
+        ):
+            path = self.folder / "damaged.gguf"
+            path.write_bytes(damaged)
+            self.assert_refused(path, "damaged.gguf", fragment)
+        self.assert_refused(self.folder / "none.gguf", "there is no such file")
+
+    def test_what_is_not_supported(self):
+        def architecture(gguf):
+            gguf.entries[0] = gguf.text("general.architecture") + struct.pack("<I", 8) + gguf.text("mamba")
+
+        self.assert_refused(self.model(architecture), "general.architecture", "mamba", "supported are llama")
+        self.assert_refused(self.model(lambda gguf: gguf.integer("qwen3.expert_count", 8)), "models of experts")
+        self.assert_refused(self.model(lambda gguf: gguf.entries.append(gguf.entries[1])), "is given twice")
+
+    def test_tensors(self):
+        def rename(gguf):
+            gguf.tensors[0] = ("blk.0.other.weight", *gguf.tensors[0][1:])
+
+        path = self.model(lambda gguf: gguf.tensors.pop())
+        self.assert_error(run("generate", path, "-p", "x", env=CPU), 1)
+        path = self.model(rename)
+        self.assert_error(run("generate", path, "-p", "x", env=CPU), 1)
+
+
+class Architectures(CliTest):
+    """`quire check` finds the log-probabilities of the folder's weights again."""
+
+    def test_answers_are_those_of_the_folder(self):
+        names = ("llama3", "llama-bias", "llama-head-dim", "llama-linear", "llama-mha", "llama-yarn",
+                 "phi3-longrope-short", "phi3-sliding", "qwen2-tied", "qwen3-tied", "qwen3-yarn")
+        with tempfile.TemporaryDirectory() as folder:
+            reference = pathlib.Path(folder) / "reference.json"
+            for name in names:
+                with self.subTest(name=name):
+                    self.assert_ok(run("check", MODELS / name, "--write-reference", reference, env=CPU))
+                    content = json.loads(reference.read_text())
+                    reference.write_text(json.dumps(content | {"tolerance": 1e-4}))
+                    path = gguf_model.write(gguf_model.convert(MODELS / name), pathlib.Path(folder) / f"{name}.gguf")
+                    self.assert_ok(run("check", path, "--reference", reference, env=CPU))
+
+
+if __name__ == "__main__":
+    unittest.main()
