@@ -76,6 +76,11 @@ bool ParameterMap::ignored(std::string_view name) const {
                      [name](const auto& rule) { return rule(name); });
 }
 
+bool ParameterMap::ignored_if_zero(std::string_view name) const {
+  return std::any_of(ignored_zeros_.begin(), ignored_zeros_.end(),
+                     [name](const auto& rule) { return rule(name); });
+}
+
 // Whether the checkpoint has the parts of this module under names of their own.
 bool ParameterMap::is_packed(std::string_view module) const {
   return std::any_of(packed_.begin(), packed_.end(),

@@ -131,6 +131,11 @@ class ParameterMap {
     ignored_.push_back(std::move(rule));
   }
   bool ignored(std::string_view name) const;
+  // The same of tensors that are passed over where they hold nothing but zeros.
+  void ignore_zeros(std::function<bool(std::string_view name)> rule) {
+    ignored_zeros_.push_back(std::move(rule));
+  }
+  bool ignored_if_zero(std::string_view name) const;
 
   // A checkpoint tensor, or a part of one, and where it goes.
   struct Target {
@@ -166,6 +171,7 @@ class ParameterMap {
   PackedModules packed_;
   std::map<std::string, Entry, std::less<>> tensors_;  // by their whole names
   std::vector<std::function<bool(std::string_view)>> ignored_;
+  std::vector<std::function<bool(std::string_view)>> ignored_zeros_;
 };
 
 }  // namespace quire

@@ -207,6 +207,16 @@ int64_t part_bytes(const CheckpointTensor& tensor, const Target& target) {
   return elements * static_cast<int64_t>(size_of(*dtype_of(tensor, target)));
 }
 
+bool is_zero(const CheckpointTensor& tensor) {
+  return std::all_of(tensor.data, tensor.data + tensor.bytes,
+                     [](std::byte byte) { return byte == std::byte{0}; });
+}
+
+bool is_passed_over(const CheckpointTensor& tensor, const ParameterMap& parameters) {
+  return parameters.ignored(tensor.name) ||
+         (parameters.ignored_if_zero(tensor.name) && is_zero(tensor));
+}
+
 // What of a checkpoint goes where. Throws Error where the two don't match.
 std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& checkpoint,
                                                               const ParameterMap& parameters) {
@@ -219,7 +229,7 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
       check_scales(tensor, targets.front());
     }
     for (Target& target : targets) matched.emplace_back(&tensor, std::move(target));
-    if (targets.empty() && !parameters.ignored(tensor.name)) {
+    if (targets.empty() && !is_passed_over(tensor, parameters)) {
       throw Error(
           fmt::format("{}: the tensor {} ({}) is no part of the model that config.json "
                       "describes.",

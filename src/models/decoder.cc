@@ -295,7 +295,11 @@ ParameterMap Decoder::parameters() {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
     return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name));
   });
-  if (config_.quantization) parameters.ignore(is_unused_by_quantised_layers);
+  if (config_.quantization) {
+    parameters.ignore(is_unused_by_quantised_layers);
+    // AutoGPTQ writes one for layers that have none.
+    parameters.ignore_zeros([](std::string_view name) { return name.ends_with("_proj.bias"); });
+  }
   return parameters;
 }
 
