@@ -5,17 +5,12 @@
 #include <algorithm>
 #include <utility>
 
-#include "base/ceil_div.h"
 #include "base/check.h"
 #include "quire/error.h"
 
 namespace quire {
 
 namespace {
-
-// Rows that a task dequantises: enough to share the reading of packed words, few enough to stay in
-// the L2 cache.
-constexpr int64_t kDequantisedRows = 32;
 
 // Of each part of a matrix, one value a row.
 std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix) {
@@ -26,16 +21,18 @@ std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix)
   return parts;
 }
 
-// Whether the scheme is a format that ops compute with.
-bool is_row_scaled_float8(const WeightScheme& scheme) {
-  return scheme.layout == WeightLayout::kFloat8 && scheme.group_outputs == 1 &&
-         scheme.group_inputs == 0;
+ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format,
+                                  const std::vector<ParameterPart>& parts) {
+  if (format.is_dense()) return place.dtype;
+  return stored_format(place, format.modules, parts);
 }
 
-ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format) {
-  const bool is_float8 = !format.is_dense() && place.device.is_cpu() &&
-                         is_row_scaled_float8(format.modules.front().scheme);
-  return is_float8 ? ops::WeightFormat::float8() : ops::WeightFormat(place.dtype);
+// Whether rows are packed as they come: what is stored is what is computed with.
+bool is_packed_at_once(const MatrixFormat& format, const ops::WeightFormat& computed) {
+  return format.is_dense() ||
+         (computed == ops::WeightFormat::float8() &&
+          std::all_of(format.modules.begin(), format.modules.end(),
+                      [](const StoredModule& module) { return module.scheme.group_outputs == 1; }));
 }
 
 constexpr const char* kQuantisedReason =
@@ -118,8 +115,8 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
-    : weight_(computed_format(place, format), n, k, place.device) {
-  if (format.is_dense() || !weight_.format().is_dense()) {
+    : place_(place), weight_(computed_format(place, format, parts), n, k, place.device) {
+  if (is_packed_at_once(format, weight_.format())) {
     tensors_ = matrix_tensors(format, std::move(parts));
     return;
   }
@@ -186,27 +183,20 @@ void MatrixParameter::store(const ParameterSlice& slice) {
 }
 
 void MatrixParameter::finish(ThreadPool& pool) {
+  const auto is_padding = [](const StoredPart& part) {
+    return part.matrix->share().outputs.size() == 0;
+  };
+  bool fits = true;
   for (const StoredPart& part : stored_) {
-    if (part.matrix->share().outputs.size() == 0) continue;
+    if (is_padding(part)) continue;
     part.matrix->check_values();
-    dequantise(part, pool);
+    fits = fits && can_pack(*part.matrix, weight_.format());
+  }
+  if (!fits) weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k(), place_.device);
+  for (const StoredPart& part : stored_) {
+    if (!is_padding(part)) pack_stored(*part.matrix, part.first_row, weight_, pool);
     part.matrix->free();
   }
-}
-
-void MatrixParameter::dequantise(const StoredPart& part, ThreadPool& pool) {
-  const int64_t num_rows = part.matrix->share().outputs.size();
-  const int64_t k = weight_.k();
-  std::vector<std::vector<float>> scratch(static_cast<size_t>(pool.size()));
-  for (std::vector<float>& rows : scratch) rows.resize(static_cast<size_t>(kDequantisedRows * k));
-  pool.parallel_for(ceil_div(num_rows, kDequantisedRows), [&](int64_t task, int thread) {
-    const IndexRange rows{task * kDequantisedRows,
-                          std::min(num_rows, (task + 1) * kDequantisedRows)};
-    float* values = scratch[static_cast<size_t>(thread)].data();
-    part.matrix->dequantise(rows, values);
-    weight_.pack_rows(part.first_row + rows.begin,
-                      Tensor(values, DType::kFloat32, {rows.size(), k}));
-  });
 }
 
 VectorParameter::VectorParameter(const Placement& place, std::string leaf, int64_t n,

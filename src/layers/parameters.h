@@ -11,17 +11,12 @@
 
 #include "core/buffer.h"
 #include "layers/placement.h"
+#include "layers/stored_weight.h"
 #include "loader/parameter.h"
 #include "loader/stored_matrix.h"
 #include "ops/weight.h"
 
 namespace quire {
-
-// How a checkpoint has one of the modules that a matrix is made of.
-struct StoredModule {
-  std::string name;  // "model.layers.0.self_attn.q_proj"
-  WeightScheme scheme;
-};
 
 // How a checkpoint stores a matrix. No modules: as a dense one. Otherwise a module for each part of
 // the matrix, or one that is all of them; their schemes have the same leaves.
@@ -33,10 +28,10 @@ struct MatrixFormat {
 
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
-// What a quantised one is computed as follows from its scheme and the device. Float8 with a scale
-// for each output stays as it is on the CPU: "weight", and "weight_scale" [n, 1]. What the device
-// has no such format for is kept in the host's memory until all of it has come, and then
-// dequantised to a dense weight of the placement's dtype.
+// What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
+// Float8 with a scale for each output is packed as it comes on the CPU. Others are kept in the
+// host's memory until all has come, and then packed. Where integers turn out not to fit the format
+// that their scheme promised, the weight becomes a dense one of the placement's dtype.
 class MatrixParameter final : public Parameter {
  public:
   // Throws Error where the format's schemes cannot store the parts.
@@ -62,8 +57,8 @@ class MatrixParameter final : public Parameter {
 
   void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);
   void make_tensors();
-  void dequantise(const StoredPart& part, ThreadPool& pool);
 
+  Placement place_;
   ops::Weight weight_;
   std::vector<StoredPart> stored_;  // none: rows are packed as they come
   std::vector<ParameterTensor> tensors_;

@@ -221,6 +221,19 @@ void StoredMatrix::dequantise_float8(IndexRange rows, float* out) const {
   }
 }
 
+void StoredMatrix::copy_float8(IndexRange rows, Float8E4M3* numbers, float* scales) const {
+  check(scheme_.layout == WeightLayout::kFloat8 && scheme_.group_inputs == 0,
+        "a row has one scale");
+  const int64_t inputs = share_.inputs.size();
+  for (int64_t row = rows.begin; row < rows.end; ++row, numbers += inputs) {
+    const int64_t output = share_.outputs.begin + row;
+    std::copy_n(required(LeafRole::kNumbers).at<Float8E4M3>(output, share_.inputs.begin), inputs,
+                numbers);
+    const int64_t scale_row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
+    *scales++ = required(LeafRole::kScales).float_at(scale_row, 0);
+  }
+}
+
 void StoredMatrix::dequantise_blocks(IndexRange rows, float* out) const {
   const BlockFormat& format = *scheme_.block;
   const Piece& blocks = required(LeafRole::kNumbers);

@@ -49,6 +49,9 @@ class StoredMatrix {
   // out[rows.size(), share().inputs.size()].
   void dequantise(IndexRange rows, float* out) const;
 
+  // Of float8 whose scales are for all inputs: the numbers [rows, inputs] and a scale for each row.
+  void copy_float8(IndexRange rows, Float8E4M3* numbers, float* scales) const;
+
   // Groups of inputs of the whole matrix that have scales of their own.
   int64_t num_groups() const;
   // For each of the rank's inputs its group. Of integer and float8 schemes.

@@ -1,0 +1,153 @@
+#include "layers/stored_weight.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/ceil_div.h"
+
+namespace quire {
+namespace {
+
+// Rows that a task packs: enough to share the reading of packed words, few enough to stay in the L2
+// cache.
+constexpr int64_t kPackedRows = 32;
+
+bool is_float8_by_outputs(const WeightScheme& scheme) {
+  return scheme.layout == WeightLayout::kFloat8 && scheme.group_inputs == 0;
+}
+
+// The largest groups of a format that cut neither the schemes' groups nor begin within one; -1:
+// there are none. 0 where each output has one scale.
+int64_t common_group_size(const std::vector<StoredModule>& modules,
+                          const std::vector<ParameterPart>& parts) {
+  const auto is_whole = [](const StoredModule& module) { return module.scheme.group_inputs == 0; };
+  if (std::all_of(modules.begin(), modules.end(), is_whole)) return 0;
+  for (const int64_t size : {128, 64, 32, 16}) {
+    const bool divides_groups = std::all_of(
+        modules.begin(), modules.end(),
+        [size](const StoredModule& module) { return module.scheme.group_inputs % size == 0; });
+    const bool divides_parts =
+        std::all_of(parts.begin(), parts.end(),
+                    [size](const ParameterPart& part) { return part.columns.begin % size == 0; });
+    if (divides_groups && divides_parts) return size;
+  }
+  return -1;
+}
+
+int bits_of(const std::vector<StoredModule>& modules) {
+  const bool all_packed_four =
+      std::all_of(modules.begin(), modules.end(), [](const StoredModule& module) {
+        return module.scheme.bits == 4 && module.scheme.layout != WeightLayout::kInt8;
+      });
+  return all_packed_four ? 4 : 8;
+}
+
+using PackRows = std::function<void(IndexRange rows)>;
+
+void for_rows(int64_t num_rows, ThreadPool& pool, const PackRows& pack) {
+  pool.parallel_for(ceil_div(num_rows, kPackedRows), [&](int64_t task, int) {
+    pack({task * kPackedRows, std::min(num_rows, (task + 1) * kPackedRows)});
+  });
+}
+
+void pack_dense(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
+                ops::Weight& weight) {
+  std::vector<float> values(static_cast<size_t>(rows.size() * weight.k()));
+  stored.dequantise(rows, values.data());
+  weight.pack_rows(first_row + rows.begin,
+                   Tensor(values.data(), DType::kFloat32, {rows.size(), weight.k()}));
+}
+
+void pack_float8(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
+                 ops::Weight& weight) {
+  std::vector<Float8E4M3> numbers(static_cast<size_t>(rows.size() * weight.k()));
+  std::vector<float> scales(static_cast<size_t>(rows.size()));
+  stored.copy_float8(rows, numbers.data(), scales.data());
+  weight.pack_rows(first_row + rows.begin,
+                   Tensor(numbers.data(), DType::kFloat8E4M3, {rows.size(), weight.k()}));
+  weight.set_scales(first_row + rows.begin,
+                    Tensor(scales.data(), DType::kFloat32, {rows.size(), 1}));
+}
+
+// Scales and offsets of the format's groups, from those of the scheme's.
+void pack_integers(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
+                   ops::Weight& weight) {
+  const int64_t k = weight.k();
+  const int64_t size = weight.format().group_size;
+  const int64_t groups = size == 0 ? 1 : ceil_div(k, size);
+  const int64_t stored_groups = stored.num_groups();
+  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * k));
+  std::vector<float> stored_scales(static_cast<size_t>(rows.size() * stored_groups));
+  std::vector<float> zeros(stored_scales.size());
+  stored.decode_numbers(rows, numbers.data());
+  stored.decode_scales(rows, stored_scales.data(), zeros.data());
+  std::vector<float> scales;
+  std::vector<float> offsets;
+  for (int64_t row = 0; row < rows.size(); ++row) {
+    for (int64_t group = 0; group < groups; ++group) {
+      const auto first_input = static_cast<size_t>(group * size);
+      const auto from =
+          static_cast<size_t>(row * stored_groups + stored.group_of_input()[first_input]);
+      scales.push_back(stored_scales[from]);
+      offsets.push_back(-stored_scales[from] * zeros[from]);
+    }
+  }
+  weight.pack_groups(first_row + rows.begin,
+                     {.rows = rows.size(),
+                      .data = numbers.data(),
+                      .scales = scales.data(),
+                      .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
+}
+
+bool has_zero_points(const StoredMatrix& stored) {
+  const int64_t outputs = stored.share().outputs.size();
+  std::vector<float> scales(static_cast<size_t>(stored.num_groups()));
+  std::vector<float> zeros(scales.size());
+  for (int64_t row = 0; row < outputs; ++row) {
+    stored.decode_scales({row, row + 1}, scales.data(), zeros.data());
+    if (std::any_of(zeros.begin(), zeros.end(), [](float zero) { return zero != 0; })) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
+                                const std::vector<ParameterPart>& parts) {
+  if (!place.device.is_cpu()) return place.dtype;
+  const auto all = [&](const auto& rule) {
+    return std::all_of(modules.begin(), modules.end(),
+                       [&](const StoredModule& module) { return rule(module.scheme); });
+  };
+  if (all(is_float8_by_outputs)) return ops::WeightFormat::float8();
+  const bool are_in_order =
+      all([](const WeightScheme& scheme) { return scheme.is_integer() && !scheme.act_order; });
+  const int64_t group_size = are_in_order ? common_group_size(modules, parts) : -1;
+  if (group_size == -1) return place.dtype;
+  const bool has_offsets = !all([](const WeightScheme& scheme) { return scheme.symmetric; });
+  auto format = ops::WeightFormat::integers(bits_of(modules), group_size, has_offsets);
+  format.rounds_activations = place.dtype != DType::kFloat32;
+  return format;
+}
+
+bool can_pack(const StoredMatrix& stored, const ops::WeightFormat& format) {
+  if (!format.is_integer()) return true;
+  const std::vector<int32_t>& groups = stored.group_of_input();
+  const auto size = static_cast<size_t>(format.group_size == 0 ? stored.share().inputs.size()
+                                                               : format.group_size);
+  for (size_t input = 0; input < groups.size(); ++input) {
+    if (groups[input] != groups[input / size * size]) return false;
+  }
+  return format.has_offsets || !has_zero_points(stored);
+}
+
+void pack_stored(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight,
+                 ThreadPool& pool) {
+  const auto pack = weight.format().is_dense()     ? pack_dense
+                    : weight.format().is_integer() ? pack_integers
+                                                   : pack_float8;
+  for_rows(stored.share().outputs.size(), pool,
+           [&](IndexRange rows) { pack(stored, rows, first_row, weight); });
+}
+
+}  // namespace quire

@@ -1,0 +1,37 @@
+#pragma once
+// What a quantised matrix of a checkpoint is computed as, and how its numbers get there.
+//
+// A GPU has kernels for dense weights, the CPU for float8 with a scale for each output too, and for
+// integers of 4 and 8 bits in groups of inputs. No value changes: what a device cannot take as it
+// is stored is dequantised. Thread safety: free functions without state.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "layers/placement.h"
+#include "loader/stored_matrix.h"
+#include "ops/weight.h"
+
+namespace quire {
+
+// How a checkpoint has one of the modules that a matrix is made of.
+struct StoredModule {
+  std::string name;  // "model.layers.0.self_attn.q_proj"
+  WeightScheme scheme;
+};
+
+// The format of a matrix that is made of these modules; `parts` are those of a dense "weight".
+// Products with integers round activations to int8, but not where the placement's dtype is float32.
+ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
+                                const std::vector<ParameterPart>& parts);
+
+// Whether the format can have the stored numbers, now that they are known: the inputs of a group
+// lie together, and zero points are none where it has no offsets. Always true of dense and float8.
+bool can_pack(const StoredMatrix& stored, const ops::WeightFormat& format);
+
+// Rows of the weight, from first_row on, from all stored rows.
+void pack_stored(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight,
+                 ThreadPool& pool);
+
+}  // namespace quire

@@ -1,0 +1,143 @@
+#include "layers/stored_weight.h"
+
+#include <gtest/gtest.h>
+
+#include "layers/parameters.h"
+
+namespace quire {
+namespace {
+
+using ops::WeightFormat;
+
+Placement on_cpu(DType dtype) {
+  Placement place;
+  place.dtype = dtype;
+  return place;
+}
+
+WeightScheme gptq(int64_t group_inputs) {
+  return {.name = "GPTQ", .layout = WeightLayout::kGptq, .bits = 4, .group_inputs = group_inputs};
+}
+
+// Of a matrix [64, 256] on the CPU in bfloat16, of which the rank has inputs from `first_input` on.
+WeightFormat format_of(const std::vector<WeightScheme>& schemes, int64_t first_input = 0) {
+  std::vector<StoredModule> modules;
+  std::vector<ParameterPart> parts;
+  for (const WeightScheme& scheme : schemes) {
+    modules.push_back({"a", scheme});
+    parts.push_back({{64, 256}, {0, 64}, {first_input, 256}});
+  }
+  return stored_format(on_cpu(DType::kBFloat16), modules, parts);
+}
+
+WeightFormat rounding(WeightFormat format) {
+  format.rounds_activations = true;
+  return format;
+}
+
+TEST(StoredFormat, HasTheSchemesGroupsOrPartsOfThem) {
+  EXPECT_EQ(format_of({gptq(128)}), rounding(WeightFormat::integers(4, 128)));
+  EXPECT_EQ(format_of({gptq(0)}), rounding(WeightFormat::integers(4, 0)));
+  EXPECT_EQ(format_of({gptq(256)}), rounding(WeightFormat::integers(4, 128)));
+  EXPECT_EQ(format_of({gptq(96)}), rounding(WeightFormat::integers(4, 32)));
+  EXPECT_EQ(format_of({gptq(24)}), WeightFormat(DType::kBFloat16));
+  EXPECT_EQ(format_of({gptq(128), gptq(64), gptq(0)}), rounding(WeightFormat::integers(4, 64)));
+  // A rank whose inputs begin within a group.
+  EXPECT_EQ(format_of({gptq(128)}, 96), rounding(WeightFormat::integers(4, 32)));
+  EXPECT_EQ(format_of({gptq(128)}, 8), WeightFormat(DType::kBFloat16));
+}
+
+TEST(StoredFormat, HasOffsetsAndBitsForAllParts) {
+  WeightScheme with_zeros = gptq(32);
+  with_zeros.symmetric = false;
+  EXPECT_EQ(format_of({gptq(32), with_zeros}),
+            rounding(WeightFormat::integers(4, 32, /*has_offsets=*/true)));
+  WeightScheme eight = gptq(32);
+  eight.bits = 8;
+  EXPECT_EQ(format_of({gptq(32), eight}), rounding(WeightFormat::integers(8, 32)));
+  // A byte may hold more than its four bits say.
+  const WeightScheme bytes{.name = "int-quantized", .layout = WeightLayout::kInt8, .bits = 4};
+  EXPECT_EQ(format_of({bytes}), rounding(WeightFormat::integers(8, 0)));
+}
+
+TEST(StoredFormat, IsFloat8WithoutGroupsOfInputs) {
+  WeightScheme float8{.name = "fp8", .group_outputs = 0};
+  EXPECT_EQ(format_of({float8}), WeightFormat::float8());
+  float8.group_outputs = 128;
+  float8.group_inputs = 128;
+  EXPECT_EQ(format_of({float8}), WeightFormat(DType::kBFloat16));
+}
+
+TEST(StoredFormat, FollowsThePlacement) {
+  const std::vector<StoredModule> modules{{"a", gptq(128)}};
+  const std::vector<ParameterPart> parts{{{64, 256}, {0, 64}, {0, 256}}};
+  EXPECT_EQ(stored_format(on_cpu(DType::kFloat32), modules, parts), WeightFormat::integers(4, 128));
+  Placement gpu = on_cpu(DType::kFloat16);
+  gpu.device.type = DeviceType::kCuda;
+  EXPECT_EQ(stored_format(gpu, modules, parts), WeightFormat(DType::kFloat16));
+}
+
+// Tensors of [8, 64] in groups of 32, as a config may describe them wrongly.
+class GptqMatrix : public ::testing::Test {
+ protected:
+  void store(std::vector<int32_t> zeros, std::vector<int32_t> groups) {
+    std::vector<int32_t> numbers(8 * 8, 0x76543210);
+    std::vector<float> scales(2 * 8, 0.5f);
+    store_leaf(0, Tensor(numbers.data(), DType::kInt32, {8, 8}));
+    store_leaf(1, Tensor(scales.data(), DType::kFloat32, {2, 8}));
+    store_leaf(2, Tensor(zeros.data(), DType::kInt32, {2, 1}));
+    store_leaf(3, Tensor(groups.data(), DType::kInt32, {64, 1}));
+    ThreadPool pool(2);
+    matrix_.finish(pool);
+  }
+
+  void store_leaf(size_t leaf, const Tensor& source) {
+    matrix_.store({.tensor = leaf, .source = source});
+  }
+
+  static std::vector<int32_t> in_order() {
+    std::vector<int32_t> groups(64);
+    for (size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int32_t>(i / 32);
+    return groups;
+  }
+
+  std::vector<float> row(int64_t i) const {
+    std::vector<float> values(64);
+    matrix_.weight().unpack_row(i, values.data());
+    return values;
+  }
+
+  MatrixParameter matrix_{on_cpu(DType::kFloat32),
+                          MatrixFormat{{{"a", gptq(32)}}},
+                          8,
+                          64,
+                          {{{8, 64}, {0, 8}, {0, 64}}}};
+};
+
+TEST_F(GptqMatrix, IsOfIntegersWhereAllIsAsDescribed) {
+  store({static_cast<int32_t>(0x88888888), static_cast<int32_t>(0x88888888)}, in_order());
+  EXPECT_EQ(matrix_.weight().format(), WeightFormat::integers(4, 32));
+  EXPECT_EQ(row(3)[0], -4.0f);
+  EXPECT_EQ(row(3)[63], -0.5f);
+}
+
+// No value is changed, whatever the config says of zero points and order.
+TEST_F(GptqMatrix, IsDenseWhereZeroPointsAreNotSymmetric) {
+  store({static_cast<int32_t>(0x88888888), static_cast<int32_t>(0x88888878)}, in_order());
+  EXPECT_EQ(matrix_.weight().format(), WeightFormat(DType::kFloat32));
+  EXPECT_EQ(row(0)[63], -0.5f);
+  EXPECT_EQ(row(1)[63], 0.0f);
+}
+
+TEST_F(GptqMatrix, IsDenseWhereGroupsAreInNoOrder) {
+  std::vector<int32_t> groups = in_order();
+  std::swap(groups[5], groups[40]);
+  store({static_cast<int32_t>(0x88888888), static_cast<int32_t>(0x77777777)}, groups);
+  EXPECT_EQ(matrix_.weight().format(), WeightFormat(DType::kFloat32));
+  EXPECT_EQ(row(2)[5], -1.0f);
+  EXPECT_EQ(row(2)[4], -2.0f);
+  EXPECT_EQ(row(2)[40], -4.0f);
+}
+
+}  // namespace
+}  // namespace quire
