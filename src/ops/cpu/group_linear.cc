@@ -17,9 +17,9 @@ namespace {
 constexpr int64_t kBlockBytes = 128 << 10;
 // Rows of one task when there are many: their activations of one block share the L2 cache with the
 // weights.
-constexpr int64_t kTaskRows = 16 * kTileRows;
+constexpr int64_t kGroupTaskRows = 16 * kTileRows;
 // With few rows a task is bound by memory: enough bytes to make taking a task cheap.
-constexpr int64_t kTaskBytes = 256 << 10;
+constexpr int64_t kGroupTaskBytes = 256 << 10;
 
 // Groups of one panel.
 struct Block {
@@ -30,7 +30,7 @@ struct Block {
 };
 
 // One linear op, its input packed.
-struct Product {
+struct GroupProduct {
   const Kernels* kernels;
   GroupLayout layout;
   bool rounds;  // the activations are packed by pack_i8, else by pack_f32
@@ -58,7 +58,8 @@ struct Product {
 
 // Where a tile of rows goes, and what it starts from and ends with.
 template <typename Tile>
-Tile tile_of(const Product& product, const Block& block, int64_t base, int64_t row, int64_t rows) {
+Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int64_t row,
+             int64_t rows) {
   const int64_t column = block.panel * kPanelLanes;
   const bool is_last = block.first_group + block.groups == product.layout.groups;
   Tile tile = {};
@@ -74,7 +75,7 @@ Tile tile_of(const Product& product, const Block& block, int64_t base, int64_t r
 }
 
 // The block's integers by rows [first, last) with this kernel, for weights as they lie there.
-void multiply_integers(const Product& product, const Block& block, const std::byte* weights,
+void multiply_integers(const GroupProduct& product, const Block& block, const std::byte* weights,
                        void (*kernel)(const GroupTile&), int64_t base, int64_t first,
                        int64_t last) {
   for (int64_t row = first; row < last; row += kTileRows) {
@@ -89,7 +90,7 @@ void multiply_integers(const Product& product, const Block& block, const std::by
 }
 
 // The same for int4 that is unpacked once for all rows.
-void multiply_unpacked(const Product& product, const Block& block, int64_t base, int64_t first,
+void multiply_unpacked(const GroupProduct& product, const Block& block, int64_t base, int64_t first,
                        int64_t last) {
   alignas(64) std::byte unpacked[kBlockBytes];
   const GroupLayout& layout = product.layout;
@@ -105,7 +106,7 @@ void multiply_unpacked(const Product& product, const Block& block, int64_t base,
 }
 
 // The block's numbers as float32 by rows [first, last).
-void multiply_floats(const Product& product, const Block& block, int64_t base, int64_t first,
+void multiply_floats(const GroupProduct& product, const Block& block, int64_t base, int64_t first,
                      int64_t last) {
   alignas(64) float unpacked[kBlockBytes / sizeof(float)];
   const GroupLayout& layout = product.layout;
@@ -127,7 +128,7 @@ void multiply_floats(const Product& product, const Block& block, int64_t base, i
 
 // Rows [first, last) of `out`, one panel; `base` is the first packed row. `few` rows of the op read
 // int4 as it is.
-void run_panel(const Product& product, bool few, int64_t base, int64_t first, int64_t last,
+void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t first, int64_t last,
                int64_t panel) {
   const GroupLayout& layout = product.layout;
   const int64_t step = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
@@ -150,25 +151,26 @@ void run_panel(const Product& product, bool few, int64_t base, int64_t first, in
 }
 
 // Rows [first, last), packed: cut into tasks of rows by panels.
-void multiply_packed(Stream& stream, const Product& product, int64_t first, int64_t last) {
+void multiply_packed(Stream& stream, const GroupProduct& product, int64_t first, int64_t last) {
   const int64_t rows = last - first;
   const bool few = rows <= kTileRows;
-  const int64_t row_tasks = ceil_div(rows, kTaskRows);
+  const int64_t row_tasks = ceil_div(rows, kGroupTaskRows);
   const int64_t panels = ceil_div<int64_t>(product.n(), kPanelLanes);
   const int64_t panels_per_task =
-      few ? std::max<int64_t>(1, kTaskBytes / product.layout.panel_bytes()) : 1;
+      few ? std::max<int64_t>(1, kGroupTaskBytes / product.layout.panel_bytes()) : 1;
   // Neighbouring tasks share a panel, so that threads find it in the cache they share.
   stream.pool().parallel_for(row_tasks * ceil_div(panels, panels_per_task), [&](int64_t task, int) {
-    const int64_t row = first + task % row_tasks * kTaskRows;
+    const int64_t row = first + task % row_tasks * kGroupTaskRows;
     const int64_t panel = task / row_tasks * panels_per_task;
     for (int64_t p = panel; p < std::min(panels, panel + panels_per_task); ++p) {
-      run_panel(product, few, first, row, std::min(last, row + kTaskRows), p);
+      run_panel(product, few, first, row, std::min(last, row + kGroupTaskRows), p);
     }
   });
 }
 
 // Packs rows [row, row + rows) of `in`.
-void pack_rows(const Product& product, const Tensor& in, int64_t row, int rows, std::byte* out) {
+void pack_rows(const GroupProduct& product, const Tensor& in, int64_t row, int rows,
+               std::byte* out) {
   if (!product.rounds) {
     return product.kernels->pack_f32(in.row<float>(row), in.row_stride(), rows, in.dim(1),
                                      reinterpret_cast<float*>(out));
@@ -187,13 +189,13 @@ void pack_rows(const Product& product, const Tensor& in, int64_t row, int rows, 
 
 void group_linear_on_cpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
                          const Tensor& out) {
-  Product product = {.kernels = &kernels_for(stream.isa()),
-                     .layout = group_layout(weight.format(), weight.k()),
-                     .rounds = weight.format().rounds_activations,
-                     .weight = &weight,
-                     .activations = nullptr,
-                     .bias = bias.defined() ? bias.data<float>() : nullptr,
-                     .out = &out};
+  GroupProduct product = {.kernels = &kernels_for(stream.isa()),
+                          .layout = group_layout(weight.format(), weight.k()),
+                          .rounds = weight.format().rounds_activations,
+                          .weight = &weight,
+                          .activations = nullptr,
+                          .bias = bias.defined() ? bias.data<float>() : nullptr,
+                          .out = &out};
   const int64_t num_rows = in.dim(0);
   const int64_t pass_rows = std::min(num_rows, kLinearPassRows);
   std::byte* packed = stream.scratch(static_cast<size_t>(pass_rows * product.row_bytes()));

@@ -9,7 +9,7 @@ namespace quire::ops::scalar {
 namespace {
 
 // Sums are of 8 lanes, and these in the order in which AVX2 adds a register up.
-constexpr int kLanes = 8;
+constexpr int kSumLanes = 8;
 
 float sum_of_lanes(const float* lanes) {
   float four[4];
@@ -29,11 +29,11 @@ struct Fit {
 };
 
 Fit fit_of(const QuantiseGroup& group, float inverse) {
-  float products[kLanes] = {}, squares[kLanes] = {};
+  float products[kSumLanes] = {}, squares[kSumLanes] = {};
   for (int i = 0; i < group.count; ++i) {
     const float integer = rounded(group.values[i], inverse, group.low, group.high);
-    products[i % kLanes] = std::fma(group.values[i], integer, products[i % kLanes]);
-    squares[i % kLanes] = std::fma(integer, integer, squares[i % kLanes]);
+    products[i % kSumLanes] = std::fma(group.values[i], integer, products[i % kSumLanes]);
+    squares[i % kSumLanes] = std::fma(integer, integer, squares[i % kSumLanes]);
   }
   return {sum_of_lanes(products), sum_of_lanes(squares)};
 }
