@@ -57,7 +57,8 @@ std::vector<ParameterTensor> matrix_tensors(const MatrixFormat& format,
            .parts = std::move(scales),
            .dummy_init = DummyInit::kConstant,
            .dummy_value = kDummyBound / 448,
-           .is_scales = true}};
+           .is_scales = true,
+           .parameters_each = 0}};
 }
 
 // The axis that the outputs of fused modules follow each other on.
@@ -74,6 +75,7 @@ ParameterTensor tensor_of(const SchemeLeaf& leaf, const WeightScheme& scheme) {
                          .is_scales = leaf.role == LeafRole::kScales,
                          .may_be_zero = scheme.is_integer(),
                          .optional = leaf.optional,
+                         .parameters_each = leaf.numbers_each(),
                          .reason = kQuantisedReason};
   if (leaf.role == LeafRole::kScales) {
     const float largest = scheme.is_integer() ? static_cast<float>(1 << (scheme.bits - 1)) : 448.0f;

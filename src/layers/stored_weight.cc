@@ -99,17 +99,6 @@ void pack_integers(const StoredMatrix& stored, IndexRange rows, int64_t first_ro
                       .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
 }
 
-bool has_zero_points(const StoredMatrix& stored) {
-  const int64_t outputs = stored.share().outputs.size();
-  std::vector<float> scales(static_cast<size_t>(stored.num_groups()));
-  std::vector<float> zeros(scales.size());
-  for (int64_t row = 0; row < outputs; ++row) {
-    stored.decode_scales({row, row + 1}, scales.data(), zeros.data());
-    if (std::any_of(zeros.begin(), zeros.end(), [](float zero) { return zero != 0; })) return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
@@ -138,7 +127,7 @@ bool can_pack(const StoredMatrix& stored, const ops::WeightFormat& format) {
   for (size_t input = 0; input < groups.size(); ++input) {
     if (groups[input] != groups[input / size * size]) return false;
   }
-  return format.has_offsets || !has_zero_points(stored);
+  return format.has_offsets || !stored.has_zero_points();
 }
 
 void pack_stored(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight,

@@ -80,6 +80,9 @@ struct ParameterTensor {
   bool may_be_zero = false;
   // A checkpoint may lack it.
   bool optional = false;
+  // Parameters of the model in an element: 8 where that many are packed into a word, 0 in scales
+  // and the like.
+  int64_t parameters_each = 1;
   // Why it is quantised, or is not: ", as ...", the end of the message for a checkpoint in which it
   // is otherwise.
   std::string reason = {};

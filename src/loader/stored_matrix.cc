@@ -130,7 +130,6 @@ int64_t StoredMatrix::num_groups() const {
 
 void StoredMatrix::check_values() {
   check_shape();
-  if (scheme_.layout == WeightLayout::kBlocks) return;
   const Piece* order = find(LeafRole::kGroupOfInput);
   if (order == nullptr) {
     set_groups_in_order();
@@ -179,13 +178,10 @@ void StoredMatrix::set_groups_from(const Piece& group_of_input) {
 }
 
 void StoredMatrix::dequantise(IndexRange rows, float* out) const {
-  switch (scheme_.layout) {
-    case WeightLayout::kFloat8:
-      return dequantise_float8(rows, out);
-    case WeightLayout::kBlocks:
-      return dequantise_blocks(rows, out);
-    default:
-      return dequantise_integers(rows, out);
+  if (scheme_.is_integer()) {
+    dequantise_integers(rows, out);
+  } else {
+    dequantise_float8(rows, out);
   }
 }
 
@@ -234,46 +230,48 @@ void StoredMatrix::copy_float8(IndexRange rows, Float8E4M3* numbers, float* scal
   }
 }
 
-void StoredMatrix::dequantise_blocks(IndexRange rows, float* out) const {
-  const BlockFormat& format = *scheme_.block;
-  const Piece& blocks = required(LeafRole::kNumbers);
-  const IndexRange& inputs = share_.inputs;
-  const int64_t count = blocks.columns.size() / format.bytes;
-  const int64_t skipped = inputs.begin % format.inputs;
-  std::vector<float> whole(static_cast<size_t>(count * format.inputs));
-  for (int64_t row = rows.begin; row < rows.end; ++row, out += inputs.size()) {
-    const auto* from = blocks.at<std::byte>(share_.outputs.begin + row, blocks.columns.begin);
-    format.dequantise(from, count, whole.data());
-    std::copy_n(whole.begin() + skipped, inputs.size(), out);
-  }
-}
-
 void StoredMatrix::decode_numbers(IndexRange rows, int8_t* numbers) const {
   const IndexRange outputs{share_.outputs.begin + rows.begin, share_.outputs.begin + rows.end};
-  const bool is_transposed =
-      scheme_.layout == WeightLayout::kGptq || scheme_.layout == WeightLayout::kAwq;
-  if (is_transposed) {
-    decode_transposed(outputs, numbers);
-  } else {
-    decode_rows(outputs, numbers);
+  switch (scheme_.layout) {
+    case WeightLayout::kGptq:
+      return decode_gptq(outputs, numbers);
+    case WeightLayout::kAwq:
+      return decode_awq(outputs, numbers);
+    default:
+      return decode_rows(outputs, numbers);
   }
 }
 
-// Input by input, as the words of neighbouring outputs follow each other.
-void StoredMatrix::decode_transposed(IndexRange outputs, int8_t* numbers) const {
+// Word by word, as those of neighbouring outputs follow each other.
+void StoredMatrix::decode_gptq(IndexRange outputs, int8_t* numbers) const {
   const Piece& words = required(LeafRole::kNumbers);
-  const IndexRange& inputs = share_.inputs;
-  const int bits = scheme_.bits;
-  const int per_word = 32 / bits;
-  for (int64_t j = inputs.begin; j < inputs.end; ++j) {
-    int8_t* to = numbers + (j - inputs.begin);
-    for (int64_t i = outputs.begin; i < outputs.end; ++i, to += inputs.size()) {
-      const bool is_awq = scheme_.layout == WeightLayout::kAwq;
-      const uint32_t word =
-          is_awq ? *words.at<uint32_t>(j, i / per_word) : *words.at<uint32_t>(j / per_word, i);
-      const int place =
-          is_awq ? kAwqNibble[static_cast<size_t>(i % per_word)] : static_cast<int>(j % per_word);
-      *to = static_cast<int8_t>(number_at(word, place, bits));
+  const int64_t k = share_.inputs.size();
+  const int64_t per_word = 32 / scheme_.bits;
+  for (int64_t word_row = words.rows.begin; word_row < words.rows.end; ++word_row) {
+    // The first and the last word may have inputs that are not the rank's.
+    const int64_t first_input = word_row * per_word - share_.inputs.begin;
+    const auto begin = static_cast<int>(std::max<int64_t>(0, -first_input));
+    const auto end = static_cast<int>(std::min(per_word, k - first_input));
+    const uint32_t* word = words.at<uint32_t>(word_row, outputs.begin);
+    int8_t* to = numbers + first_input;
+    for (int64_t i = 0; i < outputs.size(); ++i, ++word, to += k) {
+      for (int place = begin; place < end; ++place) {
+        to[place] = static_cast<int8_t>(number_at(*word, place, scheme_.bits));
+      }
+    }
+  }
+}
+
+void StoredMatrix::decode_awq(IndexRange outputs, int8_t* numbers) const {
+  constexpr int64_t kPerWord = 8;
+  const Piece& words = required(LeafRole::kNumbers);
+  const int64_t k = share_.inputs.size();
+  for (int64_t j = 0; j < k; ++j) {
+    const uint32_t* row = words.at<uint32_t>(share_.inputs.begin + j, words.columns.begin);
+    for (int64_t i = outputs.begin; i < outputs.end; ++i) {
+      const uint32_t word = row[i / kPerWord - words.columns.begin];
+      const int nibble = kAwqNibble[static_cast<size_t>(i % kPerWord)];
+      numbers[(i - outputs.begin) * k + j] = static_cast<int8_t>(number_at(word, nibble, 4));
     }
   }
 }
@@ -281,23 +279,24 @@ void StoredMatrix::decode_transposed(IndexRange outputs, int8_t* numbers) const 
 void StoredMatrix::decode_rows(IndexRange outputs, int8_t* numbers) const {
   const Piece& stored = required(LeafRole::kNumbers);
   const IndexRange& inputs = share_.inputs;
-  const int bits = scheme_.bits;
-  const int per_word = 32 / bits;
-  for (int64_t i = outputs.begin; i < outputs.end; ++i) {
+  const int64_t per_word = 32 / scheme_.bits;
+  for (int64_t i = outputs.begin; i < outputs.end; ++i, numbers += inputs.size()) {
     if (scheme_.layout == WeightLayout::kInt8) {
       std::copy_n(stored.at<int8_t>(i, inputs.begin), inputs.size(), numbers);
-      numbers += inputs.size();
       continue;
     }
+    const uint32_t* words = stored.at<uint32_t>(i, stored.columns.begin);
     for (int64_t j = inputs.begin; j < inputs.end; ++j) {
-      const uint32_t word = *stored.at<uint32_t>(i, j / per_word);
-      *numbers++ = static_cast<int8_t>(number_at(word, static_cast<int>(j % per_word), bits));
+      const uint32_t word = words[j / per_word - stored.columns.begin];
+      numbers[j - inputs.begin] =
+          static_cast<int8_t>(number_at(word, static_cast<int>(j % per_word), scheme_.bits));
     }
   }
 }
 
 void StoredMatrix::decode_scales(IndexRange rows, float* scales, float* zeros) const {
   const Piece& stored = required(LeafRole::kScales);
+  const Piece* zero_points = find(LeafRole::kZeroPoints);
   const bool is_transposed =
       scheme_.layout == WeightLayout::kGptq || scheme_.layout == WeightLayout::kAwq;
   for (int64_t row = rows.begin; row < rows.end; ++row) {
@@ -306,18 +305,31 @@ void StoredMatrix::decode_scales(IndexRange rows, float* scales, float* zeros) c
     for (int64_t group = 0; group < num_groups(); ++group) {
       *scales++ =
           is_transposed ? stored.float_at(group, output) : stored.float_at(scale_row, group);
-      *zeros++ = zero_point(output, group);
+      *zeros++ = zero_points == nullptr ? 0.0f : zero_point(*zero_points, output, group);
     }
   }
 }
 
-// Signed, as numbers are.
-float StoredMatrix::zero_point(int64_t output, int64_t group) const {
+bool StoredMatrix::has_zero_points() const {
   const Piece* zeros = find(LeafRole::kZeroPoints);
-  if (zeros == nullptr) return 0.0f;
-  if (scheme_.layout != WeightLayout::kInt8) return packed_zero_point(*zeros, output, group);
+  if (zeros == nullptr) return false;
+  if (scheme_.layout == WeightLayout::kInt8) {
+    return std::any_of(zeros->bytes.begin(), zeros->bytes.end(),
+                       [](std::byte zero) { return zero != std::byte{0}; });
+  }
+  const uint32_t ones = one_each(scheme_.bits);
+  const uint32_t half = ones * static_cast<uint32_t>(half_range(scheme_.bits));
+  const uint32_t expected = scheme_.zeros_less_one ? half - ones : half;
+  const uint32_t* words = zeros->at<uint32_t>(zeros->rows.begin, zeros->columns.begin);
+  return std::any_of(words, words + zeros->bytes.size() / sizeof(uint32_t),
+                     [expected](uint32_t word) { return word != expected; });
+}
+
+// Signed, as numbers are.
+float StoredMatrix::zero_point(const Piece& zeros, int64_t output, int64_t group) const {
+  if (scheme_.layout != WeightLayout::kInt8) return packed_zero_point(zeros, output, group);
   const int64_t row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
-  return static_cast<float>(*zeros->at<int8_t>(row, group));
+  return static_cast<float>(*zeros.at<int8_t>(row, group));
 }
 
 float StoredMatrix::packed_zero_point(const Piece& zeros, int64_t output, int64_t group) const {

@@ -54,7 +54,7 @@ class StoredMatrix {
 
   // Groups of inputs of the whole matrix that have scales of their own.
   int64_t num_groups() const;
-  // For each of the rank's inputs its group. Of integer and float8 schemes.
+  // For each of the rank's inputs its group.
   const std::vector<int32_t>& group_of_input() const { return group_of_input_; }
   // Of integer schemes: the number at output i and input j is
   //   scales[i, g] * (numbers[i, j] - zeros[i, g]), g = group_of_input()[j],
@@ -62,6 +62,8 @@ class StoredMatrix {
   // num_groups()].
   void decode_numbers(IndexRange rows, int8_t* numbers) const;
   void decode_scales(IndexRange rows, float* scales, float* zeros) const;
+  // Whether any of these zeros, or of a neighbour's in the same word, is not 0.
+  bool has_zero_points() const;
 
  private:
   // A leaf's share: rows and columns of it from (first_row, first_column) on.
@@ -84,13 +86,13 @@ class StoredMatrix {
   void check_shape() const;
   void set_groups_in_order();
   void set_groups_from(const Piece& group_of_input);
-  void decode_transposed(IndexRange outputs, int8_t* numbers) const;
+  void decode_gptq(IndexRange outputs, int8_t* numbers) const;
+  void decode_awq(IndexRange outputs, int8_t* numbers) const;
   void decode_rows(IndexRange outputs, int8_t* numbers) const;
-  float zero_point(int64_t output, int64_t group) const;
+  float zero_point(const Piece& zeros, int64_t output, int64_t group) const;
   float packed_zero_point(const Piece& zeros, int64_t output, int64_t group) const;
   void dequantise_integers(IndexRange rows, float* out) const;
   void dequantise_float8(IndexRange rows, float* out) const;
-  void dequantise_blocks(IndexRange rows, float* out) const;
 
   WeightScheme scheme_;
   StoredShare share_;

@@ -310,41 +310,6 @@ TEST(StoredMatrix, Float8InBlocks) {
   }
 }
 
-// Blocks of four inputs: a byte of scale, then a byte each.
-void dequantise_bytes(const std::byte* blocks, int64_t count, float* out) {
-  for (int64_t block = 0; block < count; ++block, blocks += 5) {
-    for (int i = 1; i <= 4; ++i) {
-      *out++ = static_cast<float>(static_cast<int>(blocks[0]) * static_cast<int>(blocks[i]));
-    }
-  }
-}
-constexpr BlockFormat kBytes{"BYTES", 4, 5, dequantise_bytes};
-
-TEST(StoredMatrix, OpaqueBlocks) {
-  std::vector<uint8_t> bytes;
-  for (int64_t i = 0; i < kStoredOutputs * kStoredInputs / 4 * 5; ++i) {
-    bytes.push_back(static_cast<uint8_t>(i * 7));
-  }
-  const WeightScheme scheme{.name = "GGUF", .layout = WeightLayout::kBlocks, .block = &kBytes};
-  EXPECT_EQ(scheme.describe(), "GGUF BYTES");
-  for (const auto& share : kShares) {
-    StoredMatrix stored(scheme, {"a", kStoredOutputs, kStoredInputs, share.first, share.second});
-    store(stored, 0, DType::kUInt8, bytes);
-    stored.check_values();
-    std::vector<float> expected;
-    for (int64_t i = share.first.begin; i < share.first.end; ++i) {
-      for (int64_t j = share.second.begin; j < share.second.end; ++j) {
-        const auto block = static_cast<size_t>((i * kStoredInputs + j) / 4 * 5);
-        expected.push_back(
-            static_cast<float>(bytes[block] * bytes[block + 1 + static_cast<size_t>(j % 4)]));
-      }
-    }
-    EXPECT_EQ(dequantised(stored), expected);
-  }
-  EXPECT_THROW(StoredMatrix(scheme, {"a", kStoredOutputs, 95, {0, kStoredOutputs}, {0, 95}}),
-               Error);
-}
-
 std::string values_error(StoredMatrix& stored) {
   try {
     stored.check_values();

@@ -108,11 +108,6 @@ std::vector<SchemeLeaf> plain_leaves(const WeightScheme& scheme) {
   return leaves;
 }
 
-std::vector<SchemeLeaf> block_leaves(const BlockFormat& block) {
-  return {leaf(LeafRole::kNumbers, "weight", {DType::kUInt8}, outputs_by(1),
-               {.of = Of::kInputs, .block = block.inputs, .entries = block.bytes})};
-}
-
 void check_multiple(std::string_view module, const WeightScheme& scheme, std::string_view what,
                     int64_t size, int64_t of) {
   if (size % of == 0) return;
@@ -127,8 +122,6 @@ void check_size(const WeightScheme& scheme, std::string_view module, int64_t n, 
       return check_multiple(module, scheme, "outputs", n, numbers_in_word(scheme));
     case WeightLayout::kAwq:
       return check_multiple(module, scheme, "outputs", n, numbers_in_word(scheme));
-    case WeightLayout::kBlocks:
-      return check_multiple(module, scheme, "inputs", k, scheme.block->inputs);
     case WeightLayout::kPacked:
     case WeightLayout::kInt8:
     case WeightLayout::kFloat8:
@@ -148,11 +141,10 @@ std::string describe_granularity(const WeightScheme& scheme) {
 }  // namespace
 
 bool WeightScheme::is_integer() const {
-  return layout != WeightLayout::kFloat8 && layout != WeightLayout::kBlocks;
+  return layout != WeightLayout::kFloat8;
 }
 
 std::string WeightScheme::describe() const {
-  if (layout == WeightLayout::kBlocks) return fmt::format("{} {}", name, block->name);
   const std::string numbers =
       layout == WeightLayout::kFloat8 ? "float8 e4m3" : fmt::format("{} bits", bits);
   return fmt::format("{}, {}, {}{}{}", name, numbers, describe_granularity(*this),
@@ -162,13 +154,13 @@ std::string WeightScheme::describe() const {
 
 int64_t LeafAxis::extent(int64_t n, int64_t k) const {
   if (of == Of::kNeither) return entries;
-  return ceil_div(of == Of::kOutputs ? n : k, block) * entries;
+  return ceil_div(of == Of::kOutputs ? n : k, block);
 }
 
 IndexRange LeafAxis::share(int64_t n, int64_t k, IndexRange outputs, IndexRange inputs) const {
   if (of == Of::kNeither || !split) return {0, extent(n, k)};
   const IndexRange& taken = of == Of::kOutputs ? outputs : inputs;
-  return {taken.begin / block * entries, ceil_div(taken.end, block) * entries};
+  return {taken.begin / block, ceil_div(taken.end, block)};
 }
 
 std::vector<SchemeLeaf> leaves_of(const WeightScheme& scheme, std::string_view module, int64_t n,
@@ -183,8 +175,6 @@ std::vector<SchemeLeaf> leaves_of(const WeightScheme& scheme, std::string_view m
     case WeightLayout::kInt8:
     case WeightLayout::kFloat8:
       return plain_leaves(scheme);
-    case WeightLayout::kBlocks:
-      return block_leaves(*scheme.block);
   }
   return {};
 }

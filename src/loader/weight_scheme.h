@@ -37,17 +37,6 @@ enum class WeightLayout : uint8_t {
   kInt8,
   // weight float8 e4m3 [n, k] and its scales.
   kFloat8,
-  // weight uint8 [n, bytes of a row]: blocks of inputs, each with its scales inside.
-  kBlocks,
-};
-
-// A kind of block of kBlocks: `inputs` numbers of a row in `bytes` bytes.
-struct BlockFormat {
-  std::string_view name;  // "Q4_K"
-  int64_t inputs = 0;
-  int64_t bytes = 0;
-  // The numbers of `count` blocks that follow each other to out[0..count * inputs).
-  void (*dequantise)(const std::byte* blocks, int64_t count, float* out) = nullptr;
 };
 
 struct WeightScheme {
@@ -63,7 +52,6 @@ struct WeightScheme {
   // GPTQ's first version: stored zero points are one too low, as one subtraction from each word.
   bool zeros_less_one = false;
   std::string scale_leaf = "weight_scale";  // of kFloat8
-  const BlockFormat* block = nullptr;       // of kBlocks; points to a constant
 
   bool operator==(const WeightScheme&) const = default;
   // Whether numbers are integers with scales and zero points of their own.
@@ -72,13 +60,13 @@ struct WeightScheme {
   std::string describe() const;
 };
 
-// How far an axis of a leaf goes: `entries` for each `block` outputs or inputs of the matrix.
+// How far an axis of a leaf goes: one entry for each `block` outputs or inputs of the matrix.
 struct LeafAxis {
   enum class Of : uint8_t { kOutputs, kInputs, kNeither };
   Of of = Of::kNeither;
   int64_t block = 1;
-  int64_t entries = 1;
-  bool split = true;  // a rank takes its share; otherwise all
+  int64_t entries = 1;  // of an axis that is of neither
+  bool split = true;    // a rank takes its share; otherwise all
 
   int64_t extent(int64_t n, int64_t k) const;
   // What a rank takes that has these outputs and inputs: whole blocks.
@@ -96,6 +84,11 @@ struct SchemeLeaf {
   LeafAxis columns;        // of a vector: one
   bool is_vector = false;  // its shape is [rows]
   bool optional = false;   // the checkpoint may lack it
+
+  // Numbers of the matrix in an element.
+  int64_t numbers_each() const {
+    return role == LeafRole::kNumbers ? rows.block * columns.block : 0;
+  }
 };
 
 // The tensors of a matrix [n, k]; each role at most once. Throws Error, which begins with

@@ -23,6 +23,13 @@ std::string describe_quantization(const ModelConfig& config) {
   return config.quantization->describe(linear_layers(config));
 }
 
+int64_t count_parameters(const ModelConfig& config) {
+  ModelOptions options;
+  options.config = config;
+  options.max_model_len = 2;
+  return count_parameters(options);
+}
+
 int64_t count_parameters(const ModelOptions& options) {
   ModelOptions whole = options;
   whole.rank = 0;
@@ -32,7 +39,7 @@ int64_t count_parameters(const ModelOptions& options) {
   for (const ParameterMap::Target& target : model.model().parameters().targets()) {
     int64_t elements = 1;
     for (int64_t extent : target.share().shape) elements *= extent;
-    count += elements;
+    count += elements * target.made_of().parameters_each;
   }
   return count;
 }

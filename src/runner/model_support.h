@@ -19,8 +19,10 @@ std::optional<std::string> why_unsupported(const ModelConfig& config);
 // say that any is.
 std::string describe_quantization(const ModelConfig& config);
 
-// Numbers in all tensors that a checkpoint of this model must hold.
+// Parameters in all tensors that a checkpoint of this model must hold; scales of quantised ones are
+// none. Throws Error where the model is not supported.
 int64_t count_parameters(const ModelOptions& options);
+int64_t count_parameters(const ModelConfig& config);
 
 // See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
 // Throws Error where the model is not supported.

@@ -3,7 +3,7 @@
 import json
 import unittest
 
-from support import CPU, FLOAT8, LEXICON, CliTest, float8_lexicon_config, lexicon_config, model_copy, run
+from support import CPU, FLOAT8, LEXICON, SOURCE_DIR, CliTest, float8_lexicon_config, lexicon_config, model_copy, run
 
 
 class Plan(CliTest):
@@ -117,6 +117,37 @@ class Quantised(CliTest):
             arguments = ("generate", folder, "--load-format", "dummy", "--ignore-eos", "--max-tokens", "4", "-p", "x")
             self.assert_ok(run(*arguments, "--device", "cpu"))
             self.assert_ok(run(*arguments, "--device", "cpu", "--tensor-parallel-size", "2"))
+
+    def test_each_format_is_named_and_counted(self):
+        for name, stored, computed in (
+                ("gptq-4bit", "GPTQ, 4 bits, groups of 32; 14 of 15 layers, not lm_head", "int4"),
+                ("gptq-act-order", "GPTQ, 4 bits, groups of 32, zero points, act-order; 14 of 15 layers, not lm_head", None),
+                ("awq", "AWQ, 4 bits, groups of 64, zero points; 12 of 15 layers", "int4"),
+                ("ct-int8", "compressed-tensors int-quantized, 8 bits, a scale for each output; 13 of 15 layers", "int8"),
+                ("fp8-block", "fp8, float8 e4m3, blocks of 32 x 48; 14 of 15 layers", "float32")):
+            with self.subTest(name=name):
+                folder = SOURCE_DIR / "tests/golden/quantised" / name
+                info = json.loads(run("inspect", folder, "--json").stdout)
+                self.assertTrue(info["supported"])
+                self.assertIn(stored, info["quantization"])
+                plan = json.loads(run("plan", folder, "--device", "cpu", "--json").stdout)
+                self.assertEqual(info["num_parameters"], plan["num_parameters"])
+                # Embedding and output layer, projections, norms; Qwen2's biases.
+                projections = 2 * (2 * 64 * 64 + 2 * 64 * 32 + 3 * 64 * 128)
+                biases = 2 * (64 + 2 * 32) if info["architecture"] == "Qwen2ForCausalLM" else 0
+                self.assertEqual(plan["num_parameters"], 2 * 96 * 64 + projections + 5 * 64 + biases)
+                detail = {buffer["name"]: buffer["detail"] for buffer in plan["buffers"]}["MLP weights"]
+                if computed:
+                    self.assertTrue(detail.startswith(computed), detail)
+                self.assertIn("from " + stored.split(";")[0], detail)
+
+    def test_gptq_runs(self):
+        gptq = {"quant_method": "gptq", "bits": 4, "group_size": 32, "desc_act": True, "sym": False}
+        config = lexicon_config(quantization_config=gptq)
+        with model_copy(config__json=config, without=("model.safetensors",)) as folder:
+            arguments = ("generate", folder, "--load-format", "dummy", "--ignore-eos", "--max-tokens", "4", "-p", "x")
+            self.assert_ok(run(*arguments, "--device", "cpu"))
+            self.assert_ok(run(*arguments, "--device", "cpu", "--dtype", "float32", "--tensor-parallel-size", "2"))
 
     def test_what_is_not_read_is_named(self):
         for changes, name in (({"quant_method": "bitsandbytes"}, "quantization_config.quant_method"),
