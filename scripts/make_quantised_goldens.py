@@ -318,7 +318,7 @@ CASES = {
 
 
 def make_model(family, random):
-    config = getattr(transformers, family + "Config")(**SIZES, pad_token_id=0)
+    config = getattr(transformers, family + "Config")(**SIZES, pad_token_id=0, bos_token_id=1, eos_token_id=2)
     model = getattr(transformers, family + "ForCausalLM")._from_config(config, attn_implementation="eager")
     for name, parameter in model.named_parameters():
         if "norm" in name:
