@@ -12,7 +12,7 @@ namespace quire {
 // which are not measured.
 struct MachineLimits {
   double read_gb_s = 0;    // reading memory, 10^9 bytes a second
-  double peak_gflops = 0;  // multiply-adds in the engine's dtype, counted as two, 10^9 a second
+  double peak_gflops = 0;  // multiply-adds of its matrix products, counted as two, 10^9 a second
 };
 MachineLimits measure_machine(const EngineConfig& config);
 

@@ -13,13 +13,15 @@ MachineLimits measure_machine(const EngineConfig& config) {
   if (setup.on_gpu) return {};
   ThreadPool pool(setup.threads);
   Stream stream(pool, setup.isa);
-  const ops::MachineCeilings ceilings = ops::measure_ceilings(stream, setup.dtype);
+  const bool in_integers = setup.quantise_bits != 0 && setup.dtype != DType::kFloat32;
+  const ops::MachineCeilings ceilings =
+      ops::measure_ceilings(stream, in_integers ? DType::kUInt8 : setup.dtype);
   return {ceilings.read_gb_s, ceilings.peak_gflops};
 }
 
 ModelCost model_cost(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
-  return cost_of(setup.model, setup.dtype);
+  return cost_of(setup.model, setup.dtype, setup.quantise_bits);
 }
 
 }  // namespace quire

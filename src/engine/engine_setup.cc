@@ -53,6 +53,10 @@ void check_settings(const EngineConfig& config) {
           fmt::format("--device is \"{}\"; expected auto, cpu or cuda.", config.device));
   require(config.kv_cache_dtype == "auto" || config.kv_cache_dtype == "fp8",
           fmt::format("--kv-cache-dtype is \"{}\"; expected auto or fp8.", config.kv_cache_dtype));
+  require(
+      config.quantization == "none" || config.quantization == "int8" ||
+          config.quantization == "int4",
+      fmt::format("--quantization is \"{}\"; expected none, int8 or int4.", config.quantization));
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
   const auto at_most = [](const char* name, int64_t value, int64_t most) {
@@ -86,6 +90,15 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on
       fmt::format("--dtype is \"{}\"; expected auto, float32, bfloat16 or float16.", config.dtype));
   require(on_gpu, "--dtype float16 needs a GPU; on the CPU float32 holds every float16.");
   return DType::kFloat16;
+}
+
+// 8, 4, or 0 for weights as they are.
+int choose_quantise_bits(const EngineConfig& config, bool on_gpu) {
+  if (config.quantization == "none") return 0;
+  require(!on_gpu, fmt::format("--quantization {} needs the CPU (--device cpu): quire has no GPU "
+                               "kernels for weights of integers.",
+                               config.quantization));
+  return config.quantization == "int8" ? 8 : 4;
 }
 
 DType choose_kv_cache_dtype(const EngineConfig& config, DType dtype, bool on_gpu) {
@@ -128,8 +141,8 @@ Isa choose_isa() {
   const std::optional<Isa> isa = isa_from_name(name);
   require(
       isa && supports(*isa),
-      fmt::format("QUIRE_CPU_ISA is \"{}\"; expected scalar, avx2 or avx512, and this CPU supports "
-                  "none better than {}.",
+      fmt::format("QUIRE_CPU_ISA is \"{}\"; expected scalar, avx2, avx512vnni or avx512, and this "
+                  "CPU supports none better than {}.",
                   name, name_of(best_isa())));
   return *isa;
 }
@@ -178,6 +191,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.model = load_model_config(resolve_model(config.model));
   setup.on_gpu = choose_device(config).library != nullptr;
   setup.dtype = choose_dtype(config, setup.model, setup.on_gpu);
+  setup.quantise_bits = choose_quantise_bits(config, setup.on_gpu);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config);
   return setup;
@@ -203,6 +217,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   PlanRequest request;
   request.model.config = setup.model;
   request.model.dtype = choose_dtype(config, setup.model, on_gpu);
+  request.model.quantise_bits = choose_quantise_bits(config, on_gpu);
   require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) request.model.device.type = DeviceType::kCuda;

@@ -27,6 +27,7 @@ struct EngineSetup {
 struct ComputeSetup {
   ModelConfig model;
   DType dtype = DType::kFloat32;  // of weights and KV cache
+  int quantise_bits = 0;          // ModelOptions::quantise_bits
   bool on_gpu = false;
   Isa isa = Isa::kScalar;
   int threads = 1;  // over all ranks

@@ -54,6 +54,22 @@ TEST(Lexicon, AnswersAQuestion) {
   EXPECT_EQ(outputs[0].outputs[0].finish_reason, FinishReason::kStop);
 }
 
+// Rounded to integers as it loads, with activations of int8 and of float32.
+TEST(Lexicon, QuantisedItStillAnswers) {
+  for (const char* quantization : {"int8", "int4"}) {
+    for (const char* dtype : {"auto", "float32"}) {
+      EngineConfig config = lexicon();
+      config.quantization = quantization;
+      config.dtype = dtype;
+      LLM llm(config);
+      const auto outputs = llm.chat({ask("define apple")}, {.temperature = 0, .max_tokens = 64});
+      EXPECT_NE(outputs[0].outputs[0].text.find("fruit with red or yellow or green skin"),
+                std::string::npos)
+          << quantization << ", " << dtype << ": " << outputs[0].outputs[0].text;
+    }
+  }
+}
+
 TEST(Lexicon, StreamsTheSameTextInPieces) {
   LLM llm(lexicon());
   const SamplingParams params{.temperature = 0, .max_tokens = 64};

@@ -21,9 +21,19 @@ std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix)
   return parts;
 }
 
+// Groups of integers that dense matrices are rounded to.
+constexpr int64_t kQuantisedGroup = 32;
+
+ops::WeightFormat format_of_dense(const Placement& place) {
+  if (place.quantise_bits == 0) return place.dtype;
+  auto format = ops::WeightFormat::integers(place.quantise_bits, kQuantisedGroup);
+  format.rounds_activations = place.dtype != DType::kFloat32;
+  return format;
+}
+
 ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format,
                                   const std::vector<ParameterPart>& parts) {
-  if (format.is_dense()) return place.dtype;
+  if (format.is_dense()) return format_of_dense(place);
   return stored_format(place, format.modules, parts);
 }
 
@@ -171,7 +181,9 @@ void MatrixParameter::make_tensors() {
 
 void MatrixParameter::store(const ParameterSlice& slice) {
   if (stored_.empty()) {
-    if (slice.tensor == 0) {
+    if (weight_.format().is_integer()) {
+      weight_.quantise_rows(slice.first_row, slice.source);
+    } else if (slice.tensor == 0) {
       weight_.pack_rows(slice.first_row, slice.source);
     } else {
       weight_.set_scales(slice.first_row, slice.source);

@@ -28,6 +28,10 @@ struct MatrixFormat {
 
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
+// A dense one is of the placement's dtype, or with its quantise_bits of integers in groups of 32
+// inputs, to which rows are rounded as they come; products then round activations to int8, but not
+// where the dtype is float32.
+//
 // What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
 // Float8 with a scale for each output is packed as it comes on the CPU. Others are kept in the
 // host's memory until all has come, and then packed. Where integers turn out not to fit the format

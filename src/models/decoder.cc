@@ -50,7 +50,14 @@ Stage stage_of(const ModelOptions& options) {
 }
 
 Placement place_of(const ModelOptions& options) {
-  return {options.dtype, {options.rank, options.size}, options.device};
+  return {options.dtype, {options.rank, options.size}, options.device, options.quantise_bits};
+}
+
+// Of the tables with a row for each token: errors in these cost more than in other matrices.
+Placement table_place_of(const ModelOptions& options) {
+  Placement place = place_of(options);
+  if (options.quantise_bits != 0) place.quantise_bits = 8;
+  return place;
 }
 
 // The modules that the checkpoint has in the place of the fused module of this name, in the order
@@ -120,6 +127,9 @@ const ModelOptions& checked(const ModelOptions& options) {
   check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
             (options.dtype == DType::kFloat16 && !options.device.is_cpu()),
         "weights are float32 or bfloat16 in memory, or on a GPU float16");
+  check(options.quantise_bits == 0 ||
+            (options.device.is_cpu() && (options.quantise_bits == 8 || options.quantise_bits == 4)),
+        "weights are rounded to integers of 8 or 4 bits, on the CPU");
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");
@@ -261,7 +271,7 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   const Stage stage = stage_of(options);
   const Placement place = place_of(options);
   if (stage.embeds) {
-    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, place,
+    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, table_place_of(options),
                           table_format(config_, kEmbedding));
   }
   for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
@@ -271,7 +281,8 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   if (stage.computes_logits) final_norm_.emplace(place, config_.hidden_size, config_.rms_norm_eps);
   if (stage.has_output_table) {
     const std::string_view table = config_.tie_word_embeddings ? kEmbedding : kOutput;
-    lm_head_.emplace(config_.vocab_size, config_.hidden_size, place, table_format(config_, table));
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, table_place_of(options),
+                     table_format(config_, table));
   }
 }
 

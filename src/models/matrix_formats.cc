@@ -30,13 +30,24 @@ MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
       format.modules.front().name, prefix, *dense));
 }
 
+namespace {
+
+std::string describe_integers(const ops::WeightFormat& format) {
+  const std::string groups = format.group_size == 0
+                                 ? std::string("with a scale for each output")
+                                 : fmt::format("in groups of {}", format.group_size);
+  return fmt::format(
+      "{} {}{}, activations {}", format.kind == ops::WeightKind::kInt4 ? "int4" : "int8", groups,
+      format.has_offsets ? " with offsets" : "", format.rounds_activations ? "int8" : "float32");
+}
+
+}  // namespace
+
 std::string describe(const MatrixProduct& product) {
   const ops::WeightFormat& format = product.format;
   std::string text(name_of(format.dtype));
   if (format.is_integer()) {
-    text = fmt::format("{}, {}", format.kind == ops::WeightKind::kInt4 ? "int4" : "int8",
-                       format.group_size == 0 ? "a scale for each output"
-                                              : fmt::format("groups of {}", format.group_size));
+    text = describe_integers(format);
   } else if (format.has_scales()) {
     text += " with scales";
   }

@@ -18,7 +18,8 @@ namespace quire {
 MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
                        std::span<const std::string> modules);
 
-// "bfloat16", "fp8 with scales", "bfloat16 from AWQ, 4 bits, groups of 128".
+// "bfloat16", "fp8 with scales", "bfloat16 from AWQ, 4 bits, groups of 128", "int4 in groups of 32,
+// activations int8".
 std::string describe(const MatrixProduct& product);
 
 }  // namespace quire

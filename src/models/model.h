@@ -31,6 +31,9 @@ struct ModelOptions {
   ModelConfig config;
   // Of the dense weights in memory: float32, bfloat16; on a GPU float16.
   DType dtype = DType::kFloat32;
+  // On the CPU, 8 or 4: what the checkpoint has dense becomes integers of so many bits as it loads,
+  // the embedding and the output layer of 8. 0: it stays dense.
+  int quantise_bits = 0;
   Device device;              // where they are
   int64_t max_model_len = 0;  // positions run up to max_model_len - 1
   int rank = 0;               // within the tensor-parallel group

@@ -2,6 +2,7 @@
 
 #include "models/counted_model.h"
 #include "models/families.h"
+#include "ops/cpu/group_panels.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -44,9 +45,25 @@ int64_t count_parameters(const ModelOptions& options) {
   return count;
 }
 
-ModelCost cost_of(const ModelConfig& config, DType dtype) {
+namespace {
+
+// Of a product's weight, where dense weights are of this dtype.
+double weight_bytes(const MatrixProduct& product, DType dense) {
+  if (product.format.is_integer()) {
+    return static_cast<double>(
+        ops::group_panel_bytes(ops::group_layout(product.format, product.k), product.n));
+  }
+  const DType stored = product.format.is_dense() ? dense : product.format.dtype;
+  return static_cast<double>(product.n) * static_cast<double>(product.k) *
+         static_cast<double>(size_of(stored));
+}
+
+}  // namespace
+
+ModelCost cost_of(const ModelConfig& config, DType dtype, int quantise_bits) {
   ModelOptions options;
   options.config = config;
+  options.quantise_bits = quantise_bits;
   options.max_model_len = 2;
   CountedModel model(options);
   ModelCost cost;
@@ -55,8 +72,7 @@ ModelCost cost_of(const ModelConfig& config, DType dtype) {
   for (const MatrixProduct& product : model.model().products()) {
     const double weights = static_cast<double>(product.n) * static_cast<double>(product.k);
     (product.is_logits ? output_weights : layer_weights) += weights;
-    const DType stored = product.format.is_dense() ? dtype : product.format.dtype;
-    cost.weight_bytes += weights * static_cast<double>(size_of(stored));
+    cost.weight_bytes += weight_bytes(product, dtype);
   }
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
   const KvCacheShape cache = model.model().kv_cache_shape();

@@ -57,6 +57,11 @@ class SameTokens(CliTest):
             self.assertRegex(plan.stdout, r"attention weights .* bfloat16")
             self.assert_ok(run("generate", *arguments, "--max-tokens", "4", "-p", "x", env=gpus(2)))
 
+    def test_rounding_weights_to_integers_is_declined(self):
+        for command in (("plan",), ("generate", "-p", "x")):
+            self.assert_error(run(*command, "--quantization", "int8", env=gpus()), 1,
+                              "--quantization int8 needs the CPU (--device cpu)")
+
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")
         stdin = "define apple\nwhat does candid mean?\n"

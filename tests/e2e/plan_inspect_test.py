@@ -62,6 +62,24 @@ class Plan(CliTest):
         self.assertEqual(json.loads(result.stdout)["device"], "cpu")
 
 
+    def test_weights_that_are_rounded_as_they_load(self):
+        def buffers(*options):
+            plan = json.loads(run("plan", "--json", "--device", "cpu", *options).stdout)
+            return {buffer["name"]: buffer for buffer in plan["buffers"]}
+
+        dense, int4 = buffers(), buffers("--quantization", "int4")
+        self.assertEqual(int4["MLP weights"]["detail"], "int4 in groups of 32, activations int8")
+        self.assertEqual(int4["embedding"]["detail"], "int8 in groups of 32, activations int8")
+        # 4 bits and a 32nd of a float32 for each 16.
+        self.assertEqual(int4["MLP weights"]["bytes"] * 16, dense["MLP weights"]["bytes"] * 5)
+        exact = buffers("--quantization", "int8", "--dtype", "float32")
+        self.assertEqual(exact["MLP weights"]["detail"], "int8 in groups of 32, activations float32")
+        self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 18)
+
+    def test_quantization_is_one_of_three(self):
+        self.assert_error(run("plan", "--quantization", "int5"), 2, "none, int8, int4")
+
+
 class Inspect(CliTest):
     def test_bundled_model(self):
         info = json.loads(run("inspect", "--json").stdout)

@@ -127,6 +127,13 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       "float16 as float32]",
       kEngineGroup);
   add_choice(
+      app, "--quantization", {"none", "int8", "int4"},
+      [&config](const std::string& text) { config.quantization = text; },
+      "Round dense linear layers to integers as they load, in groups of 32 inputs with a scale "
+      "each; "
+      "embedding and output layer to int8; only on the CPU [none]",
+      kEngineGroup);
+  add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
       "Type of the KV cache: fp8 (e4m3) halves it, only on a GPU and not with float32 [auto: that "
