@@ -48,8 +48,8 @@ inline std::vector<float> random_values(int64_t count) {
   return values;
 }
 
-// Counters: what was achieved, and its share of the ceiling in percent. `bytes` and `flops` are of
-// one iteration.
+// Counters: what was achieved, its share of the ceiling in percent, and the least microseconds that
+// reading and arithmetic would take at the ceilings. `bytes` and `flops` are of one iteration.
 inline void report(benchmark::State& state, const Machine& machine, double bytes, double flops) {
   using benchmark::Counter;
   const auto rate = [&state](double amount) {
@@ -58,6 +58,8 @@ inline void report(benchmark::State& state, const Machine& machine, double bytes
   state.counters["GB/s"] = rate(bytes * 1e-9);
   state.counters["GFLOP/s"] = rate(flops * 1e-9);
   state.counters["%read"] = rate(bytes * 1e-9 / machine.ceilings.read_gb_s * 100);
+  state.counters["read_us"] = bytes * 1e-3 / machine.ceilings.read_gb_s;
+  state.counters["peak_us"] = flops * 1e-3 / machine.ceilings.peak_gflops;
   state.counters["%peak"] = rate(flops * 1e-9 / machine.ceilings.peak_gflops * 100);
 }
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 #include <type_traits>
+#include <vector>
 
 #include "ops/cpu/quantise.h"
 #include "ops/cpu/weight_panels.h"
@@ -116,6 +117,13 @@ void Weight::pack_groups(int64_t first_row, const GroupedRows& source) {
   pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
 }
 
+void Weight::set_permutation(std::span<const int32_t> permutation) {
+  check(format_.is_integer(), "the weight is of integers");
+  check(static_cast<int64_t>(permutation.size()) == k_, "a permutation has each input once");
+  permutation_ = Buffer(permutation.size_bytes(), device_);
+  std::memcpy(permutation_.data(), permutation.data(), permutation.size_bytes());
+}
+
 void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
   check(format_.is_integer(), "the weight is of integers");
   check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
@@ -126,10 +134,18 @@ void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
 void Weight::unpack_row(int64_t row, float* out) const {
   check(device_.is_cpu(), "rows are read back on the CPU only");
   check(row >= 0 && row < n_, "the row lies inside the weight");
-  if (format_.is_integer()) return unpack_group_row(group_layout(format_, k_), row, data(), out);
+  if (format_.is_integer()) return unpack_integers(row, out);
   unpack_panel_row(dtype(), row, k_, data(), out);
   if (format_.is_dense()) return;
   for (int64_t i = 0; i < k_; ++i) out[i] *= scales()[row];
+}
+
+void Weight::unpack_integers(int64_t row, float* out) const {
+  const GroupLayout layout = group_layout(format_, k_);
+  if (permutation() == nullptr) return unpack_group_row(layout, row, data(), out);
+  std::vector<float> values(static_cast<size_t>(k_));
+  unpack_group_row(layout, row, data(), values.data());
+  for (int64_t i = 0; i < k_; ++i) out[permutation()[i]] = values[static_cast<size_t>(i)];
 }
 
 }  // namespace quire::ops

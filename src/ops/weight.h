@@ -8,6 +8,7 @@
 // follow each other. Thread safety: pack_rows, set_scales, pack_groups and quantise_rows may run at
 // once on disjoint row ranges; const use is free.
 #include <cstdint>
+#include <span>
 
 #include "core/buffer.h"
 #include "core/dtype.h"
@@ -27,8 +28,8 @@ class Weight {
   DType dtype() const { return format_.dtype; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
-  // What it takes of the device's memory, scales included.
-  size_t bytes() const { return data_.size() + scales_.size(); }
+  // What it takes of the device's memory, scales and permutation included.
+  size_t bytes() const { return data_.size() + scales_.size() + permutation_.size(); }
 
   // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K] in the host's memory; it
   // may have any row stride. A dense weight takes float32, bfloat16 or float16, and rounds to
@@ -40,6 +41,9 @@ class Weight {
   void set_scales(int64_t first_row, const Tensor& source);
   // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets.
   void pack_groups(int64_t first_row, const GroupedRows& source);
+  // Of integers: value i of each row that pack_groups is given belongs to input permutation[i], of
+  // each input once, so that inputs of a group lie together (act-order). [k]; before the first use.
+  void set_permutation(std::span<const int32_t> permutation);
   // Dense rows, as pack_rows takes them, rounded to integers with scales of the least squared error
   // (ops/cpu/quantise.h). Of integers in groups of inputs, without offsets.
   void quantise_rows(int64_t first_row, const Tensor& source);
@@ -51,15 +55,24 @@ class Weight {
   const std::byte* data() const { return data_.data(); }
   // [N] of float8, else null.
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
-  WeightView view() const { return {.format = format_, .data = data(), .scales = scales()}; }
+  // [K]; null where inputs are in their order.
+  const int32_t* permutation() const {
+    return reinterpret_cast<const int32_t*>(permutation_.data());
+  }
+  WeightView view() const {
+    return {.format = format_, .data = data(), .scales = scales(), .permutation = permutation()};
+  }
 
  private:
+  void unpack_integers(int64_t row, float* out) const;
+
   WeightFormat format_;
   int64_t n_ = 0;
   int64_t k_ = 0;
   Device device_;
   Buffer data_;
   Buffer scales_;
+  Buffer permutation_;
 };
 
 }  // namespace quire::ops

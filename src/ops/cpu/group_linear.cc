@@ -18,8 +18,10 @@ constexpr int64_t kBlockBytes = 128 << 10;
 // Rows of one task when there are many: their activations of one block share the L2 cache with the
 // weights.
 constexpr int64_t kGroupTaskRows = 16 * kTileRows;
-// With few rows a task is bound by memory: enough bytes to make taking a task cheap.
+// With few rows a task is bound by memory: enough bytes to make taking a task cheap, but so many
+// tasks that threads end together.
 constexpr int64_t kGroupTaskBytes = 256 << 10;
+constexpr int64_t kGroupTasksPerThread = 4;
 
 // Groups of one panel.
 struct Block {
@@ -156,8 +158,9 @@ void multiply_packed(Stream& stream, const GroupProduct& product, int64_t first,
   const bool few = rows <= kTileRows;
   const int64_t row_tasks = ceil_div(rows, kGroupTaskRows);
   const int64_t panels = ceil_div<int64_t>(product.n(), kPanelLanes);
+  const int64_t most = ceil_div(panels, kGroupTasksPerThread * stream.pool().size());
   const int64_t panels_per_task =
-      few ? std::max<int64_t>(1, kGroupTaskBytes / product.layout.panel_bytes()) : 1;
+      few ? std::clamp<int64_t>(kGroupTaskBytes / product.layout.panel_bytes(), 1, most) : 1;
   // Neighbouring tasks share a panel, so that threads find it in the cache they share.
   stream.pool().parallel_for(row_tasks * ceil_div(panels, panels_per_task), [&](int64_t task, int) {
     const int64_t row = first + task % row_tasks * kGroupTaskRows;
@@ -168,16 +171,29 @@ void multiply_packed(Stream& stream, const GroupProduct& product, int64_t first,
   });
 }
 
+// As pack_f32, with input permutation[i] at i.
+void pack_permuted(const float* in, int64_t stride, int rows, int64_t k, const int32_t* permutation,
+                   float* out) {
+  for (int64_t i = 0; i < k; ++i) {
+    for (int row = 0; row < rows; ++row) out[i * rows + row] = in[row * stride + permutation[i]];
+  }
+}
+
 // Packs rows [row, row + rows) of `in`.
 void pack_rows(const GroupProduct& product, const Tensor& in, int64_t row, int rows,
                std::byte* out) {
+  const int32_t* permutation = product.weight->permutation();
+  if (!product.rounds && permutation != nullptr) {
+    return pack_permuted(in.row<float>(row), in.row_stride(), rows, in.dim(1), permutation,
+                         reinterpret_cast<float*>(out));
+  }
   if (!product.rounds) {
     return product.kernels->pack_f32(in.row<float>(row), in.row_stride(), rows, in.dim(1),
                                      reinterpret_cast<float*>(out));
   }
   product.kernels->pack_i8({.in = in.row<float>(row),
                             .stride = in.row_stride(),
-                            .permutation = nullptr,
+                            .permutation = permutation,
                             .rows = rows,
                             .k = in.dim(1),
                             .group_size = static_cast<int>(product.layout.group_size),

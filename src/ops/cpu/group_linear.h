@@ -6,7 +6,7 @@
 // Where the weight's format rounds activations, they are rounded to int8, a scale for each group of
 // a row's inputs, and products of integers summed exactly within a group (kernels.h says how the
 // groups are added). Otherwise the result is, bit for bit, that of the weight's numbers as a dense
-// float32 weight.
+// float32 weight, where a permutation says in which order inputs are added.
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/weight.h"

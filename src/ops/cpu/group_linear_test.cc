@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "base/ceil_div.h"
@@ -186,6 +187,43 @@ TEST_P(GroupLinearTest, RoundedActivationsGiveTheBitsOfPlainLoops) {
                 << output;
           }
         }
+      }
+    }
+  }
+}
+
+// Inputs that were sorted by group give the product of those in their order.
+TEST_P(GroupLinearTest, APermutationIsOfTheInputs) {
+  std::mt19937 random(7);
+  ThreadPool pool(1);
+  Stream stream(pool, GetParam());
+  for (const bool rounds : {false, true}) {
+    for (const int64_t rows : {1, 9}) {
+      constexpr int64_t kInputs = 70;
+      WeightFormat format = WeightFormat::integers(4, 32, true);
+      format.rounds_activations = rounds;
+      const Integers made = random_integers(format, 5, kInputs, random);
+      std::vector<int32_t> permutation(kInputs);
+      std::iota(permutation.begin(), permutation.end(), 0);
+      std::shuffle(permutation.begin(), permutation.end(), random);
+      OwnedTensor<float> sorted = random_tensor({rows, kInputs}, random);
+      OwnedTensor<float> in({rows, kInputs});
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < kInputs; ++i) {
+          in.at(row, permutation[static_cast<size_t>(i)]) = sorted.at(row, i);
+        }
+      }
+      Weight weight = made.weight();
+      weight.set_permutation(permutation);
+      OwnedTensor<float> out({rows, 5}), expected({rows, 5});
+      linear(stream, in.tensor(), weight, Tensor(), out.tensor());
+      linear(stream, sorted.tensor(), made.weight(), Tensor(), expected.tensor());
+      EXPECT_TRUE(out.same_bits(expected));
+      std::vector<float> numbers(kInputs);
+      weight.unpack_row(3, numbers.data());
+      for (int64_t i = 0; i < kInputs; ++i) {
+        const auto input = static_cast<size_t>(permutation[static_cast<size_t>(i)]);
+        EXPECT_EQ(numbers[input], made.value(3, i));
       }
     }
   }

@@ -115,10 +115,16 @@ void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* p
 void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inputs, float* out) {
   const auto* scales = reinterpret_cast<const float*>(group);
   const float* offsets = layout.has_offsets ? scales + kPanelLanes : nullptr;
-  const std::byte* data = group + layout.header_bytes();
+  const auto* data = reinterpret_cast<const uint8_t*>(group + layout.header_bytes());
+  const int64_t step_inputs = layout.four_bits ? 8 : 4;
+  const int mask = layout.four_bits ? 15 : 255;
+  const int excess = layout.excess();
   for (int64_t i = 0; i < inputs; ++i, out += kPanelLanes) {
+    const uint8_t* bytes = data + i / step_inputs * kPanelLanes * 4 + i % 4;
+    const int shift = i % step_inputs < 4 ? 0 : 4;
     for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-      out[lane] = scales[lane] * static_cast<float>(integer_at(layout, data, lane, i));
+      const int integer = ((bytes[lane * 4] >> shift) & mask) - excess;
+      out[lane] = scales[lane] * static_cast<float>(integer);
     }
     for (int64_t lane = 0; offsets != nullptr && lane < kPanelLanes; ++lane) {
       out[lane] += offsets[lane];
