@@ -26,7 +26,9 @@ constexpr int64_t kQuantisedGroup = 32;
 
 ops::WeightFormat format_of_dense(const Placement& place) {
   if (place.quantise_bits == 0) return place.dtype;
-  auto format = ops::WeightFormat::integers(place.quantise_bits, kQuantisedGroup);
+  auto format =
+      ops::WeightFormat::integers(place.quantise_bits, kQuantisedGroup,
+                                  /*has_offsets=*/place.quantise_bits == 4, DType::kBFloat16);
   format.rounds_activations = place.dtype != DType::kFloat32;
   return format;
 }

@@ -44,8 +44,8 @@ class Weight {
   // Of integers: value i of each row that pack_groups is given belongs to input permutation[i], of
   // each input once, so that inputs of a group lie together (act-order). [k]; before the first use.
   void set_permutation(std::span<const int32_t> permutation);
-  // Dense rows, as pack_rows takes them, rounded to integers with scales of the least squared error
-  // (ops/cpu/quantise.h). Of integers in groups of inputs, without offsets.
+  // Dense rows, as pack_rows takes them, rounded to integers: int8 without offsets or int4 with
+  // them, in groups of inputs (ops/cpu/quantise.h).
   void quantise_rows(int64_t first_row, const Tensor& source);
   // The numbers of row `row` as float32 to out[0..K): for embeddings tied to the output layer, and
   // tests. On the CPU only.

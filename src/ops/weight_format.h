@@ -30,6 +30,7 @@ struct WeightFormat {
   // output. The last group may be shorter.
   int64_t group_size = 0;
   bool has_offsets = false;
+  DType scale_dtype = DType::kFloat32;  // integers' scales and offsets in memory; or bfloat16
   // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
   // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.
   bool rounds_activations = false;
@@ -43,11 +44,13 @@ struct WeightFormat {
     return format;
   }
   // Integers of 8 or 4 bits.
-  static constexpr WeightFormat integers(int bits, int64_t group_size, bool has_offsets = false) {
+  static constexpr WeightFormat integers(int bits, int64_t group_size, bool has_offsets = false,
+                                         DType scale_dtype = DType::kFloat32) {
     WeightFormat format(DType::kUInt8);
     format.kind = bits == 4 ? WeightKind::kInt4 : WeightKind::kInt8;
     format.group_size = group_size;
     format.has_offsets = has_offsets;
+    format.scale_dtype = scale_dtype;
     return format;
   }
 

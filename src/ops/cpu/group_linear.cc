@@ -87,6 +87,7 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
     tile.groups = block.groups;
     tile.group_size = static_cast<int>(product.layout.group_size);
     tile.has_offsets = product.layout.has_offsets;
+    tile.short_scales = product.layout.short_scales;
     kernel(tile);
   }
 }

@@ -126,24 +126,38 @@ template <int kRows, int kColumns, Data kData>
   }
 }
 
-// sums += products * scales, and offsets.
+// Of the scales, and of the offsets.
+int header_bytes(const GroupTile& tile) {
+  return kPanelLanes * (tile.short_scales ? 2 : 4);
+}
+
+// The scales or offsets from lane `lane` on, which are at `header`.
+[[gnu::always_inline]] inline __m256 load_header(const GroupTile& tile, const char* header,
+                                                 int lane) {
+  if (!tile.short_scales) return _mm256_loadu_ps(reinterpret_cast<const float*>(header) + lane);
+  const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + lane * 2));
+  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
+}
+
+// sums += products * scales, and offsets, of the columns from `lane` on.
 template <int kRows, int kColumns>
-[[gnu::always_inline]] inline void add_group(const float* header, bool has_offsets,
+[[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header, int lane,
                                              const float* row_scales,
                                              const __m256i (&products)[kRows][kColumns],
                                              float (*sums)[kPanelLanes]) {
 #pragma GCC unroll 4
   for (int column = 0; column < kColumns; ++column) {
-    const __m256 scales = _mm256_loadu_ps(header + column * kLanes);
-    const __m256 offsets =
-        has_offsets ? _mm256_loadu_ps(header + kPanelLanes + column * kLanes) : _mm256_setzero_ps();
+    const int first = lane + column * kLanes;
+    const __m256 scales = load_header(tile, header, first);
+    const __m256 offsets = tile.has_offsets ? load_header(tile, header + header_bytes(tile), first)
+                                            : _mm256_setzero_ps();
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
-      float* out = sums[row] + column * kLanes;
+      float* out = sums[row] + first;
       const __m256 scale = _mm256_mul_ps(scales, _mm256_set1_ps(row_scales[row]));
       __m256 sum =
           _mm256_fmadd_ps(_mm256_cvtepi32_ps(products[row][column]), scale, _mm256_loadu_ps(out));
-      if (has_offsets) {
+      if (tile.has_offsets) {
         sum = _mm256_fmadd_ps(_mm256_set1_ps(row_scales[kRows + row]), offsets, sum);
       }
       _mm256_storeu_ps(out, sum);
@@ -178,7 +192,7 @@ void multiply(const GroupTile& tile) {
   load_sums<kRows>(tile, sums);
   const auto* weights = static_cast<const char*>(tile.weights);
   const auto* activations = static_cast<const char*>(tile.activations);
-  const int header_bytes = kStepBytes * (tile.has_offsets ? 2 : 1);
+  const int data_begin = header_bytes(tile) * (tile.has_offsets ? 2 : 1);
   const int data_bytes = kPanelLanes * tile.group_size / (kData == Data::kInt4 ? 2 : 1);
   for (int64_t group = 0; group < tile.groups; ++group) {
     const auto* starts = reinterpret_cast<const int*>(activations);
@@ -192,13 +206,12 @@ void multiply(const GroupTile& tile) {
               kData == Data::kInt8 ? _mm256_setzero_si256() : _mm256_set1_epi32(starts[row]);
         }
       }
-      multiply_group<kRows, kColumns, kData>(weights + header_bytes + lane * 4, starts + 3 * kRows,
+      multiply_group<kRows, kColumns, kData>(weights + data_begin + lane * 4, starts + 3 * kRows,
                                              tile.group_size, products);
-      float(*columns)[kPanelLanes] = reinterpret_cast<float(*)[kPanelLanes]>(sums[0] + lane);
-      add_group<kRows, kColumns>(reinterpret_cast<const float*>(weights) + lane, tile.has_offsets,
-                                 reinterpret_cast<const float*>(starts + kRows), products, columns);
+      add_group<kRows, kColumns>(tile, weights, lane,
+                                 reinterpret_cast<const float*>(starts + kRows), products, sums);
     }
-    weights += header_bytes + data_bytes;
+    weights += data_begin + data_bytes;
     activations += (kInt8GroupHeader + tile.group_size) * kRows;
   }
   store_sums<kRows>(tile, sums);

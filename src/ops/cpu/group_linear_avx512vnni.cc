@@ -21,6 +21,11 @@ __mmask16 lanes_of(int cols, int part) {
   return lanes >= 16 ? __mmask16(0xffff) : lanes <= 0 ? __mmask16(0) : __mmask16((1u << lanes) - 1);
 }
 
+// Of the scales, and of the offsets.
+int header_bytes(const GroupTile& tile) {
+  return kPanelLanes * (tile.short_scales ? 2 : 4);
+}
+
 template <int kRows>
 using Sums = float[kRows][kPanelLanes];
 
@@ -99,15 +104,23 @@ template <int kRows, bool kHalves>
   }
 }
 
+// The scales or offsets from lane `lane` on, which are at `header`.
+[[gnu::always_inline]] inline __m512 load_header(const GroupTile& tile, const char* header,
+                                                 int lane) {
+  if (!tile.short_scales) return _mm512_loadu_ps(header + lane * 4);
+  const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(header + lane * 2));
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
+}
+
 // sums += products * scales, and offsets.
 template <int kRows>
-[[gnu::always_inline]] inline void add_group(const float* header, bool has_offsets,
+[[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
                                              const float* row_scales,
                                              const __m512i (&products)[kRows][kRegisters],
                                              Sums<kRows>& sums) {
 #pragma GCC unroll 4
   for (int part = 0; part < kRegisters; ++part) {
-    const __m512 scales = _mm512_loadu_ps(header + part * 16);
+    const __m512 scales = load_header(tile, header, part * 16);
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
       float* sum = sums[row] + part * 16;
@@ -115,8 +128,8 @@ template <int kRows>
       _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[row][part]), scale,
                                            _mm512_load_ps(sum)));
     }
-    if (!has_offsets) continue;
-    const __m512 offsets = _mm512_loadu_ps(header + kPanelLanes + part * 16);
+    if (!tile.has_offsets) continue;
+    const __m512 offsets = load_header(tile, header + header_bytes(tile), part * 16);
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
       float* sum = sums[row] + part * 16;
@@ -132,7 +145,7 @@ void multiply(const GroupTile& tile) {
   load_sums<kRows>(tile, sums);
   const auto* weights = static_cast<const char*>(tile.weights);
   const auto* activations = static_cast<const char*>(tile.activations);
-  const int header_bytes = kStepBytes * (tile.has_offsets ? 2 : 1);
+  const int data_begin = header_bytes(tile) * (tile.has_offsets ? 2 : 1);
   const int data_bytes = kPanelLanes * tile.group_size / (kHalves ? 2 : 1);
   for (int64_t group = 0; group < tile.groups; ++group) {
     const auto* starts = reinterpret_cast<const int*>(activations);
@@ -144,11 +157,10 @@ void multiply(const GroupTile& tile) {
         products[row][part] = _mm512_set1_epi32(starts[row]);
       }
     }
-    multiply_group<kRows, kHalves>(weights + header_bytes, starts + 3 * kRows, tile.group_size,
+    multiply_group<kRows, kHalves>(weights + data_begin, starts + 3 * kRows, tile.group_size,
                                    products);
-    add_group<kRows>(reinterpret_cast<const float*>(weights), tile.has_offsets,
-                     reinterpret_cast<const float*>(starts + kRows), products, sums);
-    weights += header_bytes + data_bytes;
+    add_group<kRows>(tile, weights, reinterpret_cast<const float*>(starts + kRows), products, sums);
+    weights += data_begin + data_bytes;
     activations += (kInt8GroupHeader + tile.group_size) * kRows;
   }
   store_sums<kRows>(tile, sums);

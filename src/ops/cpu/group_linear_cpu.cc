@@ -32,6 +32,26 @@ void multiply_group(const uint8_t* data, const int8_t* inputs, int rows, int gro
   }
 }
 
+// Of the scales, and of the offsets.
+int header_bytes(const GroupTile& tile) {
+  return kPanelLanes * (tile.short_scales ? 2 : 4);
+}
+
+// The scales or the offsets, which are at `from`.
+void load_header(const GroupTile& tile, const uint8_t* from, float* values) {
+  for (int lane = 0; lane < kPanelLanes; ++lane) {
+    uint32_t bits = 0;
+    if (tile.short_scales) {
+      uint16_t half;
+      std::memcpy(&half, from + 2 * lane, sizeof(half));
+      bits = static_cast<uint32_t>(half) << 16;
+    } else {
+      std::memcpy(&bits, from + 4 * lane, sizeof(bits));
+    }
+    std::memcpy(values + lane, &bits, sizeof(bits));
+  }
+}
+
 template <Data kData>
 void multiply_row(const GroupTile& tile, int row) {
   float* out = tile.out + row * tile.out_stride;
@@ -40,11 +60,12 @@ void multiply_row(const GroupTile& tile, int row) {
   const auto* weights = static_cast<const uint8_t*>(tile.weights);
   const auto* packed = static_cast<const int8_t*>(tile.activations);
   for (int64_t group = 0; group < tile.groups; ++group) {
-    const auto* scales = reinterpret_cast<const float*>(weights);
-    const float* offsets = scales + kPanelLanes;
+    float scales[kPanelLanes], offsets[kPanelLanes];
+    load_header(tile, weights, scales);
+    if (tile.has_offsets) load_header(tile, weights + header_bytes(tile), offsets);
     const auto* starts = reinterpret_cast<const int32_t*>(packed);
     const auto* row_scales = reinterpret_cast<const float*>(packed + 4 * tile.rows);
-    weights += kPanelLanes * sizeof(float) * (tile.has_offsets ? 2 : 1);
+    weights += header_bytes(tile) * (tile.has_offsets ? 2 : 1);
     int32_t products[kPanelLanes];
     for (int32_t& product : products) product = starts[row];
     multiply_group<kData>(weights, packed + 12 * tile.rows + 4 * row, tile.rows, tile.group_size,

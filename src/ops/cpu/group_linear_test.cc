@@ -42,14 +42,22 @@ struct Integers {
   }
 };
 
+// Numbers that the format's scales and offsets can have.
+std::vector<float> random_scales(const WeightFormat& format, int64_t count, std::mt19937& random) {
+  std::vector<float> scales = random_tensor({count}, random).values();
+  if (format.scale_dtype == DType::kFloat32) return scales;
+  for (float& scale : scales) scale = static_cast<float>(BFloat16(scale));
+  return scales;
+}
+
 Integers random_integers(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
   Integers made = {.format = format, .n = n, .k = k, .data = {}, .scales = {}, .offsets = {}};
   const int bound = format.kind == WeightKind::kInt4 ? 8 : 128;
   for (int64_t i = 0; i < n * k; ++i) {
     made.data.push_back(static_cast<int8_t>(random_int(-bound, bound - 1, random)));
   }
-  made.scales = random_tensor({n * made.groups()}, random).values();
-  if (format.has_offsets) made.offsets = random_tensor({n * made.groups()}, random).values();
+  made.scales = random_scales(format, n * made.groups(), random);
+  if (format.has_offsets) made.offsets = random_scales(format, n * made.groups(), random);
   return made;
 }
 
@@ -60,6 +68,9 @@ std::vector<WeightFormat> all_formats() {
       for (const bool has_offsets : {false, true}) {
         formats.push_back(WeightFormat::integers(bits, group_size, has_offsets));
       }
+    }
+    for (const bool has_offsets : {false, true}) {
+      formats.push_back(WeightFormat::integers(bits, 32, has_offsets, DType::kBFloat16));
     }
   }
   return formats;
@@ -72,7 +83,8 @@ WeightFormat rounding(WeightFormat format) {
 
 std::string text_of(const WeightFormat& format) {
   return (format.kind == WeightKind::kInt4 ? "int4, " : "int8, ") +
-         std::to_string(format.group_size) + (format.has_offsets ? ", offsets" : "");
+         std::to_string(format.group_size) + (format.has_offsets ? ", offsets" : "") +
+         (format.scale_dtype == DType::kBFloat16 ? ", bfloat16 scales" : "");
 }
 
 // What is defined for rounded activations, in plain loops over the numbers that were packed.
@@ -130,6 +142,8 @@ TEST(GroupPanels, TakeOneScaleAndAFewBitsAnInput) {
   EXPECT_EQ(Weight(WeightFormat::integers(4, 32), 64, 64).bytes(), 64u * 2 * (16 + 4));
   EXPECT_EQ(Weight(WeightFormat::integers(4, 32, true), 65, 64).bytes(), 128u * 2 * (16 + 8));
   EXPECT_EQ(Weight(WeightFormat::integers(8, 0), 64, 200).bytes(), 64u * 2 * (128 + 4));
+  EXPECT_EQ(Weight(WeightFormat::integers(4, 32, true, DType::kBFloat16), 64, 64).bytes(),
+            64u * 2 * (16 + 4));
 }
 
 class GroupLinearTest : public IsaTest {};

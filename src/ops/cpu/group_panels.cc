@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/check.h"
+#include "core/dtype.h"
 
 namespace quire::ops {
 namespace {
@@ -36,12 +37,24 @@ void pack_data(const GroupLayout& layout, const int8_t* data, int64_t lane, std:
   }
 }
 
+// Number `i` of a group's scales and offsets.
+void set_header(const GroupLayout& layout, int64_t i, float value, std::byte* group) {
+  if (layout.short_scales) {
+    reinterpret_cast<BFloat16*>(group)[i] = BFloat16(value);
+  } else {
+    reinterpret_cast<float*>(group)[i] = value;
+  }
+}
+float header_of(const GroupLayout& layout, int64_t i, const std::byte* group) {
+  return layout.short_scales ? static_cast<float>(reinterpret_cast<const BFloat16*>(group)[i])
+                             : reinterpret_cast<const float*>(group)[i];
+}
+
 void pack_group(const GroupLayout& layout, const GroupedRows& source, int64_t source_row,
                 int64_t group, int64_t lane, std::byte* out) {
   const int64_t at = layout.one_scale ? source_row : source_row * layout.groups + group;
-  auto* header = reinterpret_cast<float*>(out);
-  header[lane] = source.scales[at];
-  if (layout.has_offsets) header[kPanelLanes + lane] = source.offsets[at];
+  set_header(layout, lane, source.scales[at], out);
+  if (layout.has_offsets) set_header(layout, kPanelLanes + lane, source.offsets[at], out);
   const int8_t* data = source.data + source_row * layout.k + group * layout.group_size;
   const int64_t inputs = layout.inputs_of(group);
   int8_t padded[kWholeRowGroup] = {};
@@ -71,7 +84,8 @@ GroupLayout group_layout(const WeightFormat& format, int64_t k) {
           .groups = ceil_div(k, size),
           .four_bits = format.kind == WeightKind::kInt4,
           .has_offsets = format.has_offsets,
-          .one_scale = one_scale};
+          .one_scale = one_scale,
+          .short_scales = format.scale_dtype == DType::kBFloat16};
 }
 
 size_t group_panel_bytes(const GroupLayout& layout, int64_t n) {
@@ -102,19 +116,23 @@ void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* p
   const std::byte* in = first_group(layout, row, panels);
   const int64_t lane = row % kPanelLanes;
   for (int64_t group = 0; group < layout.groups; ++group, in += layout.group_bytes()) {
-    const auto* header = reinterpret_cast<const float*>(in);
+    const float scale = header_of(layout, lane, in);
+    const float offset = layout.has_offsets ? header_of(layout, kPanelLanes + lane, in) : 0.0f;
     const int64_t inputs = layout.inputs_of(group);
     for (int64_t i = 0; i < inputs; ++i) {
       const int integer = integer_at(layout, in + layout.header_bytes(), lane, i);
-      const float scaled = header[lane] * static_cast<float>(integer);
-      *out++ = layout.has_offsets ? scaled + header[kPanelLanes + lane] : scaled;
+      const float scaled = scale * static_cast<float>(integer);
+      *out++ = layout.has_offsets ? scaled + offset : scaled;
     }
   }
 }
 
 void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inputs, float* out) {
-  const auto* scales = reinterpret_cast<const float*>(group);
-  const float* offsets = layout.has_offsets ? scales + kPanelLanes : nullptr;
+  float scales[kPanelLanes], offsets[kPanelLanes];
+  for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
+    scales[lane] = header_of(layout, lane, group);
+    offsets[lane] = layout.has_offsets ? header_of(layout, kPanelLanes + lane, group) : 0.0f;
+  }
   const auto* data = reinterpret_cast<const uint8_t*>(group + layout.header_bytes());
   const int64_t step_inputs = layout.four_bits ? 8 : 4;
   const int mask = layout.four_bits ? 15 : 255;
@@ -126,7 +144,7 @@ void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inp
       const int integer = ((bytes[lane * 4] >> shift) & mask) - excess;
       out[lane] = scales[lane] * static_cast<float>(integer);
     }
-    for (int64_t lane = 0; offsets != nullptr && lane < kPanelLanes; ++lane) {
+    for (int64_t lane = 0; layout.has_offsets && lane < kPanelLanes; ++lane) {
       out[lane] += offsets[lane];
     }
   }

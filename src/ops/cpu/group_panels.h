@@ -5,8 +5,9 @@
 // that one layout serves one input row and many. A panel is its groups one after the other, and a
 // group all that a product needs of it, so that one row reads memory in one stream:
 //
-//   float scales[kPanelLanes], float offsets[kPanelLanes] (where the format has them), data
+//   scales[kPanelLanes], offsets[kPanelLanes] (where the format has them), data
 //
+// Scales and offsets are float32 or bfloat16, as the format says.
 // The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
 // + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
 // others the high halves, each as its value + 8. Output features are padded to whole panels with
@@ -31,11 +32,12 @@ struct GroupLayout {
   int64_t groups = 0;      // of a row, in memory
   bool four_bits = false;
   bool has_offsets = false;
-  bool one_scale = false;  // a row's groups have the same scale and offset
+  bool one_scale = false;     // a row's groups have the same scale and offset
+  bool short_scales = false;  // scales and offsets are bfloat16
 
   int excess() const { return four_bits ? 8 : 128; }
   int64_t header_bytes() const {
-    return kPanelLanes * static_cast<int64_t>(sizeof(float)) * (has_offsets ? 2 : 1);
+    return kPanelLanes * (short_scales ? 2 : 4) * (has_offsets ? 2 : 1);
   }
   int64_t data_bytes() const { return kPanelLanes * group_size / (four_bits ? 2 : 1); }
   int64_t group_bytes() const { return header_bytes() + data_bytes(); }
@@ -50,7 +52,7 @@ struct GroupLayout {
 GroupLayout group_layout(const WeightFormat& format, int64_t k);
 size_t group_panel_bytes(const GroupLayout& layout, int64_t n);
 
-// Rows of integers, with the scales of their groups.
+// Rows of integers, with the scales of their groups, which are rounded to the format's type.
 struct GroupedRows {
   int64_t rows = 0;
   const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7

@@ -69,24 +69,36 @@ struct GroupTile {
   int64_t groups;
   int group_size;
   bool has_offsets;
-  int rows;  // 1 to kTileRows
-  int cols;  // lanes that exist in `out`, 1 to 64
+  bool short_scales;  // scales and offsets are bfloat16
+  int rows;           // 1 to kTileRows
+  int cols;           // lanes that exist in `out`, 1 to 64
   float* out;
   int64_t out_stride;
   bool accumulate;    // start from `out` instead of zero
   const float* bias;  // `cols` values added last, or null
 };
 
-// A group of a weight to be rounded to integers, and the scales that are tried: those that make the
-// value of the largest magnitude (the positive one of two) first_extreme + i * step.
-struct QuantiseGroup {
-  const float* values;
-  int count;  // a multiple of 8
-  float low;  // the integers' range
+// How values of a group of a weight become integers: value * inverse + shift, rounded to nearest
+// even and clipped to [low, high].
+struct GroupRounding {
+  float inverse;
+  float shift;
+  float low;
   float high;
-  float first_extreme;
-  float step;
-  int candidates;
+};
+// Of a group's values.
+struct GroupSums {
+  float low;
+  float high;
+  float sum;
+  float squares;
+};
+// Of the integers that values are rounded to: their sum, that of their squares, and that of their
+// products with the values.
+struct GroupFit {
+  float integers;
+  float squares;
+  float products;
 };
 
 // One query tile of one KV head of one sequence.
@@ -141,9 +153,10 @@ struct Kernels {
   void (*linear_unpacked_i4)(const GroupTile& tile);
   // `bytes` of a group's data, two integers a byte, to twice as many bytes.
   void (*unpack_i4)(const void* data, int64_t bytes, void* out);
-  // Writes the group's integers and returns their scale: 0 where all values are, or where they are
-  // too small to be scaled; NaN where one is not finite.
-  float (*quantise_group)(const QuantiseGroup& group, int8_t* data);
+  // Of `count` values, a multiple of 8. The same bits with every instruction set.
+  void (*sum_group)(const float* values, int count, GroupSums* sums);
+  void (*fit_group)(const float* values, int count, const GroupRounding& rounding, GroupFit* fit);
+  void (*round_group)(const float* values, int count, const GroupRounding& rounding, int8_t* data);
   // residual null: out = norm(x); else residual += x, out = norm(residual).
   void (*rms_norm)(const float* x, float* residual, const float* weight, float eps, int64_t n,
                    float* out);
@@ -183,12 +196,17 @@ QUIRE_DECLARE_INTEGER_KERNELS(scalar)
 QUIRE_DECLARE_INTEGER_KERNELS(avx2)
 QUIRE_DECLARE_INTEGER_KERNELS(avx512vnni)
 #undef QUIRE_DECLARE_INTEGER_KERNELS
+#define QUIRE_DECLARE_ROUNDING_KERNELS(isa)                                                      \
+  namespace isa {                                                                                \
+  void sum_group(const float* values, int count, GroupSums* sums);                               \
+  void fit_group(const float* values, int count, const GroupRounding& rounding, GroupFit* fit);  \
+  void round_group(const float* values, int count, const GroupRounding& rounding, int8_t* data); \
+  }
+QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
+QUIRE_DECLARE_ROUNDING_KERNELS(avx2)
+#undef QUIRE_DECLARE_ROUNDING_KERNELS
 namespace scalar {
 void linear_f8(const LinearTile& tile);
-float quantise_group(const QuantiseGroup& group, int8_t* data);
-}  // namespace scalar
-namespace avx2 {
-float quantise_group(const QuantiseGroup& group, int8_t* data);
 }
 
 }  // namespace quire::ops

@@ -1,10 +1,13 @@
 #include "ops/cpu/quantise.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <vector>
 
 #include "base/check.h"
 #include "base/cpu_features.h"
+#include "core/dtype.h"
 #include "ops/cpu/dispatch.h"
 
 namespace quire::ops {
@@ -13,16 +16,78 @@ namespace {
 // Rows that are rounded before they are packed: a line of a panel holds as many rows' integers.
 constexpr int64_t kRowsAtOnce = 16;
 
-// int8 is fine enough for its range to be used whole. Of int4 the value of the largest magnitude
-// becomes anything from -6.5 to -9.5, which is clipped to -8, in steps of a quarter.
-QuantiseGroup search_of(const GroupLayout& layout) {
-  QuantiseGroup group = {};
-  group.low = layout.four_bits ? -8.0f : -127.0f;
-  group.high = layout.four_bits ? 7.0f : 127.0f;
-  group.first_extreme = layout.four_bits ? -9.5f : -127.0f;
-  group.step = 0.25f;
-  group.candidates = layout.four_bits ? 13 : 1;
-  return group;
+struct Rounded {
+  float scale = 0;
+  float offset = 0;
+};
+
+float as_stored(const GroupLayout& layout, double value) {
+  const auto rounded = static_cast<float>(value);
+  return layout.short_scales ? static_cast<float>(BFloat16(rounded)) : rounded;
+}
+
+// Rounds with a scale and an offset as they are stored.
+Rounded round_with(const Kernels& kernels, const float* values, int count, Rounded chosen,
+                   GroupRounding range, int8_t* data) {
+  range.inverse = 1.0f / chosen.scale;
+  range.shift = -chosen.offset / chosen.scale;
+  if (std::isfinite(range.inverse) && std::isfinite(range.shift)) {
+    kernels.round_group(values, count, range, data);
+  } else {
+    chosen.scale = 0;
+    std::fill_n(data, count, int8_t{0});
+  }
+  return chosen;
+}
+
+Rounded round_to_int8(const GroupLayout& layout, const Kernels& kernels, const float* values,
+                      const GroupSums& sums, int8_t* data) {
+  const float largest = std::max(-sums.low, sums.high);
+  const Rounded chosen = {.scale = as_stored(layout, largest / 127.0f), .offset = 0};
+  return round_with(kernels, values, static_cast<int>(layout.group_size), chosen,
+                    {.inverse = 0, .shift = 0, .low = -127, .high = 127}, data);
+}
+
+// The scale and offset of the least squared error for integers, and that error.
+struct LeastSquares {
+  double scale = 0;
+  double offset = 0;
+  double error = 0;
+
+  LeastSquares(const GroupSums& sums, const GroupFit& fit, double count) {
+    const double spread =
+        count * fit.squares - static_cast<double>(fit.integers) * static_cast<double>(fit.integers);
+    scale = (count * fit.products - static_cast<double>(fit.integers) * sums.sum) / spread;
+    offset = (sums.sum - scale * fit.integers) / count;
+    error = sums.squares - scale * fit.products - offset * sums.sum;
+  }
+};
+
+Rounded round_to_int4(const GroupLayout& layout, const Kernels& kernels, const float* values,
+                      const GroupSums& sums, int8_t* data) {
+  constexpr float kSteps = 15;
+  const auto count = static_cast<int>(layout.group_size);
+  GroupRounding range = {.inverse = 0, .shift = 0, .low = -8, .high = 7};
+  Rounded best = {.scale = 0, .offset = as_stored(layout, sums.low)};
+  double least = std::numeric_limits<double>::infinity();
+  const float half_step = (sums.high - sums.low) / (2 * kSteps);
+  for (const float below : {0.0f, half_step}) {
+    for (const float above : {0.0f, half_step}) {
+      const float low = sums.low + below;
+      range.inverse = kSteps / (sums.high - above - low);
+      range.shift = range.low - low * range.inverse;
+      if (!std::isfinite(range.inverse) || !std::isfinite(range.shift)) continue;
+      GroupFit fit;
+      kernels.fit_group(values, count, range, &fit);
+      const LeastSquares found(sums, fit, count);
+      if (found.error >= least) continue;
+      least = found.error;
+      best.scale = as_stored(layout, found.scale);
+      best.offset =
+          as_stored(layout, (sums.sum - static_cast<double>(best.scale) * fit.integers) / count);
+    }
+  }
+  return round_with(kernels, values, count, best, range, data);
 }
 
 template <typename T>
@@ -43,27 +108,39 @@ void row_to_floats(const Tensor& source, int64_t row, float* to) {
   }
 }
 
-// The integers and scales of a few rows.
+// The integers, scales and offsets of a few rows.
 struct RoundedRows {
   std::vector<float> values;  // of one row, and zeros to fill its last group
   std::vector<int8_t> data;
   std::vector<float> scales;
+  std::vector<float> offsets;
 
   explicit RoundedRows(const GroupLayout& layout)
       : values(static_cast<size_t>(layout.groups * layout.group_size)),
         data(static_cast<size_t>(kRowsAtOnce * layout.k)),
-        scales(static_cast<size_t>(kRowsAtOnce * layout.groups)) {}
+        scales(static_cast<size_t>(kRowsAtOnce * layout.groups)),
+        offsets(scales.size()) {}
 
   void round(const GroupLayout& layout, const Kernels& kernels, int64_t row) {
-    QuantiseGroup group = search_of(layout);
-    group.count = static_cast<int>(layout.group_size);
     for (int64_t i = 0; i < layout.groups; ++i) {
-      int8_t rounded[kWholeRowGroup];
-      group.values = values.data() + i * layout.group_size;
-      scales[static_cast<size_t>(row * layout.groups + i)] = kernels.quantise_group(group, rounded);
-      std::copy_n(rounded, layout.inputs_of(i),
+      int8_t integers[kWholeRowGroup] = {};
+      const Rounded rounded =
+          round_group(layout, kernels, values.data() + i * layout.group_size, integers);
+      const auto at = static_cast<size_t>(row * layout.groups + i);
+      scales[at] = rounded.scale;
+      offsets[at] = rounded.offset;
+      std::copy_n(integers, layout.inputs_of(i),
                   data.begin() + row * layout.k + i * layout.group_size);
     }
+  }
+
+  static Rounded round_group(const GroupLayout& layout, const Kernels& kernels, const float* values,
+                             int8_t* integers) {
+    GroupSums sums;
+    kernels.sum_group(values, static_cast<int>(layout.group_size), &sums);
+    if (!std::isfinite(sums.squares)) return {.scale = std::nanf(""), .offset = 0};
+    return layout.four_bits ? round_to_int4(layout, kernels, values, sums, integers)
+                            : round_to_int8(layout, kernels, values, sums, integers);
   }
 };
 
@@ -71,7 +148,8 @@ struct RoundedRows {
 
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels) {
-  check(!layout.one_scale && !layout.has_offsets, "rows are rounded in groups, without offsets");
+  check(!layout.one_scale && layout.has_offsets == layout.four_bits,
+        "rows are rounded to int8 without offsets or int4 with them, in groups of inputs");
   const Kernels& kernels = kernels_for(best_isa());
   RoundedRows rows(layout);
   for (int64_t first = 0; first < source.dim(0); first += kRowsAtOnce) {
@@ -80,8 +158,10 @@ void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& s
       row_to_floats(source, first + row, rows.values.data());
       rows.round(layout, kernels, row);
     }
-    const GroupedRows rounded = {
-        .rows = count, .data = rows.data.data(), .scales = rows.scales.data()};
+    const GroupedRows rounded = {.rows = count,
+                                 .data = rows.data.data(),
+                                 .scales = rows.scales.data(),
+                                 .offsets = layout.has_offsets ? rows.offsets.data() : nullptr};
     pack_group_rows(layout, first_row + first, rounded, panels);
   }
 }

@@ -1,17 +1,20 @@
 #pragma once
 // Rounds the rows of a dense weight to integers in groups.
 //
-// A group's scale is chosen by measured error: of a few that map the value of the largest magnitude
-// to the end of the integers' range or clip it, the one whose integers come closest to the values,
-// and then the scale at which these integers have the least squared error. Integers are symmetric:
-// there are no offsets. Thread safety: a free function without state.
+// int8 is symmetric: its range ends at the group's largest magnitude, and there are no offsets.
+// int4 has offsets, and they and the scales are chosen by measured error: its range is that of the
+// group's values, or ends half a step before the lowest, the highest or both; for the integers of
+// each the scale and offset of the least squared error follow, and the best of the four is taken.
+// Integers are rounded with the scale and offset as they are stored. Thread safety: a free function
+// without state.
 #include "core/tensor.h"
 #include "ops/cpu/group_panels.h"
 
 namespace quire::ops {
 
-// Packs `source` [rows, k], float32, bfloat16 or float16, as rows from first_row on. A group with
-// an infinity or a NaN has the scale NaN.
+// Packs `source` [rows, k], float32, bfloat16 or float16, as rows from first_row on: int8 without
+// offsets, or int4 with them, in groups of inputs. A group with a value that is not finite, or
+// whose square is not, has the scale NaN.
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels);
 

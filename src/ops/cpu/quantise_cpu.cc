@@ -1,6 +1,5 @@
-// Rounds groups of a weight to integers without special instructions; quantise_avx2.cc gives the
-// same bits.
-#include <algorithm>
+// What rounding groups of a weight to integers is made of, without special instructions;
+// quantise_avx2.cc gives the same bits.
 #include <cmath>
 
 #include "ops/cpu/kernels.h"
@@ -17,56 +16,42 @@ float sum_of_lanes(const float* lanes) {
   return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-float rounded(float value, float inverse, float low, float high) {
-  const float integer = std::nearbyint(value * inverse);
-  return integer < low ? low : integer > high ? high : integer;
-}
-
-// What integers x * inverse, rounded and clipped, have in common with x.
-struct Fit {
-  float products = 0;  // sum of value * integer
-  float squares = 0;   // sum of integer^2
-};
-
-Fit fit_of(const QuantiseGroup& group, float inverse) {
-  float products[kSumLanes] = {}, squares[kSumLanes] = {};
-  for (int i = 0; i < group.count; ++i) {
-    const float integer = rounded(group.values[i], inverse, group.low, group.high);
-    products[i % kSumLanes] = std::fma(group.values[i], integer, products[i % kSumLanes]);
-    squares[i % kSumLanes] = std::fma(integer, integer, squares[i % kSumLanes]);
-  }
-  return {sum_of_lanes(products), sum_of_lanes(squares)};
+float rounded(float value, const GroupRounding& rounding) {
+  const float integer = std::nearbyint(std::fma(value, rounding.inverse, rounding.shift));
+  return integer < rounding.low ? rounding.low : integer > rounding.high ? rounding.high : integer;
 }
 
 }  // namespace
 
-float quantise_group(const QuantiseGroup& group, int8_t* data) {
-  float largest = 0;
-  bool is_finite = true;
-  for (int i = 0; i < group.count; ++i) {
-    is_finite = is_finite && std::isfinite(group.values[i]);
-    if (std::abs(group.values[i]) > std::abs(largest) ||
-        (group.values[i] > 0 && group.values[i] == -largest)) {
-      largest = group.values[i];
-    }
+void sum_group(const float* values, int count, GroupSums* sums) {
+  float sum[kSumLanes] = {}, squares[kSumLanes] = {};
+  sums->low = values[0];
+  sums->high = values[0];
+  for (int i = 0; i < count; ++i) {
+    if (values[i] < sums->low) sums->low = values[i];
+    if (values[i] > sums->high) sums->high = values[i];
+    sum[i % kSumLanes] += values[i];
+    squares[i % kSumLanes] = std::fma(values[i], values[i], squares[i % kSumLanes]);
   }
-  std::fill_n(data, group.count, int8_t{0});
-  if (!is_finite) return std::nanf("");
-  float best_inverse = 0, best_scale = 0, best_gain = 0;
-  for (int i = 0; i < group.candidates; ++i) {
-    const float inverse = (group.first_extreme + static_cast<float>(i) * group.step) / largest;
-    if (!std::isfinite(inverse)) return 0.0f;
-    const Fit fit = fit_of(group, inverse);
-    const float gain = fit.products * (fit.products / fit.squares);
-    if (gain <= best_gain) continue;
-    best_gain = gain;
-    best_inverse = inverse;
-    best_scale = fit.products / fit.squares;
+  sums->sum = sum_of_lanes(sum);
+  sums->squares = sum_of_lanes(squares);
+}
+
+void fit_group(const float* values, int count, const GroupRounding& rounding, GroupFit* fit) {
+  float integers[kSumLanes] = {}, squares[kSumLanes] = {}, products[kSumLanes] = {};
+  for (int i = 0; i < count; ++i) {
+    const float integer = rounded(values[i], rounding);
+    integers[i % kSumLanes] += integer;
+    squares[i % kSumLanes] = std::fma(integer, integer, squares[i % kSumLanes]);
+    products[i % kSumLanes] = std::fma(values[i], integer, products[i % kSumLanes]);
   }
-  for (int i = 0; i < group.count; ++i) {
-    data[i] = static_cast<int8_t>(rounded(group.values[i], best_inverse, group.low, group.high));
-  }
-  return best_scale;
+  fit->integers = sum_of_lanes(integers);
+  fit->squares = sum_of_lanes(squares);
+  fit->products = sum_of_lanes(products);
+}
+
+void round_group(const float* values, int count, const GroupRounding& rounding, int8_t* data) {
+  for (int i = 0; i < count; ++i) data[i] = static_cast<int8_t>(rounded(values[i], rounding));
 }
 
 }  // namespace quire::ops::scalar

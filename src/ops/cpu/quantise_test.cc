@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "ops/cpu/dispatch.h"
@@ -48,16 +49,23 @@ double error_without_a_search(OwnedTensor<float>& rows, int64_t n, int64_t k, in
   return error;
 }
 
-TEST(Quantise, ChoosesScalesOfASmallerErrorThanTheRangeGives) {
+WeightFormat rounded_to(int bits, int64_t group_size, DType scale_dtype = DType::kFloat32) {
+  return WeightFormat::integers(bits, group_size, bits == 4, scale_dtype);
+}
+
+TEST(Quantise, HasASmallerErrorThanTheRangesGive) {
   std::mt19937 random(1);
   OwnedTensor<float> rows = random_tensor({70, 256}, random);
-  for (const int64_t group : {32, 128}) {
-    Weight int8(WeightFormat::integers(8, group), 70, 256);
-    int8.quantise_rows(0, rows.tensor());
-    EXPECT_LE(squared_error(rows, int8), error_without_a_search(rows, 70, 256, group, 127));
-    Weight int4(WeightFormat::integers(4, group), 70, 256);
-    int4.quantise_rows(0, rows.tensor());
-    EXPECT_LE(squared_error(rows, int4), 0.75 * error_without_a_search(rows, 70, 256, group, 7));
+  for (const DType scales : {DType::kFloat32, DType::kBFloat16}) {
+    for (const int64_t group : {32, 128}) {
+      Weight int8(rounded_to(8, group, scales), 70, 256);
+      int8.quantise_rows(0, rows.tensor());
+      EXPECT_LE(squared_error(rows, int8),
+                1.01 * error_without_a_search(rows, 70, 256, group, 127));
+      Weight int4(rounded_to(4, group, scales), 70, 256);
+      int4.quantise_rows(0, rows.tensor());
+      EXPECT_LE(squared_error(rows, int4), 0.7 * error_without_a_search(rows, 70, 256, group, 7));
+    }
   }
 }
 
@@ -65,18 +73,19 @@ TEST(Quantise, ChoosesScalesOfASmallerErrorThanTheRangeGives) {
 TEST(Quantise, KeepsWhatIntegersHold) {
   std::mt19937 random(2);
   for (const int bits : {8, 4}) {
-    for (const int64_t k : {5, 64, 70}) {
+    const int low = bits == 8 ? -127 : -8, high = bits == 8 ? 127 : 7;
+    for (const int64_t k : {64, 96}) {
       OwnedTensor<float> rows({3, k});
       for (float& value : rows.values()) {
-        value = 0.25f * static_cast<float>(bits == 8 ? random_int(-127, 127, random)
-                                                     : random_int(-8, 7, random));
+        value = 0.25f * static_cast<float>(random_int(low, high, random));
       }
       for (int64_t row = 0; row < 3; ++row) {
         for (int64_t first = 0; first < k; first += 32) {
-          rows.at(row, first) = bits == 8 ? 0.25f * 127 : 0.25f * -8;
+          rows.at(row, first) = 0.25f * static_cast<float>(low);
+          rows.at(row, first + 1) = 0.25f * static_cast<float>(high);
         }
       }
-      Weight weight(WeightFormat::integers(bits, 32), 3, k);
+      Weight weight(rounded_to(bits, 32, DType::kBFloat16), 3, k);
       weight.quantise_rows(0, rows.tensor());
       for (int64_t row = 0; row < 3; ++row) {
         const std::vector<float> numbers = unpacked_row(weight, row);
@@ -89,25 +98,28 @@ TEST(Quantise, KeepsWhatIntegersHold) {
 }
 
 TEST(Quantise, TakesEveryFloatingPointTypeAndAnyRowRange) {
-  OwnedTensor<BFloat16> bf16({20, 40}, BFloat16(1.5f));
-  OwnedTensor<Float16> f16({2, 40}, Float16(-0.25f));
-  Weight weight(WeightFormat::integers(4, 16), 22, 40);
+  OwnedTensor<BFloat16> bf16({20, 48}, BFloat16(1.5f));
+  OwnedTensor<Float16> f16({2, 48}, Float16(-0.25f));
+  Weight weight(rounded_to(4, 16), 22, 48);
   weight.quantise_rows(2, bf16.tensor());
   weight.quantise_rows(0, f16.tensor());
-  EXPECT_EQ(unpacked_row(weight, 1), std::vector<float>(40, -0.25f));
-  EXPECT_EQ(unpacked_row(weight, 21), std::vector<float>(40, 1.5f));
+  EXPECT_EQ(unpacked_row(weight, 1), std::vector<float>(48, -0.25f));
+  EXPECT_EQ(unpacked_row(weight, 21), std::vector<float>(48, 1.5f));
 }
 
 TEST(Quantise, ZerosAreZeroAndWhatIsNotFiniteStaysVisible) {
-  OwnedTensor<float> rows({3, 32}, 0.0f);
+  OwnedTensor<float> rows({4, 32}, 0.0f);
   rows.at(1, 7) = std::numeric_limits<float>::denorm_min();
   rows.at(2, 7) = std::numeric_limits<float>::infinity();
+  rows.at(3, 8) = std::numeric_limits<float>::quiet_NaN();
   for (const int bits : {8, 4}) {
-    Weight weight(WeightFormat::integers(bits, 32), 3, 32);
+    Weight weight(rounded_to(bits, 32), 4, 32);
     weight.quantise_rows(0, rows.tensor());
     EXPECT_EQ(unpacked_row(weight, 0), std::vector<float>(32, 0.0f));
     EXPECT_EQ(unpacked_row(weight, 1), std::vector<float>(32, 0.0f));
-    for (const float number : unpacked_row(weight, 2)) EXPECT_TRUE(std::isnan(number));
+    for (const int64_t row : {2, 3}) {
+      for (const float number : unpacked_row(weight, row)) EXPECT_TRUE(std::isnan(number));
+    }
   }
 }
 
@@ -115,16 +127,24 @@ class QuantiseTest : public IsaTest {};
 
 TEST_P(QuantiseTest, GivesTheBitsOfPlainLoops) {
   std::mt19937 random(3);
+  const Kernels& kernels = kernels_for(GetParam());
   for (int round = 0; round < 500; ++round) {
     const int count = 16 << random_int(0, 3, random);
     OwnedTensor<float> values = random_tensor({count}, random);
-    if (round % 5 == 0) values.values()[3] = -values.values()[9];
-    QuantiseGroup group = {values.values().data(), count, -8, 7, -9.5f, 0.25f, 13};
-    if (round % 2 == 0) group = {values.values().data(), count, -127, 127, -127, 0.25f, 1};
-    int8_t data[128], expected[128];
-    const float scale = kernels_for(GetParam()).quantise_group(group, data);
-    EXPECT_EQ(scale, scalar::quantise_group(group, expected));
-    EXPECT_TRUE(std::equal(data, data + count, expected));
+    const float* in = values.values().data();
+    const GroupRounding rounding = {3.3f, 0.7f, -8, 7};
+    GroupSums sums, plain_sums;
+    kernels.sum_group(in, count, &sums);
+    scalar::sum_group(in, count, &plain_sums);
+    EXPECT_EQ(std::memcmp(&sums, &plain_sums, sizeof(sums)), 0);
+    GroupFit fit, plain_fit;
+    kernels.fit_group(in, count, rounding, &fit);
+    scalar::fit_group(in, count, rounding, &plain_fit);
+    EXPECT_EQ(std::memcmp(&fit, &plain_fit, sizeof(fit)), 0);
+    int8_t data[128], plain_data[128];
+    kernels.round_group(in, count, rounding, data);
+    scalar::round_group(in, count, rounding, plain_data);
+    EXPECT_TRUE(std::equal(data, data + count, plain_data));
   }
 }
 
