@@ -26,9 +26,11 @@ Weight integer_weight(const WeightFormat& format, int64_t n, int64_t k) {
     data[i] = static_cast<int8_t>(static_cast<int>(i) * 7 % values - values / 2);
   }
   const std::vector<float> scales(static_cast<size_t>(k / format.group_size), 0.01f);
+  const float* offsets = format.has_offsets ? scales.data() : nullptr;
   Weight weight(format, n, k);
   for (int64_t row = 0; row < n; ++row) {
-    weight.pack_groups(row, {.rows = 1, .data = data.data(), .scales = scales.data()});
+    weight.pack_groups(
+        row, {.rows = 1, .data = data.data(), .scales = scales.data(), .offsets = offsets});
   }
   return weight;
 }
@@ -70,9 +72,10 @@ void shapes(benchmark::internal::Benchmark* bench) {
   bench->ArgNames({"rows", "N", "K"})->UseRealTime();
 }
 
-// Integers in groups of `group_size`, activations rounded to int8.
+// As --quantization makes them in groups of 32: activations are rounded to int8.
 WeightFormat integers(int bits, int64_t group_size) {
-  WeightFormat format = WeightFormat::integers(bits, group_size);
+  WeightFormat format =
+      WeightFormat::integers(bits, group_size, /*has_offsets=*/bits == 4, DType::kBFloat16);
   format.rounds_activations = true;
   return format;
 }

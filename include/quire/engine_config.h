@@ -50,9 +50,9 @@ struct EngineConfig {
   std::string linear_algorithms{};
   std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
   // CPU only: "int8" or "int4" rounds the linear layers that the checkpoint has dense to integers
-  // while they load, in groups of 32 inputs with a scale each; the embedding and the output layer
-  // to int8. Activations are then rounded to int8 for the products, but not with dtype "float32".
-  // "none": weights stay as they are.
+  // while they load, in groups of 32 inputs with a scale each, int4 with an offset too; the
+  // embedding and the output layer to int8. Activations are then rounded to int8 for the products,
+  // but not with dtype "float32". "none": weights stay as they are.
   std::string quantization = "none";
   std::string kv_cache_dtype = "auto";  // "auto" (as dtype), on a GPU "fp8" (e4m3, scale 1)
   std::string device = "auto";          // "auto" (a GPU where one is found), "cpu", "cuda"

@@ -68,13 +68,13 @@ class Plan(CliTest):
             return {buffer["name"]: buffer for buffer in plan["buffers"]}
 
         dense, int4 = buffers(), buffers("--quantization", "int4")
-        self.assertEqual(int4["MLP weights"]["detail"], "int4 in groups of 32, activations int8")
+        self.assertEqual(int4["MLP weights"]["detail"], "int4 in groups of 32 with offsets, activations int8")
         self.assertEqual(int4["embedding"]["detail"], "int8 in groups of 32, activations int8")
-        # 4 bits and a 32nd of a float32 for each 16.
+        # 4 bits, and a 32nd of two bfloat16, for each 16; 8 bits and a 32nd of one.
         self.assertEqual(int4["MLP weights"]["bytes"] * 16, dense["MLP weights"]["bytes"] * 5)
         exact = buffers("--quantization", "int8", "--dtype", "float32")
         self.assertEqual(exact["MLP weights"]["detail"], "int8 in groups of 32, activations float32")
-        self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 18)
+        self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 17)
 
     def test_quantization_is_one_of_three(self):
         self.assert_error(run("plan", "--quantization", "int5"), 2, "none, int8, int4")

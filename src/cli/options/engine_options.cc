@@ -129,9 +129,8 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_choice(
       app, "--quantization", {"none", "int8", "int4"},
       [&config](const std::string& text) { config.quantization = text; },
-      "Round dense linear layers to integers as they load, in groups of 32 inputs with a scale "
-      "each; "
-      "embedding and output layer to int8; only on the CPU [none]",
+      "Round dense linear layers to integers as they load, in groups of 32 inputs, embedding and "
+      "output layer to int8; only on the CPU [none]",
       kEngineGroup);
   add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8"},
