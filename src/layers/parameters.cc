@@ -143,6 +143,8 @@ void MatrixParameter::make_stored_parts(const MatrixFormat& format,
   const bool is_one = format.modules.size() == 1;
   check(is_one || format.modules.size() == parts.size(), "a part is a module, or all are one");
   if (is_one) check_cuts(format.modules.front(), parts);
+  int64_t all_outputs = 0;
+  for (const ParameterPart& part : parts) all_outputs += part.shape[0];
   for (size_t i = 0; i < parts.size(); ++i) {
     const StoredModule& module = format.modules[is_one ? 0 : i];
     const ParameterPart& part = parts[i];
@@ -150,7 +152,8 @@ void MatrixParameter::make_stored_parts(const MatrixFormat& format,
                       .n = part.shape[0],
                       .k = part.shape[1],
                       .outputs = part.rows,
-                      .inputs = part.columns};
+                      .inputs = part.columns,
+                      .module_outputs = is_one ? all_outputs : part.shape[0]};
     stored_.push_back(
         {std::make_unique<StoredMatrix>(module.scheme, std::move(share)), part.first_row});
     if (have_same_leaves(*stored_.front().matrix, *stored_.back().matrix)) continue;

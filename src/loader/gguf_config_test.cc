@@ -118,6 +118,12 @@ TEST_F(GgufConfigTest, ReadsScalingOfRope) {
   EXPECT_EQ(linear.type, RopeType::kLinear);
   EXPECT_EQ(linear.factor, 4.0);
   EXPECT_EQ(config(small_model("llama").number("llama.rope.scale_linear", 2)).rope.factor, 2.0);
+  const RopeConfig untyped = config(small_model("llama")
+                                        .number("llama.rope.scale_linear", 2)
+                                        .number("llama.rope.scaling.factor", 4))
+                                 .rope;
+  EXPECT_EQ(untyped.type, RopeType::kLinear) << "as llama.cpp takes a factor without a type";
+  EXPECT_EQ(untyped.factor, 4.0);
 
   const ModelConfig yarn = config(small_model("qwen2")
                                       .text("qwen2.rope.scaling.type", "yarn")
@@ -128,6 +134,10 @@ TEST_F(GgufConfigTest, ReadsScalingOfRope) {
   EXPECT_EQ(yarn.rope.attention_factor, std::nullopt);
   EXPECT_EQ(yarn.max_model_len(), 128);
 
+  const char* key = "llama.rope.scaling.yarn_attn_factor";
+  EXPECT_EQ(config(small_model("llama").number(key, 1)).rope.type, RopeType::kDefault);
+  EXPECT_THAT(error_of(small_model("llama").number(key, 3)),
+              HasSubstr("llama.rope.scaling.yarn_attn_factor is 3; expected 1"));
   EXPECT_THAT(error_of(small_model("llama").text("llama.rope.scaling.type", "dynamic")),
               HasSubstr("llama.rope.scaling.type is \"dynamic\"; expected none, linear"));
   EXPECT_THAT(error_of(small_model("llama").text("llama.rope.scaling.type", "yarn")),

@@ -13,6 +13,7 @@ namespace {
 
 constexpr const char* kDimension = "rope.dimension_count";
 constexpr const char* kScalingType = "rope.scaling.type";
+constexpr const char* kLinearFactor = "rope.scale_linear";
 constexpr const char* kFactor = "rope.scaling.factor";
 constexpr const char* kOriginalLength = "rope.scaling.original_context_length";
 constexpr const char* kAttentionFactor = "rope.scaling.attn_factor";
@@ -59,12 +60,13 @@ void read_yarn(const GgufKeys& keys, RopeConfig& rope) {
 }
 
 void read_scaling(const GgufKeys& keys, RopeConfig& rope) {
-  // The older spelling of linear scaling.
-  const std::optional<double> linear = keys.number("rope.scale_linear", 1.0, kMaxFactor);
-  const std::string type(keys.string(kScalingType).value_or(linear ? "linear" : "none"));
+  // The older spelling of linear scaling, which the newer one goes before.
+  const std::optional<double> linear = keys.number(kLinearFactor, 1.0, kMaxFactor);
+  const bool has_factor = linear || keys.has(kFactor);
+  const std::string type(keys.string(kScalingType).value_or(has_factor ? "linear" : "none"));
   if (type == "linear") {
     rope.type = RopeType::kLinear;
-    rope.factor = linear ? *linear : required_factor(keys);
+    rope.factor = keys.has(kFactor) ? required_factor(keys) : linear.value_or(1.0);
   } else if (type == "yarn") {
     read_yarn(keys, rope);
   } else if (type != "none" && type != "longrope") {
@@ -111,12 +113,23 @@ void read_factors(const GgufKeys& keys, int64_t head_dim, int64_t max_positions,
 
 }  // namespace
 
+// YaRN's parameters of llama.cpp that change the result unless they are its defaults.
+void check_yarn_factors(const GgufKeys& keys) {
+  for (const char* key : {"rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor"}) {
+    const double factor = keys.number(key, -1.0, kMaxFactor).value_or(1.0);
+    if (factor != 1.0 && factor != -1.0) {
+      keys.fail(key, fmt::format("is {}; expected 1, or -1 for none", factor));
+    }
+  }
+}
+
 RopeConfig gguf_rope_config(const GgufKeys& keys, int64_t head_dim, int64_t max_positions) {
   RopeConfig rope;
   rope.theta = keys.number("rope.freq_base", 1.0 + kTiny, kMaxTheta).value_or(rope.theta);
   read_rotary_dim(keys, head_dim, rope);
   rope.original_max_position_embeddings =
       keys.integer(kOriginalLength, 2, kMaxPositions).value_or(max_positions);
+  check_yarn_factors(keys);
   read_scaling(keys, rope);
   read_factors(keys, head_dim, max_positions, rope);
   return rope;

@@ -16,6 +16,7 @@ namespace quire::loader_internal {
 namespace {
 
 constexpr int64_t kMaxBlock = 1 << 20;
+constexpr size_t kMaxMatches = 1'000'000;
 
 struct Format {
   std::string_view name;
@@ -165,6 +166,13 @@ void add_ignored(const JsonFields& quantization, QuantizationConfig& config) {
 
 // Names come before regular expressions, and these before classes.
 void add_targets(const JsonFields& quantization, Targets targets, QuantizationConfig& config) {
+  check_rules(quantization, config);
+  if (targets.size() * config.rules.size() > kMaxMatches) {
+    quantization.fail("config_groups",
+                      fmt::format("names {} targets, and `ignore` {} patterns; quire compares up "
+                                  "to {} pairs of these",
+                                  targets.size(), config.rules.size(), kMaxMatches));
+  }
   std::vector<LayerRule> classes;
   for (auto& [text, scheme] : targets) {
     LayerPattern pattern = read_target(quantization, "config_groups.*.targets", text);

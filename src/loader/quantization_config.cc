@@ -32,6 +32,16 @@ std::optional<WeightScheme> QuantizationConfig::scheme_of(std::string_view layer
   return rule == rules.end() ? std::nullopt : rule->scheme;
 }
 
+bool QuantizationConfig::has_integers() const {
+  const auto stores_integers = [](const std::optional<WeightScheme>& scheme) {
+    return scheme && scheme->is_integer();
+  };
+  return std::any_of(layers.begin(), layers.end(),
+                     [&](const auto& layer) { return stores_integers(layer.second); }) ||
+         std::any_of(rules.begin(), rules.end(),
+                     [&](const LayerRule& rule) { return stores_integers(rule.scheme); });
+}
+
 std::string QuantizationConfig::describe(std::span<const std::string> names) const {
   constexpr size_t kMaxNames = 5;
   if (names.empty()) return describe_schemes(*this);

@@ -25,6 +25,9 @@ void expect_missing(const JsonFields& fields, const char* field);
 // A field group_size: inputs that share a scale; -1 means all, which is 0.
 int64_t read_group_size(const JsonFields& fields, const char* field);
 
+// Throws where there are more patterns than are matched in a short time.
+void check_rules(const JsonFields& quantization, const QuantizationConfig& config);
+
 // "re:..." means a regular expression, else `text` is a layer's name or a class.
 LayerPattern read_target(const JsonFields& fields, const char* field, const std::string& text);
 

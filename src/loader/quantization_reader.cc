@@ -63,6 +63,14 @@ LayerPattern read_target(const JsonFields& fields, const char* field, const std:
   return is_class ? LayerPattern::layer_class(text) : LayerPattern::name(text);
 }
 
+void check_rules(const JsonFields& quantization, const QuantizationConfig& config) {
+  if (config.rules.size() <= kMaxRules) return;
+  throw Error(
+      fmt::format("{}: quantization_config has {} patterns of layers; quire reads up to "
+                  "{}.",
+                  quantization.file(), config.rules.size(), kMaxRules));
+}
+
 QuantizationConfig parse_quantization_config(const JsonFields& quantization) {
   const std::optional<std::string> name = quantization.string("quant_method");
   if (!name) {
@@ -74,12 +82,7 @@ QuantizationConfig parse_quantization_config(const JsonFields& quantization) {
     quantization.fail_value("quant_method", fmt::format("one of {}", known_methods()));
   }
   QuantizationConfig config = method->read(quantization);
-  if (config.rules.size() > kMaxRules) {
-    throw Error(
-        fmt::format("{}: quantization_config has {} patterns of layers; quire reads up to "
-                    "{}.",
-                    quantization.file(), config.rules.size(), kMaxRules));
-  }
+  check_rules(quantization, config);
   return config;
 }
 

@@ -281,13 +281,18 @@ TEST(QuantizationConfig, NamesTheFieldOfOtherMethods) {
 TEST(QuantizationConfig, BoundsItsPatterns) {
   Json config = float8_config();
   config["ignore"] = std::vector<std::string>(3000, "re:a");
-  EXPECT_THAT(error_of_config(config), HasSubstr("has 3001 patterns of layers"));
+  EXPECT_THAT(error_of_config(config), HasSubstr("has 3000 patterns of layers"));
   config["ignore"] = {"re:" + std::string(5000, 'a')};
   EXPECT_THAT(error_of_config(config), HasSubstr("a regular expression of 5000 bytes"));
   config["ignore"] = {"re:" + std::string(100, '(') + std::string(100, ')')};
   EXPECT_THAT(error_of_config(config), HasSubstr("which is no regular expression"));
   config["ignore"] = std::vector<std::string>(100000, "model.layers.0.mlp.up_proj");
   EXPECT_EQ(error_of_config(config), "no error");
+  config["ignore"] = std::vector<std::string>(1500, "re:a");
+  std::vector<std::string> targets;
+  for (int i = 0; i < 1000; ++i) targets.push_back("model.layers." + std::to_string(i));
+  config["config_groups"]["group_0"]["targets"] = targets;
+  EXPECT_THAT(error_of_config(config), HasSubstr("names 1000 targets, and `ignore` 1500 patterns"));
 }
 
 TEST(QuantizationConfig, NamesTheFieldOfWhatItDoesNotRead) {

@@ -141,15 +141,16 @@ void StoredMatrix::check_values() {
 void StoredMatrix::check_shape() const {
   const Piece* shape = find(LeafRole::kShape);
   if (shape == nullptr) return;
+  const int64_t outputs = share_.module_outputs == 0 ? share_.n : share_.module_outputs;
   const auto extent = [&](int64_t row) -> int64_t {
     return shape->dtype == DType::kInt64 ? *shape->at<int64_t>(row, 0)
                                          : *shape->at<int32_t>(row, 0);
   };
-  if (extent(0) == share_.n && extent(1) == share_.k) return;
+  if (extent(0) == outputs && extent(1) == share_.k) return;
   throw Error(
       fmt::format("The tensor {} holds [{}, {}]; config.json makes the layer's shape [{}, "
                   "{}].",
-                  name_of(LeafRole::kShape), extent(0), extent(1), share_.n, share_.k));
+                  name_of(LeafRole::kShape), extent(0), extent(1), outputs, share_.k));
 }
 
 void StoredMatrix::set_groups_in_order() {

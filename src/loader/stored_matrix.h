@@ -24,6 +24,7 @@ struct StoredShare {
   int64_t k = 0;
   IndexRange outputs;  // that the rank takes; may be empty
   IndexRange inputs;
+  int64_t module_outputs = 0;  // of the checkpoint's module, which may hold several matrices; 0: n
 };
 
 class StoredMatrix {

@@ -345,6 +345,15 @@ TEST(StoredMatrix, RefusesGroupsAndShapesThatDoNotFit) {
   EXPECT_THAT(values_error(stored),
               HasSubstr("a.weight_shape holds [48, 95]; config.json makes the layer's shape [48, "
                         "96]"));
+  words[LeafRole::kShape] = {2 * kStoredOutputs, kStoredInputs};
+  StoredMatrix half_of_module(packed, {"a",
+                                       kStoredOutputs,
+                                       kStoredInputs,
+                                       {0, kStoredOutputs},
+                                       {0, kStoredInputs},
+                                       2 * kStoredOutputs});
+  store_all(half_of_module, words, matrix);
+  EXPECT_EQ(values_error(half_of_module), "");
 }
 
 TEST(StoredMatrix, RefusesSizesThatItsSchemeCannotStore) {

@@ -21,8 +21,7 @@ namespace quire {
 //   scale * (number - zero point).
 enum class WeightLayout : uint8_t {
   // GPTQ: qweight [k / 8, n], qzeros [groups, n / 8], scales [groups, n] and g_idx [k], the group
-  // of
-  // each input (here and below for 4 bits; words of 8 bits hold 4). Numbers are packed along the
+  // of each input (here and below for 4 bits; words of 8 bits hold 4). Numbers are packed along the
   // inputs, zero points along the outputs.
   kGptq,
   // AWQ: qweight [k, n / 8], qzeros [groups, n / 8], scales [groups, n]. Both are packed along the

@@ -63,14 +63,15 @@ std::unique_ptr<OutputParser> ForcedCalls::watch(std::unique_ptr<OutputParser> p
   return std::make_unique<Watcher>(std::move(parser), answers_.back());
 }
 
-std::optional<ApiError> ForcedCalls::error() const {
+std::optional<ApiError> ForcedCalls::error() {
   for (const auto& answer : answers_) {
-    if (!answer->ended || (answer->cut && !answer->done)) continue;
+    if (!answer->ended || answer->is_valid || (answer->cut && !answer->done)) continue;
     std::string wrong = answer->calls.empty() ? "There is none." : "";
     for (const ToolCallDelta& call : answer->calls) {
       if (wrong.empty()) wrong = wrong_with(call);
     }
-    if (wrong.empty()) continue;
+    answer->is_valid = wrong.empty();
+    if (answer->is_valid) continue;
     return ApiError(
         422, "model_error",
         "tool_choice forces a call of a tool, and the model wrote none that is valid. " + wrong,

@@ -33,7 +33,7 @@ class ForcedCalls {
   void cut(size_t choice) { answers_[choice]->cut = true; }
 
   // What is wrong with the first choice that has ended and is not valid.
-  std::optional<ApiError> error() const;
+  std::optional<ApiError> error();
 
  private:
   struct Answer {
@@ -41,6 +41,7 @@ class ForcedCalls {
     bool cut = false;
     bool done = false;  // the only call that was allowed is complete
     bool ended = false;
+    bool is_valid = false;  // it has ended and was looked at
   };
   class Watcher;
 

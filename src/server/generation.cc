@@ -397,7 +397,7 @@ void Generation::mark_cut_calls(const RequestOutput& output) {
 }
 
 // Before anybody reads that the choice ended well.
-void Generation::check_forced_calls() const {
+void Generation::check_forced_calls() {
   if (const std::optional<ApiError> error = forced_calls_->error()) throw ApiError(*error);
 }
 

@@ -97,7 +97,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void cancel_sources();
   void refuse(const ApiError& error);
   void fail(const ApiError& error);
-  void check_forced_calls() const;
+  void check_forced_calls();
   void source_ended();
   void set_times(RequestRecord& record) const;
   void write_record();

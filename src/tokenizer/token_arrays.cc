@@ -76,7 +76,7 @@ class ArraysReader {
       if (kind == TokenKind::kUnused) continue;
       if (find_invalid_utf8(token)) throw Error(fmt::format("token {} is no valid UTF-8.", i));
       if (file_.vocabulary.add(token, id) != Vocabulary::Added::kYes) {
-        throw Error(fmt::format("the token \"{}\" has two ids: {} and {}.", token,
+        throw Error(fmt::format("the token \"{}\" has two ids: {} and {}.", token.substr(0, 100),
                                 file_.vocabulary.find(token), i));
       }
       if (kind == TokenKind::kControl || kind == TokenKind::kUserDefined ||
