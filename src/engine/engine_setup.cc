@@ -82,7 +82,8 @@ void check_settings(const EngineConfig& config) {
 DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
   if (config.dtype == "auto") {
     if (on_gpu) return model.dtype;
-    const bool has_integers = model.quantization && model.quantization->has_integers();
+    const bool has_integers =
+        config.quantization != "none" || (model.quantization && model.quantization->has_integers());
     return model.dtype == DType::kBFloat16 || has_integers ? DType::kBFloat16 : DType::kFloat32;
   }
   if (config.dtype == "float32") return DType::kFloat32;
