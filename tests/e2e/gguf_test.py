@@ -45,6 +45,7 @@ class Lexicon(CliTest):
             apple, candid, happy = self.texts(self.q8_0, "--dtype", dtype)
             self.assertIn("fruit", apple)
             self.assertTrue(candid and happy)
+        self.assertIn("fruit", self.texts(self.q8_0, "--quantization", "int8")[0])
 
     def test_ranks_share_blocks(self):
         # Rows of 576 inputs are 18 blocks: three ranks would have 6 each, two have 9.
