@@ -205,15 +205,21 @@ void MatrixParameter::finish(ThreadPool& pool) {
   const auto is_padding = [](const StoredPart& part) {
     return part.matrix->share().outputs.size() == 0;
   };
+  std::vector<int32_t> order;
   bool fits = true;
   for (const StoredPart& part : stored_) {
     if (is_padding(part)) continue;
     part.matrix->check_values();
-    fits = fits && can_pack(*part.matrix, weight_.format());
+    const std::vector<int32_t> own_order = input_order(*part.matrix);
+    if (order.empty()) order = own_order;
+    fits = fits && own_order == order && can_pack(*part.matrix, order, weight_.format());
   }
   if (!fits) weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k(), place_.device);
+  if (weight_.format().is_integer() && !std::is_sorted(order.begin(), order.end())) {
+    weight_.set_permutation(order);
+  }
   for (const StoredPart& part : stored_) {
-    if (!is_padding(part)) pack_stored(*part.matrix, part.first_row, weight_, pool);
+    if (!is_padding(part)) pack_stored(*part.matrix, order, part.first_row, weight_, pool);
     part.matrix->free();
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <numeric>
 
 #include "base/ceil_div.h"
 
@@ -50,7 +51,9 @@ void for_rows(int64_t num_rows, ThreadPool& pool, const PackRows& pack) {
   });
 }
 
-void pack_dense(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
+using InputOrder = std::vector<int32_t>;
+
+void pack_dense(const StoredMatrix& stored, const InputOrder&, IndexRange rows, int64_t first_row,
                 ops::Weight& weight) {
   std::vector<float> values(static_cast<size_t>(rows.size() * weight.k()));
   stored.dequantise(rows, values.data());
@@ -58,7 +61,7 @@ void pack_dense(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
                    Tensor(values.data(), DType::kFloat32, {rows.size(), weight.k()}));
 }
 
-void pack_float8(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
+void pack_float8(const StoredMatrix& stored, const InputOrder&, IndexRange rows, int64_t first_row,
                  ops::Weight& weight) {
   std::vector<Float8E4M3> numbers(static_cast<size_t>(rows.size() * weight.k()));
   std::vector<float> scales(static_cast<size_t>(rows.size()));
@@ -69,23 +72,34 @@ void pack_float8(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
                     Tensor(scales.data(), DType::kFloat32, {rows.size(), 1}));
 }
 
+// Rows of numbers [rows, order.size()] with their inputs in this order.
+std::vector<int8_t> ordered(const std::vector<int8_t>& numbers, const InputOrder& order) {
+  std::vector<int8_t> result;
+  result.reserve(numbers.size());
+  for (const int8_t* row = numbers.data(); row != numbers.data() + numbers.size();
+       row += order.size()) {
+    for (const int32_t input : order) result.push_back(row[input]);
+  }
+  return result;
+}
+
 // Scales and offsets of the format's groups, from those of the scheme's.
-void pack_integers(const StoredMatrix& stored, IndexRange rows, int64_t first_row,
-                   ops::Weight& weight) {
-  const int64_t k = weight.k();
+void pack_integers(const StoredMatrix& stored, const InputOrder& order, IndexRange rows,
+                   int64_t first_row, ops::Weight& weight) {
   const int64_t size = weight.format().group_size;
-  const int64_t groups = size == 0 ? 1 : ceil_div(k, size);
+  const int64_t groups = size == 0 ? 1 : ceil_div(weight.k(), size);
   const int64_t stored_groups = stored.num_groups();
-  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * k));
+  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * weight.k()));
   std::vector<float> stored_scales(static_cast<size_t>(rows.size() * stored_groups));
   std::vector<float> zeros(stored_scales.size());
   stored.decode_numbers(rows, numbers.data());
   stored.decode_scales(rows, stored_scales.data(), zeros.data());
+  if (!std::is_sorted(order.begin(), order.end())) numbers = ordered(numbers, order);
   std::vector<float> scales;
   std::vector<float> offsets;
   for (int64_t row = 0; row < rows.size(); ++row) {
     for (int64_t group = 0; group < groups; ++group) {
-      const auto first_input = static_cast<size_t>(group * size);
+      const auto first_input = static_cast<size_t>(order[static_cast<size_t>(group * size)]);
       const auto from =
           static_cast<size_t>(row * stored_groups + stored.group_of_input()[first_input]);
       scales.push_back(stored_scales[from]);
@@ -99,6 +113,13 @@ void pack_integers(const StoredMatrix& stored, IndexRange rows, int64_t first_ro
                       .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
 }
 
+// Whether groups can be put in order: a rank with some of the inputs has parts of many groups.
+bool can_be_ordered(const std::vector<ParameterPart>& parts) {
+  return std::all_of(parts.begin(), parts.end(), [](const ParameterPart& part) {
+    return part.columns.size() == part.shape[1];
+  });
+}
+
 }  // namespace
 
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
@@ -109,9 +130,10 @@ ops::WeightFormat stored_format(const Placement& place, const std::vector<Stored
                        [&](const StoredModule& module) { return rule(module.scheme); });
   };
   if (all(is_float8_by_outputs)) return ops::WeightFormat::float8();
-  const bool are_in_order =
-      all([](const WeightScheme& scheme) { return scheme.is_integer() && !scheme.act_order; });
-  const int64_t group_size = are_in_order ? common_group_size(modules, parts) : -1;
+  const bool in_order = all([](const WeightScheme& scheme) { return !scheme.act_order; });
+  const bool are_integers = all([](const WeightScheme& scheme) { return scheme.is_integer(); }) &&
+                            (in_order || can_be_ordered(parts));
+  const int64_t group_size = are_integers ? common_group_size(modules, parts) : -1;
   if (group_size == -1) return place.dtype;
   const bool has_offsets = !all([](const WeightScheme& scheme) { return scheme.symmetric; });
   auto format = ops::WeightFormat::integers(bits_of(modules), group_size, has_offsets);
@@ -119,24 +141,36 @@ ops::WeightFormat stored_format(const Placement& place, const std::vector<Stored
   return format;
 }
 
-bool can_pack(const StoredMatrix& stored, const ops::WeightFormat& format) {
-  if (!format.is_integer()) return true;
+std::vector<int32_t> input_order(const StoredMatrix& stored) {
   const std::vector<int32_t>& groups = stored.group_of_input();
-  const auto size = static_cast<size_t>(format.group_size == 0 ? stored.share().inputs.size()
-                                                               : format.group_size);
-  for (size_t input = 0; input < groups.size(); ++input) {
-    if (groups[input] != groups[input / size * size]) return false;
+  std::vector<int32_t> order(groups.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&groups](int32_t a, int32_t b) {
+    return groups[static_cast<size_t>(a)] < groups[static_cast<size_t>(b)];
+  });
+  return order;
+}
+
+bool can_pack(const StoredMatrix& stored, const std::vector<int32_t>& order,
+              const ops::WeightFormat& format) {
+  if (!format.is_integer()) return true;
+  const auto group_at = [&](size_t place) {
+    return stored.group_of_input()[static_cast<size_t>(order[place])];
+  };
+  const auto size = format.group_size == 0 ? order.size() : static_cast<size_t>(format.group_size);
+  for (size_t place = 0; place < order.size(); ++place) {
+    if (group_at(place) != group_at(place / size * size)) return false;
   }
   return format.has_offsets || !stored.has_zero_points();
 }
 
-void pack_stored(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight,
-                 ThreadPool& pool) {
+void pack_stored(const StoredMatrix& stored, const std::vector<int32_t>& order, int64_t first_row,
+                 ops::Weight& weight, ThreadPool& pool) {
   const auto pack = weight.format().is_dense()     ? pack_dense
                     : weight.format().is_integer() ? pack_integers
                                                    : pack_float8;
   for_rows(stored.share().outputs.size(), pool,
-           [&](IndexRange rows) { pack(stored, rows, first_row, weight); });
+           [&](IndexRange rows) { pack(stored, order, rows, first_row, weight); });
 }
 
 }  // namespace quire

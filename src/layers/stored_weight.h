@@ -26,12 +26,17 @@ struct StoredModule {
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
                                 const std::vector<ParameterPart>& parts);
 
-// Whether the format can have the stored numbers, now that they are known: the inputs of a group
-// lie together, and zero points are none where it has no offsets. Always true of dense and float8.
-bool can_pack(const StoredMatrix& stored, const ops::WeightFormat& format);
+// The rank's inputs, sorted by their groups: act-order's permutation.
+std::vector<int32_t> input_order(const StoredMatrix& stored);
 
-// Rows of the weight, from first_row on, from all stored rows.
-void pack_stored(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight,
-                 ThreadPool& pool);
+// Whether the format can have the stored numbers, now that they are known, with its inputs in this
+// order: the inputs of a group lie together, and zero points are none where it has no offsets.
+// Always true of dense and float8.
+bool can_pack(const StoredMatrix& stored, const std::vector<int32_t>& order,
+              const ops::WeightFormat& format);
+
+// Rows of the weight, from first_row on, from all stored rows; of integers in this order of inputs.
+void pack_stored(const StoredMatrix& stored, const std::vector<int32_t>& order, int64_t first_row,
+                 ops::Weight& weight, ThreadPool& pool);
 
 }  // namespace quire

@@ -47,6 +47,14 @@ TEST(StoredFormat, HasTheSchemesGroupsOrPartsOfThem) {
   EXPECT_EQ(format_of({gptq(128)}, 8), WeightFormat(DType::kBFloat16));
 }
 
+// Only where the rank has all inputs can they be put in the order of their groups.
+TEST(StoredFormat, HasActOrdersGroupsOfAllInputs) {
+  WeightScheme ordered = gptq(64);
+  ordered.act_order = true;
+  EXPECT_EQ(format_of({ordered}), rounding(WeightFormat::integers(4, 64)));
+  EXPECT_EQ(format_of({ordered}, 128), WeightFormat(DType::kBFloat16));
+}
+
 TEST(StoredFormat, HasOffsetsAndBitsForAllParts) {
   WeightScheme with_zeros = gptq(32);
   with_zeros.symmetric = false;
@@ -95,6 +103,9 @@ class GptqMatrix : public ::testing::Test {
     matrix_.store({.tensor = leaf, .source = source});
   }
 
+  // Zero points of half the range.
+  const std::vector<int32_t> kSymmetric = std::vector<int32_t>(2, static_cast<int32_t>(0x88888888));
+
   static std::vector<int32_t> in_order() {
     std::vector<int32_t> groups(64);
     for (size_t i = 0; i < groups.size(); ++i) groups[i] = static_cast<int32_t>(i / 32);
@@ -115,7 +126,7 @@ class GptqMatrix : public ::testing::Test {
 };
 
 TEST_F(GptqMatrix, IsOfIntegersWhereAllIsAsDescribed) {
-  store({static_cast<int32_t>(0x88888888), static_cast<int32_t>(0x88888888)}, in_order());
+  store(kSymmetric, in_order());
   EXPECT_EQ(matrix_.weight().format(), WeightFormat::integers(4, 32));
   EXPECT_EQ(row(3)[0], -4.0f);
   EXPECT_EQ(row(3)[63], -0.5f);
@@ -129,13 +140,24 @@ TEST_F(GptqMatrix, IsDenseWhereZeroPointsAreNotSymmetric) {
   EXPECT_EQ(row(1)[63], 0.0f);
 }
 
-TEST_F(GptqMatrix, IsDenseWhereGroupsAreInNoOrder) {
+TEST_F(GptqMatrix, SortsItsInputsByGroups) {
   std::vector<int32_t> groups = in_order();
   std::swap(groups[5], groups[40]);
-  store({static_cast<int32_t>(0x88888888), static_cast<int32_t>(0x77777777)}, groups);
+  store(kSymmetric, groups);
+  EXPECT_EQ(matrix_.weight().format(), WeightFormat::integers(4, 32));
+  ASSERT_NE(matrix_.weight().permutation(), nullptr);
+  EXPECT_EQ(matrix_.weight().permutation()[5], 6);
+  EXPECT_EQ(row(2)[5], -1.5f);
+  EXPECT_EQ(row(2)[40], -4.0f);
+  EXPECT_EQ(row(2)[63], -0.5f);
+}
+
+TEST_F(GptqMatrix, IsDenseWhereGroupsAreOfOtherSizes) {
+  std::vector<int32_t> groups = in_order();
+  groups[40] = 0;
+  store(kSymmetric, groups);
   EXPECT_EQ(matrix_.weight().format(), WeightFormat(DType::kFloat32));
-  EXPECT_EQ(row(2)[5], -1.0f);
-  EXPECT_EQ(row(2)[4], -2.0f);
+  EXPECT_EQ(row(2)[5], -1.5f);
   EXPECT_EQ(row(2)[40], -4.0f);
 }
 
