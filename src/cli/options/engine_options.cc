@@ -124,7 +124,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       app, "--dtype", {"auto", "float32", "bfloat16", "float16"},
       [&config](const std::string& text) { config.dtype = text; },
       "Type of weights and KV cache; float16 only on a GPU [auto: the config's; the CPU holds "
-      "float16 as float32]",
+      "float16 as float32, and takes bfloat16 where weights are integers]",
       kEngineGroup);
   add_choice(
       app, "--quantization", {"none", "int8", "int4"},
