@@ -94,7 +94,8 @@ constexpr std::pair<DType, std::string_view> kLoadedDTypes[] = {
 // The one of the target's dtypes that the tensor has, or that it is dequantised to.
 std::optional<DType> dtype_of(const CheckpointTensor& tensor, const Target& target) {
   const std::vector<DType>& dtypes = target.made_of().dtypes;
-  const std::string_view read_as = block_type_of(tensor) != nullptr ? "F32" : tensor.dtype;
+  std::string_view read_as = tensor.dtype;
+  if (block_type_of(tensor) != nullptr) read_as = "F32";
   for (const auto& [dtype, name] : kLoadedDTypes) {
     const bool is_taken = std::find(dtypes.begin(), dtypes.end(), dtype) != dtypes.end();
     if (name == read_as && is_taken) return dtype;
