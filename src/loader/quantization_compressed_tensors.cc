@@ -174,7 +174,8 @@ void add_targets(const JsonFields& quantization, Targets targets, QuantizationCo
                                   targets.size(), config.rules.size(), kMaxMatches));
   }
   std::vector<LayerRule> classes;
-  for (auto& [text, scheme] : targets) {
+  for (auto& [name, scheme] : targets) {
+    const std::string& text = name;
     LayerPattern pattern = read_target(quantization, "config_groups.*.targets", text);
     if (pattern == LayerPattern::layer_class(text)) {
       classes.push_back({std::move(pattern), std::move(scheme)});
