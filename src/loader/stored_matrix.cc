@@ -254,10 +254,10 @@ void StoredMatrix::decode_gptq(IndexRange outputs, int8_t* numbers) const {
     const auto begin = static_cast<int>(std::max<int64_t>(0, -first_input));
     const auto end = static_cast<int>(std::min(per_word, k - first_input));
     const uint32_t* word = words.at<uint32_t>(word_row, outputs.begin);
-    int8_t* to = numbers + first_input;
-    for (int64_t i = 0; i < outputs.size(); ++i, ++word, to += k) {
+    for (int64_t i = 0; i < outputs.size(); ++i, ++word) {
       for (int place = begin; place < end; ++place) {
-        to[place] = static_cast<int8_t>(number_at(*word, place, scheme_.bits));
+        numbers[i * k + first_input + place] =
+            static_cast<int8_t>(number_at(*word, place, scheme_.bits));
       }
     }
   }
