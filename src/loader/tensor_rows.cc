@@ -36,10 +36,11 @@ Tensor dequantise_rows(const CheckpointTensor& tensor, const GgufType& type, Ind
                        IndexRange columns, std::vector<std::byte>& scratch) {
   const GgufDequantise dequantise = gguf_dequantiser(type);
   check(dequantise != nullptr, "a checkpoint's blocks can be dequantised");
+  if (columns.size() == 0) return Tensor(nullptr, DType::kFloat32, {rows.size(), 0});
   const int64_t row_bytes = columns_of(tensor) / type.block_values * type.block_bytes;
   const int64_t first_block = columns.begin / type.block_values;
   const int64_t end_block = (columns.end + type.block_values - 1) / type.block_values;
-  const int64_t count = columns.size() == 0 ? 0 : end_block - first_block;
+  const int64_t count = end_block - first_block;
   // Whole blocks of a row behind the rows that are done.
   const auto kept = static_cast<size_t>(rows.size() * columns.size());
   scratch.resize((kept + static_cast<size_t>(count * type.block_values)) * sizeof(float));
