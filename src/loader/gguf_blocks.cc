@@ -133,7 +133,9 @@ int k_nibble(const std::byte* numbers, int i) {
   return i % 64 < 32 ? pair & 15 : pair >> 4;
 }
 
-void q4_k_block(const std::byte* block, float* out) {
+// Groups of 32 numbers, each with a scale and a minimum: number(j, i) is that at i, of group j.
+template <typename Number>
+void k_groups(const std::byte* block, Number number, float* out) {
   const float d = half_at(block, 0);
   const float dmin = half_at(block, 2);
   for (int j = 0; j < kLarge / 32; ++j) {
@@ -141,23 +143,22 @@ void q4_k_block(const std::byte* block, float* out) {
     const float scale = d * static_cast<float>(group.scale);
     const float min = dmin * static_cast<float>(group.min);
     for (int i = 32 * j; i < 32 * j + 32; ++i) {
-      out[i] = scale * static_cast<float>(k_nibble(block + 16, i)) - min;
+      out[i] = scale * static_cast<float>(number(j, i)) - min;
     }
   }
 }
 
+void q4_k_block(const std::byte* block, float* out) {
+  k_groups(
+      block, [block](int, int i) { return k_nibble(block + 16, i); }, out);
+}
+
 void q5_k_block(const std::byte* block, float* out) {
-  const float d = half_at(block, 0);
-  const float dmin = half_at(block, 2);
-  for (int j = 0; j < kLarge / 32; ++j) {
-    const ScaleAndMin group = k_scale(block + 4, j);
-    const float scale = d * static_cast<float>(group.scale);
-    const float min = dmin * static_cast<float>(group.min);
-    for (int i = 32 * j; i < 32 * j + 32; ++i) {
-      const int high = byte_at(block + 16, i % 32) >> j & 1;
-      out[i] = scale * static_cast<float>(k_nibble(block + 48, i) | high << 4) - min;
-    }
-  }
+  const auto number = [block](int j, int i) {
+    const int high = byte_at(block + 16, i % 32) >> j & 1;
+    return k_nibble(block + 48, i) | high << 4;
+  };
+  k_groups(block, number, out);
 }
 
 void q6_k_block(const std::byte* block, float* out) {

@@ -28,7 +28,6 @@ class LayerPattern {
   static LayerPattern regex(std::string text, const std::string& field);
 
   bool matches(std::string_view layer) const;
-  const std::string& text() const { return text_; }
 
   bool operator==(const LayerPattern& other) const {
     return kind_ == other.kind_ && text_ == other.text_;
