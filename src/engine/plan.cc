@@ -101,7 +101,7 @@ std::string describe_blocks(const Checkpoint& checkpoint) {
     parts.push_back(fmt::format("{} in {} tensor{}", type, count, count == 1 ? "" : "s"));
   }
   if (parts.empty()) return "";
-  return fmt::format("GGUF: {}, dequantised as the weights load", fmt::join(parts, ", "));
+  return fmt::format("GGUF: {}", fmt::join(parts, ", "));
 }
 
 void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
@@ -110,7 +110,7 @@ void add_tensors(const Checkpoint& checkpoint, ModelInfo& info) {
     info.tensors.push_back({tensor.name, tensor.dtype, tensor.shape, tensor.file});
   }
   info.weight_bytes = static_cast<int64_t>(checkpoint.total_bytes());
-  if (info.quantization.empty()) info.quantization = describe_blocks(checkpoint);
+  if (is_gguf_path(info.folder)) info.quantization = describe_blocks(checkpoint);
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "layers/parameters.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/check.h"
+#include "layers/gguf_weight.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -19,6 +23,24 @@ std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix)
     parts.push_back({{part.shape.front(), 1}, part.rows, {0, 1}, part.first_row});
   }
   return parts;
+}
+
+// Of a GGUF file's tensor: parts with the types of their blocks, which are packed as they come
+// where `keeps_blocks`, and else dequantised.
+std::vector<ParameterTensor> gguf_tensors(const MatrixFormat& format,
+                                          std::vector<ParameterPart> parts, bool keeps_blocks) {
+  for (size_t i = 0; keeps_blocks && i < parts.size(); ++i) {
+    const StoredModule& module = format.modules[format.modules.size() == 1 ? 0 : i];
+    parts[i].block_type = module.scheme.block_type;
+  }
+  return {{.leaf = "weight", .dtypes = dense_dtypes(), .parts = std::move(parts)}};
+}
+
+// "GGUF Q4_K and Q6_K".
+std::string describe_blocks(const MatrixFormat& format) {
+  std::set<std::string_view> types;
+  for (const StoredModule& module : format.modules) types.insert(module.scheme.block_type->name);
+  return fmt::format("GGUF {}", fmt::join(types, " and "));
 }
 
 // Groups of integers that dense matrices are rounded to.
@@ -35,7 +57,8 @@ ops::WeightFormat format_of_dense(const Placement& place) {
 
 ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format,
                                   const std::vector<ParameterPart>& parts) {
-  if (format.is_dense()) return format_of_dense(place);
+  const bool is_rounded = format.is_gguf() && place.quantise_bits != 0;
+  if (format.is_dense() || is_rounded) return format_of_dense(place);
   return stored_format(place, format.modules, parts);
 }
 
@@ -130,10 +153,17 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
     : place_(place), weight_(computed_format(place, format, parts), n, k, place.device) {
+  if (format.is_gguf()) {
+    stored_as_ = describe_blocks(format);
+    tensors_ = gguf_tensors(format, std::move(parts),
+                            weight_.format().is_integer() && place.quantise_bits == 0);
+    return;
+  }
   if (is_packed_at_once(format, weight_.format())) {
     tensors_ = matrix_tensors(format, std::move(parts));
     return;
   }
+  stored_as_ = format.modules.front().scheme.describe();
   make_stored_parts(format, parts);
   make_tensors();
 }
@@ -165,10 +195,6 @@ void MatrixParameter::make_stored_parts(const MatrixFormat& format,
   }
 }
 
-std::string MatrixParameter::stored_as() const {
-  return stored_.empty() ? "" : stored_.front().matrix->scheme().describe();
-}
-
 // Parts are kept apart: in each tensor they lie one below the other.
 void MatrixParameter::make_tensors() {
   const StoredMatrix& first = *stored_.front().matrix;
@@ -184,21 +210,33 @@ void MatrixParameter::make_tensors() {
   }
 }
 
-void MatrixParameter::store(const ParameterSlice& slice) {
-  if (stored_.empty()) {
-    if (weight_.format().is_integer()) {
-      weight_.quantise_rows(slice.first_row, slice.source);
-    } else if (slice.tensor == 0) {
-      weight_.pack_rows(slice.first_row, slice.source);
-    } else {
-      weight_.set_scales(slice.first_row, slice.source);
-    }
-    return;
-  }
+size_t MatrixParameter::part_of(const ParameterSlice& slice) const {
   const std::vector<ParameterPart>& parts = tensors_[slice.tensor].parts;
   size_t part = parts.size() - 1;
   while (slice.first_row < parts[part].first_row) --part;
-  stored_[part].matrix->store(slice.tensor, slice.first_row - parts[part].first_row, slice.source);
+  return part;
+}
+
+void MatrixParameter::store(const ParameterSlice& slice) {
+  if (stored_.empty()) return pack(slice);
+  const size_t part = part_of(slice);
+  stored_[part].matrix->store(
+      slice.tensor, slice.first_row - tensors_[slice.tensor].parts[part].first_row, slice.source);
+}
+
+void MatrixParameter::pack(const ParameterSlice& slice) {
+  const ParameterPart& part = tensors_[slice.tensor].parts[part_of(slice)];
+  if (part.block_type != nullptr && slice.source.dtype() == DType::kUInt8) {
+    pack_gguf_rows(*part.block_type, slice.source, part.columns, slice.first_row, weight_);
+  } else if (part.block_type != nullptr) {
+    pack_dummy_rows(slice.source, slice.first_row, weight_);
+  } else if (weight_.format().is_integer()) {
+    weight_.quantise_rows(slice.first_row, slice.source);
+  } else if (slice.tensor == 0) {
+    weight_.pack_rows(slice.first_row, slice.source);
+  } else {
+    weight_.set_scales(slice.first_row, slice.source);
+  }
 }
 
 void MatrixParameter::finish(ThreadPool& pool) {

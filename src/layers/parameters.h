@@ -24,17 +24,20 @@ struct MatrixFormat {
   std::vector<StoredModule> modules = {};
 
   bool is_dense() const { return modules.empty(); }
+  // Whether its modules are blocks of a GGUF file.
+  bool is_gguf() const { return !is_dense() && modules.front().scheme.block_type != nullptr; }
 };
 
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
 // A dense one is of the placement's dtype, or with its quantise_bits of integers in groups of 32
-// inputs, to which rows are rounded as they come; products then round activations to int8, but not
-// where the dtype is float32.
+// inputs, to which rows are rounded as they come, those of a GGUF file's blocks too; products then
+// round activations to int8, but not where the dtype is float32.
 //
 // What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
-// Float8 with a scale for each output is packed as it comes on the CPU. Others are kept in the
-// host's memory until all has come, and then packed. Where integers turn out not to fit the format
+// Float8 with a scale for each output is packed as it comes on the CPU, and so are a GGUF file's
+// blocks, of which each part has its type. Others are kept in the host's memory until all has come,
+// and then packed. Where integers turn out not to fit the format
 // that their scheme promised, the weight becomes a dense one of the placement's dtype.
 class MatrixParameter final : public Parameter {
  public:
@@ -48,9 +51,9 @@ class MatrixParameter final : public Parameter {
   void finish(ThreadPool& pool) override;
 
   const ops::Weight& weight() const { return weight_; }
-  // "GPTQ, 4 bits, groups of 128" where the weight is computed as something else than it is stored
-  // as; else empty.
-  std::string stored_as() const;
+  // "GPTQ, 4 bits, groups of 128", "GGUF Q4_K and Q6_K" where the weight is computed as something
+  // else than it is stored as; else empty.
+  const std::string& stored_as() const { return stored_as_; }
 
  private:
   // A part of the matrix as it came, and where its rows go.
@@ -61,11 +64,15 @@ class MatrixParameter final : public Parameter {
 
   void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);
   void make_tensors();
+  // Of the part that has this row of the tensor.
+  size_t part_of(const ParameterSlice& slice) const;
+  void pack(const ParameterSlice& slice);
 
   Placement place_;
   ops::Weight weight_;
   std::vector<StoredPart> stored_;  // none: rows are packed as they come
   std::vector<ParameterTensor> tensors_;
+  std::string stored_as_;
 };
 
 // A vector [n], zero until loaded. It is float32 whatever the dtype of the matrices: vectors are

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/ceil_div.h"
+#include "loader/gguf_blocks.h"
 
 namespace quire {
 namespace {
@@ -35,12 +36,16 @@ int64_t common_group_size(const std::vector<StoredModule>& modules,
   return -1;
 }
 
-int bits_of(const std::vector<StoredModule>& modules) {
-  const bool all_packed_four =
-      std::all_of(modules.begin(), modules.end(), [](const StoredModule& module) {
-        return module.scheme.bits == 4 && module.scheme.layout != WeightLayout::kInt8;
-      });
-  return all_packed_four ? 4 : 8;
+bool is_unsigned(const WeightScheme& scheme) {
+  return scheme.block_type != nullptr && gguf_integers(*scheme.block_type)->is_unsigned;
+}
+
+// Of 4 bits, of the same range. int8 holds all of them.
+bool are_int4(const std::vector<StoredModule>& modules) {
+  return std::all_of(modules.begin(), modules.end(), [&](const StoredModule& module) {
+    return module.scheme.bits == 4 && module.scheme.layout != WeightLayout::kInt8 &&
+           is_unsigned(module.scheme) == is_unsigned(modules.front().scheme);
+  });
 }
 
 using PackRows = std::function<void(IndexRange rows)>;
@@ -136,7 +141,9 @@ ops::WeightFormat stored_format(const Placement& place, const std::vector<Stored
   const int64_t group_size = are_integers ? common_group_size(modules, parts) : -1;
   if (group_size == -1) return place.dtype;
   const bool has_offsets = !all([](const WeightScheme& scheme) { return scheme.symmetric; });
-  auto format = ops::WeightFormat::integers(bits_of(modules), group_size, has_offsets);
+  const bool is_int4 = are_int4(modules);
+  auto format = ops::WeightFormat::integers(is_int4 ? 4 : 8, group_size, has_offsets);
+  format.is_unsigned = is_int4 && is_unsigned(modules.front().scheme);
   format.rounds_activations = place.dtype != DType::kFloat32;
   return format;
 }

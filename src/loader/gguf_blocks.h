@@ -1,6 +1,10 @@
 #pragma once
-// What the blocks of GGUF's quantised types stand for: the reference that faster forms are compared
-// with. Values are those of gguf-py's dequantize(), bit for bit.
+// What the blocks of GGUF's quantised types stand for. Each type is integers in groups of values:
+//
+//   value = scale * integer            or, for types with minimums,
+//   value = scale * integer + offset
+//
+// in float32, rounded after each operation; that is gguf-py's dequantize(), bit for bit.
 //
 // Thread safety: free functions without state.
 #include <cstddef>
@@ -11,13 +15,25 @@
 
 namespace quire {
 
-// `count` blocks that follow each other to float32, out[0..count * type.block_values).
-using GgufDequantise = void (*)(const std::byte* blocks, int64_t count, float* out);
+struct GgufIntegers {
+  int64_t group_size = 32;  // values that share a scale and an offset: 16 or 32
+  int bits = 8;             // 4: integers from -8 to 7, or 0 to 15 where they are unsigned
+  bool is_unsigned = false;
+  bool has_offsets = false;
+  // `count` blocks that follow each other: an integer for each value, and a scale and an offset for
+  // each group; nothing is written to `offsets` where the type has none.
+  void (*decode)(const std::byte* blocks, int64_t count, int8_t* integers, float* scales,
+                 float* offsets) = nullptr;
+};
 
 // Of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL and IQ4_XS; null for other types.
-GgufDequantise gguf_dequantiser(const GgufType& type);
+const GgufIntegers* gguf_integers(const GgufType& type);
 
-// "Q4_0, ... and IQ4_XS", those that gguf_dequantiser() knows.
-std::string dequantised_gguf_types();
+// The values of `count` blocks that follow each other, to out[0..count * type.block_values). Of a
+// type that has integers.
+void dequantise_gguf(const GgufType& type, const std::byte* blocks, int64_t count, float* out);
+
+// "Q4_0, ... and IQ4_XS", those that gguf_integers() knows.
+std::string quantised_gguf_types();
 
 }  // namespace quire

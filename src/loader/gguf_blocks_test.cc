@@ -30,23 +30,22 @@ TEST(GgufBlocksTest, ValuesAreThoseOfGgufPyBitForBit) {
     SCOPED_TRACE(name);
     const GgufType* type = find_gguf_type(name);
     ASSERT_NE(type, nullptr);
-    const GgufDequantise dequantise = gguf_dequantiser(*type);
-    ASSERT_NE(dequantise, nullptr);
+    ASSERT_NE(gguf_integers(*type), nullptr);
     const std::vector<std::byte> blocks = from_hex(parts["blocks"]);
     const std::vector<std::byte> expected = from_hex(parts["values"]);
     const auto count = static_cast<int64_t>(blocks.size()) / type->block_bytes;
     std::vector<float> values(static_cast<size_t>(count * type->block_values));
     ASSERT_EQ(values.size() * sizeof(float), expected.size());
-    dequantise(blocks.data(), count, values.data());
+    dequantise_gguf(*type, blocks.data(), count, values.data());
     EXPECT_EQ(std::memcmp(values.data(), expected.data(), expected.size()), 0);
   }
 }
 
-TEST(GgufBlocksTest, OtherTypesHaveNoDequantiser) {
+TEST(GgufBlocksTest, OtherTypesHaveNoIntegers) {
   for (const char* name : {"F32", "F16", "BF16", "IQ2_XXS", "I32"}) {
-    EXPECT_EQ(gguf_dequantiser(*find_gguf_type(name)), nullptr) << name;
+    EXPECT_EQ(gguf_integers(*find_gguf_type(name)), nullptr) << name;
   }
-  EXPECT_THAT(dequantised_gguf_types(), testing::EndsWith("IQ4_NL and IQ4_XS"));
+  EXPECT_THAT(quantised_gguf_types(), testing::EndsWith("IQ4_NL and IQ4_XS"));
 }
 
 }  // namespace

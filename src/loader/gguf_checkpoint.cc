@@ -39,7 +39,7 @@ int64_t heads_of(const RotaryHeads& heads, std::string_view name) {
 
 bool is_loaded_type(const GgufType& type) {
   return type.name == "F32" || type.name == "F16" || type.name == "BF16" ||
-         gguf_dequantiser(type) != nullptr;
+         gguf_integers(type) != nullptr;
 }
 
 CheckpointTensor to_checkpoint_tensor(const GgufTensor& tensor, const GgufKeys& keys,
@@ -50,7 +50,7 @@ CheckpointTensor to_checkpoint_tensor(const GgufTensor& tensor, const GgufKeys& 
   };
   if (!is_loaded_type(*tensor.type)) {
     fail(fmt::format("is of the type {}; quire reads F32, F16, BF16, {}", tensor.type->name,
-                     dequantised_gguf_types()));
+                     quantised_gguf_types()));
   }
   if (tensor.shape.size() == 1 && tensor.type->block_values > 1) {
     fail(fmt::format("is a vector of the type {}; expected F32, F16 or BF16", tensor.type->name));

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "base/temporary_folder_test_util.h"
+#include "loader/gguf_blocks.h"
 #include "loader/gguf_test_util.h"
 #include "loader/tensor_rows.h"
 #include "loader/tensor_statistics.h"
@@ -142,6 +143,26 @@ TEST_F(GgufCheckpointTest, BlocksAreDequantisedAtAnyColumns) {
   EXPECT_THAT(read(tensor, {2, 4}, {31, 33}), ElementsAre(1.0f, 1.5f, 3.0f, 3.5f));
   EXPECT_THAT(read(tensor, {1, 2}, {64, 65}), ElementsAre(3.0f));
   EXPECT_TRUE(read(tensor, {1, 2}, {7, 7}).empty());
+}
+
+TEST_F(GgufCheckpointTest, BlocksAreReadAsTheyAre) {
+  GgufWriter writer = model("llama", 1, 1);
+  writer.tensor("blk.0.attn_q.weight", kQ8Number, {4, 96}, q8_rows(4, 96));
+  const Checkpoint checkpoint = open(writer);
+  const CheckpointTensor& tensor = checkpoint.tensors()[0];
+  const GgufType& type = *find_gguf_type("Q8_0");
+  std::vector<std::byte> scratch;
+  // The second and the third block of rows 1 to 3, which are rows 2, 1 and 3 of the file.
+  const Tensor blocks = read_blocks(tensor, type, {1, 4}, {40, 96}, scratch);
+  ASSERT_EQ(blocks.dim(0), 3);
+  ASSERT_EQ(blocks.dim(1), 2 * 34);
+  for (int64_t row = 0; row < 3; ++row) {
+    const std::vector<float> expected = read(tensor, {row + 1, row + 2}, {32, 96});
+    std::vector<float> values(64);
+    dequantise_gguf(type, reinterpret_cast<const std::byte*>(blocks.row<uint8_t>(row)), 2,
+                    values.data());
+    EXPECT_EQ(values, expected);
+  }
 }
 
 TEST_F(GgufCheckpointTest, StatisticsAreOfWhatBlocksStandFor) {

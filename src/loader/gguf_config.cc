@@ -5,9 +5,13 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
+#include <optional>
 #include <string>
+#include <utility>
 
+#include "loader/gguf_blocks.h"
 #include "loader/gguf_keys.h"
+#include "loader/gguf_names.h"
 #include "loader/gguf_rope.h"
 #include "loader/model_limits.h"
 #include "quire/error.h"
@@ -128,6 +132,24 @@ DType dense_dtype_of(const GgufModel& model) {
   return most->first == "F16" ? DType::kFloat16 : DType::kBFloat16;
 }
 
+// Which layers the file has in blocks, by Hugging Face's names; none where all are dense.
+std::optional<QuantizationConfig> quantization_of(const GgufModel& model,
+                                                  const std::string& architecture) {
+  constexpr std::string_view kWeight = ".weight";
+  QuantizationConfig config;
+  for (const GgufModel::Part& part : model.parts()) {
+    for (const GgufTensor& tensor : part.file.tensors()) {
+      std::string name = hugging_face_name(architecture, tensor.name);
+      if (tensor.shape.size() != 2 || !name.ends_with(kWeight)) continue;
+      if (gguf_integers(*tensor.type) == nullptr) continue;
+      name.resize(name.size() - kWeight.size());
+      config.layers.emplace(std::move(name), WeightScheme::gguf_blocks(*tensor.type));
+    }
+  }
+  if (config.layers.empty()) return std::nullopt;
+  return config;
+}
+
 // The control tokens that end an answer in the chat formats of Qwen, Llama, Mistral, Phi and Gemma.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>", "<|endoftext|>",   "<|eot_id|>",
                                           "<|eom_id|>", "<|end_of_text|>", "<|end|>",
@@ -179,6 +201,7 @@ ModelConfig gguf_model_config(const GgufModel& model) {
   const int64_t window = keys.integer("attention.sliding_window", 0, kMaxPositions).value_or(0);
   config.layer_sliding_window.assign(static_cast<size_t>(config.num_hidden_layers), window);
   config.dtype = dense_dtype_of(model);
+  config.quantization = quantization_of(model, keys.architecture());
   config.rope =
       loader_internal::gguf_rope_config(keys, config.head_dim, config.max_position_embeddings);
   return config;

@@ -247,5 +247,21 @@ TEST_F(GgufConfigTest, AWindowIsOfAllLayers) {
   EXPECT_THAT(model.layer_sliding_window, testing::AllOf(SizeIs(2), Each(7)));
 }
 
+TEST_F(GgufConfigTest, SaysWhichLayersAreInBlocks) {
+  EXPECT_EQ(config(small_model("qwen3")).quantization, std::nullopt);
+  constexpr uint32_t kQ8Type = 8;
+  const ModelConfig model = config(small_model("llama").tensor(
+      "blk.1.ffn_down.weight", kQ8Type, {16, 32}, std::string(16 * 34, '\0')));
+  ASSERT_TRUE(model.quantization.has_value());
+  EXPECT_TRUE(model.quantization->is_gguf());
+  EXPECT_TRUE(model.quantization->has_integers());
+  const auto scheme = model.quantization->scheme_of("model.layers.1.mlp.down_proj");
+  ASSERT_TRUE(scheme.has_value());
+  EXPECT_EQ(scheme->describe(), "GGUF Q8_0");
+  EXPECT_EQ(scheme->group_inputs, 32);
+  EXPECT_EQ(model.quantization->scheme_of("model.layers.0.mlp.down_proj"), std::nullopt);
+  EXPECT_EQ(model.quantization->scheme_of("model.embed_tokens"), std::nullopt);
+}
+
 }  // namespace
 }  // namespace quire

@@ -23,6 +23,7 @@
 #include "base/thread_pool.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
+#include "loader/gguf_types.h"
 
 namespace quire {
 
@@ -42,6 +43,8 @@ struct ParameterPart {
   // Where rows.begin and columns.begin go in the parameter's tensor.
   int64_t first_row = 0;
   int64_t first_column = 0;
+  // Not null: the checkpoint has blocks of this type, and they are stored as they are.
+  const GgufType* block_type = nullptr;
 };
 
 // How the parts of a fused layer lie in a checkpoint that has the layer as one tensor: one below
@@ -93,7 +96,10 @@ struct ParameterSlice {
   size_t tensor = 0;      // place in Parameter::tensors()
   int64_t first_row = 0;  // where the source's first value goes in that tensor
   int64_t first_column = 0;
-  Tensor source;  // [rows, columns] of one of the tensor's dtypes, aligned for it
+  // [rows, columns] of one of the tensor's dtypes, aligned for it; of a part that has a block type
+  // uint8 [rows, bytes], the blocks of each row that have the part's columns. Dummy weights are
+  // numbers either way.
+  Tensor source;
 };
 
 class Parameter {

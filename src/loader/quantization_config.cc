@@ -32,6 +32,12 @@ std::optional<WeightScheme> QuantizationConfig::scheme_of(std::string_view layer
   return rule == rules.end() ? std::nullopt : rule->scheme;
 }
 
+bool QuantizationConfig::is_gguf() const {
+  return std::any_of(layers.begin(), layers.end(), [](const auto& layer) {
+    return layer.second && layer.second->block_type != nullptr;
+  });
+}
+
 bool QuantizationConfig::has_integers() const {
   const auto stores_integers = [](const std::optional<WeightScheme>& scheme) {
     return scheme && scheme->is_integer();

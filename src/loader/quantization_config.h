@@ -30,6 +30,8 @@ struct QuantizationConfig {
 
   // How the matrix of this layer, named without ".weight", is stored; none: as a dense one.
   std::optional<WeightScheme> scheme_of(std::string_view layer) const;
+  // Whether a GGUF file's tensors say it, not a quantization_config.
+  bool is_gguf() const;
   // Whether a scheme of some layers stores integers.
   bool has_integers() const;
   // Of these layers: "GPTQ, 4 bits, groups of 128; 196 of 197 layers, not lm_head". Of none: the

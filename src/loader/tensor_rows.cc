@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "loader/gguf_blocks.h"
 
@@ -34,8 +35,6 @@ Tensor copy_rows(const CheckpointTensor& tensor, DType dtype, IndexRange rows, I
 
 Tensor dequantise_rows(const CheckpointTensor& tensor, const GgufType& type, IndexRange rows,
                        IndexRange columns, std::vector<std::byte>& scratch) {
-  const GgufDequantise dequantise = gguf_dequantiser(type);
-  check(dequantise != nullptr, "a checkpoint's blocks can be dequantised");
   if (columns.size() == 0) return Tensor(nullptr, DType::kFloat32, {rows.size(), 0});
   const int64_t row_bytes = columns_of(tensor) / type.block_values * type.block_bytes;
   const int64_t first_block = columns.begin / type.block_values;
@@ -48,7 +47,7 @@ Tensor dequantise_rows(const CheckpointTensor& tensor, const GgufType& type, Ind
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     const std::byte* blocks =
         tensor.data + tensor.stored_row(row) * row_bytes + first_block * type.block_bytes;
-    dequantise(blocks, count, out + kept);
+    dequantise_gguf(type, blocks, count, out + kept);
     std::memcpy(out + (row - rows.begin) * columns.size(),
                 out + kept + (columns.begin - first_block * type.block_values),
                 static_cast<size_t>(columns.size()) * sizeof(float));
@@ -73,6 +72,18 @@ Tensor read_rows(const CheckpointTensor& tensor, DType dtype, IndexRange rows, I
                      {tensor.shape.empty() ? 1 : tensor.shape.front(), columns_of(tensor)});
   const Tensor part = whole.rows(rows.begin, rows.end).columns(columns.begin, columns.end);
   return is_aligned(part) ? part : copy_rows(tensor, dtype, rows, columns, scratch);
+}
+
+Tensor read_blocks(const CheckpointTensor& tensor, const GgufType& type, IndexRange rows,
+                   IndexRange columns, std::vector<std::byte>& scratch) {
+  // The tensor as one of bytes.
+  CheckpointTensor bytes = tensor;
+  bytes.dtype = "U8";
+  bytes.shape.back() = columns_of(tensor) / type.block_values * type.block_bytes;
+  const IndexRange blocks{columns.begin / type.block_values,
+                          ceil_div(columns.end, type.block_values)};
+  return read_rows(bytes, DType::kUInt8, rows,
+                   {blocks.begin * type.block_bytes, blocks.end * type.block_bytes}, scratch);
 }
 
 }  // namespace quire

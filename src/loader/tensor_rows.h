@@ -24,4 +24,8 @@ const GgufType* block_type_of(const CheckpointTensor& tensor);
 Tensor read_rows(const CheckpointTensor& tensor, DType dtype, IndexRange rows, IndexRange columns,
                  std::vector<std::byte>& scratch);
 
+// The blocks of these rows that have these columns: uint8 [rows, bytes].
+Tensor read_blocks(const CheckpointTensor& tensor, const GgufType& type, IndexRange rows,
+                   IndexRange columns, std::vector<std::byte>& scratch);
+
 }  // namespace quire

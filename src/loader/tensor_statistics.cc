@@ -96,17 +96,16 @@ TensorStatistics scan(const CheckpointTensor& tensor, ThreadPool& pool) {
 // Of what the blocks stand for. A chunk is a whole number of blocks.
 TensorStatistics scan_blocks(const CheckpointTensor& tensor, const GgufType& type,
                              ThreadPool& pool) {
-  const GgufDequantise dequantise = gguf_dequantiser(type);
   const int64_t num_blocks = static_cast<int64_t>(tensor.bytes) / type.block_bytes;
   std::vector<std::vector<float>> scratch(static_cast<size_t>(pool.size()));
-  return scan_parts(num_blocks * type.block_values, pool,
-                    [&](int64_t first, int64_t count, int thread) {
-                      std::vector<float>& values = scratch[static_cast<size_t>(thread)];
-                      values.resize(static_cast<size_t>(count));
-                      dequantise(tensor.data + first / type.block_values * type.block_bytes,
-                                 count / type.block_values, values.data());
-                      return read<float>(reinterpret_cast<const std::byte*>(values.data()), count);
-                    });
+  return scan_parts(
+      num_blocks * type.block_values, pool, [&](int64_t first, int64_t count, int thread) {
+        std::vector<float>& values = scratch[static_cast<size_t>(thread)];
+        values.resize(static_cast<size_t>(count));
+        dequantise_gguf(type, tensor.data + first / type.block_values * type.block_bytes,
+                        count / type.block_values, values.data());
+        return read<float>(reinterpret_cast<const std::byte*>(values.data()), count);
+      });
 }
 
 }  // namespace

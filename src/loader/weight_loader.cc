@@ -135,6 +135,11 @@ bool has_shape(const CheckpointTensor& tensor, const std::vector<int64_t>& expec
 }
 
 void check_tensor(const CheckpointTensor& tensor, const Target& target) {
+  const GgufType* block_type = target.share().block_type;
+  if (block_type != nullptr && block_type != block_type_of(tensor)) {
+    throw Error(fmt::format("{}: the tensor {} is {}; expected {}, as the file said before.",
+                            tensor.file, tensor.name, tensor.describe(), block_type->name));
+  }
   const std::optional<DType> dtype = dtype_of(tensor, target);
   if (!dtype) {
     throw Error(fmt::format("{}: the tensor {} is {}; expected {}{}.", tensor.file, tensor.name,
@@ -195,8 +200,12 @@ Tensor source_rows(const CheckpointTensor& tensor, const Target& target, IndexRa
                    std::vector<std::byte>& scratch) {
   const int64_t row = first_row_of(target);
   const int64_t column = first_column_of(target);
-  return read_rows(tensor, *dtype_of(tensor, target), {row + rows.begin, row + rows.end},
-                   {column, column + target.share().columns.size()}, scratch);
+  const IndexRange taken_rows{row + rows.begin, row + rows.end};
+  const IndexRange taken_columns{column, column + target.share().columns.size()};
+  if (const GgufType* type = target.share().block_type) {
+    return read_blocks(tensor, *type, taken_rows, taken_columns, scratch);
+  }
+  return read_rows(tensor, *dtype_of(tensor, target), taken_rows, taken_columns, scratch);
 }
 
 // Bytes of the tensor that are the target's part, what other ranks take included.

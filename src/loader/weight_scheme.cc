@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include "base/ceil_div.h"
+#include "base/check.h"
+#include "loader/gguf_blocks.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -125,6 +127,7 @@ void check_size(const WeightScheme& scheme, std::string_view module, int64_t n, 
     case WeightLayout::kPacked:
     case WeightLayout::kInt8:
     case WeightLayout::kFloat8:
+    case WeightLayout::kGgufBlocks:
       return;
   }
 }
@@ -140,11 +143,23 @@ std::string describe_granularity(const WeightScheme& scheme) {
 
 }  // namespace
 
+WeightScheme WeightScheme::gguf_blocks(const GgufType& type) {
+  const GgufIntegers* integers = gguf_integers(type);
+  check(integers != nullptr, "the type's blocks are integers");
+  return {.name = fmt::format("GGUF {}", type.name),
+          .layout = WeightLayout::kGgufBlocks,
+          .bits = integers->bits,
+          .group_inputs = integers->group_size,
+          .symmetric = !integers->has_offsets,
+          .block_type = &type};
+}
+
 bool WeightScheme::is_integer() const {
   return layout != WeightLayout::kFloat8;
 }
 
 std::string WeightScheme::describe() const {
+  if (layout == WeightLayout::kGgufBlocks) return name;
   const std::string numbers =
       layout == WeightLayout::kFloat8 ? "float8 e4m3" : fmt::format("{} bits", bits);
   return fmt::format("{}, {}, {}{}{}", name, numbers, describe_granularity(*this),
@@ -175,6 +190,8 @@ std::vector<SchemeLeaf> leaves_of(const WeightScheme& scheme, std::string_view m
     case WeightLayout::kInt8:
     case WeightLayout::kFloat8:
       return plain_leaves(scheme);
+    case WeightLayout::kGgufBlocks:
+      return {leaf(LeafRole::kNumbers, "weight", {DType::kFloat32}, outputs_by(1), inputs_by(1))};
   }
   return {};
 }

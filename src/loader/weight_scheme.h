@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/dtype.h"
+#include "loader/gguf_types.h"
 #include "loader/parameter.h"
 
 namespace quire {
@@ -36,6 +37,8 @@ enum class WeightLayout : uint8_t {
   kInt8,
   // weight float8 e4m3 [n, k] and its scales.
   kFloat8,
+  // A GGUF file's: weight, rows of blocks of one type (loader/gguf_blocks.h).
+  kGgufBlocks,
 };
 
 struct WeightScheme {
@@ -51,9 +54,13 @@ struct WeightScheme {
   // GPTQ's first version: stored zero points are one too low, as one subtraction from each word.
   bool zeros_less_one = false;
   std::string scale_leaf = "weight_scale";  // of kFloat8
+  const GgufType* block_type = nullptr;     // of kGgufBlocks, which follows from it
 
   bool operator==(const WeightScheme&) const = default;
-  // Whether numbers are integers with scales and zero points of their own.
+  // Of blocks that gguf_integers() knows.
+  static WeightScheme gguf_blocks(const GgufType& type);
+
+  // Whether numbers are integers with scales and zero points, or offsets, of their own.
   bool is_integer() const;
   // "GPTQ, 4 bits, groups of 128, act-order".
   std::string describe() const;

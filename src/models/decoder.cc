@@ -306,7 +306,7 @@ ParameterMap Decoder::parameters() {
     // Buffers that old versions of transformers saved, and a copy of a tied output layer.
     return name.ends_with(".rotary_emb.inv_freq") || (tied && is_weight_of(kOutput, name));
   });
-  if (config_.quantization) {
+  if (config_.quantization && !config_.quantization->is_gguf()) {
     parameters.ignore(is_unused_by_quantised_layers);
     // AutoGPTQ writes one for layers that have none.
     parameters.ignore_zeros([](std::string_view name) { return name.ends_with("_proj.bias"); });

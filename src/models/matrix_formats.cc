@@ -20,6 +20,7 @@ MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
     }
   }
   if (format.is_dense() || format.modules.size() == modules.size()) return format;
+  if (format.is_gguf()) return {};
   const auto is_quantised = [&](const std::string& module) {
     return config.quantization->scheme_of(std::string(prefix) + module).has_value();
   };

@@ -13,8 +13,9 @@
 namespace quire {
 
 // The format of the linear layer that is made of these modules of the checkpoint ("q_proj", ...)
-// under `prefix` ("model.layers.0.self_attn."). Throws Error where some of them are quantised and
-// some are not: they are one matrix.
+// under `prefix` ("model.layers.0.self_attn."). They are one matrix: where a GGUF file has some of
+// them in blocks and some not, it is as dense. Throws Error where a quantization_config quantises
+// some of them and some not.
 MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
                        std::span<const std::string> modules);
 

@@ -72,6 +72,7 @@ void check_format(const WeightFormat& format, const Device& device) {
     case WeightKind::kInt4:
       check(format.dtype == DType::kUInt8 && is_group_size(format.group_size),
             "integers are bytes in groups of 16, 32, 64 or 128, or of a whole row");
+      check(!format.is_unsigned || format.kind == WeightKind::kInt4, "unsigned integers are int4");
       check(format.scale_dtype == DType::kFloat32 || format.scale_dtype == DType::kBFloat16,
             "scales of integers are float32 or bfloat16");
       return check(device.is_cpu(), "weights of integers are on the CPU");

@@ -20,7 +20,7 @@ enum class WeightKind : uint8_t {
   kDense,   // float32, bfloat16 or float16: the numbers themselves
   kFloat8,  // float8 e4m3, and a scale for each output feature
   kInt8,    // integers from -128 to 127, and a scale for each group of an output's inputs
-  kInt4,    // integers from -8 to 7, the same way
+  kInt4,    // integers from -8 to 7, or from 0 to 15, the same way
 };
 
 struct WeightFormat {
@@ -30,6 +30,7 @@ struct WeightFormat {
   // output. The last group may be shorter.
   int64_t group_size = 0;
   bool has_offsets = false;
+  bool is_unsigned = false;             // of kInt4: integers are from 0 to 15
   DType scale_dtype = DType::kFloat32;  // integers' scales and offsets in memory; or bfloat16
   // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
   // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.

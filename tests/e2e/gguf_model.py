@@ -2,7 +2,8 @@
 
     python3 tests/e2e/gguf_model.py MODEL OUT.gguf [--type Q8_0] [--parts 2]
 
-Matrices of other types than the model's own (F32, F16, BF16, Q8_0, Q4_0) are converted; vectors become F32.
+Matrices of other types than the model's own (F32, F16, BF16, Q8_0, Q4_0) are converted; those whose rows are no whole
+blocks stay as they are. Vectors become F32.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import struct
 
 ALIGNMENT = 32
 TYPES = {"F32": 0, "F16": 1, "Q4_0": 2, "Q8_0": 8, "BF16": 30}
+BLOCK_TYPES = ("Q4_0", "Q8_0")
 ARCHITECTURES = {"LlamaForCausalLM": "llama", "MistralForCausalLM": "llama", "Phi3ForCausalLM": "phi3",
                  "Qwen2ForCausalLM": "qwen2", "Qwen3ForCausalLM": "qwen3"}
 MODULES = {"input_layernorm": "attn_norm", "self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k",
@@ -122,6 +124,19 @@ def q4_0(values):
         numbers = [min(15, math.floor(value * inverse + 8.5)) for value in block]
         out += struct.pack("<e16B", scale, *[numbers[i] | numbers[i + 16] << 4 for i in range(16)])
     return bytes(out)
+
+
+def values_of(kind, data):
+    """What the blocks of a tensor stand for, as F32."""
+    values = array.array("f")
+    if kind == "Q8_0":
+        for scale, *numbers in struct.iter_unpack("<e32b", data):
+            values.extend(scale * number for number in numbers)
+    else:
+        for scale, *pairs in struct.iter_unpack("<e16B", data):
+            values.extend(scale * ((pair & 15) - 8) for pair in pairs)
+            values.extend(scale * ((pair >> 4) - 8) for pair in pairs)
+    return values.tobytes()
 
 
 def converted(dtype, data, kind):
@@ -237,6 +252,8 @@ def add_weights(gguf, folder, config, kind):
         if is_llama and module in heads:
             data = in_rotary_order(data, shape[0], heads[module])
         wanted = "F32" if len(shape) == 1 else kind or dtype
+        if wanted in BLOCK_TYPES and shape[1] % 32:
+            wanted = dtype
         gguf.tensors.append((tensor_name(name), shape, wanted, converted(dtype, data, wanted)))
 
 
@@ -250,6 +267,15 @@ def convert(folder, kind=None, pattern="qwen2"):
         add_tokenizer(gguf, folder, pattern)
     add_weights(gguf, folder, config, kind)
     return gguf
+
+
+def dequantised(gguf):
+    """The same with F32 in place of blocks."""
+    result = Gguf()
+    result.entries = gguf.entries
+    result.tensors = [(name, shape, "F32", values_of(kind, data)) if kind in BLOCK_TYPES else (name, shape, kind, data)
+                      for name, shape, kind, data in gguf.tensors]
+    return result
 
 
 def split(gguf, count):

@@ -45,6 +45,8 @@ class Lexicon(CliTest):
             apple, candid, happy = self.texts(self.q8_0, "--dtype", dtype)
             self.assertIn("fruit", apple)
             self.assertTrue(candid and happy)
+        self.assertEqual(self.texts(self.q8_0, "--dtype", "float32", "--threads", "1"),
+                         self.texts(self.q8_0, "--dtype", "float32"))
         self.assertIn("fruit", self.texts(self.q8_0, "--quantization", "int8")[0])
 
     def test_ranks_share_blocks(self):
@@ -78,6 +80,7 @@ class Lexicon(CliTest):
         self.assertEqual(len(json.loads(run("inspect", self.parts, "--json").stdout)["files"]), 2)
         self.assertIn({"name": "model.layers.0.self_attn.q_proj.weight", "dtype": "Q8_0", "shape": [256, 256]},
                       [{key: tensor[key] for key in ("name", "dtype", "shape")} for tensor in info["tensors"]])
+        self.assertIn("int8 in groups of 32, activations int8 from GGUF Q8_0", run("plan", self.q8_0, env=CPU).stdout)
         plans = [json.loads(run("plan", model, "--json", env=CPU).stdout) for model in (self.same, LEXICON)]
         self.assertEqual(plans[0]["buffers"], plans[1]["buffers"])
 
@@ -163,6 +166,23 @@ class Architectures(CliTest):
                     reference.write_text(json.dumps(content | {"tolerance": 1e-4}))
                     path = gguf_model.write(gguf_model.convert(MODELS / name), pathlib.Path(folder) / f"{name}.gguf")
                     self.assert_ok(run("check", path, "--reference", reference, env=CPU))
+
+
+    def test_blocks_compute_as_the_numbers_that_they_stand_for(self):
+        """Bit for bit with float32 activations, for llama too, whose queries' and keys' rows are in another order."""
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            arguments = ("--prompt-tokens", "1,2,3", "--json", "--logprobs", "2", "--max-tokens", "8", "--dtype", "float32")
+            for model in ("llama3", "qwen3-tied", "phi3-sliding"):
+                for kind in ("Q8_0", "Q4_0"):
+                    with self.subTest(model=model, kind=kind):
+                        blocks = gguf_model.convert(MODELS / model, kind)
+                        floats = gguf_model.write(gguf_model.dequantised(blocks), folder / "floats.gguf")
+                        path = gguf_model.write(blocks, folder / "blocks.gguf")
+                        self.assertIn(f"from GGUF {kind}", run("plan", path, env=CPU).stdout)
+                        results = [run("generate", file, *arguments, env=CPU) for file in (floats, path)]
+                        self.assert_ok(results[1])
+                        self.assertEqual(results[1].stdout, results[0].stdout)
 
 
 if __name__ == "__main__":

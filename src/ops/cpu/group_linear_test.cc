@@ -50,11 +50,18 @@ std::vector<float> random_scales(const WeightFormat& format, int64_t count, std:
   return scales;
 }
 
+int lowest_of(const WeightFormat& format) {
+  return format.is_unsigned ? 0 : format.kind == WeightKind::kInt4 ? -8 : -128;
+}
+int highest_of(const WeightFormat& format) {
+  return format.is_unsigned ? 15 : format.kind == WeightKind::kInt4 ? 7 : 127;
+}
+
 Integers random_integers(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
   Integers made = {.format = format, .n = n, .k = k, .data = {}, .scales = {}, .offsets = {}};
-  const int bound = format.kind == WeightKind::kInt4 ? 8 : 128;
   for (int64_t i = 0; i < n * k; ++i) {
-    made.data.push_back(static_cast<int8_t>(random_int(-bound, bound - 1, random)));
+    made.data.push_back(
+        static_cast<int8_t>(random_int(lowest_of(format), highest_of(format), random)));
   }
   made.scales = random_scales(format, n * made.groups(), random);
   if (format.has_offsets) made.offsets = random_scales(format, n * made.groups(), random);
@@ -73,6 +80,10 @@ std::vector<WeightFormat> all_formats() {
       formats.push_back(WeightFormat::integers(bits, 32, has_offsets, DType::kBFloat16));
     }
   }
+  for (const bool has_offsets : {false, true}) {
+    formats.push_back(WeightFormat::integers(4, 32, has_offsets));
+    formats.back().is_unsigned = true;
+  }
   return formats;
 }
 
@@ -82,7 +93,8 @@ WeightFormat rounding(WeightFormat format) {
 }
 
 std::string text_of(const WeightFormat& format) {
-  return (format.kind == WeightKind::kInt4 ? "int4, " : "int8, ") +
+  return std::string(format.is_unsigned ? "unsigned " : "") +
+         (format.kind == WeightKind::kInt4 ? "int4, " : "int8, ") +
          std::to_string(format.group_size) + (format.has_offsets ? ", offsets" : "") +
          (format.scale_dtype == DType::kBFloat16 ? ", bfloat16 scales" : "");
 }
@@ -252,9 +264,8 @@ TEST_P(GroupLinearTest, NothingSaturates) {
     for (const int sign : {1, -1}) {
       for (const int64_t rows : {1, 8}) {
         Integers made = random_integers(rounding(format), 5, 256, random);
-        const int bound = format.kind == WeightKind::kInt4 ? 8 : 128;
         std::fill(made.data.begin(), made.data.end(),
-                  static_cast<int8_t>(sign < 0 ? -bound : bound - 1));
+                  static_cast<int8_t>(sign < 0 ? lowest_of(format) : highest_of(format)));
         OwnedTensor<float> in({rows, 256}, 3.0f);
         OwnedTensor<float> out({rows, 5});
         linear(stream, in.tensor(), made.weight(), Tensor(), out.tensor());

@@ -19,11 +19,12 @@ Byte* first_group(const GroupLayout& layout, int64_t row, Byte* panels) {
   return panels + row / kPanelLanes * layout.panel_bytes();
 }
 
-// Four int8 as bytes with an excess of 128, or of 8 in the low halves.
-uint32_t biased(const int8_t* data, bool four_bits) {
+// Four int8 as bytes with the layout's excess; int4 in the low halves.
+uint32_t biased(const GroupLayout& layout, const int8_t* data) {
   uint32_t word;
   std::memcpy(&word, data, sizeof(word));
-  return four_bits ? (word ^ 0x08080808u) & 0x0f0f0f0fu : word ^ 0x80808080u;
+  word ^= static_cast<uint32_t>(layout.excess()) * 0x01010101u;
+  return layout.four_bits ? word & 0x0f0f0f0fu : word;
 }
 
 // The group_size integers of one lane.
@@ -31,8 +32,8 @@ void pack_data(const GroupLayout& layout, const int8_t* data, int64_t lane, std:
   const int64_t step_inputs = layout.four_bits ? 8 : 4;
   out += lane * 4;
   for (int64_t i = 0; i < layout.group_size; i += step_inputs, out += kPanelLanes * 4) {
-    uint32_t word = biased(data + i, layout.four_bits);
-    if (layout.four_bits) word |= biased(data + i + 4, true) << 4;
+    uint32_t word = biased(layout, data + i);
+    if (layout.four_bits) word |= biased(layout, data + i + 4) << 4;
     std::memcpy(out, &word, sizeof(word));
   }
 }
@@ -85,7 +86,8 @@ GroupLayout group_layout(const WeightFormat& format, int64_t k) {
           .four_bits = format.kind == WeightKind::kInt4,
           .has_offsets = format.has_offsets,
           .one_scale = one_scale,
-          .short_scales = format.scale_dtype == DType::kBFloat16};
+          .short_scales = format.scale_dtype == DType::kBFloat16,
+          .is_unsigned = format.is_unsigned};
 }
 
 size_t group_panel_bytes(const GroupLayout& layout, int64_t n) {

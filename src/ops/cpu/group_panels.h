@@ -10,9 +10,9 @@
 // Scales and offsets are float32 or bfloat16, as the format says.
 // The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
 // + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
-// others the high halves, each as its value + 8. Output features are padded to whole panels with
-// scales and offsets of 0, and K to whole groups. Where an output has one scale it is repeated for
-// each group of kWholeRowGroup inputs.
+// others the high halves, each as its value + 8, or as its value where the format is unsigned.
+// Output features are padded to whole panels with scales and offsets of 0, and K to whole groups.
+// Where an output has one scale it is repeated for each group of kWholeRowGroup inputs.
 //
 // Thread safety: pack_group_rows may run at once on disjoint rows.
 #include <cstddef>
@@ -34,8 +34,10 @@ struct GroupLayout {
   bool has_offsets = false;
   bool one_scale = false;     // a row's groups have the same scale and offset
   bool short_scales = false;  // scales and offsets are bfloat16
+  bool is_unsigned = false;   // int4 from 0 to 15
 
-  int excess() const { return four_bits ? 8 : 128; }
+  // What a byte, or half of one, is more than its integer.
+  int excess() const { return is_unsigned ? 0 : four_bits ? 8 : 128; }
   int64_t header_bytes() const {
     return kPanelLanes * (short_scales ? 2 : 4) * (has_offsets ? 2 : 1);
   }
@@ -55,7 +57,7 @@ size_t group_panel_bytes(const GroupLayout& layout, int64_t n);
 // Rows of integers, with the scales of their groups, which are rounded to the format's type.
 struct GroupedRows {
   int64_t rows = 0;
-  const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7
+  const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7, or 0 to 15
   const float* scales = nullptr;   // [rows, groups]: ceil(k / the format's group_size), or 1
   const float* offsets = nullptr;  // the same; null where the format has none
 };

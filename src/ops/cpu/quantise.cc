@@ -148,7 +148,7 @@ struct RoundedRows {
 
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels) {
-  check(!layout.one_scale && layout.has_offsets == layout.four_bits,
+  check(!layout.one_scale && !layout.is_unsigned && layout.has_offsets == layout.four_bits,
         "rows are rounded to int8 without offsets or int4 with them, in groups of inputs");
   const Kernels& kernels = kernels_for(best_isa());
   RoundedRows rows(layout);

@@ -1,0 +1,121 @@
+#include "layers/gguf_weight.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+#include "loader/gguf_blocks.h"
+
+namespace quire {
+namespace {
+
+// Rows that are decoded before they are packed: a line of a panel holds as many rows' integers.
+constexpr int64_t kDecodedRows = 16;
+
+// What is added to a number that has no offset. It leaves zeros their sign.
+constexpr float kNoOffset = -0.0f;
+
+// A few rows of integers with their scales and offsets, in a weight's groups.
+struct DecodedRows {
+  int64_t k;
+  int64_t group_size;
+  int64_t groups;
+  std::vector<int8_t> integers;
+  std::vector<float> scales;
+  std::vector<float> offsets;
+
+  explicit DecodedRows(const ops::Weight& weight)
+      : k(weight.k()),
+        group_size(weight.format().group_size),
+        groups(ceil_div(k, group_size)),
+        integers(static_cast<size_t>(kDecodedRows * k)),
+        scales(static_cast<size_t>(kDecodedRows * groups)),
+        offsets(scales.size(), kNoOffset) {}
+
+  void pack(int64_t first_row, int64_t rows, ops::Weight& weight) const {
+    weight.pack_groups(first_row,
+                       {.rows = rows,
+                        .data = integers.data(),
+                        .scales = scales.data(),
+                        .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
+  }
+};
+
+// Decodes rows of blocks, of which the columns from `first_column` of the first block on are taken.
+class RowDecoder {
+ public:
+  RowDecoder(const GgufType& type, int64_t num_blocks, int64_t first_column)
+      : of_type_(*gguf_integers(type)),
+        num_blocks_(num_blocks),
+        first_column_(first_column),
+        integers_(static_cast<size_t>(num_blocks * type.block_values)),
+        scales_(static_cast<size_t>(num_blocks * type.block_values / of_type_.group_size)),
+        offsets_(scales_.size(), kNoOffset) {}
+
+  void decode(const std::byte* blocks, int64_t row, DecodedRows& out) {
+    of_type_.decode(blocks, num_blocks_, integers_.data(), scales_.data(), offsets_.data());
+    std::copy_n(integers_.begin() + first_column_, out.k, out.integers.begin() + row * out.k);
+    for (int64_t group = 0; group < out.groups; ++group) {
+      const auto from =
+          static_cast<size_t>((first_column_ + group * out.group_size) / of_type_.group_size);
+      const auto to = static_cast<size_t>(row * out.groups + group);
+      out.scales[to] = scales_[from];
+      out.offsets[to] = offsets_[from];
+    }
+  }
+
+ private:
+  const GgufIntegers& of_type_;
+  int64_t num_blocks_;
+  int64_t first_column_;
+  std::vector<int8_t> integers_;
+  std::vector<float> scales_;
+  std::vector<float> offsets_;
+};
+
+}  // namespace
+
+void pack_gguf_rows(const GgufType& type, const Tensor& blocks, IndexRange columns,
+                    int64_t first_row, ops::Weight& weight) {
+  check(blocks.dtype() == DType::kUInt8 && blocks.dim(1) % type.block_bytes == 0,
+        "rows are whole blocks");
+  check(columns.size() == weight.k(), "the columns are the weight's inputs");
+  RowDecoder decoder(type, blocks.dim(1) / type.block_bytes, columns.begin % type.block_values);
+  DecodedRows decoded(weight);
+  for (int64_t first = 0; first < blocks.dim(0); first += kDecodedRows) {
+    const int64_t rows = std::min(kDecodedRows, blocks.dim(0) - first);
+    for (int64_t row = 0; row < rows; ++row) {
+      decoder.decode(reinterpret_cast<const std::byte*>(blocks.row<uint8_t>(first + row)), row,
+                     decoded);
+    }
+    decoded.pack(first_row + first, rows, weight);
+  }
+}
+
+void pack_dummy_rows(const Tensor& source, int64_t first_row, ops::Weight& weight) {
+  const ops::WeightFormat& format = weight.format();
+  // -kDummyBound is the lowest integer of a signed format, and kDummyBound one more than the
+  // highest.
+  const float half_range = format.kind == ops::WeightKind::kInt4 ? 8.0f : 128.0f;
+  const float scale = kDummyBound / half_range;
+  const float shift = format.is_unsigned ? half_range : 0.0f;
+  DecodedRows rounded(weight);
+  std::fill(rounded.scales.begin(), rounded.scales.end(), scale);
+  std::fill(rounded.offsets.begin(), rounded.offsets.end(), -scale * shift);
+  for (int64_t first = 0; first < source.dim(0); first += kDecodedRows) {
+    const int64_t rows = std::min(kDecodedRows, source.dim(0) - first);
+    for (int64_t row = 0; row < rows; ++row) {
+      const float* values = source.row<float>(first + row);
+      std::transform(
+          values, values + rounded.k, rounded.integers.begin() + row * rounded.k, [=](float value) {
+            const float nearest = std::nearbyint(value / scale);
+            return static_cast<int8_t>(std::clamp(nearest, -half_range, half_range - 1) + shift);
+          });
+    }
+    rounded.pack(first_row + first, rows, weight);
+  }
+}
+
+}  // namespace quire
