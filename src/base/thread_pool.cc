@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "base/check.h"
+#include "base/memory_reserve.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -154,14 +155,18 @@ struct ThreadPool::State {
   }
 };
 
-ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus) : state_(std::make_unique<State>()) {
+ThreadPool::ThreadPool(int num_threads, std::vector<int> cpus, MemoryReserve* memory_reserve)
+    : state_(std::make_unique<State>()) {
   check(num_threads >= 1, "a thread pool has at least one thread");
   check(cpus.empty() || static_cast<int>(cpus.size()) >= num_threads, "a CPU for each thread");
   // Spinning threads that share a CPU only keep each other from working.
   state_->spin = num_threads <= allowed_cpus();
   try {
     for (int i = 1; i < num_threads; ++i) {
-      state_->workers.emplace_back([state = state_.get(), i] { state->work(i); });
+      state_->workers.emplace_back([state = state_.get(), i, memory_reserve] {
+        const MemoryReserve::User user(memory_reserve);
+        state->work(i);
+      });
       if (!cpus.empty()) pin(state_->workers.back(), cpus[static_cast<size_t>(i)]);
     }
   } catch (const std::system_error& error) {

@@ -14,11 +14,15 @@
 
 namespace quire {
 
+class MemoryReserve;
+
 class ThreadPool {
  public:
   // `num_threads` >= 1, the caller included. `cpus`: the CPU to pin each thread to (thread 0, the
-  // caller, is never pinned); empty pins nothing.
-  explicit ThreadPool(int num_threads, std::vector<int> cpus = {});
+  // caller, is never pinned); empty pins nothing. `memory_reserve`: for the threads that it starts;
+  // outlives it, and may be null.
+  explicit ThreadPool(int num_threads, std::vector<int> cpus = {},
+                      MemoryReserve* memory_reserve = nullptr);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;

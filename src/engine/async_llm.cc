@@ -13,11 +13,17 @@
 #include <utility>
 #include <vector>
 
+#include "base/memory_reserve.h"
 #include "engine/engine_core.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace {
+
+// What the engine's threads may take where the process has no more memory. A step of 512 sequences
+// takes less than a tenth.
+constexpr size_t kReserveBlocks = 16;
+constexpr size_t kReserveBlockBytes = 1 << 20;
 
 template <typename T>
 void append_to(std::vector<T>& target, std::vector<T>& source) {
@@ -124,7 +130,10 @@ const std::string& RequestStream::request_id() const {
 
 class AsyncLLM::Impl {
  public:
-  explicit Impl(const EngineConfig& config) : core(config), mailbox(std::make_shared<Mailbox>()) {
+  explicit Impl(const EngineConfig& config)
+      : reserve(kReserveBlocks, kReserveBlockBytes),
+        core(config, &reserve),
+        mailbox(std::make_shared<Mailbox>()) {
     mailbox->stats = core.stats();
     try {
       thread = std::thread([this] { run(); });
@@ -159,6 +168,7 @@ class AsyncLLM::Impl {
     std::exception_ptr error;  // the engine failed; nothing is taken any more
   };
 
+  MemoryReserve reserve;  // the ranks of `core` use it
   EngineCore core;
   std::shared_ptr<Mailbox> mailbox;
 
@@ -167,7 +177,9 @@ class AsyncLLM::Impl {
   // Waits until there is something to do; false when the engine is to end.
   bool take_mail();
   void end_streams(const std::exception_ptr& error);
+  // Ends a request for want of memory, and no other. `finished`: the engine has ended it already.
   void fail_stream(RequestStream::State& stream, bool finished);
+  void shed_newest_request();
 
   std::unordered_map<std::string, std::shared_ptr<RequestStream::State>> streams_;
   std::thread thread;
@@ -233,18 +245,26 @@ void AsyncLLM::Impl::end_streams(const std::exception_ptr& error) {
   for (const auto& stream : waiting) stream->fail(error);
 }
 
-// Without memory to deliver an output, its request ends and the others go on.
 void AsyncLLM::Impl::fail_stream(RequestStream::State& stream, bool finished) {
   if (!finished) {
     streams_.erase(stream.request_id);
     core.abort(stream.request_id);
   }
-  stream.fail(std::current_exception());
+  stream.fail(std::make_exception_ptr(std::bad_alloc()));
+}
+
+void AsyncLLM::Impl::shed_newest_request() {
+  const std::optional<std::string> id = core.newest_request();
+  if (!id) return;
+  const std::shared_ptr<RequestStream::State> stream = streams_.at(*id);
+  fail_stream(*stream, /*finished=*/false);
 }
 
 void AsyncLLM::Impl::run() {
+  const MemoryReserve::User user(&reserve);
   try {
     while (take_mail()) {
+      if (!reserve.refill()) shed_newest_request();
       for (RequestOutput& output : core.step()) {
         const auto it = streams_.find(output.request_id);
         if (it == streams_.end()) continue;  // it failed, and was aborted

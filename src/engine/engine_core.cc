@@ -27,9 +27,11 @@ std::optional<ChatTemplate> chat_template_of(const EngineSetup& setup) {
   return load_chat_template(setup.folder);
 }
 
-std::unique_ptr<Executor> start_executor(
-    const EngineSetup& setup, std::shared_ptr<const LogitsProcessorRegistry> processors) {
+std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
+                                         std::shared_ptr<const LogitsProcessorRegistry> processors,
+                                         MemoryReserve* memory_reserve) {
   ThreadExecutorOptions options = setup.executor;
+  options.memory_reserve = memory_reserve;
   options.runner.logits_processors = std::move(processors);
   if (setup.config.load_format == LoadFormat::kDummy) {
     return make_thread_executor(options, nullptr);
@@ -73,13 +75,13 @@ uint64_t mix(uint64_t x) {
 
 }  // namespace
 
-EngineCore::EngineCore(const EngineConfig& config)
+EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve)
     : setup_(set_up_engine(config)),
       tokenizer_(tokenizer_of(setup_)),
       chat_template_(chat_template_of(setup_)),
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
       scheduler_(setup_.scheduler),
-      executor_(start_executor(setup_, logits_processors_)),
+      executor_(start_executor(setup_, logits_processors_, memory_reserve)),
       last_result_(Clock::now()) {}
 
 void EngineCore::check_params(const SamplingParams& params) const {
@@ -322,6 +324,13 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
 
 bool EngineCore::is_finished() const {
   return requests_.empty();
+}
+
+std::optional<std::string> EngineCore::newest_request() const {
+  for (auto request = requests_.rbegin(); request != requests_.rend(); ++request) {
+    if (!(*request)->finished()) return (*request)->request().id;
+  }
+  return std::nullopt;
 }
 
 EngineStats EngineCore::stats() const {

@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/memory_reserve.h"
 #include "engine/engine_setup.h"
 #include "engine/output_processor.h"
 #include "quire/llm_engine.h"
@@ -32,7 +33,8 @@ struct PreparedRequest {
 
 class EngineCore {
  public:
-  explicit EngineCore(const EngineConfig& config);
+  // `memory_reserve`: for the threads of its ranks; outlives it, and may be null.
+  explicit EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve = nullptr);
 
   // Checks a request and encodes its prompt. Throws Error if it cannot be served.
   PreparedRequest prepare(std::string request_id, Prompt prompt, SamplingParams params,
@@ -43,6 +45,8 @@ class EngineCore {
   void abort(const std::string& request_id);
   std::vector<RequestOutput> step();
   bool is_finished() const;
+  // The id of the request that came last of those that have not finished; nothing if there is none.
+  std::optional<std::string> newest_request() const;
   EngineStats stats() const;
 
   const EngineConfig& config() const { return setup_.config; }

@@ -250,6 +250,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   options.max_tokens = max_step_tokens(request);
   options.max_num_seqs = std::min(request.max_num_seqs, options.max_tokens);
   options.max_logits_rows = max_logits_rows(request);
+  if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
   return options;
 }
 

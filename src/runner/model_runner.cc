@@ -65,6 +65,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       table_(options.eos_token_ids),
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
+  stream_.scratch(static_cast<size_t>(options.scratch_bytes));
 }
 
 void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {

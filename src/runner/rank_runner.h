@@ -28,6 +28,9 @@ struct RunnerOptions {
   int64_t max_tokens = 0;       // in one step
   int64_t max_num_seqs = 0;     // in one step
   int64_t max_logits_rows = 0;  // computed at a time; a step with more takes several rounds
+  // CPU only: what the ops of a step use for themselves, taken before the first; 0: as they ask for
+  // it.
+  int64_t scratch_bytes = 0;
   std::vector<int32_t> eos_token_ids;
   // Callbacks of requests, called by rank 0 in the engine's process; null: none.
   std::shared_ptr<const LogitsProcessorRegistry> logits_processors;

@@ -14,6 +14,7 @@
 
 #include "base/blocking_queue.h"
 #include "base/check.h"
+#include "base/memory_reserve.h"
 #include "base/thread_pool.h"
 #include "dist/communicator.h"
 #include "quire/error.h"
@@ -192,8 +193,10 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
-    pool.emplace(options_.threads_per_rank, cpus_of_rank(rank.index, options_.threads_per_rank,
-                                                         static_cast<int>(ranks_.size())));
+    pool.emplace(
+        options_.threads_per_rank,
+        cpus_of_rank(rank.index, options_.threads_per_rank, static_cast<int>(ranks_.size())),
+        options_.memory_reserve);
     runner = make_runner(rank, *pool, stream);
     runner->load(checkpoint, rank.index == 0 ? options_.on_progress : ProgressCallback());
     // What went wrong at the start of a group comes out here, and not with the first request.
@@ -212,6 +215,7 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
 }
 
 void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
+  const MemoryReserve::User user(options_.memory_reserve);
   while (std::optional<Batch> batch = rank.batches.pop()) {
     std::unique_ptr<PendingStep> step = runner.launch(**batch);
     if (rank.reports()) {

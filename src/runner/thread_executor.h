@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "base/cpu_features.h"
+#include "base/memory_reserve.h"
 #include "core/device_library.h"
 #include "loader/checkpoint.h"
 #include "quire/engine_config.h"
@@ -24,6 +25,7 @@ struct ThreadExecutorOptions {
   std::shared_ptr<DeviceLibrary> gpu_library;
   size_t gpu_rank_bytes = 0;
   ProgressCallback on_progress;
+  MemoryReserve* memory_reserve = nullptr;  // of the ranks' steps; outlives the executor
 };
 
 // Starts the ranks and loads the weights (from `checkpoint`, null for dummy weights). Throws the

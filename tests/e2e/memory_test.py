@@ -1,5 +1,7 @@
 """Memory that requests take of `quire serve`: budgets, refusals, and what comes back to the system."""
 
+import concurrent.futures
+import http.client
 import json
 import os
 import resource
@@ -55,6 +57,37 @@ class BudgetTest(CliTest):
             self.assertIn(server.post("/tokenize", body, timeout=600)[0], (200, 413, 429, 503))
             self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
         self.assertEqual(server.stop(), 0)
+
+    @unittest.skipIf(SANITIZED, "sanitizers have allocators of their own")
+    def test_where_the_process_gets_no_more_memory_requests_end_and_nothing_else(self):
+        with serving() as server:
+            self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
+            before = resource.prlimit(server.process.pid, resource.RLIMIT_DATA)
+            statuses = set()
+            for slack in (0, 1, 4):
+                taken = server.memory_kib("VmData") << 10
+                resource.prlimit(server.process.pid, resource.RLIMIT_DATA, (taken + slack * MIB, before[1]))
+                try:
+                    statuses |= self.statuses_of_a_crowd(server)
+                finally:
+                    resource.prlimit(server.process.pid, resource.RLIMIT_DATA, before)
+                self.assertEqual(server.chat("define apple", max_tokens=4)[0], 200)
+                server.wait_until_idle()
+            self.assertLessEqual(statuses, {200, 429, 503, None})
+            self.assertEqual(server.stop(), 0)
+
+    @staticmethod
+    def statuses_of_a_crowd(server):
+        """Of 16 answers at once; None where there was no memory to answer with."""
+        def one(number):
+            body = {"prompt": [5 + number] * 40, "max_tokens": 4, "n": 2, "logprobs": 5, "prompt_logprobs": 5,
+                    "temperature": 1, "ignore_eos": True}
+            try:
+                return server.post("/v1/completions", body)[0]
+            except (OSError, http.client.HTTPException):
+                return None
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            return set(pool.map(one, range(16)))
 
 
 class LargeAnswerTest(CliTest):

@@ -129,9 +129,9 @@ class Server:
                       and m["quire:num_requests_waiting"] == 0 and m["quire:kv_cache_usage_perc"] == 0,
                       "an idle engine")
 
-    def memory_kib(self):
+    def memory_kib(self, kind="VmRSS"):
         with open(f"/proc/{self.process.pid}/status", encoding="ascii") as status:
-            return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+            return int(re.search(rf"{kind}:\s+(\d+)", status.read())[1])
 
     def stop(self, number=signal.SIGTERM, timeout=60):
         """The exit code after a signal."""

@@ -16,17 +16,26 @@ thread_local bool exempt = false;
 std::atomic<long> left_of_all{kNever};  // the one that finds 0 fails
 std::atomic<bool> one_failed{false};
 
-void* allocate(std::size_t size) {
+bool is_to_fail() {
   if (left_of_this_thread != kNever && left_of_this_thread-- <= 0) {
     left_of_this_thread = 0;
-    throw std::bad_alloc();
+    return true;
   }
-  if (!exempt && left_of_all.load() != kNever && left_of_all.fetch_sub(1) == 0) {
-    one_failed = true;
-    throw std::bad_alloc();
+  if (exempt || left_of_all.load() == kNever || left_of_all.fetch_sub(1) != 0) return false;
+  one_failed = true;
+  return true;
+}
+
+// As the standard has it: the new handler is called until there is memory, or it throws.
+void* allocate(std::size_t size) {
+  while (true) {
+    if (!is_to_fail()) {
+      if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+    }
+    const std::new_handler handler = std::get_new_handler();
+    if (handler == nullptr) throw std::bad_alloc();
+    handler();
   }
-  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
-  throw std::bad_alloc();
 }
 
 }  // namespace

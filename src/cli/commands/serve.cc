@@ -6,6 +6,7 @@
 #include <mutex>
 #include <ostream>
 
+#include "base/memory_reserve.h"
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/option_helpers.h"
@@ -51,6 +52,7 @@ class ServeCommand : public Command {
 
   int run(Terminal& terminal) override {
     keep_no_large_blocks();
+    MemoryReserve::let_new_use_them();
     server::ServeOptions options = complete(arguments_);
     options.engine = ready_to_load(std::move(options.engine), terminal);
     std::mutex mutex;

@@ -1,0 +1,58 @@
+#pragma once
+// Memory kept back for threads that must not run out of it.
+//
+//   MemoryReserve::let_new_use_them();             // once in the process
+//   MemoryReserve reserve(16, 1 << 20);
+//   const MemoryReserve::User user(&reserve);      // on each of these threads
+//
+// Where operator new finds no memory on such a thread, a block of the reserve is freed and it tries
+// again; on any other thread it throws std::bad_alloc at once. The blocks are never written to, so
+// they take address space and no memory.
+//
+// Thread safety: all but the constructor and the destructor from any thread.
+#include <cstddef>
+#include <mutex>
+#include <vector>
+
+namespace quire {
+
+class MemoryReserve {
+ public:
+  using Allocate = void* (*)(size_t);
+
+  // `allocate`: as std::malloc, whose blocks std::free takes back. Throws std::bad_alloc where
+  // there is not enough for all blocks.
+  MemoryReserve(size_t num_blocks, size_t block_bytes, Allocate allocate = nullptr);
+  ~MemoryReserve();
+  MemoryReserve(const MemoryReserve&) = delete;
+  MemoryReserve& operator=(const MemoryReserve&) = delete;
+
+  // Frees a block; false if none was left.
+  bool release() noexcept;
+  // Allocates the blocks that were freed, as far as there is memory. Whether half of all are there.
+  bool refill() noexcept;
+
+  // Within its scope the thread may use the reserve; of none where it is null.
+  class User {
+   public:
+    explicit User(MemoryReserve* reserve);
+    ~User();
+    User(const User&) = delete;
+    User& operator=(const User&) = delete;
+
+   private:
+    MemoryReserve* const before_;
+  };
+
+  // Sets the process's new handler. For programs: a library leaves it as it is.
+  static void let_new_use_them();
+
+ private:
+  const size_t num_blocks_;
+  const size_t block_bytes_;
+  const Allocate allocate_;
+  std::mutex mutex_;
+  std::vector<void*> blocks_;  // has room for all of them
+};
+
+}  // namespace quire
