@@ -66,7 +66,8 @@ ChatTemplate::SpecialTokens template_tokens(const GgufFile& header) {
 }  // namespace
 
 bool gguf_has_tokenizer(const GgufFile& header) {
-  return header.has(kKindKey);
+  const std::optional<std::string_view> kind = header.string(kKindKey);
+  return kind && kind != "none" && kind != "no_vocab";
 }
 
 bool gguf_has_chat_template(const GgufFile& header) {

@@ -151,6 +151,18 @@ class Damaged(CliTest):
         self.assert_error(run("generate", path, "-p", "x", env=CPU), 1)
 
 
+class Tokenizers(CliTest):
+    def test_none_is_needed_for_ids(self):
+        for kind in ("none", "no_vocab", None):
+            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
+                gguf = gguf_model.convert(MODELS / "qwen3-tied")
+                if kind:
+                    gguf.string("tokenizer.ggml.model", kind)
+                path = gguf_model.write(gguf, pathlib.Path(folder) / "model.gguf")
+                self.assert_ok(run("generate", path, "--prompt-tokens", "1,2,3", "--max-tokens", "2", env=CPU))
+                self.assert_error(run("generate", path, "-p", "x", env=CPU), 1, "prompts as token ids")
+
+
 class Architectures(CliTest):
     """`quire check` finds the log-probabilities of the folder's weights again."""
 
@@ -166,7 +178,6 @@ class Architectures(CliTest):
                     reference.write_text(json.dumps(content | {"tolerance": 1e-4}))
                     path = gguf_model.write(gguf_model.convert(MODELS / name), pathlib.Path(folder) / f"{name}.gguf")
                     self.assert_ok(run("check", path, "--reference", reference, env=CPU))
-
 
     def test_blocks_compute_as_the_numbers_that_they_stand_for(self):
         """Bit for bit with float32 activations, for llama too, whose queries' and keys' rows are in another order."""
