@@ -11,8 +11,9 @@
 namespace quire {
 namespace {
 
-// Rows that are decoded before they are packed: a line of a panel holds as many rows' integers.
-constexpr int64_t kDecodedRows = 16;
+// Rows that are decoded before they are packed: as many as lie side by side in memory, so that it
+// is written once and in order.
+constexpr int64_t kDecodedRows = 64;
 
 // What is added to a number that has no offset. It leaves zeros their sign.
 constexpr float kNoOffset = -0.0f;
@@ -55,11 +56,15 @@ class RowDecoder {
         offsets_(scales_.size(), kNoOffset) {}
 
   void decode(const std::byte* blocks, int64_t row, DecodedRows& out) {
-    of_type_.decode(blocks, num_blocks_, integers_.data(), scales_.data(), offsets_.data());
-    std::copy_n(integers_.begin() + first_column_, out.k, out.integers.begin() + row * out.k);
+    int8_t* const integers = out.integers.data() + row * out.k;
+    const bool is_whole = static_cast<int64_t>(integers_.size()) == out.k;
+    of_type_.decode(blocks, num_blocks_, is_whole ? integers : integers_.data(), scales_.data(),
+                    offsets_.data());
+    if (!is_whole) std::copy_n(integers_.begin() + first_column_, out.k, integers);
+    const bool has_same_groups = is_whole && out.group_size == of_type_.group_size;
     for (int64_t group = 0; group < out.groups; ++group) {
-      const auto from =
-          static_cast<size_t>((first_column_ + group * out.group_size) / of_type_.group_size);
+      const int64_t first = first_column_ + group * out.group_size;
+      const auto from = static_cast<size_t>(has_same_groups ? group : first / of_type_.group_size);
       const auto to = static_cast<size_t>(row * out.groups + group);
       out.scales[to] = scales_[from];
       out.offsets[to] = offsets_[from];

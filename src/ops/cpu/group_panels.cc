@@ -5,13 +5,10 @@
 
 #include "base/check.h"
 #include "core/dtype.h"
+#include "ops/cpu/interleave_words.h"
 
 namespace quire::ops {
 namespace {
-
-// Groups are visited in blocks of about this many inputs, so that the lines that a block touches,
-// 64 lanes of it, stay in the cache until the panel's other rows have filled them.
-constexpr int64_t kPackInputs = 256;
 
 // A row's place in its panel's first group.
 template <typename Byte>
@@ -19,23 +16,33 @@ Byte* first_group(const GroupLayout& layout, int64_t row, Byte* panels) {
   return panels + row / kPanelLanes * layout.panel_bytes();
 }
 
-// Four int8 as bytes with the layout's excess; int4 in the low halves.
-uint32_t biased(const GroupLayout& layout, const int8_t* data) {
-  uint32_t word;
-  std::memcpy(&word, data, sizeof(word));
-  word ^= static_cast<uint32_t>(layout.excess()) * 0x01010101u;
-  return layout.four_bits ? word & 0x0f0f0f0fu : word;
+// int4, a byte each, to words: the halves of their bytes have the layout's excess.
+void join_halves(const GroupLayout& layout, const int8_t* data, int64_t words, uint32_t* out) {
+  const uint64_t excess = static_cast<uint64_t>(layout.excess()) * 0x0101010101010101u;
+  for (int64_t i = 0; i < words; ++i) {
+    uint64_t bytes;
+    std::memcpy(&bytes, data + 8 * i, sizeof(bytes));
+    bytes = (bytes ^ excess) & 0x0f0f0f0f0f0f0f0fu;
+    out[i] = static_cast<uint32_t>(bytes | bytes >> 28);
+  }
 }
 
-// The group_size integers of one lane.
-void pack_data(const GroupLayout& layout, const int8_t* data, int64_t lane, std::byte* out) {
-  const int64_t step_inputs = layout.four_bits ? 8 : 4;
-  out += lane * 4;
-  for (int64_t i = 0; i < layout.group_size; i += step_inputs, out += kPanelLanes * 4) {
-    uint32_t word = biased(layout, data + i);
-    if (layout.four_bits) word |= biased(layout, data + i + 4) << 4;
-    std::memcpy(out, &word, sizeof(word));
+// The group_size integers of rows that begin row_bytes apart, from one lane on.
+void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes, int64_t rows,
+               std::byte* out) {
+  if (!layout.four_bits) {
+    const auto flip = static_cast<uint32_t>(layout.excess()) * 0x01010101u;
+    return interleave_words(reinterpret_cast<const std::byte*>(data), row_bytes, rows,
+                            layout.group_size / 4, flip, out);
   }
+  constexpr int64_t kMaxWords = kWholeRowGroup / 8;
+  uint32_t joined[kPanelLanes][kMaxWords];
+  const int64_t words = layout.group_size / 8;
+  for (int64_t row = 0; row < rows; ++row) {
+    join_halves(layout, data + row * row_bytes, words, joined[row]);
+  }
+  interleave_words(reinterpret_cast<const std::byte*>(joined), sizeof(joined[0]), rows, words, 0,
+                   out);
 }
 
 // Number `i` of a group's scales and offsets.
@@ -51,19 +58,21 @@ float header_of(const GroupLayout& layout, int64_t i, const std::byte* group) {
                              : reinterpret_cast<const float*>(group)[i];
 }
 
-void pack_group(const GroupLayout& layout, const GroupedRows& source, int64_t source_row,
+// A group of `rows` rows of the source, from `first` on, which are `lane` and those after it.
+void pack_group(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
                 int64_t group, int64_t lane, std::byte* out) {
-  const int64_t at = layout.one_scale ? source_row : source_row * layout.groups + group;
-  set_header(layout, lane, source.scales[at], out);
-  if (layout.has_offsets) set_header(layout, kPanelLanes + lane, source.offsets[at], out);
-  const int8_t* data = source.data + source_row * layout.k + group * layout.group_size;
-  const int64_t inputs = layout.inputs_of(group);
-  int8_t padded[kWholeRowGroup] = {};
-  if (inputs < layout.group_size) {
-    std::copy_n(data, inputs, padded);
-    data = padded;
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = layout.one_scale ? first + row : (first + row) * layout.groups + group;
+    set_header(layout, lane + row, source.scales[at], out);
+    if (layout.has_offsets) set_header(layout, kPanelLanes + lane + row, source.offsets[at], out);
   }
-  pack_data(layout, data, lane, out + layout.header_bytes());
+  const int8_t* data = source.data + first * layout.k + group * layout.group_size;
+  const int64_t inputs = layout.inputs_of(group);
+  std::byte* const packed = out + layout.header_bytes() + lane * 4;
+  if (inputs == layout.group_size) return pack_data(layout, data, layout.k, rows, packed);
+  int8_t padded[kPanelLanes][kWholeRowGroup] = {};
+  for (int64_t row = 0; row < rows; ++row) std::copy_n(data + row * layout.k, inputs, padded[row]);
+  pack_data(layout, padded[0], kWholeRowGroup, rows, packed);
 }
 
 // Of one lane, relative to where the data of a group begin.
@@ -97,18 +106,12 @@ size_t group_panel_bytes(const GroupLayout& layout, int64_t n) {
 void pack_group_rows(const GroupLayout& layout, int64_t first_row, const GroupedRows& source,
                      std::byte* panels) {
   const int64_t end = first_row + source.rows;
-  const int64_t block = kPackInputs / layout.group_size;
   for (int64_t begin = first_row; begin < end;) {
     const int64_t panel_end = std::min(end, (begin / kPanelLanes + 1) * kPanelLanes);
     std::byte* panel = first_group(layout, begin, panels);
-    for (int64_t first = 0; first < layout.groups; first += block) {
-      const int64_t last = std::min(layout.groups, first + block);
-      for (int64_t row = begin; row < panel_end; ++row) {
-        for (int64_t group = first; group < last; ++group) {
-          pack_group(layout, source, row - first_row, group, row % kPanelLanes,
-                     panel + group * layout.group_bytes());
-        }
-      }
+    for (int64_t group = 0; group < layout.groups; ++group) {
+      pack_group(layout, source, begin - first_row, panel_end - begin, group, begin % kPanelLanes,
+                 panel + group * layout.group_bytes());
     }
     begin = panel_end;
   }
@@ -135,15 +138,17 @@ void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inp
     scales[lane] = header_of(layout, lane, group);
     offsets[lane] = layout.has_offsets ? header_of(layout, kPanelLanes + lane, group) : 0.0f;
   }
-  const auto* data = reinterpret_cast<const uint8_t*>(group + layout.header_bytes());
+  const std::byte* const data = group + layout.header_bytes();
   const int64_t step_inputs = layout.four_bits ? 8 : 4;
   const int mask = layout.four_bits ? 15 : 255;
   const int excess = layout.excess();
   for (int64_t i = 0; i < inputs; ++i, out += kPanelLanes) {
-    const uint8_t* bytes = data + i / step_inputs * kPanelLanes * 4 + i % 4;
-    const int shift = i % step_inputs < 4 ? 0 : 4;
+    // A step's words, one a lane, have the input's number at the same place.
+    int32_t words[kPanelLanes];
+    std::memcpy(words, data + i / step_inputs * static_cast<int64_t>(sizeof(words)), sizeof(words));
+    const auto shift = static_cast<int>(8 * (i % 4) + (i % step_inputs < 4 ? 0 : 4));
     for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-      const int integer = ((bytes[lane * 4] >> shift) & mask) - excess;
+      const int integer = (words[lane] >> shift & mask) - excess;
       out[lane] = scales[lane] * static_cast<float>(integer);
     }
     for (int64_t lane = 0; layout.has_offsets && lane < kPanelLanes; ++lane) {

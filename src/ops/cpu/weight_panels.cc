@@ -1,8 +1,10 @@
 #include "ops/cpu/weight_panels.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "base/check.h"
+#include "ops/cpu/interleave_words.h"
 
 namespace quire::ops {
 namespace {
@@ -24,21 +26,51 @@ int64_t value_offset(int64_t values, int64_t i) {
   return i / values * values * kPanelLanes + i % values;
 }
 
+// Rows of values of which a step is one word. Those that are not whole words as they are, or of
+// another type, are converted first.
+template <typename To, typename From>
+void pack_words(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
+  constexpr auto kValues = static_cast<int64_t>(sizeof(uint32_t) / sizeof(To));
+  const int64_t words = ceil_div(k1 - k0, kValues);
+  if (std::is_same_v<To, From> && (k1 - k0) % kValues == 0) {
+    return interleave_words(reinterpret_cast<const std::byte*>(rows.row<From>(0) + k0),
+                            rows.row_stride() * static_cast<int64_t>(sizeof(From)), rows.dim(0),
+                            words, 0, out);
+  }
+  To converted[kPanelLanes][kPackBlock];
+  for (int64_t row = 0; row < rows.dim(0); ++row) {
+    const From* in = rows.row<From>(row);
+    for (int64_t i = k0; i < k1; ++i) converted[row][i - k0] = To(static_cast<float>(in[i]));
+    std::fill(converted[row] + (k1 - k0), converted[row] + words * kValues, To(0.0f));
+  }
+  interleave_words(reinterpret_cast<const std::byte*>(converted), sizeof(converted[0]), rows.dim(0),
+                   words, 0, out);
+}
+
+// Float8: a step is a byte a lane.
+void pack_bytes(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
+  for (int64_t row = 0; row < rows.dim(0); ++row) {
+    const auto* in = reinterpret_cast<const std::byte*>(rows.row<Float8E4M3>(row));
+    for (int64_t i = k0; i < k1; ++i) out[(i - k0) * kPanelLanes + row] = in[i];
+  }
+}
+
 template <typename To, typename From>
 void pack(DType dtype, int64_t first_row, const Tensor& source, To* panels) {
-  const int64_t values = panel_step_values(dtype);
   const int64_t k = source.dim(1);
   const int64_t end = first_row + source.dim(0);
   for (int64_t begin = first_row; begin < end;) {
     const int64_t panel_end = std::min(end, (begin / kPanelLanes + 1) * kPanelLanes);
+    const Tensor rows = source.rows(begin - first_row, panel_end - first_row);
+    To* const first_step = panels + row_offset(dtype, begin, k);
     for (int64_t k0 = 0; k0 < k; k0 += kPackBlock) {
       const int64_t k1 = std::min(k, k0 + kPackBlock);
-      for (int64_t row = begin; row < panel_end; ++row) {
-        const From* in = source.row<From>(row - first_row);
-        To* out = panels + row_offset(dtype, row, k);
-        for (int64_t i = k0; i < k1; ++i) {
-          out[value_offset(values, i)] = To(static_cast<float>(in[i]));
-        }
+      auto* const out =
+          reinterpret_cast<std::byte*>(first_step + value_offset(panel_step_values(dtype), k0));
+      if constexpr (sizeof(To) == 1) {
+        pack_bytes(k0, k1, rows, out);
+      } else {
+        pack_words<To, From>(k0, k1, rows, out);
       }
     }
     begin = panel_end;
@@ -73,7 +105,6 @@ void pack_panel_rows(DType dtype, int64_t first_row, const Tensor& source, std::
     case DType::kBFloat16:
       return pack_from(dtype, first_row, source, reinterpret_cast<BFloat16*>(panels));
     case DType::kFloat8E4M3:
-      // Through float and back: the same bits.
       return pack<Float8E4M3, Float8E4M3>(dtype, first_row, source,
                                           reinterpret_cast<Float8E4M3*>(panels));
     default:
