@@ -119,6 +119,9 @@ ParameterTensor tensor_of(const SchemeLeaf& leaf, const WeightScheme& scheme) {
   } else if (leaf.role == LeafRole::kGroupOfInput || leaf.role == LeafRole::kShape) {
     // Random bits would be no groups and no shape.
     tensor.dummy_init = DummyInit::kAbsent;
+  } else if (leaf.role == LeafRole::kZeroPoints && scheme.symmetric) {
+    tensor.dummy_init = DummyInit::kWord;
+    tensor.dummy_word = scheme.symmetric_zero_points();
   }
   return tensor;
 }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "layers/parameters.h"
+#include "loader/weight_loader.h"
 
 namespace quire {
 namespace {
@@ -130,6 +131,14 @@ TEST_F(GptqMatrix, IsOfIntegersWhereAllIsAsDescribed) {
   EXPECT_EQ(matrix_.weight().format(), WeightFormat::integers(4, 32));
   EXPECT_EQ(row(3)[0], -4.0f);
   EXPECT_EQ(row(3)[63], -0.5f);
+}
+
+TEST_F(GptqMatrix, IsOfIntegersWithRandomWeights) {
+  ParameterMap parameters;
+  parameters.add("a", matrix_);
+  ThreadPool pool(1);
+  fill_dummy_weights(parameters, 1, pool, {});
+  EXPECT_EQ(matrix_.weight().format(), WeightFormat::integers(4, 32));
 }
 
 // No value is changed, whatever the config says of zero points and order.

@@ -14,6 +14,7 @@
 #include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "loader/gguf_checkpoint.h"
+#include "loader/gguf_names.h"
 #include "loader/json_fields.h"
 #include "loader/safetensors.h"
 #include "quire/error.h"
@@ -154,6 +155,7 @@ struct Checkpoint::State {
   std::vector<CheckpointTensor> tensors;
   std::unordered_map<std::string_view, size_t> by_name;  // views of the names in `tensors`
   size_t total_bytes = 0;
+  std::string gguf_architecture;  // none: a folder
 
   static std::unique_ptr<State> of_folder(const fs::path& folder);
   static std::unique_ptr<State> of_gguf(const fs::path& path);
@@ -195,6 +197,7 @@ std::unique_ptr<Checkpoint::State> Checkpoint::State::of_gguf(const fs::path& pa
   auto state = std::make_unique<State>();
   GgufModel model = GgufModel::open(path);
   state->tensors = gguf_checkpoint_tensors(model);
+  state->gguf_architecture = model.header().required_string("general.architecture");
   for (GgufModel::Part& part : std::move(model).take_parts()) {
     state->files.emplace_back(part.file.name(), std::move(part.mapped));
   }
@@ -231,6 +234,15 @@ const std::vector<CheckpointTensor>& Checkpoint::tensors() const {
 const CheckpointTensor* Checkpoint::find(std::string_view name) const {
   const auto it = state_->by_name.find(name);
   return it == state_->by_name.end() ? nullptr : &state_->tensors[it->second];
+}
+
+std::string_view Checkpoint::config_name() const {
+  return state_->gguf_architecture.empty() ? "config.json" : "the file's metadata";
+}
+
+std::string Checkpoint::name_in_files(const std::string& name) const {
+  if (state_->gguf_architecture.empty()) return name;
+  return gguf_name(state_->gguf_architecture, name);
 }
 
 size_t Checkpoint::total_bytes() const {

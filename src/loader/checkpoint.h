@@ -21,9 +21,10 @@
 namespace quire {
 
 struct CheckpointTensor {
-  std::string name;
-  std::string file;   // for error messages
-  std::string dtype;  // as the file spells it: "BF16", "F32", "F16", "I64", ...; "Q4_K", ...
+  std::string name;         // as a folder's checkpoint has it
+  std::string stored_name;  // as a GGUF file has it; else empty
+  std::string file;         // for error messages
+  std::string dtype;        // as the file spells it: "BF16", "F32", "F16", "I64", ...; "Q4_K", ...
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // read-only, any alignment
   size_t bytes = 0;
@@ -33,6 +34,8 @@ struct CheckpointTensor {
 
   // Where the file has a row of the tensor.
   int64_t stored_row(int64_t row) const;
+  // Of the two names the one that the file has, for error messages.
+  const std::string& name_in_file() const { return stored_name.empty() ? name : stored_name; }
   // "[2, 64] BF16".
   std::string describe() const;
 };
@@ -48,6 +51,10 @@ class Checkpoint {
   // In the order of the files.
   const std::vector<CheckpointTensor>& tensors() const;
   const CheckpointTensor* find(std::string_view name) const;
+  // For error messages: where the model's sizes are from, "config.json" or "the file's metadata",
+  // and what the files call the tensor of this name, or would call it.
+  std::string_view config_name() const;
+  std::string name_in_files(const std::string& name) const;
   // Of all tensors together.
   size_t total_bytes() const;
   // Advises the system that this part of the mapped file was used and may leave memory.

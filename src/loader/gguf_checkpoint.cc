@@ -57,6 +57,7 @@ CheckpointTensor to_checkpoint_tensor(const GgufTensor& tensor, const GgufKeys& 
   }
   CheckpointTensor result;
   result.name = hugging_face_name(keys.architecture(), tensor.name);
+  result.stored_name = tensor.name;
   result.file = file;
   result.dtype = tensor.type->name;
   result.shape = tensor.shape;

@@ -101,6 +101,8 @@ TEST_F(GgufCheckpointTest, TensorsHaveHuggingFaceNames) {
   ASSERT_EQ(checkpoint.tensors().size(), names.size());
   for (size_t i = 0; i < names.size(); ++i) {
     EXPECT_EQ(checkpoint.tensors()[i].name, names[i].second);
+    EXPECT_EQ(checkpoint.tensors()[i].name_in_file(), names[i].first);
+    EXPECT_EQ(checkpoint.name_in_files(names[i].second), names[i].first);
   }
   EXPECT_EQ(open(model("qwen3", 1, 1).tensor("blk.0.ffn_up.weight", kF32Number, {1}, "abcd"))
                 .tensors()[0]

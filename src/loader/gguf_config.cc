@@ -193,8 +193,9 @@ ModelConfig gguf_model_config(const GgufModel& model) {
   config.intermediate_size = *intermediate;
   config.max_position_embeddings = keys.required_integer("context_length", 2, kMaxPositions);
   read_gguf_heads(keys, config);
-  config.rms_norm_eps =
-      keys.number("attention.layer_norm_rms_epsilon", 1e-12, 1.0).value_or(config.rms_norm_eps);
+  const auto epsilon = keys.number("attention.layer_norm_rms_epsilon", 1e-12, 1.0);
+  if (!epsilon) keys.fail("attention.layer_norm_rms_epsilon", "is missing; expected a number");
+  config.rms_norm_eps = *epsilon;
   config.tie_word_embeddings = keys.tensor("output.weight") == nullptr;
   config.attention_bias = keys.tensor("blk.0.attn_q.bias") != nullptr;
   config.mlp_bias = keys.tensor("blk.0.ffn_gate.bias") != nullptr;

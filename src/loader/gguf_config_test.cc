@@ -201,6 +201,7 @@ TEST_F(GgufConfigTest, ValuesOfLayersMustAgree) {
       .integer("llama.embedding_length", 16)
       .integers("llama.feed_forward_length", {32, 32})
       .integers("llama.attention.head_count", {4, 4})
+      .number("llama.attention.layer_norm_rms_epsilon", 1e-5f)
       .tensor("token_embd.weight", kF32Type, {8, 16}, zeros(8 * 16));
   EXPECT_EQ(config(writer).intermediate_size, 32);
   EXPECT_EQ(config(writer).num_key_value_heads, 4);
@@ -245,6 +246,18 @@ TEST_F(GgufConfigTest, FindsTheTokensThatEndAnAnswer) {
 TEST_F(GgufConfigTest, AWindowIsOfAllLayers) {
   const ModelConfig model = config(small_model("phi3").integer("phi3.attention.sliding_window", 7));
   EXPECT_THAT(model.layer_sliding_window, testing::AllOf(SizeIs(2), Each(7)));
+}
+
+TEST_F(GgufConfigTest, NeedsTheEpsilonOfNorms) {
+  GgufWriter writer;
+  writer.text("general.architecture", "qwen2")
+      .integer("qwen2.block_count", 2)
+      .integer("qwen2.context_length", 64)
+      .integer("qwen2.embedding_length", 16)
+      .integer("qwen2.feed_forward_length", 32)
+      .integer("qwen2.attention.head_count", 4);
+  EXPECT_THAT(error_of(writer.tensor("token_embd.weight", kF32Type, {8, 16}, zeros(8 * 16))),
+              HasSubstr("qwen2.attention.layer_norm_rms_epsilon is missing"));
 }
 
 TEST_F(GgufConfigTest, SaysWhichLayersAreInBlocks) {

@@ -37,10 +37,21 @@ std::string_view look_up(const NamePair (&names)[kCount], std::string_view name)
   return {};
 }
 
+// Phi-3's layer of this name is the gate's and the up-projection's rows, one below the other.
+constexpr NamePair kPhi3GateUp = {"ffn_up", "mlp.gate_up_proj"};
+
 std::string_view layer_module(std::string_view architecture, std::string_view module) {
-  // Phi-3's layer of this name is the gate's and the up-projection's rows, one below the other.
-  if (architecture == "phi3" && module == "ffn_up") return "mlp.gate_up_proj";
+  if (architecture == "phi3" && module == kPhi3GateUp.first) return kPhi3GateUp.second;
   return look_up(kLayerNames, module);
+}
+
+// Empty where no name stands for this one.
+template <size_t kCount>
+std::string_view look_up_source(const NamePair (&names)[kCount], std::string_view name) {
+  for (const auto& [from, to] : names) {
+    if (to == name) return from;
+  }
+  return {};
 }
 
 }  // namespace
@@ -60,6 +71,26 @@ std::string hugging_face_name(std::string_view architecture, std::string_view na
   const std::string_view found = layer_module(architecture, module.substr(end + 1));
   if (found.empty()) return std::string(name);
   return fmt::format("model.layers.{}.{}{}", number, found, leaf);
+}
+
+std::string gguf_name(std::string_view architecture, std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return std::string(name);
+  const std::string_view leaf = name.substr(dot);
+  const std::string_view module = name.substr(0, dot);
+  if (const std::string_view found = look_up_source(kModelNames, module); !found.empty()) {
+    return fmt::format("{}{}", found, leaf);
+  }
+  constexpr std::string_view kLayer = "model.layers.";
+  const size_t end = module.find('.', kLayer.size());
+  if (!module.starts_with(kLayer) || end == std::string_view::npos) return std::string(name);
+  const std::string_view number = module.substr(kLayer.size(), end - kLayer.size());
+  const std::string_view rest = module.substr(end + 1);
+  const std::string_view found = architecture == "phi3" && rest == kPhi3GateUp.second
+                                     ? kPhi3GateUp.first
+                                     : look_up_source(kLayerNames, rest);
+  if (found.empty()) return std::string(name);
+  return fmt::format("blk.{}.{}{}", number, found, leaf);
 }
 
 bool is_config_tensor(std::string_view name) {

@@ -11,6 +11,9 @@ namespace quire {
 // known stays as it is.
 std::string hugging_face_name(std::string_view architecture, std::string_view name);
 
+// The other way round.
+std::string gguf_name(std::string_view architecture, std::string_view name);
+
 // Whether the tensor is a part of the config rather than a weight: the factors of RoPE.
 bool is_config_tensor(std::string_view name);
 

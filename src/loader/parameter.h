@@ -57,6 +57,7 @@ enum class DummyInit {
   kUniform,
   kOnes,
   kConstant,  // dummy_value
+  kWord,      // of int32: dummy_word
   kAbsent,    // as in a checkpoint that lacks the tensor
 };
 
@@ -78,6 +79,7 @@ struct ParameterTensor {
   FusedAlong fused_along = FusedAlong::kRows;
   DummyInit dummy_init = DummyInit::kUniform;
   float dummy_value = 0.0f;
+  uint32_t dummy_word = 0;
   // Its values are scales: finite, and not zero unless that is said to be all right.
   bool is_scales = false;
   bool may_be_zero = false;

@@ -41,8 +41,8 @@ struct QuantizationConfig {
   bool operator==(const QuantizationConfig&) const = default;
 };
 
-// Whether the tensor of this name is about quantised activations, caches, or the zero points of
-// symmetric weights: numbers that quire needs nothing of.
+// Whether the tensor of this name is about quantised activations or caches: numbers that quire
+// needs nothing of.
 bool is_unused_by_quantised_layers(std::string_view tensor);
 
 }  // namespace quire

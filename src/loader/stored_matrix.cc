@@ -318,9 +318,7 @@ bool StoredMatrix::has_zero_points() const {
     return std::any_of(zeros->bytes.begin(), zeros->bytes.end(),
                        [](std::byte zero) { return zero != std::byte{0}; });
   }
-  const uint32_t ones = one_each(scheme_.bits);
-  const uint32_t half = ones * static_cast<uint32_t>(half_range(scheme_.bits));
-  const uint32_t expected = scheme_.zeros_less_one ? half - ones : half;
+  const uint32_t expected = scheme_.symmetric_zero_points();
   const uint32_t* words = zeros->at<uint32_t>(zeros->rows.begin, zeros->columns.begin);
   return std::any_of(words, words + zeros->bytes.size() / sizeof(uint32_t),
                      [expected](uint32_t word) { return word != expected; });

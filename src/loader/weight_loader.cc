@@ -134,22 +134,24 @@ bool has_shape(const CheckpointTensor& tensor, const std::vector<int64_t>& expec
   return is_scalar || tensor.shape == expected;
 }
 
-void check_tensor(const CheckpointTensor& tensor, const Target& target) {
+void check_tensor(const CheckpointTensor& tensor, const Target& target,
+                  std::string_view config_name) {
   const GgufType* block_type = target.share().block_type;
   if (block_type != nullptr && block_type != block_type_of(tensor)) {
     throw Error(fmt::format("{}: the tensor {} is {}; expected {}, as the file said before.",
-                            tensor.file, tensor.name, tensor.describe(), block_type->name));
+                            tensor.file, tensor.name_in_file(), tensor.describe(),
+                            block_type->name));
   }
   const std::optional<DType> dtype = dtype_of(tensor, target);
   if (!dtype) {
-    throw Error(fmt::format("{}: the tensor {} is {}; expected {}{}.", tensor.file, tensor.name,
-                            tensor.describe(), expected_dtypes(target),
+    throw Error(fmt::format("{}: the tensor {} is {}; expected {}{}.", tensor.file,
+                            tensor.name_in_file(), tensor.describe(), expected_dtypes(target),
                             reason_of_dtypes(tensor, target.made_of())));
   }
   const std::vector<int64_t>& expected = target.shape;
   if (!has_shape(tensor, expected)) {
-    throw Error(fmt::format("{}: the tensor {} is {}; config.json makes its shape [{}].",
-                            tensor.file, tensor.name, tensor.describe(),
+    throw Error(fmt::format("{}: the tensor {} is {}; {} makes its shape [{}].", tensor.file,
+                            tensor.name_in_file(), tensor.describe(), config_name,
                             fmt::join(expected, ", ")));
   }
   if (block_type_of(tensor) != nullptr) return;
@@ -233,17 +235,16 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
   std::vector<std::pair<const CheckpointTensor*, Target>> matched;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     std::vector<Target> targets = parameters.find(tensor.name);
-    for (const Target& target : targets) check_tensor(tensor, target);
+    for (const Target& target : targets) check_tensor(tensor, target, checkpoint.config_name());
     // The parts of a fused tensor are alike in this.
     if (!targets.empty() && targets.front().made_of().is_scales) {
       check_scales(tensor, targets.front());
     }
     for (Target& target : targets) matched.emplace_back(&tensor, std::move(target));
     if (targets.empty() && !is_passed_over(tensor, parameters)) {
-      throw Error(
-          fmt::format("{}: the tensor {} ({}) is no part of the model that config.json "
-                      "describes.",
-                      tensor.file, tensor.name, tensor.describe()));
+      throw Error(fmt::format("{}: the tensor {} ({}) is no part of the model that {} describes.",
+                              tensor.file, tensor.name_in_file(), tensor.describe(),
+                              checkpoint.config_name()));
     }
   }
   size_t missing = 0;
@@ -253,14 +254,16 @@ std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& 
     if (target.name == std::exchange(last, target.name)) continue;
     if (target.made_of().optional || checkpoint.find(target.name) != nullptr) continue;
     if (missing++ == 0) {
-      first = fmt::format("{} of shape [{}]", target.name, fmt::join(target.shape, ", "));
+      first = fmt::format("{} of shape [{}]", checkpoint.name_in_files(target.name),
+                          fmt::join(target.shape, ", "));
     }
   }
   if (missing > 0) {
     throw Error(
-        fmt::format("The checkpoint's files lack the tensor {}{}, which the model that "
-                    "config.json describes needs.",
-                    first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1)));
+        fmt::format("The checkpoint's files lack the tensor {}{}, which the model that {} "
+                    "describes needs.",
+                    first, missing == 1 ? "" : fmt::format(" and {} more", missing - 1),
+                    checkpoint.config_name()));
   }
   return matched;
 }
@@ -327,6 +330,12 @@ Tensor dummy_rows(const Task& task, uint64_t seed, DummyScratch& scratch) {
   const ParameterTensor& made_of = target.made_of();
   const int64_t columns = target.share().columns.size();
   const int64_t rows = task.rows.size();
+  if (made_of.dummy_init == DummyInit::kWord) {
+    const std::vector<uint32_t> words(static_cast<size_t>(rows * columns), made_of.dummy_word);
+    scratch.bytes.resize(words.size() * sizeof(uint32_t));
+    std::memcpy(scratch.bytes.data(), words.data(), scratch.bytes.size());
+    return Tensor(scratch.bytes.data(), DType::kInt32, {rows, columns});
+  }
   if (made_of.dummy_init != DummyInit::kUniform) {
     scratch.floats.assign(static_cast<size_t>(rows * columns),
                           made_of.dummy_init == DummyInit::kOnes ? 1.0f : made_of.dummy_value);

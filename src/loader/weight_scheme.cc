@@ -154,6 +154,12 @@ WeightScheme WeightScheme::gguf_blocks(const GgufType& type) {
           .block_type = &type};
 }
 
+uint32_t WeightScheme::symmetric_zero_points() const {
+  const uint32_t ones = bits == 4 ? 0x11111111u : 0x01010101u;
+  const uint32_t half_range = ones << (bits - 1);
+  return zeros_less_one ? half_range - ones : half_range;
+}
+
 bool WeightScheme::is_integer() const {
   return layout != WeightLayout::kFloat8;
 }

@@ -60,6 +60,8 @@ struct WeightScheme {
   // Of blocks that gguf_integers() knows.
   static WeightScheme gguf_blocks(const GgufType& type);
 
+  // A word of the zero points of symmetric packed layers, as it is stored.
+  uint32_t symmetric_zero_points() const;
   // Whether numbers are integers with scales and zero points, or offsets, of their own.
   bool is_integer() const;
   // "GPTQ, 4 bits, groups of 128, act-order".

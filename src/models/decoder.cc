@@ -308,8 +308,10 @@ ParameterMap Decoder::parameters() {
   });
   if (config_.quantization && !config_.quantization->is_gguf()) {
     parameters.ignore(is_unused_by_quantised_layers);
-    // AutoGPTQ writes one for layers that have none.
-    parameters.ignore_zeros([](std::string_view name) { return name.ends_with("_proj.bias"); });
+    // AutoGPTQ writes a bias for layers that have none; symmetric layers may have zero points.
+    parameters.ignore_zeros([](std::string_view name) {
+      return name.ends_with("_proj.bias") || name.ends_with(".weight_zero_point");
+    });
   }
   return parameters;
 }

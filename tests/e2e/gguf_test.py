@@ -142,13 +142,23 @@ class Damaged(CliTest):
         self.assert_refused(self.model(lambda gguf: gguf.entries.append(gguf.entries[1])), "is given twice")
 
     def test_tensors(self):
-        def rename(gguf):
-            gguf.tensors[0] = ("blk.0.other.weight", *gguf.tensors[0][1:])
+        """Errors name them as the file does."""
+        def change(made):
+            def change_one(gguf):
+                for i, tensor in enumerate(gguf.tensors):
+                    if tensor[0] == "blk.0.attn_output.weight":
+                        gguf.tensors[i:i + 1] = made(*tensor)
+            return self.model(change_one)
 
-        path = self.model(lambda gguf: gguf.tensors.pop())
-        self.assert_error(run("generate", path, "-p", "x", env=CPU), 1)
-        path = self.model(rename)
-        self.assert_error(run("generate", path, "-p", "x", env=CPU), 1)
+        def refuse(path, *fragments):
+            self.assert_error(run("generate", path, "--prompt-tokens", "1", env=CPU), 1, *fragments)
+
+        refuse(change(lambda *tensor: []), "lack the tensor blk.0.attn_output.weight of shape [32, 64]",
+               "which the model that the file's metadata describes needs")
+        refuse(change(lambda *tensor: [tensor, ("blk.0.other.weight", *tensor[1:])]),
+               "the tensor blk.0.other.weight ([32, 64] F32) is no part of the model")
+        refuse(change(lambda name, shape, *rest: [(name, shape[::-1], *rest)]),
+               "the tensor blk.0.attn_output.weight is [64, 32] F32; the file's metadata makes its shape [32, 64]")
 
 
 class Tokenizers(CliTest):
