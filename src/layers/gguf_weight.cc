@@ -18,29 +18,41 @@ constexpr int64_t kDecodedRows = 64;
 // What is added to a number that has no offset. It leaves zeros their sign.
 constexpr float kNoOffset = -0.0f;
 
-// A few rows of integers with their scales and offsets, in a weight's groups.
+// A few rows of integers with their scales and offsets, as a weight's format has them.
 struct DecodedRows {
   int64_t k;
   int64_t group_size;
   int64_t groups;
+  bool has_factors;  // scales and offsets are int8, times a float of each block
+  int64_t blocks;    // of a row; of groups where scales are not int8
   std::vector<int8_t> integers;
-  std::vector<float> scales;
+  std::vector<float> scales;  // [rows, blocks]
   std::vector<float> offsets;
+  std::vector<int8_t> scale_factors;  // [rows, groups]; none where scales are not int8
+  std::vector<int8_t> offset_factors;
 
   explicit DecodedRows(const ops::Weight& weight)
       : k(weight.k()),
         group_size(weight.format().group_size),
         groups(ceil_div(k, group_size)),
+        has_factors(weight.format().scale_dtype == DType::kInt8),
+        blocks(has_factors ? ceil_div(k, ops::kScaleBlock) : groups),
         integers(static_cast<size_t>(kDecodedRows * k)),
-        scales(static_cast<size_t>(kDecodedRows * groups)),
-        offsets(scales.size(), kNoOffset) {}
+        scales(static_cast<size_t>(kDecodedRows * blocks)),
+        offsets(scales.size(), kNoOffset),
+        scale_factors(static_cast<size_t>(has_factors ? kDecodedRows * groups : 0)),
+        offset_factors(scale_factors.size()) {}
 
   void pack(int64_t first_row, int64_t rows, ops::Weight& weight) const {
-    weight.pack_groups(first_row,
-                       {.rows = rows,
-                        .data = integers.data(),
-                        .scales = scales.data(),
-                        .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
+    const bool has_offsets = weight.format().has_offsets;
+    weight.pack_groups(
+        first_row,
+        {.rows = rows,
+         .data = integers.data(),
+         .scales = scales.data(),
+         .offsets = has_offsets ? offsets.data() : nullptr,
+         .scale_factors = has_factors ? scale_factors.data() : nullptr,
+         .offset_factors = has_factors && has_offsets ? offset_factors.data() : nullptr});
   }
 };
 
@@ -48,7 +60,8 @@ struct DecodedRows {
 class RowDecoder {
  public:
   RowDecoder(const GgufType& type, int64_t num_blocks, int64_t first_column)
-      : of_type_(*gguf_integers(type)),
+      : type_(type),
+        of_type_(*gguf_integers(type)),
         num_blocks_(num_blocks),
         first_column_(first_column),
         integers_(static_cast<size_t>(num_blocks * type.block_values)),
@@ -61,6 +74,7 @@ class RowDecoder {
     of_type_.decode(blocks, num_blocks_, is_whole ? integers : integers_.data(), scales_.data(),
                     offsets_.data());
     if (!is_whole) std::copy_n(integers_.begin() + first_column_, out.k, integers);
+    if (out.has_factors) return take_factors(blocks, row, out);
     const bool has_same_groups = is_whole && out.group_size == of_type_.group_size;
     for (int64_t group = 0; group < out.groups; ++group) {
       const int64_t first = first_column_ + group * out.group_size;
@@ -72,6 +86,25 @@ class RowDecoder {
   }
 
  private:
+  // Where scales are int8, rows begin with a block.
+  void take_factors(const std::byte* blocks, int64_t row, DecodedRows& out) const {
+    const int64_t groups_per_block = ops::kScaleBlock / out.group_size;
+    const int64_t shared = of_type_.group_size / out.group_size;  // groups of one of the type's
+    for (int64_t block = 0; block < out.blocks; ++block) {
+      const GgufFactors factors = of_type_.factors(blocks + block * type_.block_bytes);
+      const auto to = static_cast<size_t>(row * out.blocks + block);
+      out.scales[to] = factors.scale;
+      out.offsets[to] = factors.offset;
+      const int64_t first = block * groups_per_block;
+      for (int64_t i = 0; i < std::min(groups_per_block, out.groups - first); ++i) {
+        const auto group = static_cast<size_t>(row * out.groups + first + i);
+        out.scale_factors[group] = factors.scales[i / shared];
+        out.offset_factors[group] = factors.offsets[i / shared];
+      }
+    }
+  }
+
+  const GgufType& type_;
   const GgufIntegers& of_type_;
   int64_t num_blocks_;
   int64_t first_column_;
@@ -109,6 +142,8 @@ void pack_dummy_rows(const Tensor& source, int64_t first_row, ops::Weight& weigh
   DecodedRows rounded(weight);
   std::fill(rounded.scales.begin(), rounded.scales.end(), scale);
   std::fill(rounded.offsets.begin(), rounded.offsets.end(), -scale * shift);
+  std::fill(rounded.scale_factors.begin(), rounded.scale_factors.end(), int8_t{1});
+  std::fill(rounded.offset_factors.begin(), rounded.offset_factors.end(), int8_t{1});
   for (int64_t first = 0; first < source.dim(0); first += kDecodedRows) {
     const int64_t rows = std::min(kDecodedRows, source.dim(0) - first);
     for (int64_t row = 0; row < rows; ++row) {

@@ -132,8 +132,13 @@ TEST(GgufWeight, HoldsWhatEachTypesBlocksStandForBitForBit) {
     EXPECT_EQ(format.kind, integers.bits == 4 ? ops::WeightKind::kInt4 : ops::WeightKind::kInt8);
     EXPECT_EQ(format.group_size, integers.group_size);
     EXPECT_EQ(format.has_offsets, integers.has_offsets);
+    EXPECT_EQ(format.scale_dtype, integers.factors != nullptr ? DType::kInt8 : DType::kFloat32);
+    // A rank that begins with the second block of 256.
+    EXPECT_EQ(check_round_trip({type}, {256, 400}).scale_dtype, format.scale_dtype);
     // A rank that begins within a block and within a group.
-    EXPECT_EQ(check_round_trip({type}, {80, 400}).group_size, 16);
+    const ops::WeightFormat cut = check_round_trip({type}, {80, 400});
+    EXPECT_EQ(cut.group_size, 16);
+    EXPECT_EQ(cut.scale_dtype, DType::kFloat32);
   }
 }
 
@@ -148,6 +153,8 @@ TEST(GgufWeight, HoldsPartsOfDifferentTypesBitForBit) {
   EXPECT_EQ(format.kind, ops::WeightKind::kInt8);
   EXPECT_EQ(format.group_size, 16);
   EXPECT_TRUE(format.has_offsets);
+  EXPECT_EQ(format.scale_dtype, DType::kInt8);
+  EXPECT_EQ(check_round_trip({"Q4_K", "Q8_0"}, {0, kInputs}).scale_dtype, DType::kFloat32);
   EXPECT_EQ(check_round_trip({"Q4_K", "Q4_1"}, {0, kInputs}).kind, ops::WeightKind::kInt4);
 }
 

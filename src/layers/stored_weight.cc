@@ -48,6 +48,21 @@ bool are_int4(const std::vector<StoredModule>& modules) {
   });
 }
 
+// Whether scales are stored as int8 times a float32 of each block of inputs, as all modules have
+// them and the rank's inputs begin with a block.
+bool has_scale_factors(const std::vector<StoredModule>& modules,
+                       const std::vector<ParameterPart>& parts) {
+  static_assert(kGgufScaleBlock == ops::kScaleBlock);
+  const auto has_factors = [](const StoredModule& module) {
+    const GgufType* type = module.scheme.block_type;
+    return type != nullptr && gguf_integers(*type)->factors != nullptr;
+  };
+  return std::all_of(modules.begin(), modules.end(), has_factors) &&
+         std::all_of(parts.begin(), parts.end(), [](const ParameterPart& part) {
+           return part.columns.begin % ops::kScaleBlock == 0;
+         });
+}
+
 using PackRows = std::function<void(IndexRange rows)>;
 
 void for_rows(int64_t num_rows, ThreadPool& pool, const PackRows& pack) {
@@ -144,6 +159,7 @@ ops::WeightFormat stored_format(const Placement& place, const std::vector<Stored
   const bool is_int4 = are_int4(modules);
   auto format = ops::WeightFormat::integers(is_int4 ? 4 : 8, group_size, has_offsets);
   format.is_unsigned = is_int4 && is_unsigned(modules.front().scheme);
+  if (has_scale_factors(modules, parts)) format.scale_dtype = DType::kInt8;
   format.rounds_activations = place.dtype != DType::kFloat32;
   return format;
 }

@@ -16,6 +16,9 @@ namespace {
 constexpr int kSmall = 32;   // values in a block of Q4_0 and its kin
 constexpr int kLarge = 256;  // values in a block of the K types
 
+// What is added to a number that has no offset: it leaves zeros their sign.
+constexpr float kNoOffset = -0.0f;
+
 // What one block becomes.
 struct Decoded {
   int8_t* integers;
@@ -81,13 +84,25 @@ void split_quarters(const uint8_t* bytes, int8_t* out) {
   }
 }
 
-void q2_k_block(const uint8_t* block, const Decoded& out) {
-  const float d = half_at(block + 80);
-  const float dmin = half_at(block + 82);
-  for (int j = 0; j < kLarge / 16; ++j) {
-    out.scales[j] = d * static_cast<float>(block[j] & 15);
-    out.offsets[j] = -(dmin * static_cast<float>(block[j] >> 4));
+// The products of a block's factors.
+void multiply_out(const GgufFactors& factors, int groups, bool has_offsets, const Decoded& out) {
+  for (int j = 0; j < groups; ++j) {
+    out.scales[j] = factors.scale * static_cast<float>(factors.scales[j]);
+    if (has_offsets) out.offsets[j] = factors.offset * static_cast<float>(factors.offsets[j]);
   }
+}
+
+GgufFactors q2_k_factors(const uint8_t* block) {
+  GgufFactors factors{.scale = half_at(block + 80), .offset = -half_at(block + 82)};
+  for (int j = 0; j < kLarge / 16; ++j) {
+    factors.scales[j] = static_cast<int8_t>(block[j] & 15);
+    factors.offsets[j] = static_cast<int8_t>(block[j] >> 4);
+  }
+  return factors;
+}
+
+void q2_k_block(const uint8_t* block, const Decoded& out) {
+  multiply_out(q2_k_factors(block), kLarge / 16, true, out);
   for (int half = 0; half < 2; ++half) {
     split_quarters(block + 16 + 32 * half, out.integers + 128 * half);
   }
@@ -100,11 +115,16 @@ int q3_k_scale(const uint8_t* scales, int j) {
   return (low | high << 4) - 32;
 }
 
-void q3_k_block(const uint8_t* block, const Decoded& out) {
-  const float d = half_at(block + 108);
+GgufFactors q3_k_factors(const uint8_t* block) {
+  GgufFactors factors{.scale = half_at(block + 108), .offset = kNoOffset};
   for (int j = 0; j < kLarge / 16; ++j) {
-    out.scales[j] = d * static_cast<float>(q3_k_scale(block + 96, j));
+    factors.scales[j] = static_cast<int8_t>(q3_k_scale(block + 96, j));
   }
+  return factors;
+}
+
+void q3_k_block(const uint8_t* block, const Decoded& out) {
+  multiply_out(q3_k_factors(block), kLarge / 16, false, out);
   for (int half = 0; half < 2; ++half) {
     split_quarters(block + 32 + 32 * half, out.integers + 128 * half);
   }
@@ -118,9 +138,8 @@ void q3_k_block(const uint8_t* block, const Decoded& out) {
 }
 
 // The scales and minimums of the 8 groups of Q4_K and Q5_K: pairs of six bits each in 12 bytes.
-void k_scales(const uint8_t* block, const Decoded& out) {
-  const float d = half_at(block);
-  const float dmin = half_at(block + 2);
+GgufFactors k_factors(const uint8_t* block) {
+  GgufFactors factors{.scale = half_at(block), .offset = -half_at(block + 2)};
   const uint8_t* pairs = block + 4;
   for (int j = 0; j < kLarge / 32; ++j) {
     int scale = pairs[j] & 63;
@@ -129,9 +148,10 @@ void k_scales(const uint8_t* block, const Decoded& out) {
       scale = (pairs[j + 4] & 15) | (pairs[j - 4] >> 6) << 4;
       min = pairs[j + 4] >> 4 | (pairs[j] >> 6) << 4;
     }
-    out.scales[j] = d * static_cast<float>(scale);
-    out.offsets[j] = -(dmin * static_cast<float>(min));
+    factors.scales[j] = static_cast<int8_t>(scale);
+    factors.offsets[j] = static_cast<int8_t>(min);
   }
+  return factors;
 }
 
 // Each run of 64 values has 32 bytes, with the low halves first.
@@ -142,12 +162,12 @@ void split_k_halves(const uint8_t* bytes, int8_t* out) {
 }
 
 void q4_k_block(const uint8_t* block, const Decoded& out) {
-  k_scales(block, out);
+  multiply_out(k_factors(block), kLarge / 32, true, out);
   split_k_halves(block + 16, out.integers);
 }
 
 void q5_k_block(const uint8_t* block, const Decoded& out) {
-  k_scales(block, out);
+  multiply_out(k_factors(block), kLarge / 32, true, out);
   split_k_halves(block + 48, out.integers);
   for (int j = 0; j < kLarge / 32; ++j) {
     int8_t* integers = out.integers + 32 * j;
@@ -157,11 +177,14 @@ void q5_k_block(const uint8_t* block, const Decoded& out) {
   }
 }
 
+GgufFactors q6_k_factors(const uint8_t* block) {
+  GgufFactors factors{.scale = half_at(block + 208), .offset = kNoOffset};
+  for (int j = 0; j < kLarge / 16; ++j) factors.scales[j] = static_cast<int8_t>(block[192 + j]);
+  return factors;
+}
+
 void q6_k_block(const uint8_t* block, const Decoded& out) {
-  const float d = half_at(block + 208);
-  for (int j = 0; j < kLarge / 16; ++j) {
-    out.scales[j] = d * static_cast<float>(static_cast<int8_t>(block[192 + j]));
-  }
+  multiply_out(q6_k_factors(block), kLarge / 16, false, out);
   // Of each half: 64 bytes with the low four bits, 32 with the high two.
   for (int half = 0; half < 2; ++half) {
     const uint8_t* low = block + 64 * half;
@@ -194,13 +217,20 @@ void iq4_nl_block(const uint8_t* block, const Decoded& out) {
   look_up_halves(block + 2, out.integers);
 }
 
-void iq4_xs_block(const uint8_t* block, const Decoded& out) {
-  const float d = half_at(block);
+GgufFactors iq4_xs_factors(const uint8_t* block) {
+  GgufFactors factors{.scale = half_at(block), .offset = kNoOffset};
   const int high_scales = word_at(block + 2);
   for (int j = 0; j < kLarge / 32; ++j) {
     const int low = block[4 + j / 2] >> (4 * (j % 2)) & 15;
     const int scale = (low | (high_scales >> (2 * j) & 3) << 4) - 32;
-    out.scales[j] = d * static_cast<float>(scale);
+    factors.scales[j] = static_cast<int8_t>(scale);
+  }
+  return factors;
+}
+
+void iq4_xs_block(const uint8_t* block, const Decoded& out) {
+  multiply_out(iq4_xs_factors(block), kLarge / 32, false, out);
+  for (int j = 0; j < kLarge / 32; ++j) {
     look_up_halves(block + 8 + 16 * j, out.integers + 32 * j);
   }
 }
@@ -216,6 +246,11 @@ void decode_blocks(const std::byte* blocks, int64_t count, int8_t* integers, flo
   }
 }
 
+template <GgufFactors (*kFactors)(const uint8_t*)>
+GgufFactors factors_of(const std::byte* block) {
+  return kFactors(reinterpret_cast<const uint8_t*>(block));
+}
+
 struct TypeIntegers {
   std::string_view type;
   GgufIntegers integers;
@@ -224,18 +259,31 @@ struct TypeIntegers {
 constexpr bool kUnsigned = true;
 constexpr bool kOffsets = true;
 constexpr TypeIntegers kTypes[] = {
-    {"Q4_0", {32, 4, !kUnsigned, !kOffsets, decode_blocks<q4_0_block, kSmall, 32, 18>}},
-    {"Q4_1", {32, 4, kUnsigned, kOffsets, decode_blocks<q4_1_block, kSmall, 32, 20>}},
-    {"Q5_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q5_0_block, kSmall, 32, 22>}},
-    {"Q5_1", {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_1_block, kSmall, 32, 24>}},
-    {"Q8_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q8_0_block, kSmall, 32, 34>}},
-    {"Q2_K", {16, 4, !kUnsigned, kOffsets, decode_blocks<q2_k_block, kLarge, 16, 84>}},
-    {"Q3_K", {16, 4, !kUnsigned, !kOffsets, decode_blocks<q3_k_block, kLarge, 16, 110>}},
-    {"Q4_K", {32, 4, kUnsigned, kOffsets, decode_blocks<q4_k_block, kLarge, 32, 144>}},
-    {"Q5_K", {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_k_block, kLarge, 32, 176>}},
-    {"Q6_K", {16, 8, !kUnsigned, !kOffsets, decode_blocks<q6_k_block, kLarge, 16, 210>}},
-    {"IQ4_NL", {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_nl_block, kSmall, 32, 18>}},
-    {"IQ4_XS", {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_xs_block, kLarge, 32, 136>}}};
+    {"Q4_0", {32, 4, !kUnsigned, !kOffsets, decode_blocks<q4_0_block, kSmall, 32, 18>, nullptr}},
+    {"Q4_1", {32, 4, kUnsigned, kOffsets, decode_blocks<q4_1_block, kSmall, 32, 20>, nullptr}},
+    {"Q5_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q5_0_block, kSmall, 32, 22>, nullptr}},
+    {"Q5_1", {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_1_block, kSmall, 32, 24>, nullptr}},
+    {"Q8_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q8_0_block, kSmall, 32, 34>, nullptr}},
+    {"Q2_K",
+     {16, 4, !kUnsigned, kOffsets, decode_blocks<q2_k_block, kLarge, 16, 84>,
+      factors_of<q2_k_factors>}},
+    {"Q3_K",
+     {16, 4, !kUnsigned, !kOffsets, decode_blocks<q3_k_block, kLarge, 16, 110>,
+      factors_of<q3_k_factors>}},
+    {"Q4_K",
+     {32, 4, kUnsigned, kOffsets, decode_blocks<q4_k_block, kLarge, 32, 144>,
+      factors_of<k_factors>}},
+    {"Q5_K",
+     {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_k_block, kLarge, 32, 176>,
+      factors_of<k_factors>}},
+    {"Q6_K",
+     {16, 8, !kUnsigned, !kOffsets, decode_blocks<q6_k_block, kLarge, 16, 210>,
+      factors_of<q6_k_factors>}},
+    {"IQ4_NL",
+     {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_nl_block, kSmall, 32, 18>, nullptr}},
+    {"IQ4_XS",
+     {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_xs_block, kLarge, 32, 136>,
+      factors_of<iq4_xs_factors>}}};
 
 // The values of a group.
 void scale_group(const int8_t* integers, int64_t count, float scale, const float* offset,

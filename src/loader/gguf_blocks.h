@@ -15,6 +15,16 @@
 
 namespace quire {
 
+// The types of kGgufScaleBlock values a block store scales and offsets as small integers, and what
+// these are multiplied by. Of one block:
+struct GgufFactors {
+  float scale = 0;
+  float offset = 0;
+  int8_t scales[16] = {};   // of the block's groups
+  int8_t offsets[16] = {};  // zeros where the type has none
+};
+inline constexpr int64_t kGgufScaleBlock = 256;
+
 struct GgufIntegers {
   int64_t group_size = 32;  // values that share a scale and an offset: 16 or 32
   int bits = 8;             // 4: integers from -8 to 7, or 0 to 15 where they are unsigned
@@ -24,6 +34,9 @@ struct GgufIntegers {
   // each group; nothing is written to `offsets` where the type has none.
   void (*decode)(const std::byte* blocks, int64_t count, int8_t* integers, float* scales,
                  float* offsets) = nullptr;
+  // The factors of a block, whose products are its scales and offsets; null where the type has
+  // none.
+  GgufFactors (*factors)(const std::byte* block) = nullptr;
 };
 
 // Of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL and IQ4_XS; null for other types.

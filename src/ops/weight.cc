@@ -73,8 +73,9 @@ void check_format(const WeightFormat& format, const Device& device) {
       check(format.dtype == DType::kUInt8 && is_group_size(format.group_size),
             "integers are bytes in groups of 16, 32, 64 or 128, or of a whole row");
       check(!format.is_unsigned || format.kind == WeightKind::kInt4, "unsigned integers are int4");
-      check(format.scale_dtype == DType::kFloat32 || format.scale_dtype == DType::kBFloat16,
-            "scales of integers are float32 or bfloat16");
+      check(format.scale_dtype == DType::kFloat32 || format.scale_dtype == DType::kBFloat16 ||
+                (format.scale_dtype == DType::kInt8 && format.group_size != 0),
+            "scales of integers are float32, bfloat16, or of groups int8");
       return check(device.is_cpu(), "weights of integers are on the CPU");
   }
 }
@@ -117,6 +118,10 @@ void Weight::pack_groups(int64_t first_row, const GroupedRows& source) {
         "packed rows lie inside the weight");
   check((source.offsets != nullptr) == format_.has_offsets,
         "rows have offsets where the weight's format has them");
+  check((source.scale_factors != nullptr) == (format_.scale_dtype == DType::kInt8) &&
+            (source.offset_factors != nullptr) ==
+                (format_.scale_dtype == DType::kInt8 && format_.has_offsets),
+        "rows have int8 scales where the weight's format has them");
   pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
 }
 

@@ -30,8 +30,10 @@ struct WeightFormat {
   // output. The last group may be shorter.
   int64_t group_size = 0;
   bool has_offsets = false;
-  bool is_unsigned = false;             // of kInt4: integers are from 0 to 15
-  DType scale_dtype = DType::kFloat32;  // integers' scales and offsets in memory; or bfloat16
+  bool is_unsigned = false;  // of kInt4: integers are from 0 to 15
+  // Integers' scales and offsets in memory: float32, bfloat16, or int8 times a float32 of each
+  // kScaleBlock inputs of an output.
+  DType scale_dtype = DType::kFloat32;
   // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
   // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.
   bool rounds_activations = false;
@@ -63,6 +65,9 @@ struct WeightFormat {
   // Whether it has scales; those of integers are given with their data (Weight::pack_groups).
   constexpr bool has_scales() const { return !is_dense(); }
 };
+
+// Inputs that share what int8 scales and offsets are multiplied by: of whole groups.
+inline constexpr int64_t kScaleBlock = 256;
 
 // Whether an integer format may have groups of this size.
 constexpr bool is_group_size(int64_t size) {

@@ -1,6 +1,7 @@
 #include "ops/cpu/group_linear.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 
 #include "base/ceil_div.h"
@@ -28,6 +29,7 @@ struct Block {
   int64_t panel = 0;
   int64_t first_group = 0;
   int64_t groups = 0;
+  const std::byte* panel_data = nullptr;
   const std::byte* weights = nullptr;  // the first group in memory
 };
 
@@ -87,7 +89,10 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
     tile.groups = block.groups;
     tile.group_size = static_cast<int>(product.layout.group_size);
     tile.has_offsets = product.layout.has_offsets;
-    tile.short_scales = product.layout.short_scales;
+    tile.scale_bytes = product.layout.scale_bytes;
+    tile.scale_blocks = reinterpret_cast<const float*>(block.panel_data);
+    tile.block_shift = std::countr_zero(static_cast<uint64_t>(product.layout.groups_per_block()));
+    tile.first_group = block.first_group;
     kernel(tile);
   }
 }
@@ -115,10 +120,9 @@ void multiply_floats(const GroupProduct& product, const Block& block, int64_t ba
   const GroupLayout& layout = product.layout;
   int64_t inputs = 0;
   for (int64_t group = 0; group < block.groups; ++group) {
-    const int64_t count = layout.inputs_of(block.first_group + group);
-    unpack_group(layout, block.weights + group * layout.group_bytes(), count,
+    unpack_group(layout, block.panel_data, block.first_group + group,
                  unpacked + inputs * kPanelLanes);
-    inputs += count;
+    inputs += layout.inputs_of(block.first_group + group);
   }
   for (int64_t row = first; row < last; row += kTileRows) {
     auto tile =
@@ -136,11 +140,12 @@ void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t firs
   const GroupLayout& layout = product.layout;
   const int64_t step = std::max<int64_t>(1, kBlockBytes / product.unpacked_group_bytes());
   for (int64_t group = 0; group < layout.groups; group += step) {
+    const std::byte* const data = product.weight->data() + panel * layout.panel_bytes();
     const Block block = {.panel = panel,
                          .first_group = group,
                          .groups = std::min(step, layout.groups - group),
-                         .weights = product.weight->data() + panel * layout.panel_bytes() +
-                                    group * layout.group_bytes()};
+                         .panel_data = data,
+                         .weights = data + layout.first_group() + group * layout.group_bytes()};
     if (!product.rounds) {
       multiply_floats(product, block, base, first, last);
     } else if (layout.four_bits && !few) {

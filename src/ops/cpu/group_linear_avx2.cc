@@ -128,28 +128,41 @@ template <int kRows, int kColumns, Data kData>
 
 // Of the scales, and of the offsets.
 int header_bytes(const GroupTile& tile) {
-  return kPanelLanes * (tile.short_scales ? 2 : 4);
+  return kPanelLanes * tile.scale_bytes;
 }
 
-// The scales or offsets from lane `lane` on, which are at `header`.
+// What the tile's group has its int8 scales multiplied by, and behind them its offsets.
+const float* block_of(const GroupTile& tile, int64_t group) {
+  const int64_t floats = kPanelLanes * (tile.has_offsets ? 2 : 1);
+  return tile.scale_blocks + ((tile.first_group + group) >> tile.block_shift) * floats;
+}
+
+// The scales or offsets from lane `lane` on, which are at `header`; `block` is what they are
+// multiplied by.
 [[gnu::always_inline]] inline __m256 load_header(const GroupTile& tile, const char* header,
-                                                 int lane) {
-  if (!tile.short_scales) return _mm256_loadu_ps(reinterpret_cast<const float*>(header) + lane);
+                                                 const float* block, int lane) {
+  if (tile.scale_bytes == 4) return _mm256_loadu_ps(reinterpret_cast<const float*>(header) + lane);
+  if (tile.scale_bytes == 1) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(header + lane));
+    return _mm256_mul_ps(_mm256_loadu_ps(block + lane),
+                         _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes)));
+  }
   const __m128i halves = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + lane * 2));
   return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(halves), 16));
 }
 
 // sums += products * scales, and offsets, of the columns from `lane` on.
 template <int kRows, int kColumns>
-[[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header, int lane,
-                                             const float* row_scales,
+[[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
+                                             const float* block, int lane, const float* row_scales,
                                              const __m256i (&products)[kRows][kColumns],
                                              float (*sums)[kPanelLanes]) {
 #pragma GCC unroll 4
   for (int column = 0; column < kColumns; ++column) {
     const int first = lane + column * kLanes;
-    const __m256 scales = load_header(tile, header, first);
-    const __m256 offsets = tile.has_offsets ? load_header(tile, header + header_bytes(tile), first)
+    const __m256 scales = load_header(tile, header, block, first);
+    const __m256 offsets = tile.has_offsets ? load_header(tile, header + header_bytes(tile),
+                                                          block + kPanelLanes, first)
                                             : _mm256_setzero_ps();
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
@@ -208,7 +221,7 @@ void multiply(const GroupTile& tile) {
       }
       multiply_group<kRows, kColumns, kData>(weights + data_begin + lane * 4, starts + 3 * kRows,
                                              tile.group_size, products);
-      add_group<kRows, kColumns>(tile, weights, lane,
+      add_group<kRows, kColumns>(tile, weights, block_of(tile, group), lane,
                                  reinterpret_cast<const float*>(starts + kRows), products, sums);
     }
     weights += data_begin + data_bytes;

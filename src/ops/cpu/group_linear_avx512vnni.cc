@@ -23,7 +23,13 @@ __mmask16 lanes_of(int cols, int part) {
 
 // Of the scales, and of the offsets.
 int header_bytes(const GroupTile& tile) {
-  return kPanelLanes * (tile.short_scales ? 2 : 4);
+  return kPanelLanes * tile.scale_bytes;
+}
+
+// What the tile's group has its int8 scales multiplied by, and behind them its offsets.
+const float* block_of(const GroupTile& tile, int64_t group) {
+  const int64_t floats = kPanelLanes * (tile.has_offsets ? 2 : 1);
+  return tile.scale_blocks + ((tile.first_group + group) >> tile.block_shift) * floats;
 }
 
 template <int kRows>
@@ -104,10 +110,16 @@ template <int kRows, bool kHalves>
   }
 }
 
-// The scales or offsets from lane `lane` on, which are at `header`.
+// The scales or offsets from lane `lane` on, which are at `header`; `block` is what they are
+// multiplied by.
 [[gnu::always_inline]] inline __m512 load_header(const GroupTile& tile, const char* header,
-                                                 int lane) {
-  if (!tile.short_scales) return _mm512_loadu_ps(header + lane * 4);
+                                                 const float* block, int lane) {
+  if (tile.scale_bytes == 4) return _mm512_loadu_ps(header + lane * 4);
+  if (tile.scale_bytes == 1) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(header + lane));
+    return _mm512_mul_ps(_mm512_loadu_ps(block + lane),
+                         _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes)));
+  }
   const __m256i halves = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(header + lane * 2));
   return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16));
 }
@@ -115,12 +127,12 @@ template <int kRows, bool kHalves>
 // sums += products * scales, and offsets.
 template <int kRows>
 [[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
-                                             const float* row_scales,
+                                             const float* block, const float* row_scales,
                                              const __m512i (&products)[kRows][kRegisters],
                                              Sums<kRows>& sums) {
 #pragma GCC unroll 4
   for (int part = 0; part < kRegisters; ++part) {
-    const __m512 scales = load_header(tile, header, part * 16);
+    const __m512 scales = load_header(tile, header, block, part * 16);
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
       float* sum = sums[row] + part * 16;
@@ -129,7 +141,8 @@ template <int kRows>
                                            _mm512_load_ps(sum)));
     }
     if (!tile.has_offsets) continue;
-    const __m512 offsets = load_header(tile, header + header_bytes(tile), part * 16);
+    const __m512 offsets =
+        load_header(tile, header + header_bytes(tile), block + kPanelLanes, part * 16);
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
       float* sum = sums[row] + part * 16;
@@ -159,7 +172,8 @@ void multiply(const GroupTile& tile) {
     }
     multiply_group<kRows, kHalves>(weights + data_begin, starts + 3 * kRows, tile.group_size,
                                    products);
-    add_group<kRows>(tile, weights, reinterpret_cast<const float*>(starts + kRows), products, sums);
+    add_group<kRows>(tile, weights, block_of(tile, group),
+                     reinterpret_cast<const float*>(starts + kRows), products, sums);
     weights += data_begin + data_bytes;
     activations += (kInt8GroupHeader + tile.group_size) * kRows;
   }

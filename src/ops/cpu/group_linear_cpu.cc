@@ -34,14 +34,24 @@ void multiply_group(const uint8_t* data, const int8_t* inputs, int rows, int gro
 
 // Of the scales, and of the offsets.
 int header_bytes(const GroupTile& tile) {
-  return kPanelLanes * (tile.short_scales ? 2 : 4);
+  return kPanelLanes * tile.scale_bytes;
 }
 
-// The scales or the offsets, which are at `from`.
-void load_header(const GroupTile& tile, const uint8_t* from, float* values) {
+// What the tile's group has its int8 scales multiplied by, and behind them its offsets.
+const float* block_of(const GroupTile& tile, int64_t group) {
+  const int64_t floats = kPanelLanes * (tile.has_offsets ? 2 : 1);
+  return tile.scale_blocks + ((tile.first_group + group) >> tile.block_shift) * floats;
+}
+
+// The scales or the offsets, which are at `from`; `block` is what they are multiplied by.
+void load_header(const GroupTile& tile, const uint8_t* from, const float* block, float* values) {
   for (int lane = 0; lane < kPanelLanes; ++lane) {
     uint32_t bits = 0;
-    if (tile.short_scales) {
+    if (tile.scale_bytes == 1) {
+      values[lane] = block[lane] * static_cast<float>(static_cast<int8_t>(from[lane]));
+      continue;
+    }
+    if (tile.scale_bytes == 2) {
       uint16_t half;
       std::memcpy(&half, from + 2 * lane, sizeof(half));
       bits = static_cast<uint32_t>(half) << 16;
@@ -61,8 +71,11 @@ void multiply_row(const GroupTile& tile, int row) {
   const auto* packed = static_cast<const int8_t*>(tile.activations);
   for (int64_t group = 0; group < tile.groups; ++group) {
     float scales[kPanelLanes], offsets[kPanelLanes];
-    load_header(tile, weights, scales);
-    if (tile.has_offsets) load_header(tile, weights + header_bytes(tile), offsets);
+    const float* block = block_of(tile, group);
+    load_header(tile, weights, block, scales);
+    if (tile.has_offsets) {
+      load_header(tile, weights + header_bytes(tile), block + kPanelLanes, offsets);
+    }
     const auto* starts = reinterpret_cast<const int32_t*>(packed);
     const auto* row_scales = reinterpret_cast<const float*>(packed + 4 * tile.rows);
     weights += header_bytes(tile) * (tile.has_offsets ? 2 : 1);

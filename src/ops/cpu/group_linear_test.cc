@@ -20,7 +20,10 @@ struct Integers {
   WeightFormat format;
   int64_t n = 0, k = 0;
   std::vector<int8_t> data;
-  std::vector<float> scales, offsets;
+  std::vector<float> scales, offsets;  // of the groups
+  // Where the format's scales are int8: those, and what they are multiplied by.
+  std::vector<int8_t> scale_factors, offset_factors;
+  std::vector<float> block_scales, block_offsets;
 
   int64_t group_size() const { return format.group_size == 0 ? k : format.group_size; }
   int64_t groups() const { return ceil_div(k, group_size()); }
@@ -30,10 +33,32 @@ struct Integers {
     return format.has_offsets ? scaled + offsets[group] : scaled;
   }
   GroupedRows rows(int64_t begin, int64_t end) const {
+    if (format.scale_dtype == DType::kInt8) return rows_of_factors(begin, end);
     return {.rows = end - begin,
             .data = data.data() + begin * k,
             .scales = scales.data() + begin * groups(),
             .offsets = format.has_offsets ? offsets.data() + begin * groups() : nullptr};
+  }
+  GroupedRows rows_of_factors(int64_t begin, int64_t end) const {
+    const int64_t blocks = ceil_div(k, kScaleBlock);
+    return {
+        .rows = end - begin,
+        .data = data.data() + begin * k,
+        .scales = block_scales.data() + begin * blocks,
+        .offsets = format.has_offsets ? block_offsets.data() + begin * blocks : nullptr,
+        .scale_factors = scale_factors.data() + begin * groups(),
+        .offset_factors = format.has_offsets ? offset_factors.data() + begin * groups() : nullptr};
+  }
+  // Makes the scales, or the offsets, of the groups.
+  void make_factors(std::vector<int8_t>& factors, std::vector<float>& blocks,
+                    std::vector<float>& products, std::mt19937& random) const {
+    const int64_t per_row = ceil_div(k, kScaleBlock);
+    blocks = random_tensor({n * per_row}, random).values();
+    for (int64_t i = 0; i < n * groups(); ++i) {
+      factors.push_back(static_cast<int8_t>(random_int(-128, 127, random)));
+      const int64_t block = i / groups() * per_row + i % groups() * group_size() / kScaleBlock;
+      products.push_back(blocks[static_cast<size_t>(block)] * static_cast<float>(factors.back()));
+    }
   }
   Weight weight() const {
     Weight weight(format, n, k);
@@ -58,10 +83,19 @@ int highest_of(const WeightFormat& format) {
 }
 
 Integers random_integers(WeightFormat format, int64_t n, int64_t k, std::mt19937& random) {
-  Integers made = {.format = format, .n = n, .k = k, .data = {}, .scales = {}, .offsets = {}};
+  Integers made;
+  made.format = format;
+  made.n = n;
+  made.k = k;
   for (int64_t i = 0; i < n * k; ++i) {
     made.data.push_back(
         static_cast<int8_t>(random_int(lowest_of(format), highest_of(format), random)));
+  }
+  if (format.scale_dtype == DType::kInt8) {
+    made.make_factors(made.scale_factors, made.block_scales, made.scales, random);
+    if (!format.has_offsets) return made;
+    made.make_factors(made.offset_factors, made.block_offsets, made.offsets, random);
+    return made;
   }
   made.scales = random_scales(format, n * made.groups(), random);
   if (format.has_offsets) made.offsets = random_scales(format, n * made.groups(), random);
@@ -78,6 +112,9 @@ std::vector<WeightFormat> all_formats() {
     }
     for (const bool has_offsets : {false, true}) {
       formats.push_back(WeightFormat::integers(bits, 32, has_offsets, DType::kBFloat16));
+      for (const int64_t group_size : {16, 32}) {
+        formats.push_back(WeightFormat::integers(bits, group_size, has_offsets, DType::kInt8));
+      }
     }
   }
   for (const bool has_offsets : {false, true}) {
@@ -96,7 +133,7 @@ std::string text_of(const WeightFormat& format) {
   return std::string(format.is_unsigned ? "unsigned " : "") +
          (format.kind == WeightKind::kInt4 ? "int4, " : "int8, ") +
          std::to_string(format.group_size) + (format.has_offsets ? ", offsets" : "") +
-         (format.scale_dtype == DType::kBFloat16 ? ", bfloat16 scales" : "");
+         ", scales of " + std::string(name_of(format.scale_dtype));
 }
 
 // What is defined for rounded activations, in plain loops over the numbers that were packed.
@@ -156,6 +193,10 @@ TEST(GroupPanels, TakeOneScaleAndAFewBitsAnInput) {
   EXPECT_EQ(Weight(WeightFormat::integers(8, 0), 64, 200).bytes(), 64u * 2 * (128 + 4));
   EXPECT_EQ(Weight(WeightFormat::integers(4, 32, true, DType::kBFloat16), 64, 64).bytes(),
             64u * 2 * (16 + 4));
+  EXPECT_EQ(Weight(WeightFormat::integers(4, 32, true, DType::kInt8), 64, 512).bytes(),
+            64u * (16 * (16 + 2) + 2 * 8));
+  EXPECT_EQ(Weight(WeightFormat::integers(8, 16, false, DType::kInt8), 64, 512).bytes(),
+            64u * (32 * (16 + 1) + 2 * 4));
 }
 
 class GroupLinearTest : public IsaTest {};

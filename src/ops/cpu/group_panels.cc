@@ -10,10 +10,15 @@
 namespace quire::ops {
 namespace {
 
-// A row's place in its panel's first group.
+// The panel of a row.
 template <typename Byte>
-Byte* first_group(const GroupLayout& layout, int64_t row, Byte* panels) {
+Byte* panel_of(const GroupLayout& layout, int64_t row, Byte* panels) {
   return panels + row / kPanelLanes * layout.panel_bytes();
+}
+
+template <typename Byte>
+Byte* group_of(const GroupLayout& layout, int64_t group, Byte* panel) {
+  return panel + layout.first_group() + group * layout.group_bytes();
 }
 
 // int4, a byte each, to words: the halves of their bytes have the layout's excess.
@@ -45,27 +50,60 @@ void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes,
                    out);
 }
 
-// Number `i` of a group's scales and offsets.
+// Number `i` of a group's scales and offsets, which are not int8.
 void set_header(const GroupLayout& layout, int64_t i, float value, std::byte* group) {
-  if (layout.short_scales) {
+  if (layout.scale_bytes == 2) {
     reinterpret_cast<BFloat16*>(group)[i] = BFloat16(value);
   } else {
     reinterpret_cast<float*>(group)[i] = value;
   }
 }
-float header_of(const GroupLayout& layout, int64_t i, const std::byte* group) {
-  return layout.short_scales ? static_cast<float>(reinterpret_cast<const BFloat16*>(group)[i])
-                             : reinterpret_cast<const float*>(group)[i];
+
+// Scale `lane` of a panel's group; its offset is number kPanelLanes + lane.
+float header_of(const GroupLayout& layout, int64_t i, const std::byte* panel, int64_t group) {
+  const std::byte* const header = group_of(layout, group, panel);
+  if (layout.scale_bytes == 2)
+    return static_cast<float>(reinterpret_cast<const BFloat16*>(header)[i]);
+  if (layout.scale_bytes == 4) return reinterpret_cast<const float*>(header)[i];
+  const int64_t block = group / layout.groups_per_block();
+  const float scale = reinterpret_cast<const float*>(panel)[block * layout.block_floats() + i];
+  return scale * static_cast<float>(reinterpret_cast<const int8_t*>(header)[i]);
+}
+
+// The header of a group in lanes `lane` and after it, of the source's rows from `first` on.
+void pack_header(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
+                 int64_t group, int64_t lane, std::byte* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = layout.one_scale ? first + row : (first + row) * layout.groups + group;
+    if (layout.scale_bytes == 1) {
+      out[lane + row] = static_cast<std::byte>(source.scale_factors[at]);
+      if (!layout.has_offsets) continue;
+      out[kPanelLanes + lane + row] = static_cast<std::byte>(source.offset_factors[at]);
+    } else {
+      set_header(layout, lane + row, source.scales[at], out);
+      if (layout.has_offsets) set_header(layout, kPanelLanes + lane + row, source.offsets[at], out);
+    }
+  }
+}
+
+// What int8 scales and offsets are multiplied by, the same way.
+void pack_scale_blocks(const GroupLayout& layout, const GroupedRows& source, int64_t first,
+                       int64_t rows, int64_t lane, std::byte* panel) {
+  const int64_t blocks = layout.scale_blocks();
+  for (int64_t block = 0; block < blocks; ++block) {
+    float* const out = reinterpret_cast<float*>(panel) + block * layout.block_floats() + lane;
+    for (int64_t row = 0; row < rows; ++row) {
+      const int64_t at = (first + row) * blocks + block;
+      out[row] = source.scales[at];
+      if (layout.has_offsets) out[kPanelLanes + row] = source.offsets[at];
+    }
+  }
 }
 
 // A group of `rows` rows of the source, from `first` on, which are `lane` and those after it.
 void pack_group(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
                 int64_t group, int64_t lane, std::byte* out) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = layout.one_scale ? first + row : (first + row) * layout.groups + group;
-    set_header(layout, lane + row, source.scales[at], out);
-    if (layout.has_offsets) set_header(layout, kPanelLanes + lane + row, source.offsets[at], out);
-  }
+  pack_header(layout, source, first, rows, group, lane, out);
   const int8_t* data = source.data + first * layout.k + group * layout.group_size;
   const int64_t inputs = layout.inputs_of(group);
   std::byte* const packed = out + layout.header_bytes() + lane * 4;
@@ -95,7 +133,7 @@ GroupLayout group_layout(const WeightFormat& format, int64_t k) {
           .four_bits = format.kind == WeightKind::kInt4,
           .has_offsets = format.has_offsets,
           .one_scale = one_scale,
-          .short_scales = format.scale_dtype == DType::kBFloat16,
+          .scale_bytes = static_cast<int>(size_of(format.scale_dtype)),
           .is_unsigned = format.is_unsigned};
 }
 
@@ -108,37 +146,43 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
   const int64_t end = first_row + source.rows;
   for (int64_t begin = first_row; begin < end;) {
     const int64_t panel_end = std::min(end, (begin / kPanelLanes + 1) * kPanelLanes);
-    std::byte* panel = first_group(layout, begin, panels);
+    std::byte* panel = panel_of(layout, begin, panels);
+    const int64_t rows = panel_end - begin;
+    const int64_t lane = begin % kPanelLanes;
+    pack_scale_blocks(layout, source, begin - first_row, rows, lane, panel);
     for (int64_t group = 0; group < layout.groups; ++group) {
-      pack_group(layout, source, begin - first_row, panel_end - begin, group, begin % kPanelLanes,
-                 panel + group * layout.group_bytes());
+      pack_group(layout, source, begin - first_row, rows, group, lane,
+                 group_of(layout, group, panel));
     }
     begin = panel_end;
   }
 }
 
 void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* panels, float* out) {
-  const std::byte* in = first_group(layout, row, panels);
+  const std::byte* const panel = panel_of(layout, row, panels);
   const int64_t lane = row % kPanelLanes;
-  for (int64_t group = 0; group < layout.groups; ++group, in += layout.group_bytes()) {
-    const float scale = header_of(layout, lane, in);
-    const float offset = layout.has_offsets ? header_of(layout, kPanelLanes + lane, in) : 0.0f;
+  for (int64_t group = 0; group < layout.groups; ++group) {
+    const std::byte* const data = group_of(layout, group, panel) + layout.header_bytes();
+    const float scale = header_of(layout, lane, panel, group);
+    const float offset =
+        layout.has_offsets ? header_of(layout, kPanelLanes + lane, panel, group) : 0.0f;
     const int64_t inputs = layout.inputs_of(group);
     for (int64_t i = 0; i < inputs; ++i) {
-      const int integer = integer_at(layout, in + layout.header_bytes(), lane, i);
+      const int integer = integer_at(layout, data, lane, i);
       const float scaled = scale * static_cast<float>(integer);
       *out++ = layout.has_offsets ? scaled + offset : scaled;
     }
   }
 }
 
-void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inputs, float* out) {
+void unpack_group(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out) {
   float scales[kPanelLanes], offsets[kPanelLanes];
   for (int64_t lane = 0; lane < kPanelLanes; ++lane) {
-    scales[lane] = header_of(layout, lane, group);
-    offsets[lane] = layout.has_offsets ? header_of(layout, kPanelLanes + lane, group) : 0.0f;
+    scales[lane] = header_of(layout, lane, panel, group);
+    offsets[lane] = layout.has_offsets ? header_of(layout, kPanelLanes + lane, panel, group) : 0.0f;
   }
-  const std::byte* const data = group + layout.header_bytes();
+  const std::byte* const data = group_of(layout, group, panel) + layout.header_bytes();
+  const int64_t inputs = layout.inputs_of(group);
   const int64_t step_inputs = layout.four_bits ? 8 : 4;
   const int mask = layout.four_bits ? 15 : 255;
   const int excess = layout.excess();

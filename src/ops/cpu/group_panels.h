@@ -7,7 +7,9 @@
 //
 //   scales[kPanelLanes], offsets[kPanelLanes] (where the format has them), data
 //
-// Scales and offsets are float32 or bfloat16, as the format says.
+// Scales and offsets are float32 or bfloat16, as the format says. Where they are int8, the panel
+// begins with what they are multiplied by: for each kScaleBlock inputs scales[kPanelLanes] and
+// offsets[kPanelLanes] (where the format has them), float32.
 // The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
 // + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
 // others the high halves, each as its value + 8, or as its value where the format is unsigned.
@@ -32,18 +34,24 @@ struct GroupLayout {
   int64_t groups = 0;      // of a row, in memory
   bool four_bits = false;
   bool has_offsets = false;
-  bool one_scale = false;     // a row's groups have the same scale and offset
-  bool short_scales = false;  // scales and offsets are bfloat16
-  bool is_unsigned = false;   // int4 from 0 to 15
+  bool one_scale = false;    // a row's groups have the same scale and offset
+  int scale_bytes = 4;       // of a scale or an offset: 4 float32, 2 bfloat16, 1 int8
+  bool is_unsigned = false;  // int4 from 0 to 15
 
   // What a byte, or half of one, is more than its integer.
   int excess() const { return is_unsigned ? 0 : four_bits ? 8 : 128; }
-  int64_t header_bytes() const {
-    return kPanelLanes * (short_scales ? 2 : 4) * (has_offsets ? 2 : 1);
-  }
+  int64_t header_bytes() const { return kPanelLanes * scale_bytes * (has_offsets ? 2 : 1); }
   int64_t data_bytes() const { return kPanelLanes * group_size / (four_bits ? 2 : 1); }
   int64_t group_bytes() const { return header_bytes() + data_bytes(); }
-  int64_t panel_bytes() const { return groups * group_bytes(); }
+  // Of int8 scales: how many blocks a row has, which groups are of one, and how many floats.
+  int64_t scale_blocks() const { return scale_bytes == 1 ? ceil_div(k, kScaleBlock) : 0; }
+  int64_t groups_per_block() const { return kScaleBlock / group_size; }
+  int64_t block_floats() const { return kPanelLanes * (has_offsets ? 2 : 1); }
+  // Where a panel's first group is.
+  int64_t first_group() const {
+    return scale_blocks() * block_floats() * static_cast<int64_t>(sizeof(float));
+  }
+  int64_t panel_bytes() const { return first_group() + groups * group_bytes(); }
   // Inputs of group `group`; fewer in the last one where they don't fill it.
   int64_t inputs_of(int64_t group) const {
     return k - group * group_size < group_size ? k - group * group_size : group_size;
@@ -60,6 +68,10 @@ struct GroupedRows {
   const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7, or 0 to 15
   const float* scales = nullptr;   // [rows, groups]: ceil(k / the format's group_size), or 1
   const float* offsets = nullptr;  // the same; null where the format has none
+  // Of a format whose scales are int8: [rows, groups]. Then scales and offsets are what they are
+  // multiplied by, [rows, ceil(k / kScaleBlock)].
+  const int8_t* scale_factors = nullptr;
+  const int8_t* offset_factors = nullptr;
 };
 
 void pack_group_rows(const GroupLayout& layout, int64_t first_row, const GroupedRows& source,
@@ -67,6 +79,6 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
 // The k values of a row as float32.
 void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* panels, float* out);
 // The values of a panel's group as a panel of float32: [inputs][kPanelLanes], those that exist.
-void unpack_group(const GroupLayout& layout, const std::byte* group, int64_t inputs, float* out);
+void unpack_group(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out);
 
 }  // namespace quire::ops

@@ -69,9 +69,14 @@ struct GroupTile {
   int64_t groups;
   int group_size;
   bool has_offsets;
-  bool short_scales;  // scales and offsets are bfloat16
-  int rows;           // 1 to kTileRows
-  int cols;           // lanes that exist in `out`, 1 to 64
+  int scale_bytes;  // of a scale or an offset: 4 float32, 2 bfloat16, 1 int8
+  // What int8 scales and offsets are multiplied by, of each 2^block_shift groups of the panel:
+  // scales[64], offsets[64] (with has_offsets).
+  const float* scale_blocks;
+  int block_shift;
+  int64_t first_group;  // of the panel's, that `weights` begins with
+  int rows;             // 1 to kTileRows
+  int cols;             // lanes that exist in `out`, 1 to 64
   float* out;
   int64_t out_stride;
   bool accumulate;    // start from `out` instead of zero

@@ -23,7 +23,7 @@ struct Rounded {
 
 float as_stored(const GroupLayout& layout, double value) {
   const auto rounded = static_cast<float>(value);
-  return layout.short_scales ? static_cast<float>(BFloat16(rounded)) : rounded;
+  return layout.scale_bytes == 2 ? static_cast<float>(BFloat16(rounded)) : rounded;
 }
 
 // Rounds with a scale and an offset as they are stored.
@@ -148,7 +148,8 @@ struct RoundedRows {
 
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels) {
-  check(!layout.one_scale && !layout.is_unsigned && layout.has_offsets == layout.four_bits,
+  check(!layout.one_scale && !layout.is_unsigned && layout.scale_bytes != 1 &&
+            layout.has_offsets == layout.four_bits,
         "rows are rounded to int8 without offsets or int4 with them, in groups of inputs");
   const Kernels& kernels = kernels_for(best_isa());
   RoundedRows rows(layout);
