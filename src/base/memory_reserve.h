@@ -7,7 +7,8 @@
 //
 // Where operator new finds no memory on such a thread, a block of the reserve is freed and it tries
 // again; on any other thread it throws std::bad_alloc at once. The blocks are never written to, so
-// they take address space and no memory.
+// they take address space and no memory. The allocator has to give freed ones back to the system:
+// glibc does that above a fixed M_MMAP_THRESHOLD only.
 //
 // Thread safety: all but the constructor and the destructor from any thread.
 #include <cstddef>

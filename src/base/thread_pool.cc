@@ -10,10 +10,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstring>
+#include <exception>
 #include <limits>
 #include <mutex>
 #include <system_error>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 #include "base/memory_reserve.h"
@@ -69,6 +71,8 @@ struct ThreadPool::State {
   std::atomic<bool> stop{false};
   std::mutex mutex;
   std::condition_variable wake;
+  std::atomic<bool> failed{false};
+  std::exception_ptr error;  // of the task that set `failed`
   bool spin = true;
   std::vector<std::thread> workers;
 
@@ -86,13 +90,21 @@ struct ThreadPool::State {
                                         std::memory_order_acquire)) {
         continue;
       }
-      (*current)(static_cast<int64_t>(seen & kTaskMask), thread);
+      call(*current, static_cast<int64_t>(seen & kTaskMask), thread);
       ++done;
       if ((seen & kTaskMask) + 1 == limit) break;
       seen = ticket.load(std::memory_order_acquire);
     }
     if (done > 0) num_done.fetch_add(done, std::memory_order_acq_rel);
     return seen;
+  }
+
+  void call(const Body& task_body, int64_t task, int thread) {
+    try {
+      task_body(task, thread);
+    } catch (...) {
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
   }
 
   void work(int thread) {
@@ -126,6 +138,13 @@ struct ThreadPool::State {
     // Empty, but a worker between its last look at the ticket and its sleep holds the mutex.
     { std::lock_guard lock(mutex); }
     wake.notify_all();
+  }
+
+  // Once all tasks are done.
+  void rethrow_error() {
+    if (!failed.load(std::memory_order_relaxed)) return;
+    failed = false;
+    std::rethrow_exception(std::exchange(error, nullptr));
   }
 
   void publish(uint64_t tasks, const Body& new_body) {
@@ -198,6 +217,7 @@ void ThreadPool::parallel_for(int64_t num_tasks,
   state_->publish(static_cast<uint64_t>(num_tasks), body);
   state_->run_tasks(0);
   state_->wait_until_done(static_cast<uint64_t>(num_tasks));
+  state_->rethrow_error();
 }
 
 namespace {

@@ -30,8 +30,8 @@ class ThreadPool {
   int size() const;
 
   // Calls body(task, thread) once for each task in [0, num_tasks), thread in [0, size()), and
-  // returns when all are done. Tasks are handed out in order, as threads become free. body must not
-  // throw.
+  // returns when all are done, or throws what the first of them that failed has thrown. Tasks are
+  // handed out in order, as threads become free; after one that failed, maybe not all are called.
   void parallel_for(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:

@@ -55,6 +55,17 @@ TEST_P(ThreadPoolTest, WakesAfterSleeping) {
   }
 }
 
+TEST_P(ThreadPoolTest, ThrowsWhatATaskThrew) {
+  ThreadPool pool(GetParam());
+  const auto odd_tasks_fail = [](int64_t task, int) {
+    if (task % 2 == 1) throw Error("an odd task");
+  };
+  for (int loop = 0; loop < 3; ++loop) {
+    EXPECT_THROW(pool.parallel_for(100, odd_tasks_fail), Error);
+    EXPECT_NO_THROW(pool.parallel_for(1, odd_tasks_fail));
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Sizes, ThreadPoolTest, testing::Values(1, 2, 3, 8, 33));
 
 TEST(ThreadPool, ManyShortLoopsOfDifferentLengths) {
