@@ -23,14 +23,14 @@ def run(*command):
 
 def fetch(folder):
     """The sources in `folder`, from PyPI if they are not there."""
-    sources = list(folder.glob("llama_cpp_python-*/vendor/llama.cpp"))
-    if sources:
-        return sources[0]
+    sources = "llama_cpp_python-*/vendor/llama.cpp"
+    if any(folder.glob(sources)):
+        return next(folder.glob(sources))
     run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:", "--require-hashes",
         "--dest", folder, "--requirement", HERE / "requirements.txt")
     with tarfile.open(next(folder.glob("llama_cpp_python-*.tar.gz"))) as archive:
-        archive.extractall(folder, filter="data")
-    return fetch(folder)
+        archive.extractall(folder)
+    return next(folder.glob(sources))
 
 
 def build(folder):
