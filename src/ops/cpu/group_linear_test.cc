@@ -118,8 +118,10 @@ std::vector<WeightFormat> all_formats() {
     }
   }
   for (const bool has_offsets : {false, true}) {
-    formats.push_back(WeightFormat::integers(4, 32, has_offsets));
-    formats.back().is_unsigned = true;
+    for (const DType scale_dtype : {DType::kFloat32, DType::kInt8}) {
+      formats.push_back(WeightFormat::integers(4, 32, has_offsets, scale_dtype));
+      formats.back().is_unsigned = true;
+    }
   }
   return formats;
 }
