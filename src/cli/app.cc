@@ -100,6 +100,8 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_plan_command(root));
   commands.push_back(make_inspect_command(root));
   commands.push_back(make_check_command(root));
+  commands.push_back(make_perplexity_command(root));
+  commands.push_back(make_quantize_command(root));
   commands.push_back(make_completion_command(root));
 
   if (arguments.empty()) {

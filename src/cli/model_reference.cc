@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json_text.h"
 #include "base/mapped_file.h"
 #include "cli/json_lines.h"
 #include "quire/error.h"

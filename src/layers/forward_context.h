@@ -9,8 +9,17 @@
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
+#include "ops/weight.h"
 
 namespace quire {
+
+// Sees what each linear layer of the decoder is given, for calibration.
+class LinearObserver {
+ public:
+  virtual ~LinearObserver() = default;
+  // Before the product in [T, k] * weight^T is computed.
+  virtual void observe(const ops::Weight& weight, const Tensor& in) = 0;
+};
 
 struct ForwardContext {
   Stream& stream;
@@ -20,6 +29,7 @@ struct ForwardContext {
   const ForwardBatch& batch;
   // Whether each rank gets only the logits of its share of the rows (RowShare), instead of all.
   bool splits_logits = false;
+  LinearObserver* observer = nullptr;  // null: nobody looks
 };
 
 }  // namespace quire

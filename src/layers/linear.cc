@@ -20,11 +20,13 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
 }
 
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+  if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
   ops::linear(context.stream, in, weight_.weight(), added_bias(), out);
 }
 
 void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
   check(!is_partial_sum_, "a gated layer's outputs are this rank's own");
+  if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
   Arena::Scope scope(context.arena);
   Tensor gate_up;
   if (context.stream.is_cpu()) {

@@ -10,12 +10,12 @@
 namespace quire::loader_internal {
 namespace {
 
-constexpr int64_t kMaxBlock = 1 << 20;
+constexpr int64_t kMaxFloat8Block = 1 << 20;
 
 // Block by block with weight_scale_inv, else one weight_scale a layer.
 WeightScheme fp8_scheme(const JsonFields& quantization) {
   WeightScheme scheme{.name = "fp8", .group_outputs = 0};
-  const auto block = quantization.integers("weight_block_size", 1, kMaxBlock);
+  const auto block = quantization.integers("weight_block_size", 1, kMaxFloat8Block);
   if (!block) return scheme;
   if (block->size() != 2) quantization.fail_value("weight_block_size", "two numbers");
   scheme.group_outputs = block->front();

@@ -390,6 +390,10 @@ class Finisher {
 
 }  // namespace
 
+void check_weights(const Checkpoint& checkpoint, const ParameterMap& parameters) {
+  match(checkpoint, parameters);
+}
+
 void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, ThreadPool& pool,
                   const ProgressCallback& on_progress) {
   const auto matched = match(checkpoint, parameters);

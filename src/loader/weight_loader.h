@@ -12,6 +12,10 @@
 
 namespace quire {
 
+// Throws Error where the checkpoint's tensors are not those of the parameters, as load_weights
+// does.
+void check_weights(const Checkpoint& checkpoint, const ParameterMap& parameters);
+
 // Copies the parts of the checkpoint's tensors that the parameters take: each tensor once, in the
 // order of the files, in parallel. Everything is checked before the first byte is copied. Throws
 // Error, naming the tensor, the file, what was found and what was expected, where a tensor is

@@ -7,7 +7,7 @@ import unittest
 from support import CliTest, run
 
 COMMANDS = [["generate"], ["chat"], ["tokenize"], ["bench"], ["bench", "throughput"], ["bench", "latency"],
-            ["tune"], ["plan"], ["inspect"], ["check"], ["pull"], ["completion"]]
+            ["tune"], ["plan"], ["inspect"], ["check"], ["quantize"], ["perplexity"], ["pull"], ["completion"]]
 
 
 class Usage(CliTest):

@@ -34,6 +34,8 @@ std::unique_ptr<Command> make_tune_command(CLI::App& root);
 std::unique_ptr<Command> make_plan_command(CLI::App& root);
 std::unique_ptr<Command> make_inspect_command(CLI::App& root);
 std::unique_ptr<Command> make_check_command(CLI::App& root);
+std::unique_ptr<Command> make_perplexity_command(CLI::App& root);
+std::unique_ptr<Command> make_quantize_command(CLI::App& root);
 std::unique_ptr<Command> make_completion_command(CLI::App& root);
 
 }  // namespace quire::cli

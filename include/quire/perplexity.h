@@ -1,0 +1,50 @@
+#pragma once
+// How well a model predicts a text: the exponential of the mean negative log-probability of its
+// tokens.
+//
+// The text is cut into windows of `context` tokens that begin `stride` tokens apart. Each token but
+// the first is scored once, in the first window that has it: with at least context - stride tokens
+// before it, or as many as the text has. Thread safety: free functions of their arguments and the
+// files.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "quire/engine_config.h"
+#include "quire/error.h"
+
+namespace quire {
+
+struct PerplexityOptions {
+  EngineConfig engine{};
+  std::filesystem::path text{};      // a file, in UTF-8
+  std::optional<int64_t> context{};  // >= 2; none: 1024, or what the model can do
+  std::optional<int64_t> stride{};   // 1 to context - 1; none: half of it
+  // Called with the windows that are done, and all; false ends the measurement.
+  std::function<bool(int64_t done, int64_t total)> on_window{};
+};
+
+struct PerplexityResult {
+  int64_t num_tokens = 0;  // of the text
+  int64_t num_scored = 0;  // num_tokens - 1
+  int64_t num_windows = 0;
+  int64_t context = 0;
+  int64_t stride = 0;
+  double mean_logprob = 0;  // natural
+  double perplexity = 0;
+  // Of the perplexity: tokens are taken as independent.
+  double standard_error = 0;
+};
+
+// Nothing where on_window ended it. Throws Error as LLM does; where the text has fewer than two
+// tokens, and for a context or stride out of range.
+std::optional<PerplexityResult> measure_perplexity(const PerplexityOptions& options);
+
+// Of the log-probabilities of a text's tokens, at least one: mean_logprob, perplexity,
+// standard_error and num_scored.
+PerplexityResult perplexity_of(std::span<const double> logprobs);
+
+}  // namespace quire

@@ -1,0 +1,61 @@
+#pragma once
+// Writes a model's weights as integers or float8: a folder in compressed-tensors' formats, which
+// quire, vLLM and transformers load.
+//
+// Thread safety: free functions of their arguments and the files.
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/error.h"
+
+namespace quire {
+
+enum class QuantizeScheme {
+  kInt8,  // pack-quantized, -128 to 127
+  kInt4,  // pack-quantized, -8 to 7
+  kFp8,   // float-quantized, e4m3, a scale for each output
+};
+
+struct QuantizeOptions {
+  std::string model{};          // as EngineConfig::model; a folder
+  std::filesystem::path out{};  // is made; may be there if it is empty
+  QuantizeScheme scheme = QuantizeScheme::kInt4;
+  // Of integers: inputs of an output that share a scale, 32, 64 or 128. Layers whose inputs are no
+  // multiple of it stay as they are.
+  int64_t group_size = 32;
+  // Of integers: whether all zero points are 0. Otherwise each group has one.
+  bool symmetric = true;
+  // Of integers: a text by which rounding errors are made up for (GPTQ), or a file .jsonl of
+  // {"text": ...}, each a text of its own; empty: each number is rounded to the nearest.
+  std::filesystem::path calibration{};
+  int64_t max_calibration_tokens = 65536;  // of the text; >= 1
+  int threads = 0;                         // 0: the physical cores
+  // Called now and then, on the calling thread, with the bytes of the checkpoint that are done and
+  // the whole; false ends the work.
+  std::function<bool(int64_t done, int64_t total)> on_progress{};
+};
+
+struct QuantizeResult {
+  std::filesystem::path model;  // what was read
+  std::filesystem::path out;
+  std::string scheme;  // "compressed-tensors pack-quantized, 4 bits, groups of 32"
+  int64_t num_quantized = 0;
+  std::vector<std::string> kept;  // linear layers that stay as they are
+  int64_t bytes_before = 0;       // of all tensors
+  int64_t bytes_after = 0;
+  double relative_error = 0;  // of the rounded weights: root of squared errors over squares
+  int64_t calibration_tokens = 0;
+};
+
+// Nothing where on_progress ended it: `out` is then what it was before. It appears when all of it
+// is written. Throws Error where the model cannot be read, is a GGUF file, or has a layer that
+// cannot be rounded; where `out` is a file or a folder that is not empty, or cannot be written; and
+// for options that are not what is said above.
+std::optional<QuantizeResult> quantize(const QuantizeOptions& options);
+
+}  // namespace quire

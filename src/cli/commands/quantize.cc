@@ -1,0 +1,213 @@
+// quire quantize: writes a model with its weights rounded.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <ostream>
+
+#include "base/progress.h"
+#include "cli/commands/command.h"
+#include "cli/json_lines.h"
+#include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
+#include "cli/terminal/interrupts.h"
+#include "cli/terminal/text_format.h"
+#include "cli/usage_error.h"
+#include "quire/quantize.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kQuantizeFooter =
+    R"(OUT becomes a folder like any other model's, which quire, vLLM and transformers load (compressed-tensors'
+pack-quantized and float-quantized). The matrices of the decoder's layers are rounded; the embedding, the output
+layer, norms and biases stay as they are, and tokenizer, chat template and generation config are copied.
+
+  int8   integers with a scale for each group of inputs: half of bfloat16's size, and hardly an error
+  int4   a little more than a quarter of it; --zero-points and --calibrate make its errors smaller
+  fp8    float8 with a scale for each output, for GPUs; half of the size
+
+--calibrate FILE takes a text like what the model will be used for. It runs through the model layer by layer, and
+what rounding a weight changes in a layer's outputs is made up for by the weights that are rounded after it (GPTQ).
+A FILE.jsonl has a {"text": "..."} in each line, a text of its own each; special tokens written out are these tokens.
+'quire perplexity' says what a model has lost.
+
+OUT appears when all of it is written; until then it is beside it, as OUT.NUMBER.partial. Ctrl-C removes that.
+One matrix is in memory at a time; with --calibrate one layer, and the states of the text's tokens.
+
+Examples:
+  quire quantize Qwen/Qwen3-0.6B qwen3-int8 --scheme int8
+  quire quantize ~/models/Qwen3-8B qwen3-int4 --scheme int4 --calibrate wiki.txt
+  quire quantize ~/models/Qwen3-8B qwen3-fp8 --scheme fp8 --json
+  quire chat ./qwen3-int4)";
+
+Json to_json(const QuantizeResult& result) {
+  return {{"model", result.model.string()},
+          {"out", result.out.string()},
+          {"scheme", result.scheme},
+          {"quantized_layers", result.num_quantized},
+          {"kept_layers", result.kept},
+          {"bytes_before", result.bytes_before},
+          {"bytes_after", result.bytes_after},
+          {"relative_error", result.relative_error},
+          {"calibration_tokens", result.calibration_tokens}};
+}
+
+class QuantizeCommand : public Command {
+ public:
+  explicit QuantizeCommand(CLI::App& root);
+  const CLI::App& app() const override { return *app_; }
+  int run(Terminal& terminal) override;
+
+ private:
+  void add_options();
+  void check_options() const;
+  std::optional<QuantizeResult> quantize_with_interrupts();
+  void print_result(const QuantizeResult& result, Terminal& terminal) const;
+
+  CLI::App* app_;
+  QuantizeOptions options_;
+  std::string out_;
+  std::string calibration_;
+  bool zero_points_ = false;
+  bool json_ = false;
+};
+
+QuantizeCommand::QuantizeCommand(CLI::App& root)
+    : app_(add_command(root, "quantize", "Write a model with its weights rounded to 8 or 4 bits",
+                       kQuantizeFooter)) {
+  add_text(*app_,
+           {.name = "MODEL",
+            .placeholder = "TEXT",
+            .help = "A model's folder, or its name in the local Hugging Face cache",
+            .is_required = true},
+           options_.model);
+  add_text(*app_,
+           {.name = "OUT",
+            .placeholder = "TEXT",
+            .help = "The folder to write: a new or an empty one",
+            .is_required = true},
+           out_);
+  add_options();
+}
+
+void QuantizeCommand::add_options() {
+  add_choice(
+      *app_, "--scheme", {"int8", "int4", "fp8"},
+      [this](const std::string& text) {
+        options_.scheme = text == "int8"   ? QuantizeScheme::kInt8
+                          : text == "int4" ? QuantizeScheme::kInt4
+                                           : QuantizeScheme::kFp8;
+      },
+      "What weights become [int4]", "");
+  add_choice(
+      *app_, "--group-size", {"32", "64", "128"},
+      [this](const std::string& text) { options_.group_size = std::stoi(text); },
+      fmt::format("Of integers: inputs that share a scale [{}]", options_.group_size), "");
+  add_flag(*app_,
+           {"--zero-points", "",
+            "Of integers: a zero point for each group, instead of the range's middle"},
+           zero_points_);
+  add_text(*app_, {"--calibrate", "FILE", "Make up for errors by this text's activations"},
+           calibration_);
+  add_value(
+      *app_,
+      {"--calibration-tokens", "N",
+       fmt::format("Of the text, as many tokens as this [{}]", options_.max_calibration_tokens)},
+      [this](const std::string& text) {
+        const int64_t count = parse_count(text, "--calibration-tokens");
+        if (count < 1) throw UsageError("--calibration-tokens: expected 1 or more, got 0");
+        options_.max_calibration_tokens = count;
+      });
+  add_value(
+      *app_, {"--threads", "N", "CPU threads [the physical cores]"},
+      [this](const std::string& text) {
+        constexpr int64_t kMostThreads = 1024;
+        const int64_t count = parse_count(text, "--threads");
+        if (count < 1 || count > kMostThreads) {
+          throw UsageError(fmt::format("--threads: expected 1 to {}, got {}", kMostThreads, count));
+        }
+        options_.threads = static_cast<int>(count);
+      });
+  add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
+}
+
+void QuantizeCommand::check_options() const {
+  if (options_.scheme != QuantizeScheme::kFp8) return;
+  for (const char* option : {"--group-size", "--zero-points", "--calibrate"}) {
+    if (is_given(*app_, option)) {
+      throw UsageError(fmt::format("{}: of use for int8 and int4, not for fp8", option));
+    }
+  }
+}
+
+// The first Ctrl-C ends it in good order; a second one does not wait.
+std::optional<QuantizeResult> QuantizeCommand::quantize_with_interrupts() {
+  const Interrupts interrupts;
+  std::atomic<bool> is_interrupted = false;
+  const InterruptHandler handler(interrupts, [&is_interrupted] {
+    if (is_interrupted.exchange(true)) exit_interrupted();
+  });
+  ProgressBar bar(STDERR_FILENO, "Quantising");
+  options_.on_progress = [&](int64_t done, int64_t total) {
+    bar.update(static_cast<double>(done) / static_cast<double>(total),
+               fmt::format("{} of {}", format_bytes(done), format_bytes(total)));
+    return !is_interrupted;
+  };
+  return quantize(options_);
+}
+
+void QuantizeCommand::print_result(const QuantizeResult& result, Terminal& terminal) const {
+  const double share =
+      static_cast<double>(result.bytes_after) / static_cast<double>(result.bytes_before);
+  terminal.out << styled(printable_line(result.out.string()), Style::kBold, terminal.out_colours)
+               << '\n';
+  Table table({Table::Align::kLeft, Table::Align::kLeft});
+  table.add({"weights", fmt::format("{}: {} layers", result.scheme, result.num_quantized)});
+  if (!result.kept.empty()) {
+    constexpr size_t kMostNames = 5;
+    const size_t shown = std::min(result.kept.size(), kMostNames);
+    const size_t more = result.kept.size() - shown;
+    table.add(
+        {"kept",
+         fmt::format("{}{}",
+                     fmt::join(result.kept.begin(),
+                               result.kept.begin() + static_cast<std::ptrdiff_t>(shown), ", "),
+                     more > 0 ? fmt::format(" and {} more", more) : "")});
+  }
+  table.add({"size", fmt::format("{} from {} ({:.0f} %)", format_bytes(result.bytes_after),
+                                 format_bytes(result.bytes_before), 100 * share)});
+  if (result.calibration_tokens > 0) {
+    table.add({"calibrated", fmt::format("by {} tokens", with_commas(result.calibration_tokens))});
+  }
+  table.add({"error", fmt::format("{:.2f} % of the rounded weights", 100 * result.relative_error)});
+  terminal.out << table.str() << "Next: quire chat " << printable_line(result.out.string()) << '\n';
+}
+
+int QuantizeCommand::run(Terminal& terminal) {
+  check_options();
+  options_.model = model_folder(options_.model);
+  options_.out = out_;
+  options_.calibration = calibration_;
+  options_.symmetric = !zero_points_;
+  const std::optional<QuantizeResult> result = quantize_with_interrupts();
+  if (!result) {
+    terminal.err << "quire: interrupted; nothing is left of " << printable_line(out_) << std::endl;
+    return kExitInterrupted;
+  }
+  if (json_) {
+    terminal.out << to_line(to_json(*result)) << '\n';
+  } else {
+    print_result(*result, terminal);
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_quantize_command(CLI::App& root) {
+  return std::make_unique<QuantizeCommand>(root);
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,44 @@
+#pragma once
+// Rounds groups of a dense weight to integers with a scale and an integer zero point, as
+// checkpoints store them: a number is scale * (integer - zero point). The formats that are only
+// computed with have offsets instead (ops/cpu/quantise.h).
+//
+// Thread safety: free functions without state.
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace quire::ops {
+
+// Integers of `bits` (4 or 8) bits are signed, from -2^(bits-1) to 2^(bits-1) - 1.
+struct IntegerType {
+  int bits = 4;
+  bool symmetric = true;                 // the zero point is 0
+  DType scale_dtype = DType::kBFloat16;  // as which scales are stored: float32, bfloat16, float16
+
+  float lowest() const { return static_cast<float>(-(1 << (bits - 1))); }
+  float highest() const { return static_cast<float>((1 << (bits - 1)) - 1); }
+};
+
+// What the integers of a group stand for.
+struct IntegerGrid {
+  float scale = 1;  // finite and > 0, as it is stored; 1 for a group of zeros
+  float zero_point = 0;
+
+  float value(int8_t integer) const { return scale * (static_cast<float>(integer) - zero_point); }
+};
+
+// The multiple of count that a group of values is filled up to with zeros for the functions below.
+inline constexpr int kGridValues = 16;
+
+// The grid of the least squared error that was found for `count` values, a multiple of kGridValues:
+// several ranges that end at or within the values are tried, and for the integers of each the scale
+// of the least squares. A group with a value that is not finite, or whose square is not, has the
+// scale NaN.
+IntegerGrid fit_integer_grid(const IntegerType& type, const float* values, int count);
+
+// The integers nearest to `count` values.
+void round_to_grid(const IntegerType& type, const IntegerGrid& grid, const float* values, int count,
+                   int8_t* integers);
+
+}  // namespace quire::ops

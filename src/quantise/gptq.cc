@@ -1,0 +1,171 @@
+#include "quantise/gptq.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr float kDamping = 0.01f;
+// Rows that share the reading of a row of the factor.
+constexpr int64_t kRowsTogether = 16;
+
+// In eight sums, so that compilers use vectors; the order is fixed.
+float dot(const float* a, const float* b, int64_t count) {
+  constexpr int64_t kLanes = 8;
+  std::array<float, kLanes> sums{};
+  int64_t i = 0;
+  for (; i + kLanes <= count; i += kLanes) {
+    for (int64_t lane = 0; lane < kLanes; ++lane) {
+      sums[static_cast<size_t>(lane)] += a[i + lane] * b[i + lane];
+    }
+  }
+  double total = 0;
+  for (const float sum : sums) total += sum;
+  for (; i < count; ++i) total += static_cast<double>(a[i]) * b[i];
+  return static_cast<float>(total);
+}
+
+void add_scaled(float factor, const float* from, int64_t count, float* to) {
+  for (int64_t i = 0; i < count; ++i) to[i] += factor * from[i];
+}
+
+}  // namespace
+
+InputFactor::InputFactor(std::vector<float> gram, int64_t k, ThreadPool& pool)
+    : k_(k), factor_(std::move(gram)), is_unused_(static_cast<size_t>(k)) {
+  check(std::ssize(factor_) == k * k, "a Gram matrix is square");
+  add_damping();
+  factorise(pool);
+  invert(pool);
+}
+
+void InputFactor::add_damping() {
+  double sum = 0;
+  for (int64_t j = 0; j < k_; ++j) sum += factor_[static_cast<size_t>(j * k_ + j)];
+  const auto added = static_cast<float>(sum > 0 ? kDamping * sum / static_cast<double>(k_) : 1);
+  for (int64_t j = 0; j < k_; ++j) {
+    float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
+    is_unused_[static_cast<size_t>(j)] = diagonal == 0;
+    diagonal += added;
+  }
+}
+
+// H = R R^T with R upper triangular, in place, from the last column to the first. With U = R^-1
+// that is H^-1 = U^T U.
+void InputFactor::factorise(ThreadPool& pool) {
+  for (int64_t j = k_ - 1; j >= 0; --j) {
+    const float* pivots = row(j) + j + 1;
+    const int64_t count = k_ - 1 - j;
+    float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
+    // What rounding leaves of a diagonal that damping made positive.
+    constexpr float kLeast = 1e-30f;
+    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), kLeast));
+    pool.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task, int) {
+      const int64_t end = std::min(j, (task + 1) * kRowsTogether);
+      for (int64_t i = task * kRowsTogether; i < end; ++i) {
+        float* element = factor_.data() + i * k_ + j;
+        *element = (*element - dot(element + 1, pivots, count)) / diagonal;
+      }
+    });
+  }
+}
+
+// U R = 1, row by row, from the diagonal on.
+void InputFactor::invert(ThreadPool& pool) {
+  std::vector<float> inverse(factor_.size());
+  pool.parallel_for(ceil_div(k_, kRowsTogether), [&](int64_t task, int) {
+    const int64_t first = task * kRowsTogether;
+    const int64_t end = std::min(k_, first + kRowsTogether);
+    for (int64_t i = first; i < end; ++i) inverse[static_cast<size_t>(i * k_ + i)] = 1;
+    for (int64_t m = first; m < k_; ++m) {
+      const float* pivots = row(m);
+      for (int64_t i = first; i < std::min(end, m + 1); ++i) {
+        float* solved = inverse.data() + i * k_;
+        solved[m] /= pivots[m];
+        add_scaled(-solved[m], pivots + m + 1, k_ - m - 1, solved + m + 1);
+      }
+    }
+  });
+  factor_ = std::move(inverse);
+}
+
+namespace {
+
+// Rounds some rows, input by input.
+class RowRounder {
+ public:
+  RowRounder(const RoundingTarget& target, const InputFactor& factor, IndexRange rows,
+             float* values, RoundedMatrix& matrix)
+      : type_(target.integers()),
+        factor_(factor),
+        rows_(rows),
+        values_(values),
+        matrix_(matrix),
+        group_size_(matrix.k / matrix.groups),
+        grids_(static_cast<size_t>(rows.size())) {}
+
+  void round() {
+    for (int64_t j = 0; j < matrix_.k; ++j) {
+      for (int64_t row = rows_.begin; row < rows_.end; ++row) {
+        float* weights = values_ + row * matrix_.k;
+        if (factor_.is_unused(j)) weights[j] = 0;
+        if (j % group_size_ == 0) begin_group(row, j / group_size_);
+        round_input(row, j, weights);
+      }
+    }
+  }
+
+ private:
+  ops::IntegerGrid& grid_of(int64_t row) { return grids_[static_cast<size_t>(row - rows_.begin)]; }
+
+  void begin_group(int64_t row, int64_t group) {
+    group_.assign(static_cast<size_t>(round_up(group_size_, int64_t{ops::kGridValues})), 0.0f);
+    std::copy_n(values_ + row * matrix_.k + group * group_size_, group_size_, group_.begin());
+    const ops::IntegerGrid grid =
+        ops::fit_integer_grid(type_, group_.data(), static_cast<int>(group_.size()));
+    grid_of(row) = grid;
+    const auto at = static_cast<size_t>(row * matrix_.groups + group);
+    matrix_.scales[at] = grid.scale;
+    matrix_.zero_points[at] = static_cast<int8_t>(grid.zero_point);
+  }
+
+  void round_input(int64_t row, int64_t j, float* weights) {
+    const ops::IntegerGrid& grid = grid_of(row);
+    const float integer = std::clamp(std::nearbyint(weights[j] / grid.scale + grid.zero_point),
+                                     type_.lowest(), type_.highest());
+    const auto number = static_cast<int8_t>(integer);
+    matrix_.numbers[static_cast<size_t>(row * matrix_.k + j)] = number;
+    const float* factor = factor_.row(j);
+    const float error = (weights[j] - grid.value(number)) / factor[j];
+    add_scaled(-error, factor + j + 1, matrix_.k - j - 1, weights + j + 1);
+  }
+
+  const ops::IntegerType type_;
+  const InputFactor& factor_;
+  IndexRange rows_;
+  float* values_;
+  RoundedMatrix& matrix_;
+  int64_t group_size_;
+  std::vector<ops::IntegerGrid> grids_;  // of the rows' groups
+  std::vector<float> group_;
+};
+
+}  // namespace
+
+RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
+                              std::vector<float> values, int64_t n, ThreadPool& pool) {
+  const int64_t k = factor.k();
+  RoundedMatrix matrix(n, k, k / target.group_size(k));
+  pool.parallel_for(ceil_div(n, kRowsTogether), [&](int64_t task, int) {
+    const IndexRange rows = {task * kRowsTogether, std::min(n, (task + 1) * kRowsTogether)};
+    RowRounder(target, factor, rows, values.data(), matrix).round();
+  });
+  return matrix;
+}
+
+}  // namespace quire

@@ -1,0 +1,47 @@
+#pragma once
+// Rounds a matrix so that its products change least for inputs like those of a calibration text:
+// GPTQ (Frantar et al., 2023, https://arxiv.org/abs/2210.17323).
+//
+// The inputs are rounded one after another. What rounding one changes in the layer's outputs is
+// taken back, as far as can be, by the inputs that are still to be rounded: for inputs X with the
+// Gram matrix H = X^T X, whose inverse has the upper Cholesky factor U (H^-1 = U^T U), an error e
+// of input j changes the weight of each later input i by -e * U[j, i] / U[j, j].
+//
+// Thread safety: const use is free; the calling thread owns the pool.
+#include <cstdint>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "quantise/rounded_matrix.h"
+
+namespace quire {
+
+// What is known of the inputs of a layer.
+class InputFactor {
+ public:
+  // From the Gram matrix [k, k] of the inputs, of which only the upper triangle is read. A
+  // hundredth of its mean diagonal is added to the diagonal, so that few inputs are enough.
+  InputFactor(std::vector<float> gram, int64_t k, ThreadPool& pool);
+
+  int64_t k() const { return k_; }
+  // Row j of U; elements before j are not defined.
+  const float* row(int64_t j) const { return factor_.data() + j * k_; }
+  // Whether input j is zero in all of the text.
+  bool is_unused(int64_t j) const { return is_unused_[static_cast<size_t>(j)]; }
+
+ private:
+  void add_damping();
+  void factorise(ThreadPool& pool);
+  void invert(ThreadPool& pool);
+
+  int64_t k_;
+  std::vector<float> factor_;
+  std::vector<bool> is_unused_;
+};
+
+// Values [n, factor.k()] to integers. A group's grid is that of its weights as the groups before
+// have changed them.
+RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
+                              std::vector<float> values, int64_t n, ThreadPool& pool);
+
+}  // namespace quire

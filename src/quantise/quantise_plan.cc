@@ -1,0 +1,154 @@
+#include "quantise/quantise_plan.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <set>
+#include <string_view>
+#include <utility>
+
+#include "loader/tensor_rows.h"
+#include "loader/weight_loader.h"
+#include "models/counted_model.h"
+#include "models/families.h"
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kEmbeddingModule = "model.embed_tokens";
+constexpr std::string_view kOutputModule = "lm_head";
+constexpr std::string_view kLayerPrefix = "model.layers.";
+
+int64_t layer_of(std::string_view module) {
+  if (!module.starts_with(kLayerPrefix)) return -1;
+  const std::string_view rest = module.substr(kLayerPrefix.size());
+  int64_t layer = -1;
+  std::from_chars(rest.data(), rest.data() + rest.size(), layer);
+  return layer;
+}
+
+// The names of the tensors that a checkpoint may have for the matrix.
+std::vector<std::string> names_of_tensors(const ModelConfig& config, const std::string& module,
+                                          MatrixShape shape) {
+  const auto scheme = config.quantization ? config.quantization->scheme_of(module) : std::nullopt;
+  if (!scheme) return {module + ".weight"};
+  std::vector<std::string> names;
+  for (const SchemeLeaf& leaf : leaves_of(*scheme, module, shape.n, shape.k)) {
+    names.push_back(module + "." + leaf.name);
+  }
+  return names;
+}
+
+bool is_quantised_already(const ModelConfig& config, std::string_view module) {
+  return config.quantization && config.quantization->scheme_of(module).has_value();
+}
+
+// A dense tensor of `dtype`.
+WrittenTensor dense_tensor(std::string name, DType dtype, std::vector<int64_t> shape) {
+  size_t bytes = size_of(dtype);
+  for (const int64_t extent : shape) bytes *= static_cast<size_t>(extent);
+  return {std::move(name), safetensors_name(dtype), std::move(shape), bytes};
+}
+
+class Planner {
+ public:
+  Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTarget& target)
+      : checkpoint_(checkpoint), config_(config), target_(target) {}
+
+  QuantisePlan plan() {
+    if (is_quantised_already(config_, kEmbeddingModule)) {
+      add_matrix(std::string(kEmbeddingModule), /*may_round=*/false);
+    }
+    for (const std::string& module : linear_layers(config_)) {
+      if (module == kOutputModule) {
+        plan_.kept.push_back(module);
+        // A dense one is copied like any other tensor.
+        if (is_quantised_already(config_, module)) add_matrix(module, /*may_round=*/false);
+      } else {
+        add_matrix(module, /*may_round=*/true);
+      }
+    }
+    for (const CheckpointTensor& tensor : checkpoint_.tensors()) {
+      if (taken_.contains(tensor.name)) continue;
+      // Scales of activations and the like, which belong to the scheme that is given up.
+      if (config_.quantization && is_unused_by_quantised_layers(tensor.name)) continue;
+      plan_.copied.push_back(&tensor);
+    }
+    plan_.source_bytes = checkpoint_.total_bytes();
+    return std::move(plan_);
+  }
+
+ private:
+  void add_matrix(const std::string& module, bool may_round) {
+    PlannedMatrix matrix = {.module = module,
+                            .shape = matrix_shape(checkpoint_, config_.quantization, module),
+                            .layer = layer_of(module)};
+    matrix.is_rounded = may_round && target_.can_store(matrix.shape.k);
+    if (may_round && !matrix.is_rounded) plan_.kept.push_back(module);
+    for (const std::string& name : names_of_tensors(config_, module, matrix.shape)) {
+      const CheckpointTensor* tensor = checkpoint_.find(name);
+      if (tensor == nullptr) continue;
+      matrix.source_bytes += tensor->bytes;
+      taken_.insert(name);
+    }
+    plan_.matrices.push_back(std::move(matrix));
+  }
+
+  const Checkpoint& checkpoint_;
+  const ModelConfig& config_;
+  const RoundingTarget& target_;
+  QuantisePlan plan_;
+  std::set<std::string, std::less<>> taken_;  // tensors of the matrices
+};
+
+void check_fits(const Checkpoint& checkpoint, const ModelConfig& config) {
+  ModelOptions options;
+  options.config = config;
+  options.max_model_len = 1;
+  CountedModel counted(options);
+  check_weights(checkpoint, counted.model().parameters());
+}
+
+}  // namespace
+
+bool has_plain_numbers(const CheckpointTensor& tensor) {
+  return block_type_of(tensor) == nullptr && tensor.rotary_heads == 0;
+}
+
+std::vector<WrittenTensor> QuantisePlan::written(const RoundingTarget& target) const {
+  std::vector<WrittenTensor> tensors;
+  for (const CheckpointTensor* tensor : copied) {
+    if (has_plain_numbers(*tensor)) {
+      tensors.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
+    } else {
+      tensors.push_back(dense_tensor(tensor->name, target.scale_dtype, tensor->shape));
+    }
+  }
+  for (const PlannedMatrix& matrix : matrices) {
+    if (matrix.is_rounded) {
+      for (WrittenTensor& tensor :
+           tensors_of(target, matrix.module, matrix.shape.n, matrix.shape.k)) {
+        tensors.push_back(std::move(tensor));
+      }
+    } else {
+      tensors.push_back(dense_tensor(matrix.module + ".weight", target.scale_dtype,
+                                     {matrix.shape.n, matrix.shape.k}));
+    }
+  }
+  return tensors;
+}
+
+QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
+                               const RoundingTarget& target) {
+  check_fits(checkpoint, config);
+  QuantisePlan plan = Planner(checkpoint, config, target).plan();
+  for (const PlannedMatrix& matrix : plan.matrices) {
+    if (matrix.is_rounded) return plan;
+  }
+  throw Error(fmt::format(
+      "No layer can be quantised: the numbers of their inputs are no multiples of a group's {}.",
+      target.scheme.group_inputs));
+}
+
+}  // namespace quire

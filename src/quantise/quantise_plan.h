@@ -1,0 +1,49 @@
+#pragma once
+// What becomes of each tensor of a checkpoint that is quantised: the matrices of linear layers are
+// rounded, everything else stays.
+//
+// Thread safety: plain values and free functions without state.
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "loader/checkpoint.h"
+#include "loader/checkpoint_writer.h"
+#include "loader/model_config.h"
+#include "quantise/matrix_source.h"
+#include "quantise/rounded_matrix.h"
+
+namespace quire {
+
+struct PlannedMatrix {
+  std::string module;  // "model.layers.0.self_attn.q_proj"
+  MatrixShape shape;
+  bool is_rounded = false;  // else its numbers are kept, as a dense tensor of the scales' type
+  int64_t layer = -1;       // of the decoder; -1: of none
+  size_t source_bytes = 0;
+};
+
+struct QuantisePlan {
+  // Tensors that stay, in the checkpoint's order, then matrices, layer by layer. So they are
+  // written.
+  std::vector<const CheckpointTensor*> copied;
+  std::vector<PlannedMatrix> matrices;
+  std::vector<std::string> kept;  // linear layers that are not rounded
+  size_t source_bytes = 0;        // of the whole checkpoint
+
+  // What is written, in this order.
+  std::vector<WrittenTensor> written(const RoundingTarget& target) const;
+};
+
+// Compares the checkpoint with the model that the config describes first: throws Error where they
+// don't match, and where no layer can be rounded. The output layer is kept; so is a layer whose
+// inputs are no whole groups. The checkpoint outlives the plan.
+QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
+                               const RoundingTarget& target);
+
+// Whether a copied tensor has plain numbers in their order, so that its bytes are copied; the
+// others become float32, bfloat16 or float16.
+bool has_plain_numbers(const CheckpointTensor& tensor);
+
+}  // namespace quire
