@@ -1,5 +1,5 @@
-// Paged attention with Qwen3-0.6B's heads (16 queries, 8 keys and values of 128): decode of one
-// stream and of several, and prefill.
+// Paged attention with Qwen3-0.6B's heads (16 queries, 8 keys and values of 128), or with one of
+// keys and values for all: decode of one stream and of several, and prefill.
 #include <algorithm>
 #include <numeric>
 
@@ -12,39 +12,64 @@ namespace quire::bench {
 namespace {
 
 constexpr int kHeads = 16;
-constexpr int kKvHeads = 8;
 constexpr int kHeadDim = 128;
 constexpr int kBlockSize = 16;
+constexpr size_t kLeastBytes = size_t{256} << 20;
 
-// `seqs` sequences of `context` tokens, of which the last `queries` are computed.
+void fill(const KvCacheView& cache, void* memory) {
+  const std::vector<float> random = random_values(1 << 16);
+  const size_t bytes = cache.block_bytes() * static_cast<size_t>(cache.num_blocks);
+  for (size_t i = 0; i < bytes / size_of(cache.dtype); ++i) {
+    const float value = random[i % random.size()];
+    switch (cache.dtype) {
+      case DType::kBFloat16:
+        static_cast<BFloat16*>(memory)[i] = BFloat16(value);
+        break;
+      case DType::kFloat8E4M3:
+        static_cast<Float8E4M3*>(memory)[i] = Float8E4M3(value);
+        break;
+      case DType::kInt8:
+        static_cast<int8_t*>(memory)[i] = static_cast<int8_t>(value * 127);
+        break;
+      default:
+        static_cast<float*>(memory)[i] = value;
+    }
+  }
+  if (cache.dtype != DType::kInt8) return;
+  // Each head's scales follow its elements.
+  const size_t elements = static_cast<size_t>(cache.block_size) * kHeadDim;
+  for (size_t head = 0; head < bytes / cache.head_bytes(); ++head) {
+    auto* scales = reinterpret_cast<float*>(static_cast<std::byte*>(memory) +
+                                            head * cache.head_bytes() + elements);
+    std::fill_n(scales, cache.block_size, 1.0f / 127);
+  }
+}
+
+// `seqs` sequences of `context` tokens, of which the last `queries` are computed, with `kv_heads`
+// of keys and values.
 void attention(benchmark::State& state, DType dtype) {
   const int64_t seqs = state.range(0);
   const int64_t queries = state.range(1);
   const int64_t context = state.range(2);
-  Machine machine(dtype);
+  const auto kv_heads = static_cast<int>(state.range(3));
+  // Keys and values of a byte are widened: the arithmetic is that of bfloat16.
+  Machine machine(dtype == DType::kFloat32 ? dtype : DType::kBFloat16);
   KvCacheView cache;
   cache.dtype = dtype;
   cache.block_size = kBlockSize;
-  cache.num_kv_heads = kKvHeads;
+  cache.num_kv_heads = kv_heads;
   cache.head_dim = kHeadDim;
   const int64_t blocks_per_seq = ceil_div(context, kBlockSize);
   cache.num_blocks = seqs * blocks_per_seq;
   const size_t cache_bytes = cache.block_bytes() * static_cast<size_t>(cache.num_blocks);
-  const Buffer keys(cache_bytes);
-  const Buffer values(cache_bytes);
-  const std::vector<float> random = random_values(1 << 16);
-  for (const Buffer* buffer : {&keys, &values}) {
-    for (size_t i = 0; i < cache_bytes / size_of(dtype); ++i) {
-      const float value = random[i % random.size()];
-      if (dtype == DType::kBFloat16) {
-        reinterpret_cast<BFloat16*>(buffer->data())[i] = BFloat16(value);
-      } else {
-        reinterpret_cast<float*>(buffer->data())[i] = value;
-      }
-    }
+  // As many layers as keep the last-level cache from holding them all.
+  const size_t layers = ceil_div(kLeastBytes, 2 * cache_bytes);
+  const Buffer keys(cache_bytes * layers);
+  const Buffer values(cache_bytes * layers);
+  for (size_t layer = 0; layer < layers; ++layer) {
+    fill(cache, keys.data() + layer * cache_bytes);
+    fill(cache, values.data() + layer * cache_bytes);
   }
-  cache.keys = keys.data();
-  cache.values = values.data();
 
   const int64_t tokens = seqs * queries;
   std::vector<int32_t> query_start(static_cast<size_t>(seqs) + 1);
@@ -67,7 +92,11 @@ void attention(benchmark::State& state, DType dtype) {
   std::vector<float> out(q.size());
   const Tensor q_tensor(q.data(), DType::kFloat32, {tokens, kHeads * kHeadDim});
   const Tensor out_tensor(out.data(), DType::kFloat32, {tokens, kHeads * kHeadDim});
+  size_t layer = 0;
   for (auto _ : state) {
+    cache.keys = keys.data() + layer * cache_bytes;
+    cache.values = values.data() + layer * cache_bytes;
+    layer = (layer + 1) % layers;
     ops::paged_attention(machine.stream, q_tensor, kHeads, 0.088f, 0, batch, cache, out_tensor);
     benchmark::DoNotOptimize(out.data());
   }
@@ -77,16 +106,24 @@ void attention(benchmark::State& state, DType dtype) {
          4.0 * static_cast<double>(tokens) * kHeads * kHeadDim * seen);
 }
 
+void decode_shapes(benchmark::internal::Benchmark* bench) {
+  bench->Args({1, 1, 1024, 8});
+  bench->Args({1, 1, 4096, 8});
+  bench->Args({1, 1, 8192, 8});
+  bench->Args({1, 1, 8192, 1});
+  bench->Args({64, 1, 1024, 8});
+  bench->ArgNames({"seqs", "queries", "context", "kv_heads"})->UseRealTime();
+}
 void shapes(benchmark::internal::Benchmark* bench) {
-  bench->Args({1, 1, 4096});
-  bench->Args({64, 1, 1024});
-  bench->Args({1, 512, 512});
-  bench->Args({1, 512, 4096});
-  bench->ArgNames({"seqs", "queries", "context"})->UseRealTime();
+  decode_shapes(bench);
+  bench->Args({1, 512, 512, 8});
+  bench->Args({1, 512, 4096, 8});
 }
 
 BENCHMARK_CAPTURE(attention, bf16, DType::kBFloat16)->Apply(shapes);
-BENCHMARK_CAPTURE(attention, f32, DType::kFloat32)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, fp8, DType::kFloat8E4M3)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, int8, DType::kInt8)->Apply(shapes);
+BENCHMARK_CAPTURE(attention, f32, DType::kFloat32)->Apply(decode_shapes);
 
 }  // namespace
 }  // namespace quire::bench

@@ -11,7 +11,8 @@ namespace quire {
 enum class Isa {
   kScalar,  // plain x86-64
   kAvx2,    // AVX2, FMA, F16C
-  // AVX-512 F, BW, VL, DQ and VNNI, for integer weights and activations; the rest is as kAvx2
+  // AVX-512 F, BW, VL, DQ and VNNI, for integer weights and activations and for attention; the
+  // rest is as kAvx2
   kAvx512Vnni,
   kAvx512,  // AVX-512 F, BW, VL, DQ, VNNI and BF16; CPUs with part of these take what they have
 };

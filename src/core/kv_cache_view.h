@@ -4,13 +4,22 @@
 // Memory is [num_blocks] blocks of `block_size` tokens of `num_kv_heads` heads of `head_dim`
 // elements, once for keys and once for values. How the elements of a block are ordered is the
 // business of the ops of the device (ops/attention.h): every block takes block_bytes() for keys and
-// as much for values. Thread safety: a plain value.
+// as much for values. An int8 cache has a scale beside the elements, a float32 for each token and
+// head, once for keys and once for values: an element is its integer times the scale. Thread
+// safety: a plain value.
 #include <cstddef>
 #include <cstdint>
 
 #include "core/dtype.h"
 
 namespace quire {
+
+// On the CPU the elements of a head fill whole registers where they take a byte each, and their
+// products with a query's integers add up in an int32 (ops/cpu/kernels.h).
+inline constexpr int kMaxNarrowHeadDim = 1024;
+constexpr bool takes_narrow_cache(int64_t head_dim) {
+  return head_dim % 8 == 0 && head_dim <= kMaxNarrowHeadDim;
+}
 
 struct KvCacheView {
   void* keys = nullptr;
@@ -21,10 +30,13 @@ struct KvCacheView {
   int num_kv_heads = 0;  // of this rank
   int head_dim = 0;
 
-  size_t block_bytes() const {
-    return static_cast<size_t>(block_size) * static_cast<size_t>(num_kv_heads) *
-           static_cast<size_t>(head_dim) * size_of(dtype);
+  // Keys, or values, of one head of a block.
+  size_t head_bytes() const {
+    const size_t scale_bytes = dtype == DType::kInt8 ? sizeof(float) : 0;
+    return static_cast<size_t>(block_size) *
+           (static_cast<size_t>(head_dim) * size_of(dtype) + scale_bytes);
   }
+  size_t block_bytes() const { return static_cast<size_t>(num_kv_heads) * head_bytes(); }
 };
 
 }  // namespace quire

@@ -1,13 +1,9 @@
 #include "ops/attention.h"
 
-#include <algorithm>
-#include <vector>
-
-#include "base/ceil_div.h"
-#include "core/buffer.h"
 #include "ops/cpu/dispatch.h"
-#include "ops/cpu/kv_layout.h"
-#include "ops/cpu/scratch.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/kv_store.h"
+#include "ops/cpu/paged_attention.h"
 #include "ops/cpu/tasks.h"
 #include "ops/cuda/kernels.h"
 #include "ops/shape_check.h"
@@ -16,10 +12,15 @@ namespace quire::ops {
 namespace {
 
 void check_cache(const Stream& stream, ShapeCheck& shapes, const KvCacheView& cache) {
+  const bool is_narrow = size_of(cache.dtype) == 1;
   shapes
-      .require(
-          !stream.is_cpu() || cache.dtype == DType::kFloat32 || cache.dtype == DType::kBFloat16,
-          "the KV cache is float32 or bfloat16")
+      .require(!stream.is_cpu() || cache.dtype == DType::kFloat32 ||
+                   cache.dtype == DType::kBFloat16 || cache.dtype == DType::kFloat8E4M3 ||
+                   cache.dtype == DType::kInt8,
+               "the KV cache is float32, bfloat16, float8 or int8")
+      .require(!stream.is_cpu() || !is_narrow || takes_narrow_cache(cache.head_dim),
+               "for elements of a byte head_dim is a multiple of 8 up to 1024")
+      .require(stream.is_cpu() || cache.dtype != DType::kInt8, "a GPU's KV cache is not int8")
       .require(stream.is_cpu() || cache.head_dim % 8 == 0, "on a GPU head_dim is a multiple of 8")
       .require(cache.block_size > 0 && cache.block_size % kKeyLanes == 0 && cache.block_size <= 256,
                "the block size is a multiple of 16 up to 256")
@@ -35,67 +36,6 @@ CudaKvCache to_cuda(const KvCacheView& cache) {
           .num_kv_heads = cache.num_kv_heads,
           .head_dim = cache.head_dim};
 }
-
-// Writes one token's key and value of one KV head into the cache.
-template <typename T>
-void store(const KvCacheView& cache, int64_t slot, int64_t head, const float* key,
-           const float* value) {
-  const int64_t block = slot / cache.block_size;
-  const int64_t token = slot % cache.block_size;
-  const int64_t base =
-      block * static_cast<int64_t>(cache.block_bytes() / sizeof(T)) + kv_head_offset(cache, head);
-  T* keys = static_cast<T*>(cache.keys) + base + key_offset(cache, token, 0);
-  T* values = static_cast<T*>(cache.values) + base + value_offset(cache, token, 0);
-  constexpr int64_t kValues = sizeof(T) == 2 ? 2 : 1;
-  for (int64_t d = 0; d < cache.head_dim; d += kValues) {
-    for (int64_t i = 0; i < kValues; ++i) keys[d * kKeyLanes + i] = T(key[d + i]);
-  }
-  for (int64_t d = 0; d < cache.head_dim; ++d) values[d * kValues] = T(value[d]);
-}
-
-// Attention of one sequence's query tile and one KV head, found from a task's number.
-class AttentionTasks {
- public:
-  AttentionTasks(const ForwardBatch& batch, int heads_per_kv_head, int num_kv_heads)
-      : query_start_(batch.query_start.data<int32_t>()), num_kv_heads_(num_kv_heads) {
-    tile_tokens_ = std::max(1, kAttentionTaskRows / heads_per_kv_head);
-    first_tile_.reserve(static_cast<size_t>(batch.num_seqs) + 1);
-    first_tile_.push_back(0);
-    for (int64_t seq = 0; seq < batch.num_seqs; ++seq) {
-      first_tile_.push_back(first_tile_.back() + ceil_div(length(seq), tile_tokens_));
-    }
-  }
-
-  struct Item {
-    int64_t seq;
-    int64_t kv_head;
-    int64_t first_token;  // within the sequence's queries
-    int64_t num_tokens;
-  };
-
-  int64_t size() const { return first_tile_.back() * num_kv_heads_; }
-  int tile_tokens() const { return tile_tokens_; }
-  int64_t length(int64_t seq) const { return query_start_[seq + 1] - query_start_[seq]; }
-
-  Item operator[](int64_t task) const {
-    const int64_t tile = task / num_kv_heads_;
-    const auto next = std::upper_bound(first_tile_.begin(), first_tile_.end(), tile);
-    const int64_t seq = next - first_tile_.begin() - 1;
-    // The last tile of a sequence sees the most keys: it goes first, so that no thread is left with
-    // it.
-    const int64_t first_token = (*next - 1 - tile) * tile_tokens_;
-    return {.seq = seq,
-            .kv_head = task % num_kv_heads_,
-            .first_token = first_token,
-            .num_tokens = std::min<int64_t>(tile_tokens_, length(seq) - first_token)};
-  }
-
- private:
-  const int32_t* query_start_;
-  int num_kv_heads_;
-  int tile_tokens_;
-  std::vector<int64_t> first_tile_;  // of each sequence, and the number of tiles
-};
 
 }  // namespace
 
@@ -158,11 +98,7 @@ void qk_norm_rope_cache(Stream& stream, const Tensor& qkv, int num_heads, const 
     for (int64_t head = 0; head < cache.num_kv_heads; ++head) {
       const float* key = row + (num_heads + head) * head_dim;
       const float* value = key + cache.num_kv_heads * head_dim;
-      if (cache.dtype == DType::kBFloat16) {
-        store<BFloat16>(cache, slot, head, key, value);
-      } else {
-        store<float>(cache, slot, head, key, value);
-      }
+      store_key_value(kernels, cache, slot, head, key, value);
     }
   });
 }
@@ -208,41 +144,12 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
         .scratch = batch.attention_scratch};
     return stream.cuda_kernels().paged_attention(stream.cuda(), args);
   }
-  const Kernels& kernels = kernels_for(stream.isa());
-  const int group = num_heads / cache.num_kv_heads;
-  const AttentionTasks tasks(batch, group, cache.num_kv_heads);
-  const size_t scratch_bytes =
-      align_up(attention_scratch_bytes(tasks.tile_tokens() * group, cache.head_dim));
-  std::byte* scratch = stream.scratch(scratch_bytes * static_cast<size_t>(stream.pool().size()));
-  const auto attend =
-      cache.dtype == DType::kBFloat16 ? kernels.attention_bf16 : kernels.attention_f32;
-
-  stream.pool().parallel_for(tasks.size(), [&](int64_t number, int thread) {
-    const AttentionTasks::Item item = tasks[number];
-    const int64_t context = batch.context_lens.data<int32_t>()[item.seq];
-    const int64_t row = batch.query_start.data<int32_t>()[item.seq] + item.first_token;
-    const int64_t column = item.kv_head * group * cache.head_dim;
-    const int64_t head_bytes =
-        kv_head_offset(cache, item.kv_head) * static_cast<int64_t>(size_of(cache.dtype));
-    check(context <= blocks.value * cache.block_size,
+  const int64_t most_tokens = blocks.value * cache.block_size;
+  for (int64_t seq = 0; seq < seqs.value; ++seq) {
+    check(batch.context_lens.data<int32_t>()[seq] <= most_tokens,
           "paged_attention: a context beyond its blocks");
-    attend({.q = q.row<float>(row) + column,
-            .q_stride = q.row_stride(),
-            .out = out.row<float>(row) + column,
-            .out_stride = out.row_stride(),
-            .tokens = static_cast<int>(item.num_tokens),
-            .heads = group,
-            .first_position = context - tasks.length(item.seq) + item.first_token,
-            .window = sliding_window,
-            .scale = scale,
-            .head_dim = cache.head_dim,
-            .block_table = batch.block_tables.row<int32_t>(item.seq),
-            .block_size = cache.block_size,
-            .keys = static_cast<const std::byte*>(cache.keys) + head_bytes,
-            .values = static_cast<const std::byte*>(cache.values) + head_bytes,
-            .block_bytes = static_cast<int64_t>(cache.block_bytes()),
-            .scratch = scratch + static_cast<size_t>(thread) * scratch_bytes});
-  });
+  }
+  paged_attention_on_cpu(stream, q, num_heads, scale, sliding_window, batch, cache, out);
 }
 
 }  // namespace quire::ops

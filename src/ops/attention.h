@@ -5,10 +5,11 @@
 // q, out) are float32 on the CPU; on a GPU they are of one dtype, that of the cache unless it is
 // float8.
 // Deterministic: on the CPU KV is read in tiles of a fixed number of tokens starting at position 0,
-// so that a token's result depends on its own query and on the keys and values before it, bit for
-// bit, not on how the prompt was chunked, what else is in the batch, which blocks hold the cache,
-// or the threads. On a GPU the same batch gives the same bits, but how sums are cut, and so a
-// token's last bits, may depend on the batch (ops/cuda/kernels.h).
+// and the results of parts of a context, which begin at fixed positions, are merged in order. So a
+// token's result depends on its own query and on the keys and values before it, bit for bit, not on
+// how the prompt was chunked, what else is in the batch, which blocks hold the cache, or the
+// threads. On a GPU the same batch gives the same bits, but how sums are cut, and so a token's last
+// bits, may depend on the batch (ops/cuda/kernels.h).
 #include "core/forward_batch.h"
 #include "core/kv_cache_view.h"
 #include "core/stream.h"

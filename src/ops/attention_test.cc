@@ -81,15 +81,37 @@ class Model {
     return head;
   }
 
-  OwnedTensor<float> expected(Sequence& sequence) {
+  // A key or value as the cache holds it.
+  void round(std::vector<double>& head) const {
+    double largest = 0;
+    for (double value : head) largest = std::max(largest, std::fabs(value));
+    for (double& value : head) {
+      if (shape_.dtype == DType::kBFloat16) {
+        value = static_cast<float>(BFloat16(static_cast<float>(value)));
+      } else if (shape_.dtype == DType::kFloat8E4M3) {
+        value = static_cast<float>(Float8E4M3(static_cast<float>(value)));
+      } else if (shape_.dtype == DType::kInt8) {
+        value = std::nearbyint(value / largest * 127) * largest / 127;
+      }
+    }
+  }
+
+  // Attention over keys and values as they are, or as the cache holds them.
+  OwnedTensor<float> expected(Sequence& sequence, bool rounds = false) {
     const int64_t d = shape_.head_dim, group = shape_.num_heads / shape_.num_kv_heads;
     OwnedTensor<float> out({sequence.length, q_width()});
     for (int64_t head = 0; head < shape_.num_heads; ++head) {
       const int64_t key_column = (shape_.num_heads + head / group) * d;
       const int64_t value_column = key_column + shape_.num_kv_heads * d;
-      std::vector<std::vector<double>> keys;
+      std::vector<std::vector<double>> keys, values;
       for (int64_t p = 0; p < sequence.length; ++p) {
         keys.push_back(rotated(&sequence.qkv.at(p, key_column), true, p));
+        const float* value = &sequence.qkv.at(p, value_column);
+        values.emplace_back(value, value + d);
+        if (rounds) {
+          round(keys.back());
+          round(values.back());
+        }
       }
       for (int64_t p = 0; p < sequence.length; ++p) {
         const std::vector<double> q = rotated(&sequence.qkv.at(p, head * d), false, p);
@@ -102,7 +124,8 @@ class Model {
               std::exp(std::inner_product(q.begin(), q.end(), key.begin(), 0.0) * scale());
           denominator += weight;
           for (int64_t i = 0; i < d; ++i) {
-            sum[static_cast<size_t>(i)] += weight * sequence.qkv.at(other, value_column + i);
+            sum[static_cast<size_t>(i)] +=
+                weight * values[static_cast<size_t>(other)][static_cast<size_t>(i)];
           }
         }
         for (int64_t i = 0; i < d; ++i) {
@@ -232,31 +255,56 @@ Sequence random_sequence(const Model& model, int64_t length, std::mt19937& rando
 
 std::vector<Shape> shapes() {
   return {
-      {4, 2, 64, 64, 0, true, DType::kFloat32},     {4, 2, 64, 64, 0, true, DType::kBFloat16},
-      {16, 2, 128, 128, 0, true, DType::kBFloat16}, {3, 3, 32, 16, 0, false, DType::kFloat32},
-      {8, 1, 80, 20, 0, false, DType::kBFloat16},   {4, 4, 16, 16, 37, false, DType::kFloat32},
-      {6, 2, 64, 64, 100, true, DType::kBFloat16},  {2, 1, 8, 8, 0, true, DType::kFloat32},
-      {4, 2, 10, 6, 5, true, DType::kBFloat16},
+      {4, 2, 64, 64, 0, true, DType::kFloat32},      {4, 2, 64, 64, 0, true, DType::kBFloat16},
+      {16, 2, 128, 128, 0, true, DType::kBFloat16},  {3, 3, 32, 16, 0, false, DType::kFloat32},
+      {8, 1, 80, 20, 0, false, DType::kBFloat16},    {4, 4, 16, 16, 37, false, DType::kFloat32},
+      {6, 2, 64, 64, 100, true, DType::kBFloat16},   {2, 1, 8, 8, 0, true, DType::kFloat32},
+      {4, 2, 10, 6, 5, true, DType::kBFloat16},      {2, 1, 64, 64, 0, true, DType::kFloat8E4M3},
+      {3, 1, 40, 20, 30, false, DType::kFloat8E4M3}, {4, 1, 128, 128, 0, true, DType::kInt8},
+      {3, 3, 40, 16, 37, false, DType::kInt8},       {2, 1, 72, 64, 100, true, DType::kInt8},
   };
 }
 
 class AttentionTest : public IsaTest {};
+
+// Normally distributed keys and values of at most 128 elements, rounded: bfloat16 loses 2^-9 of a
+// number, float8 2^-4 of it, int8 half of 1/127 of the head's largest.
+double tolerance_of(DType dtype) {
+  switch (dtype) {
+    case DType::kBFloat16:
+      return 0.04;
+    case DType::kFloat8E4M3:
+      return 0.3;
+    case DType::kInt8:
+      return 0.06;
+    default:
+      return 5e-6;
+  }
+}
+
+void expect_near(OwnedTensor<float>& actual, OwnedTensor<float>& expected, double tolerance) {
+  for (size_t i = 0; i < actual.values().size(); ++i) {
+    ASSERT_NEAR(actual.values()[i], expected.values()[i], tolerance) << "at " << i;
+  }
+}
 
 TEST_P(AttentionTest, AgreesWithPlainAttention) {
   std::mt19937 random(1);
   ThreadPool pool(2);
   Stream stream(pool, GetParam());
   for (const Shape& shape : shapes()) {
+    SCOPED_TRACE(std::string(name_of(shape.dtype)) + ", head_dim " +
+                 std::to_string(shape.head_dim));
     Model model(shape, 200, random);
     for (int64_t length : {1, 17, 150}) {
       Sequence sequence = random_sequence(model, length, random);
-      OwnedTensor<float> expected = model.expected(sequence);
+      OwnedTensor<float> exact = model.expected(sequence);
+      OwnedTensor<float> rounded = model.expected(sequence, true);
       OwnedTensor<float> out = run(model, {sequence}, 16, stream, length, random)[0];
-      // bfloat16 keys, values and (where the CPU multiplies bfloat16) queries and probabilities.
-      const double tolerance = shape.dtype == DType::kBFloat16 ? 0.04 : 5e-6;
-      for (size_t i = 0; i < out.values().size(); ++i) {
-        ASSERT_NEAR(out.values()[i], expected.values()[i], tolerance) << length << " at " << i;
-      }
+      expect_near(out, exact, tolerance_of(shape.dtype));
+      // Now and then a number is so close to the middle of two that float32 rounds it the other
+      // way than double.
+      expect_near(out, rounded, shape.dtype == DType::kFloat32 ? 5e-6 : 2e-3);
     }
   }
 }
@@ -306,6 +354,56 @@ TEST_P(AttentionTest, PaddingIsNotStored) {
   const auto* bytes = static_cast<const unsigned char*>(cache.view().keys);
   EXPECT_TRUE(std::all_of(bytes, bytes + cache.view().block_bytes(),
                           [](unsigned char byte) { return byte == 0xff; }));
+}
+
+// Contexts of several parts, which one thread computes or several do.
+TEST_P(AttentionTest, LongContextsDoNotDependOnThreadsOrSchedule) {
+  std::mt19937 random(4);
+  ThreadPool one(1), two(2), five(5);
+  Stream alone(one, GetParam()), halved(two, GetParam()), shared(five, GetParam());
+  for (const Shape& shape : std::vector<Shape>{{2, 1, 8, 8, 0, true, DType::kFloat32},
+                                               {3, 1, 8, 8, 0, true, DType::kBFloat16},
+                                               {2, 2, 8, 8, 700, true, DType::kBFloat16},
+                                               {2, 1, 8, 8, 0, true, DType::kFloat8E4M3},
+                                               {2, 1, 8, 8, 0, true, DType::kInt8}}) {
+    SCOPED_TRACE(std::string(name_of(shape.dtype)) + ", window " + std::to_string(shape.window));
+    Model model(shape, 1200, random);
+    std::vector<Sequence> sequences = {random_sequence(model, 1100, random),
+                                       random_sequence(model, 40, random)};
+    std::vector<OwnedTensor<float>> expected;
+    for (const Sequence& sequence : sequences) {
+      expected.push_back(run(model, {sequence}, 16, alone, sequence.length, random)[0]);
+    }
+    OwnedTensor<float> rounded = model.expected(sequences[0], true);
+    expect_near(expected[0], rounded, shape.dtype == DType::kFloat32 ? 5e-6 : 2e-3);
+    const auto expect_same = [&](Stream& stream, int block_size, int64_t max_chunk) {
+      const auto outputs = run(model, sequences, block_size, stream, max_chunk, random);
+      for (size_t s = 0; s < sequences.size(); ++s) {
+        ASSERT_TRUE(outputs[s].same_bits(expected[s]))
+            << "chunks up to " << max_chunk << ", sequence " << s;
+      }
+    };
+    expect_same(shared, 16, 1);
+    expect_same(shared, 48, 5);
+    expect_same(halved, 256, 300);
+  }
+}
+
+TEST_P(AttentionTest, ANumberThatIsNoneShows) {
+  std::mt19937 random(5);
+  ThreadPool pool(1);
+  Stream stream(pool, GetParam());
+  for (DType dtype : {DType::kFloat8E4M3, DType::kInt8}) {
+    for (bool is_key : {false, true}) {
+      Model model({1, 1, 16, 16, 0, false, dtype}, 40, random);
+      Sequence sequence = random_sequence(model, 40, random);
+      sequence.qkv.at(20, is_key ? 16 : 32) = std::numeric_limits<float>::quiet_NaN();
+      const auto out = run(model, {sequence}, 16, stream, 40, random)[0];
+      for (int64_t p = 0; p < 40; ++p) {
+        EXPECT_EQ(std::isnan(OwnedTensor<float>(out).at(p, 0)), p >= 20) << name_of(dtype);
+      }
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Isas, AttentionTest, testing::ValuesIn(supported_isas()), isa_test_name);

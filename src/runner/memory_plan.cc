@@ -149,6 +149,7 @@ int64_t scratch_bytes(const PlanRequest& request) {
   needs.max_num_tokens = max_step_tokens(request);
   needs.max_in_features = std::max(
       {config.hidden_size, config.intermediate_size, config.num_attention_heads * config.head_dim});
+  needs.max_model_len = request.model.max_model_len;
   needs.heads_per_kv_head =
       static_cast<int>(config.num_attention_heads / config.num_key_value_heads);
   needs.head_dim = static_cast<int>(config.head_dim);

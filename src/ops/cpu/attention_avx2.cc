@@ -1,4 +1,4 @@
-// attention_avx512.cc with registers of half the width.
+// attention_avx512vnni.cc with registers of half the width.
 #include <immintrin.h>
 
 #include <cstdint>
@@ -21,60 +21,192 @@ __m256 second_of_pairs(__m256i pairs) {
       _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-// Where keys and values of the 16 tokens from `position` on (a multiple of 16) are.
+constexpr int bytes_of(KvFormat format) {
+  return format == KvFormat::kF32 ? 4 : format == KvFormat::kBf16 ? 2 : 1;
+}
+
+// The 16 tokens from `position` on (a multiple of 16): where their keys or values are, and, of
+// int8, their scales.
+const char* block_at(const AttentionTask& task, const void* base, int64_t position) {
+  return static_cast<const char*>(base) +
+         task.block_table[position / task.block_size] * task.block_bytes;
+}
 const char* lanes_at(const AttentionTask& task, const void* base, int64_t position,
-                     int value_bytes) {
-  const int64_t block = task.block_table[position / task.block_size];
-  return static_cast<const char*>(base) + block * task.block_bytes +
-         position % task.block_size * task.head_dim * value_bytes;
+                     KvFormat format) {
+  return block_at(task, base, position) +
+         position % task.block_size * task.head_dim * bytes_of(format);
+}
+const float* scales_at(const AttentionTask& task, const void* base, int64_t position) {
+  return reinterpret_cast<const float*>(block_at(task, base, position) +
+                                        int64_t{task.block_size} * task.head_dim) +
+         position % task.block_size;
 }
 
 struct KeyTile {
   const char* keys[kTileVectors];
   const char* values[kTileVectors];
+  const float* key_scales[kTileVectors];  // of int8
+  const float* value_scales[kTileVectors];
 };
 
 // Vectors past the last token that any row sees are not looked up: their blocks may not exist.
-KeyTile find_tile(const AttentionTask& task, int64_t tile, int64_t last_position, int value_bytes) {
+KeyTile find_tile(const AttentionTask& task, int64_t tile, int64_t last_position, KvFormat format) {
   KeyTile found = {};
   for (int i = 0; i < kTileVectors; ++i) {
     const int64_t position = tile + i * kKeyLanes;
     const int64_t known = position <= last_position ? position : tile;
-    found.keys[i] = lanes_at(task, task.keys, known, value_bytes);
-    found.values[i] = lanes_at(task, task.values, known, value_bytes);
+    found.keys[i] = lanes_at(task, task.keys, known, format);
+    found.values[i] = lanes_at(task, task.values, known, format);
+    if (format == KvFormat::kI8) {
+      found.key_scales[i] = scales_at(task, task.keys, known);
+      found.value_scales[i] = scales_at(task, task.values, known);
+    }
   }
   return found;
 }
 
-// The scores of 16 tokens.
-template <bool kBf16>
-void score_vector(const char* keys, const float* q, int head_dim, __m256& low, __m256& high) {
+// 16 numbers of float8 e4m3, divided by 256: shifted into the fields of a float16, whose exponent
+// has another bias. The 0x7f of a float8 is NaN.
+void widen_f8(__m128i bytes, __m256& low, __m256& high) {
+  const __m256i shifted = _mm256_slli_epi16(_mm256_cvtepi8_epi16(bytes), 7);
+  const __m256i all_ones = _mm256_set1_epi16(0x3f80);
+  const __m256i nan = _mm256_cmpeq_epi16(_mm256_and_si256(shifted, all_ones), all_ones);
+  const __m256i halves = _mm256_or_si256(
+      _mm256_and_si256(shifted, _mm256_set1_epi16(static_cast<int16_t>(0xbfff))), nan);
+  low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+  high = _mm256_cvtph_ps(_mm256_extracti128_si256(halves, 1));
+}
+constexpr float kFloat8Factor = 256.0f;
+
+// A query of a head: its row, and the factor of the sums of its products with keys.
+struct Query {
+  const float* values;
+  const int16_t* integers;  // of an int8 cache
+  float scale;
+};
+
+__m256i broadcast_pair(const int16_t* integers) {
+  int pair;
+  __builtin_memcpy(&pair, integers, sizeof(pair));
+  return _mm256_set1_epi32(pair);
+}
+
+// Sums of products with the keys of 8 tokens by 4 elements, as integers.
+__m256i add_products(__m256i sum, __m256i keys, __m256i even_pair, __m256i odd_pair) {
+  const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(keys, 8), 8);
+  const __m256i odd = _mm256_srai_epi16(keys, 8);
+  sum = _mm256_add_epi32(sum, _mm256_madd_epi16(even, even_pair));
+  return _mm256_add_epi32(sum, _mm256_madd_epi16(odd, odd_pair));
+}
+
+void score_vector_i8(const KeyTile& tile, int vector, const int16_t* q, int head_dim, __m256& low,
+                     __m256& high) {
+  __m256i low_sum = _mm256_setzero_si256();
+  __m256i high_sum = low_sum;
+  for (int d = 0; d < head_dim; d += 4) {
+    const auto* keys = reinterpret_cast<const __m256i*>(tile.keys[vector] + d * kKeyLanes);
+    const __m256i even_pair = broadcast_pair(q + d);
+    const __m256i odd_pair = broadcast_pair(q + d + 2);
+    low_sum = add_products(low_sum, _mm256_loadu_si256(keys), even_pair, odd_pair);
+    high_sum = add_products(high_sum, _mm256_loadu_si256(keys + 1), even_pair, odd_pair);
+  }
+  const float* scales = tile.key_scales[vector];
+  low = _mm256_mul_ps(_mm256_cvtepi32_ps(low_sum), _mm256_loadu_ps(scales));
+  high = _mm256_mul_ps(_mm256_cvtepi32_ps(high_sum), _mm256_loadu_ps(scales + 8));
+}
+
+// The scores of 16 tokens, but for the query's scale.
+template <KvFormat kFormat>
+void score_vector(const KeyTile& tile, int vector, const Query& query, int head_dim, __m256& low,
+                  __m256& high) {
+  if constexpr (kFormat == KvFormat::kI8) {
+    return score_vector_i8(tile, vector, query.integers, head_dim, low, high);
+  }
+  const char* keys = tile.keys[vector];
+  const float* q = query.values;
   low = _mm256_setzero_ps();
   high = _mm256_setzero_ps();
   for (int d = 0; d < head_dim; d += 2) {
     const __m256 q0 = _mm256_broadcast_ss(q + d);
     const __m256 q1 = _mm256_broadcast_ss(q + d + 1);
-    if constexpr (kBf16) {
+    __m256 low0, low1, high0, high1;
+    if constexpr (kFormat == KvFormat::kBf16) {
       const auto* pairs = reinterpret_cast<const __m256i*>(keys + d * kKeyLanes * 2);
       const __m256i low_pairs = _mm256_loadu_si256(pairs);
       const __m256i high_pairs = _mm256_loadu_si256(pairs + 1);
-      low = _mm256_fmadd_ps(q0, first_of_pairs(low_pairs), low);
-      high = _mm256_fmadd_ps(q0, first_of_pairs(high_pairs), high);
-      low = _mm256_fmadd_ps(q1, second_of_pairs(low_pairs), low);
-      high = _mm256_fmadd_ps(q1, second_of_pairs(high_pairs), high);
+      low0 = first_of_pairs(low_pairs);
+      high0 = first_of_pairs(high_pairs);
+      low1 = second_of_pairs(low_pairs);
+      high1 = second_of_pairs(high_pairs);
+    } else if constexpr (kFormat == KvFormat::kF8) {
+      const auto* bytes = reinterpret_cast<const __m128i*>(keys + d * kKeyLanes);
+      widen_f8(_mm_loadu_si128(bytes), low0, high0);
+      widen_f8(_mm_loadu_si128(bytes + 1), low1, high1);
     } else {
       const auto* values = reinterpret_cast<const float*>(keys) + d * kKeyLanes;
-      low = _mm256_fmadd_ps(q0, _mm256_loadu_ps(values), low);
-      high = _mm256_fmadd_ps(q0, _mm256_loadu_ps(values + 8), high);
-      low = _mm256_fmadd_ps(q1, _mm256_loadu_ps(values + kKeyLanes), low);
-      high = _mm256_fmadd_ps(q1, _mm256_loadu_ps(values + kKeyLanes + 8), high);
+      low0 = _mm256_loadu_ps(values);
+      high0 = _mm256_loadu_ps(values + 8);
+      low1 = _mm256_loadu_ps(values + kKeyLanes);
+      high1 = _mm256_loadu_ps(values + kKeyLanes + 8);
+    }
+    low = _mm256_fmadd_ps(q0, low0, low);
+    high = _mm256_fmadd_ps(q0, high0, high);
+    low = _mm256_fmadd_ps(q1, low1, low);
+    high = _mm256_fmadd_ps(q1, high1, high);
+  }
+}
+
+// What the probabilities of the tile's tokens are multiplied with where their values are.
+template <KvFormat kFormat>
+void scale_weights(const KeyTile& tile, float* p) {
+  if constexpr (kFormat != KvFormat::kF8 && kFormat != KvFormat::kI8) return;
+  for (int i = 0; i < kScoreRegisters; ++i) {
+    const __m256 factor = kFormat == KvFormat::kF8
+                              ? _mm256_set1_ps(kFloat8Factor)
+                              : _mm256_loadu_ps(tile.value_scales[i / 2] + i % 2 * 8);
+    _mm256_storeu_ps(p + i * 8, _mm256_mul_ps(_mm256_loadu_ps(p + i * 8), factor));
+  }
+}
+
+// Elements [d, d + 8 * kVectors) of a token's value, whose lanes past the last of the head are not
+// read where an element has more than a byte (heads of these have whole registers).
+template <KvFormat kFormat, int kVectors, typename Lanes>
+void load_values(const KeyTile& tile, int token, int head_dim, int d, const Lanes& lanes,
+                 __m256 (&loaded)[kVectors]) {
+  const int in_vector = token % kKeyLanes;
+  const char* values = tile.values[token / kKeyLanes];
+  if constexpr (kFormat == KvFormat::kF8 && kVectors % 2 == 0) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(values + in_vector * head_dim + d);
+    for (int i = 0; i < kVectors; i += 2) {
+      widen_f8(_mm_loadu_si128(bytes + i / 2), loaded[i], loaded[i + 1]);
+    }
+    return;
+  }
+  for (int i = 0; i < kVectors; ++i) {
+    if constexpr (kFormat == KvFormat::kBf16) {
+      const auto* pairs =
+          reinterpret_cast<const int*>(values) + in_vector / 2 * head_dim + d + i * 8;
+      const __m256i both = _mm256_maskload_epi32(pairs, lanes(i));
+      loaded[i] = in_vector % 2 == 0 ? first_of_pairs(both) : second_of_pairs(both);
+    } else if constexpr (kFormat == KvFormat::kF32) {
+      const auto* row = reinterpret_cast<const float*>(values) + in_vector * head_dim + d + i * 8;
+      loaded[i] = _mm256_maskload_ps(row, lanes(i));
+    } else {
+      const __m128i bytes = _mm_loadl_epi64(
+          reinterpret_cast<const __m128i*>(values + in_vector * head_dim + d + i * 8));
+      if constexpr (kFormat == KvFormat::kI8) {
+        loaded[i] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes));
+      } else {
+        __m256 unused;
+        widen_f8(bytes, loaded[i], unused);
+      }
     }
   }
 }
 
 // out[d] += sum over tokens [begin, end) of the tile of p[token] * value[token][d], in order of
 // tokens, for kVectors x 8 elements from `d` on.
-template <bool kBf16, int kVectors>
+template <KvFormat kFormat, int kVectors>
 void add_values(const KeyTile& tile, const float* p, int begin, int end, int head_dim, int d,
                 __m256i last_lanes, float* out) {
   const __m256i all = _mm256_set1_epi32(-1);
@@ -82,34 +214,23 @@ void add_values(const KeyTile& tile, const float* p, int begin, int end, int hea
   __m256 sums[kVectors];
   for (int i = 0; i < kVectors; ++i) sums[i] = _mm256_maskload_ps(out + d + i * 8, lanes(i));
   for (int token = begin; token < end; ++token) {
-    const int in_vector = token % kKeyLanes;
     const __m256 weight = _mm256_broadcast_ss(p + token);
-    const char* values = tile.values[token / kKeyLanes];
-    for (int i = 0; i < kVectors; ++i) {
-      if constexpr (kBf16) {
-        const auto* pairs =
-            reinterpret_cast<const int*>(values) + in_vector / 2 * head_dim + d + i * 8;
-        const __m256i loaded = _mm256_maskload_epi32(pairs, lanes(i));
-        sums[i] = _mm256_fmadd_ps(
-            weight, in_vector % 2 == 0 ? first_of_pairs(loaded) : second_of_pairs(loaded), sums[i]);
-      } else {
-        const auto* row = reinterpret_cast<const float*>(values) + in_vector * head_dim + d + i * 8;
-        sums[i] = _mm256_fmadd_ps(weight, _mm256_maskload_ps(row, lanes(i)), sums[i]);
-      }
-    }
+    __m256 values[kVectors];
+    load_values<kFormat, kVectors>(tile, token, head_dim, d, lanes, values);
+    for (int i = 0; i < kVectors; ++i) sums[i] = _mm256_fmadd_ps(weight, values[i], sums[i]);
   }
   for (int i = 0; i < kVectors; ++i) _mm256_maskstore_ps(out + d + i * 8, lanes(i), sums[i]);
 }
 
-template <bool kBf16>
+template <KvFormat kFormat>
 void add_all_values(const KeyTile& tile, const float* p, int begin, int end, int head_dim,
                     float* out) {
   int d = 0;
   for (; d + 64 <= head_dim; d += 64) {
-    add_values<kBf16, 8>(tile, p, begin, end, head_dim, d, _mm256_set1_epi32(-1), out);
+    add_values<kFormat, 8>(tile, p, begin, end, head_dim, d, _mm256_set1_epi32(-1), out);
   }
   for (; d < head_dim; d += 8) {
-    add_values<kBf16, 1>(tile, p, begin, end, head_dim, d, lanes_between(0, head_dim - d), out);
+    add_values<kFormat, 1>(tile, p, begin, end, head_dim, d, lanes_between(0, head_dim - d), out);
   }
 }
 
@@ -132,9 +253,9 @@ void raise_maximum(float maximum, int head_dim, RowState& state, float* out) {
   state.maximum = maximum;
 }
 
-template <bool kBf16>
-void attend_tile(const AttentionTask& task, const KeyTile& tile, int64_t first_key, const float* q,
-                 int64_t position, RowState& state, float* out) {
+template <KvFormat kFormat>
+void attend_tile(const AttentionTask& task, const KeyTile& tile, int64_t first_key,
+                 const Query& query, int64_t position, RowState& state, float* out) {
   const int64_t first_seen = task.window > 0 ? position - task.window + 1 : 0;
   const int begin = static_cast<int>(first_seen > first_key ? first_seen - first_key : 0);
   const int64_t seen = position + 1 - first_key;
@@ -144,10 +265,10 @@ void attend_tile(const AttentionTask& task, const KeyTile& tile, int64_t first_k
   __m256 scores[kScoreRegisters];
   __m256 largest = _mm256_set1_ps(state.maximum);
   for (int i = 0; i < kScoreRegisters; i += 2) {
-    score_vector<kBf16>(tile.keys[i / 2], q, task.head_dim, scores[i], scores[i + 1]);
+    score_vector<kFormat>(tile, i / 2, query, task.head_dim, scores[i], scores[i + 1]);
     for (int j = i; j < i + 2; ++j) {
       const __m256 visible = _mm256_castsi256_ps(lanes_between(begin - j * 8, end - j * 8));
-      const __m256 scaled = _mm256_mul_ps(scores[j], _mm256_set1_ps(task.scale));
+      const __m256 scaled = _mm256_mul_ps(scores[j], _mm256_set1_ps(query.scale));
       scores[j] = _mm256_blendv_ps(_mm256_set1_ps(kMinusInfinity), scaled, visible);
       largest = _mm256_max_ps(largest, scores[j]);
     }
@@ -166,12 +287,23 @@ void attend_tile(const AttentionTask& task, const KeyTile& tile, int64_t first_k
   }
   raise_maximum(maximum, task.head_dim, state, out);
   state.denominator += sum_of(sum);
-  add_all_values<kBf16>(tile, p, begin, end, task.head_dim, out);
+  scale_weights<kFormat>(tile, p);
+  add_all_values<kFormat>(tile, p, begin, end, task.head_dim, out);
 }
 
-template <bool kBf16>
+template <KvFormat kFormat>
+Query query_of(const AttentionTask& task, int token, int head) {
+  const int row = token * task.heads + head;
+  const float* values = task.q + token * task.q_stride + int64_t{head} * task.head_dim;
+  if constexpr (kFormat == KvFormat::kI8) {
+    return {values, task.q_integers + int64_t{row} * task.head_dim,
+            task.scale * task.q_scales[row]};
+  }
+  return {values, nullptr, kFormat == KvFormat::kF8 ? task.scale * kFloat8Factor : task.scale};
+}
+
+template <KvFormat kFormat>
 void attend(const AttentionTask& task) {
-  constexpr int kValueBytes = kBf16 ? 2 : 4;
   auto* states = static_cast<RowState*>(task.scratch);
   const auto out_of = [&task](int token, int head) {
     return task.out + token * task.out_stride + int64_t{head} * task.head_dim;
@@ -183,35 +315,40 @@ void attend(const AttentionTask& task) {
       for (int d = 0; d < task.head_dim; ++d) out[d] = 0.0f;
     }
   }
-  const int64_t last_position = task.first_position + task.tokens - 1;
+  const int64_t newest = task.first_position + task.tokens - 1;
+  const int64_t last_position = newest < task.end - 1 ? newest : task.end - 1;
   const int64_t first_seen = task.window > 0 ? task.first_position - task.window + 1 : 0;
-  const int64_t first_tile = first_seen > 0 ? first_seen / kAttentionTile * kAttentionTile : 0;
-  for (int64_t key = first_tile; key <= last_position; key += kAttentionTile) {
-    const KeyTile tile = find_tile(task, key, last_position, kValueBytes);
+  const int64_t first_key = first_seen > task.begin ? first_seen : task.begin;
+  for (int64_t key = first_key / kAttentionTile * kAttentionTile; key <= last_position;
+       key += kAttentionTile) {
+    const KeyTile tile = find_tile(task, key, last_position, kFormat);
     for (int token = 0; token < task.tokens; ++token) {
       for (int head = 0; head < task.heads; ++head) {
-        attend_tile<kBf16>(
-            task, tile, key, task.q + token * task.q_stride + int64_t{head} * task.head_dim,
-            task.first_position + token, states[token * task.heads + head], out_of(token, head));
+        attend_tile<kFormat>(task, tile, key, query_of<kFormat>(task, token, head),
+                             task.first_position + token, states[token * task.heads + head],
+                             out_of(token, head));
       }
     }
   }
-  for (int token = 0; token < task.tokens; ++token) {
-    for (int head = 0; head < task.heads; ++head) {
-      const float denominator = states[token * task.heads + head].denominator;
-      float* out = out_of(token, head);
-      for (int d = 0; d < task.head_dim; ++d) out[d] /= denominator;
-    }
+  for (int row = 0; row < task.tokens * task.heads; ++row) {
+    task.maxima[row] = states[row].maximum;
+    task.denominators[row] = states[row].denominator;
   }
 }
 
 }  // namespace
 
 void attention_f32(const AttentionTask& task) {
-  attend<false>(task);
+  attend<KvFormat::kF32>(task);
 }
 void attention_bf16(const AttentionTask& task) {
-  attend<true>(task);
+  attend<KvFormat::kBf16>(task);
+}
+void attention_f8(const AttentionTask& task) {
+  attend<KvFormat::kF8>(task);
+}
+void attention_i8(const AttentionTask& task) {
+  attend<KvFormat::kI8>(task);
 }
 
 }  // namespace quire::ops::avx2

@@ -4,73 +4,120 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 
+#include "core/dtype.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::scalar {
 namespace {
 
-float to_float(float value) {
-  return value;
-}
-float to_float(uint16_t bits) {
-  const uint32_t wide = static_cast<uint32_t>(bits) << 16;
-  float value;
-  std::memcpy(&value, &wide, sizeof(value));
-  return value;
-}
+// How elements lie in a head's part of a block (ops/cpu/kv_layout.h), and what each is worth.
+struct Float32Cache {
+  using Element = float;
+  static constexpr int kKeyStep = 1, kValueStep = 1;
+  static float widen(float value) { return value; }
+};
+struct BFloat16Cache {
+  using Element = BFloat16;
+  static constexpr int kKeyStep = 2, kValueStep = 2;
+  static float widen(BFloat16 value) { return static_cast<float>(value); }
+};
+struct Float8Cache {
+  using Element = Float8E4M3;
+  static constexpr int kKeyStep = 1, kValueStep = 1;
+  static float widen(Float8E4M3 value) { return static_cast<float>(value); }
+};
+struct Int8Cache {
+  using Element = int8_t;
+  static constexpr int kKeyStep = 4, kValueStep = 1;
+  static float widen(int8_t value) { return value; }
+};
 
-template <typename T>
-constexpr int64_t kValues = sizeof(T) == 2 ? 2 : 1;
+template <typename Cache>
+constexpr bool kHasScales = std::is_same_v<Cache, Int8Cache>;
 
 // The KV head's part of the block that holds `position`, keys or values.
-template <typename T>
-const T* block_at(const AttentionTask& task, const void* base, int64_t position) {
+const char* block_at(const AttentionTask& task, const void* base, int64_t position) {
   const int64_t block = task.block_table[position / task.block_size];
-  return reinterpret_cast<const T*>(static_cast<const char*>(base) + block * task.block_bytes);
+  return static_cast<const char*>(base) + block * task.block_bytes;
 }
 
-// Every number that these two read would be a call of the thread sanitizer, which then takes
-// minutes for the tests of attention. It watches the AVX2 kernel read the same cache.
+float scale_at(const AttentionTask& task, const void* base, int64_t position) {
+  float scale;
+  std::memcpy(&scale,
+              block_at(task, base, position) + int64_t{task.block_size} * task.head_dim +
+                  position % task.block_size * static_cast<int64_t>(sizeof(scale)),
+              sizeof(scale));
+  return scale;
+}
+
+// Every number that these read would be a call of the thread sanitizer, which then takes minutes
+// for the tests of attention. It watches the AVX2 kernel read the same cache.
 #define QUIRE_UNWATCHED __attribute__((no_sanitize("thread")))
 
-template <typename T>
-QUIRE_UNWATCHED float score(const AttentionTask& task, const float* q, int64_t position) {
+// Element 0 of a token's key; element d is at d / step * step * kKeyLanes + d % step.
+template <typename Cache>
+const typename Cache::Element* key_at(const AttentionTask& task, int64_t position) {
   const int64_t token = position % task.block_size;
-  const T* keys = block_at<T>(task, task.keys, position) +
-                  token / kKeyLanes * kKeyLanes * task.head_dim + token % kKeyLanes * kValues<T>;
-  float sum = 0.0f;
-  for (int64_t d = 0; d < task.head_dim; ++d) {
-    sum += q[d] * to_float(keys[d / kValues<T> * kKeyLanes * kValues<T> + d % kValues<T>]);
-  }
-  return sum * task.scale;
+  const auto* keys =
+      reinterpret_cast<const typename Cache::Element*>(block_at(task, task.keys, position));
+  return keys + token / kKeyLanes * kKeyLanes * task.head_dim + token % kKeyLanes * Cache::kKeyStep;
 }
 
-template <typename T>
+template <typename Cache>
+QUIRE_UNWATCHED float score(const AttentionTask& task, int row, const float* q, int64_t position) {
+  constexpr int64_t kStep = Cache::kKeyStep;
+  const auto* key = key_at<Cache>(task, position);
+  if constexpr (kHasScales<Cache>) {
+    constexpr int kPlaces[] = {0, 2, 1, 3};
+    const int16_t* integers = task.q_integers + int64_t{row} * task.head_dim;
+    int32_t sum = 0;
+    for (int64_t d = 0; d < task.head_dim; ++d) {
+      sum += integers[d / 4 * 4 + kPlaces[d % 4]] * key[d / kStep * kStep * kKeyLanes + d % kStep];
+    }
+    return static_cast<float>(sum) * scale_at(task, task.keys, position) *
+           (task.scale * task.q_scales[row]);
+  } else {
+    float sum = 0.0f;
+    for (int64_t d = 0; d < task.head_dim; ++d) {
+      sum += q[d] * Cache::widen(key[d / kStep * kStep * kKeyLanes + d % kStep]);
+    }
+    return sum * task.scale;
+  }
+}
+
+template <typename Cache>
 QUIRE_UNWATCHED void add_value(const AttentionTask& task, float probability, int64_t position,
                                float* out) {
+  constexpr int64_t kStep = Cache::kValueStep;
   const int64_t token = position % task.block_size;
-  const T* values = block_at<T>(task, task.values, position) +
-                    token / kValues<T> * task.head_dim * kValues<T> + token % kValues<T>;
-  for (int64_t d = 0; d < task.head_dim; ++d)
-    out[d] += probability * to_float(values[d * kValues<T>]);
+  const auto* values =
+      reinterpret_cast<const typename Cache::Element*>(block_at(task, task.values, position)) +
+      token / kStep * kStep * task.head_dim + token % kStep;
+  if constexpr (kHasScales<Cache>) probability *= scale_at(task, task.values, position);
+  for (int64_t d = 0; d < task.head_dim; ++d) {
+    out[d] += probability * Cache::widen(values[d * kStep]);
+  }
 }
 #undef QUIRE_UNWATCHED
 
-template <typename T>
-void attend(const AttentionTask& task, const float* q, int64_t position, float* out) {
-  const int64_t first = task.window > 0 ? std::max<int64_t>(0, position - task.window + 1) : 0;
+template <typename Cache>
+void attend(const AttentionTask& task, int row, const float* q, int64_t position, float* out) {
+  const int64_t window_begin = task.window > 0 ? position - task.window + 1 : 0;
+  const int64_t first = std::max(task.begin, window_begin);
+  const int64_t past = std::min(task.end, position + 1);
   float maximum = -std::numeric_limits<float>::infinity();
   float denominator = 0.0f;
   std::fill_n(out, task.head_dim, 0.0f);
-  for (int64_t tile = first / kAttentionTile * kAttentionTile; tile <= position;
+  for (int64_t tile = first / kAttentionTile * kAttentionTile; tile < past;
        tile += kAttentionTile) {
     const int64_t begin = std::max(tile, first);
-    const int64_t end = std::min(tile + kAttentionTile, position + 1);
+    const int64_t end = std::min(tile + kAttentionTile, past);
     float scores[kAttentionTile];
     float tile_maximum = maximum;
     for (int64_t p = begin; p < end; ++p) {
-      scores[p - tile] = score<T>(task, q, p);
+      scores[p - tile] = score<Cache>(task, row, q, p);
       tile_maximum = std::max(tile_maximum, scores[p - tile]);
     }
     const float correction = std::exp(maximum - tile_maximum);
@@ -80,19 +127,20 @@ void attend(const AttentionTask& task, const float* q, int64_t position, float* 
     for (int64_t p = begin; p < end; ++p) {
       const float probability = std::exp(scores[p - tile] - maximum);
       denominator += probability;
-      add_value<T>(task, probability, p, out);
+      add_value<Cache>(task, probability, p, out);
     }
   }
-  for (int64_t d = 0; d < task.head_dim; ++d) out[d] /= denominator;
+  task.maxima[row] = maximum;
+  task.denominators[row] = denominator;
 }
 
-template <typename T>
+template <typename Cache>
 void attend_all(const AttentionTask& task) {
   for (int token = 0; token < task.tokens; ++token) {
     for (int head = 0; head < task.heads; ++head) {
-      attend<T>(task, task.q + token * task.q_stride + int64_t{head} * task.head_dim,
-                task.first_position + token,
-                task.out + token * task.out_stride + int64_t{head} * task.head_dim);
+      const int64_t column = int64_t{head} * task.head_dim;
+      attend<Cache>(task, token * task.heads + head, task.q + token * task.q_stride + column,
+                    task.first_position + token, task.out + token * task.out_stride + column);
     }
   }
 }
@@ -116,10 +164,16 @@ void norm_rope(const HeadTask& head) {
 }
 
 void attention_f32(const AttentionTask& task) {
-  attend_all<float>(task);
+  attend_all<Float32Cache>(task);
 }
 void attention_bf16(const AttentionTask& task) {
-  attend_all<uint16_t>(task);
+  attend_all<BFloat16Cache>(task);
+}
+void attention_f8(const AttentionTask& task) {
+  attend_all<Float8Cache>(task);
+}
+void attention_i8(const AttentionTask& task) {
+  attend_all<Int8Cache>(task);
 }
 
 }  // namespace quire::ops::scalar

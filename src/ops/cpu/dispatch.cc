@@ -23,6 +23,9 @@ constexpr Kernels kScalar = {
     .norm_rope = scalar::norm_rope,
     .attention_f32 = scalar::attention_f32,
     .attention_bf16 = scalar::attention_bf16,
+    .attention_f8 = scalar::attention_f8,
+    .attention_i8 = scalar::attention_i8,
+    .round_f8 = scalar::round_f8,
 };
 
 constexpr Kernels kAvx2 = {
@@ -45,6 +48,9 @@ constexpr Kernels kAvx2 = {
     .norm_rope = avx2::norm_rope,
     .attention_f32 = avx2::attention_f32,
     .attention_bf16 = avx2::attention_bf16,
+    .attention_f8 = avx2::attention_f8,
+    .attention_i8 = avx2::attention_i8,
+    .round_f8 = avx2::round_f8,
 };
 
 constexpr Kernels with_vnni(Kernels kernels) {
@@ -53,6 +59,10 @@ constexpr Kernels with_vnni(Kernels kernels) {
   kernels.linear_i4 = avx512vnni::linear_i4;
   kernels.linear_unpacked_i4 = avx512vnni::linear_unpacked_i4;
   kernels.unpack_i4 = avx512vnni::unpack_i4;
+  kernels.attention_f32 = avx512vnni::attention_f32;
+  kernels.attention_bf16 = avx512vnni::attention_bf16;
+  kernels.attention_f8 = avx512vnni::attention_f8;
+  kernels.attention_i8 = avx512vnni::attention_i8;
   return kernels;
 }
 
@@ -76,8 +86,11 @@ constexpr Kernels kAvx512 = {
     .rms_norm = avx512::rms_norm,
     .silu_and_mul = avx512::silu_and_mul,
     .norm_rope = avx512::norm_rope,
-    .attention_f32 = avx512::attention_f32,
-    .attention_bf16 = avx512::attention_bf16,
+    .attention_f32 = avx512vnni::attention_f32,
+    .attention_bf16 = avx512vnni::attention_bf16,
+    .attention_f8 = avx512vnni::attention_f8,
+    .attention_i8 = avx512vnni::attention_i8,
+    .round_f8 = avx2::round_f8,
 };
 
 }  // namespace

@@ -27,6 +27,9 @@ inline constexpr int kTileRows = 6;
 // Tokens of a key tile, and of one step of the online softmax.
 inline constexpr int kKeyLanes = 16;
 inline constexpr int kAttentionTile = 64;
+// The largest integer of a query that meets keys of int8: 127 * 16383 * 1024 (kMaxNarrowHeadDim)
+// is below 2^31, and queries lose next to nothing by 15 bits.
+inline constexpr int kQueryLimit = 16383;
 
 // A block of a matrix product: `rows` rows by the 64 lanes of one panel by `steps` steps.
 struct LinearTile {
@@ -106,7 +109,14 @@ struct GroupFit {
   float products;
 };
 
-// One query tile of one KV head of one sequence.
+// What a KV cache holds (ops/cpu/kv_layout.h): float32, bfloat16, float8 e4m3, or int8 with scales.
+enum class KvFormat { kF32, kBf16, kF8, kI8 };
+
+// One query tile of one KV head of one sequence over a part of the keys. Attention of the part is
+//   maximum = the largest score, denominator = sum of exp(score - maximum),
+//   out = sum of exp(score - maximum) * value
+// for each row; of a row that sees none of the keys -infinity, 0 and 0. Rows are numbered
+// token * heads + head.
 struct AttentionTask {
   // Row (token, head) is at q + token * q_stride + head * head_dim; `out` likewise.
   const float* q;
@@ -117,6 +127,9 @@ struct AttentionTask {
   int heads;               // query heads that share the KV head
   int64_t first_position;  // of token 0; token t is at first_position + t
   int64_t window;          // sliding window, 0: none
+  // The keys' positions are [begin, end), multiples of kAttentionTile; `end` may lie behind them.
+  int64_t begin;
+  int64_t end;
   float scale;
   int head_dim;
   const int32_t* block_table;
@@ -125,8 +138,15 @@ struct AttentionTask {
   const void* keys;
   const void* values;
   int64_t block_bytes;
-  void* scratch;  // attention_scratch_bytes(rows, head_dim), aligned to 64
+  // Of an int8 cache: the rows as integers, [rows][head_dim], of each four in the order 0, 2, 1, 3,
+  // so that a register's even bytes meet a pair and its odd bytes the next; and their scales.
+  const int16_t* q_integers;
+  const float* q_scales;
+  float* maxima;        // [rows]
+  float* denominators;  // [rows]
+  void* scratch;        // kAttentionRowBytes for each row, aligned to 64
 };
+inline constexpr int kAttentionRowBytes = 48;
 
 // The per-head part of qk_norm_rope_cache, in place.
 struct HeadTask {
@@ -169,6 +189,10 @@ struct Kernels {
   void (*norm_rope)(const HeadTask& head);
   void (*attention_f32)(const AttentionTask& task);
   void (*attention_bf16)(const AttentionTask& task);
+  void (*attention_f8)(const AttentionTask& task);
+  void (*attention_i8)(const AttentionTask& task);
+  // `count` values, a multiple of 8, as float8 e4m3: to nearest even, at most 448 (Float8E4M3).
+  void (*round_f8)(const float* values, int count, uint8_t* out);
 };
 
 // Each namespace is one instruction set.
@@ -182,8 +206,6 @@ struct Kernels {
                 float* out);                                                                \
   void silu_and_mul(const float* gate, const float* up, int64_t n, float* out);             \
   void norm_rope(const HeadTask& head);                                                     \
-  void attention_f32(const AttentionTask& task);                                            \
-  void attention_bf16(const AttentionTask& task);                                           \
   }
 QUIRE_DECLARE_KERNELS(scalar)
 QUIRE_DECLARE_KERNELS(avx2)
@@ -201,11 +223,23 @@ QUIRE_DECLARE_INTEGER_KERNELS(scalar)
 QUIRE_DECLARE_INTEGER_KERNELS(avx2)
 QUIRE_DECLARE_INTEGER_KERNELS(avx512vnni)
 #undef QUIRE_DECLARE_INTEGER_KERNELS
+#define QUIRE_DECLARE_ATTENTION_KERNELS(isa)      \
+  namespace isa {                                 \
+  void attention_f32(const AttentionTask& task);  \
+  void attention_bf16(const AttentionTask& task); \
+  void attention_f8(const AttentionTask& task);   \
+  void attention_i8(const AttentionTask& task);   \
+  }
+QUIRE_DECLARE_ATTENTION_KERNELS(scalar)
+QUIRE_DECLARE_ATTENTION_KERNELS(avx2)
+QUIRE_DECLARE_ATTENTION_KERNELS(avx512vnni)
+#undef QUIRE_DECLARE_ATTENTION_KERNELS
 #define QUIRE_DECLARE_ROUNDING_KERNELS(isa)                                                      \
   namespace isa {                                                                                \
   void sum_group(const float* values, int count, GroupSums* sums);                               \
   void fit_group(const float* values, int count, const GroupRounding& rounding, GroupFit* fit);  \
   void round_group(const float* values, int count, const GroupRounding& rounding, int8_t* data); \
+  void round_f8(const float* values, int count, uint8_t* out);                                   \
   }
 QUIRE_DECLARE_ROUNDING_KERNELS(scalar)
 QUIRE_DECLARE_ROUNDING_KERNELS(avx2)

@@ -21,6 +21,27 @@ __m256 rounded(__m256 values, const GroupRounding& rounding) {
                        _mm256_set1_ps(rounding.high));
 }
 
+// Float8E4M3's constructor (core/dtype.cc says why), one byte in each lane.
+__m256i float8_of(__m256 values) {
+  const __m256i bits = _mm256_castps_si256(values);
+  const __m256i magnitude = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(magnitude, 20), _mm256_set1_epi32(1));
+  const __m256i normal = _mm256_srli_epi32(
+      _mm256_add_epi32(magnitude, _mm256_sub_epi32(odd, _mm256_set1_epi32(0x3c000000 - 0x7ffff))),
+      20);
+  const __m256 shifted = _mm256_add_ps(_mm256_castsi256_ps(magnitude), _mm256_set1_ps(0x1p14f));
+  const __m256i subnormal =
+      _mm256_sub_epi32(_mm256_castps_si256(shifted), _mm256_set1_epi32(0x46800000));
+  const auto above = [&](int limit) {
+    return _mm256_cmpgt_epi32(magnitude, _mm256_set1_epi32(limit));
+  };
+  __m256i result = _mm256_blendv_epi8(subnormal, normal, above(0x3c7fffff));        // 2^-6 and more
+  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7e), above(0x43dfffff));  // 448 and more
+  result = _mm256_blendv_epi8(result, _mm256_set1_epi32(0x7f), above(0x7f800000));  // NaN
+  return _mm256_or_si256(result,
+                         _mm256_and_si256(_mm256_srli_epi32(bits, 24), _mm256_set1_epi32(0x80)));
+}
+
 }  // namespace
 
 void sum_group(const float* values, int count, GroupSums* sums) {
@@ -61,6 +82,15 @@ void round_group(const float* values, int count, const GroupRounding& rounding, 
     const __m128i shorts =
         _mm_packs_epi32(_mm256_castsi256_si128(integers), _mm256_extracti128_si256(integers, 1));
     _mm_storel_epi64(reinterpret_cast<__m128i*>(data + i), _mm_packs_epi16(shorts, shorts));
+  }
+}
+
+void round_f8(const float* values, int count, uint8_t* out) {
+  for (int i = 0; i < count; i += kLanes) {
+    const __m256i bytes = float8_of(_mm256_loadu_ps(values + i));
+    const __m128i shorts =
+        _mm_packus_epi32(_mm256_castsi256_si128(bytes), _mm256_extracti128_si256(bytes, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(out + i), _mm_packus_epi16(shorts, shorts));
   }
 }
 

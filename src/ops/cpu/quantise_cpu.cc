@@ -2,6 +2,7 @@
 // quantise_avx2.cc gives the same bits.
 #include <cmath>
 
+#include "core/dtype.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops::scalar {
@@ -52,6 +53,10 @@ void fit_group(const float* values, int count, const GroupRounding& rounding, Gr
 
 void round_group(const float* values, int count, const GroupRounding& rounding, int8_t* data) {
   for (int i = 0; i < count; ++i) data[i] = static_cast<int8_t>(rounded(values[i], rounding));
+}
+
+void round_f8(const float* values, int count, uint8_t* out) {
+  for (int i = 0; i < count; ++i) out[i] = Float8E4M3(values[i]).bits;
 }
 
 }  // namespace quire::ops::scalar

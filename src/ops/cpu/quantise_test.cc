@@ -1,6 +1,7 @@
 #include "ops/cpu/quantise.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -145,6 +146,21 @@ TEST_P(QuantiseTest, GivesTheBitsOfPlainLoops) {
     kernels.round_group(in, count, rounding, data);
     scalar::round_group(in, count, rounding, plain_data);
     EXPECT_TRUE(std::equal(data, data + count, plain_data));
+  }
+}
+
+// Numbers of every size, the middles between neighbouring float8, infinities and NaN.
+TEST_P(QuantiseTest, RoundsToFloat8) {
+  std::vector<float> values;
+  for (uint32_t high = 0; high < 1u << 16; ++high) {
+    for (const uint32_t low : {0x0000u, 0x0001u, 0x8000u, 0xffffu}) {
+      values.push_back(std::bit_cast<float>(high << 16 | low));
+    }
+  }
+  std::vector<uint8_t> rounded(values.size());
+  kernels_for(GetParam()).round_f8(values.data(), static_cast<int>(values.size()), rounded.data());
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(rounded[i], Float8E4M3(values[i]).bits) << values[i];
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/ceil_div.h"
 #include "core/buffer.h"
 
 namespace quire::ops {
@@ -14,7 +15,14 @@ size_t max_scratch_bytes(const ScratchNeeds& needs) {
   const int task_rows = std::max(kAttentionTaskRows, needs.heads_per_kv_head);
   const size_t attention = align_up(attention_scratch_bytes(task_rows, needs.head_dim)) *
                            static_cast<size_t>(needs.num_threads);
-  return std::max(rows * std::max(even_k * sizeof(float), int8_row), attention);
+  // Tasks whose parts are shared are fewer than these.
+  const int64_t tasks =
+      needs.num_threads > 1 ? kAttentionTasksPerThread * needs.num_threads : int64_t{0};
+  const int64_t splits = ceil_div(needs.max_model_len, kAttentionSplit);
+  const int64_t parts =
+      splits > 1 ? tasks * task_rows * splits * part_row_bytes(needs.head_dim) : 0;
+  return std::max(rows * std::max(even_k * sizeof(float), int8_row),
+                  attention + static_cast<size_t>(std::min(parts, kMaxPartBytes)));
 }
 
 }  // namespace quire::ops

@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/buffer.h"
 #include "ops/cpu/kernels.h"
 
 namespace quire::ops {
@@ -14,16 +15,31 @@ inline constexpr int64_t kLinearPassRows = 172 * kTileRows;
 // heads are more: their queries, sums and one tile of keys and values stay in the L2 cache.
 inline constexpr int kAttentionTaskRows = 8 * kTileRows;
 
-// Of one task: queries, running sums, maxima and denominators, and copies of one partial tile.
+// Of one task of `rows` rows: the kernel's own, a part's sums, maxima and denominators twice, and
+// queries as integers with their scales: eight arrays, each aligned.
 constexpr size_t attention_scratch_bytes(int rows, int head_dim) {
-  const size_t padded_rows = static_cast<size_t>(rows) + kTileRows;
-  const size_t head_bytes = static_cast<size_t>(head_dim) * 4;
-  return padded_rows * (2 * head_bytes + 32) + (kKeyLanes + 1) * head_bytes + 256;
+  const auto columns = static_cast<size_t>(head_dim);
+  const size_t row_bytes =
+      kAttentionRowBytes + columns * (sizeof(float) + sizeof(int16_t)) + 5 * sizeof(float);
+  return static_cast<size_t>(rows) * row_bytes + 8 * kAlignment;
+}
+
+// Attention of a long context is merged from that of its parts, each of kAttentionSplit positions
+// from 0 on. Several threads share a task's parts where it is more than one of so many of the work
+// of each thread, and where the results of the parts take no more than kMaxPartBytes.
+inline constexpr int64_t kAttentionSplit = 512;
+static_assert(kAttentionSplit % kAttentionTile == 0);
+inline constexpr int64_t kAttentionTasksPerThread = 4;
+inline constexpr int64_t kMaxPartBytes = int64_t{8} << 20;
+// Of a row of one part: its sums, maximum and denominator.
+constexpr int64_t part_row_bytes(int64_t head_dim) {
+  return (head_dim + 2) * int64_t{sizeof(float)};
 }
 
 struct ScratchNeeds {
   int64_t max_num_tokens = 0;   // of one forward pass
   int64_t max_in_features = 0;  // of any linear layer of the rank
+  int64_t max_model_len = 0;
   int heads_per_kv_head = 1;
   int head_dim = 0;
   int num_threads = 1;
