@@ -54,8 +54,10 @@ struct EngineConfig {
   // embedding and the output layer to int8. Activations are then rounded to int8 for the products,
   // but not with dtype "float32". "none": weights stay as they are.
   std::string quantization = "none";
-  std::string kv_cache_dtype = "auto";  // "auto" (as dtype), on a GPU "fp8" (e4m3, scale 1)
-  std::string device = "auto";          // "auto" (a GPU where one is found), "cpu", "cuda"
+  // "auto" (as dtype); "fp8" (e4m3, scale 1; on a GPU not with dtype "float32"); CPU only: "int8",
+  // with a scale for each token and KV head.
+  std::string kv_cache_dtype = "auto";
+  std::string device = "auto";  // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;
   LoadFormat load_format = LoadFormat::kAuto;
   // Chats: whether special tokens written out in messages become tokens, as in transformers. A

@@ -21,7 +21,7 @@ MachineLimits measure_machine(const EngineConfig& config) {
 
 ModelCost model_cost(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
-  return cost_of(setup.model, setup.dtype, setup.quantise_bits);
+  return cost_of(setup.model, setup.dtype, setup.kv_cache_dtype, setup.quantise_bits);
 }
 
 }  // namespace quire

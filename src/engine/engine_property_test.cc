@@ -12,10 +12,12 @@ namespace {
 
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 
-void expect_independence(const std::string& model, const std::string& dtype, uint32_t seed) {
+void expect_independence(const std::string& model, const std::string& dtype, uint32_t seed,
+                         const std::string& kv_cache_dtype = "auto") {
   std::mt19937 random(seed);
   EngineConfig config = base_config(model);
   config.dtype = dtype;
+  config.kv_cache_dtype = kv_cache_dtype;
   config.enable_prefix_caching = false;
   config.async_scheduling = false;
   const std::vector<RandomRequest> requests =
@@ -61,6 +63,12 @@ TEST(EngineProperty, BFloat16ResultsDoNotDependOnTheSchedule) {
 
 TEST(EngineProperty, SlidingWindowResultsDoNotDependOnTheSchedule) {
   expect_independence("mistral-sliding", "float32", 7);
+}
+
+TEST(EngineProperty, ResultsOfNarrowCachesDoNotDependOnTheSchedule) {
+  expect_independence("qwen3-bf16", "bfloat16", 9, "int8");
+  expect_independence("qwen3-bf16", "bfloat16", 10, "fp8");
+  expect_independence("mistral-sliding", "float32", 11, "int8");
 }
 
 TEST(EngineProperty, TwoRanksRepeatThemselves) {

@@ -10,6 +10,7 @@
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "core/device_library.h"
+#include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
@@ -51,8 +52,10 @@ void check_settings(const EngineConfig& config) {
                       config.gpu_memory_utilization));
   require(config.device == "auto" || config.device == "cpu" || config.device == "cuda",
           fmt::format("--device is \"{}\"; expected auto, cpu or cuda.", config.device));
-  require(config.kv_cache_dtype == "auto" || config.kv_cache_dtype == "fp8",
-          fmt::format("--kv-cache-dtype is \"{}\"; expected auto or fp8.", config.kv_cache_dtype));
+  require(config.kv_cache_dtype == "auto" || config.kv_cache_dtype == "fp8" ||
+              config.kv_cache_dtype == "int8",
+          fmt::format("--kv-cache-dtype is \"{}\"; expected auto, fp8 or int8.",
+                      config.kv_cache_dtype));
   require(
       config.quantization == "none" || config.quantization == "int8" ||
           config.quantization == "int4",
@@ -104,12 +107,22 @@ int choose_quantise_bits(const EngineConfig& config, bool on_gpu) {
   return config.quantization == "int8" ? 8 : 4;
 }
 
-DType choose_kv_cache_dtype(const EngineConfig& config, DType dtype, bool on_gpu) {
+DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model, DType dtype,
+                            bool on_gpu) {
   if (config.kv_cache_dtype == "auto") return dtype;
-  require(on_gpu, "--kv-cache-dtype fp8 needs a GPU.");
-  require(dtype != DType::kFloat32,
-          "--kv-cache-dtype fp8 goes with --dtype bfloat16 or float16, not float32.");
-  return DType::kFloat8E4M3;
+  const bool is_int8 = config.kv_cache_dtype == "int8";
+  if (on_gpu) {
+    require(!is_int8,
+            "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.");
+    require(dtype != DType::kFloat32,
+            "--kv-cache-dtype fp8 goes with --dtype bfloat16 or float16, not float32, on a GPU.");
+  } else {
+    require(takes_narrow_cache(model.head_dim),
+            fmt::format("--kv-cache-dtype {}: this model's head_dim is {}; expected a multiple of "
+                        "8, at most {}.",
+                        config.kv_cache_dtype, model.head_dim, kMaxNarrowHeadDim));
+  }
+  return is_int8 ? DType::kInt8 : DType::kFloat8E4M3;
 }
 
 // What an engine may take of the GPUs' memory, over all ranks.
@@ -194,6 +207,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.model = load_model_config(resolve_model(config.model));
   setup.on_gpu = choose_device(config).library != nullptr;
   setup.dtype = choose_dtype(config, setup.model, setup.on_gpu);
+  setup.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, setup.dtype, setup.on_gpu);
   setup.quantise_bits = choose_quantise_bits(config, setup.on_gpu);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config);
@@ -232,7 +246,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
   request.num_stages = config.pipeline_parallel_size;
-  request.kv_cache_dtype = choose_kv_cache_dtype(config, request.model.dtype, on_gpu);
+  request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.block_size = config.block_size;
   request.max_num_batched_tokens = config.max_num_batched_tokens;
   request.max_num_seqs = config.max_num_seqs;

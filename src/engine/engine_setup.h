@@ -26,8 +26,9 @@ struct EngineSetup {
 // What decides how fast an engine with this config can compute.
 struct ComputeSetup {
   ModelConfig model;
-  DType dtype = DType::kFloat32;  // of weights and KV cache
-  int quantise_bits = 0;          // ModelOptions::quantise_bits
+  DType dtype = DType::kFloat32;  // of weights
+  DType kv_cache_dtype = DType::kFloat32;
+  int quantise_bits = 0;  // ModelOptions::quantise_bits
   bool on_gpu = false;
   Isa isa = Isa::kScalar;
   int threads = 1;  // over all ranks

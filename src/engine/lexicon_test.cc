@@ -2,6 +2,7 @@
 // (scripts/make_lexicon_golden.py).
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -67,6 +68,65 @@ TEST(Lexicon, QuantisedItStillAnswers) {
                 std::string::npos)
           << quantization << ", " << dtype << ": " << outputs[0].outputs[0].text;
     }
+  }
+}
+
+// A KV cache of a byte an element, against that of bfloat16: what it answers, and what it thinks of
+// the other's answer.
+TEST(Lexicon, WithANarrowCacheItStillAnswers) {
+  std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/lexicon/prompts.json");
+  const nlohmann::json golden = nlohmann::json::parse(file);
+  constexpr size_t kPrompts = 16;
+  std::vector<Prompt> prompts, answered;
+  for (size_t i = 0; i < kPrompts; ++i) {
+    auto ids = golden[i]["prompt_ids"].get<std::vector<int32_t>>();
+    prompts.emplace_back(ids);
+    const auto answer = golden[i]["output_ids"].get<std::vector<int32_t>>();
+    ids.insert(ids.end(), answer.begin(), answer.end());
+    answered.emplace_back(ids);
+  }
+  struct Answers {
+    std::vector<std::vector<int32_t>> ids;
+    std::vector<float> logprobs;  // of the tokens of right answers
+  };
+  const auto answers_with = [&](const std::string& kv_cache_dtype) {
+    EngineConfig config = lexicon();
+    config.kv_cache_dtype = kv_cache_dtype;
+    LLM llm(config);
+    Answers answers;
+    for (const RequestOutput& output :
+         llm.generate(prompts, {.temperature = 0, .max_tokens = 64})) {
+      answers.ids.push_back(output.outputs[0].token_ids);
+    }
+    SamplingParams params{.temperature = 0, .max_tokens = 1};
+    params.prompt_logprobs = 0;
+    const auto outputs = llm.generate(answered, params);
+    for (size_t i = 0; i < kPrompts; ++i) {
+      const auto& positions = outputs[i].prompt_logprobs;
+      for (size_t p = golden[i]["prompt_ids"].size(); p < positions.size(); ++p) {
+        answers.logprobs.push_back(positions[p].front().logprob);
+      }
+    }
+    return answers;
+  };
+  struct Bound {
+    const char* kv_cache_dtype;
+    size_t same_answers;
+    double mean_difference;  // of log-probabilities
+  };
+  const Answers expected = answers_with("auto");
+  for (const Bound& bound : {Bound{"int8", 16, 3e-4}, Bound{"fp8", 16, 1.5e-3}}) {
+    const Answers actual = answers_with(bound.kv_cache_dtype);
+    size_t same = 0;
+    for (size_t i = 0; i < kPrompts; ++i) same += actual.ids[i] == expected.ids[i] ? 1 : 0;
+    EXPECT_GE(same, bound.same_answers) << bound.kv_cache_dtype;
+    ASSERT_EQ(actual.logprobs.size(), expected.logprobs.size());
+    double difference = 0;
+    for (size_t i = 0; i < expected.logprobs.size(); ++i) {
+      difference += std::abs(actual.logprobs[i] - expected.logprobs[i]);
+    }
+    EXPECT_LT(difference / static_cast<double>(expected.logprobs.size()), bound.mean_difference)
+        << bound.kv_cache_dtype;
   }
 }
 

@@ -79,7 +79,8 @@ std::string more_memory_advice(const PlanRequest& request) {
 // absurd sizes would overflow.
 void check_magnitude(const PlanRequest& request) {
   const ModelConfig& config = request.model.config;
-  const ModelCost cost = cost_of(config, request.model.dtype, request.model.quantise_bits);
+  const ModelCost cost =
+      cost_of(config, request.model.dtype, request.kv_cache_dtype, request.model.quantise_bits);
   const double heads = static_cast<double>(config.num_attention_heads * config.head_dim);
   const double width = static_cast<double>(config.hidden_size + config.intermediate_size) + heads;
   const double activations = static_cast<double>(max_step_tokens(request)) * width * sizeof(float);
@@ -173,7 +174,12 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
 // How to have more KV cache; ends a sentence.
 std::string larger_cache_advice(const PlanRequest& request) {
   if (request.kv_cache_memory_bytes) return "raise --kv-cache-memory-bytes";
-  if (on_cpu(request)) return "set --kv-cache-memory-bytes yourself";
+  if (on_cpu(request)) {
+    return size_of(request.kv_cache_dtype) == 1
+               ? "set --kv-cache-memory-bytes yourself"
+               : "set --kv-cache-memory-bytes yourself, or take a smaller cache with "
+                 "--kv-cache-dtype int8";
+  }
   return "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs, halve "
          "the cache with --kv-cache-dtype fp8, or spread it over more GPUs with "
          "--tensor-parallel-size";

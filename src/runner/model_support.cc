@@ -1,5 +1,6 @@
 #include "runner/model_support.h"
 
+#include "core/kv_cache_view.h"
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/cpu/group_panels.h"
@@ -60,7 +61,7 @@ double weight_bytes(const MatrixProduct& product, DType dense) {
 
 }  // namespace
 
-ModelCost cost_of(const ModelConfig& config, DType dtype, int quantise_bits) {
+ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, int quantise_bits) {
   ModelOptions options;
   options.config = config;
   options.quantise_bits = quantise_bits;
@@ -77,12 +78,14 @@ ModelCost cost_of(const ModelConfig& config, DType dtype, int quantise_bits) {
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
   const KvCacheShape cache = model.model().kv_cache_shape();
   const double layers = as_double(cache.num_layers);
-  const auto element = static_cast<double>(size_of(dtype));
   cost.flops_per_token = 2 * layer_weights;
   cost.output_layer_flops = 2 * output_weights;
   cost.attention_flops_per_context_token =
       4 * layers * as_double(config.num_attention_heads * config.head_dim);
-  cost.kv_bytes_per_token = 2 * layers * cache.num_kv_heads * cache.head_dim * element;
+  const KvCacheView block = {
+      .dtype = kv_cache_dtype, .num_kv_heads = cache.num_kv_heads, .head_dim = cache.head_dim};
+  cost.kv_bytes_per_token =
+      2 * layers * static_cast<double>(block.block_bytes()) / block.block_size;
   return cost;
 }
 

@@ -26,6 +26,6 @@ int64_t count_parameters(const ModelConfig& config);
 
 // See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
 // Throws Error where the model is not supported.
-ModelCost cost_of(const ModelConfig& config, DType dtype, int quantise_bits);
+ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, int quantise_bits);
 
 }  // namespace quire

@@ -48,6 +48,8 @@ class SameTokens(CliTest):
         self.assertIn("fruit", result.stdout)
         plan = run("plan", "--kv-cache-dtype", "fp8", env=gpus())
         self.assertRegex(plan.stdout, r"kv cache .* fp8")
+        self.assert_error(run("plan", "--kv-cache-dtype", "int8", env=gpus()), 1,
+                          "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.")
 
     def test_quantised_weights_are_dense_on_the_gpu(self):
         with model_copy(config__json=float8_lexicon_config(), without=("model.safetensors",)) as folder:

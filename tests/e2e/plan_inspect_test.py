@@ -43,10 +43,7 @@ class Plan(CliTest):
              "--dtype float16 needs a GPU; on the CPU float32 holds every float16."),
             (["--dtype", "float16"],
              "--dtype float16 needs a GPU; on the CPU float32 holds every float16."),
-            (["--kv-cache-dtype", "fp8", "--device", "cpu"], "--kv-cache-dtype fp8 needs a GPU."),
             (["--linear-algorithms", "tuned.json"], "--linear-algorithms needs a GPU."),
-            (["--kv-cache-dtype", "fp8", "--dtype", "float32", "--device", "cpu"],
-             "--kv-cache-dtype fp8 needs a GPU."),
         ):
             for command in (["plan"], ["generate", "-p", "x"]):
                 with self.subTest(command=command[0], options=options):
@@ -75,6 +72,18 @@ class Plan(CliTest):
         exact = buffers("--quantization", "int8", "--dtype", "float32")
         self.assertEqual(exact["MLP weights"]["detail"], "int8 in groups of 32, activations float32")
         self.assertEqual(exact["MLP weights"]["bytes"] * 32, dense["MLP weights"]["bytes"] * 17)
+
+    def test_a_kv_cache_of_a_byte_an_element(self):
+        for dtype, bytes_per_head in (("fp8", 64), ("int8", 64 + 4)):
+            plan = json.loads(run("plan", "--json", "--device", "cpu", "--kv-cache-dtype", dtype).stdout)
+            # 8 layers, keys and values, 2 heads, 16 tokens
+            self.assertEqual(plan["bytes_per_block"], 8 * 2 * 2 * 16 * bytes_per_head)
+            cache = next(buffer for buffer in plan["buffers"] if buffer["name"] == "kv cache")
+            self.assertRegex(cache["detail"], f", {dtype}$")
+        with model_copy(config__json=lexicon_config(head_dim=36)) as folder:
+            self.assert_error(run("plan", folder, "--device", "cpu", "--kv-cache-dtype", "int8"), 1,
+                              "--kv-cache-dtype int8: this model's head_dim is 36; expected a multiple of 8, at most 1024.")
+        self.assert_error(run("plan", "--kv-cache-dtype", "int4"), 2, "auto, fp8, int8")
 
     def test_quantization_is_one_of_three(self):
         self.assert_error(run("plan", "--quantization", "int5"), 2, "none, int8, int4")

@@ -133,10 +133,10 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       "output layer to int8; only on the CPU [none]",
       kEngineGroup);
   add_choice(
-      app, "--kv-cache-dtype", {"auto", "fp8"},
+      app, "--kv-cache-dtype", {"auto", "fp8", "int8"},
       [&config](const std::string& text) { config.kv_cache_dtype = text; },
-      "Type of the KV cache: fp8 (e4m3) halves it, only on a GPU and not with float32 [auto: that "
-      "of the weights]",
+      "Type of the KV cache: fp8 (e4m3; on a GPU not with float32) halves that of bfloat16, and so "
+      "does int8, which is closer and only on the CPU [auto: that of the weights]",
       kEngineGroup);
   add_choice(
       app, "--device", {"auto", "cpu", "cuda"},
