@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "core/kv_cache_view.h"
 #include "models/counted_model.h"
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
@@ -175,10 +176,11 @@ std::string shorter_length_advice(const PlanRequest& request, int64_t blocks) {
 std::string larger_cache_advice(const PlanRequest& request) {
   if (request.kv_cache_memory_bytes) return "raise --kv-cache-memory-bytes";
   if (on_cpu(request)) {
-    return size_of(request.kv_cache_dtype) == 1
-               ? "set --kv-cache-memory-bytes yourself"
-               : "set --kv-cache-memory-bytes yourself, or take a smaller cache with "
-                 "--kv-cache-dtype int8";
+    const bool could_be_narrow =
+        size_of(request.kv_cache_dtype) > 1 && takes_narrow_cache(request.model.config.head_dim);
+    return could_be_narrow ? "set --kv-cache-memory-bytes yourself, or take a smaller cache with "
+                             "--kv-cache-dtype int8"
+                           : "set --kv-cache-memory-bytes yourself";
   }
   return "raise --gpu-memory-utilization, lower --max-num-batched-tokens or --max-num-seqs, halve "
          "the cache with --kv-cache-dtype fp8, or spread it over more GPUs with "

@@ -59,11 +59,13 @@ void set_header(const GroupLayout& layout, int64_t i, float value, std::byte* gr
   }
 }
 
-// Scale `lane` of a panel's group; its offset is number kPanelLanes + lane.
+// Number i of the scales and offsets of a panel's group: the scale of lane i, or the offset of lane
+// i - kPanelLanes.
 float header_of(const GroupLayout& layout, int64_t i, const std::byte* panel, int64_t group) {
   const std::byte* const header = group_of(layout, group, panel);
-  if (layout.scale_bytes == 2)
+  if (layout.scale_bytes == 2) {
     return static_cast<float>(reinterpret_cast<const BFloat16*>(header)[i]);
+  }
   if (layout.scale_bytes == 4) return reinterpret_cast<const float*>(header)[i];
   const int64_t block = group / layout.groups_per_block();
   const float scale = reinterpret_cast<const float*>(panel)[block * layout.block_floats() + i];

@@ -3,13 +3,13 @@
 //
 // As in weight_panels.h a panel holds kPanelLanes output features side by side, with K inside, so
 // that one layout serves one input row and many. A panel is its groups one after the other, and a
-// group all that a product needs of it, so that one row reads memory in one stream:
+// group has what a product needs of it, so that one row reads memory in one stream:
 //
 //   scales[kPanelLanes], offsets[kPanelLanes] (where the format has them), data
 //
 // Scales and offsets are float32 or bfloat16, as the format says. Where they are int8, the panel
-// begins with what they are multiplied by: for each kScaleBlock inputs scales[kPanelLanes] and
-// offsets[kPanelLanes] (where the format has them), float32.
+// begins with what they are multiplied by, which stays in the L1 cache: for each kScaleBlock inputs
+// scales[kPanelLanes] and offsets[kPanelLanes] (where the format has them), float32.
 // The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
 // + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
 // others the high halves, each as its value + 8, or as its value where the format is unsigned.

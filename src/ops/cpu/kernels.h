@@ -67,7 +67,7 @@ inline constexpr int64_t kInt8GroupHeader = 12;
 //   sum = fma(float(sum of the group's integer products), weight scale * input scale, sum)
 //   sum = fma(input scale * sum of the input integers, offset, sum)     where there are offsets
 struct GroupTile {
-  const void* weights;      // the panel's first group
+  const void* weights;      // the first group
   const void* activations;  // packed by pack_i8, from the same group on
   int64_t groups;
   int group_size;
@@ -77,7 +77,7 @@ struct GroupTile {
   // scales[64], offsets[64] (with has_offsets).
   const float* scale_blocks;
   int block_shift;
-  int64_t first_group;  // of the panel's, that `weights` begins with
+  int64_t first_group;  // which of the panel's groups that is
   int rows;             // 1 to kTileRows
   int cols;             // lanes that exist in `out`, 1 to 64
   float* out;
