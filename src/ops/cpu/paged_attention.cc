@@ -18,10 +18,10 @@ namespace {
 
 // What attention of some rows over some keys came to, as AttentionTask says.
 struct PartialAttention {
-  float* out;
-  int64_t out_stride;  // from a token to the next; a head is head_dim further on
-  float* maxima;
-  float* denominators;
+  float* out = nullptr;
+  int64_t out_stride = 0;  // from a token to the next; a head is head_dim further on
+  float* maxima = nullptr;
+  float* denominators = nullptr;
 };
 
 // Adds what a row's next part came to.
