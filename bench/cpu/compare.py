@@ -3,7 +3,7 @@
 
     bench/cpu/compare.py                          builds llama.cpp first, which takes some minutes
     bench/cpu/compare.py --threads 8 --turns 5
-    bench/cpu/compare.py --only decode            rows whose name has this
+    bench/cpu/compare.py --only "decode|start"    rows whose name this regular expression finds
     bench/cpu/compare.py --llama-cpp FOLDER       programs that are built already
     bench/cpu/compare.py --smoke                  a tiny model and little work: whether it all runs
 
@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -156,7 +157,7 @@ def parse_arguments():
     parser.add_argument("--work", type=pathlib.Path, default=ROOT / "build" / "compare", help="for sources and models")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--only", default="", help="rows whose name has this")
+    parser.add_argument("--only", default="", metavar="REGEX", help="rows whose name it finds")
     parser.add_argument("--json", type=pathlib.Path, help="writes the figures too")
     parser.add_argument("--smoke", action="store_true")
     return parser.parse_args()
@@ -171,15 +172,16 @@ def main():
     engines = engines_of(arguments, llama, models)
     table = {}
     for name, method, parameters in rows_of(arguments.smoke):
-        if arguments.only not in name:
+        if not re.search(arguments.only, name):
             continue
         print(f"{name}, {arguments.threads} threads, tokens/s", flush=True)
         figures = measure_row(engines, method, parameters, arguments.turns)
         table[name] = {engine: summary(values) for engine, values in figures.items()}
         for engine, row in table[name].items():
             print_row(engine, row)
-    if arguments.only in "start to first token":
-        table["start to first token"] = print_starts(engines, arguments.turns)
+    start = "start to first token"
+    if re.search(arguments.only, start):
+        table[start] = print_starts(engines, arguments.turns)
     if arguments.json:
         arguments.json.write_text(json.dumps({"threads": arguments.threads, "rows": table}, indent=2) + "\n")
 
