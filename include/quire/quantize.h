@@ -28,8 +28,8 @@ struct QuantizeOptions {
   // Of integers: inputs of an output that share a scale, 32, 64 or 128. Layers whose inputs are no
   // multiple of it stay as they are.
   int64_t group_size = 32;
-  // Of integers: whether all zero points are 0. Otherwise each group has one.
-  bool symmetric = true;
+  // Of kInt4: whether all zero points are 0. Otherwise each group has one. kInt8 has none.
+  bool symmetric = false;
   // Of integers: a text by which rounding errors are made up for (GPTQ), or a file .jsonl of
   // {"text": ...}, each a text of its own; empty: each number is rounded to the nearest.
   std::filesystem::path calibration{};

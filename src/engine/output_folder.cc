@@ -6,6 +6,7 @@
 
 #include <cerrno>
 #include <system_error>
+#include <utility>
 
 #include "quire/error.h"
 
@@ -20,7 +21,11 @@ namespace {
 void check_is_free(const fs::path& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (status.type() == fs::file_type::not_found) return;
+  if (status.type() == fs::file_type::not_found) {
+    if (!fs::is_symlink(fs::symlink_status(path, error))) return;
+    throw Error(fmt::format("{}: expected the name of a new folder, and this is a link to nothing.",
+                            path.string()));
+  }
   if (error) fail_to_make(path, error);
   if (!fs::is_directory(status)) {
     throw Error(
@@ -38,9 +43,11 @@ void check_is_free(const fs::path& path) {
 }  // namespace
 
 OutputFolder::OutputFolder(const fs::path& path) {
+  if (path.empty()) throw Error("The folder to write has no name.");
   check_is_free(path);
   std::error_code error;
   path_ = fs::absolute(path, error).lexically_normal();
+  if (error) fail_to_make(path, error);
   if (!path_.has_filename()) path_ = path_.parent_path();
   if (fs::exists(path_, error)) path_ = fs::canonical(path_, error);
   if (error) fail_to_make(path, error);
@@ -65,8 +72,12 @@ void OutputFolder::put_in_place() {
   check_is_free(path_);
   std::error_code error;
   fs::rename(partial_, path_, error);
-  if (error) fail_to_make(path_, error);
-  partial_.clear();
+  // The folder is complete: it is left where it is.
+  const fs::path complete = std::exchange(partial_, {});
+  if (error) {
+    throw Error(fmt::format("{}: the folder cannot be put there: {}. It is complete as {}.",
+                            path_.string(), error.message(), complete.string()));
+  }
 }
 
 }  // namespace quire

@@ -43,7 +43,7 @@ RoundingTarget target_of(const QuantizeOptions& options, const ModelConfig& conf
   target.scheme.layout = WeightLayout::kPacked;
   target.scheme.bits = options.scheme == QuantizeScheme::kInt4 ? 4 : 8;
   target.scheme.group_inputs = options.group_size;
-  target.scheme.symmetric = options.symmetric;
+  target.scheme.symmetric = options.symmetric || options.scheme != QuantizeScheme::kInt4;
   return target;
 }
 
@@ -68,6 +68,7 @@ std::vector<std::string> calibration_texts(const fs::path& path) {
   std::istringstream lines(text);
   std::string line;
   for (int number = 1; std::getline(lines, line); ++number) {
+    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     const std::string where = fmt::format("{}, line {}", path.string(), number);
     const nlohmann::ordered_json object = parse_json_object(line, where);
     const auto found = object.find("text");
@@ -94,6 +95,7 @@ Calibration::Windows windows_of(const QuantizeOptions& options, const fs::path& 
   Calibration::Windows windows;
   int64_t left = options.max_calibration_tokens;
   for (const std::string& text : calibration_texts(options.calibration)) {
+    if (left == 0) break;
     const std::vector<int32_t> ids = tokenizer.encode(text);
     check_tokens(ids, config);
     for (auto begin = ids.begin(); begin != ids.end() && left > 0;) {
@@ -131,6 +133,7 @@ std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
   const RoundingTarget target = target_of(options, config);
   const QuantisePlan plan = plan_quantisation(checkpoint, config, target);
 
+  OutputFolder folder(options.out);
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);
   QuantizeResult result;
   result.model = model;
@@ -144,7 +147,6 @@ std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
         std::make_unique<Calibration>(checkpoint, config, target, std::move(windows), pool);
   }
 
-  OutputFolder folder(options.out);
   copy_texts(model, folder.partial());
   const std::optional<WrittenWeights> written =
       quantise_weights({checkpoint, config, plan, target}, folder.partial(), calibration.get(),

@@ -1,6 +1,9 @@
 #include "quantise/calibration.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <set>
 #include <utility>
@@ -11,6 +14,7 @@
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/linear.h"
+#include "quire/error.h"
 
 namespace quire {
 namespace {
@@ -96,7 +100,7 @@ bool Calibration::begin_layer(int64_t layer, const GoesOn& goes_on) {
 }
 
 RoundedMatrix Calibration::round(const std::string& module, const std::vector<float>& values) {
-  const InputFactor& factor = factor_of(weight_of(module));
+  const InputFactor& factor = factor_of(module);
   return round_with_gptq(target_, factor, values, std::ssize(values) / factor.k(), pool_);
 }
 
@@ -201,11 +205,18 @@ const ops::Weight& Calibration::weight_of(const std::string& module) const {
   return matrix->weight();
 }
 
-const InputFactor& Calibration::factor_of(const ops::Weight& weight) {
+const InputFactor& Calibration::factor_of(const std::string& module) {
+  const ops::Weight& weight = weight_of(module);
   const auto found = factors_.find(&weight);
   if (found != factors_.end()) return found->second;
-  return factors_.emplace(&weight, InputFactor(grams_->take(weight), weight.k(), pool_))
-      .first->second;
+  std::vector<float> gram = grams_->take(weight);
+  if (!std::ranges::all_of(gram, [](float sum) { return std::isfinite(sum); })) {
+    throw Error(fmt::format(
+        "{}: with the calibration text its inputs are not finite (NaN or infinity), or too large; "
+        "quire check looks for the cause.",
+        module));
+  }
+  return factors_.emplace(&weight, InputFactor(std::move(gram), weight.k(), pool_)).first->second;
 }
 
 bool Calibration::run_windows(LinearObserver* observer, const GoesOn& goes_on) {

@@ -58,7 +58,7 @@ class Calibration {
   // Runs every window; with an observer the states stay what they were.
   bool run_windows(LinearObserver* observer, const GoesOn& goes_on);
   void run_window(size_t window, LinearObserver* observer);
-  const InputFactor& factor_of(const ops::Weight& weight);
+  const InputFactor& factor_of(const std::string& module);
 
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;

@@ -39,12 +39,12 @@ void add_scaled(float factor, const float* from, int64_t count, float* to) {
 InputFactor::InputFactor(std::vector<float> gram, int64_t k, ThreadPool& pool)
     : k_(k), factor_(std::move(gram)), is_unused_(static_cast<size_t>(k)) {
   check(std::ssize(factor_) == k * k, "a Gram matrix is square");
-  add_damping();
-  factorise(pool);
+  const float added = add_damping();
+  factorise(added, pool);
   invert(pool);
 }
 
-void InputFactor::add_damping() {
+float InputFactor::add_damping() {
   double sum = 0;
   for (int64_t j = 0; j < k_; ++j) sum += factor_[static_cast<size_t>(j * k_ + j)];
   const auto added = static_cast<float>(sum > 0 ? kDamping * sum / static_cast<double>(k_) : 1);
@@ -53,18 +53,18 @@ void InputFactor::add_damping() {
     is_unused_[static_cast<size_t>(j)] = diagonal == 0;
     diagonal += added;
   }
+  return added;
 }
 
 // H = R R^T with R upper triangular, in place, from the last column to the first. With U = R^-1
-// that is H^-1 = U^T U.
-void InputFactor::factorise(ThreadPool& pool) {
+// that is H^-1 = U^T U. No eigenvalue of H is below what was added to its diagonal, so no square of
+// R's diagonal is, but for rounding.
+void InputFactor::factorise(float added, ThreadPool& pool) {
   for (int64_t j = k_ - 1; j >= 0; --j) {
     const float* pivots = row(j) + j + 1;
     const int64_t count = k_ - 1 - j;
     float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
-    // What rounding leaves of a diagonal that damping made positive.
-    constexpr float kLeast = 1e-30f;
-    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), kLeast));
+    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), added));
     pool.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task, int) {
       const int64_t end = std::min(j, (task + 1) * kRowsTogether);
       for (int64_t i = task * kRowsTogether; i < end; ++i) {
@@ -110,10 +110,10 @@ class RowRounder {
         grids_(static_cast<size_t>(rows.size())) {}
 
   void round() {
+    clear_unused();
     for (int64_t j = 0; j < matrix_.k; ++j) {
       for (int64_t row = rows_.begin; row < rows_.end; ++row) {
         float* weights = values_ + row * matrix_.k;
-        if (factor_.is_unused(j)) weights[j] = 0;
         if (j % group_size_ == 0) begin_group(row, j / group_size_);
         round_input(row, j, weights);
       }
@@ -121,6 +121,14 @@ class RowRounder {
   }
 
  private:
+  // No group's grid has to reach the weights of inputs that are always 0.
+  void clear_unused() {
+    for (int64_t j = 0; j < matrix_.k; ++j) {
+      if (!factor_.is_unused(j)) continue;
+      for (int64_t row = rows_.begin; row < rows_.end; ++row) values_[row * matrix_.k + j] = 0;
+    }
+  }
+
   ops::IntegerGrid& grid_of(int64_t row) { return grids_[static_cast<size_t>(row - rows_.begin)]; }
 
   void begin_group(int64_t row, int64_t group) {

@@ -30,8 +30,9 @@ class InputFactor {
   bool is_unused(int64_t j) const { return is_unused_[static_cast<size_t>(j)]; }
 
  private:
-  void add_damping();
-  void factorise(ThreadPool& pool);
+  // What it added to the diagonal, > 0.
+  float add_damping();
+  void factorise(float added, ThreadPool& pool);
   void invert(ThreadPool& pool);
 
   int64_t k_;

@@ -86,6 +86,10 @@ class Planner {
                             .layer = layer_of(module)};
     matrix.is_rounded = may_round && target_.can_store(matrix.shape.k);
     if (may_round && !matrix.is_rounded) plan_.kept.push_back(module);
+    const bool is_quantised = is_quantised_already(config_, module);
+    if (!matrix.is_rounded && !is_quantised) return;  // copied as it is
+    // Symmetric layers may have zero points, of zeros, that belong to the scheme that is given up.
+    if (is_quantised) taken_.insert(module + ".weight_zero_point");
     for (const std::string& name : names_of_tensors(config_, module, matrix.shape)) {
       const CheckpointTensor* tensor = checkpoint_.find(name);
       if (tensor == nullptr) continue;

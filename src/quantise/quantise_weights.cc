@@ -63,6 +63,7 @@ class Quantiser {
   void do_matrix(const PlannedMatrix& matrix, bool is_calibrated) {
     const MatrixSource source(weights_.checkpoint, weights_.config.quantization, matrix.module);
     const std::vector<float> values = source.read(pool_);
+    for (const CheckpointTensor* tensor : source.tensors()) weights_.checkpoint.release(*tensor);
     if (!matrix.is_rounded) {
       writer_.write(narrow_floats(weights_.target.scale_dtype, values));
       return;
@@ -79,7 +80,6 @@ class Quantiser {
     for (const std::vector<std::byte>& bytes : bytes_of_tensors(weights_.target, rounded)) {
       writer_.write(bytes);
     }
-    for (const CheckpointTensor* tensor : source.tensors()) weights_.checkpoint.release(*tensor);
   }
 
   static void check_finite(const std::string& module, const std::vector<float>& values) {

@@ -44,9 +44,9 @@ class Quantize(Folders):
         expected = self.answer(LEXICON)
         for name, arguments, described in (
             ("int8", ["--scheme", "int8"], "8 bits, groups of 32"),
-            ("int4", ["--scheme", "int4"], "4 bits, groups of 32"),
-            ("zeros", ["--scheme", "int4", "--zero-points"], "4 bits, groups of 32, zero points"),
-            ("calibrated", ["--calibrate", self.text], "4 bits, groups of 32"),
+            ("int4", ["--scheme", "int4"], "4 bits, groups of 32, zero points"),
+            ("symmetric", ["--scheme", "int4", "--symmetric"], "4 bits, groups of 32"),
+            ("calibrated", ["--calibrate", self.text], "4 bits, groups of 32, zero points"),
             ("fp8", ["--scheme", "fp8"], "float8 e4m3, a scale for each output"),
         ):
             with self.subTest(name=name):
@@ -98,6 +98,9 @@ class Quantize(Folders):
         self.assert_error(run("quantize", LEXICON, self.text), 1, "this is a file")
         self.assertEqual({path.name: path.read_bytes() for path in out.iterdir()}, before)
         self.assert_error(run("quantize", LEXICON, self.folder / "a" / "b"), 1, "cannot be written")
+        self.assert_error(run("quantize", LEXICON, ""), 1, "has no name")
+        (self.folder / "link").symlink_to(self.folder / "nowhere")
+        self.assert_error(run("quantize", LEXICON, self.folder / "link"), 1, "a link to nothing")
 
     def test_nothing_is_left_of_what_fails(self):
         weights = bytearray((LEXICON / "model.safetensors").read_bytes())
@@ -124,8 +127,8 @@ class Quantize(Folders):
     def test_wrong_usage(self):
         self.assert_error(run("quantize", LEXICON), 2, "OUT")
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--scheme", "int3"), 2, "int3")
-        self.assert_error(run("quantize", LEXICON, self.folder / "out", "--scheme", "fp8", "--zero-points"), 2,
-                          "--zero-points")
+        self.assert_error(run("quantize", LEXICON, self.folder / "out", "--scheme", "fp8", "--symmetric"), 2,
+                          "--symmetric")
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--group-size", "48"), 2, "48")
         self.assert_error(run("quantize", LEXICON, self.folder / "out", "--calibrate", self.folder / "no.txt"), 1,
                           "no.txt")

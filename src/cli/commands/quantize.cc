@@ -25,7 +25,7 @@ pack-quantized and float-quantized). The matrices of the decoder's layers are ro
 layer, norms and biases stay as they are, and tokenizer, chat template and generation config are copied.
 
   int8   integers with a scale for each group of inputs: half of bfloat16's size, and hardly an error
-  int4   a little more than a quarter of it; --zero-points and --calibrate make its errors smaller
+  int4   a little more than a quarter of it; --calibrate makes its errors smaller
   fp8    float8 with a scale for each output, for GPUs; half of the size
 
 --calibrate FILE takes a text like what the model will be used for. It runs through the model layer by layer, and
@@ -70,7 +70,7 @@ class QuantizeCommand : public Command {
   QuantizeOptions options_;
   std::string out_;
   std::string calibration_;
-  bool zero_points_ = false;
+  bool is_symmetric_ = false;
   bool json_ = false;
 };
 
@@ -106,9 +106,9 @@ void QuantizeCommand::add_options() {
       [this](const std::string& text) { options_.group_size = std::stoi(text); },
       fmt::format("Of integers: inputs that share a scale [{}]", options_.group_size), "");
   add_flag(*app_,
-           {"--zero-points", "",
-            "Of integers: a zero point for each group, instead of the range's middle"},
-           zero_points_);
+           {"--symmetric", "",
+            "Of int4: no zero point for each group, for kernels that take none; larger errors"},
+           is_symmetric_);
   add_text(*app_, {"--calibrate", "FILE", "Make up for errors by this text's activations"},
            calibration_);
   add_value(
@@ -134,8 +134,11 @@ void QuantizeCommand::add_options() {
 }
 
 void QuantizeCommand::check_options() const {
+  if (is_symmetric_ && options_.scheme != QuantizeScheme::kInt4) {
+    throw UsageError("--symmetric: of use for int4; int8 and fp8 have no zero points");
+  }
   if (options_.scheme != QuantizeScheme::kFp8) return;
-  for (const char* option : {"--group-size", "--zero-points", "--calibrate"}) {
+  for (const char* option : {"--group-size", "--calibrate"}) {
     if (is_given(*app_, option)) {
       throw UsageError(fmt::format("{}: of use for int8 and int4, not for fp8", option));
     }
@@ -190,7 +193,7 @@ int QuantizeCommand::run(Terminal& terminal) {
   options_.model = model_folder(options_.model);
   options_.out = out_;
   options_.calibration = calibration_;
-  options_.symmetric = !zero_points_;
+  options_.symmetric = is_symmetric_;
   const std::optional<QuantizeResult> result = quantize_with_interrupts();
   if (!result) {
     terminal.err << "quire: interrupted; nothing is left of " << printable_line(out_) << std::endl;
