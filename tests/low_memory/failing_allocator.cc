@@ -69,6 +69,16 @@ void* operator new(std::size_t size) {
 void* operator new[](std::size_t size) {
   return quire::low_memory::allocate(size);
 }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+  try {
+    return quire::low_memory::allocate(size);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+void* operator new[](std::size_t size, const std::nothrow_t& nothrow) noexcept {
+  return operator new(size, nothrow);
+}
 void operator delete(void* memory) noexcept {
   std::free(memory);
 }
