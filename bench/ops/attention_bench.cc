@@ -45,8 +45,8 @@ void fill(const KvCacheView& cache, void* memory) {
   }
 }
 
-// `seqs` sequences of `context` tokens, of which the last `queries` are computed, with `kv_heads`
-// of keys and values.
+// `seqs` sequences with `context` tokens each. Computes the last `queries` tokens of each, with
+// `kv_heads` heads of keys and values.
 void attention(benchmark::State& state, DType dtype) {
   const int64_t seqs = state.range(0);
   const int64_t queries = state.range(1);

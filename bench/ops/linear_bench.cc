@@ -1,4 +1,4 @@
-// The matrix products of Qwen3-0.6B: one row (decode: bound by reading the weights), a few streams,
+// The matrix products of Qwen3-0.6B: one row (decode: bound by reading the weights), some streams,
 // and 512 rows (prefill: by arithmetic). %read is the share of the memory's bandwidth at which the
 // weights, scales included, were read; %peak that of the multiply-adds that the instruction set
 // does from registers for weights of this type, both measured just before.
@@ -11,8 +11,7 @@ namespace {
 using ops::Weight;
 using ops::WeightFormat;
 
-Weight dense_weight(DType dtype, int64_t n, int64_t k) {
-  std::vector<float> source = random_values(n * k);
+Weight dense_weight(DType dtype, int64_t n, int64_t k, std::vector<float>& source) {
   Weight weight(dtype, n, k);
   weight.pack_rows(0, Tensor(source.data(), DType::kFloat32, {n, k}));
   return weight;
@@ -39,12 +38,13 @@ void linear(benchmark::State& state, const WeightFormat& format) {
   const int64_t rows = state.range(0);
   const int64_t n = state.range(1);
   const int64_t k = state.range(2);
-  // Several copies, so that one row's weights come from memory and not from the cache.
+  // Several copies, so that the weights of few rows come from memory and not from the cache.
   const auto weight_bytes = static_cast<int64_t>(Weight(format, n, k).bytes());
-  const int64_t copies = rows > 1 ? 1 : std::max<int64_t>(1, (int64_t{256} << 20) / weight_bytes);
+  const int64_t copies = rows > 64 ? 1 : std::max<int64_t>(1, (int64_t{256} << 20) / weight_bytes);
+  std::vector<float> source = random_values(format.is_dense() ? n * k : 0);
   std::vector<Weight> weights;
   for (int64_t i = 0; i < copies; ++i) {
-    weights.push_back(format.is_dense() ? dense_weight(format.dtype, n, k)
+    weights.push_back(format.is_dense() ? dense_weight(format.dtype, n, k, source)
                                         : integer_weight(format, n, k));
   }
   std::vector<float> in = random_values(rows * k);
@@ -62,7 +62,7 @@ void linear(benchmark::State& state, const WeightFormat& format) {
 }
 
 void shapes(benchmark::internal::Benchmark* bench) {
-  for (const int64_t rows : {1, 16, 64, 512}) {
+  for (const int64_t rows : {1, 2, 6, 16, 64, 512}) {
     bench->Args({rows, 4096, 1024});  // qkv
     bench->Args({rows, 1024, 2048});  // o
     bench->Args({rows, 6144, 1024});  // gate and up

@@ -11,8 +11,10 @@ namespace quire {
 // second, with the instructions that it would use (QUIRE_CPU_ISA). Zeros for an engine on GPUs,
 // which are not measured.
 struct MachineLimits {
-  double read_gb_s = 0;    // reading memory, 10^9 bytes a second
-  double peak_gflops = 0;  // multiply-adds of its matrix products, counted as two, 10^9 a second
+  double read_gb_s = 0;  // reading memory, 10^9 bytes a second
+  // Multiply-adds of its matrix products, counted as two, 10^9 a second; of a model with products
+  // of integers and of floating point, what it reaches with each kind at its own peak.
+  double peak_gflops = 0;
 };
 MachineLimits measure_machine(const EngineConfig& config);
 

@@ -7,16 +7,26 @@
 #include "runner/model_support.h"
 
 namespace quire {
+namespace {
+
+// Of the model's products, each kind of arithmetic at its own peak: their operations over the time
+// that they take.
+double measure_peak(Stream& stream, const ComputeSetup& setup) {
+  const double integers = integer_share(setup.model, setup.dtype, setup.quantise_bits);
+  double seconds = 0;  // of 10^9 operations
+  if (integers > 0) seconds += integers / ops::measure_peak_gflops(stream, DType::kUInt8);
+  if (integers < 1) seconds += (1 - integers) / ops::measure_peak_gflops(stream, setup.dtype);
+  return 1 / seconds;
+}
+
+}  // namespace
 
 MachineLimits measure_machine(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
   if (setup.on_gpu) return {};
   ThreadPool pool(setup.threads);
   Stream stream(pool, setup.isa);
-  const bool in_integers = setup.quantise_bits != 0 && setup.dtype != DType::kFloat32;
-  const ops::MachineCeilings ceilings =
-      ops::measure_ceilings(stream, in_integers ? DType::kUInt8 : setup.dtype);
-  return {ceilings.read_gb_s, ceilings.peak_gflops};
+  return {ops::measure_read_gb_s(stream), measure_peak(stream, setup)};
 }
 
 ModelCost model_cost(const EngineConfig& config) {

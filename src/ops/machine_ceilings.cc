@@ -29,7 +29,22 @@ double fastest(int rounds, const std::function<void()>& body) {
   return best;
 }
 
-double measure_read(Stream& stream) {
+using PeakLoop = double (*)(int64_t steps, float* sink);
+
+PeakLoop peak_loop_of_integers(Isa isa) {
+  if (isa == Isa::kScalar) return scalar::peak_i8;
+  return isa == Isa::kAvx2 ? avx2::peak_i8 : avx512vnni::peak_i8;
+}
+
+PeakLoop peak_loop(Isa isa, DType dtype) {
+  if (dtype == DType::kUInt8) return peak_loop_of_integers(isa);
+  if (isa == Isa::kAvx512) return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
+  return isa == Isa::kScalar ? scalar::peak_f32 : avx2::peak_f32;
+}
+
+}  // namespace
+
+double measure_read_gb_s(Stream& stream) {
   const Buffer buffer(kReadBytes);
   std::memset(buffer.data(), 1, kReadBytes);
   const auto threads = static_cast<size_t>(stream.pool().size());
@@ -53,20 +68,7 @@ double measure_read(Stream& stream) {
   return static_cast<double>(kReadBytes) / seconds * 1e-9;
 }
 
-using PeakLoop = double (*)(int64_t steps, float* sink);
-
-PeakLoop peak_loop_of_integers(Isa isa) {
-  if (isa == Isa::kScalar) return scalar::peak_i8;
-  return isa == Isa::kAvx2 ? avx2::peak_i8 : avx512vnni::peak_i8;
-}
-
-PeakLoop peak_loop(Isa isa, DType dtype) {
-  if (dtype == DType::kUInt8) return peak_loop_of_integers(isa);
-  if (isa == Isa::kAvx512) return dtype == DType::kBFloat16 ? avx512::peak_bf16 : avx512::peak_f32;
-  return isa == Isa::kScalar ? scalar::peak_f32 : avx2::peak_f32;
-}
-
-double measure_peak(Stream& stream, DType dtype) {
+double measure_peak_gflops(Stream& stream, DType dtype) {
   const PeakLoop loop = peak_loop(stream.isa(), dtype);
   const int threads = stream.pool().size();
   std::vector<float> sinks(static_cast<size_t>(threads) * 16);
@@ -82,10 +84,9 @@ double measure_peak(Stream& stream, DType dtype) {
   return operations / seconds * 1e-9;
 }
 
-}  // namespace
-
 MachineCeilings measure_ceilings(Stream& stream, DType dtype) {
-  return {.read_gb_s = measure_read(stream), .peak_gflops = measure_peak(stream, dtype)};
+  return {.read_gb_s = measure_read_gb_s(stream),
+          .peak_gflops = measure_peak_gflops(stream, dtype)};
 }
 
 }  // namespace quire::ops

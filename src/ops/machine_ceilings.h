@@ -17,4 +17,8 @@ struct MachineCeilings {
 // should be idle.
 MachineCeilings measure_ceilings(Stream& stream, DType dtype);
 
+// Its parts.
+double measure_read_gb_s(Stream& stream);
+double measure_peak_gflops(Stream& stream, DType dtype);
+
 }  // namespace quire::ops

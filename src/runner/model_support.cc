@@ -89,4 +89,22 @@ ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, 
   return cost;
 }
 
+double integer_share(const ModelConfig& config, DType dtype, int quantise_bits) {
+  ModelOptions options;
+  options.config = config;
+  options.dtype = dtype;
+  options.quantise_bits = quantise_bits;
+  options.max_model_len = 2;
+  CountedModel model(options);
+  double all = 0;
+  double by_integers = 0;
+  for (const MatrixProduct& product : model.model().products()) {
+    if (product.is_logits) continue;
+    const double weights = static_cast<double>(product.n) * static_cast<double>(product.k);
+    all += weights;
+    if (product.format.rounds_activations) by_integers += weights;
+  }
+  return by_integers / all;
+}
+
 }  // namespace quire

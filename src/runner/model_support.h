@@ -28,4 +28,9 @@ int64_t count_parameters(const ModelConfig& config);
 // Throws Error where the model is not supported.
 ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, int quantise_bits);
 
+// What part of the multiply-adds of a token's layers is done by products with integers, which round
+// activations to int8, on the CPU: from 0 to 1. The rest is done in floating point. Throws Error
+// where the model is not supported.
+double integer_share(const ModelConfig& config, DType dtype, int quantise_bits);
+
 }  // namespace quire

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 
 #include "base/ceil_div.h"
 #include "ops/cpu/dispatch.h"
@@ -53,10 +52,15 @@ struct GroupProduct {
     return rounds ? group * (kInt8GroupHeader + layout.group_size)
                   : group * layout.group_size * static_cast<int64_t>(sizeof(float));
   }
+  // Of scales and offsets, which are float32 where int4 is unpacked.
+  int64_t unpacked_header_bytes() const {
+    if (!layout.four_bits) return layout.header_bytes();
+    return layout.block_floats() * static_cast<int64_t>(sizeof(float));
+  }
   // As the tile kernel for many rows reads it.
   int64_t unpacked_group_bytes() const {
     if (!rounds) return kPanelLanes * layout.group_size * static_cast<int64_t>(sizeof(float));
-    return layout.header_bytes() + kPanelLanes * layout.group_size;
+    return unpacked_header_bytes() + kPanelLanes * layout.group_size;
   }
 };
 
@@ -78,10 +82,11 @@ Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int6
   return tile;
 }
 
-// The block's integers by rows [first, last) with this kernel, for weights as they lie there.
+// The block's integers by rows [first, last) with this kernel, for weights as they lie there, with
+// scales of so many bytes.
 void multiply_integers(const GroupProduct& product, const Block& block, const std::byte* weights,
-                       void (*kernel)(const GroupTile&), int64_t base, int64_t first,
-                       int64_t last) {
+                       int scale_bytes, void (*kernel)(const GroupTile&), int64_t base,
+                       int64_t first, int64_t last) {
   for (int64_t row = first; row < last; row += kTileRows) {
     auto tile =
         tile_of<GroupTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
@@ -89,7 +94,7 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
     tile.groups = block.groups;
     tile.group_size = static_cast<int>(product.layout.group_size);
     tile.has_offsets = product.layout.has_offsets;
-    tile.scale_bytes = product.layout.scale_bytes;
+    tile.scale_bytes = scale_bytes;
     tile.scale_blocks = reinterpret_cast<const float*>(block.panel_data);
     tile.block_shift = std::countr_zero(static_cast<uint64_t>(product.layout.groups_per_block()));
     tile.first_group = block.first_group;
@@ -97,7 +102,7 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
   }
 }
 
-// The same for int4 that is unpacked once for all rows.
+// The same for int4 that is unpacked once for all rows, with scales and offsets as float32.
 void multiply_unpacked(const GroupProduct& product, const Block& block, int64_t base, int64_t first,
                        int64_t last) {
   alignas(64) std::byte unpacked[kBlockBytes];
@@ -105,12 +110,13 @@ void multiply_unpacked(const GroupProduct& product, const Block& block, int64_t 
   std::byte* to = unpacked;
   for (int64_t group = 0; group < block.groups; ++group, to += product.unpacked_group_bytes()) {
     const std::byte* from = block.weights + group * layout.group_bytes();
-    std::memcpy(to, from, static_cast<size_t>(layout.header_bytes()));
+    unpack_header(layout, block.panel_data, block.first_group + group,
+                  reinterpret_cast<float*>(to));
     product.kernels->unpack_i4(from + layout.header_bytes(), layout.data_bytes(),
-                               to + layout.header_bytes());
+                               to + product.unpacked_header_bytes());
   }
-  multiply_integers(product, block, unpacked, product.kernels->linear_unpacked_i4, base, first,
-                    last);
+  multiply_integers(product, block, unpacked, sizeof(float), product.kernels->linear_unpacked_i4,
+                    base, first, last);
 }
 
 // The block's numbers as float32 by rows [first, last).
@@ -151,7 +157,7 @@ void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t firs
     } else if (layout.four_bits && !few) {
       multiply_unpacked(product, block, base, first, last);
     } else {
-      multiply_integers(product, block, block.weights,
+      multiply_integers(product, block, block.weights, layout.scale_bytes,
                         layout.four_bits ? product.kernels->linear_i4 : product.kernels->linear_i8,
                         base, first, last);
     }

@@ -125,7 +125,7 @@ template <int kRows, bool kHalves>
 }
 
 // sums += products * scales, and offsets.
-template <int kRows>
+template <int kRows, bool kOffsets>
 [[gnu::always_inline]] inline void add_group(const GroupTile& tile, const char* header,
                                              const float* block, const float* row_scales,
                                              const __m512i (&products)[kRows][kRegisters],
@@ -133,32 +133,29 @@ template <int kRows>
 #pragma GCC unroll 4
   for (int part = 0; part < kRegisters; ++part) {
     const __m512 scales = load_header(tile, header, block, part * 16);
-#pragma GCC unroll 6
-    for (int row = 0; row < kRows; ++row) {
-      float* sum = sums[row] + part * 16;
-      const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(row_scales[row]));
-      _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[row][part]), scale,
-                                           _mm512_load_ps(sum)));
+    __m512 offsets = _mm512_setzero_ps();
+    if (kOffsets) {
+      offsets = load_header(tile, header + header_bytes(tile), block + kPanelLanes, part * 16);
     }
-    if (!tile.has_offsets) continue;
-    const __m512 offsets =
-        load_header(tile, header + header_bytes(tile), block + kPanelLanes, part * 16);
 #pragma GCC unroll 6
     for (int row = 0; row < kRows; ++row) {
-      float* sum = sums[row] + part * 16;
-      _mm512_store_ps(sum, _mm512_fmadd_ps(_mm512_set1_ps(row_scales[kRows + row]), offsets,
-                                           _mm512_load_ps(sum)));
+      float* at = sums[row] + part * 16;
+      const __m512 scale = _mm512_mul_ps(scales, _mm512_set1_ps(row_scales[row]));
+      __m512 sum =
+          _mm512_fmadd_ps(_mm512_cvtepi32_ps(products[row][part]), scale, _mm512_load_ps(at));
+      if (kOffsets) sum = _mm512_fmadd_ps(_mm512_set1_ps(row_scales[kRows + row]), offsets, sum);
+      _mm512_store_ps(at, sum);
     }
   }
 }
 
-template <int kRows, bool kHalves>
+template <int kRows, bool kHalves, bool kOffsets>
 void multiply(const GroupTile& tile) {
   alignas(64) Sums<kRows> sums;
   load_sums<kRows>(tile, sums);
   const auto* weights = static_cast<const char*>(tile.weights);
   const auto* activations = static_cast<const char*>(tile.activations);
-  const int data_begin = header_bytes(tile) * (tile.has_offsets ? 2 : 1);
+  const int data_begin = header_bytes(tile) * (kOffsets ? 2 : 1);
   const int data_bytes = kPanelLanes * tile.group_size / (kHalves ? 2 : 1);
   for (int64_t group = 0; group < tile.groups; ++group) {
     const auto* starts = reinterpret_cast<const int*>(activations);
@@ -172,12 +169,18 @@ void multiply(const GroupTile& tile) {
     }
     multiply_group<kRows, kHalves>(weights + data_begin, starts + 3 * kRows, tile.group_size,
                                    products);
-    add_group<kRows>(tile, weights, block_of(tile, group),
-                     reinterpret_cast<const float*>(starts + kRows), products, sums);
+    add_group<kRows, kOffsets>(tile, weights, block_of(tile, group),
+                               reinterpret_cast<const float*>(starts + kRows), products, sums);
     weights += data_begin + data_bytes;
     activations += (kInt8GroupHeader + tile.group_size) * kRows;
   }
   store_sums<kRows>(tile, sums);
+}
+
+template <int kRows, bool kHalves>
+void multiply(const GroupTile& tile) {
+  return tile.has_offsets ? multiply<kRows, kHalves, true>(tile)
+                          : multiply<kRows, kHalves, false>(tile);
 }
 
 template <bool kHalves>

@@ -78,6 +78,9 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
                      std::byte* panels);
 // The k values of a row as float32.
 void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* panels, float* out);
+// The scales of a panel's group as float32, then its offsets where there are some: kPanelLanes of
+// each.
+void unpack_header(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out);
 // The values of a panel's group as a panel of float32: [inputs][kPanelLanes], those that exist.
 void unpack_group(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out);
 
