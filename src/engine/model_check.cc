@@ -56,7 +56,11 @@ void Checker::attempt(const char* part, const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {
-    result_.problems.push_back({part, error.what()});
+    // Two parts may fail for one reason: what the weights' file lacks, the run lacks too.
+    const std::string message = error.what();
+    const auto is_told = [&](const ModelProblem& problem) { return problem.message == message; };
+    if (std::ranges::any_of(result_.problems, is_told)) return;
+    result_.problems.push_back({part, message});
   }
 }
 
@@ -122,6 +126,14 @@ void Checker::check_texts() {
     });
   }
   result_.has_chat_template = has_chat_template(folder_);
+  if (!has_tokenizer(folder_) && std::filesystem::is_directory(folder_) &&
+      (result_.has_chat_template || std::filesystem::exists(folder_ / "tokenizer_config.json"))) {
+    add_problems("tokenizer",
+                 {fmt::format("{}: there is no tokenizer.json beside the chat template or "
+                              "tokenizer_config.json; expected it, as no text can be read or "
+                              "written without it.",
+                              folder_.string())});
+  }
   if (!result_.has_chat_template) return;
   attempt("chat template", [&] {
     ChatTemplate chat_template = load_chat_template(folder_);

@@ -62,8 +62,8 @@ fs::path model_in(const fs::path& folder, const std::string& variant, const std:
     return folder / choose_gguf(files, variant, name).front();
   }
   throw Error(
-      fmt::format("{}: this folder is no model's: it holds neither config.json, tokenizer.json nor "
-                  "a GGUF file.",
+      fmt::format("{}: this folder holds no model; expected a config.json, a tokenizer.json or a "
+                  "GGUF file in it.",
                   folder.string()));
 }
 
@@ -150,8 +150,8 @@ fs::path resolve_model(const std::string& model) {
   if (!name.variant.empty() && fs::is_directory(name.model, error)) {
     return model_in(name.model, name.variant, name.model);
   }
-  if (!hub_internal::is_repository_name(name.model)) {
-    const bool is_file = model.ends_with(".gguf");
+  const bool is_file = model.ends_with(".gguf");
+  if (is_file || !hub_internal::is_repository_name(name.model)) {
     throw Error(fmt::format("{}: there is no such {}.", shown(model), is_file ? "file" : "folder"));
   }
   const fs::path repository = hub_cache_folder() / hub_internal::repository_folder_name(name.model);

@@ -25,8 +25,17 @@ namespace {
 // On the CPU, whose runner computes the logits of a step with more rows in several rounds.
 constexpr int64_t kLogitsRowsPerRound = 64;
 
-std::string gib(int64_t bytes) {
-  return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / (int64_t{1} << 30));
+// "4.38 GiB", "12.5 MiB", "1 byte".
+std::string size_text(int64_t bytes) {
+  constexpr int64_t kMiB = int64_t{1} << 20;
+  constexpr int64_t kGiB = int64_t{1} << 30;
+  if (bytes >= kGiB) {
+    return fmt::format("{:.2f} GiB", static_cast<double>(bytes) / static_cast<double>(kGiB));
+  }
+  if (bytes >= kMiB) {
+    return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / static_cast<double>(kMiB));
+  }
+  return fmt::format("{} byte{}", bytes, bytes == 1 ? "" : "s");
 }
 
 bool on_cpu(const PlanRequest& request) {
@@ -60,9 +69,9 @@ std::string describe_ranks(const PlanRequest& request) {
 
 // What there is to take, for a message.
 std::string available_memory_of(const PlanRequest& request) {
-  if (on_cpu(request)) return gib(request.available_bytes) + " of memory is free";
+  if (on_cpu(request)) return size_text(request.available_bytes) + " of memory is free";
   return fmt::format("{} may be taken (--gpu-memory-utilization {} of what is free on {})",
-                     gib(request.available_bytes), request.gpu_memory_utilization,
+                     size_text(request.available_bytes), request.gpu_memory_utilization,
                      request.model.size == 1
                          ? "the GPU"
                          : fmt::format("the {} GPUs together", request.model.size));
@@ -213,10 +222,10 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   if (blocks < needed) {
     throw Error(fmt::format(
         "One sequence of {} tokens needs {} of KV cache, but {} {}. {}, or {}.",
-        request.model.max_model_len, gib(needed * block_bytes), gib(budget),
+        request.model.max_model_len, size_text(needed * block_bytes), size_text(budget),
         given ? "was given with --kv-cache-memory-bytes"
               : fmt::format("is what is planned for it ({}; weights and activations take {})",
-                            available_memory_of(request), gib(other_bytes)),
+                            available_memory_of(request), size_text(other_bytes)),
         shorter_length_advice(request, blocks), larger_cache_advice(request)));
   }
   // More than all sequences at full length is of no use.
@@ -308,7 +317,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
     throw Error(
         fmt::format("The weights and activations of this model take {}, but {}. {}, or lower "
                     "--max-num-batched-tokens.",
-                    gib(other), available_memory_of(request), more_memory_advice(request)));
+                    size_text(other), available_memory_of(request), more_memory_advice(request)));
   }
 
   plan.bytes_per_block = needs.bytes_per_block;
@@ -329,10 +338,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                    on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
-    throw Error(
-        fmt::format("The model would take {} ({} of it KV cache), but {}. Lower "
-                    "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
-                    gib(plan.total_bytes), gib(kv_bytes), available_memory_of(request)));
+    throw Error(fmt::format(
+        "The model would take {} ({} of it KV cache), but {}. Lower "
+        "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
+        size_text(plan.total_bytes), size_text(kv_bytes), available_memory_of(request)));
   }
   return plan;
 }

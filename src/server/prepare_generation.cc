@@ -31,7 +31,7 @@ void check_length(const GenerationRequest& request, size_t index, size_t num_tok
     throw prompt_too_long(length, model.max_model_len, param);
   }
   const int64_t room = model.max_model_len - length;
-  if (request.sampling.max_tokens && *request.sampling.max_tokens > room) {
+  if (request.gave_max_tokens && *request.sampling.max_tokens > room) {
     throw invalid_request(
         fmt::format("The prompt has {} tokens and max_tokens is {}, {} in all; the model takes at "
                     "most {} of prompt and answer together.",

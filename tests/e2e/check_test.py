@@ -50,6 +50,21 @@ class Check(CliTest):
 
     def test_a_model_without_a_tokenizer(self):
         self.assertEqual(self.problems(FLOAT8), [])
+        with model_copy(without=("tokenizer.json",)) as folder:
+            ((part, message),) = self.problems(folder)
+            self.assertEqual(part, "tokenizer")
+            self.assertIn("there is no tokenizer.json beside the chat template", message)
+
+    def test_one_cause_is_told_once_and_what_follows_is_not_tried(self):
+        weights = WEIGHTS[:100_000]
+        with model_copy(model__safetensors=weights) as folder:
+            ((part, message),) = self.problems(folder)
+            self.assertEqual(part, "weights")
+            self.assertIn("it is truncated", message)
+        with model_copy(config__json="{}") as folder:
+            result = run("check", folder)
+            self.assertEqual(result.returncode, 1)
+            self.assertRegex(result.stdout, r"tokenizer +not tried\n +chat template +not tried")
 
     def test_values(self):
         for value, count, sentence in (

@@ -92,6 +92,15 @@ def read_safetensors(path):
     return tensors
 
 
+def write_safetensors(path, tensors):
+    header, data = {}, bytearray()
+    for name, (dtype, shape, values) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [len(data), len(data) + len(values)]}
+        data += values
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
+
+
 def floats_of(dtype, data):
     if dtype == "BF16":
         wide = bytearray(2 * len(data))

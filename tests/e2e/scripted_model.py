@@ -4,9 +4,9 @@ import array
 import contextlib
 import json
 import pathlib
-import struct
 import tempfile
 
+from gguf_model import write_safetensors
 from support import LEXICON
 
 HIDDEN = 64
@@ -33,16 +33,6 @@ def tensors_of(matrices):
     for name in ["gate", "up", "down"]:
         tensors[f"{layer}mlp.{name}_proj.weight"] = matrices["zeros"]
     return tensors
-
-
-def write_safetensors(path, tensors):
-    header, data = {}, bytearray()
-    for name, (shape, values) in tensors.items():
-        begin = len(data)
-        data += values.tobytes()
-        header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [begin, len(data)]}
-    text = json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
 def script_matrices(first, count, endless):
@@ -85,5 +75,7 @@ def scripted_model(chat_template, script, endless=False):
         (folder / "chat_template.jinja").write_text(chat_template)
         for name in ["tokenizer_config.json", "generation_config.json"]:
             (folder / name).write_bytes((LEXICON / name).read_bytes())
-        write_safetensors(folder / "model.safetensors", tensors_of(script_matrices(first, len(script), endless)))
+        tensors = tensors_of(script_matrices(first, len(script), endless))
+        write_safetensors(folder / "model.safetensors",
+                          {name: ("F32", shape, values.tobytes()) for name, (shape, values) in tensors.items()})
         yield folder

@@ -299,6 +299,15 @@ class ObservationTest(CliTest):
             status, _, body = server.post("/v1/completions", {"prompt": [5] * 4000})
             self.assertEqual((status, body["error"]["code"]), (400, "context_length_exceeded"))
 
+    def test_a_default_length_ends_where_the_context_does(self):
+        with serving() as server:
+            prompt = {"prompt": [5] * 2046, "ignore_eos": True}
+            status, _, body = server.post("/v1/completions", prompt)
+            self.assertEqual((status, body["choices"][0]["finish_reason"], body["usage"]["completion_tokens"]),
+                             (200, "length", 2))
+            status, _, body = server.post("/v1/completions", {**prompt, "max_tokens": 16})
+            self.assertEqual((status, body["error"]["param"]), (400, "max_tokens"))
+
 
 if __name__ == "__main__":
     unittest.main()

@@ -1,7 +1,9 @@
 """Wrong usage, help, version, completions."""
 
+import pathlib
 import shutil
 import subprocess
+import tempfile
 import unittest
 
 from support import CliTest, run
@@ -104,10 +106,11 @@ class Usage(CliTest):
     def test_bash_completes_commands_options_and_values(self):
         script = run("completion", "bash").stdout
 
-        def complete(*words):
+        def complete(*words, by_lines=False):
             quoted = " ".join(f"'{word}'" for word in words)
             probe = f"{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _quire; printf '%s\\n' \"${{COMPREPLY[@]}}\""
-            return subprocess.run(["bash", "-c", probe], encoding="utf-8", capture_output=True, check=True).stdout.split()
+            offered = subprocess.run(["bash", "-c", probe], encoding="utf-8", capture_output=True, check=True).stdout
+            return offered.splitlines() if by_lines else offered.split()
 
         self.assertEqual(complete("quire", "gen"), ["generate"])
         self.assertEqual(complete("quire", "bench", "lat"), ["latency"])
@@ -118,6 +121,12 @@ class Usage(CliTest):
         self.assertEqual(complete("quire", "tune", "--ou"), ["--output"])
         self.assertIn("/etc/passwd", complete("quire", "tune", "--output", "/etc/passw"))
         self.assertIn("/etc/passwd", complete("quire", "serve", "--linear-algorithms", "/etc/passw"))
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("a b.gguf", "a b.txt"):
+                (pathlib.Path(folder) / name).touch()
+            lines = complete("quire", "generate", "--prompt-file", f"{folder}/a", by_lines=True)
+            self.assertEqual(sorted(lines), [f"{folder}/a b.gguf", f"{folder}/a b.txt"])
+            self.assertEqual(complete("quire", "inspect", f"{folder}/a", by_lines=True), [f"{folder}/a b.gguf"])
 
 
 if __name__ == "__main__":

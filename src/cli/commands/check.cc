@@ -120,20 +120,24 @@ std::string CheckCommand::outcome_of(const ModelCheck& check, std::string_view p
 void CheckCommand::print_report(const ModelCheck& check, Terminal& terminal) const {
   terminal.out << styled(printable_line(check.folder), Style::kBold, terminal.out_colours) << '\n';
   Table table({Table::Align::kLeft, Table::Align::kLeft});
-  if (check.vocab_size == 0) table.add({"config", outcome_of(check, "config", "read")});
-  table.add({"weights", outcome_of(check, "weights",
-                                   fmt::format("{} tensors, {}: all values are sound",
-                                               with_commas(std::ssize(check.tensors)),
-                                               format_bytes(check.weight_bytes)))});
+  const bool has_config = check.vocab_size != 0;
+  if (!has_config) table.add({"config", outcome_of(check, "config", "read")});
+  const std::string none = has_config ? "none" : "not tried";
+  table.add({"weights",
+             outcome_of(check, "weights",
+                        check.tensors.empty() ? "not tried"
+                                              : fmt::format("{} tensors, {}: all values are sound",
+                                                            with_commas(std::ssize(check.tensors)),
+                                                            format_bytes(check.weight_bytes)))});
   table.add({"tokenizer", outcome_of(check, "tokenizer",
                                      check.tokenizer_vocab_size == 0
-                                         ? "none"
+                                         ? none
                                          : fmt::format("{} tokens; the model has {}",
                                                        with_commas(check.tokenizer_vocab_size),
                                                        with_commas(check.vocab_size)))});
   table.add(
       {"chat template", outcome_of(check, "chat template",
-                                   check.has_chat_template ? "renders a conversation" : "none")});
+                                   check.has_chat_template ? "renders a conversation" : none)});
   table.add({"run", outcome_of(check, "run",
                                check.answer ? fmt::format("{} tokens on the CPU",
                                                           check.answer->output_token_ids.size())

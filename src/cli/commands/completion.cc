@@ -160,11 +160,13 @@ std::string bash_completion(const CLI::App& root) {
          "  done\n"
          "  case \"$command $previous\" in\n" +
          value_cases(commands, "COMPREPLY=($(compgen -W '{}' -- \"$current\"))",
-                     "COMPREPLY=($(compgen -f -- \"$current\"))", "COMPREPLY=()") +
+                     "mapfile -t COMPREPLY < <(compgen -f -- \"$current\")", "COMPREPLY=()") +
          "  esac\n"
          "  case \"$command\" in\n" +
-         name_cases(commands, "COMPREPLY=($(compgen -W '{}' -- \"$current\"))",
-                    "; [[ $current == -* ]] || COMPREPLY+=($(compgen -d -- \"$current\"))") +
+         name_cases(
+             commands, "COMPREPLY=($(compgen -W '{}' -- \"$current\"))",
+             "; [[ $current == -* ]] || mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -d -- "
+             "\"$current\"; compgen -f -X '!*.gguf' -- \"$current\")") +
          "  esac\n"
          "}\n"
          "complete -o filenames -F _quire quire\n";
@@ -186,7 +188,7 @@ std::string zsh_completion(const CLI::App& root) {
          value_cases(commands, "compadd -- {}", "_files", ":") +
          "  esac\n"
          "  case \"$command\" in\n" +
-         name_cases(commands, "compadd -- {}", "; [[ $current == -* ]] || _files -/") +
+         name_cases(commands, "compadd -- {}", "; [[ $current == -* ]] || _files -g '*.gguf'") +
          "  esac\n"
          "}\n"
          "if [ \"$funcstack[1]\" = _quire ]; then _quire \"$@\"; else compdef _quire quire; fi\n";

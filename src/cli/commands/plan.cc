@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <ostream>
 #include <set>
 
@@ -103,8 +104,11 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
                                length == plan.max_model_len ? " (the longest)" : "")});
   }
   out << sequences.str();
-  out << fmt::format("  A step runs at most {} sequences and {} tokens.\n",
-                     with_commas(plan.max_num_seqs), with_commas(plan.max_num_batched_tokens));
+  const int64_t step_tokens =
+      std::min(plan.max_num_batched_tokens, plan.max_num_seqs * plan.max_model_len);
+  out << fmt::format("  A step runs at most {} sequence{} and {} tokens.\n",
+                     with_commas(plan.max_num_seqs), plan.max_num_seqs == 1 ? "" : "s",
+                     with_commas(step_tokens));
 }
 
 class PlanCommand : public Command {

@@ -7,13 +7,12 @@
 #include <deque>
 #include <memory>
 #include <ostream>
-#include <stop_token>
 
 #include "base/progress.h"
 #include "cli/commands/command.h"
 #include "cli/json_lines.h"
 #include "cli/options/option_helpers.h"
-#include "cli/terminal/interrupts.h"
+#include "cli/terminal/orderly_stop.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
 #include "hub/download.h"
@@ -156,10 +155,11 @@ class PullCommand : public Command {
     options_.cache = hub_cache_folder();
     options_.hub = hub_settings_from_environment();
     options_.hub.user_agent = "quire/" + std::string(version());
-    const auto result = pull_with_interrupts(terminal);
+    const OrderlyStop stop;
+    const auto result = pull_until(stop, terminal);
     if (!result) {
       terminal.err << "quire: interrupted; the same command goes on where it stopped" << std::endl;
-      return kExitInterrupted;
+      return stop.exit_code();
     }
     if (json_) {
       terminal.out << to_line(to_json(*result)) << '\n';
@@ -170,15 +170,9 @@ class PullCommand : public Command {
   }
 
  private:
-  // The first Ctrl-C ends it in good order, a second one at once.
-  std::optional<PullResult> pull_with_interrupts(Terminal& terminal) {
-    const Interrupts interrupts;
-    std::stop_source stop;
-    const InterruptHandler handler(interrupts, [&] {
-      if (!stop.request_stop()) exit_interrupted();
-    });
+  std::optional<PullResult> pull_until(const OrderlyStop& stop, Terminal& terminal) {
     PullView view(terminal, json_);
-    auto result = pull(options_, view.callbacks(), stop.get_token());
+    auto result = pull(options_, view.callbacks(), stop.token());
     view.finish();
     return result;
   }

@@ -1,6 +1,6 @@
 #pragma once
 // SIGINT and SIGTERM as calls, for commands that end in an orderly way; SIGHUP as another, for
-// those that read their files again.
+// those that read their files again or tidy up.
 //
 // While a StopSignals lives, they are blocked in the thread that made it and in those started
 // since: make it before any other thread. Thread safety: the callbacks run on a thread of their

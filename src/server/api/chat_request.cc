@@ -76,7 +76,10 @@ GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const Ap
   take_common_fields(body, model, request);
   take_chat_logprobs(body, request);
   for (const char* name : {"max_tokens", "max_completion_tokens"}) {
-    if (const Json* limit = given(body, name)) request.sampling.max_tokens = limit->get<int64_t>();
+    if (const Json* limit = given(body, name)) {
+      request.sampling.max_tokens = limit->get<int64_t>();
+      request.gave_max_tokens = true;
+    }
   }
   check_sampling(request.sampling);
   if (!model.has_chat_template) {

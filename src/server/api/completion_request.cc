@@ -78,6 +78,7 @@ GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
   request.sampling.max_tokens = kDefaultMaxTokens;
   if (const Json* limit = given(body, "max_tokens")) {
     request.sampling.max_tokens = limit->get<int64_t>();
+    request.gave_max_tokens = true;
   }
   check_sampling(request.sampling);
   take_prompts(body.at("prompt"), request);

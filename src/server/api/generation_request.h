@@ -40,6 +40,8 @@ struct GenerationRequest {
   bool include_reasoning = true;
 
   SamplingParams sampling{};
+  // Whether the client gave max_tokens: a default may be more than fits behind the prompt.
+  bool gave_max_tokens = false;
   // Chats: whether "logprobs" was true, and how many alternatives to show (sampling.logprobs).
   // Completions: whether "logprobs" was given.
   bool logprobs = false;

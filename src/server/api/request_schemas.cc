@@ -114,7 +114,7 @@ constexpr const char* kCompletionRequest = R"json({
       ],
       "description": "A text, token ids, or a list of either."
     },
-    "max_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "default": "@max_tokens.default", "description": "Tokens to generate; with the prompt's at most max_model_len."},
+    "max_tokens": {"type": ["integer", "null"], "minimum": "@max_tokens.minimum", "maximum": "@max_output_tokens", "default": "@max_tokens.default", "description": "Tokens to generate; with the prompt's at most max_model_len. Left out: the default, or fewer where the context ends."},
     "best_of": {"type": ["integer", "null"], "minimum": "@n.minimum", "maximum": "@n.maximum", "deprecated": true, "description": "Accepted where it equals n: outputs are not ranked."},
     "logprobs": {"type": ["integer", "null"], "minimum": "@logprobs.minimum", "maximum": "@logprobs.maximum", "description": "So many of the likeliest tokens at each position."},
     "suffix": {"type": ["string", "null"], "maxLength": 0, "x-error": "suffix is not supported: the model continues a prompt and cannot fill in before a given end."}
