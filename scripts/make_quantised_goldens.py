@@ -313,6 +313,7 @@ CASES = {
         ["lm_head"],
     ),
     "fp8-block": ("blocks of 32 x 48, which end beyond the layers", LLAMA, fp8((32, 48)), ["lm_head"]),
+    "fp8-block-128": ("blocks of 128 x 128, which end beyond some layers", LLAMA, fp8((128, 128)), ["lm_head"]),
     "fp8-tensor": ("one scale a layer, static activations", QWEN2, fp8(None), ["lm_head"]),
 }
 

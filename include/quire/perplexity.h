@@ -2,7 +2,7 @@
 // How well a model predicts a text: the exponential of the mean negative log-probability of its
 // tokens.
 //
-// The text is cut into windows of `context` tokens that begin `stride` tokens apart. Each token but
+// A text is cut into windows of `context` tokens that begin `stride` tokens apart. Each token but
 // the first is scored once, in the first window that has it: with at least context - stride tokens
 // before it, or as many as the text has. Thread safety: free functions of their arguments and the
 // files.
@@ -10,8 +10,6 @@
 #include <filesystem>
 #include <functional>
 #include <optional>
-#include <span>
-#include <vector>
 
 #include "quire/engine_config.h"
 #include "quire/error.h"
@@ -20,7 +18,8 @@ namespace quire {
 
 struct PerplexityOptions {
   EngineConfig engine{};
-  std::filesystem::path text{};      // a file, in UTF-8
+  // A file in UTF-8: one text, or, with the extension .jsonl, in each line one as {"text": ...}.
+  std::filesystem::path text{};
   std::optional<int64_t> context{};  // >= 2; none: 1024, or what the model can do
   std::optional<int64_t> stride{};   // 1 to context - 1; none: half of it
   // Called with the windows that are done, and all; false ends the measurement.
@@ -28,8 +27,9 @@ struct PerplexityOptions {
 };
 
 struct PerplexityResult {
-  int64_t num_tokens = 0;  // of the text
-  int64_t num_scored = 0;  // num_tokens - 1
+  int64_t num_texts = 0;
+  int64_t num_tokens = 0;  // of all texts
+  int64_t num_scored = 0;  // all but the first token of each text
   int64_t num_windows = 0;
   int64_t context = 0;
   int64_t stride = 0;
@@ -39,12 +39,8 @@ struct PerplexityResult {
   double standard_error = 0;
 };
 
-// Nothing where on_window ended it. Throws Error as LLM does; where the text has fewer than two
-// tokens, and for a context or stride out of range.
+// Nothing where on_window ended it. Throws Error as LLM does; where no text has two tokens, and for
+// a context or stride out of range.
 std::optional<PerplexityResult> measure_perplexity(const PerplexityOptions& options);
-
-// Of the log-probabilities of a text's tokens, at least one: mean_logprob, perplexity,
-// standard_error and num_scored.
-PerplexityResult perplexity_of(std::span<const double> logprobs);
 
 }  // namespace quire

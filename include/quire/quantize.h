@@ -1,6 +1,6 @@
 #pragma once
 // Writes a model's weights as integers or float8: a folder in compressed-tensors' formats, which
-// quire, vLLM and transformers load.
+// quire and transformers load. vLLM reads the format, too, but was not tried.
 //
 // Thread safety: free functions of their arguments and the files.
 #include <cstdint>
@@ -23,7 +23,7 @@ enum class QuantizeScheme {
 
 struct QuantizeOptions {
   std::string model{};          // as EngineConfig::model; a folder
-  std::filesystem::path out{};  // is made; may be there if it is empty
+  std::filesystem::path out{};  // a folder to make, or an empty one
   QuantizeScheme scheme = QuantizeScheme::kInt4;
   // Of integers: inputs of an output that share a scale, 32, 64 or 128. Layers whose inputs are no
   // multiple of it stay as they are.
@@ -45,17 +45,18 @@ struct QuantizeResult {
   std::filesystem::path out;
   std::string scheme;  // "compressed-tensors pack-quantized, 4 bits, groups of 32"
   int64_t num_quantized = 0;
-  std::vector<std::string> kept;  // linear layers that stay as they are
-  int64_t bytes_before = 0;       // of all tensors
+  std::vector<std::string> kept;      // linear layers that stay as they are
+  std::vector<std::string> left_out;  // files and folders beside the weights that are not copied
+  int64_t bytes_before = 0;           // of all tensors
   int64_t bytes_after = 0;
   double relative_error = 0;  // of the rounded weights: root of squared errors over squares
   int64_t calibration_tokens = 0;
 };
 
-// Nothing where on_progress ended it: `out` is then what it was before. It appears when all of it
-// is written. Throws Error where the model cannot be read, is a GGUF file, or has a layer that
-// cannot be rounded; where `out` is a file or a folder that is not empty, or cannot be written; and
-// for options that are not what is said above.
+// Nothing where on_progress ended it: `out` is then what it was before. What it holds appears when
+// all of it is written. Throws Error where the model cannot be read, is a GGUF file, or has a layer
+// that cannot be rounded; where `out` is a file or a folder that is not empty, or cannot be
+// written; and for options that are not what is said above.
 std::optional<QuantizeResult> quantize(const QuantizeOptions& options);
 
 }  // namespace quire

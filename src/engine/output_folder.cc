@@ -4,9 +4,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "quire/error.h"
 
@@ -18,11 +21,13 @@ namespace {
   throw Error(fmt::format("{}: the folder cannot be written: {}.", path.string(), error.message()));
 }
 
-void check_is_free(const fs::path& path) {
+// Whether `path` is a folder; it then is empty but for `ignored`. Throws Error where it can be
+// neither made nor filled.
+bool check_is_free(const fs::path& path, const fs::path& ignored = {}) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
   if (status.type() == fs::file_type::not_found) {
-    if (!fs::is_symlink(fs::symlink_status(path, error))) return;
+    if (!fs::is_symlink(fs::symlink_status(path, error))) return false;
     throw Error(fmt::format("{}: expected the name of a new folder, and this is a link to nothing.",
                             path.string()));
   }
@@ -31,12 +36,26 @@ void check_is_free(const fs::path& path) {
     throw Error(
         fmt::format("{}: expected the name of a new folder, and this is a file.", path.string()));
   }
-  const bool is_empty = fs::is_empty(path, error);
-  if (error) fail_to_make(path, error);
-  if (!is_empty) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().filename() == ignored) continue;
     throw Error(fmt::format(
-        "{}: the folder is not empty; expected the name of a new one, or of an empty one.",
-        path.string()));
+        "{}: the folder is not empty, it has {}; expected the name of a new one, or of an empty "
+        "one.",
+        path.string(), entry.path().filename().string()));
+  }
+  if (error) fail_to_make(path, error);
+  return true;
+}
+
+// Makes a folder PREFIX.PID.partial, or PREFIX.PID.N.partial where a process that had this number
+// and was killed has left one.
+fs::path make_partial(const fs::path& folder, const std::string& prefix) {
+  for (int attempt = 1;; ++attempt) {
+    const std::string number = attempt == 1 ? "" : fmt::format(".{}", attempt);
+    fs::path partial = folder / fmt::format("{}.{}{}.partial", prefix, getpid(), number);
+    std::error_code error;
+    if (fs::create_directory(partial, error)) return partial;
+    if (error && error != std::errc::file_exists) fail_to_make(folder / prefix, error);
   }
 }
 
@@ -44,18 +63,15 @@ void check_is_free(const fs::path& path) {
 
 OutputFolder::OutputFolder(const fs::path& path) {
   if (path.empty()) throw Error("The folder to write has no name.");
-  check_is_free(path);
+  is_inside_ = check_is_free(path);
   std::error_code error;
   path_ = fs::absolute(path, error).lexically_normal();
   if (error) fail_to_make(path, error);
   if (!path_.has_filename()) path_ = path_.parent_path();
-  if (fs::exists(path_, error)) path_ = fs::canonical(path_, error);
+  if (is_inside_) path_ = fs::canonical(path_, error);
   if (error) fail_to_make(path, error);
-  partial_ =
-      path_.parent_path() / fmt::format("{}.{}.partial", path_.filename().string(), getpid());
-  const bool is_made = fs::create_directory(partial_, error);
-  if (error) fail_to_make(path, error);
-  if (!is_made) fail_to_make(partial_, std::make_error_code(std::errc::file_exists));
+  partial_ = is_inside_ ? make_partial(path_, "quantized")
+                        : make_partial(path_.parent_path(), path_.filename().string());
 }
 
 OutputFolder::~OutputFolder() {
@@ -69,15 +85,41 @@ void OutputFolder::put_in_place() {
   const std::error_code sync_error(errno, std::generic_category());
   if (folder >= 0) close(folder);
   if (!is_synced) fail_to_make(path_, sync_error);
-  check_is_free(path_);
-  std::error_code error;
-  fs::rename(partial_, path_, error);
-  // The folder is complete: it is left where it is.
+  // The folder is complete: from here on it is left where it is.
   const fs::path complete = std::exchange(partial_, {});
-  if (error) {
-    throw Error(fmt::format("{}: the folder cannot be put there: {}. It is complete as {}.",
-                            path_.string(), error.message(), complete.string()));
+  try {
+    check_is_free(path_, is_inside_ ? complete.filename() : fs::path());
+  } catch (const Error& error) {
+    throw Error(
+        fmt::format("{} What was written is complete as {}.", error.what(), complete.string()));
   }
+  const std::error_code error = is_inside_ ? move_files(complete) : rename_folder(complete);
+  if (!error) return;
+  throw Error(fmt::format("{}: the folder cannot be put there: {}. What is not there yet is in {}.",
+                          path_.string(), error.message(), complete.string()));
+}
+
+std::error_code OutputFolder::rename_folder(const fs::path& complete) const {
+  std::error_code error;
+  fs::rename(complete, path_, error);
+  return error;
+}
+
+std::error_code OutputFolder::move_files(const fs::path& complete) const {
+  constexpr const char* kLast = "config.json";
+  std::vector<fs::path> names;
+  std::error_code error;
+  for (fs::directory_iterator it(complete, error), end; !error && it != end; it.increment(error)) {
+    names.push_back(it->path().filename());
+  }
+  if (error) return error;
+  std::partition(names.begin(), names.end(), [&](const fs::path& name) { return name != kLast; });
+  for (const fs::path& name : names) {
+    fs::rename(complete / name, path_ / name, error);
+    if (error) return error;
+  }
+  fs::remove(complete, error);
+  return error;
 }
 
 }  // namespace quire

@@ -3,12 +3,14 @@
 //
 // Thread safety: one thread at a time.
 #include <filesystem>
+#include <system_error>
 
 namespace quire {
 
 class OutputFolder {
  public:
-  // Makes a folder beside `path` to write in, whose name ends in ".partial". Throws Error where
+  // Makes a folder to write in, whose name ends in ".partial": beside `path`, or in it where `path`
+  // is an empty folder, which may be a mount point and keeps its owner and mode. Throws Error where
   // `path` is a file, or a folder that is not empty, and where none can be made there.
   explicit OutputFolder(const std::filesystem::path& path);
   // Removes what was written, unless it was put in place.
@@ -17,11 +19,16 @@ class OutputFolder {
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& partial() const { return partial_; }
-  // Gives it its name, once what was written is on the disk.
+  // Once what was written is on the disk, gives it its name; or moves it, config.json last, into
+  // the folder that was there. So a folder with a config.json is complete.
   void put_in_place();
 
  private:
+  std::error_code rename_folder(const std::filesystem::path& complete) const;
+  std::error_code move_files(const std::filesystem::path& complete) const;
+
   std::filesystem::path path_;
+  bool is_inside_ = false;  // partial_ lies in path_, which was there
   std::filesystem::path partial_;
 };
 

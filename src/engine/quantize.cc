@@ -3,22 +3,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <memory>
 #include <span>
-#include <sstream>
+#include <string_view>
 #include <utility>
+#include <vector>
 
-#include "base/json_text.h"
-#include "base/mapped_file.h"
 #include "base/thread_pool.h"
 #include "engine/output_folder.h"
 #include "engine/quantized_files.h"
+#include "engine/text_file.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
 #include "loader/gguf_model.h"
 #include "loader/model_config.h"
 #include "quantise/calibration.h"
+#include "quantise/calibration_step.h"
+#include "quantise/endable_loops.h"
 #include "quantise/quantise_plan.h"
 #include "quantise/quantise_weights.h"
 #include "quire/model_text.h"
@@ -27,13 +30,15 @@ namespace quire {
 namespace fs = std::filesystem;
 namespace {
 
-constexpr size_t kMaxCalibrationBytes = 256 << 20;
+// Of a long text that are tokenised at a time.
+constexpr size_t kTokenizedBytes = 1 << 20;
 // Tokens of the calibration text that see each other.
 constexpr int64_t kCalibrationWindow = 2048;
 
 RoundingTarget target_of(const QuantizeOptions& options, const ModelConfig& config) {
   RoundingTarget target;
-  target.scale_dtype = config.dtype;
+  target.scale_dtype = scale_dtype_for(config.dtype);
+  target.dense_dtype = config.dtype;
   if (options.scheme == QuantizeScheme::kFp8) {
     target.scheme.name = "compressed-tensors float-quantized";
     target.scheme.layout = WeightLayout::kFloat8;
@@ -60,61 +65,136 @@ void check_options(const QuantizeOptions& options) {
   }
 }
 
-// The file's text, or those of its JSON lines.
-std::vector<std::string> calibration_texts(const fs::path& path) {
-  std::string text = read_text_file(path, kMaxCalibrationBytes);
-  if (path.extension() != ".jsonl") return {std::move(text)};
-  std::vector<std::string> texts;
-  std::istringstream lines(text);
-  std::string line;
-  for (int number = 1; std::getline(lines, line); ++number) {
-    if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
-    const std::string where = fmt::format("{}, line {}", path.string(), number);
-    const nlohmann::ordered_json object = parse_json_object(line, where);
-    const auto found = object.find("text");
-    if (found == object.end() || !found->is_string()) {
-      throw Error(fmt::format("{}: expected an object with a \"text\".", where));
-    }
-    texts.push_back(found->get<std::string>());
+// Reports how far the work is.
+class Progress {
+ public:
+  Progress(const QuantizeOptions& options, size_t total) : options_(options), total_(total) {}
+
+  void add(size_t bytes) { done_ = std::min(total_, done_ + bytes); }
+  // Whether the work goes on. Asks rarely enough to be called in an inner loop.
+  bool goes_on() {
+    const auto now = std::chrono::steady_clock::now();
+    if (!options_.on_progress || now - asked_ < kInterval) return goes_on_;
+    asked_ = now;
+    goes_on_ =
+        goes_on_ && options_.on_progress(static_cast<int64_t>(done_), static_cast<int64_t>(total_));
+    return goes_on_;
   }
-  return texts;
-}
+
+ private:
+  static constexpr std::chrono::milliseconds kInterval{20};
+
+  const QuantizeOptions& options_;
+  size_t total_;
+  size_t done_ = 0;
+  bool goes_on_ = true;
+  std::chrono::steady_clock::time_point asked_{};
+};
 
 void check_tokens(std::span<const int32_t> ids, const ModelConfig& config) {
   for (const int32_t id : ids) {
     if (id < config.vocab_size) continue;
-    throw Error(fmt::format("The tokenizer has a token {}, but the model has {} only.", id,
+    throw Error(fmt::format("The tokenizer has a token {}, but the model has only {}.", id,
                             config.vocab_size));
   }
 }
 
-Calibration::Windows windows_of(const QuantizeOptions& options, const fs::path& model,
-                                const ModelConfig& config) {
-  const Tokenizer tokenizer = load_tokenizer(model);
-  const int64_t length = std::min(kCalibrationWindow, config.max_model_len());
-  Calibration::Windows windows;
-  int64_t left = options.max_calibration_tokens;
-  for (const std::string& text : calibration_texts(options.calibration)) {
-    if (left == 0) break;
-    const std::vector<int32_t> ids = tokenizer.encode(text);
-    check_tokens(ids, config);
-    for (auto begin = ids.begin(); begin != ids.end() && left > 0;) {
-      const auto end = begin + std::min<std::ptrdiff_t>({length, left, ids.end() - begin});
-      windows.emplace_back(begin, end);
-      left -= end - begin;
-      begin = end;
+// Cuts the texts of the calibration file into windows until it has as many tokens as were asked
+// for. What lies beyond is not tokenised.
+class WindowCutter {
+ public:
+  WindowCutter(const QuantizeOptions& options, const ModelConfig& config)
+      : config_(config),
+        length_(std::min(kCalibrationWindow, config.max_model_len())),
+        left_(options.max_calibration_tokens) {}
+
+  bool wants_more() const { return left_ > 0; }
+  void begin_text() { fills_last_ = false; }
+  void add(std::span<const int32_t> ids) {
+    check_tokens(ids, config_);
+    while (!ids.empty() && wants_more()) {
+      if (!fills_last_ || std::ssize(windows_.back()) == length_) windows_.emplace_back();
+      fills_last_ = true;
+      std::vector<int32_t>& window = windows_.back();
+      const auto count =
+          static_cast<size_t>(std::min({length_ - std::ssize(window), left_, std::ssize(ids)}));
+      window.insert(window.end(), ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(count));
+      ids = ids.subspan(count);
+      left_ -= static_cast<int64_t>(count);
     }
   }
-  if (windows.empty()) {
+  const CalibrationWindows& windows() const { return windows_; }
+
+ private:
+  const ModelConfig& config_;
+  int64_t length_;
+  int64_t left_;             // tokens
+  bool fills_last_ = false;  // the last window is of the text that is cut
+  CalibrationWindows windows_;
+};
+
+CalibrationWindows windows_of(const QuantizeOptions& options, const fs::path& model,
+                              const ModelConfig& config, const EndableLoops& loops) {
+  const Tokenizer tokenizer = load_tokenizer(model);
+  WindowCutter cutter(options, config);
+  TextFile file(options.calibration);
+  while (auto text = cutter.wants_more() ? file.next() : std::nullopt) {
+    cutter.begin_text();
+    for (size_t begin = 0; begin < text->size() && cutter.wants_more();) {
+      loops.check_point();
+      const std::string_view piece = leading_lines(text->substr(begin), kTokenizedBytes);
+      cutter.add(tokenizer.encode(piece, /*add_special_tokens=*/begin == 0));
+      begin += piece.size();
+    }
+  }
+  if (cutter.windows().empty()) {
     throw Error(fmt::format("{}: the text is empty.", options.calibration.string()));
   }
-  return windows;
+  return cutter.windows();
 }
 
-int64_t tokens_in(const Calibration::Windows& windows) {
+int64_t tokens_in(const CalibrationWindows& windows) {
   int64_t count = 0;
   for (const auto& window : windows) count += std::ssize(window);
   return count;
+}
+
+// A model that is read, and how it is rounded.
+struct Source {
+  fs::path model;
+  ModelConfig config;
+  Checkpoint checkpoint;
+  RoundingTarget target;
+  QuantisePlan plan;
+};
+
+QuantizeResult write_rounded(const QuantizeOptions& options, const Source& source,
+                             const EndableLoops& loops, Progress& progress) {
+  OutputFolder folder(options.out);
+  QuantizeResult result;
+  std::unique_ptr<Calibration> calibration;
+  if (!options.calibration.empty()) {
+    const CalibrationWindows windows = windows_of(options, source.model, source.config, loops);
+    result.calibration_tokens = tokens_in(windows);
+    calibration = std::make_unique<Calibration>(source.checkpoint, source.config, source.target,
+                                                windows, loops);
+  }
+  result.left_out = copy_texts(source.model, folder.partial());
+  const WrittenWeights written = quantise_weights(
+      {source.checkpoint, source.config, source.plan, source.target}, folder.partial(),
+      calibration.get(), loops, [&progress](size_t bytes) { progress.add(bytes); });
+  write_quantized_config(source.model, folder.partial(), source.target, source.plan.kept);
+  folder.put_in_place();
+
+  result.model = source.model;
+  result.out = options.out;
+  result.scheme = source.target.scheme.describe();
+  result.num_quantized = std::ranges::count(source.plan.matrices, true, &PlannedMatrix::is_rounded);
+  result.kept = source.plan.kept;
+  result.bytes_before = static_cast<int64_t>(source.plan.source_bytes);
+  result.bytes_after = static_cast<int64_t>(written.bytes);
+  result.relative_error = std::sqrt(written.squared_error);
+  return result;
 }
 
 }  // namespace
@@ -128,39 +208,20 @@ std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
         "model's folder of safetensors. --quantization int8 or int4 rounds this file as it loads.",
         model.string()));
   }
-  const ModelConfig config = load_model_config(model);
-  const Checkpoint checkpoint = Checkpoint::open(model);
+  ModelConfig config = load_model_config(model);
+  Checkpoint checkpoint = Checkpoint::open(model);
   const RoundingTarget target = target_of(options, config);
-  const QuantisePlan plan = plan_quantisation(checkpoint, config, target);
+  QuantisePlan plan = plan_quantisation(checkpoint, config, target);
+  const Source source = {model, std::move(config), std::move(checkpoint), target, std::move(plan)};
 
-  OutputFolder folder(options.out);
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);
-  QuantizeResult result;
-  result.model = model;
-  result.out = options.out;
-  result.scheme = target.scheme.describe();
-  std::unique_ptr<Calibration> calibration;
-  if (!options.calibration.empty()) {
-    Calibration::Windows windows = windows_of(options, model, config);
-    result.calibration_tokens = tokens_in(windows);
-    calibration =
-        std::make_unique<Calibration>(checkpoint, config, target, std::move(windows), pool);
+  Progress progress(options, source.plan.source_bytes);
+  const EndableLoops loops(pool, [&progress] { return progress.goes_on(); });
+  try {
+    return write_rounded(options, source, loops, progress);
+  } catch (const WorkEnded&) {
+    return std::nullopt;
   }
-
-  copy_texts(model, folder.partial());
-  const std::optional<WrittenWeights> written =
-      quantise_weights({checkpoint, config, plan, target}, folder.partial(), calibration.get(),
-                       pool, options.on_progress);
-  if (!written) return std::nullopt;
-  write_quantized_config(model, folder.partial(), target, plan.kept);
-  folder.put_in_place();
-
-  result.num_quantized = std::ranges::count(plan.matrices, true, &PlannedMatrix::is_rounded);
-  result.kept = plan.kept;
-  result.bytes_before = static_cast<int64_t>(plan.source_bytes);
-  result.bytes_after = static_cast<int64_t>(written->bytes);
-  result.relative_error = std::sqrt(written->squared_error);
-  return result;
 }
 
 }  // namespace quire

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "quantise/rounded_matrix.h"
 
@@ -16,8 +17,12 @@ namespace quire {
 void write_quantized_config(const std::filesystem::path& source, const std::filesystem::path& out,
                             const RoundingTarget& target, std::span<const std::string> kept);
 
-// Copies tokenizer, chat template, generation config, licences: every file of the folder but its
-// weights, config.json, its model card and hidden files.
-void copy_texts(const std::filesystem::path& source, const std::filesystem::path& out);
+// Copies tokenizer, chat templates, generation config, licences: every file of the folder but its
+// weights, the configs of quantisations, its model card and hidden files; of folders
+// additional_chat_templates. Links become the files that they lead to. Returns the names of what
+// the caller may miss: all else but safetensors, config.json and hidden files. Throws Error where a
+// file cannot be copied, be it that its link leads nowhere.
+std::vector<std::string> copy_texts(const std::filesystem::path& source,
+                                    const std::filesystem::path& out);
 
 }  // namespace quire

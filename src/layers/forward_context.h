@@ -13,11 +13,11 @@
 
 namespace quire {
 
-// Sees what each linear layer of the decoder is given, for calibration.
+// Is shown the inputs of each of the decoder's linear layers, for calibration.
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
-  // Before the product in [T, k] * weight^T is computed.
+  // Before the product in [T, k] * weight^T is computed. What it throws ends the pass.
   virtual void observe(const ops::Weight& weight, const Tensor& in) = 0;
 };
 

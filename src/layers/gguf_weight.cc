@@ -56,7 +56,7 @@ struct DecodedRows {
   }
 };
 
-// Decodes rows of blocks, of which the columns from `first_column` of the first block on are taken.
+// Decodes rows of blocks and takes their columns from `first_column` of the first block on.
 class RowDecoder {
  public:
   RowDecoder(const GgufType& type, int64_t num_blocks, int64_t first_column)

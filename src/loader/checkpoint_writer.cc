@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -26,8 +28,20 @@ constexpr size_t kHeaderAlignment = 8;
 CheckpointWriter::CheckpointWriter(std::filesystem::path folder, std::vector<WrittenTensor> tensors,
                                    size_t max_shard_bytes)
     : folder_(std::move(folder)), tensors_(std::move(tensors)) {
+  check_names();
   cut_into_shards(max_shard_bytes);
   open_shard();
+}
+
+void CheckpointWriter::check_names() const {
+  std::set<std::string_view> names;
+  for (const WrittenTensor& tensor : tensors_) {
+    if (names.insert(tensor.name).second) continue;
+    throw Error(fmt::format(
+        "{}: two tensors would have the name {}; expected each name once. Does the checkpoint hold "
+        "a layer both as it is and quantised?",
+        folder_.string(), tensor.name));
+  }
 }
 
 void CheckpointWriter::cut_into_shards(size_t max_shard_bytes) {

@@ -27,8 +27,8 @@ inline constexpr size_t kMaxShardBytes = 5'000'000'000;
 
 class CheckpointWriter {
  public:
-  // Into an existing folder. A tensor is never cut: one of more than max_shard_bytes has a shard of
-  // its own.
+  // Into an existing folder. Throws Error where two tensors have one name. A tensor is never cut:
+  // one of more than max_shard_bytes has a shard of its own.
   CheckpointWriter(std::filesystem::path folder, std::vector<WrittenTensor> tensors,
                    size_t max_shard_bytes = kMaxShardBytes);
 
@@ -48,6 +48,7 @@ class CheckpointWriter {
     size_t bytes = 0;
   };
 
+  void check_names() const;
   void cut_into_shards(size_t max_shard_bytes);
   std::filesystem::path shard_path(size_t shard) const;
   std::string header_of(const Shard& shard) const;

@@ -73,5 +73,18 @@ TEST(CheckpointWriter, NamesWhatCannotBeWritten) {
   }
 }
 
+TEST(CheckpointWriter, RefusesANameThatComesTwice) {
+  const TemporaryFolder folder;
+  std::vector<WrittenTensor> tensors = kTensors;
+  tensors.push_back(tensors.front());
+  try {
+    CheckpointWriter writer(folder.path(), tensors);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(),
+                HasSubstr("two tensors would have the name " + tensors.front().name + ";"));
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -14,12 +14,17 @@
 #include "models/counted_model.h"
 #include "models/families.h"
 #include "ops/linear.h"
+#include "quantise/matrix_source.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace {
 
 constexpr int kCacheBlock = 16;
+// Short windows run through a layer together, up to this many tokens.
+constexpr int64_t kStepTokens = 2048;
+// Columns of a layer's inputs that a task transposes and packs: whole panels of a weight.
+constexpr int64_t kPackedColumns = 64;
 // Rows of a Gram matrix that are computed at a time.
 constexpr int64_t kGramRows = 256;
 
@@ -40,10 +45,20 @@ void copy_rows_of(const Tensor& from, std::vector<float>& to) {
 
 }  // namespace
 
+// For passes that collect nothing: they can be ended before each product.
+class Calibration::EndObserver final : public LinearObserver {
+ public:
+  explicit EndObserver(const EndableLoops& loops) : loops_(loops) {}
+  void observe(const ops::Weight&, const Tensor&) override { loops_.check_point(); }
+
+ private:
+  const EndableLoops& loops_;
+};
+
 // Adds up X^T X of what each matrix is given.
 class Calibration::GramObserver final : public LinearObserver {
  public:
-  explicit GramObserver(ThreadPool& pool) : stream_(pool) {}
+  explicit GramObserver(const EndableLoops& loops) : loops_(loops), stream_(loops.pool()) {}
 
   // As a product of X^T with itself, by the kernels of the model's own products.
   void observe(const ops::Weight& weight, const Tensor& in) override {
@@ -51,57 +66,73 @@ class Calibration::GramObserver final : public LinearObserver {
     std::vector<float>& gram = grams_[&weight];
     gram.resize(static_cast<size_t>(k * k));
     std::vector<float> transposed(static_cast<size_t>(in.num_elements()));
-    for (int64_t t = 0; t < in.dim(0); ++t) {
-      const float* row = in.row<float>(t);
-      for (int64_t j = 0; j < k; ++j) transposed[static_cast<size_t>(j * in.dim(0) + t)] = row[j];
-    }
     const Tensor columns = matrix_of(transposed, in.dim(0));
     ops::Weight packed(DType::kFloat32, k, in.dim(0));
-    packed.pack_rows(0, columns);
+    loops_.parallel_for(ceil_div(k, kPackedColumns), [&](int64_t task) {
+      const int64_t first = task * kPackedColumns;
+      const int64_t end = std::min(k, first + kPackedColumns);
+      transpose(in, first, end, columns);
+      packed.pack_rows(first, columns.rows(first, end));
+    });
     std::vector<float> products(static_cast<size_t>(kGramRows * k));
     for (int64_t first = 0; first < k; first += kGramRows) {
+      loops_.check_point();
       const int64_t count = std::min(kGramRows, k - first);
       const Tensor out = matrix_of(products, k).rows(0, count);
       ops::linear(stream_, columns.rows(first, first + count), packed, Tensor(), out);
-      float* sums = gram.data() + first * k;
-      for (int64_t i = 0; i < count * k; ++i) sums[i] += products[static_cast<size_t>(i)];
+      loops_.parallel_for(count, [&](int64_t row) {
+        const float* product = out.row<float>(row);
+        float* sums = gram.data() + (first + row) * k;
+        for (int64_t i = 0; i < k; ++i) sums[i] += product[i];
+      });
     }
   }
 
   std::vector<float> take(const ops::Weight& weight) { return std::move(grams_.at(&weight)); }
 
  private:
+  // Columns [first, end) of `in` as rows of `out`.
+  static void transpose(const Tensor& in, int64_t first, int64_t end, const Tensor& out) {
+    for (int64_t t = 0; t < in.dim(0); ++t) {
+      const float* row = in.row<float>(t);
+      for (int64_t j = first; j < end; ++j) out.row<float>(j)[t] = row[j];
+    }
+  }
+
+  const EndableLoops& loops_;
   Stream stream_;
   std::map<const ops::Weight*, std::vector<float>> grams_;
 };
 
 Calibration::Calibration(const Checkpoint& checkpoint, const ModelConfig& config,
-                         const RoundingTarget& target, Windows windows, ThreadPool& pool)
+                         const RoundingTarget& target, const CalibrationWindows& windows,
+                         const EndableLoops& loops)
     : checkpoint_(checkpoint),
       config_(config),
       target_(target),
-      windows_(std::move(windows)),
-      pool_(pool),
-      stream_(pool),
-      comm_(make_single_communicator()),
-      hidden_(windows_.size()),
-      residual_(windows_.size()) {
-  for (const auto& window : windows_) longest_ = std::max(longest_, std::ssize(window));
-  check(longest_ > 0, "a calibration has a text");
+      steps_(calibration_steps(windows, kStepTokens, kCacheBlock)),
+      loops_(loops),
+      stream_(loops.pool()),
+      comm_(make_single_communicator()) {
+  for (const CalibrationStep& step : steps_) {
+    most_tokens_ = std::max(most_tokens_, step.num_tokens());
+    most_blocks_ = std::max(most_blocks_, step.num_blocks());
+  }
+  check(most_tokens_ > 0, "a calibration has a text");
 }
 
 Calibration::~Calibration() = default;
 
-bool Calibration::begin_layer(int64_t layer, const GoesOn& goes_on) {
+void Calibration::begin_layer(int64_t layer) {
   make_layer(layer);
-  grams_ = std::make_unique<GramObserver>(pool_);
+  grams_ = std::make_unique<GramObserver>(loops_);
   factors_.clear();
-  return run_windows(grams_.get(), goes_on);
+  run_text(*grams_, /*keeps_states=*/true);
 }
 
 RoundedMatrix Calibration::round(const std::string& module, const std::vector<float>& values) {
   const InputFactor& factor = factor_of(module);
-  return round_with_gptq(target_, factor, values, std::ssize(values) / factor.k(), pool_);
+  return round_with_gptq(target_, factor, values, std::ssize(values) / factor.k(), loops_);
 }
 
 void Calibration::replace(const std::string& module, const std::vector<float>& values) {
@@ -114,14 +145,14 @@ void Calibration::replace(const std::string& module, const std::vector<float>& v
   }
 }
 
-bool Calibration::end_layer(const GoesOn& goes_on) {
+void Calibration::end_layer() {
   const bool is_last = layer_ + 1 == config_.num_hidden_layers;
-  const bool went_on = is_last || run_windows(nullptr, goes_on);
+  EndObserver observer(loops_);
+  if (!is_last) run_text(observer, /*keeps_states=*/false);
   factors_.clear();
   grams_.reset();
   parameters_ = ParameterMap();
   model_.reset();
-  return went_on;
 }
 
 void Calibration::make_layer(int64_t layer) {
@@ -129,16 +160,16 @@ void Calibration::make_layer(int64_t layer) {
   ModelOptions options;
   options.config = config_;
   options.config.quantization.reset();
-  options.max_model_len = longest_;
+  options.max_model_len = most_tokens_;
   options.first_layer = layer;
   options.last_layer = layer + 1;
-  arena_ = std::make_unique<Arena>(Buffer(CountedModel(options).activation_bytes(longest_, 1)));
+  arena_ = std::make_unique<Arena>(Buffer(CountedModel(options).activation_bytes(most_tokens_, 1)));
   model_ = create_model(options);
   parameters_ = model_->parameters();
   load_parameters();
   const KvCacheShape shape = model_->kv_cache_shape();
   KvCacheView cache = {.dtype = DType::kFloat32,
-                       .num_blocks = ceil_div(longest_, int64_t{kCacheBlock}),
+                       .num_blocks = most_blocks_,
                        .block_size = kCacheBlock,
                        .num_kv_heads = shape.num_kv_heads,
                        .head_dim = shape.head_dim};
@@ -163,9 +194,8 @@ void Calibration::load_parameters() {
     const ParameterPart& part = target.share();
     std::vector<float> values;
     if (part.shape.size() == 2) {
-      const MatrixSource source(checkpoint_, config_.quantization,
-                                std::string(module_of(target.name)));
-      values = source.read(pool_);
+      const MatrixSource source = source_of(target);
+      values = source.read(loops_);
     } else {
       const CheckpointTensor* vector = checkpoint_.find(target.name);
       check(vector != nullptr, "the checkpoint was compared with the model");
@@ -180,14 +210,21 @@ void Calibration::load_parameters() {
 
 // Rows of the tokens that the text has.
 void Calibration::load_embedding(const ParameterMap::Target& target) {
-  const MatrixSource source(checkpoint_, config_.quantization, std::string(module_of(target.name)));
+  const MatrixSource source = source_of(target);
   std::set<int32_t> ids;
-  for (const auto& window : windows_) ids.insert(window.begin(), window.end());
+  for (const CalibrationStep& step : steps_) ids.insert(step.ids.begin(), step.ids.end());
   std::vector<float> row(static_cast<size_t>(source.k()));
   for (const int32_t id : ids) {
     source.read_rows_to({id, id + 1}, row.data());
     store(target, id, matrix_of(row, source.k()));
   }
+}
+
+MatrixSource Calibration::source_of(const ParameterMap::Target& target) const {
+  return {checkpoint_,
+          config_.quantization,
+          std::string(module_of(target.name)),
+          {target.shape[0], target.shape[1]}};
 }
 
 void Calibration::store(const ParameterMap::Target& target, int64_t first_row, const Tensor& rows) {
@@ -216,56 +253,29 @@ const InputFactor& Calibration::factor_of(const std::string& module) {
         "quire check looks for the cause.",
         module));
   }
-  return factors_.emplace(&weight, InputFactor(std::move(gram), weight.k(), pool_)).first->second;
+  return factors_.emplace(&weight, InputFactor(std::move(gram), weight.k(), loops_)).first->second;
 }
 
-bool Calibration::run_windows(LinearObserver* observer, const GoesOn& goes_on) {
-  for (size_t window = 0; window < windows_.size(); ++window) {
-    if (!goes_on()) return false;
-    run_window(window, observer);
-  }
-  return true;
+void Calibration::run_text(LinearObserver& observer, bool keeps_states) {
+  for (CalibrationStep& step : steps_) run_step(step, observer, keeps_states);
 }
 
-void Calibration::run_window(size_t window, LinearObserver* observer) {
-  std::vector<int32_t>& ids = windows_[window];
-  const int64_t count = std::ssize(ids);
-  std::vector<int32_t> positions(ids.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  std::vector<int64_t> slots(positions.begin(), positions.end());
-  std::vector<int32_t> blocks(static_cast<size_t>(ceil_div(count, int64_t{kCacheBlock})));
-  std::iota(blocks.begin(), blocks.end(), 0);
-  int32_t query_start[] = {0, static_cast<int32_t>(count)};
-  auto context_len = static_cast<int32_t>(count);
-  int32_t last_row = context_len - 1;
-  const ForwardBatch batch{
-      .num_tokens = count,
-      .num_seqs = 1,
-      .max_query_len = count,
-      .max_context_len = context_len,
-      .token_ids = Tensor(ids.data(), DType::kInt32, {count}),
-      .positions = Tensor(positions.data(), DType::kInt32, {count}),
-      .slot_mapping = Tensor(slots.data(), DType::kInt64, {count}),
-      .query_start = Tensor(query_start, DType::kInt32, {2}),
-      .context_lens = Tensor(&context_len, DType::kInt32, {1}),
-      .block_tables = Tensor(blocks.data(), DType::kInt32, {1, std::ssize(blocks)}),
-      .logits_rows = Tensor(&last_row, DType::kInt32, {1}),
-      .decode_items = Tensor(),
-      .num_decode_items = Tensor()};
+void Calibration::run_step(CalibrationStep& step, LinearObserver& observer, bool keeps_states) {
+  const ForwardBatch batch = step.batch();
   Arena::Scope scope(*arena_);
   ForwardContext context{stream_, DType::kFloat32, *arena_, *comm_, batch};
-  context.observer = observer;
+  context.observer = &observer;
   // The layer works in place, and what it is given is needed again after the first pass.
-  std::vector<float> hidden = hidden_[window];
-  std::vector<float> residual = residual_[window];
+  std::vector<float> hidden = step.hidden;
+  std::vector<float> residual = step.residual;
   std::optional<IntermediateTensors> previous;
   if (layer_ > 0) {
     previous = {matrix_of(hidden, config_.hidden_size), matrix_of(residual, config_.hidden_size)};
   }
   const IntermediateTensors state = model_->forward(context, previous);
-  if (observer != nullptr) return;
-  copy_rows_of(state.hidden, hidden_[window]);
-  copy_rows_of(state.residual, residual_[window]);
+  if (keeps_states) return;
+  copy_rows_of(state.hidden, step.hidden);
+  copy_rows_of(state.residual, step.residual);
 }
 
 }  // namespace quire

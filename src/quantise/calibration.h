@@ -5,23 +5,24 @@
 // Gram matrix of what each of its matrices is given; round() rounds a matrix by it (GPTQ);
 // replace() puts the rounded one into the layer; end_layer() runs the text through the layer as it
 // is now, so that the next one sees what it will be given. Layers come in their order, each once.
+// All of these throw WorkEnded where the loops do.
 //
 // Memory: a layer's weights in float32, two vectors of the hidden size for each token, and for a
-// matrix of k inputs k^2 numbers. Thread safety: one thread at a time, which owns the pool.
+// matrix of k inputs k^2 numbers. Thread safety: one thread at a time, which runs the loops.
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
 #include "models/model.h"
+#include "quantise/calibration_step.h"
+#include "quantise/endable_loops.h"
 #include "quantise/gptq.h"
 #include "quantise/matrix_source.h"
 #include "quantise/rounded_matrix.h"
@@ -30,47 +31,42 @@ namespace quire {
 
 class Calibration {
  public:
-  using Windows = std::vector<std::vector<int32_t>>;
-  // Asked now and then; false: ends the work.
-  using GoesOn = std::function<bool()>;
-
-  // Each of `windows` is a text of its own, of at least one token that the model has. References
-  // outlive the object.
+  // Windows have at least one token each, all of them the model's. References outlive the object.
   Calibration(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTarget& target,
-              Windows windows, ThreadPool& pool);
+              const CalibrationWindows& windows, const EndableLoops& loops);
   ~Calibration();
 
-  // False where it was ended.
-  bool begin_layer(int64_t layer, const GoesOn& goes_on);
+  void begin_layer(int64_t layer);
   // The matrix of a module of the layer, values [n, k].
   RoundedMatrix round(const std::string& module, const std::vector<float>& values);
   void replace(const std::string& module, const std::vector<float>& values);
-  bool end_layer(const GoesOn& goes_on);
+  void end_layer();
 
  private:
+  class EndObserver;
   class GramObserver;
 
   void make_layer(int64_t layer);
   void load_parameters();
   void load_embedding(const ParameterMap::Target& target);
+  MatrixSource source_of(const ParameterMap::Target& target) const;
   void store(const ParameterMap::Target& target, int64_t first_row, const Tensor& rows);
   const ops::Weight& weight_of(const std::string& module) const;
-  // Runs every window; with an observer the states stay what they were.
-  bool run_windows(LinearObserver* observer, const GoesOn& goes_on);
-  void run_window(size_t window, LinearObserver* observer);
+  // Runs the text through the layer. The states become what the layer gives, or stay.
+  void run_text(LinearObserver& observer, bool keeps_states);
+  void run_step(CalibrationStep& step, LinearObserver& observer, bool keeps_states);
   const InputFactor& factor_of(const std::string& module);
 
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;
   const RoundingTarget& target_;
-  Windows windows_;
-  ThreadPool& pool_;
+  std::vector<CalibrationStep> steps_;
+  const EndableLoops& loops_;
   Stream stream_;
   std::unique_ptr<Communicator> comm_;
-  int64_t longest_ = 0;  // tokens of a window
-  // Before the layer: hidden state and residual, [tokens, hidden size] of each window.
-  std::vector<std::vector<float>> hidden_;
-  std::vector<std::vector<float>> residual_;
+  // Of the largest step.
+  int64_t most_tokens_ = 0;
+  int64_t most_blocks_ = 0;
 
   int64_t layer_ = 0;
   std::unique_ptr<Model> model_;  // the layer

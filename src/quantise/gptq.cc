@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
+#include "loader/parameter.h"
+#include "ops/cpu/integer_grid.h"
 
 namespace quire {
 namespace {
@@ -36,12 +39,12 @@ void add_scaled(float factor, const float* from, int64_t count, float* to) {
 
 }  // namespace
 
-InputFactor::InputFactor(std::vector<float> gram, int64_t k, ThreadPool& pool)
+InputFactor::InputFactor(std::vector<float> gram, int64_t k, const EndableLoops& loops)
     : k_(k), factor_(std::move(gram)), is_unused_(static_cast<size_t>(k)) {
   check(std::ssize(factor_) == k * k, "a Gram matrix is square");
   const float added = add_damping();
-  factorise(added, pool);
-  invert(pool);
+  factorise(added, loops);
+  invert(loops);
 }
 
 float InputFactor::add_damping() {
@@ -59,13 +62,13 @@ float InputFactor::add_damping() {
 // H = R R^T with R upper triangular, in place, from the last column to the first. With U = R^-1
 // that is H^-1 = U^T U. No eigenvalue of H is below what was added to its diagonal, so no square of
 // R's diagonal is, but for rounding.
-void InputFactor::factorise(float added, ThreadPool& pool) {
+void InputFactor::factorise(float added, const EndableLoops& loops) {
   for (int64_t j = k_ - 1; j >= 0; --j) {
     const float* pivots = row(j) + j + 1;
     const int64_t count = k_ - 1 - j;
     float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
     diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), added));
-    pool.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task, int) {
+    loops.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task) {
       const int64_t end = std::min(j, (task + 1) * kRowsTogether);
       for (int64_t i = task * kRowsTogether; i < end; ++i) {
         float* element = factor_.data() + i * k_ + j;
@@ -76,9 +79,9 @@ void InputFactor::factorise(float added, ThreadPool& pool) {
 }
 
 // U R = 1, row by row, from the diagonal on.
-void InputFactor::invert(ThreadPool& pool) {
+void InputFactor::invert(const EndableLoops& loops) {
   std::vector<float> inverse(factor_.size());
-  pool.parallel_for(ceil_div(k_, kRowsTogether), [&](int64_t task, int) {
+  loops.parallel_for(ceil_div(k_, kRowsTogether), [&](int64_t task) {
     const int64_t first = task * kRowsTogether;
     const int64_t end = std::min(k_, first + kRowsTogether);
     for (int64_t i = first; i < end; ++i) inverse[static_cast<size_t>(i * k_ + i)] = 1;
@@ -166,10 +169,10 @@ class RowRounder {
 }  // namespace
 
 RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
-                              std::vector<float> values, int64_t n, ThreadPool& pool) {
+                              std::vector<float> values, int64_t n, const EndableLoops& loops) {
   const int64_t k = factor.k();
   RoundedMatrix matrix(n, k, k / target.group_size(k));
-  pool.parallel_for(ceil_div(n, kRowsTogether), [&](int64_t task, int) {
+  loops.parallel_for(ceil_div(n, kRowsTogether), [&](int64_t task) {
     const IndexRange rows = {task * kRowsTogether, std::min(n, (task + 1) * kRowsTogether)};
     RowRounder(target, factor, rows, values.data(), matrix).round();
   });

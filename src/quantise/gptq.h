@@ -7,21 +7,21 @@
 // Gram matrix H = X^T X, whose inverse has the upper Cholesky factor U (H^-1 = U^T U), an error e
 // of input j changes the weight of each later input i by -e * U[j, i] / U[j, j].
 //
-// Thread safety: const use is free; the calling thread owns the pool.
+// Thread safety: const use is free; one thread at a time runs the loops.
 #include <cstdint>
 #include <vector>
 
-#include "base/thread_pool.h"
+#include "quantise/endable_loops.h"
 #include "quantise/rounded_matrix.h"
 
 namespace quire {
 
-// What is known of the inputs of a layer.
+// The Gram matrix of a layer's inputs, factorised.
 class InputFactor {
  public:
-  // From the Gram matrix [k, k] of the inputs, of which only the upper triangle is read. A
-  // hundredth of its mean diagonal is added to the diagonal, so that few inputs are enough.
-  InputFactor(std::vector<float> gram, int64_t k, ThreadPool& pool);
+  // From the upper triangle of the inputs' Gram matrix [k, k]. A hundredth of its mean diagonal is
+  // added to the diagonal, so that few inputs are enough.
+  InputFactor(std::vector<float> gram, int64_t k, const EndableLoops& loops);
 
   int64_t k() const { return k_; }
   // Row j of U; elements before j are not defined.
@@ -32,8 +32,8 @@ class InputFactor {
  private:
   // What it added to the diagonal, > 0.
   float add_damping();
-  void factorise(float added, ThreadPool& pool);
-  void invert(ThreadPool& pool);
+  void factorise(float added, const EndableLoops& loops);
+  void invert(const EndableLoops& loops);
 
   int64_t k_;
   std::vector<float> factor_;
@@ -43,6 +43,6 @@ class InputFactor {
 // Values [n, factor.k()] to integers. A group's grid is that of its weights as the groups before
 // have changed them.
 RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
-                              std::vector<float> values, int64_t n, ThreadPool& pool);
+                              std::vector<float> values, int64_t n, const EndableLoops& loops);
 
 }  // namespace quire

@@ -58,8 +58,9 @@ RoundingTarget four_bits(bool symmetric) {
 double output_error(const RoundingTarget& target, const std::vector<float>& weights,
                     const RoundedMatrix& rounded, const std::vector<float>& inputs) {
   ThreadPool pool(1);
+  const EndableLoops loops(pool);
   std::vector<float> numbers(weights.size());
-  dequantise(target, rounded, numbers.data(), pool);
+  dequantise(target, rounded, numbers.data(), loops);
   double error = 0;
   for (int64_t t = 0; t < kTokens; ++t) {
     for (int64_t i = 0; i < kOutputs; ++i) {
@@ -78,8 +79,9 @@ double output_error(const RoundingTarget& target, const std::vector<float>& weig
 // H^-1 = U^T U, so that U H U^T = 1.
 TEST(Gptq, FactorIsThatOfTheInverse) {
   ThreadPool pool(2);
+  const EndableLoops loops(pool);
   std::vector<float> gram = gram_of(dependent_inputs());
-  const InputFactor factor(gram, kInputs, pool);
+  const InputFactor factor(gram, kInputs, loops);
   double mean = 0;
   for (int64_t j = 0; j < kInputs; ++j) mean += gram[static_cast<size_t>(j * kInputs + j)];
   for (int64_t j = 0; j < kInputs; ++j) {
@@ -103,11 +105,12 @@ TEST(Gptq, OutputsChangeLessThanByRoundingToTheNearest) {
   const std::vector<float> inputs = dependent_inputs();
   const std::vector<float> weights = normal_numbers(kOutputs * kInputs, 2);
   ThreadPool pool(2);
-  const InputFactor factor(gram_of(inputs), kInputs, pool);
+  const EndableLoops loops(pool);
+  const InputFactor factor(gram_of(inputs), kInputs, loops);
   for (const bool symmetric : {true, false}) {
     const RoundingTarget target = four_bits(symmetric);
-    const RoundedMatrix nearest = round_to_nearest(target, weights, kOutputs, kInputs, pool);
-    const RoundedMatrix made_up = round_with_gptq(target, factor, weights, kOutputs, pool);
+    const RoundedMatrix nearest = round_to_nearest(target, weights, kOutputs, kInputs, loops);
+    const RoundedMatrix made_up = round_with_gptq(target, factor, weights, kOutputs, loops);
     EXPECT_LT(output_error(target, weights, made_up, inputs),
               0.6 * output_error(target, weights, nearest, inputs));
   }
@@ -119,10 +122,11 @@ TEST(Gptq, IndependentInputsAreRoundedToTheNearest) {
   for (int64_t j = 0; j < kInputs; ++j) gram[static_cast<size_t>(j * kInputs + j)] = 3;
   const std::vector<float> weights = normal_numbers(kOutputs * kInputs, 3);
   ThreadPool pool(2);
-  const InputFactor factor(gram, kInputs, pool);
+  const EndableLoops loops(pool);
+  const InputFactor factor(gram, kInputs, loops);
   const RoundingTarget target = four_bits(/*symmetric=*/true);
-  const RoundedMatrix nearest = round_to_nearest(target, weights, kOutputs, kInputs, pool);
-  const RoundedMatrix made_up = round_with_gptq(target, factor, weights, kOutputs, pool);
+  const RoundedMatrix nearest = round_to_nearest(target, weights, kOutputs, kInputs, loops);
+  const RoundedMatrix made_up = round_with_gptq(target, factor, weights, kOutputs, loops);
   EXPECT_EQ(made_up.scales, nearest.scales);
   EXPECT_EQ(made_up.numbers, nearest.numbers);
 }
@@ -133,8 +137,9 @@ TEST(Gptq, TheSameOnAnyNumberOfThreads) {
   const RoundingTarget target = four_bits(/*symmetric=*/false);
   ThreadPool one(1), three(3);
   const auto rounded = [&](ThreadPool& pool) {
-    const InputFactor factor(gram_of(inputs), kInputs, pool);
-    return round_with_gptq(target, factor, weights, kOutputs, pool);
+    const EndableLoops loops(pool);
+    const InputFactor factor(gram_of(inputs), kInputs, loops);
+    return round_with_gptq(target, factor, weights, kOutputs, loops);
   };
   const RoundedMatrix first = rounded(one);
   const RoundedMatrix second = rounded(three);

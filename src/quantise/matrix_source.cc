@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstring>
+#include <string_view>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -18,22 +18,18 @@ namespace {
 // Rows that a task reads.
 constexpr int64_t kRowsOfTask = 64;
 
-constexpr std::array<std::pair<std::string_view, DType>, 8> kTypes{
-    {{"F32", DType::kFloat32},
-     {"F16", DType::kFloat16},
-     {"BF16", DType::kBFloat16},
-     {"I32", DType::kInt32},
-     {"I64", DType::kInt64},
-     {"U8", DType::kUInt8},
-     {"I8", DType::kInt8},
-     {"F8_E4M3", DType::kFloat8E4M3}}};
+using NamedType = std::pair<std::string_view, DType>;
+constexpr std::array<NamedType, 8> kTypes{{{"F32", DType::kFloat32},
+                                           {"F16", DType::kFloat16},
+                                           {"BF16", DType::kBFloat16},
+                                           {"I32", DType::kInt32},
+                                           {"I64", DType::kInt64},
+                                           {"U8", DType::kUInt8},
+                                           {"I8", DType::kInt8},
+                                           {"F8_E4M3", DType::kFloat8E4M3}}};
 
 int64_t columns_of_tensor(const CheckpointTensor& tensor) {
   return tensor.shape.size() == 2 ? tensor.shape[1] : 1;
-}
-
-int64_t rows_of_tensor(const CheckpointTensor& tensor) {
-  return tensor.shape.empty() ? 1 : tensor.shape[0];
 }
 
 template <typename T>
@@ -50,39 +46,19 @@ const CheckpointTensor& found(const Checkpoint& checkpoint, const std::string& n
   return *tensor;
 }
 
-// Outputs and inputs that a quantised matrix has, as its packed numbers say.
-MatrixShape shape_of_stored(const Checkpoint& checkpoint, const WeightScheme& scheme,
-                            const std::string& module) {
-  // The names and axes of the leaves depend on the size in nothing that matters here.
-  constexpr int64_t kAnySize = 256;
-  for (const SchemeLeaf& leaf : leaves_of(scheme, module, kAnySize, kAnySize)) {
-    if (leaf.role != LeafRole::kNumbers) continue;
-    const CheckpointTensor& tensor = found(checkpoint, module + "." + leaf.name);
-    if (tensor.shape.size() != 2) break;
-    const int64_t rows = tensor.shape[0] * leaf.rows.block;
-    const int64_t columns = tensor.shape[1] * leaf.columns.block;
-    const bool has_outputs_as_rows = leaf.rows.of == LeafAxis::Of::kOutputs;
-    return has_outputs_as_rows ? MatrixShape{rows, columns} : MatrixShape{columns, rows};
-  }
-  throw Error(fmt::format("{}: expected the numbers of a quantised matrix.", module));
+DType dtype_of_tensor(const CheckpointTensor& tensor) {
+  const auto* const found = std::ranges::find(kTypes, tensor.dtype, &NamedType::first);
+  check(found != kTypes.end(), "the checkpoint was compared with the model");
+  return found->second;
 }
 
 }  // namespace
 
-std::optional<DType> dtype_of_tensor(const CheckpointTensor& tensor) {
-  if (block_type_of(tensor) != nullptr) return DType::kFloat32;
-  for (const auto& [name, dtype] : kTypes) {
-    if (name == tensor.dtype) return dtype;
-  }
-  return std::nullopt;
-}
-
 void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out) {
-  const std::optional<DType> dtype = dtype_of_tensor(tensor);
-  check(dtype.has_value(), "the tensor's type was checked");
+  const DType dtype = dtype_of_tensor(tensor);
   std::vector<std::byte> scratch;
-  const Tensor values = read_rows(tensor, *dtype, rows, {0, columns_of_tensor(tensor)}, scratch);
-  switch (*dtype) {
+  const Tensor values = read_rows(tensor, dtype, rows, {0, columns_of_tensor(tensor)}, scratch);
+  switch (dtype) {
     case DType::kFloat32:
       return widen_rows<float>(values, out);
     case DType::kFloat16:
@@ -94,23 +70,11 @@ void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out) {
   }
 }
 
-MatrixShape matrix_shape(const Checkpoint& checkpoint,
-                         const std::optional<QuantizationConfig>& quantization,
-                         const std::string& module) {
-  if (quantization) {
-    if (const auto scheme = quantization->scheme_of(module)) {
-      return shape_of_stored(checkpoint, *scheme, module);
-    }
-  }
-  const CheckpointTensor& weight = found(checkpoint, module + ".weight");
-  return {rows_of_tensor(weight), columns_of_tensor(weight)};
-}
-
 MatrixSource::MatrixSource(const Checkpoint& checkpoint,
                            const std::optional<QuantizationConfig>& quantization,
-                           const std::string& module) {
+                           const std::string& module, MatrixShape shape)
+    : shape_(shape) {
   const auto scheme = quantization ? quantization->scheme_of(module) : std::nullopt;
-  shape_ = matrix_shape(checkpoint, quantization, module);
   if (scheme) {
     open_stored(checkpoint, *scheme, module);
   } else {
@@ -131,7 +95,7 @@ void MatrixSource::open_stored(const Checkpoint& checkpoint, const WeightScheme&
     tensors_.push_back(tensor);
     const ParameterPart part = stored_->part(i);
     stored_->store(i, 0,
-                   read_rows(*tensor, *dtype_of_tensor(*tensor), part.rows, part.columns, scratch));
+                   read_rows(*tensor, dtype_of_tensor(*tensor), part.rows, part.columns, scratch));
   }
   stored_->check_values();
 }
@@ -141,9 +105,9 @@ void MatrixSource::read_rows_to(IndexRange rows, float* out) const {
   read_floats(*tensors_.front(), rows, out);
 }
 
-std::vector<float> MatrixSource::read(ThreadPool& pool) const {
+std::vector<float> MatrixSource::read(const EndableLoops& loops) const {
   std::vector<float> values(static_cast<size_t>(n() * k()));
-  pool.parallel_for(ceil_div(n(), kRowsOfTask), [&](int64_t task, int) {
+  loops.parallel_for(ceil_div(n(), kRowsOfTask), [&](int64_t task) {
     const IndexRange rows = {task * kRowsOfTask, std::min(n(), (task + 1) * kRowsOfTask)};
     read_rows_to(rows, values.data() + rows.begin * k());
   });

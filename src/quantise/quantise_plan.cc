@@ -3,11 +3,12 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
-#include "loader/tensor_rows.h"
+#include "base/check.h"
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
 #include "models/families.h"
@@ -54,7 +55,7 @@ WrittenTensor dense_tensor(std::string name, DType dtype, std::vector<int64_t> s
 class Planner {
  public:
   Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTarget& target)
-      : checkpoint_(checkpoint), config_(config), target_(target) {}
+      : checkpoint_(checkpoint), config_(config), target_(target), dense_(dense_model(config)) {}
 
   QuantisePlan plan() {
     if (is_quantised_already(config_, kEmbeddingModule)) {
@@ -80,10 +81,22 @@ class Planner {
   }
 
  private:
+  static ModelOptions dense_model(const ModelConfig& config) {
+    ModelOptions options;
+    options.config = config;
+    options.config.quantization.reset();
+    options.max_model_len = 1;
+    return options;
+  }
+
+  MatrixShape shape_of(const std::string& module) {
+    const auto targets = dense_.model().parameters().find(module + ".weight");
+    check(!targets.empty(), "the module is a matrix of the model");
+    return {targets.front().shape.at(0), targets.front().shape.at(1)};
+  }
+
   void add_matrix(const std::string& module, bool may_round) {
-    PlannedMatrix matrix = {.module = module,
-                            .shape = matrix_shape(checkpoint_, config_.quantization, module),
-                            .layer = layer_of(module)};
+    PlannedMatrix matrix = {.module = module, .shape = shape_of(module), .layer = layer_of(module)};
     matrix.is_rounded = may_round && target_.can_store(matrix.shape.k);
     if (may_round && !matrix.is_rounded) plan_.kept.push_back(module);
     const bool is_quantised = is_quantised_already(config_, module);
@@ -102,6 +115,7 @@ class Planner {
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;
   const RoundingTarget& target_;
+  CountedModel dense_;  // says the shapes of the matrices, however they are stored
   QuantisePlan plan_;
   std::set<std::string, std::less<>> taken_;  // tensors of the matrices
 };
@@ -116,18 +130,10 @@ void check_fits(const Checkpoint& checkpoint, const ModelConfig& config) {
 
 }  // namespace
 
-bool has_plain_numbers(const CheckpointTensor& tensor) {
-  return block_type_of(tensor) == nullptr && tensor.rotary_heads == 0;
-}
-
 std::vector<WrittenTensor> QuantisePlan::written(const RoundingTarget& target) const {
   std::vector<WrittenTensor> tensors;
   for (const CheckpointTensor* tensor : copied) {
-    if (has_plain_numbers(*tensor)) {
-      tensors.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
-    } else {
-      tensors.push_back(dense_tensor(tensor->name, target.scale_dtype, tensor->shape));
-    }
+    tensors.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
   }
   for (const PlannedMatrix& matrix : matrices) {
     if (matrix.is_rounded) {
@@ -136,7 +142,7 @@ std::vector<WrittenTensor> QuantisePlan::written(const RoundingTarget& target) c
         tensors.push_back(std::move(tensor));
       }
     } else {
-      tensors.push_back(dense_tensor(matrix.module + ".weight", target.scale_dtype,
+      tensors.push_back(dense_tensor(matrix.module + ".weight", target.dense_dtype,
                                      {matrix.shape.n, matrix.shape.k}));
     }
   }

@@ -4,7 +4,7 @@
 //
 // Thread safety: plain values and free functions without state.
 #include <cstddef>
-#include <optional>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,7 +19,7 @@ namespace quire {
 struct PlannedMatrix {
   std::string module;  // "model.layers.0.self_attn.q_proj"
   MatrixShape shape;
-  bool is_rounded = false;  // else its numbers are kept, as a dense tensor of the scales' type
+  bool is_rounded = false;  // else its numbers are kept, as a dense tensor
   int64_t layer = -1;       // of the decoder; -1: of none
   size_t source_bytes = 0;
 };
@@ -41,9 +41,5 @@ struct QuantisePlan {
 // inputs are no whole groups. The checkpoint outlives the plan.
 QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
                                const RoundingTarget& target);
-
-// Whether a copied tensor has plain numbers in their order, so that its bytes are copied; the
-// others become float32, bfloat16 or float16.
-bool has_plain_numbers(const CheckpointTensor& tensor);
 
 }  // namespace quire

@@ -4,77 +4,84 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
+#include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "loader/checkpoint_writer.h"
+#include "quantise/matrix_source.h"
 #include "quire/error.h"
 
 namespace quire {
 namespace {
 
-// Rows of a copied tensor that are converted at a time.
-constexpr int64_t kConvertedNumbers = 1 << 20;
+// Bytes of a copied tensor that are written at a time.
+constexpr size_t kCopiedBytes = size_t{16} << 20;
 
 class Quantiser {
  public:
   Quantiser(const WeightsToQuantise& weights, const std::filesystem::path& folder,
-            Calibration* calibration, ThreadPool& pool, const QuantiseProgress& progress)
+            Calibration* calibration, const EndableLoops& loops, const QuantiseProgress& progress)
       : weights_(weights),
         calibration_(calibration),
-        pool_(pool),
+        loops_(loops),
         progress_(progress),
         writer_(folder, weights.plan.written(weights.target)) {}
 
-  std::optional<WrittenWeights> run() {
-    for (const CheckpointTensor* tensor : weights_.plan.copied) {
-      copy(*tensor);
-      if (!advance(tensor->bytes)) return std::nullopt;
-      weights_.checkpoint.release(*tensor);
-    }
+  WrittenWeights run() {
+    for (const CheckpointTensor* tensor : weights_.plan.copied) copy(*tensor);
     const std::vector<PlannedMatrix>& matrices = weights_.plan.matrices;
     for (size_t first = 0; first < matrices.size();) {
       size_t end = first + 1;
       while (end < matrices.size() && matrices[end].layer == matrices[first].layer) ++end;
-      if (!do_layer(std::span(matrices).subspan(first, end - first))) return std::nullopt;
+      do_layer(std::span(matrices).subspan(first, end - first));
       first = end;
     }
     writer_.finish();
-    return WrittenWeights{.bytes = writer_.total_bytes(),
-                          .num_shards = writer_.num_shards(),
-                          .squared_error = squares_ > 0 ? errors_ / squares_ : 0};
+    return {.bytes = writer_.total_bytes(),
+            .num_shards = writer_.num_shards(),
+            .squared_error = squares_ > 0 ? errors_ / squares_ : 0};
   }
 
  private:
-  // The matrices of one layer of the decoder, or of none.
-  bool do_layer(std::span<const PlannedMatrix> matrices) {
-    const bool is_calibrated = calibration_ != nullptr && matrices.front().layer >= 0;
-    if (is_calibrated &&
-        !calibration_->begin_layer(matrices.front().layer, [this] { return advance(0); })) {
-      return false;
+  void copy(const CheckpointTensor& tensor) {
+    const std::span bytes(tensor.data, tensor.bytes);
+    for (size_t begin = 0; begin < bytes.size(); begin += kCopiedBytes) {
+      const size_t count = std::min(kCopiedBytes, bytes.size() - begin);
+      writer_.write(bytes.subspan(begin, count));
+      advance(count);
     }
+    weights_.checkpoint.release(tensor);
+  }
+
+  // The matrices of one layer of the decoder, or of none.
+  void do_layer(std::span<const PlannedMatrix> matrices) {
+    const bool is_calibrated = calibration_ != nullptr && matrices.front().layer >= 0;
+    if (is_calibrated) calibration_->begin_layer(matrices.front().layer);
     for (const PlannedMatrix& matrix : matrices) {
       do_matrix(matrix, is_calibrated);
-      if (!advance(matrix.source_bytes)) return false;
+      advance(matrix.source_bytes);
     }
-    return !is_calibrated || calibration_->end_layer([this] { return advance(0); });
+    if (is_calibrated) calibration_->end_layer();
   }
 
   void do_matrix(const PlannedMatrix& matrix, bool is_calibrated) {
-    const MatrixSource source(weights_.checkpoint, weights_.config.quantization, matrix.module);
-    const std::vector<float> values = source.read(pool_);
+    const MatrixSource source(weights_.checkpoint, weights_.config.quantization, matrix.module,
+                              matrix.shape);
+    const std::vector<float> values = source.read(loops_);
     for (const CheckpointTensor* tensor : source.tensors()) weights_.checkpoint.release(*tensor);
     if (!matrix.is_rounded) {
-      writer_.write(narrow_floats(weights_.target.scale_dtype, values));
+      writer_.write(narrow_floats(weights_.target.dense_dtype, values));
       return;
     }
     check_finite(matrix.module, values);
     const RoundedMatrix rounded =
         is_calibrated
             ? calibration_->round(matrix.module, values)
-            : round_to_nearest(weights_.target, values, matrix.shape.n, matrix.shape.k, pool_);
+            : round_to_nearest(weights_.target, values, matrix.shape.n, matrix.shape.k, loops_);
     std::vector<float> stands_for(values.size());
-    dequantise(weights_.target, rounded, stands_for.data(), pool_);
+    dequantise(weights_.target, rounded, stands_for.data(), loops_);
     if (is_calibrated) calibration_->replace(matrix.module, stands_for);
     add_error(values, stands_for);
     for (const std::vector<std::byte>& bytes : bytes_of_tensors(weights_.target, rounded)) {
@@ -98,43 +105,26 @@ class Quantiser {
     }
   }
 
-  void copy(const CheckpointTensor& tensor) {
-    if (has_plain_numbers(tensor)) return writer_.write({tensor.data, tensor.bytes});
-    const int64_t rows = tensor.shape.front();
-    const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
-    const int64_t step = std::max<int64_t>(1, kConvertedNumbers / columns);
-    for (int64_t row = 0; row < rows; row += step) {
-      const int64_t end = std::min(rows, row + step);
-      std::vector<float> values(static_cast<size_t>((end - row) * columns));
-      read_floats(tensor, {row, end}, values.data());
-      writer_.write(narrow_floats(weights_.target.scale_dtype, values));
-    }
-  }
-
-  bool advance(size_t bytes) {
-    done_ += bytes;
-    const size_t total = weights_.plan.source_bytes;
-    return !progress_ ||
-           progress_(static_cast<int64_t>(std::min(done_, total)), static_cast<int64_t>(total));
+  void advance(size_t bytes) {
+    progress_(bytes);
+    loops_.check_point();
   }
 
   const WeightsToQuantise& weights_;
   Calibration* calibration_;
-  ThreadPool& pool_;
+  const EndableLoops& loops_;
   const QuantiseProgress& progress_;
   CheckpointWriter writer_;
-  size_t done_ = 0;
   double errors_ = 0;
   double squares_ = 0;
 };
 
 }  // namespace
 
-std::optional<WrittenWeights> quantise_weights(const WeightsToQuantise& weights,
-                                               const std::filesystem::path& folder,
-                                               Calibration* calibration, ThreadPool& pool,
-                                               const QuantiseProgress& progress) {
-  return Quantiser(weights, folder, calibration, pool, progress).run();
+WrittenWeights quantise_weights(const WeightsToQuantise& weights,
+                                const std::filesystem::path& folder, Calibration* calibration,
+                                const EndableLoops& loops, const QuantiseProgress& progress) {
+  return Quantiser(weights, folder, calibration, loops, progress).run();
 }
 
 }  // namespace quire

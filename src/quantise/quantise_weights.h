@@ -3,16 +3,17 @@
 // memory at a time, and with a calibration one layer.
 //
 // Errors: Error, naming the layer, where numbers are not finite; naming the file, where it cannot
-// be written. Thread safety: the calling thread owns the pool.
+// be written; WorkEnded where the loops throw it. Thread safety: one thread at a time, which runs
+// the loops.
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
-#include <string_view>
 
-#include "base/thread_pool.h"
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
 #include "quantise/calibration.h"
+#include "quantise/endable_loops.h"
 #include "quantise/quantise_plan.h"
 #include "quantise/rounded_matrix.h"
 
@@ -25,8 +26,8 @@ struct WeightsToQuantise {
   const RoundingTarget& target;
 };
 
-// Called with the bytes of the checkpoint that are done; false: ends the work.
-using QuantiseProgress = std::function<bool(int64_t done, int64_t total)>;
+// Called with the bytes of the checkpoint that were done since.
+using QuantiseProgress = std::function<void(size_t bytes)>;
 
 struct WrittenWeights {
   size_t bytes = 0;
@@ -35,10 +36,9 @@ struct WrittenWeights {
 };
 
 // Writes the weights into `folder`. `calibration` may be null: each number is then rounded to the
-// nearest. Nothing where `progress` ended it.
-std::optional<WrittenWeights> quantise_weights(const WeightsToQuantise& weights,
-                                               const std::filesystem::path& folder,
-                                               Calibration* calibration, ThreadPool& pool,
-                                               const QuantiseProgress& progress);
+// nearest.
+WrittenWeights quantise_weights(const WeightsToQuantise& weights,
+                                const std::filesystem::path& folder, Calibration* calibration,
+                                const EndableLoops& loops, const QuantiseProgress& progress);
 
 }  // namespace quire

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <functional>
 
 #include "base/ceil_div.h"
 #include "base/check.h"
@@ -14,8 +14,9 @@ namespace {
 constexpr int64_t kRowsAtATime = 16;
 constexpr float kLargestFloat8 = 448.0f;
 
-void for_row_blocks(int64_t n, ThreadPool& pool, const std::function<void(int64_t row)>& body) {
-  pool.parallel_for(ceil_div(n, kRowsAtATime), [&](int64_t task, int) {
+void for_row_blocks(int64_t n, const EndableLoops& loops,
+                    const std::function<void(int64_t row)>& body) {
+  loops.parallel_for(ceil_div(n, kRowsAtATime), [&](int64_t task) {
     const int64_t end = std::min(n, (task + 1) * kRowsAtATime);
     for (int64_t row = task * kRowsAtATime; row < end; ++row) body(row);
   });
@@ -121,6 +122,10 @@ bool RoundingTarget::can_store(int64_t k) const {
   return k % group_size(k) == 0 && k % (32 / scheme.bits) == 0;
 }
 
+DType scale_dtype_for(DType model) {
+  return model == DType::kFloat16 ? DType::kBFloat16 : model;
+}
+
 RoundedMatrix::RoundedMatrix(int64_t outputs, int64_t inputs, int64_t num_groups)
     : n(outputs),
       k(inputs),
@@ -130,9 +135,9 @@ RoundedMatrix::RoundedMatrix(int64_t outputs, int64_t inputs, int64_t num_groups
       zero_points(scales.size()) {}
 
 RoundedMatrix round_to_nearest(const RoundingTarget& target, const std::vector<float>& values,
-                               int64_t n, int64_t k, ThreadPool& pool) {
+                               int64_t n, int64_t k, const EndableLoops& loops) {
   RoundedMatrix matrix(n, k, groups_of(target, k));
-  for_row_blocks(n, pool, [&](int64_t row) {
+  for_row_blocks(n, loops, [&](int64_t row) {
     if (target.scheme.is_integer()) {
       round_row_to_integers(target.integers(), values.data() + row * k, row, matrix);
     } else {
@@ -143,9 +148,9 @@ RoundedMatrix round_to_nearest(const RoundingTarget& target, const std::vector<f
 }
 
 void dequantise(const RoundingTarget& target, const RoundedMatrix& matrix, float* out,
-                ThreadPool& pool) {
+                const EndableLoops& loops) {
   const int64_t size = matrix.k / matrix.groups;
-  for_row_blocks(matrix.n, pool, [&](int64_t row) {
+  for_row_blocks(matrix.n, loops, [&](int64_t row) {
     for (int64_t i = 0; i < matrix.k; ++i) {
       const auto at = static_cast<size_t>(row * matrix.k + i);
       const auto group = static_cast<size_t>(row * matrix.groups + i / size);

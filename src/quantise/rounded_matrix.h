@@ -1,17 +1,17 @@
 #pragma once
 // A matrix that has been rounded, and the tensors that a checkpoint has for it.
 //
-// Thread safety: free functions without state; plain values.
+// Thread safety: free functions without state; plain values. One thread at a time runs the loops.
 #include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "base/thread_pool.h"
 #include "core/dtype.h"
 #include "loader/checkpoint_writer.h"
 #include "loader/weight_scheme.h"
 #include "ops/cpu/integer_grid.h"
+#include "quantise/endable_loops.h"
 
 namespace quire {
 
@@ -19,7 +19,8 @@ namespace quire {
 // inputs or each output, or float-quantized with a scale for each output.
 struct RoundingTarget {
   WeightScheme scheme;
-  DType scale_dtype = DType::kBFloat16;  // float32, bfloat16 or float16
+  DType scale_dtype = DType::kBFloat16;  // float32 or bfloat16
+  DType dense_dtype = DType::kBFloat16;  // of matrices that are not rounded; or float32, float16
 
   ops::IntegerType integers() const {
     return {.bits = scheme.bits, .symmetric = scheme.symmetric, .scale_dtype = scale_dtype};
@@ -29,6 +30,10 @@ struct RoundingTarget {
   // Inputs of a group.
   int64_t group_size(int64_t k) const { return scheme.group_inputs == 0 ? k : scheme.group_inputs; }
 };
+
+// In which type a model's scales are stored: its own, but for bfloat16 in place of float16, whose
+// smallest normal number is the float8 scale of an output whose largest weight is 0.027.
+DType scale_dtype_for(DType model);
 
 // Matrix [n, k] of integers from -2^(bits-1) on, or of float8's bits.
 struct RoundedMatrix {
@@ -45,11 +50,11 @@ struct RoundedMatrix {
 // Each number to the nearest, with the scales and zero points of ops/cpu/integer_grid.h, or for
 // float8 those that make each output's largest magnitude 448.
 RoundedMatrix round_to_nearest(const RoundingTarget& target, const std::vector<float>& values,
-                               int64_t n, int64_t k, ThreadPool& pool);
+                               int64_t n, int64_t k, const EndableLoops& loops);
 
 // What the numbers stand for, in float32, to out[n, k].
 void dequantise(const RoundingTarget& target, const RoundedMatrix& matrix, float* out,
-                ThreadPool& pool);
+                const EndableLoops& loops);
 
 // The tensors of a matrix [n, k] of the layer `module`, in the order of their bytes.
 std::vector<WrittenTensor> tensors_of(const RoundingTarget& target, const std::string& module,

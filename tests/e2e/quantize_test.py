@@ -4,11 +4,13 @@ import json
 import math
 import pathlib
 import signal
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
 
+from gguf_model import read_safetensors, write_safetensors
 from support import BINARY, LEXICON, SOURCE_DIR, CliTest, json_lines, model_copy, run
 
 QUESTION = ("-p", "define apple", "--chat", "--temperature", "0", "--max-tokens", "10")
@@ -18,6 +20,24 @@ TEXT = "".join(
     for word, meaning in (("apple", "fruit with red or yellow or green skin"), ("pear", "sweet juicy gritty-textured fruit"),
                           ("river", "a large natural stream of water"), ("chair", "a seat for one person"))
 )
+
+
+def write_with_62_of_128(source, path):
+    """ct-pack-mixed with 62 numbers between gate and down instead of 128."""
+    tensors = {}
+    for name, (dtype, shape, data) in read_safetensors(source).items():
+        kept = {128: 62, 16: 8, 32: 16}  # outputs; their words of zero points; words of inputs of 8 bits
+        if ".mlp.down_proj.weight_packed" in name:
+            width = len(data) // shape[0]
+            data = b"".join(data[row * width : row * width + width // 2] for row in range(shape[0]))
+            shape = [shape[0], kept[shape[1]]]
+        elif name.endswith("weight_shape") and ".mlp." in name:
+            data = struct.pack("<2q", *(kept.get(extent, extent) for extent in struct.unpack("<2q", data)))
+        elif ".mlp." in name and shape[0] in kept:
+            data = data[: len(data) // shape[0] * kept[shape[0]]]
+            shape = [kept[shape[0]], *shape[1:]]
+        tensors[name] = (dtype, shape, data)
+    write_safetensors(path, tensors)
 
 
 class Folders(CliTest):
@@ -32,6 +52,14 @@ class Folders(CliTest):
         result = run("quantize", model, self.folder / out, "--json", *arguments)
         self.assert_ok(result)
         return json.loads(result.stdout)
+
+    def assert_same_tokens(self, *models):
+        tokens = ["--skip-tokenizer-init", "--prompt-tokens", "5,17,60,2", "--max-tokens", "8", "--temperature", "0",
+                  "--json", "--dtype", "float32", "--device", "cpu"]
+        first, second = (run("generate", model, *tokens) for model in models)
+        self.assert_ok(first)
+        self.assert_ok(second)
+        self.assertEqual(json_lines(first.stdout)[0]["token_ids"][0], json_lines(second.stdout)[0]["token_ids"][0])
 
     def answer(self, model):
         result = run("generate", model, *QUESTION, "--device", "cpu")
@@ -77,22 +105,60 @@ class Quantize(Folders):
         self.assertEqual(summary["kept_layers"][0], "model.layers.0.mlp.down_proj")
         self.assertIn("48 of 56 layers", run("inspect", self.folder / "out").stdout)
 
+    def test_files_that_are_links_and_what_is_left_out(self):
+        model = self.folder / "model"
+        model.mkdir()
+        for path in LEXICON.iterdir():
+            (model / path.name).symlink_to(path)
+        stored = self.folder / "stored.jinja"
+        stored.write_text("{{ messages[0].content }}")
+        templates = model / "additional_chat_templates"
+        templates.mkdir()
+        (templates / "tool_use.jinja").symlink_to(stored)
+        for name in ("quantize_config.json", "recipe.yaml", "pytorch_model.bin", ".gitattributes"):
+            (model / name).write_text("{}")
+        (model / "onnx").mkdir()
+        summary = self.quantize(model=model)
+        self.assertEqual(summary["left_out"],
+                         ["README.md", "onnx/", "pytorch_model.bin", "quantize_config.json", "recipe.yaml"])
+        out = self.folder / "out"
+        self.assertEqual({path.name for path in out.iterdir()},
+                         {path.name for path in LEXICON.iterdir()} - {"README.md"} | {templates.name})
+        self.assertFalse([path for path in out.rglob("*") if path.is_symlink()])
+        self.assertEqual((out / templates.name / "tool_use.jinja").read_bytes(), stored.read_bytes())
+        self.assertIn("left out", run("quantize", model, self.folder / "other").stdout)
+        (model / "merges.txt").symlink_to(self.folder / "nowhere")
+        self.assert_error(run("quantize", model, self.folder / "third"), 1, "merges.txt", "a link to nothing")
+
     # Each published format is dequantised and rounded anew; fused layers too, and an output layer of 8 bits.
     def test_models_that_are_quantised_already(self):
         for case in ("gptq-act-order", "awq", "gptq-fused", "ct-int8", "ct-float8", "fp8-block"):
             with self.subTest(case):
                 self.quantize("--scheme", "int8", model=GOLDEN / case, out=case)
-                tokens = ["--skip-tokenizer-init", "--prompt-tokens", "5,17,60,2", "--max-tokens", "8", "--temperature",
-                          "0", "--json", "--dtype", "float32", "--device", "cpu"]
-                first, second = (run("generate", model, *tokens) for model in (GOLDEN / case, self.folder / case))
-                self.assert_ok(second)
-                self.assertEqual(json_lines(first.stdout)[0]["token_ids"][0],
-                                 json_lines(second.stdout)[0]["token_ids"][0])
+                self.assert_same_tokens(GOLDEN / case, self.folder / case)
+
+    # compressed-tensors fills the last word of a row, or of a column of zero points.
+    def test_packed_matrices_that_end_within_a_word(self):
+        model = self.folder / "model"
+        model.mkdir()
+        config = json.loads((GOLDEN / "ct-pack-mixed" / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps(config | {"intermediate_size": 62}))
+        write_with_62_of_128(GOLDEN / "ct-pack-mixed" / "model.safetensors", model / "model.safetensors")
+        for scheme, layers in (("fp8", 14), ("int8", 12)):
+            with self.subTest(scheme):
+                self.assertEqual(self.quantize("--scheme", scheme, model=model, out=scheme)["quantized_layers"], layers)
+                self.assert_same_tokens(model, self.folder / scheme)
+                tensors = read_safetensors(self.folder / scheme / "model.safetensors")
+                self.assertEqual(tensors["model.layers.0.mlp.gate_proj.weight_scale"][0], "BF16")  # float16: too narrow
+                self.assertEqual(tensors["model.layers.1.mlp.down_proj.weight"][1], [64, 62])
 
     def test_output_that_is_there(self):
         out = self.folder / "out"
         out.mkdir()
-        self.quantize()  # an empty one will do
+        out.chmod(0o705)
+        inode = out.stat().st_ino
+        self.quantize()  # an empty one is filled, as it may be a mount point
+        self.assertEqual((out.stat().st_ino, out.stat().st_mode & 0o777), (inode, 0o705))
         before = {path.name: path.read_bytes() for path in out.iterdir()}
         self.assert_error(run("quantize", LEXICON, out), 1, "is not empty")
         self.assert_error(run("quantize", LEXICON, self.text), 1, "this is a file")
@@ -112,17 +178,41 @@ class Quantize(Folders):
             self.assert_error(run("quantize", damaged, self.folder / "out"), 1, "down_proj", "nan")
         self.assertEqual([path.name for path in self.folder.iterdir()], ["text.txt"])
 
-    def test_ctrl_c_leaves_nothing(self):
+    def test_signals_leave_nothing(self):
         self.text.write_text(TEXT * 200)
-        process = subprocess.Popen([BINARY, "quantize", LEXICON, self.folder / "out", "--calibrate", self.text],
-                                   stderr=subprocess.PIPE, stdout=subprocess.PIPE)
-        while not list(self.folder.glob("*.partial")) and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=120)
-        self.assertEqual(process.returncode, 130, errors)
-        self.assertIn(b"interrupted; nothing is left", errors)
-        self.assertEqual([path.name for path in self.folder.iterdir()], ["text.txt"])
+        out = self.folder / "out"
+        for number, code, is_there in ((signal.SIGINT, 130, False), (signal.SIGTERM, 143, True), (signal.SIGHUP, 129, True)):
+            with self.subTest(signal=number):
+                if is_there:
+                    out.mkdir(exist_ok=True)
+                process = self.start_to_quantize(number)
+                while not list(self.folder.rglob("*.partial")) and process.poll() is None:
+                    time.sleep(0.01)
+                process.send_signal(number)
+                _, errors = process.communicate(timeout=120)
+                self.assertEqual(process.returncode, code, errors)
+                self.assertIn(b"interrupted; nothing is left", errors)
+                self.assertEqual({path.name for path in self.folder.rglob("*")},
+                                 {"text.txt", "out"} if is_there else {"text.txt"})
+
+    def start_to_quantize(self, number):
+        command = [BINARY, "quantize", LEXICON, self.folder / "out", "--calibrate", self.text]
+        # What runs the tests may ignore the signal, as nohup does.
+        return subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE,
+                                preexec_fn=lambda: signal.signal(number, signal.SIG_DFL))
+
+    def test_texts_by_the_line(self):
+        for form in ("texts.jsonl", "texts.txt"):
+            texts = self.folder / form
+            lines = ["an apple is red", "", "a river"] * 20
+            texts.write_text("\n".join(json.dumps({"text": line}) for line in lines) if form.endswith("l") else TEXT)
+            with self.subTest(form):
+                summary = self.quantize("--calibrate", texts, "--calibration-tokens", "100", out=form + ".out")
+                self.assertEqual(summary["calibration_tokens"], 100)
+                self.assertEqual(self.answer(self.folder / (form + ".out")), self.answer(LEXICON))
+        texts.with_suffix(".jsonl").write_text('{"text": "one"}\n["two"]\n')
+        self.assert_error(run("quantize", LEXICON, self.folder / "out", "--calibrate", texts.with_suffix(".jsonl")), 1,
+                          "texts.jsonl, line 2", "object")
 
     def test_wrong_usage(self):
         self.assert_error(run("quantize", LEXICON), 2, "OUT")
@@ -169,6 +259,26 @@ class Perplexity(Folders):
                 self.assertAlmostEqual(figures["perplexity"] / math.exp(-mean), 1, places=4)
                 error = math.exp(-mean) * math.sqrt(variance / len(logprobs))
                 self.assertAlmostEqual(figures["standard_error"] / error, 1, places=4)
+
+    # Windows do not reach from one text into the next.
+    def test_texts_by_the_line(self):
+        texts = TEXT.split("<|im_end|>\n<|im_start|>user") + ["a", ""]
+        total, scored = 0.0, 0
+        for text in texts[:-2]:
+            self.text.write_text(text)
+            figures = self.measure("--context", "32")
+            total += figures["mean_logprob"] * figures["scored_tokens"]
+            scored += figures["scored_tokens"]
+        self.text = self.folder / "texts.jsonl"
+        self.text.write_text("\n".join(json.dumps({"text": text}) for text in texts))
+        figures = self.measure("--context", "32")
+        self.assertEqual((figures["texts"], figures["scored_tokens"]), (len(texts), scored))
+        self.assertAlmostEqual(figures["mean_logprob"], total / scored, places=5)
+
+    # The engine is given the windows of a few steps at a time.
+    def test_figures_do_not_depend_on_steps(self):
+        sizes = ["--context", "16", "--stride", "9"]
+        self.assertEqual(self.measure(*sizes, "--max-num-batched-tokens", "16"), self.measure(*sizes))
 
     def test_defaults(self):
         figures = self.measure()

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <ostream>
 
 #include "base/progress.h"
@@ -11,7 +10,7 @@
 #include "cli/loading.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
-#include "cli/terminal/interrupts.h"
+#include "cli/terminal/orderly_stop.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
 #include "quire/perplexity.h"
@@ -21,15 +20,16 @@ namespace {
 
 constexpr const char* kPerplexityFooter =
     R"(The perplexity of a text is the exponential of the mean negative log-probability that the model gives its
-tokens: the fewer, the better it predicts. Compare models with one tokenizer, on one text that they were not trained
-on, with one --context and --stride; what quantising costs is the difference.
+tokens. A lower figure is better. Compare models with the same tokenizer, on the same text that they were not trained
+on, with the same --context and --stride. The difference is what quantising costs.
 
-The text is cut into windows of --context tokens that begin --stride tokens apart. Each token but the first is
-scored once, with at least context - stride tokens before it, as far as the text has them. A shorter stride takes
-longer and gives lower figures. The standard error takes tokens as independent; figures of two models on one text
-differ by less chance than that.
+A text is cut into windows of --context tokens that begin --stride tokens apart. Each token but the first is scored
+once, with at least context - stride tokens before it, or as many as the text has. A shorter stride takes longer and
+gives lower figures. The standard error assumes that tokens are independent. Two models' figures for one text differ
+less by chance than it says.
 
-Special tokens written out in the text (<|im_start|>) are these tokens, so that a file may hold chats.
+In a FILE.jsonl each line is a text: {"text": "..."}. Special tokens may be written out (<|im_start|>), so that a file
+may hold chats.
 
 Examples:
   quire perplexity ~/models/Qwen3-0.6B --file wiki.test.txt
@@ -44,7 +44,7 @@ class PerplexityCommand : public Command {
 
  private:
   void add_count(const char* option, const std::string& help, std::optional<int64_t>& value);
-  std::optional<PerplexityResult> measure(const Terminal& terminal);
+  std::optional<PerplexityResult> measure(const Terminal& terminal, OrderlyStop& stop);
   void report(const PerplexityResult& result, Terminal& terminal) const;
 
   CLI::App* app_;
@@ -57,7 +57,10 @@ PerplexityCommand::PerplexityCommand(CLI::App& root)
     : app_(add_command(root, "perplexity", "Measure how well a model predicts a text",
                        kPerplexityFooter)) {
   add_text(*app_,
-           {.name = "--file", .placeholder = "FILE", .help = "The text", .is_required = true},
+           {.name = "--file",
+            .placeholder = "FILE",
+            .help = "The text, or texts in a .jsonl file",
+            .is_required = true},
            file_);
   add_count("--context", "Tokens that the model sees at a time [1024, or what it can do]",
             options_.context);
@@ -73,31 +76,32 @@ void PerplexityCommand::add_count(const char* option, const std::string& help,
             [option, &value](const std::string& text) { value = parse_count(text, option); });
 }
 
-// The first Ctrl-C ends it in good order; a second one does not wait.
-std::optional<PerplexityResult> PerplexityCommand::measure(const Terminal& terminal) {
-  const Interrupts interrupts;
-  std::atomic<bool> is_interrupted = false;
-  const InterruptHandler handler(interrupts, [&is_interrupted] {
-    if (is_interrupted.exchange(true)) exit_interrupted();
-  });
+std::optional<PerplexityResult> PerplexityCommand::measure(const Terminal& terminal,
+                                                           OrderlyStop& stop) {
   options_.engine = ready_to_load(options_.engine, terminal);
   ProgressBar bar(STDERR_FILENO, "Reading");
   options_.on_window = [&](int64_t done, int64_t total) {
+    stop.begin();  // loading the model cannot be stopped half-way
     bar.update(static_cast<double>(done) / static_cast<double>(total),
                fmt::format("{} of {} windows", with_commas(done), with_commas(total)));
-    return !is_interrupted;
+    return !stop.is_asked();
   };
   return measure_perplexity(options_);
 }
 
 void PerplexityCommand::report(const PerplexityResult& result, Terminal& terminal) const {
   if (json_) {
-    const Json json = {
-        {"model", options_.engine.model},  {"file", file_},
-        {"tokens", result.num_tokens},     {"scored_tokens", result.num_scored},
-        {"context", result.context},       {"stride", result.stride},
-        {"windows", result.num_windows},   {"mean_logprob", result.mean_logprob},
-        {"perplexity", result.perplexity}, {"standard_error", result.standard_error}};
+    const Json json = {{"model", options_.engine.model},
+                       {"file", file_},
+                       {"texts", result.num_texts},
+                       {"tokens", result.num_tokens},
+                       {"scored_tokens", result.num_scored},
+                       {"context", result.context},
+                       {"stride", result.stride},
+                       {"windows", result.num_windows},
+                       {"mean_logprob", result.mean_logprob},
+                       {"perplexity", result.perplexity},
+                       {"standard_error", result.standard_error}};
     terminal.out << to_line(json) << '\n';
     return;
   }
@@ -110,10 +114,11 @@ void PerplexityCommand::report(const PerplexityResult& result, Terminal& termina
 
 int PerplexityCommand::run(Terminal& terminal) {
   options_.text = file_;
-  const std::optional<PerplexityResult> result = measure(terminal);
+  OrderlyStop stop(OrderlyStop::Starts::kWithBegin);
+  const std::optional<PerplexityResult> result = measure(terminal, stop);
   if (!result) {
     terminal.err << "quire: interrupted" << std::endl;
-    return kExitInterrupted;
+    return stop.exit_code();
   }
   report(*result, terminal);
   return kExitOk;

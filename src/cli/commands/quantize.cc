@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <ostream>
 
 #include "base/progress.h"
@@ -11,7 +10,7 @@
 #include "cli/json_lines.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
-#include "cli/terminal/interrupts.h"
+#include "cli/terminal/orderly_stop.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
 #include "quire/quantize.h"
@@ -20,20 +19,22 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kQuantizeFooter =
-    R"(OUT becomes a folder like any other model's, which quire, vLLM and transformers load (compressed-tensors'
-pack-quantized and float-quantized). The matrices of the decoder's layers are rounded; the embedding, the output
-layer, norms and biases stay as they are, and tokenizer, chat template and generation config are copied.
+    R"(OUT becomes a folder like any other model's, in compressed-tensors' formats pack-quantized and float-quantized,
+which quire and transformers load; vLLM reads these formats, too, but was not tried. The matrices of the decoder's
+layers are rounded; the embedding, the output layer, norms and biases stay as they are. Tokenizer, chat templates and
+generation config are copied; the other files that are not copied are listed at the end.
 
-  int8   integers with a scale for each group of inputs: half of bfloat16's size, and hardly an error
-  int4   a little more than a quarter of it; --calibrate makes its errors smaller
-  fp8    float8 with a scale for each output, for GPUs; half of the size
+  int8   integers with a scale for each group of inputs: half of bfloat16's size, with very small errors
+  int4   a little more than a quarter of bfloat16's size; --calibrate makes the errors smaller
+  fp8    float8 with a scale for each output, for GPUs; half of bfloat16's size
 
---calibrate FILE takes a text like what the model will be used for. It runs through the model layer by layer, and
-what rounding a weight changes in a layer's outputs is made up for by the weights that are rounded after it (GPTQ).
-A FILE.jsonl has a {"text": "..."} in each line, a text of its own each; special tokens written out are these tokens.
-'quire perplexity' says what a model has lost.
+--calibrate FILE takes a text like those that the model will be used for. It runs through the model layer by layer,
+and the weights that are rounded later make up for the errors of those before them (GPTQ). In a FILE.jsonl each line
+is a text: {"text": "..."}. Special tokens may be written out (<|im_end|>). 'quire perplexity' measures what a model
+has lost.
 
-OUT appears when all of it is written; until then it is beside it, as OUT.NUMBER.partial. Ctrl-C removes that.
+OUT appears when all of it is written. Until then the files are in OUT.NUMBER.partial beside it or, where OUT is an
+empty folder, in OUT/quantized.NUMBER.partial. Ctrl-C, SIGTERM and SIGHUP remove that. A second one ends at once.
 One matrix is in memory at a time; with --calibrate one layer, and the states of the text's tokens.
 
 Examples:
@@ -50,6 +51,7 @@ Json to_json(const QuantizeResult& result) {
           {"kept_layers", result.kept},
           {"bytes_before", result.bytes_before},
           {"bytes_after", result.bytes_after},
+          {"left_out", result.left_out},
           {"relative_error", result.relative_error},
           {"calibration_tokens", result.calibration_tokens}};
 }
@@ -63,7 +65,7 @@ class QuantizeCommand : public Command {
  private:
   void add_options();
   void check_options() const;
-  std::optional<QuantizeResult> quantize_with_interrupts();
+  std::optional<QuantizeResult> quantize_until(const OrderlyStop& stop);
   void print_result(const QuantizeResult& result, Terminal& terminal) const;
 
   CLI::App* app_;
@@ -109,12 +111,12 @@ void QuantizeCommand::add_options() {
            {"--symmetric", "",
             "Of int4: no zero point for each group, for kernels that take none; larger errors"},
            is_symmetric_);
-  add_text(*app_, {"--calibrate", "FILE", "Make up for errors by this text's activations"},
+  add_text(*app_, {"--calibrate", "FILE", "A text to calibrate with, or texts in a .jsonl file"},
            calibration_);
   add_value(
       *app_,
       {"--calibration-tokens", "N",
-       fmt::format("Of the text, as many tokens as this [{}]", options_.max_calibration_tokens)},
+       fmt::format("The most tokens to take of the text [{}]", options_.max_calibration_tokens)},
       [this](const std::string& text) {
         const int64_t count = parse_count(text, "--calibration-tokens");
         if (count < 1) throw UsageError("--calibration-tokens: expected 1 or more, got 0");
@@ -135,28 +137,22 @@ void QuantizeCommand::add_options() {
 
 void QuantizeCommand::check_options() const {
   if (is_symmetric_ && options_.scheme != QuantizeScheme::kInt4) {
-    throw UsageError("--symmetric: of use for int4; int8 and fp8 have no zero points");
+    throw UsageError("--symmetric: goes with int4; int8 and fp8 have no zero points");
   }
   if (options_.scheme != QuantizeScheme::kFp8) return;
   for (const char* option : {"--group-size", "--calibrate"}) {
     if (is_given(*app_, option)) {
-      throw UsageError(fmt::format("{}: of use for int8 and int4, not for fp8", option));
+      throw UsageError(fmt::format("{}: goes with int8 and int4, not with fp8", option));
     }
   }
 }
 
-// The first Ctrl-C ends it in good order; a second one does not wait.
-std::optional<QuantizeResult> QuantizeCommand::quantize_with_interrupts() {
-  const Interrupts interrupts;
-  std::atomic<bool> is_interrupted = false;
-  const InterruptHandler handler(interrupts, [&is_interrupted] {
-    if (is_interrupted.exchange(true)) exit_interrupted();
-  });
+std::optional<QuantizeResult> QuantizeCommand::quantize_until(const OrderlyStop& stop) {
   ProgressBar bar(STDERR_FILENO, "Quantising");
   options_.on_progress = [&](int64_t done, int64_t total) {
     bar.update(static_cast<double>(done) / static_cast<double>(total),
                fmt::format("{} of {}", format_bytes(done), format_bytes(total)));
-    return !is_interrupted;
+    return !stop.is_asked();
   };
   return quantize(options_);
 }
@@ -184,6 +180,9 @@ void QuantizeCommand::print_result(const QuantizeResult& result, Terminal& termi
   if (result.calibration_tokens > 0) {
     table.add({"calibrated", fmt::format("by {} tokens", with_commas(result.calibration_tokens))});
   }
+  if (!result.left_out.empty()) {
+    table.add({"left out", printable_line(fmt::format("{}", fmt::join(result.left_out, ", ")))});
+  }
   table.add({"error", fmt::format("{:.2f} % of the rounded weights", 100 * result.relative_error)});
   terminal.out << table.str() << "Next: quire chat " << printable_line(result.out.string()) << '\n';
 }
@@ -194,10 +193,11 @@ int QuantizeCommand::run(Terminal& terminal) {
   options_.out = out_;
   options_.calibration = calibration_;
   options_.symmetric = is_symmetric_;
-  const std::optional<QuantizeResult> result = quantize_with_interrupts();
+  const OrderlyStop stop;
+  const std::optional<QuantizeResult> result = quantize_until(stop);
   if (!result) {
     terminal.err << "quire: interrupted; nothing is left of " << printable_line(out_) << std::endl;
-    return kExitInterrupted;
+    return stop.exit_code();
   }
   if (json_) {
     terminal.out << to_line(to_json(*result)) << '\n';

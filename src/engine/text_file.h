@@ -1,0 +1,40 @@
+#pragma once
+// The texts of a file that calibrates or measures a model: the file is one text, or, with the
+// extension .jsonl, each line holds one as {"text": ...}.
+//
+// Memory: one text at a time; the file is mapped. Thread safety: one thread at a time.
+#include <cstddef>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/mapped_file.h"
+
+namespace quire {
+
+class TextFile {
+ public:
+  // Throws Error where there is no readable regular file.
+  explicit TextFile(std::filesystem::path path);
+
+  // The next text, valid until the next call; nothing after the last. Throws Error, naming the
+  // line, where one holds anything else.
+  std::optional<std::string_view> next();
+
+ private:
+  std::optional<std::string_view> next_line();
+
+  std::filesystem::path path_;
+  MappedFile file_;
+  bool has_lines_;
+  size_t position_ = 0;
+  int64_t line_ = 0;
+  std::string text_;  // of a line
+};
+
+// The beginning of `text` up to a line's end, of at most `max_bytes`; lines beyond that are cut
+// between characters. All of a shorter text.
+std::string_view leading_lines(std::string_view text, size_t max_bytes);
+
+}  // namespace quire
