@@ -25,6 +25,7 @@ PLAIN_HEADERS = {
     "quire/request_output.h",
     "quire/sampling_limits.h",
     "quire/sampling_params.h",
+    "quire/speculative_config.h",
     "quire/text_span.h",
     "quire/tune.h",
     "quire/version.h",

@@ -8,6 +8,8 @@
 #include <string>
 #include <string_view>
 
+#include "quire/speculative_config.h"
+
 namespace quire {
 
 enum class LoadFormat {
@@ -39,6 +41,9 @@ struct EngineConfig {
   int pipeline_parallel_size = 1;
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
+  // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.
+  // None: a step brings one token of a sequence.
+  std::optional<SpeculativeConfig> speculative_config{};
   // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
   // neither those that wait for their next token nor newcomers are held up for longer; while no
   // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but

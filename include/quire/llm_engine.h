@@ -9,6 +9,8 @@
 // Thread safety: one thread at a time. Work runs on threads of the engine's own; results do not
 // depend on how many. AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM
 // (quire/llm.h) the one for a batch.
+#include <array>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <variant>
@@ -21,6 +23,7 @@
 #include "quire/plan.h"
 #include "quire/request_output.h"
 #include "quire/sampling_params.h"
+#include "quire/speculative_config.h"
 #include "quire/tokenizer.h"
 
 namespace quire {
@@ -46,6 +49,22 @@ struct RequestOptions {
   std::vector<TextSpan> plain_text{};
 };
 
+// What became of drafts since the engine started. A draft is what a step verifies of a sequence; it
+// has one token or more.
+struct SpeculativeStats {
+  int64_t num_drafts = 0;
+  int64_t num_draft_tokens = 0;
+  int64_t num_accepted_tokens = 0;  // of these, kept
+  std::array<int64_t, kMaxSpeculativeTokens> num_accepted_tokens_per_pos{};
+
+  // Tokens that a draft brought on average, with the one that is sampled behind those kept: 1 or
+  // more, 0 without drafts.
+  double mean_acceptance_length() const {
+    if (num_drafts == 0) return 0;
+    return 1 + static_cast<double>(num_accepted_tokens) / static_cast<double>(num_drafts);
+  }
+};
+
 // A snapshot. Token counts are since the engine started.
 struct EngineStats {
   int64_t num_running = 0;
@@ -60,6 +79,7 @@ struct EngineStats {
   int64_t num_steps = 0;
   double prefill_s = 0;  // time of steps that held prompt tokens
   double decode_s = 0;   // time of the others
+  SpeculativeStats speculative{};
   double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
 };
 

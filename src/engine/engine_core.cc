@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <set>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -65,6 +66,15 @@ std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
   return ids;
 }
 
+// Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
+void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
+  if (num_drafts == 0) return;
+  ++stats.num_drafts;
+  stats.num_draft_tokens += static_cast<int64_t>(num_drafts);
+  stats.num_accepted_tokens += static_cast<int64_t>(num_kept);
+  for (size_t i = 0; i < num_kept; ++i) ++stats.num_accepted_tokens_per_pos.at(i);
+}
+
 // Mixes the bits of x (splitmix64's finaliser, Steele et al. 2014).
 uint64_t mix(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
@@ -82,7 +92,9 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
       scheduler_(setup_.scheduler),
       executor_(start_executor(setup_, logits_processors_, memory_reserve)),
-      last_result_(Clock::now()) {}
+      last_result_(Clock::now()) {
+  if (setup_.config.speculative_config) speculator_.emplace(*setup_.config.speculative_config);
+}
 
 void EngineCore::check_params(const SamplingParams& params) const {
   params.validate();
@@ -190,7 +202,7 @@ void EngineCore::abort(const std::string& request_id) {
 }
 
 std::vector<RequestOutput> EngineCore::step() {
-  if (awaits_long_step()) {
+  if (awaits_long_step() || awaits_drafts()) {
     process(executor_->wait());
     return collect_outputs();
   }
@@ -226,7 +238,19 @@ bool EngineCore::awaits_long_step() const {
          in_flight_.size() == 1 && in_flight_.front().expected_s > kLongStep;
 }
 
+bool EngineCore::awaits_drafts() const {
+  return speculator_ && speculator_->drafts_next() && in_flight_.size() == 1;
+}
+
+void EngineCore::propose() {
+  if (!speculator_ || !in_flight_.empty()) return;
+  for (const SequenceId id : speculator_->take_ready()) {
+    scheduler_.propose(id, speculator_->propose(id));
+  }
+}
+
 bool EngineCore::schedule() {
+  propose();
   auto batch = std::make_shared<const ScheduledBatch>(
       scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost()));
   if (batch->empty() && batch->removed.empty()) return false;
@@ -237,6 +261,9 @@ bool EngineCore::schedule() {
     const auto owner = owners_.find(sequence.id);
     if (owner != owners_.end()) {
       owner->second.request->mark_scheduled(batch->step + 1, sequence.draft_token_ids.size(), now);
+    }
+    if (sequence.kind == ChunkKind::kVerify) {
+      step.num_drafts.emplace(sequence.id, sequence.draft_token_ids.size());
     }
     if (sequence.kind != ChunkKind::kPrefill) continue;
     step.has_prefill = true;
@@ -251,7 +278,7 @@ bool EngineCore::schedule() {
   }
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
   idle_ = false;
-  in_flight_.push_back(step);
+  in_flight_.push_back(std::move(step));
   executor_->submit(std::move(batch));
   return true;
 }
@@ -262,6 +289,9 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   last_result_ = now;
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
   if (step.has_prefill) learn_speed(step, elapsed);
+  if (speculator_ && !step.has_prefill && step.num_tokens > 0) {
+    speculator_->learn_step(step.num_tokens, elapsed);
+  }
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
@@ -280,22 +310,36 @@ void EngineCore::learn_speed(const InFlight& step, double elapsed) {
 }
 
 void EngineCore::process(StepOutput output) {
-  account(in_flight_.front(), output);
+  const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
+  account(step, output);
   if (output.sequences.empty()) return;  // it only removed sequences
   const std::set<SequenceId> invalid = with_invalid_logits(output);
   const Clock::time_point now = Clock::now();
   for (const SequenceUpdate& update : scheduler_.process(std::move(output))) {
-    const SequenceOwner owner = owners_.at(update.id);
-    if (owner.request->failed()) continue;  // with another of its outputs
+    RequestState& request = *owners_.at(update.id).request;
+    if (request.failed()) continue;  // with another of its outputs
     if (invalid.contains(update.id)) {
-      fail_without_logits(*owner.request);
+      fail_without_logits(request);
       continue;
     }
-    const TakenTokens taken = owner.request->append(owner.index, update, now);
-    counters_.generation_tokens += taken.count;
-    if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
+    const auto drafts = step.num_drafts.find(update.id);
+    take_update(update, drafts == step.num_drafts.end() ? 0 : drafts->second, now);
   }
+}
+
+void EngineCore::take_update(const SequenceUpdate& update, size_t num_drafts,
+                             Clock::time_point now) {
+  const SequenceOwner& owner = owners_.at(update.id);
+  const TakenTokens taken = owner.request->append(owner.index, update, now);
+  counters_.generation_tokens += taken.count;
+  if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
+  if (!speculator_ || update.token_ids.empty()) return;
+  count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
+  const bool ends = taken.stopped || update.end;
+  if (ends && !speculator_->has(update.id)) return;  // its prompt need not be indexed
+  speculator_->append(update.id, owner.request->request(), std::span(update.token_ids), num_drafts);
+  if (ends) speculator_->remove(update.id);
 }
 
 void EngineCore::fail_without_logits(RequestState& request) {
@@ -311,7 +355,10 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
   for (auto& request : requests_) {
     if (request->wants_output()) outputs.push_back(request->take_output());
     if (!request->finished()) continue;
-    for (SequenceId id : request->sequence_ids()) owners_.erase(id);
+    for (SequenceId id : request->sequence_ids()) {
+      owners_.erase(id);
+      if (speculator_) speculator_->remove(id);
+    }
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);
     by_id_.erase(facts.id);
@@ -366,8 +413,8 @@ const Tokenizer& EngineCore::tokenizer() const {
         setup_.config.skip_tokenizer_init
             ? std::string("The tokenizer was not loaded (--skip-tokenizer-init); give prompts as "
                           "token ids.")
-            : fmt::format("{} has no tokenizer.json; give prompts as token ids.",
-                          setup_.folder.string()));
+            : fmt::format("{} has no {}; give prompts as token ids.", setup_.folder.string(),
+                          setup_.folder.extension() == ".gguf" ? "tokenizer" : "tokenizer.json"));
   }
   return *tokenizer_;
 }

@@ -21,6 +21,7 @@
 #include "request/request.h"
 #include "runner/executor.h"
 #include "scheduler/scheduler.h"
+#include "speculative/speculator.h"
 
 namespace quire {
 
@@ -62,8 +63,9 @@ class EngineCore {
     bool has_prefill = false;
     int64_t num_tokens = 0;
     int64_t num_prompt_tokens = 0;
-    int64_t num_scored_tokens = 0;  // of these, with log-probabilities
-    double expected_s = 0;          // of a step with prompts
+    int64_t num_scored_tokens = 0;                      // of these, with log-probabilities
+    double expected_s = 0;                              // of a step with prompts
+    std::unordered_map<SequenceId, size_t> num_drafts;  // of sequences that have any
   };
   // Where a sequence belongs.
   struct SequenceOwner {
@@ -72,13 +74,19 @@ class EngineCore {
   };
 
   bool schedule();
+  // Gives the scheduler drafts, where the newest tokens are known.
+  void propose();
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
   // What a prompt token counts as there whose log-probabilities are asked for.
   int64_t prompt_logprobs_cost() const;
   // Whether the step in flight takes so long that the next one is better scheduled after it.
   bool awaits_long_step() const;
+  // Whether drafts are to follow tokens that the step in flight brings.
+  bool awaits_drafts() const;
   void process(StepOutput output);
+  // What a step brought for a sequence, and the drafts of it that the step verified.
+  void take_update(const SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
@@ -94,6 +102,7 @@ class EngineCore {
   std::optional<ChatTemplate> chat_template_;
   std::shared_ptr<LogitsProcessorRegistry> logits_processors_;
   Scheduler scheduler_;
+  std::optional<Speculator> speculator_;  // none: no speculation
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
   bool idle_ = true;  // no request since the last step: the time is no request's

@@ -18,6 +18,7 @@
 #include "runner/gpu_algorithms.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
+#include "speculative/proposer.h"
 
 namespace quire {
 namespace {
@@ -199,6 +200,17 @@ void check_stages(const EngineConfig& config, const ModelConfig& model, bool on_
                       stages, model.num_hidden_layers));
 }
 
+void check_speculation(const EngineConfig& config, bool on_gpu) {
+  if (!config.speculative_config) return;
+  check_speculative_config(*config.speculative_config);
+  require(!on_gpu,
+          "--speculative-config needs the CPU (--device cpu): quire verifies no drafts on GPUs.");
+  // Its stages work on several steps at a time, and drafts need the tokens of the step before.
+  require(config.pipeline_parallel_size == 1,
+          fmt::format("--speculative-config goes with --pipeline-parallel-size 1, not {}.",
+                      config.pipeline_parallel_size));
+}
+
 }  // namespace
 
 ComputeSetup set_up_compute(const EngineConfig& config) {
@@ -230,6 +242,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
   check_stages(config, setup.model, on_gpu);
+  check_speculation(config, on_gpu);
 
   PlanRequest request;
   request.model.config = setup.model;

@@ -84,6 +84,7 @@ inline void expect_equal(const RequestOutput& actual, const RequestOutput& expec
 struct RunTotals {
   int64_t num_preemptions = 0;
   int64_t prefix_cache_hits = 0;  // tokens
+  int64_t num_accepted_drafts = 0;
 };
 
 // Runs the requests, each added before its step of `arrival_steps`. Adds to `totals`.
@@ -111,6 +112,9 @@ inline std::vector<RequestOutput> run(const EngineConfig& config,
   if (totals != nullptr) {
     totals->num_preemptions += engine.stats().num_preemptions;
     totals->prefix_cache_hits += engine.stats().prefix_cache_hits;
+    for (const RequestOutput& output : outputs) {
+      totals->num_accepted_drafts += output.metrics.num_accepted_draft_tokens;
+    }
   }
   return outputs;
 }

@@ -218,6 +218,9 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
+  if (engine.speculative_config) {
+    config.metrics.num_speculative_tokens = engine.speculative_config->num_speculative_tokens;
+  }
   return std::make_unique<Service>(
       std::move(config), std::move(model),
       ServiceEnvironment{

@@ -32,6 +32,15 @@ class Bench(CliTest):
         self.assertEqual((figures["prompt_tokens"], figures["output_tokens"]), (64, 32))
         self.assertGreater(figures["achieved_gb_s"], 0)
 
+    def test_counts_drafts(self):
+        result = run("bench", "latency", "--input-len", "64", "--output-len", "64", "--num-iters", "1", "--json",
+                     "--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1}', "--device", "cpu")
+        self.assert_ok(result)
+        figures = json.loads(result.stdout)
+        self.assertGreater(figures["num_drafts"], 0)
+        self.assertGreaterEqual(figures["num_draft_tokens"], figures["num_accepted_draft_tokens"])
+        self.assertGreaterEqual(figures["mean_acceptance_length"], 1)
+
     def test_prints_a_table(self):
         result = run("bench", "latency", "--input-len", "8", "--output-len", "4", "--num-iters", "1")
         self.assert_ok(result)

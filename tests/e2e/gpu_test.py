@@ -64,6 +64,11 @@ class SameTokens(CliTest):
             self.assert_error(run(*command, "--quantization", "int8", env=gpus()), 1,
                               "--quantization int8 needs the CPU (--device cpu)")
 
+    def test_speculation_needs_the_cpu(self):
+        for command in (("plan",), ("generate", "-p", "define apple")):
+            self.assert_error(run(*command, "--speculative-config", '{"method": "ngram"}', env=gpus()), 1,
+                              "--speculative-config needs the CPU (--device cpu)")
+
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")
         stdin = "define apple\nwhat does candid mean?\n"

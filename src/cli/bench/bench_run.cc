@@ -56,9 +56,9 @@ double ratio(double amount, double seconds) {
   return seconds > 0 ? amount / seconds : 0;
 }
 
-// Null where a ceiling was not measured.
-Json measured(double ceiling) {
-  return ceiling > 0 ? Json(ceiling) : Json();
+// Null where it was not measured, which is 0.
+Json measured(double value) {
+  return value > 0 ? Json(value) : Json();
 }
 
 // What the outputs of one step say: the tokens that were not their sequence's first, and the
@@ -80,9 +80,9 @@ class WorkloadRun {
 
   void run() {
     const auto start = std::chrono::steady_clock::now();
-    const double gpu_s_before = engine_.stats().gpu_s;
+    const EngineStats before = engine_.stats();
     add_requests();
-    StepMeter meter(engine_.stats());
+    StepMeter meter(before);
     ProgressBar bar(STDERR_FILENO, "Running");
     const auto total = static_cast<double>(workload_.num_output_tokens());
     while (!engine_.is_finished()) {
@@ -91,7 +91,9 @@ class WorkloadRun {
       bar.update(static_cast<double>(meter.total().output_tokens) / total, meter.rates());
     }
     figures_.elapsed_s += seconds_since(start);
-    figures_.gpu_s += engine_.stats().gpu_s - gpu_s_before;
+    const EngineStats after = engine_.stats();
+    figures_.gpu_s += after.gpu_s - before.gpu_s;
+    add_drafts(before.speculative, after.speculative);
     figures_.prefill_s += meter.total().prefill_s;
     figures_.decode_s += meter.total().decode_s;
     figures_.decode_step_tokens += meter.decode_step_tokens();
@@ -101,6 +103,12 @@ class WorkloadRun {
   }
 
  private:
+  void add_drafts(const SpeculativeStats& before, const SpeculativeStats& after) {
+    figures_.drafts.num_drafts += after.num_drafts - before.num_drafts;
+    figures_.drafts.num_draft_tokens += after.num_draft_tokens - before.num_draft_tokens;
+    figures_.drafts.num_accepted_tokens += after.num_accepted_tokens - before.num_accepted_tokens;
+  }
+
   void add_requests() {
     SamplingParams params;
     params.temperature = kTemperature;
@@ -183,6 +191,11 @@ Json figures_to_json(const BenchFigures& figures, const MachineLimits& limits) {
   json["tpot_p99_ms"] = 1e3 * percentile(figures.tpot_s, 0.99);
   // Of the whole run; null on the CPU.
   json["gpu_idle"] = figures.gpu_s > 0 ? Json(1 - ratio(figures.gpu_s, figures.elapsed_s)) : Json();
+  json["num_drafts"] = figures.drafts.num_drafts;
+  json["num_draft_tokens"] = figures.drafts.num_draft_tokens;
+  json["num_accepted_draft_tokens"] = figures.drafts.num_accepted_tokens;
+  // Null without drafts.
+  json["mean_acceptance_length"] = measured(figures.drafts.mean_acceptance_length());
   json["achieved_gb_s"] = 1e-9 * ratio(figures.decode_bytes, figures.decode_s);
   json["read_gb_s"] = measured(limits.read_gb_s);
   json["achieved_gflops"] = 1e-9 * ratio(figures.prefill_flops, figures.prefill_s);
@@ -221,6 +234,12 @@ void print_figures(const BenchFigures& figures, const MachineLimits& limits, Ter
              share("GB/s", "achieved_gb_s", "read_gb_s", "reads")});
   table.add({"prefill computes", number("achieved_gflops", "{:.1f}"),
              share("GFLOP/s", "achieved_gflops", "peak_gflops", "does")});
+  if (!json["mean_acceptance_length"].is_null()) {
+    table.add({"drafts", number("mean_acceptance_length", "{:.2f}"),
+               fmt::format("tokens each on average; of {} draft tokens {} were kept",
+                           with_commas(figures.drafts.num_draft_tokens),
+                           with_commas(figures.drafts.num_accepted_tokens))});
+  }
   if (!json["gpu_idle"].is_null()) {
     const double idle = 100 * json["gpu_idle"].get<double>();
     table.add({"GPU idle", fmt::format("{:.2f}", idle), "% of the time"});

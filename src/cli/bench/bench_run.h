@@ -22,6 +22,7 @@ struct BenchFigures {
   int64_t decode_step_tokens = 0;
   double decode_bytes = 0;
   double prefill_flops = 0;
+  SpeculativeStats drafts{};
   std::vector<double> ttft_s;  // one a sequence
   std::vector<double> tpot_s;  // one a sequence with more than one token
 };

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "cli/options/option_helpers.h"
+#include "cli/options/speculative_option.h"
 #include "cli/usage_error.h"
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
@@ -82,7 +83,8 @@ void add_memory_options(CLI::App& app, EngineConfig& config) {
   add_count(
       app, "--kv-cache-memory-bytes", {},
       [&config](int64_t value) { config.kv_cache_memory_bytes = value; },
-      "Memory for the KV cache, over all ranks, e.g. 4G [CPU: half of what is free; GPU: what its "
+      "Memory for the KV cache, over all ranks, e.g. 4G [CPU: half of what is free, at most what "
+      "all sequences fill; GPU: what its "
       "share leaves]");
   add_number(app,
              {"--gpu-memory-utilization", "SHARE",
@@ -117,6 +119,15 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
       app, "async-scheduling", true, [&config](bool value) { config.async_scheduling = value; },
       "Schedule a step only when the one before has ended; the tokens are the same [off]",
       kEngineGroup);
+  add_value(
+      app,
+      {"--speculative-config", "JSON",
+       "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}'; the tokens "
+       "are the same; only on the CPU [off]",
+       kEngineGroup},
+      [&config](const std::string& text) {
+        config.speculative_config = parse_speculative_config(text);
+      });
 }
 
 void add_device_options(CLI::App& app, EngineConfig& config) {
@@ -196,8 +207,8 @@ void add_loading_options(CLI::App& app, EngineConfig& config) {
 void add_model_argument(CLI::App& app, std::string& model) {
   add_text(app,
            {"MODEL", "",
-            "A model folder as Hugging Face publishes it, or a name in the local Hugging Face "
-            "cache (org/name) [the bundled model]"},
+            "A model folder as Hugging Face publishes it, a .gguf file, or a name in the local "
+            "Hugging Face cache (org/name, org/name:Q4_K_M) [the bundled model]"},
            model, [](const std::string& text) -> std::string {
              return text.empty() ? "expected a folder or a name, got an empty text" : "";
            });

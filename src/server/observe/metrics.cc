@@ -87,6 +87,7 @@ class ServerMetrics::Impl {
     // So that a rate over a reason is 0 from the start, not missing until its first request.
     for (const std::string_view reason : kFinishReasons) finished(reason);
     for (const std::string_view reason : kRejectReasons) rejected(reason);
+    if (config_.num_speculative_tokens > 0) drafts_ = draft_counters();
   }
 
   void record(const RequestRecord& record) {
@@ -138,6 +139,13 @@ class ServerMetrics::Impl {
   }
 
  private:
+  struct DraftCounters {
+    Counter* drafts = nullptr;
+    Counter* tokens = nullptr;
+    Counter* accepted = nullptr;
+    std::vector<Counter*> accepted_per_pos{};
+  };
+
   std::string prefixed(std::string_view name) const { return config_.prefix + std::string(name); }
 
   Family<Gauge>& gauge_family(std::string_view name, std::string_view help) {
@@ -173,6 +181,35 @@ class ServerMetrics::Impl {
     Labels labels = labels_;
     labels["reason"] = reason;
     return rejected_.Add(labels);
+  }
+
+  DraftCounters draft_counters() {
+    DraftCounters counters;
+    counters.drafts = &counter("spec_decode_num_drafts_total",
+                               "Times that a step verified draft tokens of a sequence.");
+    counters.tokens =
+        &counter("spec_decode_num_draft_tokens_total", "Draft tokens that steps verified.");
+    counters.accepted =
+        &counter("spec_decode_num_accepted_tokens_total", "Draft tokens that were kept.");
+    Family<Counter>& per_pos =
+        counter_family(prefixed("spec_decode_num_accepted_tokens_per_pos_total"),
+                       "Draft tokens that were kept, by their position in the draft.");
+    for (int i = 0; i < config_.num_speculative_tokens; ++i) {
+      Labels labels = labels_;
+      labels["position"] = std::to_string(i);
+      counters.accepted_per_pos.push_back(&per_pos.Add(labels));
+    }
+    return counters;
+  }
+
+  static void update_drafts(const DraftCounters& counters, const SpeculativeStats& stats) {
+    raise_to(*counters.drafts, static_cast<double>(stats.num_drafts));
+    raise_to(*counters.tokens, static_cast<double>(stats.num_draft_tokens));
+    raise_to(*counters.accepted, static_cast<double>(stats.num_accepted_tokens));
+    for (size_t i = 0; i < counters.accepted_per_pos.size(); ++i) {
+      raise_to(*counters.accepted_per_pos[i],
+               static_cast<double>(stats.num_accepted_tokens_per_pos.at(i)));
+    }
   }
 
   void count_http(const RequestRecord& record) {
@@ -224,6 +261,7 @@ class ServerMetrics::Impl {
     // vLLM's count includes what was found in the cache.
     raise_to(prompt_total_, static_cast<double>(engine.prompt_tokens + engine.prefix_cache_hits));
     raise_to(generation_total_, static_cast<double>(engine.generation_tokens));
+    if (drafts_) update_drafts(*drafts_, engine.speculative);
     const int64_t computed = engine.prompt_tokens + engine.generation_tokens;
     const int64_t steps = engine.num_steps - last_steps_;
     if (steps <= 0) return;
@@ -312,6 +350,7 @@ class ServerMetrics::Impl {
                                     "Tokens computed in an engine step; a bucket counts the mean "
                                     "of the steps between two updates.",
                                     iteration_boundaries_);
+  std::optional<DraftCounters> drafts_;  // only with speculation, as in vLLM
 
   // Requests, as record() counts them.
   Family<Counter>& finished_ =
@@ -421,9 +460,8 @@ void check_metrics_prefix(std::string_view prefix) {
                   (prefix.empty() || is_letter(prefix.front())) && prefix.substr(0, 2) != "__";
   if (!ok) {
     throw Error(
-        "--metrics-prefix: expected at most 64 letters, digits, '_' and ':', that do not begin "
-        "with "
-        "a digit or with '__', as in 'quire:' or 'vllm:'");
+        "expected at most 64 letters, digits, '_' and ':', that do not begin with a digit or with "
+        "'__', as in 'quire:' or 'vllm:'");
   }
 }
 

@@ -31,6 +31,7 @@ struct MetricsConfig {
   int64_t num_kv_blocks = 0;  // 0: not known
   bool enable_prefix_caching = true;
   std::string cache_dtype = "auto";
+  int num_speculative_tokens = 0;  // the most drafts of a sequence in a step; 0: no speculation
 };
 
 // The cache_dtype of an engine whose config has every default filled in: "bfloat16", "fp8".
@@ -84,7 +85,8 @@ class ServerMetrics {
 };
 
 // Throws Error unless prefix + name is a name that Prometheus accepts:
-// [a-zA-Z_:][a-zA-Z0-9_:]*, at most 64 characters. For checking --metrics-prefix early.
+// [a-zA-Z_:][a-zA-Z0-9_:]*, at most 64 characters. The error leaves the name of the option to the
+// caller.
 void check_metrics_prefix(std::string_view prefix);
 
 }  // namespace quire::server

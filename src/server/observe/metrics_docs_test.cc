@@ -46,6 +46,7 @@ class Exported {
   Exported() {
     MetricsConfig config;
     config.max_model_len = 1;
+    config.num_speculative_tokens = 1;
     ServerMetrics metrics(config);
     metrics.record({});
     const std::string text = metrics.render();
@@ -206,6 +207,10 @@ TEST(MetricsDocs, HasTheNamesOfVllmsDashboards) {
                            "prefix_cache_queries_total",
                            "prefix_cache_hits_total",
                            "num_preemptions_total",
+                           "spec_decode_num_drafts_total",
+                           "spec_decode_num_draft_tokens_total",
+                           "spec_decode_num_accepted_tokens_total",
+                           "spec_decode_num_accepted_tokens_per_pos_total",
                            "cache_config_info",
                            "request_prefill_kv_computed_tokens_sum"}) {
     EXPECT_THAT(exported.samples, Contains(Key(std::string("quire:") + name)));

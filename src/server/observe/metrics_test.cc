@@ -183,6 +183,30 @@ TEST(Metrics, RoutesAreToldApart) {
               HasSubstr("\nhttp_requests_total{handler=\"/\",method=\"GET\",status=\"4xx\"} 1\n"));
 }
 
+TEST(Metrics, CountsDraftsWhereThereAreAny) {
+  EngineStats engine;
+  engine.speculative = {.num_drafts = 5,
+                        .num_draft_tokens = 9,
+                        .num_accepted_tokens = 6,
+                        .num_accepted_tokens_per_pos = {4, 2}};
+  MetricsConfig speculative = config();
+  speculative.num_speculative_tokens = 2;
+  ServerMetrics metrics(speculative);
+  metrics.update(engine, {});
+  metrics.update(engine, {});
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr(sample("quire:spec_decode_num_drafts_total", "5")));
+  EXPECT_THAT(text, HasSubstr(sample("quire:spec_decode_num_draft_tokens_total", "9")));
+  EXPECT_THAT(text, HasSubstr(sample("quire:spec_decode_num_accepted_tokens_total", "6")));
+  for (const auto& [position, count] : {std::pair("0", "4"), std::pair("1", "2")}) {
+    EXPECT_THAT(text, HasSubstr("quire:spec_decode_num_accepted_tokens_per_pos_total{" +
+                                std::string(kLabels) + ",position=\"" + position + "\"} " + count));
+  }
+  ServerMetrics without(config());
+  without.update(engine, {});
+  EXPECT_THAT(without.render(), Not(HasSubstr("spec_decode")));
+}
+
 TEST(Metrics, TakesOverTheEnginesCounts) {
   ServerMetrics metrics(config());
   EngineStats engine;

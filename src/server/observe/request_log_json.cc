@@ -69,10 +69,11 @@ std::string explain_prefill(const RequestRecord& record) {
 std::string explain_decode(const RequestRecord& record) {
   // Each of the n sequences has its first token from prefill.
   const int64_t decoded = record.output_tokens - std::max<int64_t>(record.n, 1);
-  return fmt::format("Decoding took {} for {}{}{}.", duration(record.decode_s),
-                     plural(record.output_tokens, "output token"),
-                     record.n > 1 ? fmt::format(" of {} sequences side by side", record.n) : "",
-                     rate(decoded, record.decode_s));
+  return fmt::format(
+      "Decoding took {} for {}{}{}.", duration(record.decode_s),
+      plural(decoded, "output token") + " after the first",
+      record.n > 1 ? fmt::format(" of each of {} sequences side by side", record.n) : "",
+      rate(decoded, record.decode_s));
 }
 
 std::string explain_rest(const RequestRecord& record) {

@@ -152,7 +152,7 @@ TEST(ExplainRequest, SaysWhereTimeWent) {
           "It queued for 12 ms, because when it came 8 requests were running and 3 waiting.",
           "Prefill took 80 ms for 120 prompt tokens, of which 96 came from the prefix "
           "cache, 300 tokens/s.",
-          "Decoding took 640 ms for 65 output tokens, 100 tokens/s.",
+          "Decoding took 640 ms for 64 output tokens after the first, 100 tokens/s.",
           "The other 8.00 ms of 740 ms went to sending the answer.",
           "It ended at max_tokens = 64 or the model's context length."));
 }

@@ -1,0 +1,40 @@
+#pragma once
+// Speculative decoding: guesses (drafts) of the tokens that follow are verified in one step with
+// the newest token. A draft is kept where it is the very token that the model's answer has there,
+// so tokens, log-probabilities and texts are those without it.
+//
+// Names, meanings and defaults are vLLM's where it has them. Thread safety: a plain value.
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace quire {
+
+inline constexpr int kMaxSpeculativeTokens = 16;
+
+struct SpeculativeConfig {
+  // Where drafts come from. "ngram": what followed the newest tokens earlier in the sequence.
+  // "suffix": the most frequent continuation, there and in what earlier requests of the same cache
+  // salt were answered.
+  std::string method{};
+  // The most drafts of a sequence in a step, 1 to kMaxSpeculativeTokens. There are fewer, or none,
+  // where too few are kept for what it costs to verify them.
+  int num_speculative_tokens = 8;
+
+  // "ngram": how many of the newest tokens have to have occurred earlier, 1 to 32; the most that
+  // did are taken. If one is given, the other is the same; if none, both are 5.
+  std::optional<int> prompt_lookup_min{};
+  std::optional<int> prompt_lookup_max{};
+
+  // "suffix": tokens of the longest known text, the match and the drafts behind it together, 2 to
+  // 256.
+  int suffix_decoding_max_tree_depth = 24;
+  // "suffix": earlier requests that are kept, 0 to 1,000,000. 0: none, a sequence sees itself.
+  int64_t suffix_decoding_max_cached_requests = 10000;
+  // "suffix": drafts for each token of the match, above 0 and up to 100.
+  double suffix_decoding_max_spec_factor = 1.0;
+  // "suffix": how often a draft, with those before it, has to have followed the match, 0 to 1.
+  double suffix_decoding_min_token_prob = 0.1;
+};
+
+}  // namespace quire

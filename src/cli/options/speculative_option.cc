@@ -1,0 +1,125 @@
+#include "cli/options/speculative_option.h"
+
+#include <fmt/format.h>
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <vector>
+
+#include "base/json_text.h"
+#include "cli/usage_error.h"
+
+namespace quire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct SpeculativeField {
+  std::string_view name;
+  std::string_view expected;
+  // False if the value is of another type.
+  std::function<bool(SpeculativeConfig&, const Json&)> set;
+};
+
+// Whole numbers beyond T's range are those at its ends, which no field takes.
+template <typename T>
+bool set_integer_field(T& field, const Json& value) {
+  if (!value.is_number_integer()) return false;
+  constexpr auto kMost = std::numeric_limits<int32_t>::max();
+  const double number = value.get<double>();
+  field = number > kMost ? kMost : number < -kMost ? -kMost : value.get<int32_t>();
+  return true;
+}
+
+bool set_optional_field(std::optional<int>& field, const Json& value) {
+  return value.is_null() || set_integer_field(field.emplace(), value);
+}
+
+bool set_number_field(double& field, const Json& value) {
+  if (!value.is_number()) return false;
+  field = value.get<double>();
+  return true;
+}
+
+const std::vector<SpeculativeField>& speculative_fields() {
+  using Config = SpeculativeConfig;
+  static const std::vector<SpeculativeField> kFields = {
+      {"method", "a string",
+       [](Config& config, const Json& value) {
+         if (value.is_string()) config.method = value.get<std::string>();
+         return value.is_string();
+       }},
+      {"num_speculative_tokens", "an integer",
+       [](Config& c, const Json& value) {
+         return set_integer_field(c.num_speculative_tokens, value);
+       }},
+      {"prompt_lookup_min", "an integer",
+       [](Config& c, const Json& value) { return set_optional_field(c.prompt_lookup_min, value); }},
+      {"prompt_lookup_max", "an integer",
+       [](Config& c, const Json& value) { return set_optional_field(c.prompt_lookup_max, value); }},
+      {"suffix_decoding_max_tree_depth", "an integer",
+       [](Config& c, const Json& value) {
+         return set_integer_field(c.suffix_decoding_max_tree_depth, value);
+       }},
+      {"suffix_decoding_max_cached_requests", "an integer",
+       [](Config& c, const Json& value) {
+         return set_integer_field(c.suffix_decoding_max_cached_requests, value);
+       }},
+      {"suffix_decoding_max_spec_factor", "a number",
+       [](Config& c, const Json& value) {
+         return set_number_field(c.suffix_decoding_max_spec_factor, value);
+       }},
+      {"suffix_decoding_min_token_prob", "a number",
+       [](Config& c, const Json& value) {
+         return set_number_field(c.suffix_decoding_min_token_prob, value);
+       }},
+  };
+  return kFields;
+}
+
+[[noreturn]] void refuse_speculative_field(const std::string& name) {
+  std::string known;
+  for (const SpeculativeField& field : speculative_fields()) {
+    known += known.empty() ? "" : ", ";
+    known += field.name;
+  }
+  throw UsageError(
+      fmt::format("--speculative-config: there is no field \"{}\"; expected {}", name, known));
+}
+
+void set_speculative_field(SpeculativeConfig& config, const std::string& name, const Json& value) {
+  for (const SpeculativeField& field : speculative_fields()) {
+    if (field.name != name) continue;
+    if (field.set(config, value)) return;
+    throw UsageError(fmt::format("--speculative-config: {} is {}; expected {}", name,
+                                 json_kind(value), field.expected));
+  }
+  refuse_speculative_field(name);
+}
+
+Json parse_speculative_object(const std::string& text) {
+  try {
+    return parse_json_object(text, "--speculative-config", {.max_depth = 2});
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+}  // namespace
+
+SpeculativeConfig parse_speculative_config(const std::string& text) {
+  const Json object = parse_speculative_object(text);
+  SpeculativeConfig config;
+  for (const auto& [name, value] : object.items()) set_speculative_field(config, name, value);
+  if (!object.contains("method")) {
+    throw UsageError(
+        "--speculative-config: there is no method; expected an object like "
+        "{\"method\": \"ngram\"}");
+  }
+  return config;
+}
+
+}  // namespace quire::cli

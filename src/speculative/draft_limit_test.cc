@@ -1,0 +1,62 @@
+#include "speculative/draft_limit.h"
+
+#include <gtest/gtest.h>
+
+namespace quire::speculative_internal {
+namespace {
+
+TEST(StepCost, IsTheSlopeOfItsSteps) {
+  StepCost cost;
+  for (int i = 0; i < 40; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));
+  // A row of 11 ms and one more: 1 / 11 of a token. Of 20 rows in 30 ms one is 2 / 3.
+  EXPECT_NEAR(cost.tokens_per_row(1), 1.0 / 11, 1e-6);
+  EXPECT_NEAR(cost.tokens_per_row(20), 2.0 / 3, 1e-6);
+}
+
+TEST(StepCost, StaysBetweenNothingAndAStep) {
+  StepCost falling;
+  for (int i = 0; i < 40; ++i) falling.learn(1 + i % 5, 0.010 - 0.001 * (i % 5));
+  EXPECT_EQ(falling.tokens_per_row(3), 0);
+  StepCost steep;
+  for (int i = 0; i < 40; ++i) steep.learn(1 + i % 5, 0.001 * (1 + i % 5) * (1 + i % 5));
+  EXPECT_LE(steep.tokens_per_row(5), 1);
+  EXPECT_GT(steep.tokens_per_row(5), 0.9);
+}
+
+TEST(StepCost, StepsOfOneSizeTellNothing) {
+  StepCost cost;
+  const double before = cost.tokens_per_row(1);
+  for (int i = 0; i < 40; ++i) cost.learn(1, 0.010);
+  EXPECT_EQ(cost.tokens_per_row(1), before);
+  EXPECT_GT(before, 0);
+  EXPECT_LT(before, 1);
+  EXPECT_GT(cost.tokens_per_row(64), before);
+}
+
+TEST(StepCost, OneSlowStepChangesLittle) {
+  StepCost cost;
+  for (int i = 0; i < 100; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));
+  cost.learn(5, 10.0);
+  EXPECT_LT(cost.tokens_per_row(1), 0.3);
+}
+
+TEST(Acceptance, LearnsOfTheDraftsUpToTheFirstThatFailed) {
+  Acceptance acceptance(0.5, 0.1);
+  acceptance.learn(0, 0);
+  EXPECT_EQ(acceptance.rate(), 0.5);
+  acceptance.learn(4, 1);  // one was kept, one was not, of two nothing is known
+  EXPECT_NEAR(acceptance.rate(), (0.5 + 0.05) * 0.9, 1e-12);
+  for (int i = 0; i < 200; ++i) acceptance.learn(4, 4);
+  EXPECT_NEAR(acceptance.rate(), 1, 1e-6);
+}
+
+TEST(WorthwhileDrafts, AreThoseThatBringMoreThanTheyCost) {
+  EXPECT_EQ(worthwhile_drafts(0.5, 0.1, 8), 3u);  // 0.5, 0.25, 0.125
+  EXPECT_EQ(worthwhile_drafts(0.9, 0.1, 8), 8u);
+  EXPECT_EQ(worthwhile_drafts(0.05, 0.1, 8), 0u);
+  EXPECT_EQ(worthwhile_drafts(0, 0, 8), 0u);
+  EXPECT_EQ(worthwhile_drafts(1, 1, 8), 0u);
+}
+
+}  // namespace
+}  // namespace quire::speculative_internal

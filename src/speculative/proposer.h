@@ -1,0 +1,46 @@
+#pragma once
+// Where drafts come from: the tokens of a sequence go in, guesses of what follows them come out.
+//
+// Thread safety: one thread at a time. A proposer never changes an answer, so it may forget, and
+// say nothing, as it likes.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "quire/speculative_config.h"
+#include "request/request.h"
+#include "request/scheduled_batch.h"
+
+namespace quire {
+
+class Proposer {
+ public:
+  virtual ~Proposer() = default;
+
+  // A sequence whose tokens so far are the request's prompt. The id is not in use.
+  virtual void add(SequenceId id, const Request& request) = 0;
+  // Tokens that were generated behind those that it has. The id is in use, as below.
+  virtual void append(SequenceId id, std::span<const int32_t> token_ids) = 0;
+  // At most `most`, >= 1, drafts of what follows the sequence's last token; often none. Each was a
+  // token of a sequence.
+  virtual std::vector<int32_t> propose(SequenceId id, size_t most) = 0;
+  // The sequence has ended. Its id is then free.
+  virtual void remove(SequenceId id) = 0;
+};
+
+// The proposer of a config that passed check_speculative_config().
+std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config);
+
+// Throws Error, which names the field of --speculative-config and says what was expected.
+void check_speculative_config(const SpeculativeConfig& config);
+
+// The lengths that "ngram" looks for, with defaults filled in.
+struct NgramLengths {
+  int min = 0;
+  int max = 0;
+};
+NgramLengths ngram_lengths(const SpeculativeConfig& config);
+
+}  // namespace quire

@@ -1,0 +1,78 @@
+#include <fmt/format.h>
+
+#include <string>
+
+#include "quire/error.h"
+#include "speculative/ngram_proposer.h"
+#include "speculative/proposer.h"
+#include "speculative/suffix_proposer.h"
+
+namespace quire {
+namespace {
+
+constexpr int kMaxNgram = 32;
+constexpr int kMaxTreeDepth = 256;
+constexpr int64_t kMaxCachedRequests = 1'000'000;
+constexpr double kMaxSpecFactor = 100;
+
+void require_field(bool ok, const char* field, const std::string& value, const char* expected) {
+  if (ok) return;
+  throw Error(fmt::format("--speculative-config: {} is {}; expected {}.", field, value, expected));
+}
+
+void check_method(const std::string& method) {
+  if (method == "ngram" || method == "suffix") return;
+  throw Error(
+      fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\" or \"suffix\", the "
+                  "methods that quire takes.",
+                  method));
+}
+
+void check_ngram(const SpeculativeConfig& config) {
+  const NgramLengths lengths = ngram_lengths(config);
+  const auto in_range = [](int length) { return length >= 1 && length <= kMaxNgram; };
+  require_field(in_range(lengths.min), "prompt_lookup_min", std::to_string(lengths.min), "1 to 32");
+  require_field(in_range(lengths.max), "prompt_lookup_max", std::to_string(lengths.max), "1 to 32");
+  require_field(lengths.min <= lengths.max, "prompt_lookup_min", std::to_string(lengths.min),
+                fmt::format("at most prompt_lookup_max, which is {}", lengths.max).c_str());
+}
+
+void check_suffix(const SpeculativeConfig& config) {
+  const int depth = config.suffix_decoding_max_tree_depth;
+  require_field(depth >= 2 && depth <= kMaxTreeDepth, "suffix_decoding_max_tree_depth",
+                std::to_string(depth), "2 to 256");
+  const int64_t requests = config.suffix_decoding_max_cached_requests;
+  require_field(requests >= 0 && requests <= kMaxCachedRequests,
+                "suffix_decoding_max_cached_requests", std::to_string(requests), "0 to 1000000");
+  const double factor = config.suffix_decoding_max_spec_factor;
+  require_field(factor > 0 && factor <= kMaxSpecFactor, "suffix_decoding_max_spec_factor",
+                fmt::format("{}", factor), "a number above 0 and up to 100");
+  const double least = config.suffix_decoding_min_token_prob;
+  require_field(least >= 0 && least <= 1, "suffix_decoding_min_token_prob",
+                fmt::format("{}", least), "a number from 0 to 1");
+}
+
+}  // namespace
+
+NgramLengths ngram_lengths(const SpeculativeConfig& config) {
+  constexpr int kUsual = 5;
+  const std::optional<int>& min = config.prompt_lookup_min;
+  const std::optional<int>& max = config.prompt_lookup_max;
+  return {.min = min.value_or(max.value_or(kUsual)), .max = max.value_or(min.value_or(kUsual))};
+}
+
+void check_speculative_config(const SpeculativeConfig& config) {
+  check_method(config.method);
+  const int most = config.num_speculative_tokens;
+  require_field(most >= 1 && most <= kMaxSpeculativeTokens, "num_speculative_tokens",
+                std::to_string(most), "1 to 16");
+  check_ngram(config);
+  check_suffix(config);
+}
+
+std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config) {
+  if (config.method == "suffix") return std::make_unique<SuffixProposer>(config);
+  return std::make_unique<NgramProposer>(ngram_lengths(config));
+}
+
+}  // namespace quire

@@ -1,0 +1,87 @@
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "quire/error.h"
+#include "speculative/proposer.h"
+
+namespace quire {
+namespace {
+
+struct BadField {
+  std::function<void(SpeculativeConfig&)> set;
+  std::string sentence;
+};
+
+std::string refusal(const SpeculativeConfig& config) {
+  try {
+    check_speculative_config(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+SpeculativeConfig usual(const char* method) {
+  SpeculativeConfig config;
+  config.method = method;
+  return config;
+}
+
+TEST(SpeculativeConfig, DefaultsAreInRange) {
+  EXPECT_EQ(refusal(usual("ngram")), "");
+  EXPECT_EQ(refusal(usual("suffix")), "");
+}
+
+TEST(SpeculativeConfig, OneLengthIsBoth) {
+  SpeculativeConfig config = usual("ngram");
+  EXPECT_EQ(ngram_lengths(config).min, 5);
+  EXPECT_EQ(ngram_lengths(config).max, 5);
+  config.prompt_lookup_max = 3;
+  EXPECT_EQ(ngram_lengths(config).min, 3);
+  config.prompt_lookup_min = 2;
+  EXPECT_EQ(ngram_lengths(config).min, 2);
+  EXPECT_EQ(ngram_lengths(config).max, 3);
+  config.prompt_lookup_max.reset();
+  EXPECT_EQ(ngram_lengths(config).max, 2);
+}
+
+TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
+  using Config = SpeculativeConfig;
+  const std::vector<BadField> fields = {
+      {[](Config& c) { c.method = "eagle3"; },
+       "method is \"eagle3\"; expected \"ngram\" or \"suffix\", the methods that quire takes."},
+      {[](Config& c) { c.num_speculative_tokens = 0; },
+       "num_speculative_tokens is 0; expected 1 to 16."},
+      {[](Config& c) { c.num_speculative_tokens = 17; },
+       "num_speculative_tokens is 17; expected 1 to 16."},
+      {[](Config& c) { c.prompt_lookup_min = 0; }, "prompt_lookup_min is 0; expected 1 to 32."},
+      {[](Config& c) {
+         c.prompt_lookup_min = 2;
+         c.prompt_lookup_max = 33;
+       },
+       "prompt_lookup_max is 33; expected 1 to 32."},
+      {[](Config& c) {
+         c.prompt_lookup_min = 4;
+         c.prompt_lookup_max = 3;
+       },
+       "prompt_lookup_min is 4; expected at most prompt_lookup_max, which is 3."},
+      {[](Config& c) { c.suffix_decoding_max_tree_depth = 1; },
+       "suffix_decoding_max_tree_depth is 1; expected 2 to 256."},
+      {[](Config& c) { c.suffix_decoding_max_cached_requests = -1; },
+       "suffix_decoding_max_cached_requests is -1; expected 0 to 1000000."},
+      {[](Config& c) { c.suffix_decoding_max_spec_factor = 0; },
+       "suffix_decoding_max_spec_factor is 0; expected a number above 0 and up to 100."},
+      {[](Config& c) { c.suffix_decoding_min_token_prob = 1.5; },
+       "suffix_decoding_min_token_prob is 1.5; expected a number from 0 to 1."},
+  };
+  for (const BadField& field : fields) {
+    SpeculativeConfig config = usual("ngram");
+    field.set(config);
+    EXPECT_EQ(refusal(config), "--speculative-config: " + field.sentence);
+  }
+}
+
+}  // namespace
+}  // namespace quire

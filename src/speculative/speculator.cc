@@ -1,0 +1,83 @@
+#include "speculative/speculator.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+using speculative_internal::Acceptance;
+using speculative_internal::worthwhile_drafts;
+
+// The rate at which drafts are kept, before any was verified.
+constexpr double kFirstRate = 0.5;
+// The weight of the newest draft in the rate of its sequence, and in that of all.
+constexpr double kSequenceSmoothing = 0.15;
+constexpr double kOverallSmoothing = 0.02;
+
+}  // namespace
+
+Speculator::Speculator(const SpeculativeConfig& config)
+    : Speculator(make_proposer(config), static_cast<size_t>(config.num_speculative_tokens)) {}
+
+Speculator::Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens)
+    : proposer_(std::move(proposer)),
+      most_(num_speculative_tokens),
+      acceptance_(kFirstRate, kOverallSmoothing) {}
+
+void Speculator::append(SequenceId id, const Request& request, std::span<const int32_t> token_ids,
+                        size_t num_drafts) {
+  check(!token_ids.empty(), "a step brought tokens");
+  const auto [entry, is_new] =
+      states_.try_emplace(id, State{Acceptance(acceptance_.rate(), kSequenceSmoothing)});
+  State& state = entry->second;
+  if (is_new) proposer_->add(id, request);
+  proposer_->append(id, token_ids);
+  state.acceptance.learn(num_drafts, token_ids.size() - 1);
+  acceptance_.learn(num_drafts, token_ids.size() - 1);
+  set_limit(state);
+  if (state.limit > 0 && !std::exchange(state.ready, true)) ready_.push_back(id);
+}
+
+void Speculator::remove(SequenceId id) {
+  const auto entry = states_.find(id);
+  if (entry == states_.end()) return;
+  clear_limit(entry->second);
+  states_.erase(entry);
+  proposer_->remove(id);
+}
+
+void Speculator::set_limit(State& state) {
+  clear_limit(state);
+  const double cost = cost_.tokens_per_row(static_cast<int64_t>(states_.size()));
+  state.limit = worthwhile_drafts(state.acceptance.rate(), cost, most_);
+  const bool probes = state.limit == 0 && ++state.tokens_undrafted >= kProbeInterval;
+  if (probes) state.limit = 1;
+  if (state.limit > 0) ++num_drafting_;
+}
+
+void Speculator::clear_limit(State& state) {
+  if (std::exchange(state.limit, 0) > 0) --num_drafting_;
+}
+
+std::vector<SequenceId> Speculator::take_ready() {
+  std::vector<SequenceId> ids;
+  for (const SequenceId id : std::exchange(ready_, {})) {
+    const auto entry = states_.find(id);
+    if (entry == states_.end()) continue;
+    State& state = entry->second;
+    state.ready = false;
+    if (state.limit == 0) continue;
+    // Only here, as a probe waits for the tokens of the step in flight.
+    state.tokens_undrafted = 0;
+    ids.push_back(id);
+  }
+  return ids;
+}
+
+std::vector<int32_t> Speculator::propose(SequenceId id) {
+  return proposer_->propose(id, states_.at(id).limit);
+}
+
+}  // namespace quire

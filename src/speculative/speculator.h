@@ -1,0 +1,74 @@
+#pragma once
+// What the engine's loop asks for drafts: a proposer, and how many drafts each sequence is worth.
+//
+//   if (speculator.drafts_next()) wait for the step in flight: drafts need its tokens
+//   for (id : speculator.take_ready()) scheduler.propose(id, speculator.propose(id));
+//   ... schedule, run; for each sequence that got tokens: speculator.append(...)
+//
+// Of a sequence whose drafts are not worth their cost (draft_limit.h), one token in kProbeInterval
+// has a single draft, so that a change is noticed. A new sequence starts with the rate at which the
+// drafts of all were kept lately.
+//
+// Thread safety: one thread at a time, the engine's.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "quire/speculative_config.h"
+#include "request/request.h"
+#include "request/scheduled_batch.h"
+#include "speculative/draft_limit.h"
+#include "speculative/proposer.h"
+
+namespace quire {
+
+class Speculator {
+ public:
+  static constexpr int kProbeInterval = 32;
+
+  // A config that passed check_speculative_config().
+  explicit Speculator(const SpeculativeConfig& config);
+  Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens);
+
+  // A step brought a sequence tokens, at least one, and verified `num_drafts` drafts of it. The
+  // first call for an id adds it.
+  void append(SequenceId id, const Request& request, std::span<const int32_t> token_ids,
+              size_t num_drafts);
+  // Whether append() was called for the sequence.
+  bool has(SequenceId id) const { return states_.contains(id); }
+  // The sequence has ended. Unknown ids: no effect.
+  void remove(SequenceId id);
+  // A step of so many tokens, none of a prompt, took so long.
+  void learn_step(int64_t num_tokens, double seconds) { cost_.learn(num_tokens, seconds); }
+
+  // Whether any sequence is to have drafts behind its newest token.
+  bool drafts_next() const { return num_drafting_ > 0; }
+  // Sequences whose drafts are worth their cost and that got tokens since the last call.
+  std::vector<SequenceId> take_ready();
+  // The drafts of a sequence that take_ready() named; may be none.
+  std::vector<int32_t> propose(SequenceId id);
+
+ private:
+  struct State {
+    speculative_internal::Acceptance acceptance;
+    size_t limit = 0;          // of drafts behind the newest token
+    bool ready = false;        // in ready_
+    int tokens_undrafted = 0;  // since take_ready() last named it
+  };
+
+  void set_limit(State& state);
+  void clear_limit(State& state);
+
+  std::unique_ptr<Proposer> proposer_;
+  size_t most_;
+  speculative_internal::StepCost cost_;
+  speculative_internal::Acceptance acceptance_;  // of all sequences
+  std::unordered_map<SequenceId, State> states_;
+  std::vector<SequenceId> ready_;
+  int64_t num_drafting_ = 0;  // states with a limit above 0
+};
+
+}  // namespace quire

@@ -1,0 +1,134 @@
+#include "speculative/speculator.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+namespace quire {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Proposes what it is asked for, and counts what it holds.
+class FakeProposer : public Proposer {
+ public:
+  explicit FakeProposer(std::map<SequenceId, int64_t>& num_tokens) : num_tokens_(num_tokens) {}
+  void add(SequenceId id, const Request& request) override {
+    num_tokens_[id] = request.num_prompt_tokens();
+  }
+  void append(SequenceId id, std::span<const int32_t> token_ids) override {
+    num_tokens_.at(id) += std::ssize(token_ids);
+  }
+  std::vector<int32_t> propose(SequenceId id, size_t most) override {
+    return std::vector<int32_t>(most, static_cast<int32_t>(id));
+  }
+  void remove(SequenceId id) override { num_tokens_.erase(id); }
+
+ private:
+  std::map<SequenceId, int64_t>& num_tokens_;
+};
+
+class SpeculatorTest : public testing::Test {
+ protected:
+  SpeculatorTest() { request_.prompt_token_ids = {1, 2, 3}; }
+
+  // A step that verified `num_drafts` and kept `num_kept`.
+  void step(SequenceId id, size_t num_drafts, size_t num_kept) {
+    speculator_.append(id, request_, std::vector<int32_t>(num_kept + 1, 5), num_drafts);
+  }
+
+  // What one sequence is given behind its newest token.
+  std::vector<int32_t> next_drafts(SequenceId id) {
+    for (const SequenceId ready : speculator_.take_ready()) {
+      if (ready == id) return speculator_.propose(id);
+    }
+    return {};
+  }
+
+  Request request_;
+  std::map<SequenceId, int64_t> num_tokens_;
+  Speculator speculator_{std::make_unique<FakeProposer>(num_tokens_), 8};
+};
+
+TEST_F(SpeculatorTest, TellsTheProposerOfEachToken) {
+  step(4, 0, 0);
+  EXPECT_EQ(num_tokens_.at(4), 4);
+  step(4, 3, 2);
+  EXPECT_EQ(num_tokens_.at(4), 7);
+  speculator_.remove(4);
+  speculator_.remove(4);
+  EXPECT_TRUE(num_tokens_.empty());
+  EXPECT_FALSE(speculator_.drafts_next());
+  EXPECT_THAT(speculator_.take_ready(), IsEmpty());
+}
+
+TEST_F(SpeculatorTest, ASequenceIsReadyOnceForEachToken) {
+  step(4, 0, 0);
+  step(4, 0, 0);
+  step(6, 0, 0);
+  EXPECT_TRUE(speculator_.drafts_next());
+  EXPECT_THAT(speculator_.take_ready(), ElementsAre(4, 6));
+  EXPECT_THAT(speculator_.take_ready(), IsEmpty());
+}
+
+TEST_F(SpeculatorTest, DraftsThatAreKeptBecomeMore) {
+  step(4, 0, 0);
+  EXPECT_LT(next_drafts(4).size(), 8);
+  for (int i = 0; i < 10; ++i) step(4, 4, 4);
+  EXPECT_EQ(next_drafts(4).size(), 8);
+}
+
+TEST_F(SpeculatorTest, DraftsThatAreNotKeptEndButForProbes) {
+  int64_t num_drafts = 0;
+  size_t last = 0;
+  for (int i = 0; i < 100; ++i) {
+    step(4, last, 0);
+    last = next_drafts(4).size();
+  }
+  for (int i = 0; i < 10 * Speculator::kProbeInterval; ++i) {
+    step(4, last, 0);
+    last = next_drafts(4).size();
+    num_drafts += static_cast<int64_t>(last);
+  }
+  EXPECT_EQ(num_drafts, 10);
+  // What others learned, a new sequence need not.
+  step(5, 0, 0);
+  EXPECT_LE(next_drafts(5).size(), 3);
+  // Where they are kept again, that is noticed.
+  for (int i = 0; i < 4 * Speculator::kProbeInterval; ++i) {
+    step(4, last, last);
+    last = next_drafts(4).size();
+  }
+  EXPECT_EQ(last, 8);
+}
+
+// Two steps bring tokens before the engine has waited for the one in flight.
+TEST_F(SpeculatorTest, AProbeWaitsForTheTokensInFlight) {
+  for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0 + rows % 7);
+  int num_probes = 0;
+  for (int i = 0; i < 4 * Speculator::kProbeInterval; ++i) {
+    step(4, 0, 0);
+    if (!speculator_.drafts_next()) continue;
+    step(4, 0, 0);
+    num_probes += next_drafts(4).empty() ? 0 : 1;
+  }
+  EXPECT_GE(num_probes, 3);
+}
+
+TEST_F(SpeculatorTest, RowsThatTakeAsLongAsTheyAreManyAreNotWorthDrafts) {
+  for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0 + rows % 7);
+  step(4, 0, 0);
+  EXPECT_THAT(next_drafts(4), IsEmpty());
+  EXPECT_FALSE(speculator_.drafts_next());
+}
+
+TEST_F(SpeculatorTest, RowsThatCostNothingAreWorthAllDrafts) {
+  for (int rows = 1; rows < 50; ++rows) speculator_.learn_step(1 + rows % 7, 1.0);
+  step(4, 0, 0);
+  EXPECT_EQ(next_drafts(4).size(), 8);
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,51 @@
+#pragma once
+// Drafts from suffix trees: of the sequence itself, and of what earlier requests of the same cache
+// salt were answered. The better score of the two counts.
+//
+// Bounded: the tree of a sequence is begun anew beyond 64 MiB, earlier answers take 256 MiB at
+// most. Thread safety: one thread at a time.
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "quire/speculative_config.h"
+#include "speculative/proposer.h"
+#include "speculative/suffix_history.h"
+#include "speculative/suffix_tree.h"
+
+namespace quire {
+
+class SuffixProposer : public Proposer {
+ public:
+  static constexpr size_t kMaxSequenceBytes = size_t{64} << 20;
+  static constexpr size_t kMaxHistoryBytes = size_t{256} << 20;
+
+  // A config that passed check_speculative_config().
+  explicit SuffixProposer(const SpeculativeConfig& config);
+
+  void add(SequenceId id, const Request& request) override;
+  void append(SequenceId id, std::span<const int32_t> token_ids) override;
+  std::vector<int32_t> propose(SequenceId id, size_t most) override;
+  void remove(SequenceId id) override;
+
+ private:
+  struct State {
+    std::string salt;
+    speculative_internal::SuffixTree tree;
+    std::vector<int32_t> newest;  // the prompt's last tokens, as many as a path has, and the answer
+    size_t num_prompt_tokens = 0;  // of these
+  };
+
+  void extend_tree(State& state, std::span<const int32_t> token_ids) const;
+
+  size_t depth_;
+  double factor_;
+  double min_token_prob_;
+  std::optional<speculative_internal::SuffixHistory> history_;  // none: not wanted
+  std::unordered_map<SequenceId, State> states_;
+};
+
+}  // namespace quire

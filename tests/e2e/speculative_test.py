@@ -1,0 +1,80 @@
+"""--speculative-config: the same answers in fewer steps, and what is refused."""
+
+import json
+import unittest
+
+from server_support import serving
+from support import CPU, CliTest, generate, json_lines, run
+
+METHODS = (
+    {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},
+    {"method": "suffix", "num_speculative_tokens": 16},
+)
+# An answer that repeats itself: a token that is always the most likely.
+REPEATING = {"prompt": "define apple", "max_tokens": 60, "temperature": 0, "ignore_eos": True,
+             "logit_bias": {"40": 100}}
+
+
+def speculative(**fields):
+    return ("--speculative-config", json.dumps(fields))
+
+
+class Speculative(CliTest):
+    def test_generate_answers_the_same(self):
+        plain = generate(env=CPU)
+        self.assert_ok(plain)
+        for method in METHODS:
+            drafted = generate(*speculative(**method), env=CPU)
+            self.assert_ok(drafted)
+            self.assertEqual(drafted.stdout, plain.stdout)
+
+    def test_sampled_answers_are_the_same(self):
+        arguments = ("generate", "--temperature", "1.2", "--seed", "7", "--max-tokens", "80", "--json", "--n", "3",
+                     "-p", "apple pear apple pear apple")
+        plain = run(*arguments, env=CPU)
+        self.assert_ok(plain)
+        for method in METHODS:
+            drafted = run(*arguments, *speculative(**method), env=CPU)
+            self.assert_ok(drafted)
+            self.assertEqual(json_lines(drafted.stdout), json_lines(plain.stdout))
+
+    def test_serve_answers_the_same(self):
+        def answers(*arguments):
+            with serving(*arguments, env=CPU) as server:
+                return [server.post("/v1/completions", {**REPEATING, **more})[2]["choices"]
+                        for more in ({}, {"n": 2, "temperature": 1, "seed": 3}, {"logprobs": 2}, {"stop": "zz"})]
+
+        plain = answers()
+        for method in METHODS:
+            self.assertEqual(answers(*speculative(**method)), plain)
+
+    def test_metrics_count_drafts(self):
+        with serving(*speculative(**METHODS[0]), "--metrics-prefix", "vllm:", env=CPU) as server:
+            server.post("/v1/completions", REPEATING)
+            metrics = server.metrics()
+        self.assertGreater(metrics["vllm:spec_decode_num_drafts_total"], 0)
+        self.assertGreater(metrics["vllm:spec_decode_num_accepted_tokens_total"], 0)
+        self.assertGreaterEqual(metrics["vllm:spec_decode_num_draft_tokens_total"],
+                                metrics["vllm:spec_decode_num_accepted_tokens_total"])
+        self.assertEqual(metrics["vllm:spec_decode_num_accepted_tokens_per_pos_total"],
+                         metrics["vllm:spec_decode_num_accepted_tokens_total"])
+
+    def test_what_is_refused(self):
+        usage = [("[]", "JSON object"), ("{}", "no method"), ("{", "JSON"), ('{"method": 1}', "method is 1"),
+                 ('{"method": "ngram", "k": 3}', 'no field "k"'),
+                 ('{"method": "ngram", "num_speculative_tokens": "4"}', "a string")]
+        for text, expected in usage:
+            self.assert_error(run("generate", "-p", "a", "--speculative-config", text), 2, expected)
+        fields = [({"method": "eagle3"}, 'expected "ngram" or "suffix"'),
+                  ({"method": "ngram", "num_speculative_tokens": 0}, "expected 1 to 16"),
+                  ({"method": "ngram", "num_speculative_tokens": 100}, "expected 1 to 16"),
+                  ({"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 2}, "at most prompt_lookup_max"),
+                  ({"method": "suffix", "suffix_decoding_max_tree_depth": 0}, "expected 2 to 256")]
+        for values, expected in fields:
+            self.assert_error(run("generate", "-p", "a", *speculative(**values), env=CPU), 1, expected)
+        self.assert_error(run("generate", "-p", "a", "--pipeline-parallel-size", "2", "--threads", "2",
+                              *speculative(method="ngram"), env=CPU), 1, "--pipeline-parallel-size 1")
+
+
+if __name__ == "__main__":
+    unittest.main()
