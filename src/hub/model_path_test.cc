@@ -112,7 +112,7 @@ TEST_F(ModelPathTest, SaysWhatWasLookedForAndWhere) {
   EXPECT_THAT(error_of((root_ / "file").string()), HasSubstr("this is a file"));
   fs::create_directories(root_ / "empty");
   EXPECT_THAT(error_of((root_ / "empty").string()),
-              HasSubstr("neither config.json, tokenizer.json nor a GGUF file"));
+              HasSubstr("holds no model; expected a config.json, a tokenizer.json or a GGUF file"));
 }
 
 TEST_F(ModelPathTest, SaysWhatIsWrongWithTheCache) {
