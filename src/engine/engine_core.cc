@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <new>
 #include <set>
 #include <span>
 #include <utility>
@@ -242,11 +243,26 @@ bool EngineCore::awaits_drafts() const {
   return speculator_ && speculator_->drafts_next() && in_flight_.size() == 1;
 }
 
-void EngineCore::propose() {
-  if (!speculator_ || !in_flight_.empty()) return;
-  for (const SequenceId id : speculator_->take_ready()) {
-    scheduler_.propose(id, speculator_->propose(id));
+template <typename Work>
+void EngineCore::speculate(const Work& work) {
+  if (!speculator_) return;
+  try {
+    const MemoryReserve::User none(nullptr);
+    work();
+  } catch (const std::bad_alloc&) {
+    speculator_.emplace(*setup_.config.speculative_config);
   }
+}
+
+void EngineCore::propose() {
+  if (!in_flight_.empty()) return;
+  std::vector<std::pair<SequenceId, std::vector<int32_t>>> drafts;
+  speculate([&] {
+    for (const SequenceId id : speculator_->take_ready()) {
+      drafts.emplace_back(id, speculator_->propose(id));
+    }
+  });
+  for (auto& [id, draft] : drafts) scheduler_.propose(id, std::move(draft));
 }
 
 bool EngineCore::schedule() {
@@ -337,9 +353,12 @@ void EngineCore::take_update(const SequenceUpdate& update, size_t num_drafts,
   if (!speculator_ || update.token_ids.empty()) return;
   count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
   const bool ends = taken.stopped || update.end;
-  if (ends && !speculator_->has(update.id)) return;  // its prompt need not be indexed
-  speculator_->append(update.id, owner.request->request(), std::span(update.token_ids), num_drafts);
-  if (ends) speculator_->remove(update.id);
+  speculate([&] {
+    if (ends && !speculator_->has(update.id)) return;  // its prompt need not be indexed
+    speculator_->append(update.id, owner.request->request(), std::span(update.token_ids),
+                        num_drafts);
+    if (ends) speculator_->remove(update.id);
+  });
 }
 
 void EngineCore::fail_without_logits(RequestState& request) {
@@ -357,7 +376,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     if (!request->finished()) continue;
     for (SequenceId id : request->sequence_ids()) {
       owners_.erase(id);
-      if (speculator_) speculator_->remove(id);
+      speculate([&] { speculator_->remove(id); });
     }
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);

@@ -76,6 +76,10 @@ class EngineCore {
   bool schedule();
   // Gives the scheduler drafts, where the newest tokens are known.
   void propose();
+  // Calls work() where there is a speculator. One that finds no memory forgets all texts: a request
+  // does not end, nor does the reserve shrink, for want of drafts.
+  template <typename Work>
+  void speculate(const Work& work);
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
   // What a prompt token counts as there whose log-probabilities are asked for.

@@ -16,7 +16,8 @@ namespace {
 
 using low_memory::FailOne;
 
-class LowMemoryEngine : public testing::Test {
+// The parameter: how drafts are made; empty: there are none.
+class LowMemoryEngine : public testing::TestWithParam<std::string> {
  protected:
   void SetUp() override {
     before_ = std::get_new_handler();
@@ -36,6 +37,7 @@ class LowMemoryEngine : public testing::Test {
     params.ignore_eos = true;
     params.logprobs = 2;
     params.frequency_penalty = 0.5;
+    params.logit_bias = {{1, 50.0F}, {2, 50.0F}, {3, 50.0F}};  // of the prompt's: drafts are found
     RequestOptions options;
     options.output_kind = OutputKind::kFinalOnly;
     RequestStream stream = llm.generate(prompt, params, options);
@@ -53,7 +55,7 @@ class LowMemoryEngine : public testing::Test {
   std::new_handler before_ = nullptr;
 };
 
-TEST_F(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
+TEST_P(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   EngineConfig config;
   config.model = QUIRE_SOURCE_DIR "/tests/golden/models/qwen3-tied";
   config.device = "cpu";
@@ -62,6 +64,11 @@ TEST_F(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   config.enable_prefix_caching = false;
   config.kv_cache_memory_bytes = 1 << 20;
   config.skip_tokenizer_init = true;
+  if (!GetParam().empty()) {
+    config.speculative_config.emplace().method = GetParam();
+    config.speculative_config->num_speculative_tokens = 4;
+    if (GetParam() == "ngram") config.speculative_config->prompt_lookup_min = 1;
+  }
   AsyncLLM llm(config);
   const std::vector<int32_t> expected = generate(llm);
   ASSERT_EQ(expected.size(), 6);
@@ -73,6 +80,8 @@ TEST_F(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   }
   EXPECT_GT(index, 100);
 }
+
+INSTANTIATE_TEST_SUITE_P(Drafts, LowMemoryEngine, testing::Values("", "ngram", "suffix"));
 
 }  // namespace
 }  // namespace quire
