@@ -45,6 +45,9 @@ void check_settings(const EngineConfig& config) {
   }
   if (config.kv_cache_memory_bytes)
     positive("kv-cache-memory-bytes", *config.kv_cache_memory_bytes);
+  require(!config.num_gpu_blocks_override || !config.kv_cache_memory_bytes,
+          "--num-gpu-blocks-override and --kv-cache-memory-bytes both say how large the KV cache "
+          "is; give one of them.");
   require(config.block_size >= 16 && config.block_size <= 256 && config.block_size % 16 == 0,
           fmt::format("--block-size is {}; expected a multiple of 16 from 16 to 256.",
                       config.block_size));

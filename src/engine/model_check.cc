@@ -165,6 +165,7 @@ void Checker::answer_prompt(KnownAnswer& answer, int64_t num_tokens) {
   const auto length = static_cast<int64_t>(answer.prompt_token_ids.size()) + num_tokens;
   config.max_model_len = std::min(std::max<int64_t>(length, 2), model_->max_model_len());
   config.max_num_batched_tokens = length;
+  config.kv_cache_memory_bytes.reset();
   config.num_gpu_blocks_override = length / config.block_size + 2;
   LLM llm(config);
   const SamplingParams params{

@@ -289,7 +289,10 @@ class Perplexity(Folders):
     def test_wrong_usage(self):
         self.assert_error(run("perplexity", LEXICON), 2, "--file")
         self.assert_error(run("perplexity", LEXICON, "--file", "/nowhere.txt"), 1, "/nowhere.txt")
-        self.assert_error(run("perplexity", LEXICON, "--file", self.text, "--context", "1"), 1, "context is 1")
+        self.assert_error(run("perplexity", LEXICON, "--file", self.text, "--context", "1"), 2,
+                          "--context: expected 2 or more, got 1")
+        self.assert_error(run("perplexity", LEXICON, "--file", self.text, "--stride", "0"), 2,
+                          "--stride: expected 1 or more, got 0")
         self.assert_error(run("perplexity", LEXICON, "--file", self.text, "--context", "9999"), 1, "expected 2 to 2047")
         self.assert_error(run("perplexity", LEXICON, "--file", self.text, "--context", "8", "--stride", "8"), 1,
                           "expected 1 to 7")

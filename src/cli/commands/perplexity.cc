@@ -36,6 +36,11 @@ Examples:
   quire perplexity ./qwen3-int4 --file wiki.test.txt --context 2048
   quire perplexity ~/models/Qwen3-0.6B --quantization int4 --file wiki.test.txt --json)";
 
+std::string figure(double value) {
+  constexpr double kMostInFull = 1e9;
+  return value < kMostInFull ? fmt::format("{:.4f}", value) : fmt::format("{:.3e}", value);
+}
+
 class PerplexityCommand : public Command {
  public:
   explicit PerplexityCommand(CLI::App& root);
@@ -43,7 +48,9 @@ class PerplexityCommand : public Command {
   int run(Terminal& terminal) override;
 
  private:
-  void add_count(const char* option, const std::string& help, std::optional<int64_t>& value);
+  // Of `least` or more.
+  void add_count(const char* option, const std::string& help, int64_t least,
+                 std::optional<int64_t>& value);
   std::optional<PerplexityResult> measure(const Terminal& terminal, OrderlyStop& stop);
   void report(const PerplexityResult& result, Terminal& terminal) const;
 
@@ -63,17 +70,22 @@ PerplexityCommand::PerplexityCommand(CLI::App& root)
             .is_required = true},
            file_);
   add_count("--context", "Tokens that the model sees at a time [1024, or what it can do]",
-            options_.context);
+            2, options_.context);
   add_count("--stride", "Tokens from one window to the next [half of the context]",
-            options_.stride);
+            1, options_.stride);
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, options_.engine, /*seed_is_taken=*/false);
 }
 
-void PerplexityCommand::add_count(const char* option, const std::string& help,
+void PerplexityCommand::add_count(const char* option, const std::string& help, int64_t least,
                                   std::optional<int64_t>& value) {
-  add_value(*app_, {option, "N", help},
-            [option, &value](const std::string& text) { value = parse_count(text, option); });
+  add_value(*app_, {option, "N", help}, [option, least, &value](const std::string& text) {
+    const int64_t count = parse_count(text, option);
+    if (count < least) {
+      throw UsageError(fmt::format("{}: expected {} or more, got {}", option, least, count));
+    }
+    value = count;
+  });
 }
 
 std::optional<PerplexityResult> PerplexityCommand::measure(const Terminal& terminal,
@@ -105,10 +117,12 @@ void PerplexityCommand::report(const PerplexityResult& result, Terminal& termina
     terminal.out << to_line(json) << '\n';
     return;
   }
+  // One token tells nothing of how far they differ.
+  const std::string error = result.num_scored > 1 ? " +- " + figure(result.standard_error) : "";
   terminal.out << fmt::format(
       "{}\n  {} tokens, context {}, stride {}\n",
-      styled(fmt::format("perplexity {:.4f} +- {:.4f}", result.perplexity, result.standard_error),
-             Style::kBold, terminal.out_colours),
+      styled(fmt::format("perplexity {}{}", figure(result.perplexity), error), Style::kBold,
+             terminal.out_colours),
       with_commas(result.num_tokens), with_commas(result.context), with_commas(result.stride));
 }
 

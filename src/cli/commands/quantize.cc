@@ -139,6 +139,9 @@ void QuantizeCommand::check_options() const {
   if (is_symmetric_ && options_.scheme != QuantizeScheme::kInt4) {
     throw UsageError("--symmetric: goes with int4; int8 and fp8 have no zero points");
   }
+  if (is_given(*app_, "--calibration-tokens") && calibration_.empty()) {
+    throw UsageError("--calibration-tokens: goes with --calibrate FILE");
+  }
   if (options_.scheme != QuantizeScheme::kFp8) return;
   for (const char* option : {"--group-size", "--calibrate"}) {
     if (is_given(*app_, option)) {
@@ -163,7 +166,7 @@ void QuantizeCommand::print_result(const QuantizeResult& result, Terminal& termi
   terminal.out << styled(printable_line(result.out.string()), Style::kBold, terminal.out_colours)
                << '\n';
   Table table({Table::Align::kLeft, Table::Align::kLeft});
-  table.add({"weights", fmt::format("{}: {} layers", result.scheme, result.num_quantized)});
+  table.add({"weights", fmt::format("{}: {} matrices", result.scheme, result.num_quantized)});
   if (!result.kept.empty()) {
     constexpr size_t kMostNames = 5;
     const size_t shown = std::min(result.kept.size(), kMostNames);

@@ -304,13 +304,14 @@ class Checker {
     return 0;
   }
 
-  // Whether more of the value was right before `a` than before `b`.
+  // Whether more of the value was right before `a` than before `b`; at one place, its type.
   static bool goes_further(const Failure& a, const Failure& b) {
     const size_t common = std::min(a.path.size(), b.path.size());
     for (size_t i = 0; i < common; ++i) {
       if (a.path[i].index != b.path[i].index) return a.path[i].index > b.path[i].index;
     }
-    return a.path.size() > b.path.size();
+    if (a.path.size() != b.path.size()) return a.path.size() > b.path.size();
+    return a.other_types == 0 && b.other_types != 0;
   }
 
   std::vector<Step> path_;

@@ -116,6 +116,7 @@ TEST(JsonSchema, AnyOfNamesWhatWasMeant) {
   EXPECT_EQ(check(kPrompt, R"({"prompt": ["a", 5]})"), "prompt[1] is 5, but must be a string.");
   EXPECT_EQ(check(kPrompt, R"({"prompt": [1, "a"]})"),
             "prompt[1] is \"a\", but must be an integer.");
+  EXPECT_EQ(check(kPrompt, R"({"prompt": [-1]})"), "prompt[0] is -1, but must be at least 0.");
   EXPECT_EQ(check(kPrompt, R"({"prompt": [[1], [-2]]})"),
             "prompt[1][0] is -2, but must be at least 0.");
   EXPECT_EQ(check(kPrompt, R"({"prompt": []})"),
