@@ -97,7 +97,7 @@ class ResumeTest(CliTest):
             reader = Reader(self.server, "mine")
             self.assertEqual(reader.start(f"broken-{trial}"), 200)
             breaks = 0
-            while not reader.read(draw.randint(1, 16)):
+            while not reader.read(draw.randint(1, 8)):
                 breaks += 1
                 self.assertEqual(reader.resume(f"broken-{trial}"), 200)
             self.assertGreater(breaks, 2)
