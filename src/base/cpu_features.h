@@ -1,7 +1,7 @@
 #pragma once
 // Which SIMD instruction sets the ops have kernels for, and which of them this CPU runs.
 //
-// Thread safety: free functions without state.
+// Thread safety: free functions, from any thread.
 #include <optional>
 #include <string_view>
 #include <vector>
