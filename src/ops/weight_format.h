@@ -7,18 +7,22 @@
 //   scales[i, g] * data[i, j'] + offsets[i, g]
 //
 // where g is the group of j' (j' / group_size), and input j is stored at j', with a permutation
-// input permutation[j'] at j'. A format has some of these parts; what it lacks is null: a scale of
-// 1, an offset of 0, inputs in their order. A zero point z is the offset -scale * z. This header is
-// shared with the CUDA library: plain values.
+// input permutation[j'] at j'. Of float8 with groups the scale is scales[i / group_size, g]: that
+// of a block. A format has some of these parts; what it lacks is null: a scale of 1, an offset of
+// 0, inputs in their order. A zero point z is the offset -scale * z. This header is shared with the
+// CUDA library: plain values.
 #include <cstdint>
 
 #include "core/dtype.h"
 
 namespace quire::ops {
 
+// Outputs, and inputs, of a block of float8 that has one scale.
+inline constexpr int64_t kFloat8Block = 128;
+
 enum class WeightKind : uint8_t {
   kDense,   // float32, bfloat16 or float16: the numbers themselves
-  kFloat8,  // float8 e4m3, and a scale for each output feature
+  kFloat8,  // float8 e4m3, and a scale for each output feature or for each block of 128 x 128
   kInt8,    // integers from -128 to 127, and a scale for each group of an output's inputs
   kInt4,    // integers from -8 to 7, or from 0 to 15, the same way
 };
@@ -27,7 +31,8 @@ struct WeightFormat {
   WeightKind kind = WeightKind::kDense;
   DType dtype = DType::kFloat32;  // of an element of the data; integers are bytes, uint8
   // Input features that share a scale and an offset: of integers 16, 32, 64, 128 or 0; 0: all of an
-  // output. The last group may be shorter.
+  // output. The last group may be shorter. Of float8 0 or, on a GPU, kFloat8Block: so many outputs
+  // share it, too.
   int64_t group_size = 0;
   bool has_offsets = false;
   bool is_unsigned = false;  // of kInt4: integers are from 0 to 15
@@ -41,9 +46,11 @@ struct WeightFormat {
   constexpr WeightFormat() = default;
   // Dense, of this type.
   constexpr WeightFormat(DType dense) : dtype(dense) {}
-  static constexpr WeightFormat float8() {
+  // A scale for each output, or with group_size kFloat8Block for each block.
+  static constexpr WeightFormat float8(int64_t group_size = 0) {
     WeightFormat format(DType::kFloat8E4M3);
     format.kind = WeightKind::kFloat8;
+    format.group_size = group_size;
     return format;
   }
   // Integers of 8 or 4 bits.
@@ -75,12 +82,13 @@ constexpr bool is_group_size(int64_t size) {
 }
 
 // The parts of a weight, in the layout of its device and in its memory. `data` of a dense weight is
-// on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous. On the CPU
-// integers have their scales and offsets in their data (ops/cpu/group_panels.h).
+// on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous; that of float8
+// the same way. On the CPU integers have their scales and offsets in their data
+// (ops/cpu/group_panels.h).
 struct WeightView {
   WeightFormat format;
   const void* data = nullptr;
-  const float* scales = nullptr;         // [n, groups]
+  const float* scales = nullptr;         // [n, groups]; of float8 blocks [ceil(n / 128), groups]
   const float* offsets = nullptr;        // [n, groups]
   const int32_t* permutation = nullptr;  // [k]: act-order's, each input feature once
 };

@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "core/dtype.h"
 #include "core/peer_words.h"
 #include "ops/cuda/linear/algorithms.h"
@@ -95,7 +96,9 @@ struct CudaSiluAndMul {
 };
 
 // out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that. Kernels take
-// dense weights of `dtype`; ops/linear.cc lets no other through.
+// dense weights of `dtype`, and float8 where takes_float8 says so; ops/linear.cc lets no other
+// through. With float8 each row of `in` is rounded to float8 on the way, with scales that the
+// kernel chooses by the row's values.
 struct CudaLinear {
   DType dtype;
   const void* in;  // [rows, k], rows `in_stride` elements apart
@@ -103,13 +106,25 @@ struct CudaLinear {
   WeightView weight;  // [n, k]
   int64_t rows;
   int64_t n;
-  int64_t k;           // any; fast where it is a multiple of 8
-  const float* bias;   // [n] or null
-  void* out;           // [rows, n], or [rows, n / 2] with silu_and_mul
-  int64_t out_stride;  // in elements of out_dtype
-  DType out_dtype;     // dtype, or float32 (logits)
-  bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
+  int64_t k;                // any; fast where it is a multiple of 8
+  const float* bias;        // [n] or null
+  void* out;                // [rows, n], or [rows, n / 2] with silu_and_mul
+  int64_t out_stride;       // in elements of out_dtype
+  DType out_dtype;          // dtype, or float32 (logits)
+  bool silu_and_mul;        // n is even: gate in the first half of the outputs, up in the second
+  void* scratch = nullptr;  // of a float8 weight: linear_scratch_bytes(rows, k) bytes
 };
+
+// Room for the rows as float8, and a float32 for each kFloat8Block inputs of a row.
+inline constexpr int64_t linear_scratch_bytes(int64_t rows, int64_t k) {
+  return round_up(rows * k, 256) + rows * ceil_div(k, kFloat8Block) * int64_t{sizeof(float)};
+}
+
+// Whether linear multiplies by float8 weights of these sizes, on a GPU of compute capability 9.0.
+inline constexpr bool takes_float8(DType dtype, int64_t n, int64_t k) {
+  return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && n % 16 == 0 &&
+         k % kFloat8Block == 0;
+}
 
 // One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be
 // captured: it waits for the device.
@@ -276,21 +291,25 @@ struct CudaLogprobs {
   void* scratch;             // sample_scratch_bytes(rows, vocab) bytes
 };
 
-// One layer of CudaDecoderStep. Lives in device memory. Matrices are dense, as data of a
-// WeightView; norm weights and biases are float32; biases and q_norm, k_norm are null where there
-// are none.
+// One layer of CudaDecoderStep. Lives in device memory. Matrices are data of a WeightView, with
+// scales where they are float8, else null; norm weights and biases are float32; biases and q_norm,
+// k_norm are null where there are none.
 struct CudaDecoderLayer {
   const float* input_norm;
   const void* qkv_weight;
+  const float* qkv_scales;
   const float* qkv_bias;
   const float* q_norm;
   const float* k_norm;
   const void* o_weight;
+  const float* o_scales;
   const float* o_bias;
   const float* post_norm;
   const void* gate_up_weight;
+  const float* gate_up_scales;
   const float* gate_up_bias;
   const void* down_weight;
+  const float* down_scales;
   const float* down_bias;
   void* keys;
   void* values;
@@ -305,8 +324,10 @@ inline constexpr int kMaxDecoderStepRows = 8;
 // and heads, and they take sums over the ranks through `peers`, in rank order in float32; only
 // one rank adds a bias to such a sum. The ranks of a group run the same steps in the same order.
 struct CudaDecoderStep {
-  DType dtype;
-  int64_t rows;  // sequences, one token each: 1 to kMaxDecoderStepRows
+  DType dtype;                // of activations, the embedding and dense weights
+  WeightKind weight_kind;     // of the layers' matrices: kDense or kFloat8
+  int64_t weight_group_size;  // WeightFormat's
+  int64_t rows;               // sequences, one token each: 1 to kMaxDecoderStepRows
   int64_t hidden;
   int64_t inner;
   int num_heads;
