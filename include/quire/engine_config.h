@@ -54,8 +54,10 @@ struct EngineConfig {
   // names is chosen by cuBLAS. Empty: no file.
   std::string linear_algorithms{};
   std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
-  // CPU only: "int8" or "int4" rounds the linear layers that the checkpoint has dense to integers
-  // while they load, in groups of 32 inputs with a scale each, int4 with an offset too; the
+  // Rounds the linear layers that the checkpoint has dense while they load. "fp8": to e4m3 with a
+  // scale for each output, but not the embedding and the output layer; on a GPU, which needs
+  // compute capability 9.0 and no dtype "float32", products round activations too, by token. CPU
+  // only: "int8" or "int4", in groups of 32 inputs with a scale each, int4 with an offset too; the
   // embedding and the output layer to int8. Activations are then rounded to int8 for the products,
   // but not with dtype "float32". "none": weights stay as they are.
   std::string quantization = "none";

@@ -12,10 +12,10 @@ namespace {
 // Of the model's products, each kind of arithmetic at its own peak: their operations over the time
 // that they take.
 double measure_peak(Stream& stream, const ComputeSetup& setup) {
-  const double integers = integer_share(setup.model, setup.dtype, setup.quantise_bits);
+  const double integers = integer_share(setup.model);
   double seconds = 0;  // of 10^9 operations
   if (integers > 0) seconds += integers / ops::measure_peak_gflops(stream, DType::kUInt8);
-  if (integers < 1) seconds += (1 - integers) / ops::measure_peak_gflops(stream, setup.dtype);
+  if (integers < 1) seconds += (1 - integers) / ops::measure_peak_gflops(stream, setup.model.dtype);
   return 1 / seconds;
 }
 
@@ -31,7 +31,7 @@ MachineLimits measure_machine(const EngineConfig& config) {
 
 ModelCost model_cost(const EngineConfig& config) {
   const ComputeSetup setup = set_up_compute(config);
-  return cost_of(setup.model, setup.dtype, setup.kv_cache_dtype, setup.quantise_bits);
+  return cost_of(setup.model, setup.kv_cache_dtype);
 }
 
 }  // namespace quire

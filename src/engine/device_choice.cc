@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -67,9 +68,14 @@ DeviceChoice choice_of(const EngineConfig& config, Search search) {
         "many, or --device cpu.",
         config.tensor_parallel_size, search.devices.size(), search.devices.size() == 1 ? "" : "s"));
   }
+  int capability = search.devices.front().compute_capability;
+  for (size_t i = 1; i < static_cast<size_t>(config.tensor_parallel_size); ++i) {
+    capability = std::min(capability, search.devices[i].compute_capability);
+  }
   return {.library = std::move(search.loaded.library),
           .name = name_of_gpus(search.devices, config.tensor_parallel_size),
-          .note = ""};
+          .note = "",
+          .compute_capability = capability};
 }
 
 }  // namespace

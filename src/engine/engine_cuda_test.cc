@@ -8,22 +8,16 @@
 #include <functional>
 #include <optional>
 
-#include "core/device_library.h"
 #include "engine/damaged_model.h"
 #include "engine/golden_file.h"
+#include "engine/gpu_test_util.h"
 #include "engine/test_models.h"
 #include "quire/llm.h"
 
 namespace quire {
 namespace {
 
-size_t num_gpus() {
-  const LoadedLibrary loaded = load_cuda_library();
-  return loaded.library ? loaded.library->devices().size() : 0;
-}
-
-#define QUIRE_SKIP_WITHOUT_GPUS(count) \
-  if (num_gpus() < (count)) GTEST_SKIP() << "there are fewer than " << (count) << " GPUs here"
+using engine_test::num_gpus;
 
 struct Way {
   const char* name;

@@ -13,6 +13,7 @@
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
 #include "hub/model_path.h"
+#include "ops/cuda/kernels.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/gpu_algorithms.h"
@@ -60,10 +61,10 @@ void check_settings(const EngineConfig& config) {
               config.kv_cache_dtype == "int8",
           fmt::format("--kv-cache-dtype is \"{}\"; expected auto, fp8 or int8.",
                       config.kv_cache_dtype));
-  require(
-      config.quantization == "none" || config.quantization == "int8" ||
-          config.quantization == "int4",
-      fmt::format("--quantization is \"{}\"; expected none, int8 or int4.", config.quantization));
+  require(config.quantization == "none" || config.quantization == "fp8" ||
+              config.quantization == "int8" || config.quantization == "int4",
+          fmt::format("--quantization is \"{}\"; expected none, fp8, int8 or int4.",
+                      config.quantization));
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
   const auto at_most = [](const char* name, int64_t value, int64_t most) {
@@ -89,8 +90,8 @@ void check_settings(const EngineConfig& config) {
 DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
   if (config.dtype == "auto") {
     if (on_gpu) return model.dtype;
-    const bool has_integers =
-        config.quantization != "none" || (model.quantization && model.quantization->has_integers());
+    const bool has_integers = config.quantization == "int8" || config.quantization == "int4" ||
+                              (model.quantization && model.quantization->has_integers());
     return model.dtype == DType::kBFloat16 || has_integers ? DType::kBFloat16 : DType::kFloat32;
   }
   if (config.dtype == "float32") return DType::kFloat32;
@@ -102,13 +103,44 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on
   return DType::kFloat16;
 }
 
-// 8, 4, or 0 for weights as they are.
-int choose_quantise_bits(const EngineConfig& config, bool on_gpu) {
-  if (config.quantization == "none") return 0;
+// Whether it can be is known from the GPU alone; matrices of other sizes stay dense.
+void check_float8(const DeviceChoice& choice, DType dtype) {
+  require(dtype != DType::kFloat32,
+          "--quantization fp8 goes with --dtype bfloat16 or float16, not float32, on a GPU.");
+  require(choice.compute_capability == ops::kFloat8Capability,
+          fmt::format("--quantization fp8 needs a GPU of compute capability {}.{}, and {} has "
+                      "{}.{}; leave the option out, or use --device cpu.",
+                      ops::kFloat8Capability / 10, ops::kFloat8Capability % 10, choice.name,
+                      choice.compute_capability / 10, choice.compute_capability % 10));
+}
+
+WeightRounding choose_rounding(const EngineConfig& config, const DeviceChoice& choice,
+                               DType dtype) {
+  const bool on_gpu = choice.library != nullptr;
+  if (config.quantization == "none") return WeightRounding::kNone;
+  if (config.quantization == "fp8") {
+    if (on_gpu) check_float8(choice, dtype);
+    return WeightRounding::kFloat8;
+  }
   require(!on_gpu, fmt::format("--quantization {} needs the CPU (--device cpu): quire has no GPU "
-                               "kernels for weights of integers.",
-                               config.quantization));
-  return config.quantization == "int8" ? 8 : 4;
+                               "kernels for weights of integers; GPUs of compute capability {}.{} "
+                               "take fp8.",
+                               config.quantization, ops::kFloat8Capability / 10,
+                               ops::kFloat8Capability % 10));
+  return config.quantization == "int8" ? WeightRounding::kInt8 : WeightRounding::kInt4;
+}
+
+// The whole model on its device, without the sizes of an engine.
+ModelOptions choose_model(const EngineConfig& config, const ModelConfig& model,
+                          const DeviceChoice& choice) {
+  const bool on_gpu = choice.library != nullptr;
+  ModelOptions options;
+  options.config = model;
+  options.dtype = choose_dtype(config, model, on_gpu);
+  options.rounding = choose_rounding(config, choice, options.dtype);
+  if (on_gpu) options.device.type = DeviceType::kCuda;
+  options.device.compute_capability = choice.compute_capability;
+  return options;
 }
 
 DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model, DType dtype,
@@ -219,11 +251,11 @@ void check_speculation(const EngineConfig& config, bool on_gpu) {
 ComputeSetup set_up_compute(const EngineConfig& config) {
   check_settings(config);
   ComputeSetup setup;
-  setup.model = load_model_config(resolve_model(config.model));
-  setup.on_gpu = choose_device(config).library != nullptr;
-  setup.dtype = choose_dtype(config, setup.model, setup.on_gpu);
-  setup.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, setup.dtype, setup.on_gpu);
-  setup.quantise_bits = choose_quantise_bits(config, setup.on_gpu);
+  const ModelConfig model = load_model_config(resolve_model(config.model));
+  const DeviceChoice choice = choose_device(config);
+  setup.on_gpu = choice.library != nullptr;
+  setup.model = choose_model(config, model, choice);
+  setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
   setup.isa = choose_isa();
   setup.threads = choose_threads(config);
   return setup;
@@ -248,12 +280,9 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   check_speculation(config, on_gpu);
 
   PlanRequest request;
-  request.model.config = setup.model;
-  request.model.dtype = choose_dtype(config, setup.model, on_gpu);
-  request.model.quantise_bits = choose_quantise_bits(config, on_gpu);
+  request.model = choose_model(config, setup.model, choice);
   require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
-  if (on_gpu) request.model.device.type = DeviceType::kCuda;
   if (on_gpu) {
     request.kernels = &gpus->kernels();
     request.gpu_memory_utilization = config.gpu_memory_utilization;

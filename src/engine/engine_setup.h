@@ -25,10 +25,8 @@ struct EngineSetup {
 
 // What decides how fast an engine with this config can compute.
 struct ComputeSetup {
-  ModelConfig model;
-  DType dtype = DType::kFloat32;  // of weights
+  ModelOptions model;  // the whole, in one rank
   DType kv_cache_dtype = DType::kFloat32;
-  int quantise_bits = 0;  // ModelOptions::quantise_bits
   bool on_gpu = false;
   Isa isa = Isa::kScalar;
   int threads = 1;  // over all ranks

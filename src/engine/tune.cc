@@ -37,11 +37,9 @@ TuneResult tune(const EngineConfig& config, const TuneOptions& options,
   const DeviceChoice choice = choose_gpus(one_rank, "Matrix products are timed on a GPU");
   const ComputeSetup setup = set_up_compute(one_rank);
   TuningRequest request;
-  request.model.config = setup.model;
-  request.model.dtype = setup.dtype;
-  request.model.device.type = DeviceType::kCuda;
+  request.model = setup.model;
   request.model.size = config.tensor_parallel_size;
-  request.model.max_model_len = setup.model.max_model_len();
+  request.model.max_model_len = setup.model.config.max_model_len();
   request.max_step_tokens = config.max_num_batched_tokens;
   request.max_logits_rows = std::min(config.max_num_seqs, config.max_num_batched_tokens);
   request.rows = options.rows;

@@ -176,7 +176,7 @@ TEST(GgufWeight, IsRoundedWhereThatIsAskedFor) {
   std::vector<BlockTensor> tensors;
   tensors.emplace_back("Q6_K", 4, random);
   Placement place = of_bfloat16();
-  place.quantise_bits = 4;
+  place.rounding = WeightRounding::kInt4;
   const MatrixParameter parameter = make_parameter(tensors, {0, kInputs}, place);
   EXPECT_EQ(parameter.weight().format().kind, ops::WeightKind::kInt4);
   EXPECT_EQ(parameter.tensors().front().parts.front().block_type, nullptr);

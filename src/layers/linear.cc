@@ -14,6 +14,16 @@ Linear::Linear(const LinearShard& shard, const Placement& place, const MatrixFor
   if (shard.bias) bias_.emplace(place, "bias", shard.n, DummyInit::kUniform, shard.bias_parts);
 }
 
+namespace {
+
+// Scratch of the arena for a product of `rows` rows; undefined where it needs none.
+Tensor scratch_of(ForwardContext& context, const ops::Weight& weight, int64_t rows) {
+  const int64_t bytes = ops::linear_scratch(context.stream, weight, rows);
+  return bytes == 0 ? Tensor() : context.arena.allocate(DType::kUInt8, {bytes});
+}
+
+}  // namespace
+
 void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
   parameters.add(name, weight_);
   if (bias_) parameters.add(name, *bias_);
@@ -21,7 +31,9 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
 
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
   if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
-  ops::linear(context.stream, in, weight_.weight(), added_bias(), out);
+  Arena::Scope scope(context.arena);
+  const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
+  ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
 }
 
 void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
@@ -32,7 +44,8 @@ void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tens
   if (context.stream.is_cpu()) {
     gate_up = context.arena.allocate(DType::kFloat32, {in.dim(0), weight_.weight().n()});
   }
-  ops::gated_linear(context.stream, in, weight_.weight(), added_bias(), gate_up, out);
+  const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
+  ops::gated_linear(context.stream, in, weight_.weight(), added_bias(), gate_up, out, scratch);
 }
 
 MatrixProduct Linear::product(std::string name) const {

@@ -16,15 +16,6 @@ namespace quire {
 
 namespace {
 
-// Of each part of a matrix, one value a row.
-std::vector<ParameterPart> scale_parts(const std::vector<ParameterPart>& matrix) {
-  std::vector<ParameterPart> parts;
-  for (const ParameterPart& part : matrix) {
-    parts.push_back({{part.shape.front(), 1}, part.rows, {0, 1}, part.first_row});
-  }
-  return parts;
-}
-
 // Of a GGUF file's tensor: parts with the types of their blocks, which are packed as they come
 // where `keeps_blocks`, and else dequantised.
 std::vector<ParameterTensor> gguf_tensors(const MatrixFormat& format,
@@ -46,54 +37,42 @@ std::string describe_blocks(const MatrixFormat& format) {
 // Groups of integers that dense matrices are rounded to.
 constexpr int64_t kQuantisedGroup = 32;
 
-ops::WeightFormat format_of_dense(const Placement& place) {
-  if (place.quantise_bits == 0) return place.dtype;
-  auto format =
-      ops::WeightFormat::integers(place.quantise_bits, kQuantisedGroup,
-                                  /*has_offsets=*/place.quantise_bits == 4, DType::kBFloat16);
+ops::WeightFormat format_of_dense(const Placement& place, int64_t n, int64_t k) {
+  if (place.rounding == WeightRounding::kNone) return place.dtype;
+  if (place.rounding == WeightRounding::kFloat8) {
+    return multiplies_float8(place, n, k) ? ops::WeightFormat::float8()
+                                          : ops::WeightFormat(place.dtype);
+  }
+  const bool to_int4 = place.rounding == WeightRounding::kInt4;
+  auto format = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroup,
+                                            /*has_offsets=*/to_int4, DType::kBFloat16);
   format.rounds_activations = place.dtype != DType::kFloat32;
   return format;
 }
 
-ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format,
-                                  const std::vector<ParameterPart>& parts) {
-  const bool is_rounded = format.is_gguf() && place.quantise_bits != 0;
-  if (format.is_dense() || is_rounded) return format_of_dense(place);
+ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& format, int64_t n,
+                                  int64_t k, const std::vector<ParameterPart>& parts) {
+  const bool is_rounded = format.is_gguf() && place.rounding != WeightRounding::kNone;
+  if (format.is_dense() || is_rounded) return format_of_dense(place, n, k);
   return stored_format(place, format.modules, parts);
 }
 
-// Whether rows are packed as they come: what is stored is what is computed with.
-bool is_packed_at_once(const MatrixFormat& format, const ops::WeightFormat& computed) {
-  return format.is_dense() ||
-         (computed == ops::WeightFormat::float8() &&
-          std::all_of(format.modules.begin(), format.modules.end(),
-                      [](const StoredModule& module) { return module.scheme.group_outputs == 1; }));
+// Whether what is stored is what is computed with.
+bool is_computed_as_stored(const MatrixFormat& format, const ops::WeightFormat& computed) {
+  return computed == ops::WeightFormat::float8() &&
+         std::all_of(format.modules.begin(), format.modules.end(),
+                     [](const StoredModule& module) { return module.scheme.group_outputs == 1; });
 }
 
 constexpr const char* kQuantisedReason =
     ", as quantization_config in config.json quantises this layer";
 
-std::vector<ParameterTensor> matrix_tensors(const MatrixFormat& format,
-                                            std::vector<ParameterPart> parts) {
-  if (format.is_dense()) {
-    return {{.leaf = "weight",
-             .dtypes = dense_dtypes(),
-             .parts = std::move(parts),
-             .reason = ", as config.json does not quantise this layer (quantization_config and its "
-                       "ignore list)"}};
-  }
-  std::vector<ParameterPart> scales = scale_parts(parts);
+std::vector<ParameterTensor> dense_tensors(std::vector<ParameterPart> parts) {
   return {{.leaf = "weight",
-           .dtypes = {DType::kFloat8E4M3},
-           .parts = std::move(parts),
-           .reason = kQuantisedReason},
-          {.leaf = format.modules.front().scheme.scale_leaf,
            .dtypes = dense_dtypes(),
-           .parts = std::move(scales),
-           .dummy_init = DummyInit::kConstant,
-           .dummy_value = kDummyBound / 448,
-           .is_scales = true,
-           .parameters_each = 0}};
+           .parts = std::move(parts),
+           .reason = ", as config.json does not quantise this layer (quantization_config and its "
+                     "ignore list)"}};
 }
 
 // The axis that the outputs of fused modules follow each other on.
@@ -155,18 +134,21 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
-    : place_(place), weight_(computed_format(place, format, parts), n, k, place.device) {
+    : place_(place), weight_(computed_format(place, format, n, k, parts), n, k, place.device) {
   if (format.is_gguf()) {
     stored_as_ = describe_blocks(format);
-    tensors_ = gguf_tensors(format, std::move(parts),
-                            weight_.format().is_integer() && place.quantise_bits == 0);
+    tensors_ =
+        gguf_tensors(format, std::move(parts),
+                     weight_.format().is_integer() && place.rounding == WeightRounding::kNone);
     return;
   }
-  if (is_packed_at_once(format, weight_.format())) {
-    tensors_ = matrix_tensors(format, std::move(parts));
+  if (format.is_dense()) {
+    tensors_ = dense_tensors(std::move(parts));
     return;
   }
-  stored_as_ = format.modules.front().scheme.describe();
+  if (!is_computed_as_stored(format, weight_.format())) {
+    stored_as_ = format.modules.front().scheme.describe();
+  }
   make_stored_parts(format, parts);
   make_tensors();
 }
@@ -221,10 +203,23 @@ size_t MatrixParameter::part_of(const ParameterSlice& slice) const {
 }
 
 void MatrixParameter::store(const ParameterSlice& slice) {
-  if (stored_.empty()) return pack(slice);
+  if (stored_.empty()) {
+    pack(slice);
+  } else {
+    store_part(slice);
+  }
+}
+
+void MatrixParameter::store_part(const ParameterSlice& slice) {
   const size_t part = part_of(slice);
-  stored_[part].matrix->store(
-      slice.tensor, slice.first_row - tensors_[slice.tensor].parts[part].first_row, slice.source);
+  const int64_t row = slice.first_row - tensors_[slice.tensor].parts[part].first_row;
+  StoredMatrix& matrix = *stored_[part].matrix;
+  const bool are_numbers = matrix.leaves()[slice.tensor].role == LeafRole::kNumbers;
+  if (are_numbers && weight_.format().kind == ops::WeightKind::kFloat8) {
+    weight_.pack_rows(stored_[part].first_row + row, slice.source);
+  } else {
+    matrix.store(slice.tensor, row, slice.source);
+  }
 }
 
 void MatrixParameter::pack(const ParameterSlice& slice) {
@@ -233,12 +228,10 @@ void MatrixParameter::pack(const ParameterSlice& slice) {
     pack_gguf_rows(*part.block_type, slice.source, part.columns, slice.first_row, weight_);
   } else if (part.block_type != nullptr) {
     pack_dummy_rows(slice.source, slice.first_row, weight_);
-  } else if (weight_.format().is_integer()) {
-    weight_.quantise_rows(slice.first_row, slice.source);
-  } else if (slice.tensor == 0) {
+  } else if (weight_.format().is_dense()) {
     weight_.pack_rows(slice.first_row, slice.source);
   } else {
-    weight_.set_scales(slice.first_row, slice.source);
+    weight_.quantise_rows(slice.first_row, slice.source);
   }
 }
 

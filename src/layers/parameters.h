@@ -30,15 +30,16 @@ struct MatrixFormat {
 
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
-// A dense one is of the placement's dtype, or with its quantise_bits of integers in groups of 32
-// inputs, to which rows are rounded as they come, those of a GGUF file's blocks too; products then
-// round activations to int8, but not where the dtype is float32.
+// A dense one is of the placement's dtype. Where the placement says so, rows are rounded as they
+// come, those of a GGUF file's blocks too: to integers in groups of 32 inputs, whose products round
+// activations to int8, but not where the dtype is float32; or to float8, unless the device has no
+// product for it.
 //
 // What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
-// Float8 with a scale for each output is packed as it comes on the CPU, and so are a GGUF file's
-// blocks, of which each part has its type. Others are kept in the host's memory until all has come,
-// and then packed. Where integers turn out not to fit the format
-// that their scheme promised, the weight becomes a dense one of the placement's dtype.
+// Where that is float8 too, numbers are packed as they come, and on the CPU so are a GGUF file's
+// blocks, of which each part has its type. All else is kept in the host's memory until all has
+// come, and then packed. Where integers turn out not to fit the format that their scheme promised,
+// the weight becomes a dense one of the placement's dtype.
 class MatrixParameter final : public Parameter {
  public:
   // Throws Error where the format's schemes cannot store the parts.
@@ -67,6 +68,8 @@ class MatrixParameter final : public Parameter {
   // Of the part that has this row of the tensor.
   size_t part_of(const ParameterSlice& slice) const;
   void pack(const ParameterSlice& slice);
+  // Of one of several tensors: the part's share of the matrix.
+  void store_part(const ParameterSlice& slice);
 
   Placement place_;
   ops::Weight weight_;

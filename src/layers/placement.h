@@ -2,19 +2,25 @@
 // Where a rank's layers are and what they are made of.
 //
 // Thread safety: a plain value.
+#include <cstdint>
+
 #include "core/device.h"
 #include "core/dtype.h"
 #include "layers/sharding.h"
 
 namespace quire {
 
+// What matrices that the checkpoint has dense become as they load (MatrixParameter): they stay
+// dense, or are rounded to integers on the CPU, or to float8 with a scale for each output.
+enum class WeightRounding : uint8_t { kNone, kInt8, kInt4, kFloat8 };
+
 struct Placement {
   DType dtype = DType::kFloat32;  // of the matrices in memory
   ParallelRank at;
   Device device;
-  // On the CPU, 8 or 4: matrices that the checkpoint has dense are rounded to integers of so many
-  // bits as they load (MatrixParameter). 0: they stay dense.
-  int quantise_bits = 0;
+  WeightRounding rounding = WeightRounding::kNone;
+  // On a GPU: whether it may have float8 weights. Kernels that look rows up need dense ones.
+  bool may_be_float8 = true;
 
   // The CPU computes in float32 whatever the weights are; a GPU in the weights' type.
   DType activation_dtype() const { return device.is_cpu() ? DType::kFloat32 : dtype; }

@@ -6,6 +6,7 @@
 
 #include "base/ceil_div.h"
 #include "loader/gguf_blocks.h"
+#include "ops/cuda/kernels.h"
 
 namespace quire {
 namespace {
@@ -81,15 +82,13 @@ void pack_dense(const StoredMatrix& stored, const InputOrder&, IndexRange rows, 
                    Tensor(values.data(), DType::kFloat32, {rows.size(), weight.k()}));
 }
 
-void pack_float8(const StoredMatrix& stored, const InputOrder&, IndexRange rows, int64_t first_row,
-                 ops::Weight& weight) {
-  std::vector<Float8E4M3> numbers(static_cast<size_t>(rows.size() * weight.k()));
-  std::vector<float> scales(static_cast<size_t>(rows.size()));
-  stored.copy_float8(rows, numbers.data(), scales.data());
-  weight.pack_rows(first_row + rows.begin,
-                   Tensor(numbers.data(), DType::kFloat8E4M3, {rows.size(), weight.k()}));
-  weight.set_scales(first_row + rows.begin,
-                    Tensor(scales.data(), DType::kFloat32, {rows.size(), 1}));
+void set_float8_scales(const StoredMatrix& stored, int64_t first_row, ops::Weight& weight) {
+  const int64_t block = weight.format().group_size;
+  std::vector<float> scales = block == 0 ? stored.output_scales() : stored.block_scales();
+  const int64_t columns = block == 0 ? 1 : ceil_div(weight.k(), block);
+  const int64_t rows = static_cast<int64_t>(scales.size()) / columns;
+  weight.set_scales(block == 0 ? first_row : first_row / block,
+                    Tensor(scales.data(), DType::kFloat32, {rows, columns}));
 }
 
 // Rows of numbers [rows, order.size()] with their inputs in this order.
@@ -140,11 +139,49 @@ bool can_be_ordered(const std::vector<ParameterPart>& parts) {
   });
 }
 
+bool is_float8_in_blocks(const WeightScheme& scheme) {
+  return scheme.layout == WeightLayout::kFloat8 && scheme.group_outputs == ops::kFloat8Block &&
+         scheme.group_inputs == ops::kFloat8Block;
+}
+
+// Whether the blocks of the parts are blocks of the whole matrix, on every rank alike.
+bool begin_with_blocks(const std::vector<ParameterPart>& parts) {
+  return std::all_of(parts.begin(), parts.end(), [](const ParameterPart& part) {
+    const bool has_all_rows = part.rows.size() == part.shape.front();
+    return part.first_row % ops::kFloat8Block == 0 && part.rows.begin % ops::kFloat8Block == 0 &&
+           part.columns.begin % ops::kFloat8Block == 0 &&
+           (has_all_rows || part.rows.size() % ops::kFloat8Block == 0);
+  });
+}
+
+ops::WeightFormat stored_format_on_gpu(const Placement& place,
+                                       const std::vector<StoredModule>& modules,
+                                       const std::vector<ParameterPart>& parts) {
+  int64_t n = 0;
+  for (const ParameterPart& part : parts) n += part.rows.size();
+  if (!multiplies_float8(place, n, parts.front().columns.size())) return place.dtype;
+  const auto all = [&](const auto& rule) {
+    return std::all_of(modules.begin(), modules.end(),
+                       [&](const StoredModule& module) { return rule(module.scheme); });
+  };
+  if (all(is_float8_by_outputs)) return ops::WeightFormat::float8();
+  if (all(is_float8_in_blocks) && begin_with_blocks(parts)) {
+    return ops::WeightFormat::float8(ops::kFloat8Block);
+  }
+  return place.dtype;
+}
+
 }  // namespace
+
+bool multiplies_float8(const Placement& place, int64_t n, int64_t k) {
+  if (place.device.is_cpu()) return true;
+  return place.may_be_float8 && place.device.compute_capability == ops::kFloat8Capability &&
+         ops::takes_float8(place.dtype, n, k);
+}
 
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
                                 const std::vector<ParameterPart>& parts) {
-  if (!place.device.is_cpu()) return place.dtype;
+  if (!place.device.is_cpu()) return stored_format_on_gpu(place, modules, parts);
   const auto all = [&](const auto& rule) {
     return std::all_of(modules.begin(), modules.end(),
                        [&](const StoredModule& module) { return rule(module.scheme); });
@@ -189,9 +226,10 @@ bool can_pack(const StoredMatrix& stored, const std::vector<int32_t>& order,
 
 void pack_stored(const StoredMatrix& stored, const std::vector<int32_t>& order, int64_t first_row,
                  ops::Weight& weight, ThreadPool& pool) {
-  const auto pack = weight.format().is_dense()     ? pack_dense
-                    : weight.format().is_integer() ? pack_integers
-                                                   : pack_float8;
+  if (weight.format().kind == ops::WeightKind::kFloat8) {
+    return set_float8_scales(stored, first_row, weight);
+  }
+  const auto pack = weight.format().is_dense() ? pack_dense : pack_integers;
   for_rows(stored.share().outputs.size(), pool,
            [&](IndexRange rows) { pack(stored, order, rows, first_row, weight); });
 }

@@ -1,9 +1,10 @@
 #pragma once
 // What a quantised matrix of a checkpoint is computed as, and how its numbers get there.
 //
-// A GPU has kernels for dense weights, the CPU for float8 with a scale for each output too, and for
-// integers of 4 and 8 bits in groups of inputs. No value changes: what a device cannot take as it
-// is stored is dequantised. Thread safety: free functions without state.
+// A GPU has kernels for dense weights, and one of compute capability 9.0 for float8 with a scale
+// for each output or for each block of 128 x 128; the CPU for float8 with a scale for each output,
+// and for integers of 4 and 8 bits in groups of inputs. No value changes: what a device cannot take
+// as it is stored is dequantised. Thread safety: free functions without state.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -21,6 +22,9 @@ struct StoredModule {
   WeightScheme scheme;
 };
 
+// Whether the placement has a kernel for a float8 matrix [n, k] with a scale for each output.
+bool multiplies_float8(const Placement& place, int64_t n, int64_t k);
+
 // The format of a matrix that is made of these modules; `parts` are those of a dense "weight".
 // Products with integers round activations to int8, but not where the placement's dtype is float32.
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
@@ -35,7 +39,8 @@ std::vector<int32_t> input_order(const StoredMatrix& stored);
 bool can_pack(const StoredMatrix& stored, const std::vector<int32_t>& order,
               const ops::WeightFormat& format);
 
-// Rows of the weight, from first_row on, from all stored rows; of integers in this order of inputs.
+// Rows of the weight, from first_row on, from all stored rows: all of them, of integers in this
+// order of inputs, or of float8 the scales, as it has the numbers already.
 void pack_stored(const StoredMatrix& stored, const std::vector<int32_t>& order, int64_t first_row,
                  ops::Weight& weight, ThreadPool& pool);
 

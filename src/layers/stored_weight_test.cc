@@ -86,6 +86,68 @@ TEST(StoredFormat, FollowsThePlacement) {
   EXPECT_EQ(stored_format(gpu, modules, parts), WeightFormat(DType::kFloat16));
 }
 
+// Parts of a fused matrix on a GPU of compute capability 9.0, one below the other, each with this
+// many rows of so many; of `size` ranks, this one is `rank`.
+WeightFormat format_on_gpu(const WeightScheme& scheme, const std::vector<int64_t>& rows, int64_t k,
+                           int rank = 0, int size = 1) {
+  Placement gpu = on_cpu(DType::kBFloat16);
+  gpu.device = {.type = DeviceType::kCuda, .compute_capability = 90};
+  std::vector<StoredModule> modules;
+  std::vector<ParameterPart> parts;
+  int64_t first_row = 0;
+  for (const int64_t each : rows) {
+    modules.push_back({"a", scheme});
+    const int64_t own = each / size;
+    parts.push_back({{each, k}, {rank * own, (rank + 1) * own}, {0, k}, first_row});
+    first_row += own;
+  }
+  return stored_format(gpu, modules, parts);
+}
+
+const WeightFormat kDense(DType::kBFloat16);
+const WeightScheme kFloat8Tensor{.name = "fp8", .group_outputs = 0};
+const WeightScheme kFloat8Blocks{.name = "fp8", .group_outputs = 128, .group_inputs = 128};
+
+TEST(StoredFormat, IsFloat8OnAGpuThatMultipliesByIt) {
+  EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 16}, 256), WeightFormat::float8());
+  EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 8}, 256), kDense);
+  EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 16}, 192), kDense);
+  EXPECT_EQ(format_on_gpu(gptq(128), {128}, 256), kDense);
+  const std::vector<StoredModule> modules{{"a", kFloat8Tensor}};
+  const std::vector<ParameterPart> parts{{{64, 256}, {0, 64}, {0, 256}}};
+  Placement gpu = on_cpu(DType::kBFloat16);
+  gpu.device = {.type = DeviceType::kCuda, .compute_capability = 90};
+  EXPECT_EQ(stored_format(gpu, modules, parts), WeightFormat::float8());
+  Placement other = gpu;
+  other.device.compute_capability = 80;
+  EXPECT_EQ(stored_format(other, modules, parts), kDense);
+  other = gpu;
+  other.may_be_float8 = false;
+  EXPECT_EQ(stored_format(other, modules, parts), kDense);
+  other = gpu;
+  other.dtype = DType::kFloat32;
+  EXPECT_EQ(stored_format(other, modules, parts), WeightFormat(DType::kFloat32));
+}
+
+// Where one rank's parts do not begin with blocks, no rank has them: all decide alike.
+TEST(StoredFormat, HasBlocksOnAGpuWhereEachPartBeginsWithOne) {
+  const WeightFormat blocks = WeightFormat::float8(ops::kFloat8Block);
+  EXPECT_EQ(format_on_gpu(kFloat8Blocks, {256, 128, 128}, 384), blocks);
+  EXPECT_EQ(format_on_gpu(kFloat8Blocks, {256, 128, 48}, 384), blocks);
+  EXPECT_EQ(format_on_gpu(kFloat8Blocks, {256, 64, 64}, 384), kDense);
+  for (const int rank : {0, 1}) {
+    EXPECT_EQ(format_on_gpu(kFloat8Blocks, {512, 256}, 384, rank, 2), blocks);
+    EXPECT_EQ(format_on_gpu(kFloat8Blocks, {512, 128}, 384, rank, 2), kDense);
+    EXPECT_EQ(format_on_gpu(kFloat8Blocks, {160}, 384, rank, 2), kDense);
+  }
+  WeightScheme other = kFloat8Blocks;
+  other.group_outputs = 64;
+  EXPECT_EQ(format_on_gpu(other, {256}, 384), kDense);
+  other = kFloat8Blocks;
+  other.group_outputs = 1;
+  EXPECT_EQ(format_on_gpu(other, {256}, 384), kDense);
+}
+
 // Tensors of [8, 64] in groups of 32, as a config may describe them wrongly.
 class GptqMatrix : public ::testing::Test {
  protected:

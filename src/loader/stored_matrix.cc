@@ -218,17 +218,32 @@ void StoredMatrix::dequantise_float8(IndexRange rows, float* out) const {
   }
 }
 
-void StoredMatrix::copy_float8(IndexRange rows, Float8E4M3* numbers, float* scales) const {
+std::vector<float> StoredMatrix::output_scales() const {
   check(scheme_.layout == WeightLayout::kFloat8 && scheme_.group_inputs == 0,
         "a row has one scale");
-  const int64_t inputs = share_.inputs.size();
-  for (int64_t row = rows.begin; row < rows.end; ++row, numbers += inputs) {
-    const int64_t output = share_.outputs.begin + row;
-    std::copy_n(required(LeafRole::kNumbers).at<Float8E4M3>(output, share_.inputs.begin), inputs,
-                numbers);
-    const int64_t scale_row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
-    *scales++ = required(LeafRole::kScales).float_at(scale_row, 0);
+  const Piece& stored = required(LeafRole::kScales);
+  std::vector<float> scales;
+  for (int64_t output = share_.outputs.begin; output < share_.outputs.end; ++output) {
+    const int64_t row = scheme_.group_outputs == 0 ? 0 : output / scheme_.group_outputs;
+    scales.push_back(stored.float_at(row, 0));
   }
+  return scales;
+}
+
+std::vector<float> StoredMatrix::block_scales() const {
+  const int64_t outputs = scheme_.group_outputs;
+  const int64_t inputs = scheme_.group_inputs;
+  check(scheme_.layout == WeightLayout::kFloat8 && outputs > 0 && inputs > 0 &&
+            share_.outputs.begin % outputs == 0 && share_.inputs.begin % inputs == 0,
+        "the rank's share begins with a block");
+  const Piece& stored = required(LeafRole::kScales);
+  std::vector<float> scales;
+  for (int64_t output = share_.outputs.begin; output < share_.outputs.end; output += outputs) {
+    for (int64_t input = share_.inputs.begin; input < share_.inputs.end; input += inputs) {
+      scales.push_back(stored.float_at(output / outputs, input / inputs));
+    }
+  }
+  return scales;
 }
 
 void StoredMatrix::decode_numbers(IndexRange rows, int8_t* numbers) const {

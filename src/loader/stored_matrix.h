@@ -50,8 +50,11 @@ class StoredMatrix {
   // out[rows.size(), share().inputs.size()].
   void dequantise(IndexRange rows, float* out) const;
 
-  // Of float8 whose scales are for all inputs: the numbers [rows, inputs] and a scale for each row.
-  void copy_float8(IndexRange rows, Float8E4M3* numbers, float* scales) const;
+  // Of float8 whose scales are for all inputs: one for each of the rank's outputs.
+  std::vector<float> output_scales() const;
+  // Of float8 in blocks, with one of which the rank's outputs and inputs begin: [blocks of outputs,
+  // blocks of inputs].
+  std::vector<float> block_scales() const;
 
   // Groups of inputs of the whole matrix that have scales of their own.
   int64_t num_groups() const;

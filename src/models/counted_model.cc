@@ -57,7 +57,8 @@ CountedModel::CountedModel(const ModelOptions& options)
 size_t CountedModel::activation_bytes(int64_t max_tokens, int64_t max_logits) {
   const Placement place = {options_.dtype, {options_.rank, options_.size}, options_.device};
   CountingMemory memory;
-  const Device device = {options_.device.type, options_.device.index, &memory};
+  Device device = options_.device;
+  device.memory = &memory;
   Arena arena(Buffer(std::numeric_limits<size_t>::max() / 2, device));
   Stream stream(device);
   const std::unique_ptr<Communicator> comm = make_idle_communicator(options_.rank, options_.size);

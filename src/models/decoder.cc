@@ -50,13 +50,26 @@ Stage stage_of(const ModelOptions& options) {
 }
 
 Placement place_of(const ModelOptions& options) {
-  return {options.dtype, {options.rank, options.size}, options.device, options.quantise_bits};
+  Placement place{.dtype = options.dtype,
+                  .at = {options.rank, options.size},
+                  .device = options.device,
+                  .rounding = options.rounding};
+  const auto& quantization = options.config.quantization;
+  const bool names_dense_layers = quantization && !quantization->is_gguf();
+  if (options.rounding == WeightRounding::kFloat8 && names_dense_layers) {
+    place.rounding = WeightRounding::kNone;
+  }
+  return place;
 }
 
 // Of the tables with a row for each token: errors in these cost more than in other matrices.
 Placement table_place_of(const ModelOptions& options) {
   Placement place = place_of(options);
-  if (options.quantise_bits != 0) place.quantise_bits = 8;
+  place.may_be_float8 = false;
+  const bool to_float8 = options.rounding == WeightRounding::kFloat8;
+  if (place.rounding != WeightRounding::kNone) {
+    place.rounding = to_float8 ? WeightRounding::kNone : WeightRounding::kInt8;
+  }
   return place;
 }
 
@@ -127,9 +140,9 @@ const ModelOptions& checked(const ModelOptions& options) {
   check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
             (options.dtype == DType::kFloat16 && !options.device.is_cpu()),
         "weights are float32 or bfloat16 in memory, or on a GPU float16");
-  check(options.quantise_bits == 0 ||
-            (options.device.is_cpu() && (options.quantise_bits == 8 || options.quantise_bits == 4)),
-        "weights are rounded to integers of 8 or 4 bits, on the CPU");
+  check(options.rounding == WeightRounding::kNone || options.rounding == WeightRounding::kFloat8 ||
+            options.device.is_cpu(),
+        "weights are rounded to integers on the CPU");
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");

@@ -50,7 +50,7 @@ std::string describe(const MatrixProduct& product) {
   if (format.is_integer()) {
     text = describe_integers(format);
   } else if (format.has_scales()) {
-    text += " with scales";
+    text += format.group_size == 0 ? " with scales" : " with scales of blocks";
   }
   return product.stored_as.empty() ? text : fmt::format("{} from {}", text, product.stored_as);
 }

@@ -21,6 +21,7 @@
 #include "core/tensor.h"
 #include "layers/forward_context.h"
 #include "layers/linear.h"
+#include "layers/placement.h"
 #include "loader/model_config.h"
 #include "loader/parameter.h"
 
@@ -31,9 +32,10 @@ struct ModelOptions {
   ModelConfig config;
   // Of the dense weights in memory: float32, bfloat16; on a GPU float16.
   DType dtype = DType::kFloat32;
-  // On the CPU, 8 or 4: what the checkpoint has dense becomes integers of so many bits as it loads,
-  // the embedding and the output layer of 8. 0: it stays dense.
-  int quantise_bits = 0;
+  // Of what the checkpoint has dense; where a quantization_config says which layers are, kFloat8
+  // leaves them so. The embedding and the output layer are rounded to int8 with either kind of
+  // integers, and not with float8.
+  WeightRounding rounding = WeightRounding::kNone;
   Device device;              // where they are
   int64_t max_model_len = 0;  // positions run up to max_model_len - 1
   int rank = 0;               // within the tensor-parallel group

@@ -29,15 +29,19 @@ const float* pointer(const Tensor& tensor) {
 CudaDecoderLayer to_cuda(const DecoderStepLayer& layer, const KvCacheView& cache) {
   return {.input_norm = pointer(layer.input_norm),
           .qkv_weight = layer.qkv->data(),
+          .qkv_scales = layer.qkv->scales(),
           .qkv_bias = pointer(layer.qkv_bias),
           .q_norm = pointer(layer.q_norm),
           .k_norm = pointer(layer.k_norm),
           .o_weight = layer.o->data(),
+          .o_scales = layer.o->scales(),
           .o_bias = pointer(layer.o_bias),
           .post_norm = pointer(layer.post_norm),
           .gate_up_weight = layer.gate_up->data(),
+          .gate_up_scales = layer.gate_up->scales(),
           .gate_up_bias = pointer(layer.gate_up_bias),
           .down_weight = layer.down->data(),
+          .down_scales = layer.down->scales(),
           .down_bias = pointer(layer.down_bias),
           .keys = cache.keys,
           .values = cache.values,
@@ -52,8 +56,10 @@ size_t DecoderStep::bytes(int64_t num_layers) {
 }
 
 bool DecoderStep::takes_weights(const DecoderStepModel& model) {
-  const WeightFormat format = model.embedding->format();
-  if (!format.is_dense()) return false;
+  const WeightFormat format = model.layers.front().qkv->format();
+  const bool is_float8 = format.kind == WeightKind::kFloat8;
+  if (!model.embedding->format().is_dense()) return false;
+  if (!is_float8 && format != model.embedding->format()) return false;
   return std::all_of(model.layers.begin(), model.layers.end(), [&](const DecoderStepLayer& layer) {
     return layer.qkv->format() == format && layer.o->format() == format &&
            layer.gate_up->format() == format && layer.down->format() == format;
@@ -69,6 +75,7 @@ std::optional<DecoderStep> DecoderStep::make(Stream& stream, const DecoderStepMo
   step.model_ = model;
   step.cache_ = model.caches.front();
   step.hidden_ = model.embedding->k();
+  step.weights_ = model.layers.front().qkv->format();
   step.inner_ = model.layers.front().down->k();
   step.num_layers_ = static_cast<int>(model.layers.size());
   CudaDecoderStep sizes = step.arguments(ForwardBatch(), Tensor());
@@ -102,6 +109,8 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
   };
   return {
       .dtype = model_.embedding->dtype(),
+      .weight_kind = weights_.kind,
+      .weight_group_size = weights_.group_size,
       .rows = batch.num_seqs,
       .hidden = hidden_,
       .inner = inner_,

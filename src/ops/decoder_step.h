@@ -51,7 +51,8 @@ class DecoderStep {
   // The most device memory, in bytes, that an object takes for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
-  // Whether the kernel reads weights of these formats: dense ones of one type.
+  // Whether the kernel reads weights of these formats: a dense embedding, and layers of its type or
+  // all of the same float8. There is a layer.
   static bool takes_weights(const DecoderStepModel& model);
   // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the
   // CPU's. Weights and caches outlive the object.
@@ -74,6 +75,7 @@ class DecoderStep {
   Buffer row_numbers_;      // int32[kMaxDecoderStepRows]: 0, 1, ...
   DecoderStepModel model_;  // its spans are not looked at after make()
   KvCacheView cache_;       // of layer 0
+  WeightFormat weights_;    // of the layers' matrices
   int64_t hidden_ = 0;
   int64_t inner_ = 0;
   int num_layers_ = 0;

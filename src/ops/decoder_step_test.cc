@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "core/counting_memory.h"
+
 namespace quire::ops {
 namespace {
 
@@ -20,6 +22,30 @@ TEST(DecoderStep, DeclinesWeightsThatItsKernelDoesNotRead) {
     model.layers = layers;
     EXPECT_EQ(DecoderStep::takes_weights(model), !quantised);
   }
+}
+
+TEST(DecoderStep, TakesFloat8OfOneKind) {
+  const Weight embedding(DType::kBFloat16, 16, 8);
+  const Weight dense(DType::kBFloat16, 8, 8);
+  const Weight float8(WeightFormat::float8(), 8, 8);
+  CountingMemory memory;
+  const Device gpu = {.type = DeviceType::kCuda, .memory = &memory};
+  const Weight blocks(WeightFormat::float8(kFloat8Block), 8, 8, gpu);
+  const auto takes = [&](const Weight& most, const Weight& down) {
+    DecoderStepLayer plain;
+    plain.qkv = plain.o = plain.gate_up = plain.down = &most;
+    DecoderStepLayer last = plain;
+    last.down = &down;
+    const DecoderStepLayer layers[] = {plain, last};
+    DecoderStepModel model;
+    model.embedding = &embedding;
+    model.layers = layers;
+    return DecoderStep::takes_weights(model);
+  };
+  EXPECT_TRUE(takes(float8, float8));
+  EXPECT_TRUE(takes(blocks, blocks));
+  EXPECT_FALSE(takes(float8, blocks));
+  EXPECT_FALSE(takes(float8, dense));
 }
 
 }  // namespace

@@ -8,15 +8,26 @@
 namespace quire::ops {
 namespace {
 
+bool is_float8_product(const Weight& weight, DType dtype) {
+  return weight.format().kind == WeightKind::kFloat8 && takes_float8(dtype, weight.n(), weight.k());
+}
+
+int64_t bytes_of(const Tensor& scratch) {
+  return scratch.defined() ? scratch.dim(0) : 0;
+}
+
 void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                   bool gated, const Tensor& out) {
+                   bool gated, const Tensor& out, const Tensor& scratch) {
   Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()}, out_n{"N", weight.n() / (gated ? 2 : 1)};
   const DType dtype = activation_dtype(stream, in);
   ShapeCheck(gated ? "gated_linear" : "linear")
       .expect("in", in, dtype, {&t, &k})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, out.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype, {&t, &out_n})
-      .require(weight.format() == dtype, "the weight is dense, of the dtype of the activations");
+      .require(weight.format() == dtype || is_float8_product(weight, dtype),
+               "the weight is dense, of the dtype of the activations, or float8")
+      .require(bytes_of(scratch) >= linear_scratch(stream, weight, t.value),
+               "there is scratch for a float8 weight");
   if (!stream.computes()) return;
   const CudaLinear args = {.dtype = dtype,
                            .in = in.raw(),
@@ -29,22 +40,28 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
                            .out = out.raw(),
                            .out_stride = out.row_stride(),
                            .out_dtype = out.dtype(),
-                           .silu_and_mul = gated};
+                           .silu_and_mul = gated,
+                           .scratch = scratch.defined() ? scratch.raw() : nullptr};
   stream.cuda_kernels().linear(stream.cuda(), args);
 }
 
 }  // namespace
 
+int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows) {
+  if (stream.is_cpu() || weight.format().kind != WeightKind::kFloat8) return 0;
+  return linear_scratch_bytes(rows, weight.k());
+}
+
 void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                  const Tensor& gate_up, const Tensor& out) {
-  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, true, out);
+                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch) {
+  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, true, out, scratch);
   linear(stream, in, weight, bias, gate_up);
   silu_and_mul(stream, gate_up, out);
 }
 
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-            const Tensor& out) {
-  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, false, out);
+            const Tensor& out, const Tensor& scratch) {
+  if (!stream.is_cpu()) return linear_on_gpu(stream, in, weight, bias, false, out, scratch);
   Dim t{"T"}, n{"N", weight.n()}, k{"K", weight.k()};
   ShapeCheck("linear")
       .expect("in", in, DType::kFloat32, {&t, &k})

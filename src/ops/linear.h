@@ -3,11 +3,14 @@
 //
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
 //      a dense weight
-// W    Weight [N, K]: on a GPU dense, on the CPU of any format. CPUs that multiply bfloat16 may
+// W    Weight [N, K]: on a GPU dense, or float8 where ops/cuda/kernels.h takes it, with rows of
+// `in`
+//      rounded to float8 on the way; on the CPU of any format. CPUs that multiply bfloat16 may
 //      round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16); a weight
 //      of integers says whether `in` is rounded to int8 (ops/cpu/group_linear.h)
 // bias float32[N] or undefined
 // out  [T, N] of the activations' dtype, on a GPU also float32 (rows may be strided); overwritten
+// scratch: linear_scratch(stream, W, T) bytes, undefined where that is none
 //
 // Sums are float32. Deterministic: on the CPU out[t] depends on in[t], W and bias only, bit for
 // bit, not on T or the threads. On a GPU the same arguments give the same bits, but how sums are
@@ -18,13 +21,16 @@
 
 namespace quire::ops {
 
+// Bytes for the op's own use in a product of `rows` rows: of float8 on a GPU.
+int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows);
+
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-            const Tensor& out);
+            const Tensor& out, const Tensor& scratch = Tensor());
 
 // out[t] = silu(gate) * up, where gate and up are the halves of in * W^T + bias: the first two
 // thirds of a gated MLP. W Weight [2I, K]; out [T, I]. gate_up float32[T, 2I] is for the op's own
 // use on the CPU; undefined on a GPU.
 void gated_linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,
-                  const Tensor& gate_up, const Tensor& out);
+                  const Tensor& gate_up, const Tensor& out, const Tensor& scratch = Tensor());
 
 }  // namespace quire::ops

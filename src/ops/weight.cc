@@ -4,6 +4,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "ops/cpu/quantise.h"
 #include "ops/cpu/weight_panels.h"
 
@@ -56,6 +57,18 @@ size_t data_bytes(WeightFormat format, int64_t n, int64_t k, DeviceType device) 
   return static_cast<size_t>(n * k) * size_of(format.dtype);
 }
 
+// Rows and columns of a float8 weight's scales.
+struct ScaleShape {
+  int64_t rows = 0;
+  int64_t columns = 0;
+};
+
+ScaleShape scale_shape(const WeightFormat& format, int64_t n, int64_t k) {
+  if (format.kind != WeightKind::kFloat8) return {};
+  if (format.group_size == 0) return {n, 1};
+  return {ceil_div(n, format.group_size), ceil_div(k, format.group_size)};
+}
+
 bool is_dense_dtype(DType dtype, const Device& device) {
   return dtype == DType::kFloat32 || dtype == DType::kBFloat16 ||
          (dtype == DType::kFloat16 && !device.is_cpu());
@@ -67,7 +80,9 @@ void check_format(const WeightFormat& format, const Device& device) {
       return check(is_dense_dtype(format.dtype, device),
                    "a dense weight is float32 or bfloat16, or on a GPU float16");
     case WeightKind::kFloat8:
-      return check(format == WeightFormat::float8(), "a float8 weight has one scale an output");
+      return check(format == WeightFormat::float8() ||
+                       (format == WeightFormat::float8(kFloat8Block) && !device.is_cpu()),
+                   "a float8 weight has a scale for each output, or on a GPU for each block");
     case WeightKind::kInt8:
     case WeightKind::kInt4:
       check(format.dtype == DType::kUInt8 && is_group_size(format.group_size),
@@ -87,8 +102,9 @@ Weight::Weight(WeightFormat format, int64_t n, int64_t k, const Device& device)
   check_format(format, device);
   check(n >= 1 && k >= 1, "a weight has at least one row and one column");
   data_ = Buffer(data_bytes(format, n, k, device.type), device);
-  if (format.kind == WeightKind::kFloat8)
-    scales_ = Buffer(static_cast<size_t>(n) * sizeof(float), device);
+  const ScaleShape scales = scale_shape(format, n, k);
+  if (scales.rows == 0) return;
+  scales_ = Buffer(static_cast<size_t>(scales.rows * scales.columns) * sizeof(float), device);
 }
 
 void Weight::pack_rows(int64_t first_row, const Tensor& source) {
@@ -104,11 +120,13 @@ void Weight::pack_rows(int64_t first_row, const Tensor& source) {
 
 void Weight::set_scales(int64_t first_row, const Tensor& source) {
   check(format_.kind == WeightKind::kFloat8, "the weight's format has scales");
-  check(source.rank() == 2 && source.dim(1) == 1, "a row has one scale");
-  check(first_row >= 0 && first_row + source.dim(0) <= n_, "scales lie inside the weight");
-  std::byte* to = scales_.data() + static_cast<size_t>(first_row) * sizeof(float);
+  const ScaleShape shape = scale_shape(format_, n_, k_);
+  check(source.rank() == 2 && source.dim(1) == shape.columns, "rows have all of their scales");
+  check(first_row >= 0 && first_row + source.dim(0) <= shape.rows, "scales lie inside the weight");
+  const size_t row_bytes = static_cast<size_t>(shape.columns) * sizeof(float);
+  std::byte* to = scales_.data() + static_cast<size_t>(first_row) * row_bytes;
   if (device_.is_cpu()) return copy_rows(source, DType::kFloat32, to);
-  device_.memory->upload(to, static_cast<size_t>(source.dim(0)) * sizeof(float),
+  device_.memory->upload(to, static_cast<size_t>(source.dim(0)) * row_bytes,
                          [&](std::byte* from) { copy_rows(source, DType::kFloat32, from); });
 }
 
@@ -133,10 +151,22 @@ void Weight::set_permutation(std::span<const int32_t> permutation) {
 }
 
 void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
-  check(format_.is_integer(), "the weight is of integers");
+  if (format_ == WeightFormat::float8()) return quantise_to_float8(first_row, source);
+  check(format_.is_integer(),
+        "the weight is of integers or of float8 with a scale for each output");
   check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
   check(first_row >= 0 && first_row + source.dim(0) <= n_, "packed rows lie inside the weight");
   ops::quantise_rows(group_layout(format_, k_), first_row, source, data_.data());
+}
+
+void Weight::quantise_to_float8(int64_t first_row, const Tensor& source) {
+  check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
+  const int64_t rows = source.dim(0);
+  std::vector<Float8E4M3> numbers(static_cast<size_t>(rows * k_));
+  std::vector<float> scales(static_cast<size_t>(rows));
+  round_rows_to_float8(source, numbers.data(), scales.data());
+  pack_rows(first_row, Tensor(numbers.data(), DType::kFloat8E4M3, {rows, k_}));
+  set_scales(first_row, Tensor(scales.data(), DType::kFloat32, {rows, 1}));
 }
 
 void Weight::unpack_row(int64_t row, float* out) const {

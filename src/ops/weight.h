@@ -21,7 +21,8 @@ namespace quire::ops {
 class Weight {
  public:
   Weight() = default;
-  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; integers are on the CPU.
+  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; integers are on the CPU,
+  // blocks of float8 on a GPU.
   Weight(WeightFormat format, int64_t n, int64_t k, const Device& device = {});
 
   const WeightFormat& format() const { return format_; }
@@ -36,16 +37,16 @@ class Weight {
   // dtype() to nearest even; others take their own dtype. On a GPU rows arrive when the device's
   // memory has finished its uploads.
   void pack_rows(int64_t first_row, const Tensor& source);
-  // Scales of as many rows from `source` [rows, 1], float32, bfloat16 or float16, the same way. Of
-  // float8.
+  // Scales of float8 from `source`, float32, bfloat16 or float16, the same way: those of as many
+  // rows, [rows, 1], or of blocks those of as many rows of blocks, [rows, ceil(K / kFloat8Block)].
   void set_scales(int64_t first_row, const Tensor& source);
   // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets.
   void pack_groups(int64_t first_row, const GroupedRows& source);
   // Of integers: value i of each row that pack_groups is given belongs to input permutation[i], of
   // each input once, so that inputs of a group lie together (act-order). [k]; before the first use.
   void set_permutation(std::span<const int32_t> permutation);
-  // Dense rows, as pack_rows takes them, rounded to integers: int8 without offsets or int4 with
-  // them, in groups of inputs (ops/cpu/quantise.h).
+  // Dense rows, as pack_rows takes them, rounded (ops/cpu/quantise.h): to int8 without offsets or
+  // int4 with them, in groups of inputs, or to float8 with a scale for each output.
   void quantise_rows(int64_t first_row, const Tensor& source);
   // The numbers of row `row` as float32 to out[0..K): for embeddings tied to the output layer, and
   // tests. On the CPU only.
@@ -53,7 +54,7 @@ class Weight {
 
   // In the device's layout.
   const std::byte* data() const { return data_.data(); }
-  // [N] of float8, else null.
+  // Of float8, else null: [N], or of blocks a row for each row of them.
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
   // [K]; null where inputs are in their order.
   const int32_t* permutation() const {
@@ -64,6 +65,7 @@ class Weight {
   }
 
  private:
+  void quantise_to_float8(int64_t first_row, const Tensor& source);
   void unpack_integers(int64_t row, float* out) const;
 
   WeightFormat format_;

@@ -1,5 +1,8 @@
 #include "ops/weight.h"
 
+#include <cmath>
+#include <limits>
+
 #include "core/counting_memory.h"
 #include "ops/op_test_util.h"
 
@@ -108,6 +111,53 @@ TEST(Weight, Float8GivesBackItsNumbersTimesTheRowsScale) {
       }
     }
   }
+}
+
+TEST(Weight, Float8BlocksHaveAScaleEach) {
+  CountingMemory memory;
+  const Device gpu = {DeviceType::kCuda, 0, &memory};
+  const Weight weight(WeightFormat::float8(kFloat8Block), 272, 384, gpu);
+  EXPECT_EQ(weight.bytes(), 272u * 384 + 3u * 3 * 4);
+  EXPECT_EQ(weight.bytes(), memory.taken());
+}
+
+// Each number is off by at most a 16th of itself, or half of the smallest step.
+TEST(Weight, RoundsRowsToFloat8) {
+  constexpr int64_t kRows = 5;
+  for (const int64_t k : {1, 8, 77, 256}) {
+    OwnedTensor<float> rows({kRows, k});
+    for (size_t i = 0; i < rows.values().size(); ++i) {
+      rows.values()[i] = std::cos(static_cast<float>(i) * 1.7f) / static_cast<float>(i % 7 + 1);
+    }
+    for (int64_t j = 0; j < k; ++j) rows.at(3, j) = 0;
+    Weight weight(WeightFormat::float8(), kRows, k);
+    weight.quantise_rows(2, rows.tensor().rows(2, kRows));
+    weight.quantise_rows(0, rows.tensor().rows(0, 2));
+    std::vector<float> out(static_cast<size_t>(k));
+    for (int64_t row = 0; row < kRows; ++row) {
+      weight.unpack_row(row, out.data());
+      float largest = 0;
+      for (int64_t j = 0; j < k; ++j) largest = std::max(largest, std::abs(rows.at(row, j)));
+      EXPECT_EQ(weight.scales()[row], row == 3 ? 1.0f : largest / 448) << row;
+      for (int64_t j = 0; j < k; ++j) {
+        const float wanted = rows.at(row, j);
+        const float bound =
+            std::max(std::abs(wanted) / 16, weight.scales()[row] * std::ldexp(1.0f, -10));
+        EXPECT_LE(std::abs(out[static_cast<size_t>(j)] - wanted), bound * 1.001f)
+            << row << ' ' << j;
+      }
+    }
+  }
+}
+
+TEST(Weight, ARowThatIsNotFiniteHasNoScale) {
+  OwnedTensor<float> rows({2, 16});
+  rows.at(0, 3) = std::numeric_limits<float>::infinity();
+  rows.at(1, 3) = std::nanf("");
+  Weight weight(WeightFormat::float8(), 2, 16);
+  weight.quantise_rows(0, rows.tensor());
+  EXPECT_TRUE(std::isnan(weight.scales()[0]));
+  EXPECT_TRUE(std::isnan(weight.scales()[1]));
 }
 
 TEST(Weight, DenseHasNoScales) {

@@ -91,6 +91,7 @@ std::vector<TuningTask> Tuning::plan() const {
     ops::CudaLinear args = {};
     args.dtype = request_.model.dtype;
     args.in_stride = product.k;
+    args.weight.format = product.format;
     args.rows = rows;
     args.n = product.n;
     args.k = product.k;
@@ -216,6 +217,7 @@ std::vector<TuningTask> plan_tuning(
   std::vector<TuningTask> tasks;
   std::map<ops::LinearShape, size_t> places;  // in tasks
   for (const MatrixProduct& product : CountedModel(request.model).model().products()) {
+    if (!product.format.is_dense()) continue;
     for (const int64_t wanted : all_rows) {
       if (wanted > (product.is_logits ? request.max_logits_rows : request.max_step_tokens)) break;
       const int64_t rows = cublas_rows(product, wanted);

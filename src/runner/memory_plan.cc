@@ -89,8 +89,7 @@ std::string more_memory_advice(const PlanRequest& request) {
 // absurd sizes would overflow.
 void check_magnitude(const PlanRequest& request) {
   const ModelConfig& config = request.model.config;
-  const ModelCost cost =
-      cost_of(config, request.model.dtype, request.kv_cache_dtype, request.model.quantise_bits);
+  const ModelCost cost = cost_of(request.model, request.kv_cache_dtype);
   const double heads = static_cast<double>(config.num_attention_heads * config.head_dim);
   const double width = static_cast<double>(config.hidden_size + config.intermediate_size) + heads;
   const double activations = static_cast<double>(max_step_tokens(request)) * width * sizeof(float);

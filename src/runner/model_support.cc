@@ -48,32 +48,36 @@ int64_t count_parameters(const ModelOptions& options) {
 
 namespace {
 
-// Of a product's weight, where dense weights are of this dtype.
-double weight_bytes(const MatrixProduct& product, DType dense) {
+// The whole in one rank, as config, device and types make it.
+ModelOptions whole_model(const ModelOptions& model) {
+  ModelOptions options = model;
+  options.max_model_len = 2;
+  options.rank = 0;
+  options.size = 1;
+  return options;
+}
+
+double weight_bytes(const MatrixProduct& product) {
   if (product.format.is_integer()) {
     return static_cast<double>(
         ops::group_panel_bytes(ops::group_layout(product.format, product.k), product.n));
   }
-  const DType stored = product.format.is_dense() ? dense : product.format.dtype;
   return static_cast<double>(product.n) * static_cast<double>(product.k) *
-         static_cast<double>(size_of(stored));
+         static_cast<double>(size_of(product.format.dtype));
 }
 
 }  // namespace
 
-ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, int quantise_bits) {
-  ModelOptions options;
-  options.config = config;
-  options.quantise_bits = quantise_bits;
-  options.max_model_len = 2;
-  CountedModel model(options);
+ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype) {
+  const ModelConfig& config = options.config;
+  CountedModel model(whole_model(options));
   ModelCost cost;
   double layer_weights = 0;
   double output_weights = 0;
   for (const MatrixProduct& product : model.model().products()) {
     const double weights = static_cast<double>(product.n) * static_cast<double>(product.k);
     (product.is_logits ? output_weights : layer_weights) += weights;
-    cost.weight_bytes += weight_bytes(product, dtype);
+    cost.weight_bytes += weight_bytes(product);
   }
   const auto as_double = [](int64_t value) { return static_cast<double>(value); };
   const KvCacheShape cache = model.model().kv_cache_shape();
@@ -89,13 +93,8 @@ ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, 
   return cost;
 }
 
-double integer_share(const ModelConfig& config, DType dtype, int quantise_bits) {
-  ModelOptions options;
-  options.config = config;
-  options.dtype = dtype;
-  options.quantise_bits = quantise_bits;
-  options.max_model_len = 2;
-  CountedModel model(options);
+double integer_share(const ModelOptions& options) {
+  CountedModel model(whole_model(options));
   double all = 0;
   double by_integers = 0;
   for (const MatrixProduct& product : model.model().products()) {

@@ -26,11 +26,11 @@ int64_t count_parameters(const ModelConfig& config);
 
 // See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
 // Throws Error where the model is not supported.
-ModelCost cost_of(const ModelConfig& config, DType dtype, DType kv_cache_dtype, int quantise_bits);
+ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype);
 
 // What part of the multiply-adds of a token's layers is done by products with integers, which round
 // activations to int8, on the CPU: from 0 to 1. The rest is done in floating point. Throws Error
 // where the model is not supported.
-double integer_share(const ModelConfig& config, DType dtype, int quantise_bits);
+double integer_share(const ModelOptions& options);
 
 }  // namespace quire

@@ -29,21 +29,31 @@ constexpr const char* kGptq =
     R"(, "quantization_config": {"quant_method": "gptq", "bits": 4, "group_size": 32,
         "desc_act": false, "sym": true})";
 
+ModelOptions options(const ModelConfig& config, DType dtype, WeightRounding rounding) {
+  ModelOptions options;
+  options.config = config;
+  options.dtype = dtype;
+  options.rounding = rounding;
+  return options;
+}
+
 TEST(IntegerShare, IsAllOrNothingWhereTheLayersAreAlike) {
-  EXPECT_EQ(integer_share(llama(""), DType::kBFloat16, 0), 0);
-  EXPECT_EQ(integer_share(llama(""), DType::kBFloat16, 8), 1);
-  EXPECT_EQ(integer_share(llama(kGptq), DType::kBFloat16, 0), 1);
+  EXPECT_EQ(integer_share(options(llama(""), DType::kBFloat16, WeightRounding::kNone)), 0);
+  EXPECT_EQ(integer_share(options(llama(""), DType::kBFloat16, WeightRounding::kInt8)), 1);
+  EXPECT_EQ(integer_share(options(llama(kGptq), DType::kBFloat16, WeightRounding::kNone)), 1);
 }
 
 TEST(IntegerShare, IsNothingWhereActivationsStayFloat32) {
-  EXPECT_EQ(integer_share(llama(""), DType::kFloat32, 4), 0);
-  EXPECT_EQ(integer_share(llama(kGptq), DType::kFloat32, 0), 0);
+  EXPECT_EQ(integer_share(options(llama(""), DType::kFloat32, WeightRounding::kInt4)), 0);
+  EXPECT_EQ(integer_share(options(llama(kGptq), DType::kFloat32, WeightRounding::kNone)), 0);
 }
 
 TEST(IntegerShare, WeighsProductsByTheirSize) {
   const ModelConfig mixed = llama(packed_but("re:.*down_proj"));
-  EXPECT_DOUBLE_EQ(integer_share(mixed, DType::kBFloat16, 0), 28672.0 / 36864);
-  EXPECT_EQ(integer_share(mixed, DType::kBFloat16, 8), 1) << "the rest is rounded as it loads";
+  EXPECT_DOUBLE_EQ(integer_share(options(mixed, DType::kBFloat16, WeightRounding::kNone)),
+                   28672.0 / 36864);
+  EXPECT_EQ(integer_share(options(mixed, DType::kBFloat16, WeightRounding::kInt8)), 1)
+      << "the rest is rounded as it loads";
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 #include "base/memory_reserve.h"
 #include "base/thread_pool.h"
 #include "dist/communicator.h"
+#include "loader/weight_loader.h"
+#include "models/counted_model.h"
 #include "quire/error.h"
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
@@ -268,6 +270,11 @@ void ThreadExecutor::rethrow_error() {
 
 std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& options,
                                                const Checkpoint* checkpoint) {
+  // While nothing of a GPU is taken; what is wrong for one rank is wrong for all.
+  if (options.gpu_library != nullptr && checkpoint != nullptr) {
+    CountedModel model(options.runner.model);
+    check_weights(*checkpoint, model.model().parameters());
+  }
   auto executor = std::make_unique<ThreadExecutor>(options);
   executor->start(checkpoint);
   return executor;

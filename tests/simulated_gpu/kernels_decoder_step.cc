@@ -45,10 +45,10 @@ class DecoderStep {
       }
       attend(layer);
       norm(hidden_.data(), residual_.data(), layer.post_norm, hidden_.data());
-      product(hidden_, args_.hidden, layer.gate_up_weight, layer.gate_up_bias, 2 * args_.inner,
-              true, inner_);
-      product(inner_, args_.inner, layer.down_weight, layer.down_bias, args_.hidden, false,
-              hidden_);
+      product(hidden_, args_.hidden, weight(layer.gate_up_weight, layer.gate_up_scales),
+              layer.gate_up_bias, 2 * args_.inner, true, inner_);
+      product(inner_, args_.inner, weight(layer.down_weight, layer.down_scales), layer.down_bias,
+              args_.hidden, false, hidden_);
       sum_over_ranks(1);
     }
     norm(hidden_.data(), residual_.data(), args_.final_norm, args_.out);
@@ -72,13 +72,21 @@ class DecoderStep {
               .out = out});
   }
 
+  ops::WeightView weight(const void* data, const float* scales) const {
+    const bool is_float8 = args_.weight_kind == ops::WeightKind::kFloat8;
+    return {.format = is_float8 ? ops::WeightFormat::float8(args_.weight_group_size)
+                                : ops::WeightFormat(args_.dtype),
+            .data = data,
+            .scales = scales};
+  }
+
   // in [rows, k] to out [rows, n], or [rows, n / 2] where it is gated.
-  void product(const Array& in, int64_t k, const void* weight, const float* bias, int64_t n,
-               bool gated, Array& out) const {
+  void product(const Array& in, int64_t k, const ops::WeightView& weight, const float* bias,
+               int64_t n, bool gated, Array& out) const {
     linear({.dtype = args_.dtype,
             .in = in.data(),
             .in_stride = k,
-            .weight = {.format = args_.dtype, .data = weight},
+            .weight = weight,
             .rows = args_.rows,
             .n = n,
             .k = k,
@@ -93,7 +101,8 @@ class DecoderStep {
     ops::CudaKvCache cache = args_.cache;
     cache.keys = layer.keys;
     cache.values = layer.values;
-    product(hidden_, args_.hidden, layer.qkv_weight, layer.qkv_bias, qkv_width_, false, qkv_);
+    product(hidden_, args_.hidden, weight(layer.qkv_weight, layer.qkv_scales), layer.qkv_bias,
+            qkv_width_, false, qkv_);
     qk_norm_rope_cache({.dtype = args_.dtype,
                         .qkv = qkv_.data(),
                         .num_heads = args_.num_heads,
@@ -125,7 +134,8 @@ class DecoderStep {
     attention.query_start = query_start.data();
     attention.cache = cache;
     paged_attention(attention);
-    product(attended_, q_width_, layer.o_weight, layer.o_bias, args_.hidden, false, hidden_);
+    product(attended_, q_width_, weight(layer.o_weight, layer.o_scales), layer.o_bias, args_.hidden,
+            false, hidden_);
     sum_over_ranks(0);
   }
 

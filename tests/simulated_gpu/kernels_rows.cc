@@ -1,9 +1,11 @@
 // Kernels that take one row of activations after the other.
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <span>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
 
@@ -37,6 +39,20 @@ std::vector<float> silu_and_mul(std::span<const float> gate_up) {
     out[i] = gate / (1.0f + std::exp(-gate)) * gate_up[inner + i];
   }
   return out;
+}
+
+// Output i of the weight as numbers. Those of float8 times their scales: so the activations that it
+// is multiplied by are not rounded, and a product is that of the dequantised weight.
+void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row) {
+  const ops::WeightFormat& format = args.weight.format;
+  read(format.dtype, args.weight.data, i * args.k, row);
+  if (format.is_dense()) return;
+  const int64_t block = format.group_size;
+  const int64_t columns = block == 0 ? 1 : ceil_div(args.k, block);
+  const float* scales = args.weight.scales + (block == 0 ? i : i / block * columns);
+  for (int64_t j = 0; j < args.k; ++j) {
+    row[static_cast<size_t>(j)] *= scales[block == 0 ? 0 : j / block];
+  }
 }
 
 }  // namespace
@@ -91,6 +107,11 @@ void silu_and_mul(const ops::CudaSiluAndMul& args) {
 }
 
 void linear(const ops::CudaLinear& args) {
+  // A kernel may leave anything there.
+  if (args.scratch != nullptr) {
+    std::memset(args.scratch, 0xa5,
+                static_cast<size_t>(ops::linear_scratch_bytes(args.rows, args.k)));
+  }
   std::vector<std::vector<float>> in;
   for (int64_t row = 0; row < args.rows; ++row) {
     in.push_back(read(args.dtype, args.in, row * args.in_stride, args.k));
@@ -99,7 +120,7 @@ void linear(const ops::CudaLinear& args) {
   std::vector<std::vector<float>> out(in.size(), std::vector<float>(n));
   std::vector<float> weight(static_cast<size_t>(args.k));
   for (size_t i = 0; i < n; ++i) {
-    read(args.dtype, args.weight.data, static_cast<int64_t>(i) * args.k, weight);
+    read_weight(args, static_cast<int64_t>(i), weight);
     const float bias = args.bias != nullptr ? args.bias[i] : 0.0f;
     for (size_t row = 0; row < in.size(); ++row) {
       out[row][i] = dot(in[row].data(), weight.data(), args.k) + bias;

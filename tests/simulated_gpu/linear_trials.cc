@@ -29,7 +29,7 @@ double seconds_at_least(const ops::CudaLinear& product) {
 }  // namespace
 
 int64_t linear_cublas_rows(const ops::CudaLinear& args) {
-  if (args.k % 8 != 0 || args.rows < kFewestRows) return 0;
+  if (!args.weight.format.is_dense() || args.k % 8 != 0 || args.rows < kFewestRows) return 0;
   return args.silu_and_mul ? std::min(args.rows, kMostGatedRows) : args.rows;
 }
 

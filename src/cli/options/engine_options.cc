@@ -138,10 +138,11 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       "float16 as float32, and takes bfloat16 where weights are integers]",
       kEngineGroup);
   add_choice(
-      app, "--quantization", {"none", "int8", "int4"},
+      app, "--quantization", {"none", "fp8", "int8", "int4"},
       [&config](const std::string& text) { config.quantization = text; },
-      "Round dense linear layers to integers as they load, in groups of 32 inputs, embedding and "
-      "output layer to int8; only on the CPU [none]",
+      "Round dense linear layers as they load: to fp8, with a scale for each output (on GPUs of "
+      "compute capability 9.0, with activations rounded too, and on the CPU), or on the CPU to "
+      "integers in groups of 32 inputs, with embedding and output layer of int8 [none]",
       kEngineGroup);
   add_choice(
       app, "--kv-cache-dtype", {"auto", "fp8", "int8"},

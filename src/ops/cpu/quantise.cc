@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "base/cpu_features.h"
 #include "core/dtype.h"
@@ -144,7 +146,45 @@ struct RoundedRows {
   }
 };
 
+constexpr float kLargestFloat8 = 448.0f;
+// Values that Kernels::round_f8 takes at a time.
+constexpr int64_t kFloat8Step = 8;
+
+// Rounds a row of `count` values, which are scaled in place and followed by room up to a multiple
+// of kFloat8Step; returns their scale.
+float round_row_to_float8(const Kernels& kernels, int64_t count, std::vector<float>& values,
+                          std::vector<uint8_t>& bytes) {
+  float largest = 0;
+  bool is_finite = true;
+  for (int64_t i = 0; i < count; ++i) {
+    const float magnitude = std::abs(values[static_cast<size_t>(i)]);
+    largest = std::max(largest, magnitude);
+    is_finite = is_finite && std::isfinite(magnitude);
+  }
+  const float scale = largest / kLargestFloat8;
+  const float inverse = 1.0f / scale;
+  if (!is_finite || !std::isfinite(inverse)) {
+    std::fill(bytes.begin(), bytes.end(), uint8_t{0});
+    return is_finite ? 1.0f : std::nanf("");
+  }
+  for (float& value : values) value *= inverse;
+  kernels.round_f8(values.data(), static_cast<int>(values.size()), bytes.data());
+  return scale;
+}
+
 }  // namespace
+
+void round_rows_to_float8(const Tensor& source, Float8E4M3* numbers, float* scales) {
+  const Kernels& kernels = kernels_for(best_isa());
+  const int64_t k = source.dim(1);
+  std::vector<float> values(static_cast<size_t>(round_up(k, kFloat8Step)));
+  std::vector<uint8_t> bytes(values.size());
+  for (int64_t row = 0; row < source.dim(0); ++row) {
+    row_to_floats(source, row, values.data());
+    scales[row] = round_row_to_float8(kernels, k, values, bytes);
+    std::memcpy(numbers + row * k, bytes.data(), static_cast<size_t>(k));
+  }
+}
 
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels) {

@@ -1,12 +1,12 @@
 #pragma once
-// Rounds the rows of a dense weight to integers in groups.
+// Rounds the rows of a dense weight to integers in groups, or to float8.
 //
 // int8 is symmetric: its range ends at the group's largest magnitude, and there are no offsets.
 // int4 has offsets, and they and the scales are chosen by measured error: its range is that of the
 // group's values, or ends half a step before the lowest, the highest or both; for the integers of
 // each the scale and offset of the least squared error follow, and the best of the four is taken.
-// Integers are rounded with the scale and offset as they are stored. Thread safety: a free function
-// without state.
+// Integers are rounded with the scale and offset as they are stored. float8 has a scale for each
+// row, its largest magnitude / 448. Thread safety: free functions without state.
 #include "core/tensor.h"
 #include "ops/cpu/group_panels.h"
 
@@ -17,5 +17,10 @@ namespace quire::ops {
 // whose square is not, has the scale NaN.
 void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
                    std::byte* panels);
+
+// To numbers [rows, k] and scales [rows] from the same. A row of zeros, or of numbers too small for
+// their scale to be a float32, becomes zeros with the scale 1; one with a value that is not finite
+// has the scale NaN.
+void round_rows_to_float8(const Tensor& source, Float8E4M3* numbers, float* scales);
 
 }  // namespace quire::ops

@@ -1,0 +1,243 @@
+// Checkpoints in float8, and rounding to it, on GPUs, against the same model dequantised. A real
+// GPU rounds activations to float8 as well; a simulated one does not.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "engine/float8_test_models.h"
+#include "engine/gpu_test_util.h"
+#include "engine/test_models.h"
+#include "loader/safetensors.h"
+#include "quire/chat_input.h"
+#include "quire/llm.h"
+#include "quire/plan.h"
+
+namespace quire {
+namespace {
+
+using engine_test::Float8Model;
+using engine_test::Float8Scales;
+using ::testing::HasSubstr;
+
+EngineConfig on_gpus(const std::filesystem::path& model, int ranks) {
+  EngineConfig config;
+  config.model = model.string();
+  config.device = "cuda";
+  config.dtype = "bfloat16";
+  config.tensor_parallel_size = ranks;
+  config.skip_tokenizer_init = true;
+  config.max_model_len = 128;
+  config.kv_cache_memory_bytes = int64_t{1} << 26;
+  return config;
+}
+
+bool has_simulated_gpus(const EngineConfig& config) {
+  return plan(config).device_name.find("Simulated") != std::string::npos;
+}
+
+std::string detail_of(const EngineConfig& config, const std::string& buffer) {
+  for (const PlannedBuffer& each : plan(config).buffers) {
+    if (each.name == buffer) return each.detail;
+  }
+  return "no " + buffer;
+}
+
+std::vector<int32_t> prompt_of(int length, int first) {
+  std::vector<int32_t> ids;
+  for (int t = 0; t < length; ++t) ids.push_back((t * t * 29 + first) % 90);
+  return ids;
+}
+
+// Prompts of several lengths, greedily continued.
+struct Continued {
+  std::vector<std::vector<int32_t>> ids;
+  std::vector<float> logprobs;  // of the prompts' tokens
+
+  explicit Continued(const EngineConfig& config) {
+    LLM llm(config);
+    std::vector<Prompt> prompts;
+    for (int i = 0; i < 3; ++i) prompts.emplace_back(prompt_of(5 + 9 * i, i));
+    SamplingParams params{.temperature = 0, .max_tokens = 6, .ignore_eos = true};
+    params.prompt_logprobs = 0;
+    for (const RequestOutput& output : llm.generate(prompts, params)) {
+      ids.push_back(output.outputs[0].token_ids);
+      for (const auto& position : output.prompt_logprobs) {
+        if (!position.empty()) logprobs.push_back(position.front().logprob);
+      }
+    }
+  }
+};
+
+void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
+                  float tolerance, const std::string& name) {
+  ASSERT_EQ(actual.size(), expected.size());
+  float most = 0;
+  float worst = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_TRUE(std::isfinite(actual[i])) << name << ", token " << i;
+    most = std::max(most, std::abs(expected[i]));
+    worst = std::max(worst, std::abs(actual[i] - expected[i]));
+  }
+  std::printf("%s: max|a-b| is %.2g of max|b|\n", name.c_str(), worst / most);
+  EXPECT_LE(worst, tolerance * most) << name;
+}
+
+// Of rounding activations to float8 in a model of random weights.
+constexpr float kRoundedTolerance = 0.1f;
+
+class Float8OnGpus : public testing::TestWithParam<std::tuple<Float8Scales, int>> {
+ protected:
+  static Float8Scales scales() { return std::get<0>(GetParam()); }
+  static int ranks() { return std::get<1>(GetParam()); }
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, Float8OnGpus,
+                         testing::Combine(testing::Values(Float8Scales::kTensor,
+                                                          Float8Scales::kOutput,
+                                                          Float8Scales::kBlock),
+                                          testing::Values(1, 2, 4)),
+                         [](const auto& info) {
+                           const auto scales = std::get<0>(info.param);
+                           const std::string name = scales == Float8Scales::kTensor   ? "tensor"
+                                                    : scales == Float8Scales::kOutput ? "output"
+                                                                                      : "block";
+                           return name + "_" + std::to_string(std::get<1>(info.param));
+                         });
+
+// One sequence at a time goes through the kernel of a whole step, where the GPUs have one.
+TEST_P(Float8OnGpus, GivesWhatItsDequantisedWeightsGive) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(ranks()));
+  const Float8Model model(scales());
+  for (const int64_t max_num_seqs : {int64_t{8}, int64_t{1}}) {
+    EngineConfig config = on_gpus(model.quantised(), ranks());
+    config.max_num_seqs = max_num_seqs;
+    EXPECT_THAT(detail_of(config, "attention weights"), HasSubstr("fp8 with scales"));
+    EXPECT_THAT(detail_of(config, "MLP weights"), HasSubstr("fp8 with scales"));
+    const Continued actual(config);
+    config.model = model.dequantised().string();
+    EXPECT_THAT(detail_of(config, "MLP weights"), Not(HasSubstr("fp8")));
+    const Continued expected(config);
+    if (has_simulated_gpus(config)) {
+      EXPECT_EQ(actual.ids, expected.ids);
+      EXPECT_EQ(actual.logprobs, expected.logprobs);
+    } else {
+      expect_close(actual.logprobs, expected.logprobs, kRoundedTolerance, "float8");
+    }
+  }
+}
+
+TEST_P(Float8OnGpus, TakesRandomWeights) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(ranks()));
+  const Float8Model model(scales());
+  EngineConfig config = on_gpus(model.quantised(), ranks());
+  config.load_format = LoadFormat::kDummy;
+  const Continued result(config);
+  for (const float logprob : result.logprobs) EXPECT_TRUE(std::isfinite(logprob));
+}
+
+class RoundedToFloat8OnGpus : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, RoundedToFloat8OnGpus, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
+
+// The CPU rounds weights the same way, and no activations.
+TEST_P(RoundedToFloat8OnGpus, GivesWhatTheCpuGives) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const Float8Model model(Float8Scales::kOutput);
+  EngineConfig config = on_gpus(model.dequantised(), GetParam());
+  config.quantization = "fp8";
+  EXPECT_THAT(detail_of(config, "attention weights"), HasSubstr("fp8 with scales"));
+  EXPECT_THAT(detail_of(config, "embedding"), HasSubstr("bfloat16"));
+  EXPECT_THAT(detail_of(config, "output layer"), HasSubstr("bfloat16"));
+  const Continued actual(config);
+  const bool are_simulated = has_simulated_gpus(config);
+  config.device = "cpu";
+  EXPECT_THAT(detail_of(config, "attention weights"), HasSubstr("fp8 with scales"));
+  const Continued expected(config);
+  expect_close(actual.logprobs, expected.logprobs, are_simulated ? 3e-2f : kRoundedTolerance,
+               "rounded to float8");
+}
+
+// Layers that a quantization_config leaves dense stay so.
+TEST(Float8OnOneGpu, RoundsNoLayerThatItsConfigLeaves) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  const auto folder = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/float8/quantised";
+  EngineConfig config = on_gpus(folder, 1);
+  const std::string without = detail_of(config, "MLP weights");
+  config.quantization = "fp8";
+  EXPECT_EQ(detail_of(config, "MLP weights"), without);
+}
+
+// transformers' log-probabilities of a golden's prompt.
+std::vector<float> golden_logprobs(const std::filesystem::path& folder,
+                                   const std::vector<int32_t>& ids) {
+  const MappedFile file = MappedFile::open(folder / "golden.safetensors");
+  const CheckpointTensor logits = parse_safetensors(file.bytes(), "golden.safetensors").at(0);
+  const auto vocab = static_cast<size_t>(logits.shape.at(1));
+  std::vector<float> row(vocab);
+  std::vector<float> logprobs;
+  for (size_t t = 0; t + 1 < ids.size(); ++t) {
+    std::memcpy(row.data(), logits.data + t * vocab * sizeof(float), vocab * sizeof(float));
+    double sum = 0;
+    for (const float logit : row) sum += std::exp(double{logit});
+    const auto next = static_cast<size_t>(ids[t + 1]);
+    logprobs.push_back(row[next] - static_cast<float>(std::log(sum)));
+  }
+  return logprobs;
+}
+
+class Float8GoldenOnGpus : public testing::TestWithParam<std::tuple<const char*, int>> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, Float8GoldenOnGpus,
+                         testing::Combine(testing::Values("fp8-tensor", "fp8-block",
+                                                          "fp8-block-128", "ct-float8"),
+                                          testing::Values(1, 2, 4)),
+                         [](const auto& info) {
+                           std::string name = std::string(std::get<0>(info.param)) + "_" +
+                                              std::to_string(std::get<1>(info.param));
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+// Most of their matrices are too small for float8; those that are not lie beside dense ones.
+TEST_P(Float8GoldenOnGpus, GivesTheLogProbabilitiesOfTransformers) {
+  const auto [name, ranks] = GetParam();
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(ranks));
+  const auto folder = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/quantised" / name;
+  std::ifstream file(folder / "golden.json");
+  const auto ids = nlohmann::json::parse(file).at("prompt_token_ids").get<std::vector<int32_t>>();
+  const EngineConfig config = on_gpus(folder, ranks);
+  LLM llm(config);
+  SamplingParams params{.temperature = 0, .max_tokens = 1};
+  params.prompt_logprobs = 0;
+  std::vector<float> actual;
+  const RequestOutput output = llm.generate({Prompt(ids)}, params)[0];
+  for (const auto& position : output.prompt_logprobs) {
+    if (!position.empty()) actual.push_back(position.front().logprob);
+  }
+  expect_close(actual, golden_logprobs(folder, ids),
+               has_simulated_gpus(config) ? 2e-2f : kRoundedTolerance, name);
+}
+
+EngineConfig lexicon_in_float8() {
+  EngineConfig config;
+  config.model = (std::filesystem::path(QUIRE_SOURCE_DIR) / "models" / "lexicon").string();
+  config.device = "cuda";
+  config.quantization = "fp8";
+  config.kv_cache_memory_bytes = int64_t{1} << 28;
+  return config;
+}
+
+TEST(LexiconFloat8Cuda, StillAnswers) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  LLM llm(lexicon_in_float8());
+  ChatInput input;
+  input.messages = messages_to_json({{"user", "define apple"}});
+  const auto outputs = llm.chat({input}, {.temperature = 0, .max_tokens = 64});
+  EXPECT_THAT(outputs[0].outputs[0].text, HasSubstr("fruit with red or yellow or green skin"));
+}
+
+}  // namespace
+}  // namespace quire

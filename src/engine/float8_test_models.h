@@ -1,0 +1,163 @@
+#pragma once
+// A small checkpoint in float8 and the same one dequantised to bfloat16, with random numbers.
+// Scales are powers of two, so that bfloat16 holds each weight exactly. Its sizes are such that
+// every matrix stays float8 on a GPU, of up to four ranks.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/ceil_div.h"
+#include "base/temporary_folder_test_util.h"
+#include "core/dtype.h"
+#include "loader/safetensors_test_util.h"
+
+namespace quire::engine_test {
+
+// What a scale is for.
+enum class Float8Scales { kTensor, kOutput, kBlock };
+
+class Float8Model {
+ public:
+  explicit Float8Model(Float8Scales scales) : scales_(scales) {
+    std::filesystem::create_directories(quantised());
+    std::filesystem::create_directories(dequantised());
+    add_dense("model.embed_tokens.weight", {kVocab, kHidden}, 0.5f);
+    add_dense("lm_head.weight", {kVocab, kHidden}, 0.5f);
+    add_ones("model.norm.weight");
+    for (int layer = 0; layer < kLayers; ++layer) add_layer(layer);
+    write(quantised(), config(/*quantised=*/true), quantised_);
+    write(dequantised(), config(/*quantised=*/false), dequantised_);
+  }
+
+  std::filesystem::path quantised() const { return temporary_.path() / "quantised"; }
+  std::filesystem::path dequantised() const { return temporary_.path() / "dequantised"; }
+
+  static constexpr int64_t kVocab = 96;
+
+ private:
+  static constexpr int64_t kHidden = 256;
+  static constexpr int64_t kInner = 512;
+  static constexpr int64_t kHeads = 8;
+  static constexpr int64_t kKvHeads = 4;
+  static constexpr int64_t kHeadDim = 128;
+  static constexpr int kLayers = 2;
+  static constexpr int64_t kBlock = 128;
+
+  void add_layer(int layer) {
+    const std::string name = "model.layers." + std::to_string(layer) + ".";
+    add_ones(name + "input_layernorm.weight");
+    add_ones(name + "post_attention_layernorm.weight");
+    add_matrix(name + "self_attn.q_proj", kHeads * kHeadDim, kHidden);
+    add_matrix(name + "self_attn.k_proj", kKvHeads * kHeadDim, kHidden);
+    add_matrix(name + "self_attn.v_proj", kKvHeads * kHeadDim, kHidden);
+    add_matrix(name + "self_attn.o_proj", kHidden, kHeads * kHeadDim);
+    add_matrix(name + "mlp.gate_proj", kInner, kHidden);
+    add_matrix(name + "mlp.up_proj", kInner, kHidden);
+    add_matrix(name + "mlp.down_proj", kHidden, kInner);
+  }
+
+  void add_both(const FileTensor& tensor) {
+    quantised_.push_back(tensor);
+    dequantised_.push_back(tensor);
+  }
+
+  void add_ones(const std::string& name) {
+    add_both({name, "F32", {kHidden}, bytes_of(std::vector<float>(kHidden, 1.0f))});
+  }
+
+  void add_dense(const std::string& name, const std::vector<int64_t>& shape, float size) {
+    std::vector<BFloat16> values;
+    for (int64_t i = 0; i < shape[0] * shape[1]; ++i) values.emplace_back(size * uniform());
+    add_both({name, "BF16", shape, bytes_of(values)});
+  }
+
+  void add_matrix(const std::string& module, int64_t n, int64_t k) {
+    std::vector<float> scales(static_cast<size_t>(scale_rows(n) * scale_columns(k)));
+    for (float& scale : scales) scale = std::ldexp(1.0f, -13 + static_cast<int>(random_() % 3));
+    std::vector<Float8E4M3> numbers;
+    std::vector<BFloat16> values;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < k; ++j) {
+        numbers.emplace_back(448 * uniform());
+        const float scale =
+            scales[static_cast<size_t>(scale_row(i) * scale_columns(k) + j * scale_columns(k) / k)];
+        values.emplace_back(static_cast<float>(numbers.back()) * scale);
+      }
+    }
+    quantised_.push_back({module + ".weight", "F8_E4M3", {n, k}, bytes_of(numbers)});
+    quantised_.push_back({module + scale_leaf(), "F32", scale_shape(n, k), bytes_of(scales)});
+    dequantised_.push_back({module + ".weight", "BF16", {n, k}, bytes_of(values)});
+  }
+
+  float uniform() { return static_cast<float>(random_() % 2048) / 1024.0f - 1.0f; }
+
+  int64_t scale_row(int64_t i) const {
+    if (scales_ == Float8Scales::kTensor) return 0;
+    return scales_ == Float8Scales::kOutput ? i : i / kBlock;
+  }
+  int64_t scale_rows(int64_t n) const { return scale_row(n - 1) + 1; }
+  int64_t scale_columns(int64_t k) const {
+    return scales_ == Float8Scales::kBlock ? k / kBlock : 1;
+  }
+  std::vector<int64_t> scale_shape(int64_t n, int64_t k) const {
+    if (scales_ == Float8Scales::kTensor) return {};
+    return {scale_rows(n), scale_columns(k)};
+  }
+  std::string scale_leaf() const {
+    return scales_ == Float8Scales::kBlock ? ".weight_scale_inv" : ".weight_scale";
+  }
+
+  nlohmann::json quantization() const {
+    if (scales_ == Float8Scales::kTensor) {
+      return {{"quant_method", "fp8"}, {"activation_scheme", "static"}};
+    }
+    if (scales_ == Float8Scales::kBlock) {
+      return {{"quant_method", "fp8"},
+              {"activation_scheme", "dynamic"},
+              {"weight_block_size", {kBlock, kBlock}}};
+    }
+    const nlohmann::json weights = {{"num_bits", 8}, {"type", "float"}, {"strategy", "channel"}};
+    return {{"quant_method", "compressed-tensors"},
+            {"format", "float-quantized"},
+            {"ignore", {"lm_head"}},
+            {"config_groups", {{"group_0", {{"targets", {"Linear"}}, {"weights", weights}}}}}};
+  }
+
+  nlohmann::json config(bool is_quantised) const {
+    nlohmann::json config = {{"architectures", {"LlamaForCausalLM"}},
+                             {"model_type", "llama"},
+                             {"dtype", "bfloat16"},
+                             {"vocab_size", kVocab},
+                             {"hidden_size", kHidden},
+                             {"intermediate_size", kInner},
+                             {"num_hidden_layers", kLayers},
+                             {"num_attention_heads", kHeads},
+                             {"num_key_value_heads", kKvHeads},
+                             {"head_dim", kHeadDim},
+                             {"hidden_act", "silu"},
+                             {"max_position_embeddings", 256},
+                             {"rms_norm_eps", 1e-6},
+                             {"rope_theta", 10000.0},
+                             {"tie_word_embeddings", false}};
+    if (is_quantised) config["quantization_config"] = quantization();
+    return config;
+  }
+
+  static void write(const std::filesystem::path& folder, const nlohmann::json& config,
+                    const std::vector<FileTensor>& tensors) {
+    std::ofstream(folder / "config.json") << config.dump();
+    std::ofstream(folder / "model.safetensors", std::ios::binary) << to_safetensors(tensors);
+  }
+
+  const Float8Scales scales_;
+  const TemporaryFolder temporary_;
+  std::mt19937 random_{7};
+  std::vector<FileTensor> quantised_;
+  std::vector<FileTensor> dequantised_;
+};
+
+}  // namespace quire::engine_test
