@@ -19,42 +19,13 @@
 #include "core/check_cuda.h"
 #include "core/launch.cuh"
 #include "core/stream_cuda.h"
-#include "ops/cuda/decoder_step/layers.cuh"
+#include "ops/cuda/decoder_step/kernel.cuh"
 #include "ops/cuda/elements.cuh"
 
 namespace quire::ops::cuda {
 namespace {
 
 using namespace step;  // NOLINT(google-build-using-namespace)
-
-template <typename T, int kHeadDim>
-__global__ void __launch_bounds__(kThreads, 1)
-    decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
-                        const __grid_constant__ Exchanges exchanges,
-                        const __grid_constant__ SharedLayout layout) {
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  const uint32_t base = shared_address(in_shared<unsigned char>(0));
-  const int thread = static_cast<int>(threadIdx.x);
-  const int lane = thread % 32;
-  const Ring ring{base + layout.ring_at, base + kBarriersAt,
-                  static_cast<uint32_t>(layout.num_slots)};
-  if (thread == 0) {
-    BlockState::shares() = shares_of(args);
-    init_ring(ring);
-  }
-  __syncthreads();
-  if (thread >= kComputeThreads) {
-    stream_weights(args, ring, lane);
-    return;
-  }
-  BlockState block(thread, static_cast<int>(args.rows), ring, layout);
-  compute<T, kHeadDim>(block, args, exchanges);
-  block.synchronize();
-  if (thread == 0) finish(args, exchanges);
-#else
-  __trap();  // rather than leave the outputs as they are
-#endif
-}
 
 // Words of the exchanges, for the most rows: the scratch is the same for all.
 struct ExchangeSizes {
@@ -101,37 +72,55 @@ int64_t most_per_block(int64_t n, int64_t blocks) {
   return 2 * ceil_div(n / 2, blocks);
 }
 
+// How a slot of weights is used, by their format.
+struct SlotUse {
+  int64_t columns;
+  int64_t warps;
+
+  template <typename W>
+  static constexpr SlotUse of() {
+    return {kSlotColumns<W>, W::kWarpsPerSlot};
+  }
+  int64_t slots_at_once() const { return kWarps / warps; }
+};
+
+SlotUse slot_use(const CudaDecoderStep& args) {
+  return args.weight_kind == WeightKind::kDense
+             ? SlotUse::of<DenseWeights<__half>>()
+             : SlotUse::of<Float8Weights<__half, false>>();
+}
+
 // A product that a block takes its share of: the most groups of weight rows, and their columns.
 struct ProductSize {
   int64_t groups;
   int64_t k;
 
-  int64_t column_slots() const { return ceil_div(k, kSlotColumns); }
-  int64_t sum_bytes(int64_t rows) const {
-    return 4 * groups * column_slots() * kWarpsPerSlot * rows * kGroupRows;
+  int64_t column_slots(const SlotUse& use) const { return ceil_div(k, use.columns); }
+  int64_t sum_bytes(const SlotUse& use, int64_t rows) const {
+    return 4 * groups * column_slots(use) * use.warps * rows * kGroupRows;
   }
 };
 
 // With activations in parts of so many column slots. The ring gets what the others leave.
-SharedLayout layout_with(int64_t slots_in_part, std::span<const ProductSize> products, int64_t rows,
-                         int64_t max_bytes) {
+SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
+                         std::span<const ProductSize> products, int64_t rows, int64_t max_bytes) {
   int64_t sums = kAttentionScratchBytes;
   int64_t longest_part = 0;  // in slots of the ring
   for (const ProductSize& product : products) {
-    sums = std::max(sums, product.sum_bytes(rows));
-    longest_part =
-        std::max(longest_part, product.groups * std::min(product.column_slots(), slots_in_part));
+    sums = std::max(sums, product.sum_bytes(use, rows));
+    longest_part = std::max(longest_part,
+                            product.groups * std::min(product.column_slots(use), slots_in_part));
   }
   SharedLayout layout{};
   layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
-  layout.x_columns = static_cast<int>(slots_in_part * kSlotColumns);
+  layout.x_columns = static_cast<int>(slots_in_part * use.columns);
   layout.x_stride = 2 * layout.x_columns + 64;
   layout.ring_at =
       static_cast<int>(ceil_div(layout.x_at + rows * layout.x_stride, int64_t{128}) * 128);
   layout.num_slots = static_cast<int>(
       std::clamp((max_bytes - layout.ring_at) / kSlotBytes, int64_t{0}, int64_t{kMaxSlots}));
   // See multiply_slots(): a slot that a part uses again has to come to the same warps.
-  if (longest_part > layout.num_slots) layout.num_slots -= layout.num_slots % kSlotsAtOnce;
+  if (longest_part > layout.num_slots) layout.num_slots -= layout.num_slots % use.slots_at_once();
   layout.bytes = layout.ring_at + layout.num_slots * kSlotBytes;
   return layout;
 }
@@ -140,6 +129,7 @@ SharedLayout layout_with(int64_t slots_in_part, std::span<const ProductSize> pro
 SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStream& stream) {
   constexpr int64_t kMostActivationBytes = 32 * 1024;
   constexpr int kEnoughSlots = 10;
+  const SlotUse use = slot_use(args);
   const int64_t blocks = stream.num_multiprocessors();
   const int64_t attention = int64_t{args.num_heads} * args.head_dim;
   const int64_t qkv = attention + 2 * int64_t{args.num_kv_heads} * args.head_dim;
@@ -149,28 +139,21 @@ SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStr
                                   {2 * groups(args.inner), args.hidden},
                                   {groups(args.hidden), args.inner}};
   int64_t longest = 1;
-  for (const ProductSize& product : products) longest = std::max(longest, product.column_slots());
-  const int64_t most = kMostActivationBytes / (2 * kSlotColumns * rows);
+  for (const ProductSize& product : products) longest = std::max(longest, product.column_slots(use));
+  const int64_t most = kMostActivationBytes / (2 * use.columns * rows);
   SharedLayout best{};
   for (int64_t slots = std::clamp(most, int64_t{1}, longest); slots > 0; --slots) {
     const SharedLayout layout =
-        layout_with(slots, products, rows, static_cast<int64_t>(stream.max_shared_bytes()));
+        layout_with(slots, use, products, rows, static_cast<int64_t>(stream.max_shared_bytes()));
     if (layout.num_slots > best.num_slots) best = layout;
     if (best.num_slots >= kEnoughSlots) break;
   }
   return best;
 }
 
-using Kernel = void (*)(CudaDecoderStep, Exchanges, SharedLayout);
-
-template <typename T>
-Kernel kernel_for_head(const CudaDecoderStep& args) {
-  return args.head_dim == 64 ? decoder_step_kernel<T, 64> : decoder_step_kernel<T, 128>;
-}
-
 Kernel kernel_for(const CudaDecoderStep& args) {
-  return args.dtype == DType::kBFloat16 ? kernel_for_head<__nv_bfloat16>(args)
-                                        : kernel_for_head<__half>(args);
+  if (args.weight_kind == WeightKind::kDense) return dense_kernel(args);
+  return args.weight_group_size == 0 ? float8_kernel(args) : float8_blocks_kernel(args);
 }
 
 // Without this a kernel is loaded when it is first launched.
@@ -180,8 +163,24 @@ void load(const CudaStream& stream, Kernel kernel) {
   check_cuda(cudaFuncGetAttributes(&attributes, kernel), "loading the kernel of a decoder step");
 }
 
+// Whether the weights are of a format and of sizes that there is a kernel for. Scales of blocks
+// are copied by 16 bytes, so for a slot's row there are whole fours of them.
+bool takes_weights(const CudaDecoderStep& args) {
+  const int64_t group = args.weight_group_size;
+  int64_t columns = kRunColumns;
+  if (args.weight_kind == WeightKind::kFloat8) {
+    if (group != 0 && group != kFloat8Block) return false;
+    columns = group == 0 ? kFloat8Block : 4 * kFloat8Block;
+  } else if (args.weight_kind != WeightKind::kDense) {
+    return false;
+  }
+  for (const int64_t k : {args.hidden, args.inner, int64_t{args.num_heads} * args.head_dim}) {
+    if (k <= 0 || k % columns != 0) return false;
+  }
+  return true;
+}
+
 bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
-  const auto in_runs = [](int64_t columns) { return columns > 0 && columns % kRunColumns == 0; };
   if (stream.compute_capability() < 90) return false;
   if (args.dtype != DType::kBFloat16 && args.dtype != DType::kFloat16) return false;
   if (args.cache.dtype != args.dtype) return false;
@@ -194,7 +193,7 @@ bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
   if (args.rotary_dim < 0 || args.rotary_dim % 2 != 0 || args.rotary_dim > args.head_dim) {
     return false;
   }
-  if (!in_runs(args.hidden) || !in_runs(args.inner)) return false;
+  if (!takes_weights(args)) return false;
   const int64_t blocks = stream.num_multiprocessors();
   if (!work_fits(args, blocks)) return false;
   // A thread owns an element of the residual.
@@ -206,7 +205,7 @@ bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
       args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
     return false;
   }
-  return layout_for(args, kMaxRows, stream).num_slots >= kSlotsAtOnce;
+  return layout_for(args, kMaxRows, stream).num_slots >= slot_use(args).slots_at_once();
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ __device__ __forceinline__ void stream_context(const CudaDecoderStep& args,
 
 // Brings into the L2 cache what a layer reads outside of the ring, long before: behind the weights
 // that are on their way, a read of device memory takes microseconds.
+template <typename W>
 __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
                                                  const CudaDecoderLayer& layer,
                                                  const BlockShares& shares, const Filler& filler) {
@@ -79,6 +80,22 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
   const auto share = [&](const float* bias, const Share& of) {
     features(bias, of.begin, of.end);
     if (of.second_half > 0) features(bias, of.begin + of.second_half, of.end + of.second_half);
+  };
+  // Of each output, or of all the blocks that the share touches.
+  const auto scales = [&](const float* of, const Share& share_of) {
+    if constexpr (W::kHasOutputScales) share(of, share_of);
+    if constexpr (W::kHasBlockScales) {
+      const auto rows = [&](int begin, int end) {
+        const int per_row = share_of.k / int{kFloat8Block};
+        features(of, begin / int{kFloat8Block} * per_row,
+                 ((end - 1) / int{kFloat8Block} + 1) * per_row);
+      };
+      if (share_of.begin == share_of.end) return;
+      rows(share_of.begin, share_of.end);
+      if (share_of.gated()) {
+        rows(share_of.begin + share_of.second_half, share_of.end + share_of.second_half);
+      }
+    }
   };
   switch (filler.lane()) {
     case 0:
@@ -97,11 +114,20 @@ __device__ __forceinline__ void prefetch_vectors(const CudaDecoderStep& args,
       return features(layer.input_norm, 0, static_cast<int>(args.hidden));
     case 7:
       return features(layer.post_norm, 0, static_cast<int>(args.hidden));
+    case 8:
+      return scales(layer.qkv_scales, shares.normed[0]);
+    case 9:
+      return scales(layer.o_scales, shares.projected[0]);
+    case 10:
+      return scales(layer.gate_up_scales, shares.normed[1]);
+    case 11:
+      return scales(layer.down_scales, shares.projected[1]);
     default:
       return;
   }
 }
 
+template <typename W>
 __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, const Ring& ring,
                                                int lane) {
   const BlockShares& shares = BlockState::shares();
@@ -111,12 +137,13 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
 #pragma unroll 1
   for (int i = 0; i < args.num_layers; ++i) {
     const CudaDecoderLayer layer = args.layers[i];  // all of its pointers at a time
-    prefetch_vectors(args, layer, shares, filler);
+    prefetch_vectors<W>(args, layer, shares, filler);
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const Share& normed = shares.normed[half];
       const bool first = half == 0;
-      filler.stream(first ? layer.qkv_weight : layer.gate_up_weight, normed);
+      filler.stream<W>(first ? layer.qkv_weight : layer.gate_up_weight,
+                       first ? layer.qkv_scales : layer.gate_up_scales, normed);
       if (first) {
         if (i == 0 || layer.sliding_window != listed_window) {
           listed_window = layer.sliding_window;
@@ -131,7 +158,8 @@ __device__ __forceinline__ void stream_weights(const CudaDecoderStep& args, cons
         }
         __syncwarp();  // before the list may change
       }
-      filler.stream(first ? layer.o_weight : layer.down_weight, shares.projected[half]);
+      filler.stream<W>(first ? layer.o_weight : layer.down_weight,
+                       first ? layer.o_scales : layer.down_scales, shares.projected[half]);
     }
   }
 }
@@ -156,12 +184,13 @@ __device__ __forceinline__ float embedded(const CudaDecoderStep& args, const Own
   return static_cast<float>(static_cast<const T*>(args.embedding)[at]);
 }
 
-template <typename T>
+template <typename W>
 __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDecoderStep& args,
                                            const Rows& rows, const Owned& owned, float residual) {
+  using T = typename W::Activation;
   const int hidden = static_cast<int>(args.hidden);
   clear_squares(block);
-  read_rows<T, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
+  read_rows<W, true, false>(block, rows, 0, hidden, {nullptr, false, args.eps});
   block.synchronize();
   if (!owned.exists) return;
   const float value =
@@ -169,9 +198,10 @@ __device__ __forceinline__ void final_norm(const BlockState& block, const CudaDe
   static_cast<T*>(args.out)[owned.row * args.hidden + owned.feature] = static_cast<T>(value);
 }
 
-template <typename T, int kHeadDim>
+template <typename W, int kHeadDim>
 __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep& args,
                                         const Exchanges& exchanges) {
+  using T = typename W::Activation;
   const int hidden = static_cast<int>(args.hidden);
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
@@ -211,7 +241,8 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       if (normed.num_groups() > 0) {
         const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
                               : residual_of(exchanges.after_attention, tag, false);
-        normed_product<T>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
+        normed_product<W>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
+                          first ? layer.qkv_scales : layer.gate_up_scales,
                           first ? layer.qkv_bias : layer.gate_up_bias, normed_out,
                           first ? qkv : static_cast<int>(args.inner), tag);
       }
@@ -220,7 +251,8 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       if (projected.num_groups() > 0) {
         const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
                       nullptr};
-        add_projection<T>(block, projected, in, first ? layer.o_bias : layer.down_bias, args.peers,
+        add_projection<W>(block, projected, in, first ? layer.o_scales : layer.down_scales,
+                          first ? layer.o_bias : layer.down_bias, args.peers,
                           first ? RankSum::kAfterAttention : RankSum::kAfterMlp,
                           first ? exchanges.after_attention : exchanges.after_mlp, hidden, tag,
                           residual);
@@ -228,7 +260,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
     }
   }
   if (shares.projected[0].num_groups() > 0) {
-    final_norm<T>(block, args,
+    final_norm<W>(block, args,
                   residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
                   residual);
   }

@@ -1,28 +1,20 @@
 #pragma once
 // The matrix products of the decoder step's kernel: a block's share of weight rows, times up to 8
-// rows of activations, by mma.m16n8k16 with 8 weight rows as the second operand, so that any number
-// of activation rows costs what one does.
+// rows of activations.
 //
 // All threads read the activations, part by part, into shared memory. Then each slot of the ring, 8
-// weight rows of 1024 columns, is computed by two warps, half of the columns each, and the halves'
-// and slots' sums meet in shared memory: an element is always summed in the same order.
-//
-// Within 8 columns, 4 pairs, a lane holds pairs 0 and 1 as one product's operand and 2 and 3 as the
-// other's. Activations lie in the order 0, 2, 1, 3: the same four registers are then the first
-// operand of both products, of whose 16 rows the first has its result in the upper 8 and the second
-// in the lower.
+// weight rows of up to 2048 bytes, is computed by some of the warps, some of the columns each
+// (slot.cuh), and the warps' and slots' sums meet in shared memory: an element is always summed in
+// the same order.
 #include "core/warp_sum.cuh"
-#include "ops/cuda/decoder_step/block.cuh"
+#include "ops/cuda/decoder_step/slot.cuh"
 #include "ops/cuda/math.cuh"
-#include "ops/cuda/ptx/convert.cuh"
-#include "ops/cuda/ptx/mma.cuh"
-#include "ops/cuda/ptx/shared_memory.cuh"
 
 namespace quire::ops::cuda::step {
 
-inline constexpr int kRunColumns = 32;  // that a warp takes in a step
+// Activations are read so many columns at a time.
 inline constexpr int kColumnsPerThread = 4;
-static_assert(kColumnsPerThread * kComputeThreads == kSlotColumns);
+inline constexpr int kReadColumns = kColumnsPerThread * kComputeThreads;
 
 // Rows of activations that a product reads: those that blocks exchange, or the embedding's.
 struct Rows {
@@ -98,13 +90,14 @@ __device__ __forceinline__ void clear_squares(const BlockState& block) {
   __syncwarp();
 }
 
-// Reads columns [begin, end) of all rows, kAtOnce column slots of a row at a time; with kStores
-// puts them into shared memory, with kSquares adds their squares to the warp's sums.
-template <typename T, bool kSquares, bool kStores, int kAtOnce>
+// Reads columns [begin, end) of all rows, kAtOnce times kReadColumns of a row at a time; with
+// kStores puts them into shared memory, with kSquares adds their squares to the warp's sums.
+template <typename W, bool kSquares, bool kStores, int kAtOnce>
 __device__ __forceinline__ void read_row_slots(const BlockState& block, const Rows& from, int begin,
                                                int end, const NormStep& norm) {
+  using T = typename W::Activation;
   constexpr int kWeightsAtOnce = kAtOnce <= 4 ? kAtOnce : 1;  // ahead of the wait, if of all
-  const int slots_per_row = (end - begin + kSlotColumns - 1) / kSlotColumns;
+  const int slots_per_row = (end - begin + kReadColumns - 1) / kReadColumns;
   const int thread_column = kColumnsPerThread * block.thread;
   int row = 0;
   int slot = 0;
@@ -118,7 +111,7 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
     };
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i) {
-      columns[i] = slot * kSlotColumns + thread_column;
+      columns[i] = slot * kReadColumns + thread_column;
       rows[i] = row < block.rows && begin + columns[i] < end ? row : -1;
       if constexpr (kStores && kWeightsAtOnce == kAtOnce) {
         weights[i] = norm.weight != nullptr && rows[i] >= 0 ? weight_at(columns[i])
@@ -144,100 +137,64 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
         if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
       }
       if (!kStores || rows[i] < 0) continue;
-      uint32_t first = fetch.pairs[i][0];
-      uint32_t second = fetch.pairs[i][1];
+      uint2 four = make_uint2(fetch.pairs[i][0], fetch.pairs[i][1]);
       if (norm.weight != nullptr) {
         const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
         const float4 weight =
             kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
-        first = pair_of<T>(a.x * factor * weight.x, a.y * factor * weight.y);
-        second = pair_of<T>(b.x * factor * weight.z, b.y * factor * weight.w);
+        four = activations_of<W>(make_float4(a.x * factor * weight.x, a.y * factor * weight.y,
+                                             b.x * factor * weight.z, b.y * factor * weight.w));
+      } else {
+        four = activations_of<W>(four);
       }
-      uint32_t* to = in_shared<uint32_t>(block.layout.x_at + at_row * block.layout.x_stride +
-                                         columns[i] / 8 * 16) +
-                     columns[i] / 4 % 2;
-      to[0] = first;
-      to[2] = second;
+      uint32_t* to = place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride,
+                                      columns[i]);
+      to[0] = four.x;
+      to[2] = four.y;
     }
   }
 }
 
 // What is read at a time costs the time of a load; what is not there costs instructions.
-template <typename T, bool kSquares, bool kStores>
+template <typename W, bool kSquares, bool kStores>
 __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
                                           int end, const NormStep& norm) {
   constexpr int kFew = 4;
   constexpr int kMany = 8;
-  if (block.rows * (end - begin) <= kFew * kSlotColumns) {
-    read_row_slots<T, kSquares, kStores, kFew>(block, from, begin, end, norm);
+  if (block.rows * (end - begin) <= kFew * kReadColumns) {
+    read_row_slots<W, kSquares, kStores, kFew>(block, from, begin, end, norm);
   } else {
-    read_row_slots<T, kSquares, kStores, kMany>(block, from, begin, end, norm);
+    read_row_slots<W, kSquares, kStores, kMany>(block, from, begin, end, norm);
   }
 }
 
-// This warp's half of a slot: the sums of activation row lane / 4 with weight rows 2 (lane % 4) and
-// the next.
-template <typename T>
-__device__ __forceinline__ float2 multiply_slot(const BlockState& block, uint32_t weights,
-                                                uint32_t x, int columns) {
-  constexpr int kUnrolled = 4;
-  constexpr int kHalfRuns = kSlotColumns / kRunColumns / kWarpsPerSlot;
-  const int half = block.warp % kWarpsPerSlot;
-  const int row = block.lane / 4;
-  const int first = half * kHalfRuns;
-  const int last = min(first + kHalfRuns, columns / kRunColumns);
-  const uint32_t piece = 16 * (block.lane % 4);
-  const uint32_t w_at = weights + row * kSlotRowBytes + piece;
-  const uint32_t x_at = x + row * block.layout.x_stride + piece;
-  const bool has_row = row < block.rows;
-  float sums[2 * kUnrolled][4] = {};  // chains of products of their own
-  const auto add = [&](int run, int chain) {
-    const uint4 w = load_chunk(w_at + run * 2 * kRunColumns);
-    const uint4 a = has_row ? load_chunk(x_at + run * 2 * kRunColumns) : make_uint4(0, 0, 0, 0);
-    multiply_add<T>(sums[2 * chain], {a.x, a.y, a.z, a.w}, w.x, w.y);
-    multiply_add<T>(sums[2 * chain + 1], {a.x, a.y, a.z, a.w}, w.z, w.w);
-  };
-  int run = first;
-#pragma unroll 1
-  for (; run + kUnrolled <= last; run += kUnrolled) {
-#pragma unroll
-    for (int i = 0; i < kUnrolled; ++i) add(run + i, i);
-  }
-#pragma unroll 1
-  for (; run < last; ++run) add(run, 0);
-  float2 total = make_float2(0, 0);
-#pragma unroll
-  for (int i = 0; i < kUnrolled; ++i) {
-    total.x += sums[2 * i][0] + sums[2 * i + 1][2];
-    total.y += sums[2 * i][1] + sums[2 * i + 1][3];
-  }
-  return total;
-}
-
-// Partial sums: [group][column slot][half][row of activations][8 features].
+// Partial sums: [group][column slot][warp of the slot's][row of activations][8 features].
+template <typename W>
 __device__ __forceinline__ int partial_at(const BlockState& block, const Share& share, int group,
                                           int column_slot) {
-  return (group * share.num_column_slots() + column_slot) * kWarpsPerSlot * block.rows * kGroupRows;
+  return (group * share.num_column_slots<W>() + column_slot) * W::kWarpsPerSlot * block.rows *
+         kGroupRows;
 }
 
 // The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
-// the same two warps.
+// the same warps.
 //
 // A wait for a slot tells a phase from the one before it only by its parity, so it is right only
 // once all phases before that one have ended; copies may end in any order. What a warp has waited
 // for itself has ended, and so has what came before the last barrier. Thus a slot that is used
 // again in a part must come to the same warps: the ring is as long as a part, or a multiple of
 // kSlotsAtOnce (layout_for() of decoder_step_cuda.cu).
-template <typename T>
+template <typename W>
 __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& share, int begin,
                                                int end) {
+  constexpr int kAtOnce = kSlotsAtOnce<W>;
   const int num_groups = share.num_groups();
-  const int half = block.warp % kWarpsPerSlot;
+  const int of_slot = block.warp % W::kWarpsPerSlot;
   const int count = (end - begin) * num_groups;
   int at = begin;
-  int group = block.warp / kWarpsPerSlot;
+  int group = block.warp / W::kWarpsPerSlot;
 #pragma unroll 1
-  for (int i = block.warp / kWarpsPerSlot; i < count; i += kSlotsAtOnce, group += kSlotsAtOnce) {
+  for (int i = block.warp / W::kWarpsPerSlot; i < count; i += kAtOnce, group += kAtOnce) {
     while (group >= num_groups) {
       group -= num_groups;
       ++at;
@@ -247,15 +204,16 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     const uint32_t slot = place - turns * block.by_slots.divisor();
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
     const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
-                       2 * kSlotColumns * (at - begin);
-    const float2 sum = multiply_slot<T>(block, block.ring.data(slot), x, share.columns_of(at));
+                       2 * kSlotColumns<W> * (at - begin);
+    const float2 sum =
+        multiply_slot<W>(block, block.ring.data(slot), x, share.columns_of<W>(at));
     fence_async_proxy();
     __syncwarp();
-    if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kWarps / kWarpsPerSlot);
+    if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kAtOnce);
     const int row = block.lane / 4;
     if (row < block.rows) {
-      float* to = block.sums() + partial_at(block, share, group, at) +
-                  (half * block.rows + row) * kGroupRows + 2 * (block.lane % 4);
+      float* to = block.sums() + partial_at<W>(block, share, group, at) +
+                  (of_slot * block.rows + row) * kGroupRows + 2 * (block.lane % 4);
       *reinterpret_cast<float2*>(to) = sum;
     }
   }
@@ -266,14 +224,15 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
 }
 
 // All partial sums of the share, of rows that pass through the norm where it has weights.
-template <typename T, bool kNormed>
+template <typename W, bool kNormed>
 __device__ __forceinline__ void multiply(BlockState& block, const Share& share, const Rows& from,
                                          NormStep norm) {
+  using T = typename W::Activation;
   const int chunk = block.layout.x_columns;
   if constexpr (kNormed) {
     clear_squares(block);
     if constexpr (Elements<T>::kScalesFirst) {
-      read_rows<T, true, false>(block, from, 0, share.k, norm);
+      read_rows<W, true, false>(block, from, 0, share.k, norm);
       block.synchronize();
       norm.scales = true;
     }
@@ -281,20 +240,22 @@ __device__ __forceinline__ void multiply(BlockState& block, const Share& share, 
 #pragma unroll 1
   for (int begin = 0; begin < share.k; begin += chunk) {
     const int end = min(begin + chunk, share.k);
-    read_rows<T, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
+    read_rows<W, kNormed && !Elements<T>::kScalesFirst, true>(block, from, begin, end, norm);
     block.synchronize();
-    multiply_slots<T>(block, share, begin / kSlotColumns, (end + kSlotColumns - 1) / kSlotColumns);
+    multiply_slots<W>(block, share, begin / kSlotColumns<W>,
+                      (end + kSlotColumns<W> - 1) / kSlotColumns<W>);
     block.synchronize();
   }
 }
 
-// An element of the product: `feature` within the group.
+// An element of the product, but for its scale: `feature` within the group.
+template <typename W>
 __device__ __forceinline__ float total_of(const BlockState& block, const Share& share, int group,
                                           int row, int feature) {
   const float* from =
-      block.sums() + partial_at(block, share, group, 0) + row * kGroupRows + feature;
+      block.sums() + partial_at<W>(block, share, group, 0) + row * kGroupRows + feature;
   const int stride = block.rows * kGroupRows;
-  const int count = share.num_column_slots() * kWarpsPerSlot;
+  const int count = share.num_column_slots<W>() * W::kWarpsPerSlot;
   float total = 0;
 #pragma unroll 4
   for (int i = 0; i < count; ++i) total += from[i * stride];
@@ -325,14 +286,38 @@ __device__ __forceinline__ void publish_pair(Word* exchange, int width, int row,
   }
 }
 
+// What the sums for a feature are multiplied by, and those for its other half where the share is
+// gated; of a feature that the share does not have, 1. Float8 scales are read from device memory:
+// to be called before a wait, which hides that.
+template <typename W>
+__device__ __forceinline__ float2 sum_factors(const Share& share, const float* scales,
+                                              const Result& at) {
+  if constexpr (!W::kIsFloat8) {
+    return make_float2(1, 1);
+  } else {
+    constexpr float kSum = Float8Factors<typename W::Activation>::kSum;
+    float2 factors = make_float2(kSum, kSum);
+    if constexpr (W::kHasOutputScales) {
+      const int feature = share.begin + kGroupRows * at.group + at.feature;
+      if (feature < share.end) {
+        factors.x *= scales[feature];
+        if (share.gated()) factors.y *= scales[feature + share.second_half];
+      }
+    }
+    return factors;
+  }
+}
+
 // out = norm(in) * weight^T + bias for the block's share, or silu(first half) * second half of that
-// where the share has halves.
-template <typename T>
+// where the share has halves. `scales`: the weight's, of outputs.
+template <typename W>
 __device__ __forceinline__ void normed_product(BlockState& block, const Share& share,
                                                const Rows& in, const float* norm, float eps,
-                                               const float* bias, Word* out, int out_width,
-                                               uint32_t tag) {
-  multiply<T, true>(block, share, in, {norm, false, eps});
+                                               const float* scales, const float* bias, Word* out,
+                                               int out_width, uint32_t tag) {
+  using T = typename W::Activation;
+  float2 sum_factor = sum_factors<W>(share, scales, result_of(block, block.thread));
+  multiply<W, true>(block, share, in, {norm, false, eps});
   const int groups = share.gated() ? share.num_groups() / 2 : share.num_groups();
   const int count = groups * kGroupRows * block.rows;
 #pragma unroll 1
@@ -345,34 +330,39 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
       const float factor =
           Elements<T>::kScalesFirst ? 1.0f : norm_factor(block, at.row, share.k, eps);
       const int group = share.gated() ? 2 * at.group : at.group;
-      value = factor * total_of(block, share, group, at.row, at.feature);
+      value = factor * (sum_factor.x * total_of<W>(block, share, group, at.row, at.feature));
       if (bias != nullptr) value += bias[feature];
       if (share.gated()) {
-        float up = factor * total_of(block, share, group + 1, at.row, at.feature);
+        float up =
+            factor * (sum_factor.y * total_of<W>(block, share, group + 1, at.row, at.feature));
         if (bias != nullptr) up += bias[feature + share.second_half];
         value = silu(value) * up;
       }
     }
     publish_pair<T>(out, out_width, at.row, feature, value, valid, tag);
+    sum_factor = sum_factors<W>(share, scales, result_of(block, index + kComputeThreads));
   }
   block.synchronize();
 }
 
 // residual += in * weight^T + bias, over all ranks, where each thread holds one element of the
-// block's share of the residual; publishes it.
-template <typename T>
+// block's share of the residual; publishes it. `scales`: the weight's, of outputs.
+template <typename W>
 __device__ __forceinline__ void add_projection(BlockState& block, const Share& share,
-                                               const Rows& in, const float* bias,
-                                               const PeerWords& peers, RankSum which, Word* out,
-                                               int hidden, uint32_t tag, float& residual) {
-  multiply<T, false>(block, share, in, {nullptr, false, 0});
+                                               const Rows& in, const float* scales,
+                                               const float* bias, const PeerWords& peers,
+                                               RankSum which, Word* out, int hidden, uint32_t tag,
+                                               float& residual) {
+  using T = typename W::Activation;
+  const float sum_factor = sum_factors<W>(share, scales, result_of(block, block.thread)).x;
+  multiply<W, false>(block, share, in, {nullptr, false, 0});
   const int count = share.num_groups() * kGroupRows * block.rows;
   if (block.thread - block.lane < count) {
     const Result at = result_of(block, block.thread);
     const int feature = share.begin + kGroupRows * at.group + at.feature;
     const bool valid = block.thread < count && feature < share.end;
     if (valid) {
-      float value = total_of(block, share, at.group, at.row, at.feature);
+      float value = sum_factor * total_of<W>(block, share, at.group, at.row, at.feature);
       if (bias != nullptr) value += bias[feature];
       if (peers.size > 1) {
         value = sum_over_ranks(peers, which, at.row, feature, hidden, value, tag);

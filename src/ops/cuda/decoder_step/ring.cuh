@@ -5,29 +5,26 @@
 // all layers, as far as the ring is long, whatever the others wait for: device memory is never
 // idle.
 //
-// A slot holds 8 rows of up to 1024 columns of a matrix, or 64 tokens' keys or values of a head, 8
+// A slot holds 8 rows of up to 2048 bytes of a matrix, or 64 tokens' keys or values of a head, 8
 // tokens a row. Its rows are padded by 64 bytes: two rows that a quarter of a warp reads together
-// (64 bytes each) then lie in different banks.
+// (64 bytes each) then lie in different banks. Scales of blocks fill the padding.
 #include <cstdint>
 
+#include "ops/cuda/decoder_step/weights.cuh"
 #include "ops/cuda/ptx/barriers.cuh"
 #include "ops/cuda/ptx/tma.cuh"
 
 namespace quire::ops::cuda::step {
 
-// That compute; one more fills the ring.
-inline constexpr int kWarps = 8;
+// One more warp fills the ring.
 inline constexpr int kComputeThreads = 32 * kWarps;
 inline constexpr int kThreads = kComputeThreads + 32;
 
-inline constexpr int kSlotColumns = 1024;
 inline constexpr int kGroupRows = 8;
-inline constexpr int kSlotRowBytes = 2 * kSlotColumns + 64;
+inline constexpr int kSlotRowBytes = kSlotDataBytes + 64;
 inline constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
 inline constexpr int kMaxSlots = 16;
-// Warps that compute a slot of weights together, each half of its columns.
-inline constexpr int kWarpsPerSlot = 2;
-inline constexpr int kSlotsAtOnce = kWarps / kWarpsPerSlot;
+static_assert(kSlotDataBytes + kSlotScaleBytes <= kSlotRowBytes);
 
 // The rows of a matrix [n, k] that a block computes, in groups of 8. `second_half` 0: the rows are
 // [begin, end). Else, for a gated product, also those that are second_half further on: every second
@@ -43,9 +40,13 @@ struct Share {
     const int groups = (end - begin + kGroupRows - 1) / kGroupRows;
     return gated() ? 2 * groups : groups;
   }
-  __device__ int num_column_slots() const { return (k + kSlotColumns - 1) / kSlotColumns; }
+  template <typename W>
+  __device__ int num_column_slots() const {
+    return (k + kSlotColumns<W> - 1) / kSlotColumns<W>;
+  }
+  template <typename W>
   __device__ int columns_of(int column_slot) const {
-    return min(kSlotColumns, k - column_slot * kSlotColumns);
+    return min(kSlotColumns<W>, k - column_slot * kSlotColumns<W>);
   }
   __device__ int first_row(int group) const {
     return gated() ? begin + kGroupRows * (group / 2) + group % 2 * second_half
@@ -94,32 +95,51 @@ class Filler {
   __device__ int lane() const { return lane_; }
 
   // In the order in which multiply_slots() of product.cuh reads: by columns, then by
-  // groups.
-  __device__ void stream(const void* weight, const Share& share) {
-    const int64_t stride = 2 * static_cast<int64_t>(share.k);
+  // groups. `scales`: of blocks.
+  template <typename W>
+  __device__ void stream(const void* weight, const float* scales, const Share& share) {
+    const int64_t stride = W::kBytes * static_cast<int64_t>(share.k);
     const int num_groups = share.num_groups();
 #pragma unroll 1
-    for (int at = 0; at < share.num_column_slots(); ++at) {
-      const char* from = static_cast<const char*>(weight) + 2 * kSlotColumns * at;
-      const int bytes = 2 * share.columns_of(at);
+    for (int at = 0; at < share.num_column_slots<W>(); ++at) {
+      const char* from = static_cast<const char*>(weight) + kSlotDataBytes * at;
+      const int bytes = W::kBytes * share.columns_of<W>(at);
 #pragma unroll 1
       for (int group = 0; group < num_groups; ++group) {
-        fill(from + share.first_row(group) * stride + lane_ * stride, 0, share.num_rows(group),
-             bytes);
+        const int row = share.first_row(group);
+        Scales of_row = {};
+        if constexpr (W::kHasBlockScales) {
+          const int block_row = (row + lane_) / int{kFloat8Block};
+          of_row.from = scales + block_row * (share.k / int{kFloat8Block}) +
+                        at * (kSlotColumns<W> / int{kFloat8Block});
+          of_row.bytes = bytes / int{kFloat8Block} * int{sizeof(float)};
+        }
+        fill(from + row * stride + lane_ * stride, 0, share.num_rows(group), bytes, of_row);
       }
     }
   }
 
+  // What a slot's row has in its padding.
+  struct Scales {
+    const float* from;
+    int bytes;  // 0: nothing
+  };
+
   // Rows [first, last) of the next slot: each lane has the place of its own row.
-  __device__ void fill(const char* from, int first, int last, int bytes) {
+  __device__ void fill(const char* from, int first, int last, int bytes, Scales scales = {}) {
     barrier_wait(ring_.empty(slot_), parity_ ^ 1);
     if (lane_ == 0) {
-      barrier_arrive_expecting(ring_.full(slot_), static_cast<uint32_t>((last - first) * bytes));
+      barrier_arrive_expecting(ring_.full(slot_),
+                               static_cast<uint32_t>((last - first) * (bytes + scales.bytes)));
     }
     __syncwarp();
     if (lane_ >= first && lane_ < last) {
-      copy_bulk(ring_.data(slot_) + lane_ * kSlotRowBytes, from, static_cast<uint32_t>(bytes),
-                ring_.full(slot_), policy_);
+      const uint32_t to = ring_.data(slot_) + lane_ * kSlotRowBytes;
+      copy_bulk(to, from, static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
+      if (scales.bytes > 0) {
+        copy_bulk(to + kSlotDataBytes, scales.from, static_cast<uint32_t>(scales.bytes),
+                  ring_.full(slot_));
+      }
     }
     if (++slot_ == ring_.num_slots) {
       slot_ = 0;

@@ -53,6 +53,11 @@ __device__ __forceinline__ void store_pair(uint32_t address, float first, float 
 }
 
 // 4 bytes.
+__device__ __forceinline__ float load_float(uint32_t address) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(address) : "memory");
+  return value;
+}
 __device__ __forceinline__ void store_word(uint32_t address, uint32_t word) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(word) : "memory");
 }

@@ -1,0 +1,49 @@
+#pragma once
+// The decoder step's kernel. Instantiated for each format of weights in a file of its own, to be
+// compiled side by side.
+#include "ops/cuda/decoder_step/layers.cuh"
+
+namespace quire::ops::cuda::step {
+
+template <typename W, int kHeadDim>
+__global__ void __launch_bounds__(kThreads, 1)
+    decoder_step_kernel(const __grid_constant__ CudaDecoderStep args,
+                        const __grid_constant__ Exchanges exchanges,
+                        const __grid_constant__ SharedLayout layout) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  const uint32_t base = shared_address(in_shared<unsigned char>(0));
+  const int thread = static_cast<int>(threadIdx.x);
+  const int lane = thread % 32;
+  const Ring ring{base + layout.ring_at, base + kBarriersAt,
+                  static_cast<uint32_t>(layout.num_slots)};
+  if (thread == 0) {
+    BlockState::shares() = shares_of(args);
+    init_ring(ring);
+  }
+  __syncthreads();
+  if (thread >= kComputeThreads) {
+    stream_weights<W>(args, ring, lane);
+    return;
+  }
+  BlockState block(thread, static_cast<int>(args.rows), ring, layout);
+  compute<W, kHeadDim>(block, args, exchanges);
+  block.synchronize();
+  if (thread == 0) finish(args, exchanges);
+#else
+  __trap();  // rather than leave the outputs as they are
+#endif
+}
+
+using Kernel = void (*)(CudaDecoderStep, Exchanges, SharedLayout);
+
+template <typename W>
+Kernel kernel_for_head(const CudaDecoderStep& args) {
+  return args.head_dim == 64 ? decoder_step_kernel<W, 64> : decoder_step_kernel<W, 128>;
+}
+
+// dense_cuda.cu, float8_cuda.cu and float8_blocks_cuda.cu
+Kernel dense_kernel(const CudaDecoderStep& args);
+Kernel float8_kernel(const CudaDecoderStep& args);
+Kernel float8_blocks_kernel(const CudaDecoderStep& args);
+
+}  // namespace quire::ops::cuda::step
