@@ -1,9 +1,10 @@
 // A whole decode step in one kernel, of Qwen3-0.6B's and 8B's sizes: all layers have weights and
-// caches of their own.
+// caches of their own. With bfloat16 weights, and with float8, scaled by output and by block.
 #include <algorithm>
 #include <numeric>
 #include <random>
 
+#include "base/ceil_div.h"
 #include "bench.h"
 #include "ops/cuda/kernels.h"
 
@@ -24,18 +25,36 @@ struct Sizes {
   int64_t inner;
   int num_heads;
   int num_kv_heads;
+  ops::WeightFormat weights = DType::kBFloat16;
 
   int64_t qkv() const { return int64_t{num_heads + 2 * num_kv_heads} * kHeadDim; }
   int64_t attention() const { return int64_t{num_heads} * kHeadDim; }
+  int64_t num_scales(int64_t n, int64_t k) const {
+    if (weights.is_dense()) return 0;
+    if (weights.group_size == 0) return n;
+    return ceil_div(n, weights.group_size) * ceil_div(k, weights.group_size);
+  }
   double weight_bytes() const {
-    return 2.0 * num_layers * static_cast<double>(hidden * (qkv() + attention() + 3 * inner));
+    const int64_t elements = hidden * (qkv() + attention() + 3 * inner);
+    const int64_t scales = num_scales(qkv(), hidden) + num_scales(hidden, attention()) +
+                           num_scales(2 * inner, hidden) + num_scales(hidden, inner);
+    return num_layers *
+           (static_cast<double>(size_of(weights.dtype)) * static_cast<double>(elements) +
+            4.0 * static_cast<double>(scales));
   }
   double context_bytes(int64_t tokens) const {
     return 4.0 * num_layers * static_cast<double>(tokens * num_kv_heads * kHeadDim);
   }
 };
 
-constexpr Sizes kSizes[] = {{"0.6B", 28, 1024, 3072, 16, 8}, {"8B", 36, 4096, 12288, 32, 8}};
+constexpr ops::WeightFormat kFloat8 = ops::WeightFormat::float8();
+constexpr ops::WeightFormat kFloat8Blocks = ops::WeightFormat::float8(ops::kFloat8Block);
+constexpr Sizes kSizes[] = {{"0.6B", 28, 1024, 3072, 16, 8},
+                            {"0.6B-fp8", 28, 1024, 3072, 16, 8, kFloat8},
+                            {"0.6B-fp8-blocks", 28, 1024, 3072, 16, 8, kFloat8Blocks},
+                            {"8B", 36, 4096, 12288, 32, 8},
+                            {"8B-fp8", 36, 4096, 12288, 32, 8, kFloat8},
+                            {"8B-fp8-blocks", 36, 4096, 12288, 32, 8, kFloat8Blocks}};
 
 class StepModel {
  public:
@@ -45,16 +64,36 @@ class StepModel {
     const int64_t cache = blocks * kBlockSize * sizes.num_kv_heads * kHeadDim;
     for (int i = 0; i < sizes.num_layers; ++i) {
       const float* norm = floats(sizes.hidden);
-      layers.push_back({norm, matrix(sizes.qkv(), sizes.hidden), nullptr, floats(kHeadDim),
-                        floats(kHeadDim), matrix(sizes.hidden, sizes.attention()), nullptr, norm,
-                        matrix(2 * sizes.inner, sizes.hidden), nullptr,
-                        matrix(sizes.hidden, sizes.inner), nullptr, elements(cache, 1),
-                        elements(cache, 1), 0});
+      const Matrix qkv = matrix(sizes.qkv(), sizes.hidden);
+      const Matrix o = matrix(sizes.hidden, sizes.attention());
+      const Matrix gate_up = matrix(2 * sizes.inner, sizes.hidden);
+      const Matrix down = matrix(sizes.hidden, sizes.inner);
+      layers.push_back({.input_norm = norm,
+                        .qkv_weight = qkv.data,
+                        .qkv_scales = qkv.scales,
+                        .qkv_bias = nullptr,
+                        .q_norm = floats(kHeadDim),
+                        .k_norm = floats(kHeadDim),
+                        .o_weight = o.data,
+                        .o_scales = o.scales,
+                        .o_bias = nullptr,
+                        .post_norm = norm,
+                        .gate_up_weight = gate_up.data,
+                        .gate_up_scales = gate_up.scales,
+                        .gate_up_bias = nullptr,
+                        .down_weight = down.data,
+                        .down_scales = down.scales,
+                        .down_bias = nullptr,
+                        .keys = elements(kDType, cache, 1),
+                        .values = elements(kDType, cache, 1),
+                        .sliding_window = 0});
     }
     std::vector<int32_t> table(static_cast<size_t>(blocks));
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(1));
     args_ = {.dtype = kDType,
+             .weight_kind = sizes.weights.kind,
+             .weight_group_size = sizes.weights.group_size,
              .rows = 1,
              .hidden = sizes.hidden,
              .inner = sizes.inner,
@@ -68,7 +107,7 @@ class StepModel {
              .layers = upload(layers),
              .num_layers = sizes.num_layers,
              .final_norm = floats(sizes.hidden),
-             .embedding = elements(kVocab * sizes.hidden, 1),
+             .embedding = elements(kDType, kVocab * sizes.hidden, 1),
              .token_ids = upload(std::vector<int32_t>(ops::kMaxDecoderStepRows, 3)),
              .positions = nullptr,
              .slot_mapping = nullptr,
@@ -76,7 +115,7 @@ class StepModel {
              .block_tables = upload(table),
              .table_width = kMaxContext / kBlockSize,
              .cache = {kDType, nullptr, nullptr, kBlockSize, sizes.num_kv_heads, kHeadDim},
-             .out = elements(ops::kMaxDecoderStepRows * sizes.hidden, 1),
+             .out = elements(kDType, ops::kMaxDecoderStepRows * sizes.hidden, 1),
              .scratch = nullptr};
     buffers_.push_back(
         DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::decoder_step_scratch_bytes(args_))));
@@ -111,15 +150,23 @@ class StepModel {
     buffers_.push_back(DeviceBuffer::of(values));
     return buffers_.back().as<T>();
   }
-  const float* floats(int64_t count) {
-    buffers_.emplace_back(DType::kFloat32, count);
+  const float* floats(int64_t count, float scale = 1.0f) {
+    buffers_.emplace_back(DType::kFloat32, count, scale);
     return buffers_.back().as<float>();
   }
-  void* elements(int64_t count, float scale) {
-    buffers_.emplace_back(kDType, count, scale);
+  void* elements(DType dtype, int64_t count, float scale) {
+    buffers_.emplace_back(dtype, count, scale);
     return buffers_.back().data();
   }
-  void* matrix(int64_t n, int64_t k) { return elements(n * k, 0.02f); }
+  struct Matrix {
+    const void* data;
+    const float* scales;
+  };
+  Matrix matrix(int64_t n, int64_t k) {
+    const int64_t scales = sizes_.num_scales(n, k);
+    return {elements(sizes_.weights.dtype, n * k, 0.02f),
+            scales > 0 ? floats(scales, 0.02f) : nullptr};
+  }
 
   Sizes sizes_;
   std::vector<DeviceBuffer> buffers_;

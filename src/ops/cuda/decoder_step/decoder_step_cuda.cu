@@ -85,9 +85,8 @@ struct SlotUse {
 };
 
 SlotUse slot_use(const CudaDecoderStep& args) {
-  return args.weight_kind == WeightKind::kDense
-             ? SlotUse::of<DenseWeights<__half>>()
-             : SlotUse::of<Float8Weights<__half, false>>();
+  return args.weight_kind == WeightKind::kDense ? SlotUse::of<DenseWeights<__half>>()
+                                                : SlotUse::of<Float8Weights<__half, false>>();
 }
 
 // A product that a block takes its share of: the most groups of weight rows, and their columns.
@@ -108,8 +107,8 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
   int64_t longest_part = 0;  // in slots of the ring
   for (const ProductSize& product : products) {
     sums = std::max(sums, product.sum_bytes(use, rows));
-    longest_part = std::max(longest_part,
-                            product.groups * std::min(product.column_slots(use), slots_in_part));
+    longest_part =
+        std::max(longest_part, product.groups * std::min(product.column_slots(use), slots_in_part));
   }
   SharedLayout layout{};
   layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
@@ -139,7 +138,8 @@ SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStr
                                   {2 * groups(args.inner), args.hidden},
                                   {groups(args.hidden), args.inner}};
   int64_t longest = 1;
-  for (const ProductSize& product : products) longest = std::max(longest, product.column_slots(use));
+  for (const ProductSize& product : products)
+    longest = std::max(longest, product.column_slots(use));
   const int64_t most = kMostActivationBytes / (2 * use.columns * rows);
   SharedLayout best{};
   for (int64_t slots = std::clamp(most, int64_t{1}, longest); slots > 0; --slots) {

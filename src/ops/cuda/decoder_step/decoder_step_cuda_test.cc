@@ -23,9 +23,11 @@ class DecoderStepCudaTest : public CudaTest {
   }
 
   void check_step(const ModelShape& shape, const std::vector<int>& context_lens) {
-    SCOPED_TRACE(std::string(name_of(shape.dtype)) + " hidden " + std::to_string(shape.hidden) +
-                 " rows " + std::to_string(context_lens.size()) + " context " +
-                 std::to_string(context_lens[0]));
+    SCOPED_TRACE(std::string(name_of(shape.dtype)) + weights_of(shape) + " hidden " +
+                 std::to_string(shape.hidden) + " inner " + std::to_string(shape.inner) +
+                 " heads " + std::to_string(shape.num_heads) + " of " +
+                 std::to_string(shape.head_dim) + " rows " + std::to_string(context_lens.size()) +
+                 " context " + std::to_string(context_lens[0]));
     Model model(shape, context_lens, random());
     DeviceModel device(model);
     ASSERT_TRUE(cuda::supports_decoder_step(stream(), device.args()));
@@ -42,6 +44,20 @@ class DecoderStepCudaTest : public CudaTest {
     }
     check_caches(model, device, tolerance);
     check_repeats(device);
+  }
+
+  // With float8 weights, of both kinds of scales.
+  void check_float8(ModelShape shape, const std::vector<int>& context_lens) {
+    shape.weight_kind = WeightKind::kFloat8;
+    for (const int64_t group_size : {int64_t{0}, kFloat8Block}) {
+      shape.group_size = group_size;
+      check_step(shape, context_lens);
+    }
+  }
+
+  static std::string weights_of(const ModelShape& shape) {
+    if (shape.weight_kind == WeightKind::kDense) return "";
+    return shape.group_size == 0 ? ", float8," : ", float8 in blocks,";
   }
 
  private:
@@ -170,6 +186,76 @@ TEST_F(DecoderStepCudaTest, RunsAQwen3Of8B) {
              {130});
 }
 
+TEST_F(DecoderStepCudaTest, RunsAQwen3OfFloat8) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    check_float8({.dtype = dtype, .hidden = 512}, {1});
+    check_float8({.dtype = dtype, .hidden = 512}, {2});
+    check_float8(
+        {.dtype = dtype, .hidden = 1024, .inner = 3072, .num_heads = 16, .num_kv_heads = 8}, {130});
+  }
+}
+
+TEST_F(DecoderStepCudaTest, TakesUpToEightRowsOfFloat8) {
+  check_float8({.hidden = 512}, {3, 100});
+  check_float8({.hidden = 512, .biases = true}, {64, 1, 257});
+  check_float8({.hidden = 512, .inner = 1536}, {7, 500, 33, 128});
+  check_float8({.hidden = 512, .num_heads = 8, .head_dim = 64, .rotary_dim = 64}, {1, 2, 3, 4, 5});
+  check_float8({.hidden = 512}, {300, 1, 65, 64, 63, 999, 20});
+  check_float8({.dtype = DType::kFloat16, .hidden = 1024, .inner = 1536},
+               {80, 17, 600, 256, 1, 128, 129, 511});
+  check_float8({.hidden = 1024, .inner = 3072, .num_heads = 16, .num_kv_heads = 8},
+               {5, 130, 3, 0, 0, 7, 0, 0});
+}
+
+TEST_F(DecoderStepCudaTest, TakesAwkwardSizesOfFloat8) {
+  const std::vector<int> contexts{70, 200, 1};
+  const auto with_output_scales = [&](ModelShape shape) {
+    shape.weight_kind = WeightKind::kFloat8;
+    check_step(shape, {130});
+    check_step(shape, contexts);
+  };
+  with_output_scales({.hidden = 384, .inner = 640, .num_heads = 3, .num_kv_heads = 1});
+  with_output_scales({.hidden = 2176, .inner = 1152, .num_heads = 7, .num_kv_heads = 1});
+  with_output_scales({.dtype = DType::kFloat16, .hidden = 128, .inner = 4224, .biases = true});
+  check_float8({.hidden = 1536, .inner = 2560, .num_heads = 12, .biases = true}, {130});
+  check_float8({.hidden = 1536, .inner = 2560, .num_heads = 12, .biases = true}, contexts);
+  check_float8({.dtype = DType::kFloat16,
+                .hidden = 3584,
+                .inner = 512,
+                .num_heads = 28,
+                .num_kv_heads = 4,
+                .num_layers = 1},
+               {77});
+}
+
+// The smallest numbers that there are, most of them subnormal.
+TEST_F(DecoderStepCudaTest, TakesTheSmallestFloat8) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    check_float8({.dtype = dtype, .hidden = 512, .num_layers = 2, .most_code = 7}, {20});
+    check_float8({.dtype = dtype, .hidden = 512, .num_layers = 2, .most_code = 1}, {20, 3});
+  }
+}
+
+TEST_F(DecoderStepCudaTest, TakesContextsBesideFloat8) {
+  check_float8({.hidden = 512, .num_layers = 2, .sliding_window = 100}, {1000});
+  check_float8({.hidden = 512, .num_layers = 1}, {2049, 3, 4097, 2048});
+  check_float8({.hidden = 1024, .num_heads = 16, .num_kv_heads = 8, .num_layers = 2},
+               {3584, 3583, 3000, 3521, 1, 3584, 130, 3457});
+}
+
+TEST_F(DecoderStepCudaTest, TakesProductsOfFloat8LongerThanTheRing) {
+  check_float8({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70, 200, 3, 5});
+  check_float8({.hidden = 2560, .inner = 9728, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+               {70, 200, 3});
+  check_float8({.hidden = 4096, .inner = 6144, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+               {70, 200, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3Of8BOfFloat8) {
+  check_float8(
+      {.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 2}, {130});
+}
+
 // One rank of two: what the other sends is there before the kernel begins.
 class TwoRanks {
  public:
@@ -239,36 +325,51 @@ class TwoRanks {
   DeviceArray<int> aborted_;
 };
 
+// The shapes of one layer that ranks are tried with.
+std::vector<ModelShape> shapes_of_ranks() {
+  const ModelShape dense = {.num_layers = 1, .biases = true};
+  ModelShape float8 = dense;
+  float8.hidden = 512;
+  float8.weight_kind = WeightKind::kFloat8;
+  ModelShape in_blocks = float8;
+  in_blocks.group_size = kFloat8Block;
+  return {dense, float8, in_blocks};
+}
+
 TEST_F(DecoderStepCudaTest, AddsUpWhatRanksHave) {
-  const ModelShape shape = {.num_layers = 1, .biases = true};
-  for (const std::vector<int>& contexts : {std::vector<int>{130}, {3, 100, 1, 64, 65, 7, 500, 2}}) {
+  const auto check_rank = [this](const ModelShape& shape, const std::vector<int>& contexts,
+                                 int rank) {
+    SCOPED_TRACE(weights_of(shape) + " rank " + std::to_string(rank));
+    Model model(shape, contexts, random());
+    DeviceModel device(model);
+    TwoRanks ranks(rank, shape);
+    std::vector<Model::RankSums> others;
+    for (int row = 0; row < model.rows(); ++row) {
+      others.push_back({random_values(to_size(shape.hidden), random()),
+                        random_values(to_size(shape.hidden), random())});
+    }
+    ranks.receive(others);
+    CudaDecoderStep args = device.args();
+    args.peers = ranks.words();
+    ASSERT_TRUE(cuda::supports_decoder_step(stream(), args));
+    device.out().poison();
+    cuda::decoder_step(stream(), args);
+    synchronize();
+    constexpr double kTolerance = 2e-2;
+    const Values out = device.out().download();
+    std::vector<Model::RankSums> own(others.size());
+    for (int row = 0; row < model.rows(); ++row) {
+      const auto first = out.begin() + int64_t{row} * shape.hidden;
+      const Values expected = model.run(row, &others[to_size(row)], &own[to_size(row)]);
+      EXPECT_TRUE(is_close(Values(first, first + shape.hidden), expected, kTolerance))
+          << "row " << row;
+    }
+    ranks.check_sent(own, kTolerance);
+  };
+  for (const ModelShape& shape : shapes_of_ranks()) {
     for (const int rank : {0, 1}) {
-      SCOPED_TRACE("rank " + std::to_string(rank));
-      Model model(shape, contexts, random());
-      DeviceModel device(model);
-      TwoRanks ranks(rank, shape);
-      std::vector<Model::RankSums> others;
-      for (int row = 0; row < model.rows(); ++row) {
-        others.push_back({random_values(to_size(shape.hidden), random()),
-                          random_values(to_size(shape.hidden), random())});
-      }
-      ranks.receive(others);
-      CudaDecoderStep args = device.args();
-      args.peers = ranks.words();
-      ASSERT_TRUE(cuda::supports_decoder_step(stream(), args));
-      device.out().poison();
-      cuda::decoder_step(stream(), args);
-      synchronize();
-      constexpr double kTolerance = 2e-2;
-      const Values out = device.out().download();
-      std::vector<Model::RankSums> own(others.size());
-      for (int row = 0; row < model.rows(); ++row) {
-        const auto first = out.begin() + int64_t{row} * shape.hidden;
-        const Values expected = model.run(row, &others[to_size(row)], &own[to_size(row)]);
-        EXPECT_TRUE(is_close(Values(first, first + shape.hidden), expected, kTolerance))
-            << "row " << row;
-      }
-      ranks.check_sent(own, kTolerance);
+      check_rank(shape, {130}, rank);
+      check_rank(shape, {3, 100, 1, 64, 65, 7, 500, 2}, rank);
     }
   }
 }
@@ -309,6 +410,22 @@ TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 264; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 8192; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.inner = 500; }));
+  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.weight_kind = WeightKind::kInt8; }));
+  const auto supports_float8 = [&](int64_t group_size, int64_t hidden, int64_t inner) {
+    return supports([&](CudaDecoderStep& args) {
+      args.weight_kind = WeightKind::kFloat8;
+      args.weight_group_size = group_size;
+      args.hidden = hidden;
+      args.inner = inner;
+    });
+  };
+  EXPECT_TRUE(supports_float8(0, 384, 640));
+  EXPECT_FALSE(supports_float8(0, 384, 608));
+  EXPECT_FALSE(supports_float8(0, 352, 640));
+  EXPECT_TRUE(supports_float8(kFloat8Block, 512, 1536));
+  EXPECT_FALSE(supports_float8(kFloat8Block, 512, 1152));
+  EXPECT_FALSE(supports_float8(kFloat8Block, 640, 1536));
+  EXPECT_FALSE(supports_float8(64, 512, 1536));
   const auto with_words = [&](int64_t count) {
     return supports(
         [count](CudaDecoderStep& args) { args.peers = {.rank = 0, .size = 2, .count = count}; });

@@ -30,6 +30,9 @@ struct ModelShape {
   bool biases = false;
   int64_t sliding_window = 0;  // of every second layer
   int block_size = 16;
+  WeightKind weight_kind = WeightKind::kDense;  // of the layers' matrices
+  int64_t group_size = 0;
+  int most_code = 0x7e;  // of float8: the greatest magnitude, which is 448
 
   int qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
   int attention_width() const { return num_heads * head_dim; }
@@ -40,9 +43,17 @@ using Values = std::vector<float>;
 inline constexpr int kVocab = 50;
 inline constexpr float kEps = 1e-6f;
 
+// A weight [n, k]: its numbers, and of float8 what they are made of.
+struct Matrix {
+  Values values;
+  std::vector<uint8_t> codes;
+  Values scales;
+};
+
 struct Layer {
-  Values input_norm, qkv, qkv_bias, q_norm, k_norm, o, o_bias, post_norm, gate_up, gate_up_bias,
-      down, down_bias, keys, values;
+  Values input_norm, qkv_bias, q_norm, k_norm, o_bias, post_norm, gate_up_bias, down_bias, keys,
+      values;
+  Matrix qkv, o, gate_up, down;
 };
 
 inline size_t to_size(int64_t value) {
@@ -58,6 +69,10 @@ inline Values multiply(const Values& x, const Values& weight, const Values& bias
     out[n] = sum + (bias.empty() ? 0.0f : bias[n]);
   }
   return out;
+}
+
+inline Values multiply(const Values& x, const Matrix& weight, const Values& bias) {
+  return multiply(x, weight.values, bias);
 }
 
 inline Values normed(const Values& x, const Values& weight) {
@@ -150,8 +165,58 @@ class Model {
     for (float& weight : weights) weight += 1;
     return weights;
   }
-  Values matrix(int64_t n, int64_t k) {
-    return values(n * k, 1 / std::sqrt(static_cast<float>(k)));
+  Matrix matrix(int64_t n, int64_t k) {
+    const float scale = 1 / std::sqrt(static_cast<float>(k));
+    if (shape_.weight_kind == WeightKind::kFloat8) return float8_matrix(n, k, scale);
+    return {values(n * k, scale), {}, {}};
+  }
+
+  // Random codes to draw from: each magnitude up to the greatest, and twice as many by a normal
+  // distribution. Also the mean magnitude, by squares.
+  struct Codes {
+    std::vector<uint8_t> all;
+    float mean = 0;
+  };
+  Codes make_codes() {
+    Codes codes;
+    for (int code = 0; code <= shape_.most_code; ++code) {
+      codes.all.push_back(static_cast<uint8_t>(code));
+      codes.all.push_back(static_cast<uint8_t>(code | 0x80));
+    }
+    const float most = float_of_e4m3(static_cast<uint8_t>(shape_.most_code));
+    for (const float value : random_values(2 * codes.all.size(), random_, most / 4)) {
+      codes.all.push_back(e4m3_of_float(std::clamp(value, -most, most)));
+    }
+    double squares = 0;
+    for (const uint8_t code : codes.all) squares += std::pow(float_of_e4m3(code), 2);
+    codes.mean = static_cast<float>(std::sqrt(squares / static_cast<double>(codes.all.size())));
+    return codes;
+  }
+  // Neighbouring scales differ by up to 16 times: one in another's place is seen.
+  Matrix float8_matrix(int64_t n, int64_t k, float scale) {
+    const Codes codes = make_codes();
+    Values magnitudes(256);
+    for (int i = 0; i < 256; ++i) magnitudes[to_size(i)] = float_of_e4m3(static_cast<uint8_t>(i));
+    const bool in_blocks = shape_.group_size != 0;
+    const int64_t per_row = in_blocks ? (k + kFloat8Block - 1) / kFloat8Block : 1;
+    const int64_t rows = in_blocks ? (n + kFloat8Block - 1) / kFloat8Block : n;
+    Matrix matrix;
+    for (int64_t i = 0; i < rows * per_row; ++i) {
+      const float factor = std::exp2(static_cast<float>(random_() % 401) / 100 - 2.5f);
+      matrix.scales.push_back(scale / codes.mean * factor);
+    }
+    matrix.values.reserve(to_size(n * k));
+    matrix.codes.reserve(to_size(n * k));
+    for (int64_t row = 0; row < n; ++row) {
+      const float* scales =
+          &matrix.scales[to_size((in_blocks ? row / kFloat8Block : row) * per_row)];
+      for (int64_t column = 0; column < k; ++column) {
+        const uint8_t code = codes.all[random_() % codes.all.size()];
+        matrix.codes.push_back(code);
+        matrix.values.push_back(magnitudes[code] * scales[in_blocks ? column / kFloat8Block : 0]);
+      }
+    }
+    return matrix;
   }
   Values bias(int count) {
     return shape_.biases ? random_values(to_size(count), random_, 0.5f) : Values();
@@ -301,13 +366,25 @@ class DeviceModel {
       const Layer& layer = model.layers()[to_size(i)];
       keys_.push_back(elements(shape.dtype, layer.keys));
       values_.push_back(elements(shape.dtype, layer.values));
-      layers.push_back({floats(layer.input_norm), elements(shape.dtype, layer.qkv)->data(),
-                        floats(layer.qkv_bias), floats(layer.q_norm), floats(layer.k_norm),
-                        elements(shape.dtype, layer.o)->data(), floats(layer.o_bias),
-                        floats(layer.post_norm), elements(shape.dtype, layer.gate_up)->data(),
-                        floats(layer.gate_up_bias), elements(shape.dtype, layer.down)->data(),
-                        floats(layer.down_bias), keys_.back()->data(), values_.back()->data(),
-                        model.window(i)});
+      layers.push_back({.input_norm = floats(layer.input_norm),
+                        .qkv_weight = weight(shape, layer.qkv),
+                        .qkv_scales = floats(layer.qkv.scales),
+                        .qkv_bias = floats(layer.qkv_bias),
+                        .q_norm = floats(layer.q_norm),
+                        .k_norm = floats(layer.k_norm),
+                        .o_weight = weight(shape, layer.o),
+                        .o_scales = floats(layer.o.scales),
+                        .o_bias = floats(layer.o_bias),
+                        .post_norm = floats(layer.post_norm),
+                        .gate_up_weight = weight(shape, layer.gate_up),
+                        .gate_up_scales = floats(layer.gate_up.scales),
+                        .gate_up_bias = floats(layer.gate_up_bias),
+                        .down_weight = weight(shape, layer.down),
+                        .down_scales = floats(layer.down.scales),
+                        .down_bias = floats(layer.down_bias),
+                        .keys = keys_.back()->data(),
+                        .values = values_.back()->data(),
+                        .sliding_window = model.window(i)});
     }
     layers_.emplace(layers);
     token_ids_.emplace(model.token_ids());
@@ -325,6 +402,8 @@ class DeviceModel {
     tables_.emplace(model.tables());
     out_.emplace(shape.dtype, to_size(int64_t{model.rows()} * shape.hidden));
     args_ = {.dtype = shape.dtype,
+             .weight_kind = shape.weight_kind,
+             .weight_group_size = shape.group_size,
              .rows = model.rows(),
              .hidden = shape.hidden,
              .inner = shape.inner,
@@ -364,6 +443,11 @@ class DeviceModel {
     elements_.push_back(std::make_unique<DeviceElements>(dtype, values));
     return elements_.back().get();
   }
+  const void* weight(const ModelShape& shape, const Matrix& matrix) {
+    if (matrix.codes.empty()) return elements(shape.dtype, matrix.values)->data();
+    codes_.push_back(std::make_unique<DeviceArray<uint8_t>>(matrix.codes));
+    return codes_.back()->data();
+  }
   const float* floats(const Values& values) {
     if (values.empty()) return nullptr;
     floats_.push_back(std::make_unique<DeviceArray<float>>(values));
@@ -371,6 +455,7 @@ class DeviceModel {
   }
 
   std::vector<std::unique_ptr<DeviceElements>> elements_;
+  std::vector<std::unique_ptr<DeviceArray<uint8_t>>> codes_;
   std::vector<std::unique_ptr<DeviceArray<float>>> floats_;
   std::vector<DeviceElements*> keys_;
   std::vector<DeviceElements*> values_;

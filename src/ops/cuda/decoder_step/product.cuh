@@ -147,8 +147,8 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
       } else {
         four = activations_of<W>(four);
       }
-      uint32_t* to = place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride,
-                                      columns[i]);
+      uint32_t* to =
+          place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride, columns[i]);
       to[0] = four.x;
       to[2] = four.y;
     }
@@ -205,8 +205,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
     const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
                        2 * kSlotColumns<W> * (at - begin);
-    const float2 sum =
-        multiply_slot<W>(block, block.ring.data(slot), x, share.columns_of<W>(at));
+    const float2 sum = multiply_slot<W>(block, block.ring.data(slot), x, share.columns_of<W>(at));
     fence_async_proxy();
     __syncwarp();
     if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kAtOnce);

@@ -42,7 +42,8 @@ __device__ __forceinline__ uint2 activations_of(float4 four) {
 template <typename W>
 __device__ __forceinline__ uint2 activations_of(uint2 pairs) {
   if constexpr (W::kIsFloat8) {
-    pairs = make_uint2(__byte_perm(pairs.x, pairs.y, 0x5410), __byte_perm(pairs.x, pairs.y, 0x7632));
+    pairs =
+        make_uint2(__byte_perm(pairs.x, pairs.y, 0x5410), __byte_perm(pairs.x, pairs.y, 0x7632));
     if constexpr (std::is_same_v<typename W::Activation, __nv_bfloat16>) {
       constexpr uint32_t kFactor = 0x5d805d80;  // 2^60
       static_assert(Float8Factors<__nv_bfloat16>::kActivation == 0x1p60f);
@@ -67,7 +68,7 @@ __device__ __forceinline__ uint32_t* place_of_four(int row_at, uint32_t column) 
 // Dense weights: this warp's half of a slot.
 template <typename T>
 __device__ __forceinline__ float2 multiply_dense_slot(const BlockState& block, uint32_t weights,
-                                                uint32_t x, int columns) {
+                                                      uint32_t x, int columns) {
   constexpr int kUnrolled = 4;
   using W = DenseWeights<T>;
   constexpr int kHalfRuns = kSlotColumns<W> / kRunColumns / W::kWarpsPerSlot;
