@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "core/dtype.h"
@@ -24,7 +25,8 @@ class LinearAlgorithms;  // ops/cuda/linear/algorithms.h: handed through
 
 // The shape of a matrix product that cuBLAS runs (ops/cuda/linear/cublas_cuda.cc).
 struct CublasProduct {
-  DType dtype;
+  DType dtype;         // of both matrices
+  int64_t group_size;  // of their scales, where they are float8: WeightFormat's
   DType out_dtype;
   bool bias;
   int64_t rows;
@@ -63,8 +65,10 @@ class CudaStream {
   void set_linear_algorithms(std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
     linear_algorithms_ = std::move(algorithms);
   }
-  // What was chosen so far: asking cuBLAS takes longer than many a product.
-  std::map<CublasProduct, cublasLtMatmulAlgo_t>& cublas_choices() { return cublas_choices_; }
+  // What was chosen so far: asking cuBLAS takes longer than many a product. Nothing: cuBLAS has no
+  // algorithm.
+  using CublasChoices = std::map<CublasProduct, std::optional<cublasLtMatmulAlgo_t>>;
+  CublasChoices& cublas_choices() { return cublas_choices_; }
   // For what an op keeps from one of its kernels to the next: kScratchBytes, 256-byte aligned; made
   // at the first use.
   static constexpr size_t kScratchBytes = size_t{96} << 20;
@@ -84,7 +88,7 @@ class CudaStream {
   void* workspace_ = nullptr;
   void* scratch_ = nullptr;
   PFN_cuTensorMapEncodeTiled_v12000 encode_tensor_map_ = nullptr;
-  std::map<CublasProduct, cublasLtMatmulAlgo_t> cublas_choices_;
+  CublasChoices cublas_choices_;
 };
 
 }  // namespace quire

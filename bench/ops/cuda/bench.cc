@@ -232,6 +232,12 @@ int CudaBench::sets_for(double bytes) const {
 double CudaBench::time(const std::string& name, const Work& work, int num_sets,
                        const std::function<void(int)>& launch) {
   if (!wants(name)) return 0;
+  const double microseconds = microseconds_of(num_sets, launch);
+  report(name, work, microseconds);
+  return microseconds;
+}
+
+double CudaBench::microseconds_of(int num_sets, const std::function<void(int)>& launch) {
   launch(0);  // loads the kernel
   const double once = time_once(stream_.get(), [&] { launch(0); });
   // Enough launches in a graph that its own start is nothing beside them.
@@ -239,9 +245,7 @@ double CudaBench::time(const std::string& name, const Work& work, int num_sets,
   constexpr double kMostLaunches = 512;
   const double wanted = std::clamp(kReplayMilliseconds / once, 1.0, kMostLaunches);
   const int rounds = std::max(1, static_cast<int>(std::lround(wanted / num_sets)));
-  const double microseconds = measure(rounds * num_sets, [&](int i) { launch(i % num_sets); });
-  report(name, work, microseconds);
-  return microseconds;
+  return measure(rounds * num_sets, [&](int i) { launch(i % num_sets); });
 }
 
 double CudaBench::measure(int num_launches, const std::function<void(int)>& launch) {

@@ -78,6 +78,8 @@ class CudaBench {
   // microseconds; 0 where the filter leaves the case out.
   double time(const std::string& name, const Work& work, int num_sets,
               const std::function<void(int set)>& launch);
+  // The same without a line.
+  double microseconds_of(int num_sets, const std::function<void(int set)>& launch);
 
  private:
   double measure(int num_launches, const std::function<void(int)>& launch);  // microseconds each

@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -97,13 +98,19 @@ class DeviceArray {
 
 // Float8 e4m3 (no infinities; 0x7f and 0xff are NaN).
 inline float float_of_e4m3(uint8_t bits) {
-  const int exponent = (bits >> 3) & 15;
-  const int mantissa = bits & 7;
-  if (exponent == 15 && mantissa == 7) return std::numeric_limits<float>::quiet_NaN();
-  const float magnitude = exponent == 0
-                              ? std::ldexp(static_cast<float>(mantissa), -9)
-                              : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-  return (bits & 0x80) != 0 ? -magnitude : magnitude;
+  static const std::array<float, 256> values = [] {
+    std::array<float, 256> all = {};
+    for (int code = 0; code < 256; ++code) {
+      const int exponent = (code >> 3) & 15;
+      const int mantissa = code & 7;
+      float magnitude = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                                      : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
+      if (exponent == 15 && mantissa == 7) magnitude = std::numeric_limits<float>::quiet_NaN();
+      all[static_cast<size_t>(code)] = code >= 128 ? -magnitude : magnitude;
+    }
+    return all;
+  }();
+  return values[bits];
 }
 
 // Rounds to nearest even and saturates at 448, as the hardware's satfinite conversion does.

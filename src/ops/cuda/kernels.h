@@ -97,8 +97,8 @@ struct CudaSiluAndMul {
 
 // out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that. Kernels take
 // dense weights of `dtype`, and float8 where takes_float8 says so; ops/linear.cc lets no other
-// through. With float8 each row of `in` is rounded to float8 on the way, with scales that the
-// kernel chooses by the row's values.
+// through. With float8 each row of `in` is rounded to float8 on the way, with a scale that follows
+// from the row's values or, where the weight has blocks, from kFloat8Block of them.
 struct CudaLinear {
   DType dtype;
   const void* in;  // [rows, k], rows `in_stride` elements apart
@@ -115,9 +115,12 @@ struct CudaLinear {
   void* scratch = nullptr;  // of a float8 weight: linear_scratch_bytes(rows, k) bytes
 };
 
-// Room for the rows as float8, and a float32 for each kFloat8Block inputs of a row.
+// Room for the rows as float8, and a float32 for each kFloat8Block inputs of a row, of whole tiles
+// of rows.
+inline constexpr int64_t kLinearScaleRows = 128;
 inline constexpr int64_t linear_scratch_bytes(int64_t rows, int64_t k) {
-  return round_up(rows * k, 256) + rows * ceil_div(k, kFloat8Block) * int64_t{sizeof(float)};
+  return round_up(rows * k, 256) +
+         round_up(rows, kLinearScaleRows) * ceil_div(k, kFloat8Block) * int64_t{sizeof(float)};
 }
 
 // The compute capability of the GPUs on which linear multiplies by float8 weights, and whether it
@@ -370,7 +373,8 @@ struct CudaKernels {
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
   void (*linear)(CudaStream&, const CudaLinear&);
   // The rows that linear hands to cuBLAS at once of a product of this shape, in its first piece
-  // where there are several; 0 where a kernel of quire's takes it. Pointers are not looked at.
+  // where there are several; 0 where a kernel of quire's takes it, and of float8 weights. Pointers
+  // are not looked at.
   int64_t (*linear_cublas_rows)(CudaStream&, const CudaLinear&);
   // In the order of cuBLAS's heuristics, the first being their choice. Left out are algorithms that
   // a LinearAlgorithm does not describe, or that do not add up in float32.

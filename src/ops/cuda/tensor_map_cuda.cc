@@ -10,8 +10,10 @@ namespace quire::ops::cuda {
 CUtensorMap matrix_tensor_map(CudaStream& stream, CUtensorMapDataType type, const void* matrix,
                               int64_t rows, int64_t columns, int64_t row_stride, int box_rows) {
   const cuuint64_t sizes[] = {static_cast<cuuint64_t>(columns), static_cast<cuuint64_t>(rows)};
-  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * 2};
-  const cuuint32_t box[] = {kTensorBoxColumns, static_cast<cuuint32_t>(box_rows)};
+  const cuuint32_t element_bytes = type == CU_TENSOR_MAP_DATA_TYPE_UINT8 ? 1 : 2;
+  const cuuint64_t strides[] = {static_cast<cuuint64_t>(row_stride) * element_bytes};
+  const cuuint32_t box[] = {kTensorBoxColumns * 2 / element_bytes,
+                            static_cast<cuuint32_t>(box_rows)};
   const cuuint32_t steps[] = {1, 1};
   CUtensorMap map = {};
   const CUresult status = stream.encode_tensor_map()(

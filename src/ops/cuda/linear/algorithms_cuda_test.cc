@@ -135,7 +135,7 @@ class LinearAlgorithmsCudaTest : public CudaTest {
     cuda::cublas_linear(other, operands.args(), nullptr);
     EXPECT_EQ(other.cublas_choices().size(), 1U);
     return {operands.out().download_bytes(),
-            cuda::describe(other.cublas_choices().begin()->second)};
+            cuda::describe(other.cublas_choices().begin()->second.value())};
   }
 };
 

@@ -22,9 +22,15 @@ cudaDataType_t cuda_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::kFloat16:
       return CUDA_R_16F;
+    case DType::kFloat8E4M3:
+      return CUDA_R_8F_E4M3;
     default:
       return CUDA_R_32F;
   }
+}
+
+DType type_of_operands(const CudaLinear& args) {
+  return args.weight.format.is_dense() ? args.dtype : args.weight.format.dtype;
 }
 
 template <typename T>
@@ -75,9 +81,13 @@ void for_each_part(Algorithm& algorithm, const F& f) {
 
 // What the stream's table names for a product, else the heuristics' first answer. It follows from
 // nothing but the shape, the table, the kind of device and cuBLAS's version.
-cublasLtMatmulAlgo_t choose(CudaStream& stream, const CudaLinear& args,
-                            const CublasLinear& product) {
+std::optional<cublasLtMatmulAlgo_t> choose(CudaStream& stream, const CudaLinear& args,
+                                           const CublasLinear& product) {
   static_assert(kReductionInFloat32 == CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE);
+  if (!args.weight.format.is_dense()) {
+    const auto found = product.find_heuristics(1);
+    return found.empty() ? std::nullopt : std::optional(found.front());
+  }
   const LinearShape shape = {{stream.compute_capability(), stream.num_multiprocessors()},
                              args.dtype,
                              args.out_dtype,
@@ -108,16 +118,24 @@ CublasLinear::Layout CublasLinear::make_layout(DType dtype, int64_t rows, int64_
 CublasLinear::CublasLinear(CudaStream& stream, const CudaLinear& args, const void* bias)
     : stream_(stream), args_(args) {
   check(!args.silu_and_mul, "cuBLAS knows no silu_and_mul");
+  const DType type = type_of_operands(args);
+  Float8Activations activations = {};
+  if (type == DType::kFloat8E4M3) {
+    activations = float8_activations(args, true);
+    args_.in = activations.data;
+    args_.in_stride = args.k;
+  }
   // Row major out[rows, n] = in[rows, k] * weight[n, k]^T is, column major, out[n, rows] =
   // weight[k, n]^T * in[k, rows].
-  weight_ = make_layout(args.dtype, args.k, args.n, args.k);
-  in_ = make_layout(args.dtype, args.k, args.rows, args.in_stride);
+  weight_ = make_layout(type, args.k, args.n, args.k);
+  in_ = make_layout(type, args.k, args.rows, args_.in_stride);
   out_ = make_layout(args.out_dtype, args.n, args.rows, args.out_stride);
   cublasLtMatmulDesc_t product = nullptr;
   check_cublas(cublasLtMatmulDescCreate(&product, kComputeType, kScaleType),
                "describing a matrix product");
   product_.reset(product);
   set(product, CUBLASLT_MATMUL_DESC_TRANSA, CUBLAS_OP_T);
+  if (type == DType::kFloat8E4M3) set_scales(activations);
   if (bias == nullptr) return;
   set(product, CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   set(product, CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
@@ -125,21 +143,42 @@ CublasLinear::CublasLinear(CudaStream& stream, const CudaLinear& args, const voi
       static_cast<int32_t>(cuda_type(args.out_dtype)));
 }
 
+void CublasLinear::set_scales(const Float8Activations& activations) {
+  const bool blocks = has_blocks(args_);
+  set(product_.get(), CUBLASLT_MATMUL_DESC_A_SCALE_MODE,
+      static_cast<int32_t>(blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F
+                                  : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F));
+  set(product_.get(), CUBLASLT_MATMUL_DESC_B_SCALE_MODE,
+      static_cast<int32_t>(blocks ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                  : CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F));
+  set(product_.get(), CUBLASLT_MATMUL_DESC_A_SCALE_POINTER,
+      static_cast<const void*>(args_.weight.scales));
+  set(product_.get(), CUBLASLT_MATMUL_DESC_B_SCALE_POINTER,
+      static_cast<const void*>(activations.scales));
+}
+
 std::vector<cublasLtMatmulAlgo_t> CublasLinear::heuristics(int most) const {
+  std::vector<cublasLtMatmulAlgo_t> algorithms = find_heuristics(most);
+  check_cublas(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
+               "choosing an algorithm");
+  return algorithms;
+}
+
+std::vector<cublasLtMatmulAlgo_t> CublasLinear::find_heuristics(int most) const {
   const Preference preference;
   std::vector<cublasLtMatmulHeuristicResult_t> results(static_cast<size_t>(most));
   int found = 0;
-  check_cublas(cublasLtMatmulAlgoGetHeuristic(stream_.cublas(), product_.get(), weight_.get(),
-                                              in_.get(), out_.get(), out_.get(), preference.get(),
-                                              most, results.data(), &found),
-               "choosing an algorithm");
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      stream_.cublas(), product_.get(), weight_.get(), in_.get(), out_.get(), out_.get(),
+      preference.get(), most, results.data(), &found);
+  // The second where it does not know the scales of float8.
+  if (status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE) return {};
+  check_cublas(status, "choosing an algorithm");
   results.resize(static_cast<size_t>(found));
   std::vector<cublasLtMatmulAlgo_t> algorithms;
   for (const cublasLtMatmulHeuristicResult_t& result : results) {
     if (result.state == CUBLAS_STATUS_SUCCESS) algorithms.push_back(result.algo);
   }
-  check_cublas(algorithms.empty() ? CUBLAS_STATUS_NOT_SUPPORTED : CUBLAS_STATUS_SUCCESS,
-               "choosing an algorithm");
   return algorithms;
 }
 
@@ -192,17 +231,27 @@ std::optional<LinearAlgorithm> describe(const cublasLtMatmulAlgo_t& algorithm) {
   return is_known ? std::optional(description) : std::nullopt;
 }
 
-void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias) {
+bool cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias) {
   const CublasLinear product(stream, args, bias);
   auto& choices = stream.cublas_choices();
-  const CublasProduct shape = {args.dtype, args.out_dtype, bias != nullptr, args.rows,
-                               args.n,     args.k,         args.in_stride,  args.out_stride};
+  const WeightFormat& format = args.weight.format;
+  const CublasProduct shape = {type_of_operands(args),
+                               format.group_size,
+                               args.out_dtype,
+                               bias != nullptr,
+                               args.rows,
+                               args.n,
+                               args.k,
+                               args.in_stride,
+                               args.out_stride};
   auto choice = choices.find(shape);
   if (choice == choices.end()) {
     if (choices.size() >= kMostChoices) choices.clear();
     choice = choices.emplace(shape, choose(stream, args, product)).first;
   }
-  product.run(choice->second);
+  if (!choice->second) return false;
+  product.run(*choice->second);
+  return true;
 }
 
 }  // namespace quire::ops::cuda

@@ -12,11 +12,13 @@
 #include "core/stream_cuda.h"
 #include "ops/cuda/kernels.h"
 #include "ops/cuda/linear/algorithms.h"
+#include "ops/cuda/linear/float8.cuh"
 
 namespace quire::ops::cuda {
 
 // Row major out[rows, n] = in[rows, k] * weight[n, k]^T + bias. Sums are float32, and float32 is
-// multiplied as such, not as tf32.
+// multiplied as such, not as tf32. Of a float8 weight, what is multiplied is the rounded
+// activations in the arguments' scratch (float8.cuh).
 class CublasLinear {
  public:
   // `bias`: [n] of out_dtype, or null; that of `args` is not looked at. k is a multiple of 8.
@@ -24,6 +26,8 @@ class CublasLinear {
 
   // The first `most` of what cuBLAS's heuristics name, best first; at least one, or it throws.
   std::vector<cublasLtMatmulAlgo_t> heuristics(int most) const;
+  // The same, but none where cuBLAS has no kernel for the product.
+  std::vector<cublasLtMatmulAlgo_t> find_heuristics(int most) const;
   // `algorithm` as cuBLAS takes it. Nothing where it does not run this product, or not within
   // CudaStream::kWorkspaceBytes.
   std::optional<cublasLtMatmulAlgo_t> configure(const LinearAlgorithm& algorithm) const;
@@ -40,8 +44,11 @@ class CublasLinear {
 
   static Layout make_layout(DType dtype, int64_t rows, int64_t columns, int64_t stride);
 
+  // The modes and places of float8 operands' scales.
+  void set_scales(const Float8Activations& activations);
+
   CudaStream& stream_;
-  CudaLinear args_;
+  CudaLinear args_;  // `in` and in_stride are of what is multiplied
   Product product_;
   Layout weight_;
   Layout in_;

@@ -8,8 +8,10 @@ namespace quire::ops::cuda {
 // By cuBLAS, with the algorithm that the stream's table names for the shape (algorithms.h);
 // where it names none, or one that this cuBLAS does not run, the first that cuBLAS's heuristics
 // name. `bias` replaces that of the arguments: [n] of out_dtype, or null. Needs k to be a multiple
-// of 8, and no silu_and_mul.
-void cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias);
+// of 8, and no silu_and_mul. Of a float8 weight, what is multiplied is the rounded activations in
+// the arguments' scratch (float8.cuh). False: this cuBLAS has no kernel for the product, and
+// nothing is queued; throws where the weight is dense.
+bool cublas_linear(CudaStream& stream, const CudaLinear& args, const void* bias);
 
 // For few rows (linear_skinny_cuda.cu): a kernel that streams the weights through the tensor cores
 // and starts to fetch them while the kernel before it still runs. How it cuts a product follows

@@ -7,6 +7,7 @@
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/launch.cuh"
+#include "ops/cuda/linear/float8.cuh"
 #include "ops/cuda/linear/linear.cuh"
 
 namespace quire::ops::cuda {
@@ -162,9 +163,19 @@ size_t bias_scratch_bytes(const CudaLinear& args) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
 }
 
-// linear without silu_and_mul, whatever the shape.
-void product(CudaStream& stream, const CudaLinear& args) {
-  if (args.k % 8 != 0) return plain_linear(stream, args);
+void round_and_multiply(CudaStream& stream, const CudaLinear& args) {
+  const Float8Activations activations = float8_activations(args, false);
+  round_activations(stream, args, activations);
+  float8_linear(stream, args, activations, float8_plan(args));
+}
+
+// linear without silu_and_mul of a dense weight, whatever the shape, or by cuBLAS of a float8
+// weight whose activations are rounded already: then false means that cuBLAS has no kernel for it.
+bool dense_or_rounded_product(CudaStream& stream, const CudaLinear& args) {
+  if (args.k % 8 != 0) {
+    plain_linear(stream, args);
+    return true;
+  }
   if (bias_scratch_bytes(args) == 0) return cublas_linear(stream, args, args.bias);
   // cuBLAS adds a bias of the output's type only.
   with_types(args.dtype, args.out_dtype, [&](auto, auto out) {
@@ -172,7 +183,14 @@ void product(CudaStream& stream, const CudaLinear& args) {
     launch(stream, round_bias_kernel<Out>, blocks_for(args.n, kRoundThreads), kRoundThreads, 0,
            args.bias, args.n, static_cast<Out*>(stream.scratch()));
   });
-  cublas_linear(stream, args, stream.scratch());
+  return cublas_linear(stream, args, stream.scratch());
+}
+
+// linear without silu_and_mul.
+void product(CudaStream& stream, const CudaLinear& args) {
+  const bool is_float8 = !args.weight.format.is_dense();
+  if (is_float8) round_activations(stream, args, float8_activations(args, true));
+  if (!dense_or_rounded_product(stream, args)) round_and_multiply(stream, args);
 }
 
 void activate(CudaStream& stream, DType dtype, DType out_dtype, const Activation& args) {
@@ -229,11 +247,20 @@ void product_and_activation(CudaStream& stream, const CudaLinear& args) {
   }
 }
 
+void check_float8(const CudaStream& stream, const CudaLinear& args) {
+  check(args.weight.format.kind == WeightKind::kFloat8 &&
+            takes_float8(args.dtype, args.n, args.k) && stream.compute_capability() == 90,
+        "a kernel takes the weight's format, of these sizes and on this device");
+}
+
 }  // namespace
 
 void linear(CudaStream& stream, const CudaLinear& args) {
   if (args.rows == 0 || args.n == 0) return;
-  if (skinny_linear_takes(stream, args)) {
+  const bool is_float8 = !args.weight.format.is_dense();
+  if (is_float8) check_float8(stream, args);
+  if (is_float8 && !float8_by_cublas(args)) return round_and_multiply(stream, args);
+  if (!is_float8 && skinny_linear_takes(stream, args)) {
     skinny_linear(stream, args, skinny_plan(args));
   } else if (args.silu_and_mul) {
     product_and_activation(stream, args);
@@ -243,7 +270,7 @@ void linear(CudaStream& stream, const CudaLinear& args) {
 }
 
 int64_t linear_cublas_rows(CudaStream& stream, const CudaLinear& args) {
-  if (args.rows == 0 || args.n == 0 || args.k % 8 != 0) return 0;
+  if (args.rows == 0 || args.n == 0 || args.k % 8 != 0 || !args.weight.format.is_dense()) return 0;
   if (skinny_linear_takes(stream, args)) return 0;
   return args.silu_and_mul ? std::min(args.rows, rows_in_scratch(args, 0)) : args.rows;
 }

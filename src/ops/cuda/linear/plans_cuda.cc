@@ -1,11 +1,12 @@
-// How skinny_linear cuts a product, and which products it takes: what was fastest of all plans and
-// cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as rules. They look only at the shape,
-// so that a product's sums do not depend on the device.
+// How skinny_linear and float8_linear cut a product, and which products they take: what was fastest
+// of all plans and cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as rules. They look only
+// at the shape, so that a product's sums do not depend on the device.
 #include <algorithm>
 #include <cstdint>
 
 #include "base/ceil_div.h"
 #include "core/stream_cuda.h"
+#include "ops/cuda/linear/float8.cuh"
 #include "ops/cuda/linear/linear.cuh"
 
 namespace quire::ops::cuda {
@@ -59,6 +60,53 @@ bool skinny_linear_takes(CudaStream& stream, const CudaLinear& args) {
   if (args.rows <= 32) return args.n < kVocabulary;
   if (args.rows < kWideRows) return args.silu_and_mul || args.k >= 2 * args.n;
   return args.rows <= 128 && args.k >= 3 * args.n && args.n * args.k <= kSmallMatrix;
+}
+
+int float8_most_stages(const Float8Plan& plan) {
+  constexpr int kMostBytes = 222 << 10;  // beside barriers, scales and alignment
+  const int bytes = kMostBytes - 4 * plan.tile_rows * plan.tile_columns;
+  const int stage_bytes = plan.tile_columns * kFloat8Block;
+  const int in_bytes = plan.tile_rows * kFloat8Block;
+  const int few = bytes / (stage_bytes + in_bytes);
+  if (few < kMostInStages) return few;
+  return std::min((bytes - kMostInStages * in_bytes) / stage_bytes, kMaxStages);
+}
+
+Float8Plan float8_plan(const CudaLinear& args) {
+  Float8Plan plan = {128, 0, 1, 0};
+  for (const int rows : {64, 32, 16, 8}) {
+    if (args.rows <= rows) plan.tile_rows = rows;
+  }
+  // What the busiest multiprocessor of a large device reads, and as much as it could read while a
+  // block starts and ends.
+  constexpr int64_t kMultiprocessors = 132;
+  constexpr int64_t kBlockBytes = 32 << 10;
+  int64_t least = INT64_MAX;
+  for (const int columns : {192, 128, 64}) {
+    for (const int splits : {1, 2, 4, 8}) {
+      const int64_t tiles = ceil_div(args.n, columns) * ceil_div(args.rows, plan.tile_rows);
+      const int64_t turns = ceil_div(tiles * splits, kMultiprocessors);
+      const int64_t bytes =
+          turns * ((columns + plan.tile_rows / 2) * ceil_div(args.k, splits) + kBlockBytes);
+      if (bytes >= least) continue;
+      least = bytes;
+      plan.tile_columns = columns;
+      plan.splits = splits;
+    }
+  }
+  // All weights at once, as far as they fit.
+  const int64_t depths = ceil_div(args.k / kFloat8Block, plan.splits);
+  plan.num_stages = static_cast<int>(std::min<int64_t>(depths, float8_most_stages(plan)));
+  return plan;
+}
+
+bool float8_by_cublas(const CudaLinear& args) {
+  constexpr int64_t kFewRows = 128;
+  // It adds no bias to a float32 output that is not rounded, and its rows of blocks' scales start
+  // at multiples of 4.
+  if (args.bias != nullptr && args.out_dtype == DType::kFloat32) return false;
+  if (has_blocks(args) && args.k % (4 * kFloat8Block) != 0) return false;
+  return args.rows > kFewRows;
 }
 
 }  // namespace quire::ops::cuda

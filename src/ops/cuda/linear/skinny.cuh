@@ -1,8 +1,12 @@
 #pragma once
-// What the blocks of a cluster have to do with each other in skinny_linear (linear_skinny_cuda.cu),
-// and how their sums become outputs. Device code, only for sm_90a.
+// What the blocks of a cluster have to do with each other in skinny_linear (skinny_cuda.cu) and
+// float8_linear (float8_cuda.cu), and how their sums become outputs. Device code, only for sm_90a.
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include "ops/cuda/linear/linear.cuh"
 #include "ops/cuda/math.cuh"
@@ -31,6 +35,7 @@ struct SkinnyArgs {
   int cluster_columns;
   bool float_out;
   bool silu_and_mul;
+  bool half_out;  // of kernels that take either type of 16 bits
 };
 
 constexpr int stage_bytes(int tile_columns, int tile_rows) {
@@ -196,11 +201,34 @@ __device__ __forceinline__ void store_outputs(T* row, int column, int columns,
   }
 }
 
+// The same in the type that `args` name; T is void where it is known only then.
+template <typename T>
+__device__ __forceinline__ void store_row(const SkinnyArgs& args, int row, int column, int columns,
+                                          const float (&values)[4]) {
+  const int64_t offset = row * args.out_stride;
+  if (args.float_out) {
+    store_outputs(static_cast<float*>(args.out) + offset, column, columns, values);
+  } else if constexpr (!std::is_void_v<T>) {
+    store_outputs(static_cast<T*>(args.out) + offset, column, columns, values);
+  } else if (args.half_out) {
+    store_outputs(static_cast<__half*>(args.out) + offset, column, columns, values);
+  } else {
+    store_outputs(static_cast<__nv_bfloat16*>(args.out) + offset, column, columns, values);
+  }
+}
+
+// What sums are multiplied by: nothing.
+struct Unscaled {
+  __device__ void apply(int, int, float (&)[4]) const {}
+};
+
 // This block's share of the tile's outputs. With silu_and_mul the upper half of the warps had what
-// the outputs of the lower half are multiplied by.
-template <typename T, bool kSilu, int kTileColumns, int kTileRows>
+// the outputs of the lower half are multiplied by. scales.apply(column, row, quad) is told columns
+// `column` and column + 8 and rows `row` and row + 1 of the tile.
+template <typename T, bool kSilu, int kTileColumns, int kTileRows, typename Scales = Unscaled>
 __device__ void finish_tile(const SkinnyArgs& args,
-                            const Exchange<kTileColumns, kTileRows>& exchange) {
+                            const Exchange<kTileColumns, kTileRows>& exchange,
+                            const Scales& scales = {}) {
   constexpr int kThreads = kTileColumns / kGroupColumns * kGroupThreads;
   constexpr int kOutputs = kSilu ? kTileColumns / 2 : kTileColumns;
   constexpr int kOutputWarps = kOutputs / 16;
@@ -220,15 +248,19 @@ __device__ void finish_tile(const SkinnyArgs& args,
     const int rest = (group >> log2_pair) / kOutputWarps;
     const int own_cell = (rest / 4 * 4 << log2_pair) + second * 4 + rest % 4;
     const int cell = blockIdx.x * exchange.cells_of_block() + own_cell;
-    const int row = first_row + cell / 8 * 8 + 2 * (cell % 4) + in_cell % 2;
-    const int column = first_column + warp * 16 + cell / 4 % 2 * 4;
+    const int tile_row = cell / 8 * 8 + 2 * (cell % 4);
+    const int tile_column = warp * 16 + cell / 4 % 2 * 4;
+    const int row = first_row + tile_row + in_cell % 2;
+    const int column = first_column + tile_column;
     float values[4] = {};
     if (i < num_quads) {
       exchange.sum(exchange.slot(own_cell, warp, in_cell), values);
+      scales.apply(tile_column + in_cell, tile_row, values);
       add_bias(args, column + in_cell, values);
       if constexpr (kSilu) {
         float up[4];
         exchange.sum(exchange.slot(own_cell, warp + kOutputWarps, in_cell), up);
+        scales.apply(kOutputs + tile_column + in_cell, tile_row, up);
         add_bias(args, columns + column + in_cell, up);
 #pragma unroll
         for (int j = 0; j < 4; ++j) values[j] = silu(values[j]) * up[j];
@@ -238,12 +270,7 @@ __device__ void finish_tile(const SkinnyArgs& args,
     if (i >= num_quads || row >= args.rows) continue;
     // Of a cell's threads the upper two have the columns from 8 on.
     const int out_column = column + in_cell / 2 * 8;
-    const int64_t offset = row * args.out_stride;
-    if (args.float_out) {
-      store_outputs(static_cast<float*>(args.out) + offset, out_column, columns, values);
-    } else {
-      store_outputs(static_cast<T*>(args.out) + offset, out_column, columns, values);
-    }
+    store_row<T>(args, row, out_column, columns, values);
   }
 }
 

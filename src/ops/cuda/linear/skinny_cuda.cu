@@ -250,7 +250,8 @@ void launch_skinny(CudaStream& stream, const CudaLinear& args, const SkinnyPlan&
                                   plan.cluster_rows,
                                   plan.cluster_columns,
                                   args.out_dtype == DType::kFloat32,
-                                  args.silu_and_mul};
+                                  args.silu_and_mul,
+                                  args.dtype == DType::kFloat16};
   const auto splits = static_cast<unsigned>(plan.splits);
   cudaLaunchConfig_t config = {};
   // Whole clusters: tiles outside the matrix are multiplied, and not stored.

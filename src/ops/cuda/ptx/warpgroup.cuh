@@ -3,9 +3,9 @@
 // shared memory, and handing registers from one warpgroup to another. Callable where
 // __CUDA_ARCH_FEAT_SM90_ALL is defined.
 //
-// Tiles in shared memory are rows of 64 16-bit elements, 128 bytes, in the 128-byte swizzle of
-// tensor copies: 16-byte piece c of row r lies at piece c ^ (r % 8). Each 8 rows are one atom of
-// 1024 bytes, aligned to that.
+// Tiles in shared memory are rows of 64 16-bit elements or 128 float8, 128 bytes, in the 128-byte
+// swizzle of tensor copies: 16-byte piece c of row r lies at piece c ^ (r % 8). Each 8 rows are one
+// atom of 1024 bytes, aligned to that.
 //
 // Thread t of the warpgroup holds of a 64 x N accumulator at 4 j + 2 half + e: row
 // 16 (t / 32) + t % 32 / 4 + 8 half, column 8 j + 2 (t % 4) + e.
@@ -34,7 +34,7 @@ __device__ __forceinline__ uint64_t tile_descriptor(uint32_t address, uint32_t c
          (kSwizzle128 << 62);
 }
 
-// Added to the descriptor of a K-major tile: the next 16 elements of its rows.
+// Added to the descriptor of a K-major tile: the next 16 elements of its rows, or 32 float8.
 inline constexpr int kDescriptorStep = 16 * 2 >> 4;
 
 // Between the last write of a register that a product reads or adds to and that product.
@@ -86,20 +86,24 @@ __device__ __forceinline__ void pin(uint32_t (&registers)[kCount]) {
   ",%108,%109,%110,%111,%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125"   \
   ",%126,%127"
 
-#define QUIRE_WGMMA_OF_TYPE(type, n, registers, accumulate, operands, ...)     \
-  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " accumulate                  \
-               ", 0;\n"                                                        \
-               "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." type "." type \
-               " {" QUIRE_NUMBERS##registers "}, " operands ";\n}\n"           \
-               : QUIRE_D##registers(0)                                         \
+#define QUIRE_WGMMA_OF_TYPE(depth_and_type, type, n, registers, accumulate, operands, ...) \
+  asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " accumulate                              \
+               ", 0;\n"                                                                    \
+               "wgmma.mma_async.sync.aligned.m64n" #n depth_and_type "." type              \
+               " {" QUIRE_NUMBERS##registers "}, " operands ";\n}\n"                       \
+               : QUIRE_D##registers(0)                                                     \
                : __VA_ARGS__)
-#define QUIRE_WGMMA(n, ...)                           \
-  if constexpr (kN == n) {                            \
-    if constexpr (std::is_same_v<T, __nv_bfloat16>) { \
-      QUIRE_WGMMA_OF_TYPE("bf16", n, __VA_ARGS__);    \
-    } else {                                          \
-      QUIRE_WGMMA_OF_TYPE("f16", n, __VA_ARGS__);     \
-    }                                                 \
+#define QUIRE_WGMMA(n, ...)                                        \
+  if constexpr (kN == n) {                                         \
+    if constexpr (std::is_same_v<T, __nv_bfloat16>) {              \
+      QUIRE_WGMMA_OF_TYPE("k16.f32.bf16", "bf16", n, __VA_ARGS__); \
+    } else {                                                       \
+      QUIRE_WGMMA_OF_TYPE("k16.f32.f16", "f16", n, __VA_ARGS__);   \
+    }                                                              \
+  }
+#define QUIRE_WGMMA_FLOAT8(n, ...)                               \
+  if constexpr (kN == n) {                                       \
+    QUIRE_WGMMA_OF_TYPE("k32.f32.e4m3", "e4m3", n, __VA_ARGS__); \
   }
 
 // d = a * b^T, plus d where `accumulate` is not 0: a is [64, 16], b is [kN, 16] of T, both K-major
@@ -116,6 +120,22 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint64_t a, uint64_t b
 #undef QUIRE_INPUTS
 }
 
+// d = a * b^T, plus d where `accumulate` is not 0: a is [64, 32], b is [kN, 32] of float8 e4m3,
+// both K-major in shared memory. The sums keep but 13 bits behind the point of the greatest term,
+// so that no more than a few of these should add up in one accumulator.
+template <int kN>
+__device__ __forceinline__ void wgmma_float8(float (&d)[kN / 2], uint64_t a, uint64_t b,
+                                             int accumulate) {
+  static_assert(kN == 8 || kN == 16 || kN == 32 || kN == 64 || kN == 128);
+#define QUIRE_INPUTS "l"(a), "l"(b), "r"(accumulate)
+  QUIRE_WGMMA_FLOAT8(8, 4, "%6", "%4, %5, p, 1, 1", QUIRE_INPUTS)
+  QUIRE_WGMMA_FLOAT8(16, 8, "%10", "%8, %9, p, 1, 1", QUIRE_INPUTS)
+  QUIRE_WGMMA_FLOAT8(32, 16, "%18", "%16, %17, p, 1, 1", QUIRE_INPUTS)
+  QUIRE_WGMMA_FLOAT8(64, 32, "%34", "%32, %33, p, 1, 1", QUIRE_INPUTS)
+  QUIRE_WGMMA_FLOAT8(128, 64, "%66", "%64, %65, p, 1, 1", QUIRE_INPUTS)
+#undef QUIRE_INPUTS
+}
+
 // d += a * b: a is [64, 16] in registers, each warp's 16 rows laid out as the first operand of
 // multiply_add() (mma.cuh); b is [16, kN] of T, MN-major in shared memory.
 template <typename T, int kN>
@@ -128,6 +148,7 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint32_t a0, uint32_t 
   QUIRE_WGMMA(256, 128, "1", "{%128, %129, %130, %131}, %132, p, 1, 1, 1", QUIRE_INPUTS)
 #undef QUIRE_INPUTS
 }
+#undef QUIRE_WGMMA_FLOAT8
 #undef QUIRE_WGMMA
 #undef QUIRE_WGMMA_OF_TYPE
 #undef QUIRE_NUMBERS128

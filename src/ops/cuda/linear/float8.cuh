@@ -1,0 +1,49 @@
+#pragma once
+// Products of float8 weights: activations are rounded to float8 first, into the arguments' scratch.
+//
+// Thread safety: as the stream's.
+#include <cstdint>
+
+#include "ops/cuda/linear/linear.cuh"
+
+namespace quire::ops::cuda {
+
+// Where the rounded activations are: [rows, k], and their scales. Those of a weight with blocks are
+// [k / kFloat8Block] times `scale_stride` of which the first `rows` count; others have one a row.
+struct Float8Activations {
+  uint8_t* data;
+  float* scales;
+  int64_t scale_stride;
+};
+
+inline bool has_blocks(const CudaLinear& args) {
+  return args.weight.format.group_size != 0;
+}
+
+// cuBLAS takes scales without gaps; float8_linear wants whole tiles.
+Float8Activations float8_activations(const CudaLinear& args, bool for_cublas);
+
+// args.in to `activations`. A row's greatest magnitude, or that of kFloat8Block inputs of it,
+// becomes 448; a row with a number that is not finite has a scale that is not.
+void round_activations(CudaStream& stream, const CudaLinear& args,
+                       const Float8Activations& activations);
+
+// out = activations * weight^T + bias, with silu_and_mul too, in a kernel of quire's that takes any
+// number of rows and is meant for few. How it cuts a product follows only from the shape.
+inline constexpr int kMostInStages = 4;  // of activations: no more than of weights
+struct Float8Plan {
+  int tile_rows;     // 8, 16, 32, 64 or 128: rows of activations a block
+  int tile_columns;  // 64, 128 or 192: rows of weights a block
+  int splits;        // parts of k: 1, 2, 4 or 8
+  int num_stages;    // of weights in shared memory; kMaxStages at most
+};
+Float8Plan float8_plan(const CudaLinear& args);
+// Stages that a device's shared memory holds of such tiles.
+int float8_most_stages(const Float8Plan& plan);
+void float8_linear(CudaStream& stream, const CudaLinear& args, const Float8Activations& activations,
+                   const Float8Plan& plan);
+
+// Whether cuBLAS is to multiply, rather than float8_linear.
+bool float8_by_cublas(const CudaLinear& args);
+
+}  // namespace quire::ops::cuda
