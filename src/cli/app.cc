@@ -80,6 +80,12 @@ CLI::App* add_bench(CLI::App& root) {
   return bench;
 }
 
+CLI::App* add_grammar(CLI::App& root) {
+  CLI::App* grammar = root.add_subcommand("grammar", "Try what structured output is held to");
+  grammar->require_subcommand(1);
+  return grammar;
+}
+
 int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal) {
   CLI::App root("quire serves large language models from one binary.", "quire");
   root.require_subcommand(1);
@@ -102,6 +108,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_check_command(root));
   commands.push_back(make_perplexity_command(root));
   commands.push_back(make_quantize_command(root));
+  commands.push_back(make_grammar_check_command(*add_grammar(root)));
   commands.push_back(make_completion_command(root));
 
   if (arguments.empty()) {

@@ -9,7 +9,8 @@ import unittest
 from support import CliTest, run
 
 COMMANDS = [["generate"], ["chat"], ["tokenize"], ["bench"], ["bench", "throughput"], ["bench", "latency"],
-            ["tune"], ["plan"], ["inspect"], ["check"], ["quantize"], ["perplexity"], ["pull"], ["completion"]]
+            ["tune"], ["plan"], ["inspect"], ["check"], ["quantize"], ["perplexity"], ["pull"], ["completion"],
+            ["grammar"], ["grammar", "check"]]
 
 
 class Usage(CliTest):
@@ -23,7 +24,7 @@ class Usage(CliTest):
             result = run(*command, "--help")
             self.assert_ok(result)
             self.assertIn("Usage: " + " ".join(["quire", *command]), result.stdout)
-            if command not in ([], ["bench"]):
+            if command not in ([], ["bench"], ["grammar"]):
                 self.assertIn("Examples:", result.stdout, command)
 
     def test_help_names_the_engines_options(self):

@@ -1,0 +1,146 @@
+// quire grammar check: whether texts are what a schema, a regular expression or a choice asks for.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <istream>
+#include <optional>
+#include <ostream>
+
+#include "base/thread_pool.h"
+#include "cli/commands/command.h"
+#include "cli/grammar_check.h"
+#include "cli/json_lines.h"
+#include "cli/options/option_helpers.h"
+#include "cli/terminal/text_format.h"
+#include "cli/usage_error.h"
+#include "quire/error.h"
+
+namespace quire::cli {
+namespace {
+
+constexpr const char* kGrammarCheckFooter =
+    R"(Reads JSON lines with one constraint and texts:
+  {"json_schema": {...}, "texts": ["...", ...]}   texts that are JSON which the schema describes
+  {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
+  {"choice": ["...", ...], "texts": [...]}        texts that are one of these
+and prints which texts are accepted. A constraint that cannot be enforced exactly is refused with a
+sentence that names the keyword by its JSON pointer. With --json each line is
+  {"compiled": true, "compile_ms": 0.1, "accepted": [true, ...]}   or   {"compiled": false, "error": "..."}
+Lines are compiled in parallel. JSON may have white space between its tokens and members in any order.
+
+The exit code is 0 if every line compiles, else 1.
+
+Examples:
+  echo '{"regex": "[a-z]+", "texts": ["abc", "ABC"]}' | quire grammar check
+  quire grammar check --file schemas.jsonl --json | jq -r 'select(.compiled | not) | .error')";
+
+// So many lines are held at once.
+constexpr size_t kLinesAtOnce = 256;
+
+class GrammarCheckCommand : public Command {
+ public:
+  explicit GrammarCheckCommand(CLI::App& grammar)
+      : app_(add_command(grammar, "check", "Say which texts a schema, regex or choice accepts",
+                         kGrammarCheckFooter)) {
+    add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
+    add_flag(*app_, {"--json", "", "Print a JSON object a line"}, json_);
+    add_flag(*app_, {"--no-formats", "", "Take \"format\" for an annotation, as JSON Schema lets"},
+             no_formats_);
+  }
+
+  const CLI::App& app() const override { return *app_; }
+  int run(Terminal& terminal) override;
+
+ private:
+  struct NumberedLine {
+    size_t number = 0;
+    std::string text;
+  };
+  // Checks some lines side by side and prints them in order; whether all compile.
+  bool check_lines(const std::vector<NumberedLine>& lines, const std::string& name,
+                   ThreadPool& threads, Terminal& terminal);
+  void print(const GrammarCheck& check, size_t number, Terminal& terminal) const;
+
+  CLI::App* app_;
+  std::string file_;
+  bool json_ = false;
+  bool no_formats_ = false;
+};
+
+int GrammarCheckCommand::run(Terminal& terminal) {
+  std::ifstream file;
+  if (!file_.empty()) {
+    file.open(file_, std::ios::binary);
+    if (!file || std::filesystem::is_directory(file_)) {
+      throw Error(fmt::format("cannot read {}: {}", file_, std::strerror(file ? EISDIR : errno)));
+    }
+  }
+  std::istream& in = file_.empty() ? terminal.in : file;
+  const std::string name = file_.empty() ? "standard input" : file_;
+  ThreadPool threads(cpu_topology().num_physical_cores);
+  const size_t at_once = terminal.in_is_terminal && file_.empty() ? 1 : kLinesAtOnce;
+  bool all_compile = true;
+  bool has_ended = false;
+  for (size_t number = 1; !has_ended;) {
+    std::vector<NumberedLine> lines;
+    while (lines.size() < at_once && !has_ended) {
+      std::optional<std::string> line = read_line(in, fmt::format("{} line {}", name, number));
+      has_ended = !line;
+      if (line) lines.push_back({number++, std::move(*line)});
+    }
+    all_compile &= check_lines(lines, name, threads, terminal);
+  }
+  return all_compile ? kExitOk : kExitFailure;
+}
+
+bool GrammarCheckCommand::check_lines(const std::vector<NumberedLine>& lines,
+                                      const std::string& name, ThreadPool& threads,
+                                      Terminal& terminal) {
+  grammar::CompileLimits limits;
+  limits.assert_formats = !no_formats_;
+  std::vector<GrammarCheck> checks(lines.size());
+  threads.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t task, int) {
+    const auto i = static_cast<size_t>(task);
+    checks[i] =
+        check_grammar_line(lines[i].text, fmt::format("{} line {}", name, lines[i].number), limits);
+  });
+  bool all_compile = true;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    all_compile &= !checks[i].error;
+    print(checks[i], lines[i].number, terminal);
+  }
+  flush(terminal);
+  return all_compile;
+}
+
+void GrammarCheckCommand::print(const GrammarCheck& check, size_t number,
+                                Terminal& terminal) const {
+  if (json_) {
+    terminal.out << to_json_line(check) << '\n';
+    return;
+  }
+  terminal.out << styled(fmt::format("line {}", number), Style::kBold, terminal.out_colours);
+  if (check.error) {
+    terminal.out << "  " << styled("refused", Style::kRed, terminal.out_colours) << "  "
+                 << printable_line(*check.error) << '\n';
+    return;
+  }
+  terminal.out << fmt::format("  compiled in {:.2f} ms\n", check.compile_ms);
+  Table table({Table::Align::kLeft, Table::Align::kLeft});
+  for (size_t i = 0; i < check.accepted.size(); ++i) {
+    table.add({fmt::format("text {}", i + 1), check.accepted[i] ? "accepted" : "rejected"});
+  }
+  if (!check.accepted.empty()) terminal.out << table.str();
+}
+
+}  // namespace
+
+std::unique_ptr<Command> make_grammar_check_command(CLI::App& grammar) {
+  return std::make_unique<GrammarCheckCommand>(grammar);
+}
+
+}  // namespace quire::cli

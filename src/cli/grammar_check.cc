@@ -1,0 +1,125 @@
+#include "cli/grammar_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/json_writer.h"
+#include "base/suggest.h"
+#include "grammar/grammar.h"
+#include "grammar/json_tree.h"
+#include "quire/error.h"
+
+namespace quire::cli {
+namespace {
+
+using grammar::JsonTree;
+
+constexpr int kMaxLineDepth = 200;
+
+std::vector<std::string> texts_of(const JsonTree& list, std::string_view name) {
+  std::vector<std::string> texts;
+  for (const JsonTree& item : list.items) {
+    if (item.kind == JsonTree::Kind::kString) texts.push_back(item.text);
+  }
+  if (list.kind != JsonTree::Kind::kArray || texts.size() < list.items.size()) {
+    throw Error(fmt::format("{}: expected an array of strings", name));
+  }
+  return texts;
+}
+
+const std::string& text_of(const JsonTree& value, std::string_view name) {
+  if (value.kind != JsonTree::Kind::kString) {
+    throw Error(fmt::format("{}: expected a string, got {}", name, kind_name(value)));
+  }
+  return value.text;
+}
+
+struct GrammarLine {
+  std::string kind;
+  const JsonTree* constraint = nullptr;
+  std::vector<std::string> texts;
+};
+
+GrammarLine read_grammar_line(const JsonTree& object) {
+  static const std::vector<std::string> kKinds = {"json_schema", "regex", "choice"};
+  if (object.kind != JsonTree::Kind::kObject) throw Error("expected a JSON object");
+  GrammarLine line;
+  for (const auto& [name, value] : object.members) {
+    if (name == "texts") {
+      line.texts = texts_of(value, name);
+    } else if (std::ranges::find(kKinds, name) == kKinds.end()) {
+      std::vector<std::string> known = kKinds;
+      known.emplace_back("texts");
+      throw Error(fmt::format("unexpected field {}{}", name, did_you_mean(name, known)));
+    } else if (line.constraint != nullptr) {
+      throw Error(fmt::format("there are both {} and {}", line.kind, name));
+    } else {
+      line.kind = name;
+      line.constraint = &value;
+    }
+  }
+  if (line.constraint == nullptr) {
+    throw Error("expected one of the fields json_schema, regex and choice");
+  }
+  return line;
+}
+
+grammar::GrammarPtr compile(const GrammarLine& line, const grammar::CompileLimits& limits) {
+  if (line.kind == "json_schema") {
+    return grammar::compile_json_schema(line.constraint->raw, limits);
+  }
+  if (line.kind == "regex") {
+    return grammar::compile_regex(text_of(*line.constraint, line.kind), limits);
+  }
+  return grammar::compile_choice(texts_of(*line.constraint, line.kind), limits);
+}
+
+}  // namespace
+
+GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
+                                const grammar::CompileLimits& limits) {
+  using Clock = std::chrono::steady_clock;
+  JsonTree object;
+  GrammarLine parsed;
+  try {
+    object = grammar::parse_json_tree(line, kMaxLineDepth);
+    parsed = read_grammar_line(object);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()));
+  }
+  GrammarCheck check;
+  grammar::GrammarPtr grammar;
+  const Clock::time_point begin = Clock::now();
+  try {
+    grammar = compile(parsed, limits);
+  } catch (const Error& error) {
+    check.error = error.what();
+    return check;
+  }
+  check.compile_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+  for (const std::string& text : parsed.texts) {
+    check.accepted.push_back(grammar::accepts(grammar, text));
+  }
+  return check;
+}
+
+std::string to_json_line(const GrammarCheck& check) {
+  std::string out;
+  JsonWriter json(out);
+  json.begin_object().member("compiled", !check.error);
+  if (check.error) {
+    json.member("error", *check.error);
+  } else {
+    json.member("compile_ms", std::round(check.compile_ms * 1e4) / 1e4);
+    json.key("accepted").begin_array();
+    for (const bool accepted : check.accepted) json.value(accepted);
+    json.end_array();
+  }
+  json.end_object();
+  return out;
+}
+
+}  // namespace quire::cli

@@ -1,0 +1,48 @@
+#pragma once
+// What compiling one grammar may cost: time and memory, counted where they are spent.
+//
+// Thread safety: one thread at a time.
+#include <chrono>
+#include <cstddef>
+#include <string>
+
+namespace quire::grammar {
+
+struct CompileLimits {
+  std::chrono::milliseconds time{2000};
+  std::size_t memory_bytes = std::size_t{256} << 20;
+  std::size_t source_bytes = std::size_t{8} << 20;  // of a schema, regex or grammar
+  bool assert_formats = true;                       // else "format" is an annotation
+};
+
+class Budget {
+ public:
+  explicit Budget(const CompileLimits& limits)
+      : limits_(limits), end_(std::chrono::steady_clock::now() + limits.time) {}
+
+  const CompileLimits& limits() const { return limits_; }
+  // Says what is being compiled, for the error of a limit that is passed.
+  void enter(const std::string& place) { place_ = place; }
+  // Counts memory that the grammar or its construction takes. Throws Error past the limit.
+  void take(std::size_t bytes) {
+    bytes_ += bytes;
+    if (bytes_ > limits_.memory_bytes) fail_memory();
+  }
+  void give_back(std::size_t bytes) { bytes_ -= bytes; }
+  // Call it in every loop whose length the input decides. Throws Error past the time.
+  void step() {
+    if ((++steps_ & 255) == 0) check_time();
+  }
+  void check_time() const;
+
+ private:
+  [[noreturn]] void fail_memory() const;
+
+  CompileLimits limits_;
+  std::chrono::steady_clock::time_point end_;
+  std::string place_ = "#";
+  std::size_t bytes_ = 0;
+  std::size_t steps_ = 0;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,260 @@
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "grammar/grammar.h"
+#include "quire/error.h"
+
+namespace quire::grammar {
+namespace {
+
+struct SchemaCase {
+  std::string schema;
+  std::vector<std::string> accepted;
+  std::vector<std::string> rejected;
+};
+
+void expect(const std::vector<SchemaCase>& cases) {
+  for (const SchemaCase& one : cases) {
+    GrammarPtr grammar;
+    ASSERT_NO_THROW(grammar = compile_json_schema(one.schema)) << one.schema;
+    for (const std::string& text : one.accepted) {
+      EXPECT_TRUE(accepts(grammar, text)) << one.schema << " on " << text;
+    }
+    for (const std::string& text : one.rejected) {
+      EXPECT_FALSE(accepts(grammar, text)) << one.schema << " on " << text;
+    }
+  }
+}
+
+std::string schema_error(const std::string& schema) {
+  try {
+    compile_json_schema(schema);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(JsonSchema, AnyJson) {
+  expect(
+      {{"true",
+        {"1", "-0.5e+3", " [ 1 , {\"a\" : null } ]\n", "\"\\u0041\\ud83d\\ude00\"", "true", "{}"},
+        {"",
+         "01",
+         "1.",
+         ".5",
+         "+1",
+         "[1,]",
+         "{\"a\":1,}",
+         "{a:1}",
+         "\"\n\"",
+         "\"\\x\"",
+         "\"\\ud83d\"",
+         "\"\\ude00\"",
+         "\"\xff\"",
+         "\"\xed\xa0\x80\"",
+         "nul",
+         "1 2",
+         "[",
+         "NaN",
+         "{\"a\":1,\"a\":2}",
+         "{\"a\":1,\"\\u0061\":2}"}}});
+}
+
+TEST(JsonSchema, NumbersByTheirValue) {
+  expect({
+      {R"({"type": "integer"})", {"1", "1.0", "10e-1", "-0", "1e300"}, {"1.5", "1e-1", "\"1\""}},
+      {R"({"minimum": -1.5, "exclusiveMaximum": 10})",
+       {"-1.5", "-1.50", "9.99999999999999999999", "-0", "\"x\""},
+       {"-1.51", "10", "10.0", "1e1", "-2", "100"}},
+      {R"({"maximum": 0})", {"-0.0", "0", "-1"}, {"0.0001", "1e-9"}},
+      {R"({"minimum": 0.01, "maximum": 0.02})", {"0.01", "0.015", "1e-2"}, {"0.009", "0.021", "0"}},
+      {R"({"multipleOf": 0.01})", {"4.05", "4.050", "0", "-3", "1e308"}, {"0.001", "4.005"}},
+      {R"({"type": "integer", "multipleOf": 7})", {"0", "49", "-7", "7e1"}, {"50", "3.5"}},
+      {R"({"enum": [1, 2.50, -3]})", {"1.0", "2.5", "-3", "25e-1"}, {"2", "3"}},
+      {R"({"maximum": 18446744073709551615})", {"18446744073709551615"}, {"18446744073709551616"}},
+      {R"({"$schema": "http://json-schema.org/draft-04/schema#", "minimum": 1, "exclusiveMinimum": true})",
+       {"1.1"},
+       {"1"}},
+  });
+}
+
+TEST(JsonSchema, Strings) {
+  expect({
+      {R"({"type": "string", "minLength": 2, "maxLength": 3})",
+       {"\"ab\"", "\"\u00e9\U0001F600\"", "\"\\n\\u00e9x\""},
+       {"\"a\"", "\"abcd\"", "1"}},
+      {R"({"type": "string", "pattern": "^a+$", "maxLength": 3})",
+       {"\"a\"", "\"\\u0061a\""},
+       {"\"\"", "\"aaaa\"", "\"b\""}},
+      {R"({"enum": ["red", "\u00e9", null]})", {"\"red\"", "\"\\u00e9\"", "null"}, {"\"re\"", "1"}},
+      {R"({"format": "date-time"})",
+       {"\"2024-02-29T12:00:00Z\"", "\"1990-12-31T15:59:60-08:00\"", "1"},
+       {"\"2023-02-29T12:00:00Z\"", "\"1990-12-31T15:59:60-07:00\"", "\"2024-01-01 12:00:00\""}},
+      {R"({"format": "ipv6"})",
+       {"\"::1\"", "\"1:2:3:4:5:6:7:8\"", "\"::ffff:1.2.3.4\""},
+       {"\"1::2::3\"", "\"12345::\"", "\":2:3:4:5:6:7:8\"", "\"1:2:3:4:5:6:7:8:9\""}},
+      {R"({"format": "hostname"})", {"\"a-b.example\""}, {"\"-a\"", "\"a..b\"", "\"xn--X\""}},
+      {R"({"format": "email"})", {"\"joe.bloggs@example.com\""}, {"\"2962\"", "\".a@b.c\""}},
+      {R"({"format": "no such format"})", {"\"x\""}, {}},
+  });
+}
+
+TEST(JsonSchema, Arrays) {
+  expect({
+      {R"({"type": "array", "items": {"type": "integer"}, "minItems": 1, "maxItems": 2})",
+       {"[1]", "[1, 2]"},
+       {"[]", "[1,2,3]", "[\"a\"]", "{}"}},
+      {R"({"prefixItems": [{"const": 1}, {"type": "string"}], "items": false})",
+       {"[]", "[1]", "[1,\"a\"]"},
+       {"[2]", "[1,2]", "[1,\"a\",3]"}},
+      {R"({"contains": {"const": 5}, "minContains": 2, "maxContains": 3})",
+       {"[5,5]", "[1,5,5,5,2]", "\"x\""},
+       {"[]", "[5]", "[5,5,5,5]"}},
+      {R"({"uniqueItems": true})",
+       {"[1,2]", "[{\"a\":1},{\"a\":2}]", "[[1],[[1]]]", "[1,\"1\",true]"},
+       {"[1,1.0]", "[{\"a\":1,\"b\":2},{\"b\":2,\"a\":1}]", "[[10],[1e1]]", "[\"a\",\"\\u0061\"]"}},
+      {R"({"items": {"uniqueItems": true}})", {"[[1,2],[1]]"}, {"[[1],[2,2]]"}},
+      {R"({"not": {"contains": {"type": "null"}}, "type": "array"})", {"[1]", "[]"}, {"[1,null]"}},
+      {R"({"not": {"uniqueItems": true}})", {"[1,2,1]"}, {"[1,2]", "3"}},
+  });
+}
+
+TEST(JsonSchema, ObjectsInAnyOrder) {
+  expect({
+      {R"({"properties": {"a": {"type": "integer"}, "b": {}}, "required": ["a"], "additionalProperties": false})",
+       {R"({"a":1})", R"({"b":null,"a":1})", R"({"\u0061":1})"},
+       {R"({})", R"({"a":"x"})", R"({"a":1,"c":1})"}},
+      {R"({"patternProperties": {"^n": {"type": "number"}, "s$": {"minimum": 5}}, "additionalProperties": {"type": "null"}})",
+       {R"({"n":1,"ns":5,"x":null})"},
+       {R"({"n":"a"})", R"({"ns":4})", R"({"x":1})"}},
+      {R"({"propertyNames": {"maxLength": 2, "pattern": "^[a-z]"}})",
+       {R"({"a":1,"bb":2})", "3"},
+       {R"({"abc":1})", R"({"1":1})"}},
+      {R"({"minProperties": 1, "maxProperties": 2})",
+       {R"({"a":1})"},
+       {"{}", R"({"a":1,"b":1,"c":1})"}},
+      {R"({"dependentRequired": {"a": ["b"]}})",
+       {R"({"b":1})", R"({"b":1,"a":1})"},
+       {R"({"a":1})"}},
+      {R"({"dependentSchemas": {"a": {"required": ["b"], "properties": {"a": {"const": 1}}}}})",
+       {R"({"a":1,"b":2})", R"({"x":3})", "[]"},
+       {R"({"a":1})", R"({"a":2,"b":2})"}},
+      {R"({"const": {"a": [1, {"b": null}]}})",
+       {R"({ "a" : [1.0, {"b":null}] })"},
+       {R"({"a":[1,{}]})", R"({"a":[1,{"b":null}],"c":1})", R"({})"}},
+      {R"({"not": {"additionalProperties": {"type": "string"}}})",
+       {R"({"a":"x","b":1})"},
+       {R"({})", R"({"a":"x"})", "1"}},
+      {R"({"type": "object", "not": {"propertyNames": {"pattern": "^a"}}})",
+       {R"({"a":1,"b":1})"},
+       {R"({"a":1})", "{}"}},
+      {R"({"type": "object", "not": {"patternProperties": {"^a": {"type": "string"}}}})",
+       {R"({"ab":1,"a":"x"})"},
+       {R"({"a":"x"})", R"({"b":1})"}},
+  });
+}
+
+TEST(JsonSchema, Combinations) {
+  expect({
+      {R"({"oneOf": [{"required": ["a"]}, {"required": ["b"]}], "type": "object"})",
+       {R"({"a":1})", R"({"b":1,"c":2})"},
+       {R"({"a":1,"b":1})", "{}"}},
+      {R"({"oneOf": [{"multipleOf": 3}, {"multipleOf": 5}]})", {"3", "10"}, {"15", "1", "\"x\""}},
+      {R"({"allOf": [{"minimum": 1}, {"maximum": 3}], "anyOf": [{"type": "integer"}, {"const": 1.5}]})",
+       {"1", "1.5", "3"},
+       {"0", "2.5", "4"}},
+      {R"({"not": {"type": ["string", "object"]}})", {"1", "[]", "null"}, {"\"a\"", "{}"}},
+      {R"({"if": {"properties": {"k": {"const": "n"}}, "required": ["k"]}, "then": {"properties": {"v": {"type": "number"}}}, "else": {"properties": {"v": {"type": "string"}}}})",
+       {R"({"v":1,"k":"n"})", R"({"v":"x"})", R"({"k":"m","v":"x"})", "7"},
+       {R"({"v":"x","k":"n"})", R"({"v":1})"}},
+      {R"({"not": {"not": {"type": "array", "items": {"not": {"enum": [1, "a", [2]]}}}}})",
+       {"[]", "[2,\"b\",[1]]"},
+       {"[1]", "[[2]]", "1"}},
+      {R"({"not": {"oneOf": [{"minimum": 5}, {"multipleOf": 2}]}})", {"3", "6"}, {"4", "7"}},
+      {R"({"$defs": {"tree": {"type": "object", "properties": {"children": {"items": {"$ref": "#/$defs/tree"}}, "v": {"type": "integer"}}, "required": ["v"]}}, "$ref": "#/$defs/tree"})",
+       {R"({"v":1,"children":[{"v":2,"children":[]}]})"},
+       {R"({"v":1,"children":[{"v":2,"children":[{}]}]})"}},
+      {R"({"allOf": [{"$ref": "#/$defs/a"}], "$defs": {"a": {"properties": {"x": {}}}}, "unevaluatedProperties": false})",
+       {R"({"x":1})"},
+       {R"({"y":1})"}},
+  });
+}
+
+TEST(JsonSchema, ReferencesByIdAndAnchor) {
+  expect({
+      {R"({"$id": "https://example.com/a/b.json", "$ref": "c.json#x", "$defs": {"c": {"$id": "c.json", "$defs": {"d": {"$anchor": "x", "type": "null"}}}}})",
+       {"null"},
+       {"1"}},
+      {R"({"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"type": "null"}}, "$ref": "#/definitions/a", "minimum": 5})",
+       {"null"},
+       {"7"}},
+      {R"({"properties": {"a/b": {"type": "null"}, "c": {"$ref": "#/properties/a~1b"}}})",
+       {R"({"c":null})"},
+       {R"({"c":1})"}},
+  });
+}
+
+TEST(JsonSchema, RefusalsNameTheKeyword) {
+  const std::vector<std::pair<std::string, std::string>> cases = {
+      {R"({"properties": {"a": {"$ref": "https://example.com/x.json"}}})", "#/properties/a/$ref: "},
+      {R"({"$ref": "#/$defs/none"})", "#/$ref: "},
+      {R"({"$ref": "#"})", "recursion without end"},
+      {R"({"$ref": "#/$defs/a", "$defs": {"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}}})",
+       "recursion without end"},
+      {R"({"properties": {"a": {"$ref": "#"}}, "required": ["a"], "type": "object"})",
+       "no value fulfils"},
+      {R"({"type": "integer", "minimum": 3, "maximum": 2})", "#: no value fulfils"},
+      {R"({"type": "object", "properties": {"a": {"allOf": [{"type": "string"}, {"type": "null"}]}}, "required": ["a"]})",
+       "#/properties/a: no value fulfils"},
+      {"false", "no value fulfils"},
+      {R"({"type": "any"})", "#/type: "},
+      {R"({"pattern": "(a)\\1"})", "#/pattern: "},
+      {R"({"minLength": -1})", "#/minLength: "},
+      {R"({"items": {"format": "regex"}})", "#/items/format: "},
+      {R"({"multipleOf": 0.123456789})", "#/multipleOf: "},
+      {R"({"unevaluatedProperties": false, "anyOf": [{"properties": {"a": {}}}, {}]})",
+       "#/unevaluatedProperties: "},
+      {R"({"$schema": "https://example.com/mine"})", "#/$schema: "},
+      {R"({"a": 1, "a": 2})", "given twice"},
+      {"[1]", "expected a schema"},
+      {"{", "not valid JSON"},
+      {std::string(1000, '['), "nested deeper"},
+  };
+  for (const auto& [schema, message] : cases) {
+    EXPECT_NE(schema_error(schema).find(message), std::string::npos)
+        << schema.substr(0, 200) << ": " << schema_error(schema);
+  }
+}
+
+TEST(JsonSchema, LimitsHold) {
+  std::string names;
+  for (int i = 0; i < 10'000; ++i) names += fmt::format("{}\"value {}\"", i == 0 ? "" : ",", i);
+  const GrammarPtr large = compile_json_schema(fmt::format("{{\"enum\": [{}]}}", names));
+  EXPECT_TRUE(accepts(large, "\"value 9999\""));
+  EXPECT_FALSE(accepts(large, "\"value 10000\""));
+  EXPECT_NE(schema_error(std::string(9 << 20, ' ') + "{}").find("at most"), std::string::npos);
+
+  // Each value is any of 20 overlapping kinds but one: more combinations than there can be.
+  std::string parts;
+  for (int i = 0; i < 40; ++i) {
+    parts += fmt::format(
+        R"({}{{"oneOf": [{{"required": ["a{}"]}}, {{"required": ["b{}"]}}, {{"required": ["c{}"]}}]}})",
+        i == 0 ? "" : ",", i, i, i);
+  }
+  EXPECT_NE(schema_error(fmt::format("{{\"allOf\": [{}]}}", parts)), "");
+}
+
+TEST(JsonSchema, ManyDepths) {
+  const GrammarPtr any = compile_any_json();
+  const std::string deep = std::string(500, '[') + std::string(500, ']');
+  EXPECT_TRUE(accepts(any, deep));
+  EXPECT_FALSE(accepts(any, std::string(100'000, '[')));
+  EXPECT_FALSE(accepts(any, std::string(10'000, '1')));
+}
+
+}  // namespace
+}  // namespace quire::grammar

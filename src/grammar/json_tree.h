@@ -1,0 +1,43 @@
+#pragma once
+// JSON text as a tree that keeps what nlohmann's loses: the digits of numbers.
+//
+// Thread safety: free functions; a tree is immutable once parsed.
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace quire::grammar {
+
+struct JsonTree {
+  enum class Kind { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
+
+  Kind kind = Kind::kNull;
+  std::string_view raw;  // its part of the text that was parsed, which must outlive the tree
+  std::string text;      // of a string, decoded
+  std::vector<JsonTree> items;
+  std::vector<std::pair<std::string, JsonTree>> members;
+
+  const JsonTree* find(std::string_view name) const;
+};
+
+// "a number", "an object", ...: for messages.
+std::string_view kind_name(const JsonTree& value);
+
+// The one JSON value that `text` is. Throws Error, which goes on from the name of the text, if it
+// is none, is not UTF-8, escapes a lone surrogate, gives a key twice or nests deeper than
+// `max_depth`.
+JsonTree parse_json_tree(std::string_view text, int max_depth = 128);
+
+// Text that two JSON values share if and only if they are equal as JSON Schema has it: 1.0 is 1,
+// and members have no order. `text` must be one valid JSON value.
+std::string canonical_json(std::string_view text);
+
+// A code point as UTF-8.
+void append_utf8(std::string& out, char32_t code);
+
+// The length of the valid UTF-8 sequence at `text[at]`, or 0.
+std::size_t utf8_length(std::string_view text, std::size_t at);
+
+}  // namespace quire::grammar

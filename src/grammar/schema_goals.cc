@@ -1,0 +1,222 @@
+#include "grammar/schema_goals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "quire/error.h"
+
+namespace quire::grammar {
+namespace {
+
+constexpr int kMaxDepth = 150;  // of goals that are expanded within each other
+constexpr size_t kMaxGoals = 200'000;
+
+template <typename T>
+void keep_larger(T& value, T other) {
+  value = std::max(value, other);
+}
+template <typename T>
+void keep_smaller(T& value, T other) {
+  value = std::min(value, other);
+}
+
+}  // namespace
+
+const std::string& SchemaGoals::pointer_of(const std::vector<Literal>& literals) const {
+  return literals.empty() ? node(Schema::kTrue).pointer : node(node_of(literals.back())).pointer;
+}
+
+int SchemaGoals::goal_of(std::vector<Literal> literals) {
+  std::ranges::sort(literals);
+  std::vector<Literal> kept;
+  for (const Literal literal : literals) {
+    if (literal == fulfils(Schema::kFalse) || literal == fails(Schema::kTrue)) return kNoGoal;
+    if (literal == fulfils(Schema::kTrue) || literal == fails(Schema::kFalse)) continue;
+    if (!kept.empty() && kept.back() == literal) continue;
+    if (!kept.empty() && kept.back() == opposite(literal)) return kNoGoal;
+    kept.push_back(literal);
+  }
+  const auto [found, is_new] = numbers_.try_emplace(kept, static_cast<int>(entries_.size()));
+  if (is_new) {
+    if (entries_.size() >= kMaxGoals) {
+      throw Error(fmt::format("{}: combining schemas here takes more than {} combinations",
+                              pointer_of(kept), kMaxGoals));
+    }
+    budget_.take(sizeof(Entry) + kept.size() * 2 * sizeof(Literal) + 64);
+    entries_.emplace_back().literals = std::move(kept);
+  }
+  return found->second;
+}
+
+void SchemaGoals::expand(int goal) {
+  Entry& entry = entries_[static_cast<size_t>(goal)];
+  if (entry.state != Entry::State::kNew) return;
+  entry.state = Entry::State::kOpen;
+  ++depth_;
+  budget_.enter(pointer_of(entry.literals));
+  Search search;
+  search.todo.assign(entry.literals.rbegin(), entry.literals.rend());
+  run(std::move(search), goal);
+  --depth_;
+  entry.state = Entry::State::kDone;
+}
+
+bool SchemaGoals::is_empty(int goal) {
+  if (goal == kNoGoal) return true;
+  const Entry& entry = entries_[static_cast<size_t>(goal)];
+  if (entry.state == Entry::State::kNew && depth_ < kMaxDepth) expand(goal);
+  return entry.state == Entry::State::kDone && entry.goal.is_empty();
+}
+
+void SchemaGoals::run(Search search, int goal) {
+  budget_.step();
+  while (!search.todo.empty()) {
+    const Literal literal = search.todo.back();
+    search.todo.pop_back();
+    if (!take(search, literal)) return;
+  }
+  while (!search.choices.empty()) {
+    const Choice choice = search.choices.back();
+    search.choices.pop_back();
+    std::vector<Option> found = options(choice, search.all);
+    if (found.empty()) return;
+    for (size_t i = 0; i < found.size(); ++i) {
+      const bool is_last = i + 1 == found.size();
+      Search next = is_last ? std::move(search) : search;
+      if (found[i].edit) found[i].edit(next.all);
+      if (next.all.types == 0) continue;
+      next.todo = std::move(found[i].literals);
+      run(std::move(next), goal);
+    }
+    return;
+  }
+  finish(search.all, goal);
+}
+
+bool SchemaGoals::take(Search& search, Literal literal) {
+  auto& done = search.all.done;
+  if (std::ranges::find(done, literal) != done.end()) return true;
+  if (std::ranges::find(done, opposite(literal)) != done.end()) return false;
+  done.push_back(literal);
+  const int number = node_of(literal);
+  if (number == Schema::kTrue || number == Schema::kFalse) {
+    return (number == Schema::kTrue) != is_negative(literal);
+  }
+  if (!is_negative(literal)) return take_node(search, number);
+  search.choices.push_back({Choice::Kind::kNot, number});
+  return true;
+}
+
+bool SchemaGoals::take_node(Search& search, int number) {
+  const SchemaNode& from = node(number);
+  Conjunction& all = search.all;
+  all.types &= from.types;
+  if (from.has_values) {
+    uint8_t types = from.values.types;
+    if (from.values.strings != SchemaNode::kNothing) types |= kStringType;
+    if (from.values.numbers != SchemaNode::kNothing) types |= kNumberType;
+    if (!from.values.nodes.empty()) {
+      types |= kArrayType | kObjectType;
+      search.choices.push_back({Choice::Kind::kAnyOf, number, 1});
+    }
+    all.types &= types;
+    if ((types & kStringType) != 0) {
+      all.string_dfa = grammar_.strings.both(all.string_dfa, from.values.strings);
+    }
+    if ((types & kNumberType) != 0) {
+      all.number_dfa = grammar_.numbers.both(all.number_dfa, from.values.numbers);
+    }
+  }
+  if (all.types == 0) return false;
+  if ((all.types & kNumberType) != 0) {
+    for (const int dfa : from.number_dfas) {
+      all.number_dfa = grammar_.numbers.both(all.number_dfa, dfa);
+    }
+  }
+  if ((all.types & kStringType) != 0) {
+    for (const int dfa : from.string_dfas) {
+      all.string_dfa = grammar_.strings.both(all.string_dfa, dfa);
+    }
+  }
+  keep_larger(all.min_length, from.min_length);
+  keep_smaller(all.max_length, from.max_length);
+  keep_larger(all.min_items, from.min_items);
+  keep_smaller(all.max_items, from.max_items);
+  all.has_no_repeats |= from.unique_items;
+  if (from.has_array_keywords()) all.array_nodes.push_back(number);
+  if (from.contains != SchemaNode::kNone) {
+    all.item_counts.push_back({fulfils(from.contains), 0, from.min_contains, from.max_contains});
+  }
+  if (from.has_object_keywords()) all.object_nodes.push_back(number);
+  all.required.insert(all.required.end(), from.required.begin(), from.required.end());
+  keep_larger(all.min_properties, from.min_properties);
+  keep_smaller(all.max_properties, from.max_properties);
+  if (!from.dependent_required.empty()) all.dependent_nodes.push_back(number);
+  if (from.property_names != SchemaNode::kNone) all.names.push_back(fulfils(from.property_names));
+
+  for (const int other : from.all_of) search.todo.push_back(fulfils(other));
+  if (from.not_node != SchemaNode::kNone) search.todo.push_back(fails(from.not_node));
+  if (!from.any_of.empty()) search.choices.push_back({Choice::Kind::kAnyOf, number});
+  if (!from.one_of.empty()) search.choices.push_back({Choice::Kind::kOneOf, number});
+  if (from.then_node != SchemaNode::kNone || from.else_node != SchemaNode::kNone) {
+    search.choices.push_back({Choice::Kind::kIf, number});
+  }
+  for (size_t i = 0; i < from.dependent_schemas.size(); ++i) {
+    search.choices.push_back({Choice::Kind::kDependent, number, i});
+  }
+  return true;
+}
+
+std::vector<int> SchemaGoals::reachable() {
+  std::vector<int> order;
+  std::vector<bool> seen(entries_.size());
+  const auto visit = [&](int goal) {
+    if (goal == kNoGoal) return;
+    if (seen.size() < entries_.size()) seen.resize(entries_.size());
+    if (seen[static_cast<size_t>(goal)]) return;
+    seen[static_cast<size_t>(goal)] = true;
+    order.push_back(goal);
+  };
+  const auto visit_all = [&](const ChildGoals& goals) {
+    for (const int goal : goals) visit(goal);
+  };
+  visit(grammar_.root);
+  for (size_t i = 0; i < order.size(); ++i) {
+    budget_.step();
+    expand(order[i]);
+    const JsonGoal& goal = entries_[static_cast<size_t>(order[i])].goal;
+    for (const ArrayAlternative& array : goal.arrays) {
+      for (const ChildGoals& goals : array.prefix) visit_all(goals);
+      visit_all(array.rest);
+    }
+    for (const ObjectAlternative& object : goal.objects) {
+      for (const ObjectAlternative::Name& name : object.names) visit_all(name.goals);
+      for (const auto& [matches, goals] : object.others) visit_all(goals);
+    }
+  }
+  return order;
+}
+
+void SchemaGoals::build() {
+  grammar_.root = goal_of({fulfils(schema_.root)});
+  std::vector<bool> is_productive;
+  if (grammar_.root != kNoGoal) {
+    const std::vector<int> order = reachable();
+    remove_unproductive(order, is_productive);
+  }
+  if (grammar_.root == kNoGoal || !is_productive[static_cast<size_t>(grammar_.root)]) {
+    throw Error(
+        fmt::format("{}: no value fulfils this schema",
+                    grammar_.root == kNoGoal ? "#" : why_empty(grammar_.root, is_productive)));
+  }
+  // Numbers of goals that are left out stay as empty goals: nothing leads to them.
+  grammar_.goals.resize(entries_.size());
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (i < is_productive.size() && is_productive[i]) {
+      grammar_.goals[i] = std::move(entries_[i].goal);
+    }
+  }
+}
+
+}  // namespace quire::grammar

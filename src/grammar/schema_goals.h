@@ -1,0 +1,93 @@
+#pragma once
+// Turns the nodes of a schema into the goals of a JsonGrammar.
+//
+// A goal is asked for as a set of literals, all of which hold. What combines schemas (anyOf, oneOf,
+// not, if) becomes alternatives without it: a disjunctive normal form, made level by level, so that
+// recursion in a schema stays recursion of goals.
+// Thread safety: one thread at a time.
+#include <deque>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "grammar/conjunction.h"
+#include "grammar/json_grammar.h"
+
+namespace quire::grammar {
+
+class SchemaGoals {
+ public:
+  SchemaGoals(const Schema& schema, JsonGrammar& grammar, Budget& budget)
+      : schema_(schema), grammar_(grammar), budget_(budget) {}
+
+  // Fills grammar.goals and grammar.root. Throws Error if nothing fulfils the schema.
+  void build();
+
+ private:
+  struct Choice {
+    enum class Kind { kAnyOf, kOneOf, kIf, kDependent, kNot };
+    Kind kind;
+    int node;
+    size_t index = 0;
+  };
+  struct Option {
+    std::vector<Literal> literals{};
+    std::function<void(Conjunction&)> edit{};
+  };
+  struct Search {
+    Conjunction all;
+    std::vector<Literal> todo;
+    std::vector<Choice> choices;
+  };
+  struct Entry {
+    std::vector<Literal> literals;
+    enum class State { kNew, kOpen, kDone } state = State::kNew;
+    JsonGoal goal;
+    size_t num_alternatives = 0;
+  };
+
+  const SchemaNode& node(int number) const { return schema_.nodes[static_cast<size_t>(number)]; }
+  const std::string& pointer_of(const std::vector<Literal>& literals) const;
+  // The number of a goal, kNoGoal where it plainly contradicts itself.
+  int goal_of(std::vector<Literal> literals);
+  void expand(int goal);
+  // Whether nothing fulfils it, as far as can be seen without following recursion.
+  bool is_empty(int goal);
+
+  void run(Search search, int goal);
+  bool take(Search& search, Literal literal);
+  bool take_node(Search& search, int number);
+  std::vector<Option> options(const Choice& choice, const Conjunction& all);
+  std::vector<Option> options_of_one(const SchemaNode& one);
+  std::vector<Option> options_of_not(int number, uint8_t types);
+  void add_not_values(const SchemaNode& node, std::vector<Option>& out);
+  void add_not_scalars(const SchemaNode& node, uint8_t types, std::vector<Option>& out);
+  void add_not_array(const SchemaNode& node, std::vector<Option>& out);
+  void add_not_object(int number, std::vector<Option>& out);
+  void add_not_combinations(const SchemaNode& node, std::vector<Option>& out);
+
+  void finish(Conjunction& all, int goal);
+  bool make_array(const Conjunction& all, int goal, ArrayAlternative& out);
+  ChildGoals item_goals(const Conjunction& all, const ArrayAlternative& array, uint64_t index);
+  bool make_object(const Conjunction& all, int goal, ObjectAlternative& out);
+  bool make_others(const Conjunction& all, int goal, ObjectAlternative& out);
+  ChildGoals member_goals(const Conjunction& all, const std::string* name, uint64_t matches,
+                          const std::vector<int>& patterns, uint64_t must_match,
+                          uint64_t name_witnesses);
+  // The automaton of the strings that fulfil a set of literals.
+  int name_language(std::vector<Literal> literals, int goal);
+  int with_length(int dfa, uint64_t min, uint64_t max, int goal);
+
+  void remove_unproductive(const std::vector<int>& order, std::vector<bool>& is_productive);
+  std::vector<int> reachable();
+  std::string why_empty(int goal, const std::vector<bool>& is_productive) const;
+
+  const Schema& schema_;
+  JsonGrammar& grammar_;
+  Budget& budget_;
+  std::deque<Entry> entries_;
+  std::map<std::vector<Literal>, int> numbers_;
+  int depth_ = 0;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,53 @@
+#pragma once
+// Where the references of a schema lead: its resources ($id), anchors and JSON pointers.
+//
+// Thread safety: immutable once made.
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "grammar/json_tree.h"
+
+namespace quire::grammar {
+
+enum class Draft { k4, k6, k7, k2019, k2020 };
+
+class SchemaIndex {
+ public:
+  // `root` must outlive it.
+  explicit SchemaIndex(const JsonTree& root);
+
+  struct Place {
+    const JsonTree* tree = nullptr;  // null: it leads nowhere in this schema
+    int resource = 0;
+    std::string pointer{};
+  };
+  Draft draft() const { return draft_; }
+  // Whether a $ref makes its neighbours be ignored.
+  bool ref_stands_alone() const { return draft_ <= Draft::k7; }
+  // The resource that a subschema belongs to which stands in a part of `resource`.
+  int resource_at(const JsonTree& tree, int resource) const;
+  Place find(std::string_view reference, int resource) const;
+  // How often "$dynamicAnchor" gives this name.
+  int num_dynamic_anchors(std::string_view name) const;
+  bool has_recursive_anchor() const { return has_recursive_anchor_; }
+
+ private:
+  struct Resource {
+    std::string uri;
+    Place place;
+  };
+  void scan(const JsonTree& tree, int resource, const std::string& pointer);
+  void scan_children(const JsonTree& tree, int resource, const std::string& pointer);
+  Place follow(const Place& from, std::string_view pointer) const;
+
+  Draft draft_ = Draft::k2020;
+  std::vector<Resource> resources_;
+  std::unordered_map<const JsonTree*, int> resource_of_;
+  std::unordered_map<std::string, Place> anchors_;  // by uri#name
+  std::unordered_map<std::string, int> dynamic_anchors_;
+  bool has_recursive_anchor_ = false;
+};
+
+}  // namespace quire::grammar

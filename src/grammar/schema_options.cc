@@ -1,0 +1,271 @@
+// What a choice of schema_goals.h can be: anyOf, oneOf, if, dependentSchemas, and the ways in which
+// a node is not fulfilled.
+#include <algorithm>
+
+#include "grammar/schema_goals.h"
+
+namespace quire::grammar {
+namespace {
+
+void require_name(Conjunction& all, const std::string& name) {
+  all.types &= kObjectType;
+  all.required.push_back(name);
+}
+
+}  // namespace
+
+std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
+                                                      const Conjunction& all) {
+  const SchemaNode& from = node(choice.node);
+  std::vector<Option> out;
+  switch (choice.kind) {
+    case Choice::Kind::kAnyOf:
+      if (choice.index == 0) {
+        for (const int option : from.any_of) out.push_back({{fulfils(option)}});
+        break;
+      }
+      // The values of "enum": scalars, and each array and object.
+      for (const int value : from.values.nodes) {
+        if ((node(value).types & all.types) != 0) out.push_back({{fulfils(value)}});
+      }
+      out.push_back({{}, [](Conjunction& rest) {
+                       rest.types &= static_cast<uint8_t>(~(kArrayType | kObjectType));
+                     }});
+      break;
+    case Choice::Kind::kOneOf:
+      return options_of_one(from);
+    case Choice::Kind::kIf: {
+      Option is_true{{fulfils(from.if_node)}};
+      Option is_false{{fails(from.if_node)}};
+      if (from.then_node != SchemaNode::kNone) is_true.literals.push_back(fulfils(from.then_node));
+      if (from.else_node != SchemaNode::kNone) is_false.literals.push_back(fulfils(from.else_node));
+      out.push_back(std::move(is_true));
+      out.push_back(std::move(is_false));
+      break;
+    }
+    case Choice::Kind::kDependent: {
+      const auto& [name, schema] = from.dependent_schemas[choice.index];
+      const std::string* trigger = &name;
+      out.push_back({{}, [trigger](Conjunction& rest) { rest.forbidden.push_back(*trigger); }});
+      if ((all.types & kObjectType) != 0) {
+        out.push_back(
+            {{fulfils(schema)}, [trigger](Conjunction& rest) { require_name(rest, *trigger); }});
+      }
+      break;
+    }
+    case Choice::Kind::kNot:
+      return options_of_not(choice.node, all.types);
+  }
+  return out;
+}
+
+std::vector<SchemaGoals::Option> SchemaGoals::options_of_one(const SchemaNode& one) {
+  std::vector<Option> out;
+  for (size_t i = 0; i < one.one_of.size(); ++i) {
+    Option option{{fulfils(one.one_of[i])}};
+    for (size_t j = 0; j < one.one_of.size(); ++j) {
+      if (i == j) continue;
+      budget_.step();
+      const int both = goal_of({fulfils(one.one_of[i]), fulfils(one.one_of[j])});
+      if (!is_empty(both)) option.literals.push_back(fails(one.one_of[j]));
+    }
+    // What is taken last is taken first.
+    std::ranges::reverse(option.literals);
+    out.push_back(std::move(option));
+  }
+  return out;
+}
+
+std::vector<SchemaGoals::Option> SchemaGoals::options_of_not(int number, uint8_t types) {
+  const SchemaNode& from = node(number);
+  std::vector<Option> out;
+  if ((types & ~from.types) != 0) {
+    const auto others = static_cast<uint8_t>(~from.types & kAllTypes);
+    out.push_back({{}, [others](Conjunction& rest) { rest.types &= others; }});
+  }
+  types &= from.types;  // what is of another type has failed already
+  if (from.has_values) add_not_values(from, out);
+  add_not_scalars(from, types, out);
+  if ((types & kArrayType) != 0) add_not_array(from, out);
+  if ((types & kObjectType) != 0) add_not_object(number, out);
+  add_not_combinations(from, out);
+  return out;
+}
+
+void SchemaGoals::add_not_values(const SchemaNode& from, std::vector<Option>& out) {
+  const SchemaNode::Values& values = from.values;
+  Option option;
+  for (const int value : values.nodes) option.literals.push_back(fails(value));
+  const uint8_t types = values.types;
+  const bool has_strings = values.strings != SchemaNode::kNothing;
+  const bool has_numbers = values.numbers != SchemaNode::kNothing;
+  const int strings = has_strings ? grammar_.strings.complement(values.strings) : 0;
+  const int numbers = has_numbers ? grammar_.numbers.complement(values.numbers) : 0;
+  option.edit = [this, types, has_strings, has_numbers, strings, numbers](Conjunction& rest) {
+    rest.types &= static_cast<uint8_t>(~types);
+    if (has_strings) rest.string_dfa = grammar_.strings.both(rest.string_dfa, strings);
+    if (has_numbers) rest.number_dfa = grammar_.numbers.both(rest.number_dfa, numbers);
+  };
+  out.push_back(std::move(option));
+}
+
+void SchemaGoals::add_not_scalars(const SchemaNode& from, uint8_t types, std::vector<Option>& out) {
+  if ((types & kNumberType) != 0) {
+    for (const int dfa : from.number_dfas) {
+      const int others = grammar_.numbers.complement(dfa);
+      out.push_back({{}, [this, others](Conjunction& rest) {
+                       rest.types &= kNumberType;
+                       rest.number_dfa = grammar_.numbers.both(rest.number_dfa, others);
+                     }});
+    }
+  }
+  if ((types & kStringType) == 0) return;
+  for (const int dfa : from.string_dfas) {
+    const int others = grammar_.strings.complement(dfa);
+    out.push_back({{}, [this, others](Conjunction& rest) {
+                     rest.types &= kStringType;
+                     rest.string_dfa = grammar_.strings.both(rest.string_dfa, others);
+                   }});
+  }
+  if (from.min_length > 0) {
+    out.push_back({{}, [&from](Conjunction& rest) {
+                     rest.types &= kStringType;
+                     rest.max_length = std::min(rest.max_length, from.min_length - 1);
+                   }});
+  }
+  if (from.max_length != SchemaNode::kUnbounded) {
+    out.push_back({{}, [&from](Conjunction& rest) {
+                     rest.types &= kStringType;
+                     rest.min_length = std::max(rest.min_length, from.max_length + 1);
+                   }});
+  }
+}
+
+void SchemaGoals::add_not_array(const SchemaNode& from, std::vector<Option>& out) {
+  const auto add = [&](auto edit) {
+    out.push_back({{}, [edit](Conjunction& rest) {
+                     rest.types &= kArrayType;
+                     edit(rest);
+                   }});
+  };
+  for (uint64_t i = 0; i < from.prefix_items.size(); ++i) {
+    const Literal literal = fails(from.prefix_items[i]);
+    if (node_of(literal) == Schema::kTrue) continue;
+    add([i, literal](Conjunction& rest) {
+      rest.min_items = std::max(rest.min_items, i + 1);
+      rest.items_at.push_back({i, literal});
+    });
+  }
+  if (from.items != SchemaNode::kNone && from.items != Schema::kTrue) {
+    add([&from](Conjunction& rest) {
+      rest.item_counts.push_back(
+          {fails(from.items), from.prefix_items.size(), 1, SchemaNode::kUnbounded});
+    });
+  }
+  if (from.min_items > 0) {
+    add([&from](Conjunction& rest) {
+      rest.max_items = std::min(rest.max_items, from.min_items - 1);
+    });
+  }
+  if (from.max_items != SchemaNode::kUnbounded) {
+    add([&from](Conjunction& rest) {
+      rest.min_items = std::max(rest.min_items, from.max_items + 1);
+    });
+  }
+  if (from.unique_items) add([](Conjunction& rest) { rest.has_repeats = true; });
+  if (from.contains == SchemaNode::kNone) return;
+  const Literal contained = fulfils(from.contains);
+  if (from.min_contains > 0) {
+    add([&from, contained](Conjunction& rest) {
+      rest.item_counts.push_back({contained, 0, 0, from.min_contains - 1});
+    });
+  }
+  if (from.max_contains != SchemaNode::kUnbounded) {
+    add([&from, contained](Conjunction& rest) {
+      rest.item_counts.push_back({contained, 0, from.max_contains + 1, SchemaNode::kUnbounded});
+    });
+  }
+}
+
+void SchemaGoals::add_not_object(int number, std::vector<Option>& out) {
+  const SchemaNode& from = node(number);
+  const auto add = [&](auto edit) {
+    out.push_back({{}, [edit](Conjunction& rest) {
+                     rest.types &= kObjectType;
+                     edit(rest);
+                   }});
+  };
+  for (const auto& [name, schema] : from.properties) {
+    if (schema == Schema::kTrue) continue;
+    const std::string* member = &name;
+    const Literal literal = fails(schema);
+    add([member, literal](Conjunction& rest) {
+      rest.required.push_back(*member);
+      rest.members.emplace_back(*member, literal);
+    });
+  }
+  for (const auto& [dfa, schema] : from.pattern_properties) {
+    if (schema == Schema::kTrue) continue;
+    const Conjunction::MemberWitness witness{fails(schema), number, dfa};
+    add([witness](Conjunction& rest) { rest.witnesses.push_back(witness); });
+  }
+  if (from.additional != SchemaNode::kNone && from.additional != Schema::kTrue) {
+    const Conjunction::MemberWitness witness{fails(from.additional), number, DfaStore::kAll};
+    add([witness](Conjunction& rest) { rest.witnesses.push_back(witness); });
+  }
+  if (from.property_names != SchemaNode::kNone && from.property_names != Schema::kTrue) {
+    add([&from](Conjunction& rest) { rest.other_names.push_back(fails(from.property_names)); });
+  }
+  for (const std::string& name : from.required) {
+    add([&name](Conjunction& rest) { rest.forbidden.push_back(name); });
+  }
+  if (from.min_properties > 0) {
+    add([&from](Conjunction& rest) {
+      rest.max_properties = std::min(rest.max_properties, from.min_properties - 1);
+    });
+  }
+  if (from.max_properties != SchemaNode::kUnbounded) {
+    add([&from](Conjunction& rest) {
+      rest.min_properties = std::max(rest.min_properties, from.max_properties + 1);
+    });
+  }
+  for (const auto& [trigger, needed] : from.dependent_required) {
+    for (const std::string& name : needed) {
+      add([&trigger = trigger, &name](Conjunction& rest) {
+        rest.required.push_back(trigger);
+        rest.forbidden.push_back(name);
+      });
+    }
+  }
+  for (const auto& [trigger, schema] : from.dependent_schemas) {
+    out.push_back({{fails(schema)},
+                   [&trigger = trigger](Conjunction& rest) { require_name(rest, trigger); }});
+  }
+}
+
+void SchemaGoals::add_not_combinations(const SchemaNode& from, std::vector<Option>& out) {
+  const auto fails_all = [](const std::vector<int>& nodes) {
+    Option option;
+    for (const int failing : nodes) option.literals.push_back(fails(failing));
+    return option;
+  };
+  for (const int part : from.all_of) out.push_back({{fails(part)}});
+  if (!from.any_of.empty()) out.push_back(fails_all(from.any_of));
+  if (!from.one_of.empty()) {
+    out.push_back(fails_all(from.one_of));
+    for (size_t i = 0; i < from.one_of.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        out.push_back({{fulfils(from.one_of[i]), fulfils(from.one_of[j])}});
+      }
+    }
+  }
+  if (from.not_node != SchemaNode::kNone) out.push_back({{fulfils(from.not_node)}});
+  if (from.then_node != SchemaNode::kNone) {
+    out.push_back({{fulfils(from.if_node), fails(from.then_node)}});
+  }
+  if (from.else_node != SchemaNode::kNone) {
+    out.push_back({{fails(from.if_node), fails(from.else_node)}});
+  }
+}
+
+}  // namespace quire::grammar

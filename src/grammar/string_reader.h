@@ -1,0 +1,33 @@
+#pragma once
+// A JSON string, byte by byte: what its escapes stand for, as UTF-8.
+//
+// Thread safety: one thread at a time.
+#include <cstdint>
+#include <string>
+
+namespace quire::grammar {
+
+class StringReader {
+ public:
+  enum class Result { kMore, kEnd, kBad };
+
+  // Begins after the opening quote.
+  void begin() { *this = StringReader(); }
+  // Takes a byte; `decoded` gets the bytes of a character when all of it has come. kEnd after the
+  // closing quote; kBad for what is no JSON string: control characters, unknown escapes, bytes that
+  // are no UTF-8, lone surrogates.
+  Result take(uint8_t byte, std::string& decoded);
+
+ private:
+  Result take_escape(uint8_t byte, std::string& decoded);
+  Result take_hex(uint8_t byte, std::string& decoded);
+
+  enum class State : uint8_t { kText, kEscape, kHex, kLowEscape, kLowLetter };
+  State state_ = State::kText;
+  char32_t code_ = 0;  // of \uXXXX so far
+  int digits_ = 0;     // of it
+  char32_t high_ = 0;  // a high surrogate that waits for its low one
+  std::string utf8_;   // of a character of several bytes, so far
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,21 @@
+#pragma once
+// References between the parts of a schema, as RFC 3986 has them.
+//
+// Thread safety: free functions.
+#include <string>
+#include <string_view>
+
+namespace quire::grammar {
+
+struct UriReference {
+  std::string uri;       // without its fragment
+  std::string fragment;  // decoded, without the #
+};
+
+// What `reference` means where `base` (without a fragment, maybe empty) is the base.
+UriReference resolve_reference(std::string_view base, std::string_view reference);
+
+// A member's name as part of a JSON pointer.
+std::string pointer_token(std::string_view name);
+
+}  // namespace quire::grammar
