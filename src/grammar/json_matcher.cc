@@ -396,8 +396,9 @@ void JsonMatcher::end_value(const std::vector<bool>& results) {
   if (frame.compares_items) end_item(frame);
   if (frame.configurations.size() > 1) {
     std::ranges::sort(frame.configurations);
-    const auto repeated = std::ranges::unique(frame.configurations);
-    frame.configurations.erase(repeated.begin(), repeated.end());
+    frame.configurations.erase(
+        std::unique(frame.configurations.begin(), frame.configurations.end()),
+        frame.configurations.end());
   }
   phase_ = frame.configurations.empty() ? Phase::kFailed : Phase::kAfterValue;
 }

@@ -94,7 +94,7 @@ class TreeParser {
       skip_space();
       if (!take(':')) fail("expected ':'");
       skip_space();
-      value.members.emplace_back(std::move(key), parse_value(depth));
+      value.members.push_back({std::move(key), parse_value(depth)});
       skip_space();
       if (take('}')) break;
       if (!take(',')) fail("expected ',' or '}'");
@@ -206,8 +206,8 @@ void append_canonical(std::string& out, const JsonTree& value) {
       out += ']';
       return;
     case JsonTree::Kind::kObject: {
-      std::vector<const std::pair<std::string, JsonTree>*> members;
-      for (const auto& member : value.members) members.push_back(&member);
+      std::vector<const JsonMember*> members;
+      for (const JsonMember& member : value.members) members.push_back(&member);
       std::ranges::sort(members, {}, [](const auto* member) { return member->first; });
       out += '{';
       for (const auto* member : members) {
@@ -226,6 +226,11 @@ void append_canonical(std::string& out, const JsonTree& value) {
 }
 
 }  // namespace
+
+JsonTree::JsonTree() = default;
+JsonTree::~JsonTree() = default;
+JsonTree::JsonTree(JsonTree&&) noexcept = default;
+JsonTree& JsonTree::operator=(JsonTree&&) noexcept = default;
 
 const JsonTree* JsonTree::find(std::string_view name) const {
   for (const auto& member : members) {

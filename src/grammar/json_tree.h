@@ -10,6 +10,8 @@
 
 namespace quire::grammar {
 
+struct JsonMember;
+
 struct JsonTree {
   enum class Kind { kNull, kFalse, kTrue, kNumber, kString, kArray, kObject };
 
@@ -17,9 +19,19 @@ struct JsonTree {
   std::string_view raw;  // its part of the text that was parsed, which must outlive the tree
   std::string text;      // of a string, decoded
   std::vector<JsonTree> items;
-  std::vector<std::pair<std::string, JsonTree>> members;
+  std::vector<JsonMember> members;
+
+  JsonTree();
+  ~JsonTree();
+  JsonTree(JsonTree&&) noexcept;
+  JsonTree& operator=(JsonTree&&) noexcept;
 
   const JsonTree* find(std::string_view name) const;
+};
+
+struct JsonMember {
+  std::string first;  // its name
+  JsonTree second;
 };
 
 // "a number", "an object", ...: for messages.

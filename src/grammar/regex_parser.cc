@@ -11,7 +11,7 @@
 namespace quire::grammar {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxGroupDepth = 200;
 constexpr int kMaxCount = 100'000;
 
 CharacterSet digits() {
@@ -70,7 +70,7 @@ class RegexParser {
   }
 
   RegexNode parse_alternatives(int depth) {
-    if (depth > kMaxDepth) fail(fmt::format("groups nested deeper than {}", kMaxDepth));
+    if (depth > kMaxGroupDepth) fail(fmt::format("groups nested deeper than {}", kMaxGroupDepth));
     RegexNode node{.kind = RegexNode::Kind::kAlternatives};
     do {
       node.children.push_back(parse_sequence(depth));

@@ -279,6 +279,9 @@ bool SchemaGoals::make_others(const Conjunction& all, int goal, ObjectAlternativ
   for (const int number : all.object_nodes) {
     for (const auto& property : node(number).properties) names[property.first];
   }
+  for (const Conjunction::MemberWitness& witness : all.witnesses) {
+    for (const auto& property : node(witness.node).properties) names[property.first];
+  }
   for (const auto& member : all.members) names[member.first];
   for (const std::string& name : all.required) names[name].is_required = true;
   for (const std::string& name : all.forbidden) names[name].is_forbidden = true;

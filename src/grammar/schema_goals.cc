@@ -9,7 +9,7 @@
 namespace quire::grammar {
 namespace {
 
-constexpr int kMaxDepth = 150;  // of goals that are expanded within each other
+constexpr int kMaxExpansionDepth = 150;  // of goals that are expanded within each other
 constexpr size_t kMaxGoals = 200'000;
 
 template <typename T>
@@ -65,7 +65,7 @@ void SchemaGoals::expand(int goal) {
 bool SchemaGoals::is_empty(int goal) {
   if (goal == kNoGoal) return true;
   const Entry& entry = entries_[static_cast<size_t>(goal)];
-  if (entry.state == Entry::State::kNew && depth_ < kMaxDepth) expand(goal);
+  if (entry.state == Entry::State::kNew && depth_ < kMaxExpansionDepth) expand(goal);
   return entry.state == Entry::State::kDone && entry.goal.is_empty();
 }
 

@@ -1,0 +1,72 @@
+"""quire grammar check."""
+
+import json
+import pathlib
+import tempfile
+import unittest
+
+from support import CliTest, json_lines, run
+
+LINES = [
+    {"json_schema": {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]},
+     "texts": ['{"age": 7}', '{ "x" : [ ] ,\n"age":1e1}', '{"age": "7"}', "{}", ""]},
+    {"regex": "[a-z]+", "texts": ["abc", "ABC"]},
+    {"choice": ["yes", "no"], "texts": ["no", "nope"]},
+    {"json_schema": {"properties": {"a": {"$ref": "https://example.com/other.json"}}}, "texts": ["{}"]},
+    {"json_schema": False},
+    {"json_schema": True, "texts": ["null"]},
+]
+
+
+class GrammarCheck(CliTest):
+    def test_json_lines(self):
+        result = run("grammar", "check", "--json", stdin="\n".join(map(json.dumps, LINES)))
+        self.assertEqual(result.returncode, 1)
+        answers = json_lines(result.stdout)
+        self.assertEqual([answer["compiled"] for answer in answers], [True, True, True, False, False, True])
+        self.assertEqual(answers[0]["accepted"], [True, True, False, False, False])
+        self.assertEqual(answers[1]["accepted"], [True, False])
+        self.assertEqual(answers[2]["accepted"], [True, False])
+        self.assertGreater(answers[0]["compile_ms"], 0)
+        self.assertIn("#/properties/a/$ref: ", answers[3]["error"])
+        self.assertIn("no value fulfils", answers[4]["error"])
+        self.assertEqual(answers[5]["accepted"], [True])
+
+    def test_lines_stay_in_order(self):
+        lines = [{"choice": [str(i)], "texts": [str(i), str(i + 1)]} for i in range(1000)]
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "lines.jsonl"
+            path.write_text("\n".join(map(json.dumps, lines)))
+            result = run("grammar", "check", "--json", "--file", str(path))
+        self.assert_ok(result)
+        self.assertEqual([answer["accepted"] for answer in json_lines(result.stdout)], [[True, False]] * 1000)
+
+    def test_table(self):
+        result = run("grammar", "check", stdin="\n".join(map(json.dumps, LINES[1:4])))
+        self.assertEqual(result.returncode, 1)
+        self.assertRegex(result.stdout, r"(?s)line 1 +compiled in .* ms\n +text 1 +accepted\n +text 2 +rejected\n")
+        self.assertIn("line 3  refused  #/properties/a/$ref: ", result.stdout)
+
+    def test_formats_can_be_annotations(self):
+        line = json.dumps({"json_schema": {"format": "date"}, "texts": ['"yesterday"']})
+        self.assertEqual(json_lines(run("grammar", "check", "--json", stdin=line).stdout)[0]["accepted"], [False])
+        free = run("grammar", "check", "--json", "--no-formats", stdin=line)
+        self.assertEqual(json_lines(free.stdout)[0]["accepted"], [True])
+
+    def test_wrong_lines(self):
+        cases = [
+            ("{", "standard input line 1: not valid JSON"),
+            ("[]", "expected a JSON object"),
+            ("{}", "expected one of the fields json_schema, regex and choice"),
+            ('{"regex": "a", "choice": ["a"]}', "there are both regex and choice"),
+            ('{"regexp": "a"}', "unexpected field regexp; did you mean regex?"),
+            ('{"regex": "a", "texts": [1]}', "texts: expected an array of strings"),
+        ]
+        for line, message in cases:
+            result = run("grammar", "check", "--json", stdin=line)
+            self.assert_error(result, 1, message)
+        self.assert_error(run("grammar", "check", "--file", "/nonexistent"), 1, "cannot read /nonexistent")
+
+
+if __name__ == "__main__":
+    unittest.main()
