@@ -71,10 +71,20 @@ LONG_CONTEXT = ("1 stream at 3.5k", "latency", ["--batch", 1, "--input-len", 350
 LONG_PROMPTS = ("prefill 16 x 2,048", "latency", LONG_PREFILL, PREFILL)
 SWEEP = [streams(count) for count in (1, 4, 16, 64, 256)]
 SHORT = [BENCH_PY, streams(1), streams(64)]
+
+
+def float8(row):
+    """The row with the 16-bit weights rounded to FP8 as they load."""
+    name, bench, arguments, figure = row
+    return f"{name}, fp8 weights", bench, [*arguments, "--quantization", "fp8"], figure
+
+
 # Model, number of GPUs, rows.
 WORK = [
-    ("Qwen3-0.6B", 1, [BENCH_PY, FP8_CACHE, *SWEEP, LONG_CONTEXT, LONG_PROMPTS]),
-    ("Qwen3-8B", 1, [BENCH_PY, *SWEEP, LONG_CONTEXT, LONG_PROMPTS]),
+    ("Qwen3-0.6B", 1, [BENCH_PY, FP8_CACHE, *SWEEP, LONG_CONTEXT, LONG_PROMPTS,
+                       *map(float8, (FP8_CACHE, streams(1)))]),
+    ("Qwen3-8B", 1, [BENCH_PY, *SWEEP, LONG_CONTEXT, LONG_PROMPTS,
+                     *map(float8, (BENCH_PY, FP8_CACHE, *SWEEP, LONG_PROMPTS))]),
     ("Llama-3.2-1B", 1, SHORT),
     ("Qwen2.5-7B", 1, SHORT),
     ("Qwen3-8B", 2, SHORT),
