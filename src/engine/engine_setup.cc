@@ -13,7 +13,7 @@
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
 #include "hub/model_path.h"
-#include "ops/cuda/kernels.h"
+#include "ops/linear.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/gpu_algorithms.h"

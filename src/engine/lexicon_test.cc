@@ -55,9 +55,9 @@ TEST(Lexicon, AnswersAQuestion) {
   EXPECT_EQ(outputs[0].outputs[0].finish_reason, FinishReason::kStop);
 }
 
-// Rounded to integers as it loads, with activations of int8 and of float32.
+// Rounded as it loads, to integers with activations of int8 and of float32.
 TEST(Lexicon, QuantisedItStillAnswers) {
-  for (const char* quantization : {"int8", "int4"}) {
+  for (const char* quantization : {"int8", "int4", "fp8"}) {
     for (const char* dtype : {"auto", "float32"}) {
       EngineConfig config = lexicon();
       config.quantization = quantization;

@@ -180,6 +180,10 @@ TEST(GgufWeight, IsRoundedWhereThatIsAskedFor) {
   const MatrixParameter parameter = make_parameter(tensors, {0, kInputs}, place);
   EXPECT_EQ(parameter.weight().format().kind, ops::WeightKind::kInt4);
   EXPECT_EQ(parameter.tensors().front().parts.front().block_type, nullptr);
+  place.rounding = WeightRounding::kFloat8;
+  const MatrixParameter float8 = make_parameter(tensors, {0, kInputs}, place);
+  EXPECT_EQ(float8.weight().format(), ops::WeightFormat::float8());
+  EXPECT_EQ(float8.tensors().front().parts.front().block_type, nullptr);
 }
 
 TEST(GgufWeight, TakesRandomNumbers) {

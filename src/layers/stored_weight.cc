@@ -6,7 +6,7 @@
 
 #include "base/ceil_div.h"
 #include "loader/gguf_blocks.h"
-#include "ops/cuda/kernels.h"
+#include "ops/linear.h"
 
 namespace quire {
 namespace {
@@ -176,7 +176,7 @@ ops::WeightFormat stored_format_on_gpu(const Placement& place,
 bool multiplies_float8(const Placement& place, int64_t n, int64_t k) {
   if (place.device.is_cpu()) return true;
   return place.may_be_float8 && place.device.compute_capability == ops::kFloat8Capability &&
-         ops::takes_float8(place.dtype, n, k);
+         ops::multiplies_float8_on_gpu(place.dtype, n, k);
 }
 
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,

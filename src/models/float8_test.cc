@@ -84,10 +84,10 @@ TEST(Float8Model, CountsItsBytes) {
   EXPECT_EQ(counted.weight_bytes(), sum);
 }
 
-// A GPU has no float8 products: the matrices are dequantised to its dense ones.
+// A GPU's float8 products have 128 inputs or more: these matrices are dequantised to dense ones.
 TEST(Float8Model, IsDenseOnAGpu) {
   ModelOptions options = options_of(kFolder / "quantised");
-  options.device.type = DeviceType::kCuda;
+  options.device = {.type = DeviceType::kCuda, .compute_capability = 90};
   options.dtype = DType::kBFloat16;
   CountedModel counted(options);
   for (const MemoryItem& item : counted.model().memory()) {

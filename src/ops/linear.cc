@@ -47,6 +47,10 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
 
 }  // namespace
 
+bool multiplies_float8_on_gpu(DType dtype, int64_t n, int64_t k) {
+  return takes_float8(dtype, n, k);
+}
+
 int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows) {
   if (stream.is_cpu() || weight.format().kind != WeightKind::kFloat8) return 0;
   return linear_scratch_bytes(rows, weight.k());

@@ -3,11 +3,10 @@
 //
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
 //      a dense weight
-// W    Weight [N, K]: on a GPU dense, or float8 where ops/cuda/kernels.h takes it, with rows of
-// `in`
-//      rounded to float8 on the way; on the CPU of any format. CPUs that multiply bfloat16 may
-//      round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16); a weight
-//      of integers says whether `in` is rounded to int8 (ops/cpu/group_linear.h)
+// W    Weight [N, K]: on a GPU dense, or float8 where multiplies_float8_on_gpu says so, and then
+//      `in` is rounded to float8 on the way; on the CPU of any format. CPUs that multiply bfloat16
+//      may round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16); a
+//      weight of integers says whether `in` is rounded to int8 (ops/cpu/group_linear.h)
 // bias float32[N] or undefined
 // out  [T, N] of the activations' dtype, on a GPU also float32 (rows may be strided); overwritten
 // scratch: linear_scratch(stream, W, T) bytes, undefined where that is none
@@ -20,6 +19,11 @@
 #include "ops/weight.h"
 
 namespace quire::ops {
+
+// The compute capability of the GPUs that multiply by float8 weights, and whether they do by one
+// [n, k] where activations are of `dtype`.
+inline constexpr int kFloat8Capability = 90;
+bool multiplies_float8_on_gpu(DType dtype, int64_t n, int64_t k);
 
 // Bytes for the op's own use in a product of `rows` rows: of float8 on a GPU.
 int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows);

@@ -65,6 +65,14 @@ TEST(PlanTuning, HasARanksShareOfThem) {
                           "lm_head 75968x1024 64 float32"));
 }
 
+TEST(PlanTuning, PassesOverFloat8) {
+  TuningRequest request = tuned_qwen3_600m();
+  request.model.device.compute_capability = 90;
+  request.model.rounding = WeightRounding::kFloat8;
+  EXPECT_THAT(described(plan_tuning(request, kGpu, all_rows)),
+              ElementsAre("lm_head 151936x1024 64 float32"));
+}
+
 TEST(PlanTuning, LeavesOutRowsThatNoStepHas) {
   TuningRequest request = tuned_qwen3_600m();
   request.rows = {32768, 1024, 512};

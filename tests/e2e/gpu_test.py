@@ -14,7 +14,8 @@ import time
 import unittest
 
 from server_support import Server, serving
-from support import BINARY, CPU, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy, run
+from support import (BINARY, CPU, LEXICON, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy,
+                     run)
 
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
@@ -51,13 +52,50 @@ class SameTokens(CliTest):
         self.assert_error(run("plan", "--kv-cache-dtype", "int8", env=gpus()), 1,
                           "--kv-cache-dtype int8 needs the CPU (--device cpu); GPUs have kernels for fp8.")
 
-    def test_quantised_weights_are_dense_on_the_gpu(self):
+    def test_float8_weights_stay_so_where_the_gpu_multiplies_by_them(self):
         with model_copy(config__json=float8_lexicon_config(), without=("model.safetensors",)) as folder:
             arguments = (folder, "--dtype", "bfloat16", "--load-format", "dummy")
-            plan = run("plan", *arguments, env=gpus())
-            self.assert_ok(plan)
-            self.assertRegex(plan.stdout, r"attention weights .* bfloat16")
-            self.assert_ok(run("generate", *arguments, "--max-tokens", "4", "-p", "x", env=gpus(2)))
+            for capability, attention in ((90, "fp8 with scales"), (80, "bfloat16 from compressed-tensors")):
+                plan = run("plan", *arguments, env=gpus(capability=capability))
+                self.assert_ok(plan)
+                self.assertRegex(plan.stdout, rf"attention weights .* {attention}")
+                # 576 inputs are no multiple of 128.
+                self.assertRegex(plan.stdout, r"MLP weights .* bfloat16")
+                self.assert_ok(run("generate", *arguments, "--max-tokens", "4", "-p", "x",
+                                   env=gpus(2, capability=capability)))
+
+    def test_rounding_weights_to_float8(self):
+        result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--quantization", "fp8", env=gpus())
+        self.assert_ok(result)
+        self.assertIn("fruit", result.stdout)
+        plan = run("plan", "--quantization", "fp8", env=gpus())
+        self.assertRegex(plan.stdout, r"attention weights .* fp8 with scales")
+        self.assert_error(run("plan", "--quantization", "fp8", env=gpus(capability=80)), 1,
+                          "--quantization fp8 needs a GPU of compute capability 9.0, and Simulated GPU has 8.0")
+        self.assert_error(run("plan", "--quantization", "fp8", "--dtype", "float32", env=gpus()), 1,
+                          "--quantization fp8 goes with --dtype bfloat16 or float16, not float32")
+
+    def test_what_quantize_writes_in_float8(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "fp8"
+            self.assert_ok(run("quantize", LEXICON, model, "--scheme", "fp8", "--json"))
+            plan = run("plan", model, env=gpus())
+            self.assertRegex(plan.stdout, r"attention weights .* fp8 with scales")
+            ask = ("generate", model, "--temperature", "0", "--chat", "-p", PROMPTS[0])
+            for count in (1, 2):
+                result = run(*ask, "--tensor-parallel-size", count, env=gpus(count))
+                self.assert_ok(result)
+                self.assertIn("fruit", result.stdout)
+            # A scale that is no number is found before memory of the GPU is taken.
+            name = "model.layers.0.mlp.up_proj.weight_scale"
+            file = model / "model.safetensors"
+            weights = bytearray(file.read_bytes())
+            length = int.from_bytes(weights[:8], "little")
+            begin = 8 + length + json.loads(weights[8:8 + length])[name]["data_offsets"][0]
+            weights[begin:begin + 2] = b"\xc0\x7f"
+            file.write_bytes(weights)
+            self.assert_error(run(*ask, env=gpus(fault="0:reserve:1")), 1,
+                              f"the tensor {name} holds nan at index 0; expected scales that are finite and not zero.")
 
     def test_rounding_weights_to_integers_is_declined(self):
         for command in (("plan",), ("generate", "-p", "x")):

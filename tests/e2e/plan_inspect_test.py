@@ -85,8 +85,8 @@ class Plan(CliTest):
                               "--kv-cache-dtype int8: this model's head_dim is 36; expected a multiple of 8, at most 1024.")
         self.assert_error(run("plan", "--kv-cache-dtype", "int4"), 2, "auto, fp8, int8")
 
-    def test_quantization_is_one_of_three(self):
-        self.assert_error(run("plan", "--quantization", "int5"), 2, "none, int8, int4")
+    def test_quantization_is_one_of_four(self):
+        self.assert_error(run("plan", "--quantization", "int5"), 2, "none, fp8, int8, int4")
 
 
 class Inspect(CliTest):

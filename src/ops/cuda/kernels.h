@@ -123,9 +123,7 @@ inline constexpr int64_t linear_scratch_bytes(int64_t rows, int64_t k) {
          round_up(rows, kLinearScaleRows) * ceil_div(k, kFloat8Block) * int64_t{sizeof(float)};
 }
 
-// The compute capability of the GPUs on which linear multiplies by float8 weights, and whether it
-// does by one of these sizes.
-inline constexpr int kFloat8Capability = 90;
+// Whether linear multiplies by float8 weights of these sizes, on a GPU of compute capability 9.0.
 inline constexpr bool takes_float8(DType dtype, int64_t n, int64_t k) {
   return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && n % 16 == 0 &&
          k % kFloat8Block == 0;
