@@ -84,6 +84,23 @@ TEST(Float8Model, CountsItsBytes) {
   EXPECT_EQ(counted.weight_bytes(), sum);
 }
 
+TEST(Float8Model, RoundsNoLayerThatItsConfigLeavesDense) {
+  ModelOptions options = options_of(kFolder / "quantised");
+  CountedModel as_it_is(options);
+  options.rounding = WeightRounding::kFloat8;
+  EXPECT_EQ(CountedModel(options).weight_bytes(), as_it_is.weight_bytes());
+  // Of a model that says nothing of its layers the tables alone stay.
+  options.config.quantization.reset();
+  CountedModel rounded(options);
+  for (const MemoryItem& item : rounded.model().memory()) {
+    if (item.name == "attention weights" || item.name == "MLP weights") {
+      EXPECT_EQ(item.formats, std::set<std::string>{"fp8 with scales"}) << item.name;
+    } else {
+      EXPECT_EQ(item.formats, std::set<std::string>{"float32"}) << item.name;
+    }
+  }
+}
+
 // A GPU's float8 products have 128 inputs or more: these matrices are dequantised to dense ones.
 TEST(Float8Model, IsDenseOnAGpu) {
   ModelOptions options = options_of(kFolder / "quantised");
