@@ -137,20 +137,19 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
         if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
       }
       if (!kStores || rows[i] < 0) continue;
-      uint2 four = make_uint2(fetch.pairs[i][0], fetch.pairs[i][1]);
+      uint32_t first = activations_of<W>(fetch.pairs[i][0]);
+      uint32_t second = activations_of<W>(fetch.pairs[i][1]);
       if (norm.weight != nullptr) {
         const float factor = norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
         const float4 weight =
             kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
-        four = activations_of<W>(make_float4(a.x * factor * weight.x, a.y * factor * weight.y,
-                                             b.x * factor * weight.z, b.y * factor * weight.w));
-      } else {
-        four = activations_of<W>(four);
+        first = activations_of<W>(a.x * factor * weight.x, a.y * factor * weight.y);
+        second = activations_of<W>(b.x * factor * weight.z, b.y * factor * weight.w);
       }
-      uint32_t* to =
-          place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride, columns[i]);
-      to[0] = four.x;
-      to[2] = four.y;
+      uint32_t* to = place_of_four<W>(block.layout.x_at + at_row * block.layout.x_stride,
+                                      static_cast<uint32_t>(columns[i]));
+      to[0] = first;
+      to[2] = second;
     }
   }
 }

@@ -47,16 +47,18 @@ __device__ __forceinline__ uint2 halves_of_e4m3(uint32_t four) {
   return halves;
 }
 
-// Four float8 e4m3, their exponents and mantissas put where T has its own: .x holds the first and
-// the third, .y the second and the fourth. They are divided by 2^120 in bfloat16 and by 2^8 in
-// float16, subnormal numbers too; NaN becomes 480.
+// Four float8 e4m3, their exponents and mantissas put where T has its own: divided by 2^120 in
+// bfloat16 and by 2^8 in float16, subnormal numbers too. NaN becomes 480.
 template <typename T>
 __device__ __forceinline__ uint2 spread_e4m3(uint32_t four) {
-  constexpr int kShift = std::is_same_v<T, __nv_bfloat16> ? 4 : 1;
-  constexpr uint32_t kMagnitude = 0x7f007f00u >> kShift;
-  constexpr uint32_t kSign = 0x80008000u;
-  return make_uint2(((four << (8 - kShift)) & kMagnitude) | ((four << 8) & kSign),
-                    ((four >> kShift) & kMagnitude) | (four & kSign));
+  constexpr bool kIsBFloat16 = std::is_same_v<T, __nv_bfloat16>;
+  constexpr int kShift = kIsBFloat16 ? 4 : 7;
+  constexpr uint32_t kBits = kIsBFloat16 ? 0x87f087f0 : 0xbf80bf80;
+  uint32_t low;  // two bytes, each below eight copies of its sign
+  uint32_t high;
+  asm("prmt.b32 %0, %1, 0, 0x9180;" : "=r"(low) : "r"(four));
+  asm("prmt.b32 %0, %1, 0, 0xb3a2;" : "=r"(high) : "r"(four));
+  return make_uint2((low << kShift) & kBits, (high << kShift) & kBits);
 }
 
 // Two bfloat16 times two, rounded to nearest even. 9.0.

@@ -20,6 +20,16 @@ __device__ __forceinline__ uint4 load_chunk(uint32_t address) {
                : "memory");
   return chunk;
 }
+// Leaves the chunk as it is where the condition is false.
+__device__ __forceinline__ void load_chunk_if(bool condition, uint4& chunk, uint32_t address) {
+  asm volatile(
+      "{\n.reg .pred condition;\n"
+      "setp.ne.u32 condition, %5, 0;\n"
+      "@condition ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(chunk.x), "+r"(chunk.y), "+r"(chunk.z), "+r"(chunk.w)
+      : "r"(address), "r"(static_cast<uint32_t>(condition))
+      : "memory");
+}
 __device__ __forceinline__ void store_chunk(uint32_t address, uint4 chunk) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(chunk.x),
                "r"(chunk.y), "r"(chunk.z), "r"(chunk.w)
