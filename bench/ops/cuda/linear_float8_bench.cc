@@ -162,20 +162,13 @@ void run_rounding(CudaBench& bench, const Kind& kind) {
 }
 
 std::vector<ops::cuda::Float8Plan> plans_for(int64_t rows, int64_t k) {
+  int tile_rows = 8;
+  while (tile_rows < std::min<int64_t>(rows, 64)) tile_rows *= 2;
   std::vector<ops::cuda::Float8Plan> plans;
-  for (const int tile_rows : {8, 16, 32, 64, 128}) {
-    if (tile_rows < std::min<int64_t>(rows, 64) || tile_rows >= 2 * std::max<int64_t>(rows, 8)) {
-      continue;
-    }
-    for (const int tile_columns : {64, 128, 192}) {
-      for (const int splits : {1, 2, 4, 8}) {
-        int last = 0;
-        for (const int wanted : {3, 6, 16}) {
-          const int most = ops::cuda::float8_most_stages({tile_rows, tile_columns, splits, 0});
-          const int num_stages =
-              std::min({wanted, most, static_cast<int>(ceil_div(k / 128, splits))});
-          if (num_stages <= last) continue;
-          last = num_stages;
+  for (const int tile_columns : {64, 128}) {
+    for (const int splits : {1, 2, 4, 8}) {
+      for (const int num_stages : {3, 4, 6, 8}) {
+        if (num_stages <= ceil_div(k / 128, splits)) {
           plans.push_back({tile_rows, tile_columns, splits, num_stages});
         }
       }

@@ -32,14 +32,12 @@ void round_activations(CudaStream& stream, const CudaLinear& args,
 // number of rows and is meant for few. How it cuts a product follows only from the shape.
 inline constexpr int kMostInStages = 4;  // of activations: no more than of weights
 struct Float8Plan {
-  int tile_rows;     // 8, 16, 32, 64 or 128: rows of activations a block
-  int tile_columns;  // 64, 128 or 192: rows of weights a block
+  int tile_rows;     // 8, 16, 32 or 64: rows of activations a block
+  int tile_columns;  // 64 or 128: rows of weights a block
   int splits;        // parts of k: 1, 2, 4 or 8
   int num_stages;    // of weights in shared memory; kMaxStages at most
 };
 Float8Plan float8_plan(const CudaLinear& args);
-// Stages that a device's shared memory holds of such tiles.
-int float8_most_stages(const Float8Plan& plan);
 void float8_linear(CudaStream& stream, const CudaLinear& args, const Float8Activations& activations,
                    const Float8Plan& plan);
 

@@ -397,34 +397,21 @@ void launch_float8(CudaStream& stream, const CudaLinear& args, const Float8Activ
 template <bool kBlocks>
 void launch_of_kind(CudaStream& stream, const CudaLinear& args,
                     const Float8Activations& activations, const Float8Plan& plan) {
-  const auto start = [&](auto one_group, auto two_groups, auto three_groups) {
-    switch (plan.tile_columns / kGroupColumns) {
-      case 1:
-        return one_group(stream, args, activations, plan);
-      case 2:
-        return two_groups(stream, args, activations, plan);
-      default:
-        check(plan.tile_columns == 3 * kGroupColumns, "a plan's tile has a kernel");
-        return three_groups(stream, args, activations, plan);
-    }
+  const bool wide = plan.tile_columns == 2 * kGroupColumns;
+  check(wide || plan.tile_columns == kGroupColumns, "a plan's tile has a kernel");
+  const auto start = [&](auto narrow_launch, auto wide_launch) {
+    (wide ? wide_launch : narrow_launch)(stream, args, activations, plan);
   };
   switch (plan.tile_rows) {
     case 8:
-      return start(launch_float8<kBlocks, 1, 8>, launch_float8<kBlocks, 2, 8>,
-                   launch_float8<kBlocks, 3, 8>);
+      return start(launch_float8<kBlocks, 1, 8>, launch_float8<kBlocks, 2, 8>);
     case 16:
-      return start(launch_float8<kBlocks, 1, 16>, launch_float8<kBlocks, 2, 16>,
-                   launch_float8<kBlocks, 3, 16>);
+      return start(launch_float8<kBlocks, 1, 16>, launch_float8<kBlocks, 2, 16>);
     case 32:
-      return start(launch_float8<kBlocks, 1, 32>, launch_float8<kBlocks, 2, 32>,
-                   launch_float8<kBlocks, 3, 32>);
-    case 64:
-      return start(launch_float8<kBlocks, 1, 64>, launch_float8<kBlocks, 2, 64>,
-                   launch_float8<kBlocks, 3, 64>);
+      return start(launch_float8<kBlocks, 1, 32>, launch_float8<kBlocks, 2, 32>);
     default:
-      check(plan.tile_rows == 128, "a plan's tile has a kernel");
-      return start(launch_float8<kBlocks, 1, 128>, launch_float8<kBlocks, 2, 128>,
-                   launch_float8<kBlocks, 3, 128>);
+      check(plan.tile_rows == 64, "a plan's tile has a kernel");
+      return start(launch_float8<kBlocks, 1, 64>, launch_float8<kBlocks, 2, 64>);
   }
 }
 

