@@ -35,7 +35,7 @@ std::string kinds_in(const std::vector<ops::LinearAlgorithmEntry>& entries) {
 bool serves(const std::vector<ops::LinearAlgorithmEntry>& entries, const ops::GpuKind& gpu,
             const ModelOptions& model) {
   for (const MatrixProduct& product : CountedModel(model).model().products()) {
-    if (!product.format.is_dense()) continue;  // by a kernel of quire's
+    if (!product.format.is_dense()) continue;
     const ops::LinearShape shape = shape_of(product, gpu, model.dtype, 0);
     if (std::any_of(entries.begin(), entries.end(),
                     [&](const auto& entry) { return ops::same_matrix(entry.shape, shape); })) {
