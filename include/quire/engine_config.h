@@ -55,8 +55,9 @@ struct EngineConfig {
   std::string linear_algorithms{};
   std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
   // Rounds the linear layers that the checkpoint has dense while they load. "fp8": to e4m3 with a
-  // scale for each output, but not the embedding and the output layer; on a GPU, which needs
-  // compute capability 9.0 and no dtype "float32", products round activations too, by token. CPU
+  // scale for each output, but not the embedding and the output layer, nor layers that a
+  // quantization_config leaves dense; on a GPU, which needs compute capability 9.0 and no dtype
+  // "float32", products of more than a few rows round activations too, by token. CPU
   // only: "int8" or "int4", in groups of 32 inputs with a scale each, int4 with an offset too; the
   // embedding and the output layer to int8. Activations are then rounded to int8 for the products,
   // but not with dtype "float32". "none": weights stay as they are.

@@ -35,7 +35,7 @@ struct Device {
   int index = 0;
   // Outlives what is allocated from it. Null: the CPU's, from the system.
   DeviceMemory* memory = nullptr;
-  int compute_capability = 0;  // of a GPU, 90: major times ten plus minor
+  int compute_capability = 0;  // of a GPU: 10 * major + minor; 0 on the CPU
   bool operator==(const Device&) const = default;
   bool is_cpu() const { return type == DeviceType::kCpu; }
 };

@@ -70,7 +70,7 @@ DeviceChoice choice_of(const EngineConfig& config, Search search) {
   }
   int capability = search.devices.front().compute_capability;
   for (size_t i = 1; i < static_cast<size_t>(config.tensor_parallel_size); ++i) {
-    capability = std::min(capability, search.devices[i].compute_capability);
+    if (search.devices[i].compute_capability != capability) capability = 0;
   }
   return {.library = std::move(search.loaded.library),
           .name = name_of_gpus(search.devices, config.tensor_parallel_size),

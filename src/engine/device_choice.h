@@ -17,7 +17,8 @@ struct DeviceChoice {
   // Why not on a GPU, a sentence, where one was looked for and something is wrong with it; empty
   // also where there simply is none.
   std::string note;
-  int compute_capability = 0;  // the least of the GPUs', as ranks compute alike
+  // Of all GPUs of the ranks; 0 where they differ, as ranks compute alike.
+  int compute_capability = 0;
 };
 
 // Rank i runs on the i-th GPU that CUDA finds. Throws Error when config.device is "cuda" and cannot

@@ -103,10 +103,14 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on
   return DType::kFloat16;
 }
 
-// Whether it can be is known from the GPU alone; matrices of other sizes stay dense.
+// Which GPUs they are decides it; matrices of sizes that do not fit stay dense.
 void check_float8(const DeviceChoice& choice, DType dtype) {
   require(dtype != DType::kFloat32,
           "--quantization fp8 goes with --dtype bfloat16 or float16, not float32, on a GPU.");
+  require(choice.compute_capability != 0,
+          fmt::format("--quantization fp8 needs GPUs of compute capability {}.{}, and the ranks' "
+                      "GPUs differ in theirs; leave the option out, or use --device cpu.",
+                      ops::kFloat8Capability / 10, ops::kFloat8Capability % 10));
   require(choice.compute_capability == ops::kFloat8Capability,
           fmt::format("--quantization fp8 needs a GPU of compute capability {}.{}, and {} has "
                       "{}.{}; leave the option out, or use --device cpu.",

@@ -19,7 +19,8 @@ struct Placement {
   ParallelRank at;
   Device device;
   WeightRounding rounding = WeightRounding::kNone;
-  // On a GPU: whether it may have float8 weights. Kernels that look rows up need dense ones.
+  // On a GPU: whether its weights may be float8. Not the embedding's and the output layer's, where
+  // errors cost more and rows are looked up.
   bool may_be_float8 = true;
 
   // The CPU computes in float32 whatever the weights are; a GPU in the weights' type.

@@ -2,7 +2,7 @@
 // out = in * W^T + bias.
 //
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
-//      a dense weight
+//      a dense weight, bfloat16 or float16 by a float8 one
 // W    Weight [N, K]: on a GPU dense, or float8 where multiplies_float8_on_gpu says so, and then
 //      `in` is rounded to float8 on the way; on the CPU of any format. CPUs that multiply bfloat16
 //      may round `in` to it before the products where the weight is bfloat16 (AVX-512 BF16); a

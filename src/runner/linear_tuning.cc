@@ -52,6 +52,15 @@ std::string why_nothing_is_timed(const TuningRequest& request) {
         "choose smaller ones, or a larger --max-num-batched-tokens.",
         request.max_step_tokens);
   }
+  const std::vector<MatrixProduct> products = CountedModel(request.model).model().products();
+  if (!std::all_of(products.begin(), products.end(),
+                   [](const MatrixProduct& product) { return product.format.is_dense(); })) {
+    return fmt::format(
+        "No matrix product of this model is tuned with these numbers of rows: those with float8 "
+        "weights never are, and quire's own kernels take the others; choose larger --rows, up to "
+        "the {} of a step, or for the output layer {}.",
+        request.max_step_tokens, request.max_logits_rows);
+  }
   return fmt::format(
       "None of this model's matrix products goes to cuBLAS with these numbers of rows: quire's own "
       "kernels take them all; choose larger --rows, up to the {} of a step.",
@@ -91,7 +100,6 @@ std::vector<TuningTask> Tuning::plan() const {
     ops::CudaLinear args = {};
     args.dtype = request_.model.dtype;
     args.in_stride = product.k;
-    args.weight.format = product.format;
     args.rows = rows;
     args.n = product.n;
     args.k = product.k;

@@ -270,7 +270,8 @@ void ThreadExecutor::rethrow_error() {
 
 std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& options,
                                                const Checkpoint* checkpoint) {
-  // While nothing of a GPU is taken; what is wrong for one rank is wrong for all.
+  // Before a GPU's memory is taken and CUDA is started, which takes longer than the check; what is
+  // wrong for one rank is wrong for all.
   if (options.gpu_library != nullptr && checkpoint != nullptr) {
     CountedModel model(options.runner.model);
     check_weights(*checkpoint, model.model().parameters());

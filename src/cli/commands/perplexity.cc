@@ -69,10 +69,10 @@ PerplexityCommand::PerplexityCommand(CLI::App& root)
             .help = "The text, or texts in a .jsonl file",
             .is_required = true},
            file_);
-  add_count("--context", "Tokens that the model sees at a time [1024, or what it can do]",
-            2, options_.context);
-  add_count("--stride", "Tokens from one window to the next [half of the context]",
-            1, options_.stride);
+  add_count("--context", "Tokens that the model sees at a time [1024, or what it can do]", 2,
+            options_.context);
+  add_count("--stride", "Tokens from one window to the next [half of the context]", 1,
+            options_.stride);
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, options_.engine, /*seed_is_taken=*/false);
 }
