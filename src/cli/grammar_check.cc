@@ -44,7 +44,7 @@ struct GrammarLine {
 };
 
 GrammarLine read_grammar_line(const JsonTree& object) {
-  static const std::vector<std::string> kKinds = {"json_schema", "regex", "choice"};
+  static const std::vector<std::string> kKinds = {"json_schema", "regex", "grammar", "choice"};
   if (object.kind != JsonTree::Kind::kObject) throw Error("expected a JSON object");
   GrammarLine line;
   for (const auto& [name, value] : object.members) {
@@ -62,7 +62,7 @@ GrammarLine read_grammar_line(const JsonTree& object) {
     }
   }
   if (line.constraint == nullptr) {
-    throw Error("expected one of the fields json_schema, regex and choice");
+    throw Error("expected one of the fields json_schema, regex, grammar and choice");
   }
   return line;
 }
@@ -74,6 +74,9 @@ grammar::GrammarPtr compile(const GrammarLine& line, const grammar::CompileLimit
   if (line.kind == "regex") {
     return grammar::compile_regex(text_of(*line.constraint, line.kind), limits);
   }
+  if (line.kind == "grammar") {
+    return grammar::compile_gbnf(text_of(*line.constraint, line.kind), limits);
+  }
   return grammar::compile_choice(texts_of(*line.constraint, line.kind), limits);
 }
 
@@ -82,15 +85,16 @@ grammar::GrammarPtr compile(const GrammarLine& line, const grammar::CompileLimit
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
                                 const grammar::CompileLimits& limits) {
   using Clock = std::chrono::steady_clock;
+  GrammarCheck check;
   JsonTree object;
   GrammarLine parsed;
   try {
     object = grammar::parse_json_tree(line, kMaxLineDepth);
     parsed = read_grammar_line(object);
   } catch (const Error& error) {
-    throw Error(fmt::format("{}: {}", where, error.what()));
+    check.error = fmt::format("{}: {}", where, error.what());
+    return check;
   }
-  GrammarCheck check;
   grammar::GrammarPtr grammar;
   const Clock::time_point begin = Clock::now();
   try {

@@ -17,7 +17,7 @@ struct GrammarCheck {
   std::vector<bool> accepted;  // for each text
 };
 
-// Throws Error, opening with `where`, for a line that is none of those that are taken.
+// A line that is none of those that are taken does not compile; the error opens with `where`.
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
                                 const grammar::CompileLimits& limits);
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "grammar/gbnf.h"
 #include "grammar/nfa.h"
 #include "grammar/number_dfa.h"
 #include "grammar/regex.h"
@@ -35,6 +36,10 @@ const JsonGrammar* Grammar::json() const {
   return std::get_if<JsonGrammar>(&language_);
 }
 
+const ContextFreeGrammar* Grammar::rules() const {
+  return std::get_if<ContextFreeGrammar>(&language_);
+}
+
 GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& limits) {
   check_size("a schema", schema.size(), limits);
   Budget budget(limits);
@@ -57,6 +62,12 @@ GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) 
       not_empty(compile_regex_dfa(pattern, RegexMatch::kWhole, budget), "regular expression"));
 }
 
+GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits) {
+  check_size("a grammar", text.size(), limits);
+  Budget budget(limits);
+  return std::make_shared<Grammar>(parse_gbnf(text, budget));
+}
+
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits) {
   size_t bytes = 0;
   for (const std::string& choice : choices) bytes += choice.size();
@@ -73,10 +84,12 @@ GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLim
 
 Matcher::Matcher(GrammarPtr grammar) : grammar_(std::move(grammar)), state_(int32_t{0}) {
   if (const JsonGrammar* json = grammar_->json()) state_.emplace<JsonMatcher>(*json);
+  if (const ContextFreeGrammar* rules = grammar_->rules()) state_.emplace<EarleyMatcher>(*rules);
 }
 
 bool Matcher::advance(uint8_t byte) {
   if (auto* json = std::get_if<JsonMatcher>(&state_)) return json->advance(byte);
+  if (auto* rules = std::get_if<EarleyMatcher>(&state_)) return rules->advance(byte);
   int32_t& state = std::get<int32_t>(state_);
   state = grammar_->texts()->step(state, byte);
   return state != Dfa::kDead;
@@ -84,6 +97,7 @@ bool Matcher::advance(uint8_t byte) {
 
 bool Matcher::can_end() const {
   if (const auto* json = std::get_if<JsonMatcher>(&state_)) return json->can_end();
+  if (const auto* rules = std::get_if<EarleyMatcher>(&state_)) return rules->can_end();
   return grammar_->texts()->accepts(std::get<int32_t>(state_));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a text has to be: a JSON Schema, any JSON, a regular expression or one of some texts, as one
-// object that matchers follow byte by byte.
+// What a text has to be: a JSON Schema, any JSON, a regular expression, a context-free grammar or
+// one of some texts, as one object that matchers follow byte by byte.
 //
 //   const GrammarPtr grammar = compile_json_schema(R"({"type": "integer"})");
 //   Matcher matcher(grammar);
@@ -16,6 +16,7 @@
 #include <variant>
 
 #include "grammar/budget.h"
+#include "grammar/context_free.h"
 #include "grammar/dfa.h"
 #include "grammar/json_grammar.h"
 #include "grammar/json_matcher.h"
@@ -26,12 +27,15 @@ class Grammar {
  public:
   explicit Grammar(DfaPtr texts) : language_(std::move(texts)) {}
   explicit Grammar(JsonGrammar json) : language_(std::move(json)) {}
+  explicit Grammar(ContextFreeGrammar rules) : language_(std::move(rules)) {}
 
-  const Dfa* texts() const;         // null unless it is of plain texts
-  const JsonGrammar* json() const;  // null unless it is of JSON
+  // All but one are null.
+  const Dfa* texts() const;
+  const JsonGrammar* json() const;
+  const ContextFreeGrammar* rules() const;
 
  private:
-  std::variant<DfaPtr, JsonGrammar> language_;
+  std::variant<DfaPtr, JsonGrammar, ContextFreeGrammar> language_;
 };
 
 using GrammarPtr = std::shared_ptr<const Grammar>;
@@ -41,6 +45,8 @@ GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& lim
 GrammarPtr compile_any_json(const CompileLimits& limits = {});
 // The whole text matches.
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits = {});
+// In llama.cpp's notation (gbnf.h).
+GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits = {});
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits = {});
 
 class Matcher {
@@ -53,7 +59,7 @@ class Matcher {
 
  private:
   GrammarPtr grammar_;
-  std::variant<int32_t, JsonMatcher> state_;
+  std::variant<int32_t, JsonMatcher, EarleyMatcher> state_;
 };
 
 // Whether the whole text is in the grammar.

@@ -42,6 +42,7 @@ class TreeParser {
   }
 
   JsonTree parse_value(int depth) {
+    if (++num_values_ > kMaxTreeValues) fail(fmt::format("more than {} values", kMaxTreeValues));
     const size_t begin = at_;
     JsonTree value;
     const char c = peek();
@@ -183,6 +184,7 @@ class TreeParser {
   std::string_view text_;
   int max_depth_;
   size_t at_ = 0;
+  size_t num_values_ = 0;
 };
 
 void append_canonical(std::string& out, const JsonTree& value) {

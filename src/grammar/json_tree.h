@@ -38,8 +38,9 @@ struct JsonMember {
 std::string_view kind_name(const JsonTree& value);
 
 // The one JSON value that `text` is. Throws Error, which goes on from the name of the text, if it
-// is none, is not UTF-8, escapes a lone surrogate, gives a key twice or nests deeper than
-// `max_depth`.
+// is none, is not UTF-8, escapes a lone surrogate, gives a key twice, nests deeper than `max_depth`
+// or has more than kMaxTreeValues.
+inline constexpr std::size_t kMaxTreeValues = 500'000;
 JsonTree parse_json_tree(std::string_view text, int max_depth = 128);
 
 // Text that two JSON values share if and only if they are equal as JSON Schema has it: 1.0 is 1,

@@ -78,7 +78,12 @@ class Unevaluated {
 
   // The node and what it asks in any case.
   void collect(int i, int root, std::string_view keyword, std::set<int>& out) {
+    constexpr size_t kMaxParts = 1000;
     if (!out.insert(i).second) return;
+    if (out.size() > kMaxParts) {
+      throw Error(
+          fmt::format("{}/{}: beside more than {} schemas", at(root).pointer, keyword, kMaxParts));
+    }
     const SchemaNode& node = at(i);
     if (!node.any_of.empty() || !node.one_of.empty() || node.if_node != SchemaNode::kNone ||
         !node.dependent_schemas.empty()) {

@@ -10,6 +10,7 @@ namespace quire::grammar {
 namespace {
 
 constexpr int kMaxExpansionDepth = 150;  // of goals that are expanded within each other
+constexpr int kMaxSearchDepth = 1000;    // of choices within each other
 constexpr size_t kMaxGoals = 200'000;
 
 template <typename T>
@@ -71,6 +72,19 @@ bool SchemaGoals::is_empty(int goal) {
 
 void SchemaGoals::run(Search search, int goal) {
   budget_.step();
+  if (++search_depth_ > kMaxSearchDepth) {
+    throw Error(
+        fmt::format("{}: more than {} choices (anyOf, oneOf, not, if) that depend on each other",
+                    pointer_of(entries_[static_cast<size_t>(goal)].literals), kMaxSearchDepth));
+  }
+  const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal);
+  budget_.take(bytes);
+  search_all(std::move(search), goal);
+  budget_.give_back(bytes);
+  --search_depth_;
+}
+
+void SchemaGoals::search_all(Search search, int goal) {
   while (!search.todo.empty()) {
     const Literal literal = search.todo.back();
     search.todo.pop_back();

@@ -54,7 +54,9 @@ class SchemaGoals {
   // Whether nothing fulfils it, as far as can be seen without following recursion.
   bool is_empty(int goal);
 
+  // Adds to a goal the alternatives that follow from a search.
   void run(Search search, int goal);
+  void search_all(Search search, int goal);
   bool take(Search& search, Literal literal);
   bool take_node(Search& search, int number);
   std::vector<Option> options(const Choice& choice, const Conjunction& all);
@@ -87,7 +89,8 @@ class SchemaGoals {
   Budget& budget_;
   std::deque<Entry> entries_;
   std::map<std::vector<Literal>, int> numbers_;
-  int depth_ = 0;
+  int depth_ = 0;         // of goals
+  int search_depth_ = 0;  // of choices
 };
 
 }  // namespace quire::grammar

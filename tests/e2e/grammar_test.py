@@ -15,6 +15,7 @@ LINES = [
     {"json_schema": {"properties": {"a": {"$ref": "https://example.com/other.json"}}}, "texts": ["{}"]},
     {"json_schema": False},
     {"json_schema": True, "texts": ["null"]},
+    {"grammar": 'root ::= "(" root ")" | [a-z]+', "texts": ["((abc))", "((abc)"]},
 ]
 
 
@@ -23,7 +24,7 @@ class GrammarCheck(CliTest):
         result = run("grammar", "check", "--json", stdin="\n".join(map(json.dumps, LINES)))
         self.assertEqual(result.returncode, 1)
         answers = json_lines(result.stdout)
-        self.assertEqual([answer["compiled"] for answer in answers], [True, True, True, False, False, True])
+        self.assertEqual([answer["compiled"] for answer in answers], [True, True, True, False, False, True, True])
         self.assertEqual(answers[0]["accepted"], [True, True, False, False, False])
         self.assertEqual(answers[1]["accepted"], [True, False])
         self.assertEqual(answers[2]["accepted"], [True, False])
@@ -31,6 +32,7 @@ class GrammarCheck(CliTest):
         self.assertIn("#/properties/a/$ref: ", answers[3]["error"])
         self.assertIn("no value fulfils", answers[4]["error"])
         self.assertEqual(answers[5]["accepted"], [True])
+        self.assertEqual(answers[6]["accepted"], [True, False])
 
     def test_lines_stay_in_order(self):
         lines = [{"choice": [str(i)], "texts": [str(i), str(i + 1)]} for i in range(1000)]
@@ -57,14 +59,17 @@ class GrammarCheck(CliTest):
         cases = [
             ("{", "standard input line 1: not valid JSON"),
             ("[]", "expected a JSON object"),
-            ("{}", "expected one of the fields json_schema, regex and choice"),
+            ("{}", "expected one of the fields json_schema, regex, grammar and choice"),
             ('{"regex": "a", "choice": ["a"]}', "there are both regex and choice"),
             ('{"regexp": "a"}', "unexpected field regexp; did you mean regex?"),
             ('{"regex": "a", "texts": [1]}', "texts: expected an array of strings"),
         ]
         for line, message in cases:
-            result = run("grammar", "check", "--json", stdin=line)
-            self.assert_error(result, 1, message)
+            result = run("grammar", "check", "--json", stdin=line + "\n" + json.dumps(LINES[1]))
+            self.assertEqual((result.returncode, result.stderr), (1, ""))
+            wrong, right = json_lines(result.stdout)
+            self.assertIn(message, wrong["error"])
+            self.assertTrue(right["compiled"])
         self.assert_error(run("grammar", "check", "--file", "/nonexistent"), 1, "cannot read /nonexistent")
 
 

@@ -1,4 +1,4 @@
-// quire grammar check: whether texts are what a schema, a regular expression or a choice asks for.
+// quire grammar check: which texts a schema, a regular expression, a grammar or a choice accepts.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,6 +26,7 @@ constexpr const char* kGrammarCheckFooter =
     R"(Reads JSON lines with one constraint and texts:
   {"json_schema": {...}, "texts": ["...", ...]}   texts that are JSON which the schema describes
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
+  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF, llama.cpp's notation
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
 and prints which texts are accepted. A constraint that cannot be enforced exactly is refused with a
 sentence that names the keyword by its JSON pointer. With --json each line is
@@ -44,7 +45,8 @@ constexpr size_t kLinesAtOnce = 256;
 class GrammarCheckCommand : public Command {
  public:
   explicit GrammarCheckCommand(CLI::App& grammar)
-      : app_(add_command(grammar, "check", "Say which texts a schema, regex or choice accepts",
+      : app_(add_command(grammar, "check",
+                         "Say which texts a schema, regex, grammar or choice accepts",
                          kGrammarCheckFooter)) {
     add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
     add_flag(*app_, {"--json", "", "Print a JSON object a line"}, json_);
