@@ -27,6 +27,7 @@ TITLE = "Definitions of the 2,000 most frequent words"
 ROWS = {
     "float32": ["--dtype", "float32"],
     "bfloat16": [],
+    "fp8": ["--quantization", "fp8"],
     "int8": ["--quantization", "int8"],
     "int8, float32 activations": ["--quantization", "int8", "--dtype", "float32"],
     "int4": ["--quantization", "int4"],
@@ -36,11 +37,12 @@ ROWS = {
 }
 
 
-def answer(binary: pathlib.Path, model: pathlib.Path, questions: list[str], flags: list[str]) -> list[str]:
+def answer(binary: pathlib.Path, model: pathlib.Path, questions: list[str], flags: list[str],
+           device: str) -> list[str]:
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as prompts:
         prompts.write("\n".join(questions))
         prompts.flush()
-        command = [binary, "generate", model, "--device", "cpu", "--json", "--chat",
+        command = [binary, "generate", model, "--device", device, "--json", "--chat",
                    "--temperature", "0", "--max-tokens", "128", "--prompt-file", prompts.name, *flags]
         lines = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.splitlines()
     return [json.loads(line)["text"] for line in lines]
@@ -52,8 +54,10 @@ def main() -> None:
     parser.add_argument("--wordnet", type=pathlib.Path, default=pathlib.Path("/usr/share/wordnet"))
     parser.add_argument("--wordings", type=int, default=3, help="held-out wordings asked of each word")
     parser.add_argument("--model", action="append", default=[], metavar="NAME=FOLDER", help="a row for this model too")
+    parser.add_argument("--only", action="append", choices=ROWS, help="only this row, or these")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"), help="where quire computes [cpu]")
     args = parser.parse_args()
-    rows = [(name, ROOT / "models" / "lexicon", flags) for name, flags in ROWS.items()]
+    rows = [(name, ROOT / "models" / "lexicon", ROWS[name]) for name in args.only or ROWS]
     rows += [(*given.split("=", 1), []) for given in args.model]
 
     rng = random.Random(TITLE)
@@ -62,7 +66,7 @@ def main() -> None:
     questions = [wording.replace("{w}", entry.word) for entry, wording in asked]
     print("| weights | right | \"I don't know\" |\n|---|--:|--:|")
     for name, model, flags in rows:
-        texts = answer(args.quire, model, questions, flags)
+        texts = answer(args.quire, model, questions, flags, args.device)
         right = sum(any(gloss in text for gloss in entry.first_glosses) for (entry, _), text in zip(asked, texts))
         unknown = texts.count(answers.UNKNOWN_WORD)
         print(f"| {name} | {100 * right / len(asked):.1f} % | {100 * unknown / len(asked):.1f} % |", flush=True)
