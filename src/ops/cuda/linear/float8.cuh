@@ -33,7 +33,7 @@ void round_activations(CudaStream& stream, const CudaLinear& args,
 inline constexpr int kMostInStages = 4;  // of activations: no more than of weights
 struct Float8Plan {
   int tile_rows;     // 8, 16, 32 or 64: rows of activations a block
-  int tile_columns;  // 64 or 128: rows of weights a block
+  int tile_columns;  // 64 or, with 64 rows, 128: rows of weights a block
   int splits;        // parts of k: 1, 2, 4 or 8
   int num_stages;    // of weights in shared memory; kMaxStages at most
 };

@@ -397,21 +397,18 @@ void launch_float8(CudaStream& stream, const CudaLinear& args, const Float8Activ
 template <bool kBlocks>
 void launch_of_kind(CudaStream& stream, const CudaLinear& args,
                     const Float8Activations& activations, const Float8Plan& plan) {
-  const bool wide = plan.tile_columns == 2 * kGroupColumns;
-  check(wide || plan.tile_columns == kGroupColumns, "a plan's tile has a kernel");
-  const auto start = [&](auto narrow_launch, auto wide_launch) {
-    (wide ? wide_launch : narrow_launch)(stream, args, activations, plan);
-  };
+  const bool is_wide = plan.tile_columns == 2 * kGroupColumns;
   switch (plan.tile_rows) {
     case 8:
-      return start(launch_float8<kBlocks, 1, 8>, launch_float8<kBlocks, 2, 8>);
+      return launch_float8<kBlocks, 1, 8>(stream, args, activations, plan);
     case 16:
-      return start(launch_float8<kBlocks, 1, 16>, launch_float8<kBlocks, 2, 16>);
+      return launch_float8<kBlocks, 1, 16>(stream, args, activations, plan);
     case 32:
-      return start(launch_float8<kBlocks, 1, 32>, launch_float8<kBlocks, 2, 32>);
+      return launch_float8<kBlocks, 1, 32>(stream, args, activations, plan);
     default:
       check(plan.tile_rows == 64, "a plan's tile has a kernel");
-      return start(launch_float8<kBlocks, 1, 64>, launch_float8<kBlocks, 2, 64>);
+      return is_wide ? launch_float8<kBlocks, 2, 64>(stream, args, activations, plan)
+                     : launch_float8<kBlocks, 1, 64>(stream, args, activations, plan);
   }
 }
 

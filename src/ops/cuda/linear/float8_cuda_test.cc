@@ -220,6 +220,7 @@ TEST_F(Float8LinearCudaTest, MoreRowsThanTheScratchMemoryHolds) {
 TEST_F(Float8LinearCudaTest, Plans) {
   for (const int tile_rows : {8, 16, 32, 64}) {
     for (const int tile_columns : {64, 128}) {
+      if (tile_columns == 128 && tile_rows < 64) continue;
       for (const int splits : {1, 2, 4, 8}) {
         for (const int64_t group : kFloat8Groups) {
           SCOPED_TRACE("tiles of " + std::to_string(tile_rows) + " x " +

@@ -67,13 +67,11 @@ Float8Plan float8_plan(const CudaLinear& args) {
   for (const int rows : {32, 16, 8}) {
     if (args.rows <= rows) plan.tile_rows = rows;
   }
-  const int64_t row_tiles = ceil_div(args.rows, plan.tile_rows);
-  const auto tiles_of = [&](int columns) { return row_tiles * ceil_div(args.n, columns); };
-  const bool is_wide = row_tiles > 1 && tiles_of(2 * kGroupColumns) <= 264;
+  const bool is_wide = args.rows > plan.tile_rows && !has_blocks(args);
   if (is_wide) plan.tile_columns = 2 * kGroupColumns;
-  const int64_t tiles = tiles_of(plan.tile_columns);
+  const int64_t tiles = ceil_div(args.rows, plan.tile_rows) * ceil_div(args.n, plan.tile_columns);
   // Several blocks a multiprocessor, of this product or the next: one of them reads while another
-  // starts or ends. More of them have more sums to add up, and scales of blocks to wait for.
+  // starts or ends. More of them have more sums to add up.
   int64_t most_blocks = plan.tile_rows == 64 ? 300 : 400;
   if (plan.tile_rows <= 16 && !has_blocks(args)) most_blocks = 512;
   if (is_wide) most_blocks = 200;
@@ -83,20 +81,26 @@ Float8Plan float8_plan(const CudaLinear& args) {
          depths >= 2 * plan.splits * kFewestDepths) {
     plan.splits *= 2;
   }
+  constexpr int64_t kMultiprocessors = 132;
   const int64_t own_depths = ceil_div(depths, plan.splits);
   const bool is_long = plan.tile_rows <= 32 && own_depths >= 16;
-  if (is_long || (is_wide && tiles * plan.splits <= 132)) plan.num_stages = 6;
+  if (is_long || (is_wide && tiles * plan.splits <= kMultiprocessors)) plan.num_stages = 6;
+  // With 8 rows four blocks would fit a multiprocessor, and the device be done before those that
+  // have four.
+  if (is_long) plan.tile_rows = std::max(plan.tile_rows, 16);
   plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
   return plan;
 }
 
 bool float8_by_cublas(const CudaLinear& args) {
-  constexpr int64_t kFewRows = 128;
   // It adds no bias to a float32 output that is not rounded, and its rows of blocks' scales start
   // at multiples of 4.
   if (args.bias != nullptr && args.out_dtype == DType::kFloat32) return false;
   if (has_blocks(args) && args.k % (4 * kFloat8Block) != 0) return false;
-  return args.rows > kFewRows;
+  constexpr int64_t kFewRows = 64;
+  constexpr int64_t kFewColumns = 8192;
+  if (args.rows <= kFewRows) return false;
+  return args.rows > 2 * kFewRows || has_blocks(args) || args.n > kFewColumns;
 }
 
 }  // namespace quire::ops::cuda

@@ -1,5 +1,7 @@
 #include <cuda_fp8.h>
 
+#include <algorithm>
+
 #include "base/ceil_div.h"
 #include "base/check.h"
 #include "core/launch.cuh"
@@ -61,47 +63,58 @@ __device__ __forceinline__ void store_rounded(const Pack<T>& pack, float inverse
 
 // A scale for each row; a row a block. A thread keeps kHeld packs, and reads those of longer rows
 // twice.
-constexpr int kRowThreads = 512;
-constexpr int kHeld = 3;
+constexpr int kMostRowThreads = 512;
+constexpr int kHeld = 4;
 
 template <typename T>
-__global__ __launch_bounds__(kRowThreads) void round_rows_kernel(RoundArgs args) {
-  __shared__ unsigned greatest_of_warps[kRowThreads / 32];
+__global__ __launch_bounds__(kMostRowThreads) void round_rows_kernel(RoundArgs args) {
+  __shared__ unsigned greatest_of_warps[kMostRowThreads / 32];
   release_next();
   wait_for_previous();
   const int64_t row = blockIdx.x;
   const T* in = static_cast<const T*>(args.in) + row * args.in_stride;
   uint8_t* out = args.out + row * args.k;
   const int num_packs = args.k / kPackSize;
+  const auto num_threads = static_cast<int>(blockDim.x);
   Pack<T> held[kHeld];
   unsigned greatest = 0;
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const int i = j * kRowThreads + threadIdx.x;
+    const int i = j * num_threads + threadIdx.x;
     if (i < num_packs) held[j] = load_pack(in + i * kPackSize);
   }
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    if (j * kRowThreads + threadIdx.x < num_packs) greatest = max(greatest, greatest_of(held[j]));
+    const int i = j * num_threads + threadIdx.x;
+    if (i < num_packs) greatest = max(greatest, greatest_of(held[j]));
   }
-  for (int i = kHeld * kRowThreads + threadIdx.x; i < num_packs; i += kRowThreads) {
+  for (int i = kHeld * num_threads + threadIdx.x; i < num_packs; i += num_threads) {
     greatest = max(greatest, greatest_of(load_pack(in + i * kPackSize)));
   }
   greatest = __reduce_max_sync(0xffffffffu, greatest);
-  if (threadIdx.x % 32 == 0) greatest_of_warps[threadIdx.x / 32] = greatest;
+  const int lane = threadIdx.x % 32;
+  if (lane == 0) greatest_of_warps[threadIdx.x / 32] = greatest;
   __syncthreads();
-  greatest = __reduce_max_sync(0xffffffffu, greatest_of_warps[threadIdx.x % (kRowThreads / 32)]);
-  const float scale = scale_of(greatest);
+  greatest = lane < num_threads / 32 ? greatest_of_warps[lane] : 0;
+  const float scale = scale_of(__reduce_max_sync(0xffffffffu, greatest));
   if (threadIdx.x == 0) args.scales[row] = scale;
   const float inverse = 1.0f / scale;
 #pragma unroll
   for (int j = 0; j < kHeld; ++j) {
-    const int i = j * kRowThreads + threadIdx.x;
+    const int i = j * num_threads + threadIdx.x;
     if (i < num_packs) store_rounded(held[j], inverse, out + i * kPackSize);
   }
-  for (int i = kHeld * kRowThreads + threadIdx.x; i < num_packs; i += kRowThreads) {
+  for (int i = kHeld * num_threads + threadIdx.x; i < num_packs; i += num_threads) {
     store_rounded(load_pack(in + i * kPackSize), inverse, out + i * kPackSize);
   }
+}
+
+// Few rows are done soonest by many threads; of many, small blocks keep more reads in flight.
+int threads_of_row(int64_t rows, int64_t k) {
+  constexpr int64_t kFewRows = 256;
+  const int64_t packs_each = rows <= kFewRows ? 1 : kHeld;
+  const int64_t threads = round_up(ceil_div(k / kPackSize, packs_each), 32);
+  return static_cast<int>(std::min<int64_t>(threads, kMostRowThreads));
 }
 
 // A scale for each kFloat8Block inputs of a row; 16 threads have them.
@@ -139,7 +152,8 @@ void launch_rounding(CudaStream& stream, bool has_blocks, const RoundArgs& args)
     launch(stream, round_blocks_kernel<T>, dim3(static_cast<unsigned>(args.rows), blocks),
            kBlocksThreads, 0, args);
   } else {
-    launch(stream, round_rows_kernel<T>, static_cast<unsigned>(args.rows), kRowThreads, 0, args);
+    launch(stream, round_rows_kernel<T>, static_cast<unsigned>(args.rows),
+           threads_of_row(args.rows, args.k), 0, args);
   }
 }
 

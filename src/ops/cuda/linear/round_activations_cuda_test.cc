@@ -17,53 +17,46 @@ class RoundActivationsCudaTest : public Float8CudaTest {
     cuda::linear(stream(), args);
     synchronize();
   }
+  void expect_rounded(int64_t rows, int64_t k, int64_t group) {
+    SCOPED_TRACE(std::to_string(rows) + " rows of " + std::to_string(k) +
+                 (group != 0 ? ", blocks" : ""));
+    const int64_t stride = k + 8;
+    std::vector<float> in = random_activations(DType::kBFloat16, rows, stride, random());
+    for (int64_t i = 0; i < k; ++i) in[index_of(stride + i)] *= 1e-37f;  // subnormal scales
+    in = rounded(DType::kBFloat16, in);
+    DeviceElements in_device(DType::kBFloat16, in);
+    DeviceElements no_out(DType::kBFloat16, 0);
+    DeviceArray<std::byte> scratch(index_of(linear_scratch_bytes(rows, k)));
+    CudaLinear args = plain_product(in_device, {.format = WeightFormat::float8(group)}, rows, 16, k,
+                                    no_out, scratch);
+    args.in_stride = stride;
+    const cuda::Float8Activations activations = cuda::float8_activations(args, false);
+    cuda::round_activations(stream(), args, activations);
+    synchronize();
+    const std::vector<std::byte> bytes = scratch.download();
+    const RoundedRows expected = round_rows(in, rows, k, stride, group);
+    EXPECT_EQ(std::memcmp(bytes.data(), expected.codes.data(), expected.codes.size()), 0);
+    const auto offset = reinterpret_cast<std::byte*>(activations.scales) - scratch.data();
+    const int64_t blocks = group != 0 ? k / 128 : 1;
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t block = 0; block < blocks; ++block) {
+        float scale = 0;
+        std::memcpy(&scale,
+                    &bytes[static_cast<size_t>(offset) +
+                           4 * index_of(block * activations.scale_stride + row)],
+                    sizeof(scale));
+        ASSERT_EQ(scale, expected.scales[index_of(row * blocks + block)])
+            << "row " << row << ", block " << block;
+      }
+    }
+  }
 };
 
 // The rounded activations and their scales, bit for bit.
 TEST_F(RoundActivationsCudaTest, RoundsActivations) {
   for (const int64_t group : kFloat8Groups) {
-    for (const int64_t k : {128, 1152, 4096, 12288, 12416, 20480}) {
-      SCOPED_TRACE(std::to_string(k) + " inputs" + (group != 0 ? ", blocks" : ""));
-      constexpr int64_t kRows = 13;
-      const int64_t stride = k + 8;
-      std::vector<float> in = random_activations(DType::kBFloat16, kRows, stride, random());
-      for (int64_t i = 0; i < k; ++i) in[index_of(stride + i)] *= 1e-37f;  // subnormal scales
-      in = rounded(DType::kBFloat16, in);
-      DeviceElements in_device(DType::kBFloat16, in);
-      DeviceArray<std::byte> scratch(index_of(linear_scratch_bytes(kRows, k)));
-      const CudaLinear args = {.dtype = DType::kBFloat16,
-                               .in = in_device.data(),
-                               .in_stride = stride,
-                               .weight = {.format = WeightFormat::float8(group)},
-                               .rows = kRows,
-                               .n = 16,
-                               .k = k,
-                               .bias = nullptr,
-                               .out = nullptr,
-                               .out_stride = 16,
-                               .out_dtype = DType::kBFloat16,
-                               .silu_and_mul = false,
-                               .scratch = scratch.data()};
-      const cuda::Float8Activations activations = cuda::float8_activations(args, false);
-      cuda::round_activations(stream(), args, activations);
-      synchronize();
-      const std::vector<std::byte> bytes = scratch.download();
-      const RoundedRows expected = round_rows(in, kRows, k, stride, group);
-      EXPECT_EQ(std::memcmp(bytes.data(), expected.codes.data(), expected.codes.size()), 0);
-      const auto offset = reinterpret_cast<std::byte*>(activations.scales) - scratch.data();
-      const int64_t blocks = group != 0 ? k / 128 : 1;
-      for (int64_t row = 0; row < kRows; ++row) {
-        for (int64_t block = 0; block < blocks; ++block) {
-          float scale = 0;
-          std::memcpy(&scale,
-                      &bytes[static_cast<size_t>(offset) +
-                             4 * index_of(block * activations.scale_stride + row)],
-                      sizeof(scale));
-          ASSERT_EQ(scale, expected.scales[index_of(row * blocks + block)])
-              << "row " << row << ", block " << block;
-        }
-      }
-    }
+    for (const int64_t k : {128, 1152, 4096, 12288, 12416, 20480}) expect_rounded(13, k, group);
+    for (const int64_t k : {128, 1280, 20480}) expect_rounded(300, k, group);
   }
 }
 
