@@ -35,9 +35,10 @@ def cases_of_lines(path):
 def cases_of_suite(path):
     for group in json.loads(path.read_text(encoding="utf-8")):
         schema = group["schema"]
-        if "draft7" in path.parts and isinstance(schema, dict):
-            # The files of this draft leave it to their folder to say which it is.
-            schema = {"$schema": "http://json-schema.org/draft-07/schema#", **schema}
+        for number in ("4", "6", "7"):
+            # The files of these drafts leave it to their folder to say which it is.
+            if f"draft{number}" in path.parts and isinstance(schema, dict):
+                schema = {"$schema": f"http://json-schema.org/draft-0{number}/schema#", **schema}
         tests = [(test["data"], test["valid"]) for test in group["tests"]]
         yield f"{path.parent.name}/{path.stem}: {group['description']}", schema, tests
 

@@ -186,7 +186,7 @@ TEST(JsonSchema, Combinations) {
 
 TEST(JsonSchema, ReferencesByIdAndAnchor) {
   expect({
-      {R"({"$id": "https://example.com/a/b.json", "$ref": "c.json#x", "$defs": {"c": {"$id": "c.json", "$defs": {"d": {"$anchor": "x", "type": "null"}}}}})",
+      {R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://example.com/a/b.json", "$ref": "c.json#x", "$defs": {"c": {"$id": "c.json", "$defs": {"d": {"$anchor": "x", "type": "null"}}}}})",
        {"null"},
        {"1"}},
       {R"({"$schema": "http://json-schema.org/draft-07/schema#", "definitions": {"a": {"type": "null"}}, "$ref": "#/definitions/a", "minimum": 5})",
@@ -219,6 +219,8 @@ TEST(JsonSchema, RefusalsNameTheKeyword) {
       {R"({"unevaluatedProperties": false, "anyOf": [{"properties": {"a": {}}}, {}]})",
        "#/unevaluatedProperties: "},
       {R"({"$schema": "https://example.com/mine"})", "#/$schema: "},
+      {R"({"items": {"$id": "a/b.json", "$ref": "c.json"}})", "#/items/$id: "},
+      {R"({"contentEncoding": "base64"})", "#/contentEncoding: "},
       {R"({"a": 1, "a": 2})", "given twice"},
       {"[1]", "expected a schema"},
       {"{", "not valid JSON"},
@@ -228,6 +230,19 @@ TEST(JsonSchema, RefusalsNameTheKeyword) {
     EXPECT_NE(schema_error(schema).find(message), std::string::npos)
         << schema.substr(0, 200) << ": " << schema_error(schema);
   }
+}
+
+TEST(JsonSchema, ManyKindsOfObjectsToldApartByAMember) {
+  std::string kinds;
+  for (int i = 0; i < 100; ++i) {
+    kinds += fmt::format(
+        R"({}{{"properties": {{"kind": {{"const": {}}}, "v{}": {{"type": "string"}}}}, "required": ["kind"]}})",
+        i == 0 ? "" : ",", i, i);
+  }
+  // Nothing says that they are objects: what is none fulfils all of them, and so not just one.
+  expect({{fmt::format("{{\"oneOf\": [{}]}}", kinds),
+           {R"({"kind":7,"v7":"x","v8":1})", R"({"v99":"x","kind":99})"},
+           {R"({"kind":7,"v7":1})", R"({"kind":100})", "{}", "1", "[]"}}});
 }
 
 TEST(JsonSchema, LimitsHold) {

@@ -70,6 +70,18 @@ bool SchemaGoals::is_empty(int goal) {
   return entry.state == Entry::State::kDone && entry.goal.is_empty();
 }
 
+uint8_t SchemaGoals::types_of(int goal) {
+  if (is_empty(goal)) return 0;
+  const Entry& entry = entries_[static_cast<size_t>(goal)];
+  if (entry.state != Entry::State::kDone) return kAllTypes;
+  uint8_t types = entry.goal.types;
+  if (!entry.goal.numbers.empty()) types |= kNumberType;
+  if (!entry.goal.strings.empty()) types |= kStringType;
+  if (!entry.goal.arrays.empty()) types |= kArrayType;
+  if (!entry.goal.objects.empty()) types |= kObjectType;
+  return types;
+}
+
 void SchemaGoals::run(Search search, int goal) {
   budget_.step();
   if (++search_depth_ > kMaxSearchDepth) {
@@ -101,6 +113,7 @@ void SchemaGoals::search_all(Search search, int goal) {
       if (found[i].edit) found[i].edit(next.all);
       if (next.all.types == 0) continue;
       next.todo = std::move(found[i].literals);
+      next.choices.insert(next.choices.end(), found[i].choices.begin(), found[i].choices.end());
       run(std::move(next), goal);
     }
     return;

@@ -25,14 +25,15 @@ class SchemaGoals {
 
  private:
   struct Choice {
-    enum class Kind { kAnyOf, kOneOf, kIf, kDependent, kNot };
+    enum class Kind { kAnyOf, kOneOf, kIf, kDependent, kNot, kNotOfTypes };
     Kind kind;
     int node;
-    size_t index = 0;
+    size_t index = 0;  // of what the keyword lists; of kNotOfTypes: the types
   };
   struct Option {
     std::vector<Literal> literals{};
     std::function<void(Conjunction&)> edit{};
+    std::vector<Choice> choices{};
   };
   struct Search {
     Conjunction all;
@@ -53,6 +54,8 @@ class SchemaGoals {
   void expand(int goal);
   // Whether nothing fulfils it, as far as can be seen without following recursion.
   bool is_empty(int goal);
+  // The types of the values that may fulfil it.
+  uint8_t types_of(int goal);
 
   // Adds to a goal the alternatives that follow from a search.
   void run(Search search, int goal);

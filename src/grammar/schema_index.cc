@@ -56,7 +56,8 @@ const std::string* text_member(const JsonTree& tree, std::string_view name) {
 
 }  // namespace
 
-SchemaIndex::SchemaIndex(const JsonTree& root) : draft_(draft_of(root)) {
+SchemaIndex::SchemaIndex(const JsonTree& root)
+    : draft_(draft_of(root)), names_its_draft_(text_member(root, "$schema") != nullptr) {
   resources_.push_back({"", {&root, 0, "#"}});
   const auto has = [&](std::string_view text) {
     return root.raw.find(text) != std::string_view::npos;

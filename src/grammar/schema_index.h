@@ -24,6 +24,7 @@ class SchemaIndex {
     std::string pointer{};
   };
   Draft draft() const { return draft_; }
+  bool names_its_draft() const { return names_its_draft_; }
   // Whether a $ref makes its neighbours be ignored.
   bool ref_stands_alone() const { return draft_ <= Draft::k7; }
   // The resource that a subschema belongs to which stands in a part of `resource`.
@@ -43,6 +44,7 @@ class SchemaIndex {
   Place follow(const Place& from, std::string_view pointer) const;
 
   Draft draft_ = Draft::k2020;
+  bool names_its_draft_ = false;
   std::vector<Resource> resources_;
   std::unordered_map<const JsonTree*, int> resource_of_;
   std::unordered_map<std::string, Place> anchors_;  // by uri#name

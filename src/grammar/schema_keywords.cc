@@ -76,8 +76,10 @@ void SchemaParser::read_strings(const Context& at) {
   }
   for (const std::string_view keyword : {"contentEncoding", "contentMediaType"}) {
     // Later drafts only describe with these.
-    if (index_.draft() == Draft::k7 && at.tree.find(keyword) != nullptr) {
-      refuse(at, keyword, "not enforced, though draft 7 may assert it");
+    const bool may_assert = index_.draft() == Draft::k7 || !index_.names_its_draft();
+    if (may_assert && at.tree.find(keyword) != nullptr) {
+      refuse(at, keyword,
+             "not enforced, though draft 7 lets it assert; later drafts describe with it");
     }
   }
   const JsonTree* name = at.tree.find("format");

@@ -55,6 +55,17 @@ std::vector<SchemaGoals::Option> SchemaGoals::options(const Choice& choice,
     }
     case Choice::Kind::kNot:
       return options_of_not(choice.node, all.types);
+    case Choice::Kind::kNotOfTypes: {
+      const auto types = static_cast<uint8_t>(choice.index);
+      if ((all.types & ~types) != 0) {
+        out.push_back(
+            {{}, [types](Conjunction& rest) { rest.types &= static_cast<uint8_t>(~types); }});
+      }
+      if ((all.types & types) != 0) {
+        out.push_back({{fails(choice.node)}, [types](Conjunction& rest) { rest.types &= types; }});
+      }
+      break;
+    }
   }
   return out;
 }
@@ -66,11 +77,12 @@ std::vector<SchemaGoals::Option> SchemaGoals::options_of_one(const SchemaNode& o
     for (size_t j = 0; j < one.one_of.size(); ++j) {
       if (i == j) continue;
       budget_.step();
-      const int both = goal_of({fulfils(one.one_of[i]), fulfils(one.one_of[j])});
-      if (!is_empty(both)) option.literals.push_back(fails(one.one_of[j]));
+      // Only values that may fulfil both have to be told apart.
+      const uint8_t types = types_of(goal_of({fulfils(one.one_of[i]), fulfils(one.one_of[j])}));
+      if (types != 0) {
+        option.choices.push_back({Choice::Kind::kNotOfTypes, one.one_of[j], types});
+      }
     }
-    // What is taken last is taken first.
-    std::ranges::reverse(option.literals);
     out.push_back(std::move(option));
   }
   return out;

@@ -111,7 +111,14 @@ void SchemaParser::read(const Pending& pending) {
 }
 
 void SchemaParser::read_references(const Context& at) {
-  if (const JsonTree* ref = at.tree.find("$ref")) read_reference(at, "$ref", *ref);
+  const JsonTree* reference = at.tree.find("$ref");
+  const bool is_within_root =
+      &at.tree == &root_ && reference != nullptr && reference->text.starts_with('#');
+  if (!index_.names_its_draft() && reference != nullptr && at.tree.find("$id") != nullptr &&
+      !is_within_root) {
+    refuse(at, "$id", "drafts differ in what this means beside $ref: say which in $schema");
+  }
+  if (reference != nullptr) read_reference(at, "$ref", *reference);
   if (const JsonTree* ref = at.tree.find("$recursiveRef")) {
     if (index_.has_recursive_anchor()) {
       refuse(at, "$recursiveRef", "not enforced beside $recursiveAnchor");

@@ -22,7 +22,7 @@ LINES = [
 class GrammarCheck(CliTest):
     def test_json_lines(self):
         result = run("grammar", "check", "--json", stdin="\n".join(map(json.dumps, LINES)))
-        self.assertEqual(result.returncode, 1)
+        self.assert_ok(result)
         answers = json_lines(result.stdout)
         self.assertEqual([answer["compiled"] for answer in answers], [True, True, True, False, False, True, True])
         self.assertEqual(answers[0]["accepted"], [True, True, False, False, False])
@@ -45,7 +45,7 @@ class GrammarCheck(CliTest):
 
     def test_table(self):
         result = run("grammar", "check", stdin="\n".join(map(json.dumps, LINES[1:4])))
-        self.assertEqual(result.returncode, 1)
+        self.assert_ok(result)
         self.assertRegex(result.stdout, r"(?s)line 1 +compiled in .* ms\n +text 1 +accepted\n +text 2 +rejected\n")
         self.assertIn("line 3  refused  #/properties/a/$ref: ", result.stdout)
 
@@ -66,7 +66,7 @@ class GrammarCheck(CliTest):
         ]
         for line, message in cases:
             result = run("grammar", "check", "--json", stdin=line + "\n" + json.dumps(LINES[1]))
-            self.assertEqual((result.returncode, result.stderr), (1, ""))
+            self.assert_ok(result)
             wrong, right = json_lines(result.stdout)
             self.assertIn(message, wrong["error"])
             self.assertTrue(right["compiled"])
