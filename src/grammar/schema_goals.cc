@@ -89,7 +89,9 @@ void SchemaGoals::run(Search search, int goal) {
         fmt::format("{}: more than {} choices (anyOf, oneOf, not, if) that depend on each other",
                     pointer_of(entries_[static_cast<size_t>(goal)].literals), kMaxSearchDepth));
   }
-  const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal);
+  const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
+                       search.todo.size() * sizeof(Literal) +
+                       search.choices.size() * sizeof(Choice);
   budget_.take(bytes);
   search_all(std::move(search), goal);
   budget_.give_back(bytes);
