@@ -60,10 +60,12 @@ std::vector<uint64_t> matching_sets(const DfaStore& store, const std::vector<int
   constexpr size_t kMaxStates = 20'000;
   // A byte of each class that some automaton tells from the others.
   std::vector<uint8_t> representatives;
-  std::set<std::vector<int>> classes;
+  std::set<std::string> classes;
   for (size_t byte = 0; byte < 256; ++byte) {
-    std::vector<int> key;
-    for (const int number : numbers) key.push_back(store.at(number).table().classes[byte]);
+    std::string key;
+    for (const int number : numbers) {
+      key += static_cast<char>(store.at(number).table().classes[byte]);
+    }
     if (classes.insert(std::move(key)).second) {
       representatives.push_back(static_cast<uint8_t>(byte));
     }

@@ -196,7 +196,8 @@ class GbnfParser {
       // One more and what may follow it, or nothing.
       const int optional = part_of(rule);
       grammar_.add_production(optional, {}, budget_);
-      std::vector<Symbol> more = {symbol};
+      std::vector<Symbol> more;
+      more.push_back(symbol);
       if (rest >= 0) more.push_back({rest});
       grammar_.add_production(optional, std::move(more), budget_);
       rest = optional;
