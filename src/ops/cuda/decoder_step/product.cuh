@@ -187,6 +187,7 @@ template <typename W>
 __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& share, int begin,
                                                int end) {
   constexpr int kAtOnce = kSlotsAtOnce<W>;
+  Slots<W> slots(block);
   const int num_groups = share.num_groups();
   const int of_slot = block.warp % W::kWarpsPerSlot;
   const int count = (end - begin) * num_groups;
@@ -204,8 +205,9 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
     const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
                        2 * kSlotColumns<W> * (at - begin);
-    const float2 sum = multiply_slot<W>(block, block.ring.data(slot), x, share.columns_of<W>(at));
-    fence_async_proxy();
+    const float2 sum = slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at));
+    // Reads need no fence before the copies that the barrier lets go on.
+    if constexpr (!W::kIsFloat8) fence_async_proxy();
     __syncwarp();
     if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kAtOnce);
     const int row = block.lane / 4;

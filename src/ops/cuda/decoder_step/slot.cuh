@@ -97,36 +97,53 @@ __device__ __forceinline__ float2 multiply_dense_slot(const BlockState& block, u
   return total;
 }
 
-// Float8 weights: this warp's blocks of 128 columns of a slot.
+// Float8 weights: this warp's blocks of 128 columns of slots.
 template <typename W>
-class Float8Slot {
+class Float8Slots {
  public:
   using T = typename W::Activation;
 
-  __device__ __forceinline__ Float8Slot(const BlockState& block, uint32_t weights, uint32_t x)
+  __device__ __forceinline__ explicit Float8Slots(const BlockState& block)
       : has_row_(block.lane / 4 < block.rows),
-        weights_(weights + block.lane / 4 * kSlotRowBytes + 16 * (block.lane % 4)),
-        x_(x + block.lane / 4 * block.layout.x_stride + 16 * (block.lane % 4)),
+        part_(block.warp % W::kWarpsPerSlot),
+        weights_at_(block.lane / 4 * kSlotRowBytes + 16 * (block.lane % 4)),
+        x_at_(block.lane / 4 * block.layout.x_stride + 16 * (block.lane % 4)),
         // Both of a lane's results are of one row of blocks: shares begin at even features.
-        scales_(weights + 2 * (block.lane % 4) * kSlotRowBytes + kSlotDataBytes) {}
+        scale_at_(2 * (block.lane % 4) * kSlotRowBytes + kSlotDataBytes) {}
 
-  // Of blocks [first, last). The operands of the next block are on their way while one's products
-  // are computed.
-  __device__ __forceinline__ float2 multiply(uint32_t first, uint32_t last) {
-    Operands even = {};
-    Operands odd = {};
-    weights_ += first * kFloat8Block;
-    x_ += first * 2 * kFloat8Block;
-    scales_ += first * sizeof(float);
-    int left = static_cast<int>(last - first);
-    if (left > 0) load(even);
+  // Of a slot with so many columns.
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns) {
+    const uint32_t blocks = static_cast<uint32_t>(columns) / uint32_t{kFloat8Block};
+    const uint32_t first = blocks * part_ / W::kWarpsPerSlot;
+    const uint32_t count = blocks * (part_ + 1) / W::kWarpsPerSlot - first;
+    Places places = {slot + weights_at_ + first * uint32_t{kFloat8Block},
+                     x + x_at_ + first * 2 * uint32_t{kFloat8Block},
+                     slot + scale_at_ + first * uint32_t{sizeof(float)}};
+#pragma unroll
+    for (auto& sum : sums_) sum[0] = sum[1] = sum[2] = sum[3] = 0;
+    total_ = make_float2(0, 0);
+    Operands operands[2] = {};  // activations stay zero where there is no such row
+    const auto add_pairs = [&](uint32_t end) {
+      load(places, 0, operands[0]);
+#pragma unroll kUnrolledPairs
+      for (uint32_t i = 0; i < end; i += 2) {
+        load(places, i + 1, operands[1]);
+        add(places, i, operands[0]);
+        if (i + 2 < end) load(places, i + 2, operands[0]);
+        add(places, i + 1, operands[1]);
+      }
+    };
+    // Without a branch between them, loads and products overlap best.
+    if (count == kMostBlocks) {
+      add_pairs(kMostBlocks);
+    } else if (count == 2) {
+      add_pairs(2);
+    } else {
 #pragma unroll 1
-    for (; left > 0; left -= 2) {
-      if (left > 1) load(odd);
-      add(even);
-      if (left == 1) break;
-      if (left > 2) load(even);
-      add(odd);
+      for (uint32_t i = 0; i < count; ++i) {
+        load(places, i, operands[0]);
+        add(places, i, operands[0]);
+      }
     }
     if constexpr (!W::kHasBlockScales) add_sums(1.0f);
     return total_;
@@ -135,31 +152,40 @@ class Float8Slot {
  private:
   static constexpr int kRuns = kFloat8Block / kFloat8RunColumns;
   static constexpr int kChains = 4;  // of products that do not wait for each other
+  static constexpr uint32_t kMostBlocks =
+      kSlotColumns<W> / uint32_t{kFloat8Block} / W::kWarpsPerSlot;
+  static_assert(kMostBlocks == 4);
+  // Registers are short where sums have scales.
+  static constexpr int kUnrolledPairs = W::kHasBlockScales ? 1 : 2;
 
   struct Operands {
     uint4 weights[kRuns];
-    uint4 x[kRuns][2];  // zero where there is no such row
-    float scale;
+    uint4 x[kRuns][2];
   };
 
-  // The next block's.
-  __device__ __forceinline__ void load(Operands& operands) {
+  // Where a lane's words and the scale of the warp's first block lie.
+  struct Places {
+    uint32_t weights;
+    uint32_t x;
+    uint32_t scale;
+  };
+
+  __device__ __forceinline__ void load(const Places& places, uint32_t i, Operands& operands) const {
 #pragma unroll
     for (uint32_t run = 0; run < kRuns; ++run) {
-      operands.weights[run] = load_chunk(weights_ + run * kFloat8RunColumns);
+      const uint32_t column = i * uint32_t{kFloat8Block} + run * kFloat8RunColumns;
+      operands.weights[run] = load_chunk(places.weights + column);
 #pragma unroll
-      for (uint32_t i = 0; i < 2; ++i) {
-        load_chunk_if(has_row_, operands.x[run][i], x_ + run * 2 * kFloat8RunColumns + 64 * i);
+      for (uint32_t half = 0; half < 2; ++half) {
+        load_chunk_if(has_row_, operands.x[run][half], places.x + 2 * column + 64 * half);
       }
     }
-    if constexpr (W::kHasBlockScales) operands.scale = load_float(scales_);
-    weights_ += kFloat8Block;
-    x_ += 2 * kFloat8Block;
-    scales_ += sizeof(float);
   }
 
-  __device__ __forceinline__ void add(const Operands& operands) {
+  __device__ __forceinline__ void add(const Places& places, uint32_t i, const Operands& operands) {
+    float scale = 1.0f;
     if constexpr (W::kHasBlockScales) {
+      scale = load_float(places.scale + i * uint32_t{sizeof(float)});
 #pragma unroll
       for (auto& sum : sums_) sum[0] = sum[1] = sum[2] = sum[3] = 0;
     }
@@ -168,13 +194,13 @@ class Float8Slot {
       const uint4& w = operands.weights[run];
       const uint32_t fours[kChains] = {w.x, w.y, w.z, w.w};
 #pragma unroll
-      for (int i = 0; i < kChains; ++i) {
-        const uint4& x = operands.x[run][i / 2];
-        const uint2 pairs = spread_e4m3<T>(fours[i]);
-        multiply_add<T>(sums_[i], {x.x, x.y, x.z, x.w}, pairs.x, pairs.y);
+      for (int chain = 0; chain < kChains; ++chain) {
+        const uint4& x = operands.x[run][chain / 2];
+        const uint2 pairs = spread_e4m3<T>(fours[chain]);
+        multiply_add<T>(sums_[chain], {x.x, x.y, x.z, x.w}, pairs.x, pairs.y);
       }
     }
-    if constexpr (W::kHasBlockScales) add_sums(operands.scale);
+    if constexpr (W::kHasBlockScales) add_sums(scale);
   }
 
   __device__ __forceinline__ void add_sums(float scale) {
@@ -183,26 +209,30 @@ class Float8Slot {
   }
 
   bool has_row_;
-  uint32_t weights_;
-  uint32_t x_;
-  uint32_t scales_;
+  uint32_t part_;
+  uint32_t weights_at_;
+  uint32_t x_at_;
+  uint32_t scale_at_;
   float sums_[kChains][4] = {};
   float2 total_ = {0, 0};
 };
 
-// The sums of activation row lane / 4 with weight rows 2 (lane % 4) and the next, of this warp's
-// columns of a slot; but for scales of outputs.
-template <typename W>
-__device__ __forceinline__ float2 multiply_slot(const BlockState& block, uint32_t weights,
-                                                uint32_t x, int columns) {
-  if constexpr (W::kIsFloat8) {
-    const uint32_t part = block.warp % W::kWarpsPerSlot;
-    const uint32_t blocks = columns / int{kFloat8Block};
-    return Float8Slot<W>(block, weights, x)
-        .multiply(blocks * part / W::kWarpsPerSlot, blocks * (part + 1) / W::kWarpsPerSlot);
-  } else {
-    return multiply_dense_slot<typename W::Activation>(block, weights, x, columns);
+template <typename T>
+class DenseSlots {
+ public:
+  __device__ __forceinline__ explicit DenseSlots(const BlockState& block) : block_(block) {}
+
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns) const {
+    return multiply_dense_slot<T>(block_, slot, x, columns);
   }
-}
+
+ private:
+  const BlockState& block_;
+};
+
+// Its multiply() has the sums of activation row lane / 4 with weight rows 2 (lane % 4) and the
+// next, of this warp's columns of a slot; but for scales of outputs.
+template <typename W>
+using Slots = std::conditional_t<W::kIsFloat8, Float8Slots<W>, DenseSlots<typename W::Activation>>;
 
 }  // namespace quire::ops::cuda::step
