@@ -205,7 +205,8 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
     const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
                        2 * kSlotColumns<W> * (at - begin);
-    const float2 sum = slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at));
+    const float2 sum =
+        slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at), share.first_row(group));
     // Reads need no fence before the copies that the barrier lets go on.
     if constexpr (!W::kIsFloat8) fence_async_proxy();
     __syncwarp();

@@ -63,6 +63,11 @@ struct BlockShares {
   Share projected[2];  // o, down
 };
 
+// Of rows from `first_row` on, the first one that is of another row of blocks than it.
+__device__ __forceinline__ int second_block_row(int first_row) {
+  return int{kFloat8Block} - first_row % int{kFloat8Block};
+}
+
 inline constexpr int kRingBarrierBytes = 16 * kMaxSlots;
 
 // Where the ring is, and how long.
@@ -107,36 +112,42 @@ class Filler {
 #pragma unroll 1
       for (int group = 0; group < num_groups; ++group) {
         const int row = share.first_row(group);
+        const int num_rows = share.num_rows(group);
         Scales of_row = {};
         if constexpr (W::kHasBlockScales) {
           const int block_row = (row + lane_) / int{kFloat8Block};
           of_row.from = scales + block_row * (share.k / int{kFloat8Block}) +
                         at * (kSlotColumns<W> / int{kFloat8Block});
           of_row.bytes = bytes / int{kFloat8Block} * int{sizeof(float)};
+          of_row.second_row = second_block_row(row);
+          of_row.count = of_row.second_row < num_rows ? 2 : 1;
         }
-        fill(from + row * stride + lane_ * stride, 0, share.num_rows(group), bytes, of_row);
+        fill(from + row * stride + lane_ * stride, 0, num_rows, bytes, of_row);
       }
     }
   }
 
-  // What a slot's row has in its padding.
+  // What a slot has in the padding of its first row, and of the first one of another row of blocks.
   struct Scales {
-    const float* from;
-    int bytes;  // 0: nothing
+    const float* from;  // of this lane's row
+    int bytes;          // 0: nothing
+    int second_row;
+    int count;  // of such rows
   };
 
   // Rows [first, last) of the next slot: each lane has the place of its own row.
   __device__ void fill(const char* from, int first, int last, int bytes, Scales scales = {}) {
     barrier_wait(ring_.empty(slot_), parity_ ^ 1);
     if (lane_ == 0) {
-      barrier_arrive_expecting(ring_.full(slot_),
-                               static_cast<uint32_t>((last - first) * (bytes + scales.bytes)));
+      barrier_arrive_expecting(
+          ring_.full(slot_),
+          static_cast<uint32_t>((last - first) * bytes + scales.count * scales.bytes));
     }
     __syncwarp();
     if (lane_ >= first && lane_ < last) {
       const uint32_t to = ring_.data(slot_) + lane_ * kSlotRowBytes;
       copy_bulk(to, from, static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
-      if (scales.bytes > 0) {
+      if (scales.bytes > 0 && (lane_ == 0 || lane_ == scales.second_row)) {
         copy_bulk(to + kSlotDataBytes, scales.from, static_cast<uint32_t>(scales.bytes),
                   ring_.full(slot_));
       }

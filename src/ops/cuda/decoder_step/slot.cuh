@@ -108,17 +108,20 @@ class Float8Slots {
         part_(block.warp % W::kWarpsPerSlot),
         weights_at_(block.lane / 4 * kSlotRowBytes + 16 * (block.lane % 4)),
         x_at_(block.lane / 4 * block.layout.x_stride + 16 * (block.lane % 4)),
-        // Both of a lane's results are of one row of blocks: shares begin at even features.
-        scale_at_(2 * (block.lane % 4) * kSlotRowBytes + kSlotDataBytes) {}
+        row_(2 * (block.lane % 4)) {}
 
-  // Of a slot with so many columns.
-  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns) {
+  // Of a slot with so many columns, of weight rows from `first_row` on.
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns,
+                                             int first_row) {
     const uint32_t blocks = static_cast<uint32_t>(columns) / uint32_t{kFloat8Block};
     const uint32_t first = blocks * part_ / W::kWarpsPerSlot;
     const uint32_t count = blocks * (part_ + 1) / W::kWarpsPerSlot - first;
+    // Both of a lane's results are of one row of blocks: shares begin at even features.
+    const int second = second_block_row(first_row);
+    const uint32_t scales = slot + kSlotDataBytes + (row_ >= second ? second * kSlotRowBytes : 0);
     Places places = {slot + weights_at_ + first * uint32_t{kFloat8Block},
                      x + x_at_ + first * 2 * uint32_t{kFloat8Block},
-                     slot + scale_at_ + first * uint32_t{sizeof(float)}};
+                     scales + first * uint32_t{sizeof(float)}};
 #pragma unroll
     for (auto& sum : sums_) sum[0] = sum[1] = sum[2] = sum[3] = 0;
     total_ = make_float2(0, 0);
@@ -212,7 +215,7 @@ class Float8Slots {
   uint32_t part_;
   uint32_t weights_at_;
   uint32_t x_at_;
-  uint32_t scale_at_;
+  int row_;  // of the slot's, the first that this lane has results of
   float sums_[kChains][4] = {};
   float2 total_ = {0, 0};
 };
@@ -222,7 +225,7 @@ class DenseSlots {
  public:
   __device__ __forceinline__ explicit DenseSlots(const BlockState& block) : block_(block) {}
 
-  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns) const {
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns, int) const {
     return multiply_dense_slot<T>(block_, slot, x, columns);
   }
 
