@@ -53,7 +53,8 @@ class Matcher {
  public:
   explicit Matcher(GrammarPtr grammar);
 
-  // Takes a byte; false if no text of the grammar begins like this.
+  // Takes a byte; false if no text of the grammar begins like this. In JSON that may be seen late:
+  // numbers are judged at their end, names at their closing quote. From then on it stays false.
   bool advance(uint8_t byte);
   bool can_end() const;
 

@@ -1,6 +1,7 @@
 #include "grammar/json_matcher.h"
 
 #include <algorithm>
+#include <functional>
 
 #include "grammar/decimal.h"
 #include "grammar/json_tree.h"
@@ -180,10 +181,11 @@ bool JsonMatcher::number_can_end() const {
 std::vector<bool> JsonMatcher::number_results() const {
   std::vector<bool> results(goals_.size());
   const std::optional<Decimal> number = Decimal::parse(number_);
-  const std::string plain = number ? number->plain() : "";
+  if (!number) return results;  // too large or small to compare
+  const std::string plain = number->plain();
   for (size_t slot = 0; slot < goals_.size(); ++slot) {
     results[slot] = std::ranges::any_of(goal(goals_[slot]).numbers, [&](int dfa) {
-      return dfa == DfaStore::kAll || (number && grammar_->numbers.at(dfa).matches(plain));
+      return dfa == DfaStore::kAll || grammar_->numbers.at(dfa).matches(plain);
     });
   }
   return results;
@@ -367,6 +369,42 @@ void JsonMatcher::end_container() {
   end_value(results);
 }
 
+bool JsonMatcher::is_as_good(const Frame& frame, const Configuration& a,
+                             const Configuration& b) const {
+  if (a.slot != b.slot || a.alternative != b.alternative || a.missing != b.missing) return false;
+  for (size_t i = 0; i < kMaxWitnesses; ++i) {
+    // A goal without a witness contains the one with it, where nothing limits their number.
+    const bool may_be_more = frame.is_object || i >= array_of(frame, a).witnesses.size() ||
+                             array_of(frame, a).witnesses[i].max == UINT64_MAX;
+    if (may_be_more ? a.witnessed[i] < b.witnessed[i] : a.witnessed[i] != b.witnessed[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// An item that is a witness need not count as one: without this there would be as many
+// configurations as ways to count them.
+void JsonMatcher::keep_the_best(Frame& frame) const {
+  if (frame.configurations.size() < 2) return;
+  std::ranges::sort(frame.configurations, std::greater());
+  // Of one alternative, those that come first have the higher counts.
+  size_t kept = 0;
+  size_t begin = 0;
+  for (const Configuration& next : frame.configurations) {
+    if (kept > 0 && (frame.configurations[begin].slot != next.slot ||
+                     frame.configurations[begin].alternative != next.alternative)) {
+      begin = kept;
+    }
+    bool is_needed = true;
+    for (size_t i = begin; i < kept && is_needed; ++i) {
+      is_needed = !is_as_good(frame, frame.configurations[i], next);
+    }
+    if (is_needed) frame.configurations[kept++] = next;
+  }
+  frame.configurations.resize(kept);
+}
+
 void JsonMatcher::end_item(Frame& frame) {
   std::string item = canonical_json(std::string_view(text_).substr(frame.item_begin));
   if (!frame.items.insert(std::move(item)).second) frame.has_repeats = true;
@@ -394,12 +432,7 @@ void JsonMatcher::end_value(const std::vector<bool>& results) {
     return false;
   });
   if (frame.compares_items) end_item(frame);
-  if (frame.configurations.size() > 1) {
-    std::ranges::sort(frame.configurations);
-    frame.configurations.erase(
-        std::unique(frame.configurations.begin(), frame.configurations.end()),
-        frame.configurations.end());
-  }
+  keep_the_best(frame);
   phase_ = frame.configurations.empty() ? Phase::kFailed : Phase::kAfterValue;
 }
 

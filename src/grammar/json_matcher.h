@@ -113,6 +113,9 @@ class JsonMatcher {
   void end_container();
   bool array_holds(const Frame& frame, const Configuration& of) const;
   bool object_holds(const Frame& frame, const Configuration& of) const;
+  // Whether all that can follow for `b` can follow for `a`, of the same alternative.
+  bool is_as_good(const Frame& frame, const Configuration& a, const Configuration& b) const;
+  void keep_the_best(Frame& frame) const;
   void end_value(const std::vector<bool>& results);
   void end_item(Frame& frame);
 
