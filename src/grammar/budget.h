@@ -11,7 +11,8 @@ namespace quire::grammar {
 struct CompileLimits {
   std::chrono::milliseconds time{2000};
   std::size_t memory_bytes = std::size_t{256} << 20;
-  std::size_t source_bytes = std::size_t{8} << 20;  // of a schema, regex or grammar
+  std::size_t source_bytes = std::size_t{1} << 20;  // of a schema, grammar or choices
+  std::size_t regex_bytes = std::size_t{64} << 10;  // of each regular expression
   bool assert_formats = true;                       // else "format" is an annotation
 };
 
@@ -43,6 +44,24 @@ class Budget {
   std::string place_ = "#";
   std::size_t bytes_ = 0;
   std::size_t steps_ = 0;
+};
+
+// Memory that a part of compiling needs until its end.
+class ScratchMemory {
+ public:
+  explicit ScratchMemory(Budget& budget) : budget_(budget) {}
+  ~ScratchMemory() { budget_.give_back(bytes_); }
+  ScratchMemory(const ScratchMemory&) = delete;
+  ScratchMemory& operator=(const ScratchMemory&) = delete;
+
+  void take(std::size_t bytes) {
+    bytes_ += bytes;
+    budget_.take(bytes);
+  }
+
+ private:
+  Budget& budget_;
+  std::size_t bytes_ = 0;
 };
 
 }  // namespace quire::grammar

@@ -56,7 +56,6 @@ GrammarPtr compile_any_json(const CompileLimits& limits) {
 }
 
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) {
-  check_size("a regular expression", pattern.size(), limits);
   Budget budget(limits);
   return std::make_shared<Grammar>(
       not_empty(compile_regex_dfa(pattern, RegexMatch::kWhole, budget), "regular expression"));

@@ -14,7 +14,8 @@ namespace {
 
 class TreeParser {
  public:
-  TreeParser(std::string_view text, int max_depth) : text_(text), max_depth_(max_depth) {}
+  TreeParser(std::string_view text, int max_depth, Budget* budget)
+      : text_(text), max_depth_(max_depth), budget_(budget) {}
 
   JsonTree parse() {
     skip_space();
@@ -43,6 +44,10 @@ class TreeParser {
 
   JsonTree parse_value(int depth) {
     if (++num_values_ > kMaxTreeValues) fail(fmt::format("more than {} values", kMaxTreeValues));
+    if (budget_ != nullptr) {
+      budget_->step();
+      budget_->take(2 * sizeof(JsonTree));  // in vectors that grow
+    }
     const size_t begin = at_;
     JsonTree value;
     const char c = peek();
@@ -183,6 +188,7 @@ class TreeParser {
 
   std::string_view text_;
   int max_depth_;
+  Budget* budget_;
   size_t at_ = 0;
   size_t num_values_ = 0;
 };
@@ -260,8 +266,8 @@ std::string_view kind_name(const JsonTree& value) {
   return "";
 }
 
-JsonTree parse_json_tree(std::string_view text, int max_depth) {
-  return TreeParser(text, max_depth).parse();
+JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget) {
+  return TreeParser(text, max_depth, budget).parse();
 }
 
 std::string canonical_json(std::string_view text) {

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/budget.h"
+
 namespace quire::grammar {
 
 struct JsonMember;
@@ -39,9 +41,9 @@ std::string_view kind_name(const JsonTree& value);
 
 // The one JSON value that `text` is. Throws Error, which goes on from the name of the text, if it
 // is none, is not UTF-8, escapes a lone surrogate, gives a key twice, nests deeper than `max_depth`
-// or has more than kMaxTreeValues.
+// or has more than kMaxTreeValues; or if it takes more than `budget` has left.
 inline constexpr std::size_t kMaxTreeValues = 500'000;
-JsonTree parse_json_tree(std::string_view text, int max_depth = 128);
+JsonTree parse_json_tree(std::string_view text, int max_depth = 128, Budget* budget = nullptr);
 
 // Text that two JSON values share if and only if they are equal as JSON Schema has it: 1.0 is 1,
 // and members have no order. `text` must be one valid JSON value.

@@ -278,6 +278,7 @@ class SubsetConstruction {
       if (state >= 0) visit(state);
     }
     while (!todo.empty()) {
+      budget_.step();
       const int32_t number = todo.back();
       todo.pop_back();
       const Nfa::State& state = nfa_.states_[static_cast<size_t>(number)];
@@ -308,7 +309,7 @@ class SubsetConstruction {
   }
 
   void expand(size_t i) {
-    budget_.step();
+    budget_.check_time();
     const std::vector<int32_t>& set = *sets_[i];
     const int32_t mark = set.empty() ? 0 : set.back();
     const bool at_start = mark == kStart;
@@ -343,6 +344,7 @@ class SubsetConstruction {
   void fill_buckets(const std::vector<int32_t>& set, bool word_bytes, bool other_bytes) {
     for (const int32_t number : set) {
       if (number < 0) continue;
+      budget_.step();
       for (const Nfa::ByteEdge& edge : nfa_.states_[static_cast<size_t>(number)].bytes) {
         for (size_t c = table_.classes[edge.first]; c <= table_.classes[edge.last]; ++c) {
           if (class_is_word_[c] ? word_bytes : other_bytes) buckets_[c].push_back(edge.to);

@@ -190,6 +190,10 @@ bool read(NumberState& state, char c, const NumberRule& rule) {
 
 constexpr std::string_view kNumberCharacters = "-.0123456789";
 
+// Of its numbers, twice, and its row, which may be in a vector that grows.
+constexpr size_t kBytesPerState =
+    3 * sizeof(NumberState) + 64 + 2 * sizeof(int32_t) * (kNumberCharacters.size() + 1);
+
 DfaPtr explore(const NumberRule& rule, Budget& budget) {
   Dfa::Table table;
   table.num_classes = static_cast<int>(kNumberCharacters.size()) + 1;
@@ -198,8 +202,10 @@ DfaPtr explore(const NumberRule& rule, Budget& budget) {
   }
   std::map<NumberState, int32_t> numbers = {{NumberState{}, 0}};
   std::vector<NumberState> states = {NumberState{}};
+  ScratchMemory memory(budget);
   for (size_t i = 0; i < states.size(); ++i) {
     budget.step();
+    memory.take(kBytesPerState);
     const NumberState state = states[i];
     const bool is_whole = state.phase == Phase::kZero || state.phase == Phase::kInteger ||
                           state.phase == Phase::kFraction;

@@ -14,19 +14,16 @@ constexpr size_t kMaxNfaStates = 400'000;
 // Makes an Nfa of a tree, from the end to the beginning.
 class RegexBuilder {
  public:
-  explicit RegexBuilder(Budget& budget) : budget_(budget) {}
+  RegexBuilder(Budget& budget, ScratchMemory& memory) : budget_(budget), memory_(memory) {}
 
   DfaPtr build(const RegexNode& root, RegexMatch match) {
     int32_t end = nfa_.accept();
     if (match == RegexMatch::kWhole) {
       return nfa_.determinise(start_only(compile(root, end)), budget_);
     }
-    end = any_bytes(end);
+    end = any_text(end);
     const int32_t begin = compile(root, end);
-    const int32_t search = nfa_.add_state();
-    nfa_.add_epsilon(search, Nfa::Epsilon::kAlways, begin);
-    nfa_.add_bytes(search, 0x00, 0xFF, search);
-    return nfa_.determinise(search, budget_);
+    return nfa_.determinise(any_text(begin), budget_);
   }
 
  private:
@@ -35,16 +32,18 @@ class RegexBuilder {
     nfa_.add_epsilon(state, Nfa::Epsilon::kAtStart, begin);
     return state;
   }
-  // A state that any text leads to `next` from.
-  int32_t any_bytes(int32_t next) {
+  // A state that any text leads to `next` from: by whole characters, as `next` may look at what
+  // is around it.
+  int32_t any_text(int32_t next) {
     const int32_t state = nfa_.add_state();
-    nfa_.add_bytes(state, 0x00, 0xFF, state);
+    nfa_.add_epsilon(state, Nfa::Epsilon::kAlways, nfa_.add_characters({{0, 0x10FFFF}}, state));
     nfa_.add_epsilon(state, Nfa::Epsilon::kAlways, next);
     return state;
   }
 
   int32_t compile(const RegexNode& node, int32_t next) {
     budget_.step();
+    count_states();
     if (nfa_.size() > kMaxNfaStates) {
       throw Error(fmt::format("a regular expression that is too large: more than {} states",
                               kMaxNfaStates));
@@ -101,7 +100,8 @@ class RegexBuilder {
   // beginning.
   int32_t compile_look_ahead(const RegexNode& node, int32_t next) {
     if (loops_ > 0) throw Error(refusal("a look-ahead within a repeat without end"));
-    const int32_t sought = compile(node.children.front(), any_bytes(nfa_.accept()));
+    budget_.check_time();  // as each of them looks at all that follows
+    const int32_t sought = compile(node.children.front(), any_text(nfa_.accept()));
     for (const int32_t from : {sought, next}) {
       if (nfa_.reaches(from, Nfa::Epsilon::kAtStart)) {
         throw Error(refusal("^ within or after a look-ahead"));
@@ -121,15 +121,30 @@ class RegexBuilder {
     return fmt::format("not a regular expression that can be enforced: {}", what);
   }
 
+  void count_states() {
+    constexpr size_t kStateBytes = 160;  // with its edges
+    memory_.take((nfa_.size() - counted_) * kStateBytes);
+    counted_ = nfa_.size();
+  }
+
   Budget& budget_;
+  ScratchMemory& memory_;
   Nfa nfa_;
+  size_t counted_ = 0;  // states, in memory_
   int loops_ = 0;
 };
 
 }  // namespace
 
 DfaPtr compile_regex_dfa(std::string_view pattern, RegexMatch match, Budget& budget) {
-  return RegexBuilder(budget).build(parse_regex(pattern), match);
+  const size_t limit = budget.limits().regex_bytes;
+  if (pattern.size() > limit) {
+    throw Error(fmt::format("a regular expression of {} bytes; at most {} are taken",
+                            pattern.size(), limit));
+  }
+  ScratchMemory memory(budget);
+  const RegexNode root = parse_regex(pattern, memory);
+  return RegexBuilder(budget, memory).build(root, match);
 }
 
 }  // namespace quire::grammar

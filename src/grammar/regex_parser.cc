@@ -29,13 +29,10 @@ CharacterSet all_but_line_ends() {
   return inverted({{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}});
 }
 
-RegexNode sequence() {
-  return {};
-}
-
 class RegexParser {
  public:
-  explicit RegexParser(std::string_view pattern) : pattern_(pattern) {}
+  RegexParser(std::string_view pattern, ScratchMemory& memory)
+      : pattern_(pattern), memory_(memory) {}
 
   RegexNode parse() {
     RegexNode node = parse_alternatives(0);
@@ -54,6 +51,9 @@ class RegexParser {
     if (!pattern_.substr(at_).starts_with(text)) return false;
     at_ += text.size();
     return true;
+  }
+  bool is_one_of(std::string_view characters) const {
+    return !ended() && characters.find(peek()) != std::string_view::npos;
   }
   char32_t take_character() {
     if (ended()) fail("the end, where a character was expected");
@@ -80,7 +80,7 @@ class RegexParser {
   }
 
   RegexNode parse_sequence(int depth) {
-    RegexNode node = sequence();
+    RegexNode node;
     while (!ended() && peek() != '|' && peek() != ')') {
       node.children.push_back(parse_term(depth));
     }
@@ -99,28 +99,21 @@ class RegexParser {
       return atom;
     }
     take("?");  // a lazy repeat matches the same texts
-    if (peek() == '+' || peek() == '*' || peek() == '?') fail("a repeat of a repeat");
+    if (is_one_of("+*?{")) fail("a repeat of a repeat");
     if (atom.kind == RegexNode::Kind::kAssertion) fail("a repeat of an assertion");
     RegexNode node{.kind = RegexNode::Kind::kRepeat, .min = min, .max = max};
     node.children.push_back(std::move(atom));
     return node;
   }
 
-  // {2}, {2,} or {2,3}; anything else that begins with { stands for itself.
+  // {2}, {2,} or {2,3}.
   bool parse_counts(int& min, int& max) {
-    const size_t begin = at_;
     if (!take("{")) return false;
     const std::optional<int> first = parse_count();
-    bool ok = first.has_value();
-    if (ok) {
-      min = max = *first;
-      if (take(",")) max = parse_count().value_or(RegexNode::kNoLimit);
-      ok = take("}");
-    }
-    if (!ok) {
-      at_ = begin;
-      return false;
-    }
+    if (!first) fail("a { that begins no {m,n} (write \\{ for the character)");
+    min = max = *first;
+    if (take(",")) max = parse_count().value_or(RegexNode::kNoLimit);
+    if (!take("}")) fail("a { without its } (write \\{ for the character)");
     if (max != RegexNode::kNoLimit && max < min) fail("a repeat {m,n} with n below m");
     return true;
   }
@@ -145,10 +138,10 @@ class RegexParser {
     if (take("\\b")) return assertion(Nfa::Epsilon::kAtWordEdge);
     if (take("\\B")) return assertion(Nfa::Epsilon::kInsideWord);
     if (take("\\")) return characters(parse_escape(/*in_class=*/false));
-    int min = 0;
-    int max = 0;
-    if (peek() == '*' || peek() == '+' || peek() == '?' || parse_counts(min, max)) {
-      fail("a repeat of nothing");
+    if (is_one_of("*+?")) fail("a repeat of nothing");
+    if (is_one_of("{}]")) {
+      fail(fmt::format("a {0} that closes or repeats nothing (write \\{0} for the character)",
+                       peek()));
     }
     const char32_t c = take_character();
     return characters({{c, c}});
@@ -162,7 +155,7 @@ class RegexParser {
       look.is_negative = pattern_[at_ - 1] == '!';
     } else if (take("?<=") || take("?<!")) {
       fail("a look-behind");
-    } else if (take("?P<") || take("?<")) {
+    } else if (take("?<")) {
       while (!ended() && peek() != '>') ++at_;
       if (!take(">")) fail("a group's name without an end");
     } else if (!take("?:") && peek() == '?') {
@@ -178,7 +171,8 @@ class RegexParser {
   static RegexNode assertion(Nfa::Epsilon kind) {
     return {.kind = RegexNode::Kind::kAssertion, .assertion = kind};
   }
-  static RegexNode characters(CharacterSet set) {
+  RegexNode characters(CharacterSet set) {
+    memory_.take(2 * sizeof(RegexNode) + set.size() * sizeof(CharacterRange));
     return {.kind = RegexNode::Kind::kCharacters, .characters = std::move(set)};
   }
 
@@ -266,7 +260,7 @@ class RegexParser {
       const std::string_view text = pattern_.substr(begin, at_ - begin);
       at_ = begin;
       fail(c >= '1' && c <= '9' ? fmt::format("the back reference \\{}", text)
-                                : fmt::format("the escape \\{}, which ECMAScript has not", text));
+                                : fmt::format("the escape \\{}, which is not supported", text));
     }
     return single(c);
   }
@@ -325,13 +319,14 @@ class RegexParser {
   }
 
   std::string_view pattern_;
+  ScratchMemory& memory_;
   size_t at_ = 0;
 };
 
 }  // namespace
 
-RegexNode parse_regex(std::string_view pattern) {
-  return RegexParser(pattern).parse();
+RegexNode parse_regex(std::string_view pattern, ScratchMemory& memory) {
+  return RegexParser(pattern, memory).parse();
 }
 
 }  // namespace quire::grammar

@@ -2,7 +2,6 @@
 // The syntax of ECMAScript's regular expressions, as a tree.
 //
 // Thread safety: free functions.
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -23,8 +22,8 @@ struct RegexNode {
   bool is_negative = false;  // of a look-ahead
 };
 
-// Throws Error as compile_regex_dfa does.
-RegexNode parse_regex(std::string_view pattern);
+// Counts its memory in `memory`. Throws Error as compile_regex_dfa does.
+RegexNode parse_regex(std::string_view pattern, ScratchMemory& memory);
 
 // The characters of \p{NAME}: general categories, and a few properties. Throws Error.
 CharacterSet unicode_property(std::string_view name);

@@ -1,7 +1,9 @@
 #include "grammar/regex.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <regex>
 #include <string>
 #include <vector>
@@ -106,6 +108,14 @@ TEST(Regex, CountsCharactersNotBytes) {
   EXPECT_TRUE(matches("^\\p{Lu}$", "\u00c9"));
 }
 
+TEST(Regex, LooksAtWholeCharacters) {
+  EXPECT_FALSE(matches("\\B", "a\u00e9b"));
+  EXPECT_TRUE(matches("\\B", "\u00e9\u00e9"));
+  EXPECT_FALSE(matches("(?!.|$)", "\u00e9"));
+  EXPECT_TRUE(matches("(?!.|$)", "\n"));
+  EXPECT_TRUE(matches("a(?=.b)", "a\u00e9b"));
+}
+
 TEST(Regex, WholeTexts) {
   EXPECT_TRUE(matches("a|ab", "ab", RegexMatch::kWhole));
   EXPECT_FALSE(matches("a|b", "ab", RegexMatch::kWhole));
@@ -117,9 +127,11 @@ TEST(Regex, WhatIsNotRegularIsRefusedByName) {
   EXPECT_NE(regex_error("(?<=a)b").find("look-behind"), std::string::npos);
   EXPECT_NE(regex_error("((?=a)b)*").find("look-ahead within a repeat"), std::string::npos);
   EXPECT_NE(regex_error("(?i)a").find("unknown kind"), std::string::npos);
-  EXPECT_NE(regex_error("\\Z").find("ECMAScript has not"), std::string::npos);
+  EXPECT_NE(regex_error("\\Z").find("the escape \\Z, which is not supported"), std::string::npos);
   EXPECT_NE(regex_error("\\p{Script=Greek}").find("property"), std::string::npos);
-  for (const char* broken : {"(", ")", "[", "*", "a**", "a{2,1}", "[b-a]", "\\", "\\x1", "(?<n"}) {
+  for (const char* broken :
+       {"(", ")", "[", "*", "a**", "a{2,1}", "[b-a]", "\\", "\\x1", "(?<n", "a{,3}", "x{", "x{1",
+        "]", "}", "[[:alpha:]]", "(?P<n>a)", "{2}", "a{2}{3}"}) {
     EXPECT_NE(regex_error(broken).find("not a regular expression"), std::string::npos) << broken;
   }
 }
@@ -133,6 +145,29 @@ TEST(Regex, WhatExplodesMeetsTheLimits) {
     Budget budget(limits);
     EXPECT_THROW(compile_regex_dfa(pattern, RegexMatch::kAnywhere, budget), Error) << pattern;
   }
+}
+
+TEST(Regex, LimitsHoldWithinEachStep) {
+  using Clock = std::chrono::steady_clock;
+  CompileLimits limits;
+  limits.time = std::chrono::milliseconds(100);
+  std::string letters;
+  for (char c = 'a'; c <= 'z'; ++c) letters += fmt::format("{}|{:c}|", c, c - 32);
+  std::string properties;
+  for (int i = 0; i < 200; ++i) properties += "\\p{L}";
+  std::string aheads;
+  for (int i = 0; i < 8000; ++i) aheads += "(?=a)";
+  for (const std::string& pattern :
+       {fmt::format("(?:(?:{})?){{3000}}", letters), properties, aheads}) {
+    const Clock::time_point begin = Clock::now();
+    Budget budget(limits);
+    try {
+      compile_regex_dfa(pattern, RegexMatch::kAnywhere, budget);
+    } catch (const Error&) {
+    }
+    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2)) << pattern.substr(0, 20);
+  }
+  EXPECT_NE(regex_error(std::string(70'000, 'a')).find("at most 65536"), std::string::npos);
 }
 
 TEST(Regex, GrammarsOfTexts) {

@@ -54,18 +54,32 @@ constexpr CategoryName kCategories[] = {
     {"Co", "Private_Use"},
 };
 
-template <typename Holds>
-CharacterSet characters_where(const Holds& holds) {
-  CharacterSet set;
+struct Category {
+  std::string_view short_name;
+  CharacterSet characters;
+};
+
+std::vector<Category> make_categories() {
+  std::vector<Category> categories;
   for (char32_t c = 0; c <= 0x10FFFF; ++c) {
-    if (!holds(c)) continue;
-    if (!set.empty() && set.back().last + 1 == c) {
-      set.back().last = c;
+    const auto code = static_cast<utf8proc_int32_t>(c);
+    const auto number = static_cast<size_t>(utf8proc_category(code));
+    if (number >= categories.size()) categories.resize(number + 1);
+    Category& category = categories[number];
+    if (category.characters.empty()) category.short_name = utf8proc_category_string(code);
+    if (!category.characters.empty() && category.characters.back().last + 1 == c) {
+      category.characters.back().last = c;
     } else {
-      set.push_back({c, c});
+      category.characters.push_back({c, c});
     }
   }
-  return set;
+  return categories;
+}
+
+// Made once: it takes longer than most expressions do.
+const std::vector<Category>& categories() {
+  static const std::vector<Category> kMade = make_categories();
+  return kMade;
 }
 
 }  // namespace
@@ -88,10 +102,13 @@ CharacterSet unicode_property(std::string_view name) {
         name));
   }
   const std::string_view wanted = found->short_name;
-  return characters_where([&](char32_t c) {
-    const std::string_view category = utf8proc_category_string(static_cast<utf8proc_int32_t>(c));
-    return wanted.size() == 1 ? category[0] == wanted[0] : category == wanted;
-  });
+  CharacterSet set;
+  for (const Category& category : categories()) {
+    if (category.short_name.starts_with(wanted)) {
+      set.insert(set.end(), category.characters.begin(), category.characters.end());
+    }
+  }
+  return normalised(std::move(set));
 }
 
 }  // namespace quire::grammar
