@@ -49,7 +49,7 @@ struct Conjunction {
   };
 
   uint8_t types = kAllTypes;
-  std::vector<Literal> done;  // literals that have been taken in
+  std::vector<Literal> done;  // literals that have been taken in, sorted
   int number_dfa = DfaStore::kAll;
   int string_dfa = DfaStore::kAll;
   uint64_t min_length = 0;

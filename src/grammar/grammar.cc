@@ -74,8 +74,10 @@ GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLim
   Budget budget(limits);
   Nfa nfa;
   const int32_t begin = nfa.add_state();
+  ScratchMemory memory(budget);
   for (const std::string& choice : choices) {
     budget.step();
+    memory.take(choice.size() * Nfa::kStateBytes);
     nfa.add_epsilon(begin, Nfa::Epsilon::kAlways, nfa.add_text(choice, nfa.accept()));
   }
   return std::make_shared<Grammar>(not_empty(nfa.determinise(begin, budget), "choice"));

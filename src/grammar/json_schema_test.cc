@@ -186,6 +186,7 @@ TEST(JsonSchema, Combinations) {
 
 TEST(JsonSchema, ReferencesByIdAndAnchor) {
   expect({
+      {R"({"\u0024ref": "x", "$defs": {"c": {"\u0024id": "x", "type": "null"}}})", {"null"}, {"1"}},
       {R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$id": "https://example.com/a/b.json", "$ref": "c.json#x", "$defs": {"c": {"$id": "c.json", "$defs": {"d": {"$anchor": "x", "type": "null"}}}}})",
        {"null"},
        {"1"}},
@@ -219,6 +220,15 @@ TEST(JsonSchema, RefusalsNameTheKeyword) {
       {R"({"unevaluatedProperties": false, "anyOf": [{"properties": {"a": {}}}, {}]})",
        "#/unevaluatedProperties: "},
       {R"({"$schema": "https://example.com/mine"})", "#/$schema: "},
+      {R"({"$schema": "https://example.com/?json-schema.org/draft-07/"})", "#/$schema: "},
+      {R"({"$schema": 7})", "#/$schema: "},
+      {R"({"$defs": {"a": {"$id": "http://a/", "$schema": "http://json-schema.org/draft-07/schema#"}}})",
+       "#/$defs/a/$schema: another draft"},
+      {R"({"$ref": "http://a/b", "$defs": {"a": {"$id": "http://a/b"}, "b": {"$id": "http://a/b", "type": "null"}}})",
+       "#/$ref: \"http://a/b\" may be several"},
+      {R"({"$dynamicRef": "#%61", "$defs": {"a": {"$dynamicAnchor": "a"}, "b": {"$id": "b", "$dynamicAnchor": "a"}}})",
+       "#/$dynamicRef: not enforced where several"},
+      {R"({"minimum": "3"})", "#/minimum: expected a number, got a string"},
       {R"({"items": {"$id": "a/b.json", "$ref": "c.json"}})", "#/items/$id: "},
       {R"({"contentEncoding": "base64"})", "#/contentEncoding: "},
       {R"({"a": 1, "a": 2})", "given twice"},
@@ -285,6 +295,42 @@ TEST(JsonSchema, ManyWitnessesAreCountedOnce) {
 TEST(JsonSchema, NumbersBeyondComparisonAreRejected) {
   expect({{"{}", {"1e1999", "1e-2000", "0e99999", "[1e1999]"}, {"1e2001", "-1e-2002", "[1e2001]"}},
           {R"({"uniqueItems": true})", {"[1e10,10e10]"}, {"[1e5000,10e4999]", "[1e1000,10e999]"}}});
+}
+
+TEST(JsonSchema, ManySubschemasOfOneValue) {
+  std::string links;
+  for (int i = 0; i < 3000; ++i) {
+    links += fmt::format(R"("n{}": {{"propertyNames": {{"$ref": "#/$defs/n{}"}}}},)", i, i + 1);
+  }
+  const std::string names =
+      fmt::format(R"({{"$ref": "#/$defs/n0", "$defs": {{{}"n3000": {{"minLength": 1}}}}}})", links);
+  EXPECT_NE(schema_error(names).find("within each other"), std::string::npos);
+
+  std::string dependents;
+  std::string single;
+  std::string all;
+  for (int i = 0; i < 5000; ++i) {
+    const char* comma = i == 0 ? "" : ",";
+    dependents += fmt::format(R"({}"k{}": {{"required": ["b"]}})", comma, i);
+    single += fmt::format(R"({}{{"anyOf": [{{"minimum": {}}}]}})", comma, i % 50);
+    all += fmt::format(R"({}{{"minLength": {}}})", comma, i);
+  }
+  EXPECT_THROW(compile_json_schema(fmt::format(R"({{"dependentSchemas": {{{}}}}})", dependents)),
+               Error);
+  expect({{fmt::format(R"({{"allOf": [{}]}})", single), {"49"}, {"48"}},
+          {fmt::format(R"({{"allOf": [{}]}})", all), {"1"}, {"\"x\""}}});
+}
+
+TEST(JsonSchema, MemoryOfAllPartsIsCounted) {
+  std::string numbers;
+  for (int i = 0; i < 20'000; ++i) numbers += fmt::format("{}{}e1900", i == 0 ? "" : ",", i + 1);
+  EXPECT_NE(schema_error(fmt::format(R"({{"enum": [{}]}})", numbers)).find("MiB of memory"),
+            std::string::npos);
+  CompileLimits limits;
+  limits.memory_bytes = 4 << 20;
+  std::string values = "0";
+  for (int i = 0; i < 50'000; ++i) values += ",0";
+  EXPECT_THROW(compile_json_schema(fmt::format(R"({{"default": [{}]}})", values), limits), Error);
 }
 
 TEST(JsonSchema, ManyDepths) {

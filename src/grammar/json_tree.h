@@ -43,7 +43,7 @@ std::string_view kind_name(const JsonTree& value);
 // is none, is not UTF-8, escapes a lone surrogate, gives a key twice, nests deeper than `max_depth`
 // or has more than kMaxTreeValues; or if it takes more than `budget` has left.
 inline constexpr std::size_t kMaxTreeValues = 500'000;
-JsonTree parse_json_tree(std::string_view text, int max_depth = 128, Budget* budget = nullptr);
+JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget = nullptr);
 
 // Text that two JSON values share if and only if they are equal as JSON Schema has it: 1.0 is 1,
 // and members have no order. `text` must be one valid JSON value.
@@ -51,6 +51,9 @@ std::string canonical_json(std::string_view text);
 
 // A code point as UTF-8.
 void append_utf8(std::string& out, char32_t code);
+
+// The first characters of `text`, of at most `bytes`: for messages.
+std::string_view beginning(std::string_view text, std::size_t bytes);
 
 // The length of the valid UTF-8 sequence at `text[at]`, or 0.
 std::size_t utf8_length(std::string_view text, std::size_t at);

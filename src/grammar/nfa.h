@@ -23,6 +23,8 @@ CharacterSet inverted(const CharacterSet& set);
 
 class Nfa {
  public:
+  static constexpr size_t kStateBytes = 160;  // with its edges, for a Budget
+
   Nfa() { add_state(); }
 
   enum class Epsilon : uint8_t { kAlways, kAtStart, kAtEnd, kAtWordEdge, kInsideWord };

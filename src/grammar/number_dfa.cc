@@ -252,8 +252,10 @@ DfaPtr number_set_dfa(std::span<const Decimal> numbers, Budget& budget) {
   nfa.add_epsilon(whole, Nfa::Epsilon::kAlways, nfa.accept());
   nfa.add_epsilon(whole, Nfa::Epsilon::kAlways, nfa.add_text(".0", zeros));
   const int32_t begin = nfa.add_state();
+  ScratchMemory memory(budget);
   for (const Decimal& number : numbers) {
     budget.step();
+    memory.take(number.plain().size() * Nfa::kStateBytes);
     const int32_t end = number.fraction_digits().empty() ? whole : zeros;
     nfa.add_epsilon(begin, Nfa::Epsilon::kAlways, nfa.add_text(number.plain(), end));
     if (number.is_zero()) nfa.add_epsilon(begin, Nfa::Epsilon::kAlways, nfa.add_text("-0", end));

@@ -122,8 +122,7 @@ class RegexBuilder {
   }
 
   void count_states() {
-    constexpr size_t kStateBytes = 160;  // with its edges
-    memory_.take((nfa_.size() - counted_) * kStateBytes);
+    memory_.take((nfa_.size() - counted_) * Nfa::kStateBytes);
     counted_ = nfa_.size();
   }
 

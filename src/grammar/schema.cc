@@ -24,6 +24,8 @@ std::vector<int> in_place(const SchemaNode& node) {
   return out;
 }
 
+constexpr int kMaxSchemaDepth = 128;
+
 // Refuses a schema that asks itself of the same value: {"$ref": "#"}.
 void check_recursion(const Schema& schema) {
   enum class Mark : uint8_t { kNew, kOpen, kDone };
@@ -63,7 +65,7 @@ void check_recursion(const Schema& schema) {
 // that knows what $ref and allOf evaluate. Other keywords evaluate what depends on the value.
 class Unevaluated {
  public:
-  explicit Unevaluated(Schema& schema) : schema_(schema) {}
+  Unevaluated(Schema& schema, Budget& budget) : schema_(schema), budget_(budget) {}
 
   void resolve() {
     const int count = static_cast<int>(schema_.nodes.size());
@@ -79,6 +81,7 @@ class Unevaluated {
   // The node and what it asks in any case.
   void collect(int i, int root, std::string_view keyword, std::set<int>& out) {
     constexpr size_t kMaxParts = 1000;
+    budget_.step();
     if (!out.insert(i).second) return;
     if (out.size() > kMaxParts) {
       throw Error(
@@ -145,6 +148,7 @@ class Unevaluated {
   }
 
   Schema& schema_;
+  Budget& budget_;
 };
 
 }  // namespace
@@ -156,10 +160,10 @@ int SchemaNode::find_property(std::string_view name) const {
 }
 
 Schema parse_schema(std::string_view text, DfaStore& strings, DfaStore& numbers, Budget& budget) {
-  const JsonTree root = parse_json_tree(text);
+  const JsonTree root = parse_json_tree(text, kMaxSchemaDepth, &budget);
   Schema schema = SchemaParser(root, strings, numbers, budget).parse();
   check_recursion(schema);
-  Unevaluated(schema).resolve();
+  Unevaluated(schema, budget).resolve();
   return schema;
 }
 

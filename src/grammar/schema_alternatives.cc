@@ -33,7 +33,8 @@ void SchemaGoals::finish(Conjunction& all, int goal) {
   Entry& entry = entries_[static_cast<size_t>(goal)];
   if (++entry.num_alternatives > kMaxAlternatives) {
     throw Error(fmt::format(
-        "{}: the combinations of anyOf, oneOf, not and if here make more than {} alternatives",
+        "{}: the combinations of anyOf, oneOf, not, if and of what enum lists here make more "
+        "than {} alternatives",
         pointer_of(entry.literals), kMaxAlternatives));
   }
   JsonGoal& out = entry.goal;
@@ -64,6 +65,7 @@ void SchemaGoals::finish(Conjunction& all, int goal) {
 
 ChildGoals SchemaGoals::item_goals(const Conjunction& all, const ArrayAlternative& array,
                                    uint64_t index) {
+  budget_.check_time();
   std::vector<Literal> literals;
   for (const int number : all.array_nodes) {
     const SchemaNode& from = node(number);
@@ -152,10 +154,12 @@ int SchemaGoals::name_language(std::vector<Literal> literals, int goal) {
   const int names = goal_of(std::move(literals));
   const int nothing = grammar_.strings.complement(DfaStore::kAll);
   if (names == kNoGoal) return nothing;
-  expand(names);
+  if (is_empty(names)) return nothing;
   if (entries_[static_cast<size_t>(names)].state != Entry::State::kDone) {
-    throw Error(fmt::format("{}/propertyNames: recursion in the schema of names",
-                            pointer_of(entries_[static_cast<size_t>(goal)].literals)));
+    throw Error(
+        fmt::format("{}/propertyNames: recursion in the schema of names, or too many of "
+                    "them within each other",
+                    pointer_of(entries_[static_cast<size_t>(goal)].literals)));
   }
   int language = nothing;
   for (const StringAlternative& strings : entries_[static_cast<size_t>(names)].goal.strings) {
@@ -173,6 +177,7 @@ int SchemaGoals::name_language(std::vector<Literal> literals, int goal) {
 ChildGoals SchemaGoals::member_goals(const Conjunction& all, const std::string* name,
                                      uint64_t matches, const std::vector<int>& patterns,
                                      uint64_t must_match, uint64_t name_witnesses) {
+  budget_.check_time();
   const auto matched = [&](int dfa) { return (matches >> index_of(patterns, dfa) & 1) != 0; };
   const auto is_additional = [&](const SchemaNode& from) {
     return (name == nullptr || from.find_property(*name) == SchemaNode::kNone) &&
@@ -234,6 +239,17 @@ bool SchemaGoals::make_object(const Conjunction& all, int goal, ObjectAlternativ
     out.dependent_required.insert(out.dependent_required.end(), dependent.begin(), dependent.end());
   }
   return true;
+}
+
+std::vector<uint64_t> SchemaGoals::sets_of_patterns(const std::vector<int>& patterns,
+                                                    const std::string& pointer) {
+  try {
+    return matching_sets(grammar_.strings, patterns, budget_);
+  } catch (const Error& error) {
+    const std::string_view what = error.what();
+    if (what.starts_with('#')) throw;
+    throw Error(fmt::format("{}/patternProperties: {}", pointer, what));
+  }
 }
 
 bool SchemaGoals::make_others(const Conjunction& all, int goal, ObjectAlternative& out) {
@@ -300,7 +316,7 @@ bool SchemaGoals::make_others(const Conjunction& all, int goal, ObjectAlternativ
     budget_.take(sizeof(ObjectAlternative::Name) + text.size() + goals.size() * sizeof(int));
     out.names.push_back({text, std::move(goals), kind.is_required});
   }
-  for (const uint64_t matches : matching_sets(grammar_.strings, out.patterns, budget_)) {
+  for (const uint64_t matches : sets_of_patterns(out.patterns, pointer)) {
     ChildGoals goals =
         member_goals(all, nullptr, matches, out.patterns, must_match, name_witnesses);
     if (std::ranges::any_of(goals, [](int member) { return member != kNoGoal; })) {

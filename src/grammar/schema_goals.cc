@@ -89,45 +89,55 @@ void SchemaGoals::run(Search search, int goal) {
         fmt::format("{}: more than {} choices (anyOf, oneOf, not, if) that depend on each other",
                     pointer_of(entries_[static_cast<size_t>(goal)].literals), kMaxSearchDepth));
   }
-  const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
-                       search.todo.size() * sizeof(Literal) +
-                       search.choices.size() * sizeof(Choice);
-  budget_.take(bytes);
   search_all(std::move(search), goal);
-  budget_.give_back(bytes);
   --search_depth_;
 }
 
 void SchemaGoals::search_all(Search search, int goal) {
-  while (!search.todo.empty()) {
-    const Literal literal = search.todo.back();
-    search.todo.pop_back();
-    if (!take(search, literal)) return;
-  }
-  while (!search.choices.empty()) {
+  ScratchMemory memory(budget_);
+  size_t counted = 0;
+  while (true) {
+    budget_.step();
+    if (!take_all(search)) return;
+    const size_t bytes = sizeof(Search) + search.all.done.size() * sizeof(Literal) +
+                         search.choices.size() * sizeof(Choice);
+    memory.take(std::max(bytes, counted) - counted);
+    counted = std::max(bytes, counted);
+    if (search.choices.empty()) return finish(search.all, goal);
     const Choice choice = search.choices.back();
     search.choices.pop_back();
     std::vector<Option> found = options(choice, search.all);
     if (found.empty()) return;
-    for (size_t i = 0; i < found.size(); ++i) {
-      const bool is_last = i + 1 == found.size();
-      Search next = is_last ? std::move(search) : search;
-      if (found[i].edit) found[i].edit(next.all);
-      if (next.all.types == 0) continue;
-      next.todo = std::move(found[i].literals);
-      next.choices.insert(next.choices.end(), found[i].choices.begin(), found[i].choices.end());
-      run(std::move(next), goal);
+    for (size_t i = 0; i + 1 < found.size(); ++i) {
+      Search next = search;
+      if (take_option(next, std::move(found[i]))) run(std::move(next), goal);
     }
-    return;
+    if (!take_option(search, std::move(found.back()))) return;
   }
-  finish(search.all, goal);
+}
+
+bool SchemaGoals::take_option(Search& search, Option option) {
+  if (option.edit) option.edit(search.all);
+  search.todo = std::move(option.literals);
+  search.choices.insert(search.choices.end(), option.choices.begin(), option.choices.end());
+  return search.all.types != 0;
+}
+
+bool SchemaGoals::take_all(Search& search) {
+  while (!search.todo.empty()) {
+    budget_.step();
+    const Literal literal = search.todo.back();
+    search.todo.pop_back();
+    if (!take(search, literal)) return false;
+  }
+  return true;
 }
 
 bool SchemaGoals::take(Search& search, Literal literal) {
   auto& done = search.all.done;
-  if (std::ranges::find(done, literal) != done.end()) return true;
-  if (std::ranges::find(done, opposite(literal)) != done.end()) return false;
-  done.push_back(literal);
+  if (std::ranges::binary_search(done, literal)) return true;
+  if (std::ranges::binary_search(done, opposite(literal))) return false;
+  done.insert(std::ranges::lower_bound(done, literal), literal);
   const int number = node_of(literal);
   if (number == Schema::kTrue || number == Schema::kFalse) {
     return (number == Schema::kTrue) != is_negative(literal);

@@ -60,6 +60,9 @@ class SchemaGoals {
   // Adds to a goal the alternatives that follow from a search.
   void run(Search search, int goal);
   void search_all(Search search, int goal);
+  // Whether anything may be left of the search once an option is taken.
+  static bool take_option(Search& search, Option option);
+  bool take_all(Search& search);
   bool take(Search& search, Literal literal);
   bool take_node(Search& search, int number);
   std::vector<Option> options(const Choice& choice, const Conjunction& all);
@@ -79,6 +82,9 @@ class SchemaGoals {
   ChildGoals member_goals(const Conjunction& all, const std::string* name, uint64_t matches,
                           const std::vector<int>& patterns, uint64_t must_match,
                           uint64_t name_witnesses);
+  // The sets of the patterns that some name matches, and no others of them, as bits.
+  std::vector<uint64_t> sets_of_patterns(const std::vector<int>& patterns,
+                                         const std::string& pointer);
   // The automaton of the strings that fulfil a set of literals.
   int name_language(std::vector<Literal> literals, int goal);
   int with_length(int dfa, uint64_t min, uint64_t max, int goal);
@@ -93,7 +99,7 @@ class SchemaGoals {
   std::deque<Entry> entries_;
   std::map<std::vector<Literal>, int> numbers_;
   int depth_ = 0;         // of goals
-  int search_depth_ = 0;  // of choices
+  int search_depth_ = 0;  // of choices that have more options
 };
 
 }  // namespace quire::grammar

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::array<std::string_view, 6> kMapsOfSchemas = {
     "properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"};
-constexpr std::array<std::string_view, 17> kSchemas = {"allOf",
+constexpr std::array<std::string_view, 16> kSchemas = {"allOf",
                                                        "anyOf",
                                                        "oneOf",
                                                        "prefixItems",
@@ -28,25 +28,26 @@ constexpr std::array<std::string_view, 17> kSchemas = {"allOf",
                                                        "else",
                                                        "unevaluatedItems",
                                                        "unevaluatedProperties",
-                                                       "contentSchema",
-                                                       "extends"};
+                                                       "contentSchema"};
 
-Draft draft_of(const JsonTree& root) {
-  const JsonTree* schema = root.find("$schema");
-  if (schema == nullptr || schema->kind != JsonTree::Kind::kString) return Draft::k2020;
-  const auto names = [&](std::string_view part) {
-    return schema->text.find(part) != std::string::npos;
-  };
-  if (names("json-schema.org/draft-04/")) return Draft::k4;
-  if (names("json-schema.org/draft-06/")) return Draft::k6;
-  if (names("json-schema.org/draft-07/")) return Draft::k7;
-  if (names("json-schema.org/draft/2019-09/")) return Draft::k2019;
-  if (names("json-schema.org/draft/2020-12/") || names("json-schema.org/schema")) {
+Draft draft_of(const JsonTree& tree, const std::string& pointer) {
+  const JsonTree* schema = tree.find("$schema");
+  if (schema == nullptr) return Draft::k2020;
+  std::string_view uri = schema->text;
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (uri.starts_with(scheme)) uri.remove_prefix(scheme.size());
+  }
+  if (uri.ends_with('#')) uri.remove_suffix(1);
+  if (uri == "json-schema.org/draft-04/schema") return Draft::k4;
+  if (uri == "json-schema.org/draft-06/schema") return Draft::k6;
+  if (uri == "json-schema.org/draft-07/schema") return Draft::k7;
+  if (uri == "json-schema.org/draft/2019-09/schema") return Draft::k2019;
+  if (uri == "json-schema.org/draft/2020-12/schema" || uri == "json-schema.org/schema") {
     return Draft::k2020;
   }
   throw Error(fmt::format(
-      "#/$schema: \"{}\" is not known; expected a draft of JSON Schema from 4 to 2020-12",
-      schema->text.substr(0, 200)));
+      "{}/$schema: {} is not known; expected the URI of a draft of JSON Schema from 4 to 2020-12",
+      pointer, beginning(schema->raw, 200)));
 }
 
 const std::string* text_member(const JsonTree& tree, std::string_view name) {
@@ -57,24 +58,38 @@ const std::string* text_member(const JsonTree& tree, std::string_view name) {
 }  // namespace
 
 SchemaIndex::SchemaIndex(const JsonTree& root)
-    : draft_(draft_of(root)), names_its_draft_(text_member(root, "$schema") != nullptr) {
+    : draft_(draft_of(root, "#")), names_its_draft_(text_member(root, "$schema") != nullptr) {
   resources_.push_back({"", {&root, 0, "#"}});
-  const auto has = [&](std::string_view text) {
-    return root.raw.find(text) != std::string_view::npos;
-  };
-  // Most schemas refer by JSON pointers alone.
-  if (has(draft_ == Draft::k4 ? "\"id\"" : "\"$id\"") || has("nchor\"")) scan(root, 0, "#");
+  scan(root, 0, "#");
+  name_resources();
+}
+
+void SchemaIndex::name_resources() {
+  for (size_t i = 0; i < resources_.size(); ++i) {
+    const std::string& uri = resources_[i].uri;
+    if (!resource_named_.emplace(uri, i).second) ambiguous_.insert(uri);
+  }
+}
+
+void SchemaIndex::add_anchor(const std::string& key, Place place) {
+  const JsonTree* tree = place.tree;
+  const auto [found, is_new] = anchors_.try_emplace(key, std::move(place));
+  if (!is_new && found->second.tree != tree) ambiguous_.insert(key);
 }
 
 void SchemaIndex::scan(const JsonTree& tree, int resource, const std::string& pointer) {
   if (tree.kind != JsonTree::Kind::kObject) return;
+  if (tree.find("$schema") != nullptr && draft_of(tree, pointer) != draft_) {
+    throw Error(fmt::format(
+        "{}/$schema: another draft than the whole schema's; only one is taken at a time", pointer));
+  }
   const bool is_ignored = ref_stands_alone() && tree.find("$ref") != nullptr;
   const std::string* id = text_member(tree, draft_ == Draft::k4 ? "id" : "$id");
   if (id != nullptr && !is_ignored) {
     const std::string& base = resources_[static_cast<size_t>(resource)].uri;
     const UriReference own = resolve_reference(base, *id);
     if (id->starts_with('#')) {
-      anchors_.emplace(fmt::format("{}#{}", base, own.fragment), Place{&tree, resource, pointer});
+      add_anchor(fmt::format("{}#{}", base, own.fragment), Place{&tree, resource, pointer});
     } else if (pointer == "#") {
       resources_[0].uri = own.uri;
     } else {
@@ -87,7 +102,7 @@ void SchemaIndex::scan(const JsonTree& tree, int resource, const std::string& po
     const std::string* anchor = text_member(tree, name);
     if (anchor == nullptr || draft_ < Draft::k2019) continue;
     const std::string& uri = resources_[static_cast<size_t>(resource)].uri;
-    anchors_.emplace(fmt::format("{}#{}", uri, *anchor), Place{&tree, resource, pointer});
+    add_anchor(fmt::format("{}#{}", uri, *anchor), Place{&tree, resource, pointer});
     if (name == "$dynamicAnchor") ++dynamic_anchors_[*anchor];
   }
   has_recursive_anchor_ |= tree.find("$recursiveAnchor") != nullptr;
@@ -96,7 +111,7 @@ void SchemaIndex::scan(const JsonTree& tree, int resource, const std::string& po
 
 void SchemaIndex::scan_children(const JsonTree& tree, int resource, const std::string& pointer) {
   for (const auto& [name, value] : tree.members) {
-    const std::string below = fmt::format("{}/{}", pointer, pointer_token(name));
+    const std::string below = fmt::format("{}/{}", pointer, name);
     if (std::ranges::find(kMapsOfSchemas, name) != kMapsOfSchemas.end()) {
       for (const auto& [key, schema] : value.members) {
         scan(schema, resource, fmt::format("{}/{}", below, pointer_token(key)));
@@ -127,10 +142,17 @@ SchemaIndex::Place SchemaIndex::find(std::string_view reference, int resource) c
     const auto found = anchors_.find(fmt::format("{}#{}", target.uri, target.fragment));
     return found == anchors_.end() ? Place{} : found->second;
   }
-  for (const Resource& candidate : resources_) {
-    if (candidate.uri == target.uri) return follow(candidate.place, target.fragment);
-  }
-  return {};
+  const auto found = resource_named_.find(target.uri);
+  return found == resource_named_.end() ? Place{}
+                                        : follow(resources_[found->second].place, target.fragment);
+}
+
+bool SchemaIndex::is_ambiguous(std::string_view reference, int resource) const {
+  const UriReference target =
+      resolve_reference(resources_[static_cast<size_t>(resource)].uri, reference);
+  const bool is_anchor = !target.fragment.empty() && target.fragment[0] != '/';
+  return ambiguous_.contains(target.uri) ||
+         (is_anchor && ambiguous_.contains(fmt::format("{}#{}", target.uri, target.fragment)));
 }
 
 SchemaIndex::Place SchemaIndex::follow(const Place& from, std::string_view pointer) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "grammar/json_tree.h"
@@ -30,6 +31,8 @@ class SchemaIndex {
   // The resource that a subschema belongs to which stands in a part of `resource`.
   int resource_at(const JsonTree& tree, int resource) const;
   Place find(std::string_view reference, int resource) const;
+  // Whether several subschemas have the URI that it leads to.
+  bool is_ambiguous(std::string_view reference, int resource) const;
   // How often "$dynamicAnchor" gives this name.
   int num_dynamic_anchors(std::string_view name) const;
   bool has_recursive_anchor() const { return has_recursive_anchor_; }
@@ -39,6 +42,8 @@ class SchemaIndex {
     std::string uri;
     Place place;
   };
+  void name_resources();
+  void add_anchor(const std::string& key, Place place);
   void scan(const JsonTree& tree, int resource, const std::string& pointer);
   void scan_children(const JsonTree& tree, int resource, const std::string& pointer);
   Place follow(const Place& from, std::string_view pointer) const;
@@ -46,6 +51,8 @@ class SchemaIndex {
   Draft draft_ = Draft::k2020;
   bool names_its_draft_ = false;
   std::vector<Resource> resources_;
+  std::unordered_map<std::string, size_t> resource_named_;  // by its URI
+  std::unordered_set<std::string> ambiguous_;               // URIs, with and without #name
   std::unordered_map<const JsonTree*, int> resource_of_;
   std::unordered_map<std::string, Place> anchors_;  // by uri#name
   std::unordered_map<std::string, int> dynamic_anchors_;

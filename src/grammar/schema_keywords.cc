@@ -49,7 +49,9 @@ void SchemaParser::read_numbers(const Context& at) {
       at.node.number_dfas.push_back(numbers_.get("multiple " + divisor->plain(),
                                                  [&] { return multiple_dfa(*divisor, budget_); }));
     } catch (const Error& error) {
-      refuse(at, "multipleOf", error.what());
+      const std::string_view what = error.what();
+      if (what.starts_with('#')) throw;  // a limit, which says where
+      refuse(at, "multipleOf", what);
     }
   }
 }
@@ -61,7 +63,7 @@ int SchemaParser::pattern(const Context& at, std::string_view keyword, const std
   } catch (const Error& error) {
     const std::string_view what = error.what();
     if (what.starts_with('#')) throw;  // a limit, which says where
-    refuse(at, keyword, fmt::format("\"{}\": {}", text.substr(0, 200), what));
+    refuse(at, keyword, fmt::format("\"{}\": {}", beginning(text, 200), what));
   }
 }
 

@@ -48,7 +48,7 @@ void SchemaParser::refuse(const Context& at, std::string_view keyword,
 
 int SchemaParser::add_node(std::string pointer) {
   if (schema_.nodes.size() >= kMaxNodes) {
-    throw Error(fmt::format("the schema has more than {} subschemas", kMaxNodes));
+    throw Error(fmt::format("{}: the schema has more than {} subschemas", pointer, kMaxNodes));
   }
   budget_.take(sizeof(SchemaNode) + pointer.size());
   schema_.nodes.emplace_back().pointer = std::move(pointer);
@@ -126,8 +126,8 @@ void SchemaParser::read_references(const Context& at) {
     read_reference(at, "$recursiveRef", *ref);
   }
   if (const JsonTree* ref = at.tree.find("$dynamicRef")) {
-    const size_t hash = ref->text.find('#');
-    if (hash != std::string::npos && index_.num_dynamic_anchors(ref->text.substr(hash + 1)) > 1) {
+    const std::string name = resolve_reference("", ref->text).fragment;
+    if (index_.num_dynamic_anchors(name) > 1) {
       refuse(at, "$dynamicRef", "not enforced where several $dynamicAnchor have this name");
     }
     read_reference(at, "$dynamicRef", *ref);
@@ -138,6 +138,11 @@ void SchemaParser::read_reference(const Context& at, std::string_view keyword,
                                   const JsonTree& value) {
   if (value.kind != JsonTree::Kind::kString) {
     refuse(at, keyword, fmt::format("expected a string, got {}", kind_name(value)));
+  }
+  if (index_.is_ambiguous(value.text, at.resource)) {
+    refuse(at, keyword,
+           fmt::format("\"{}\" may be several subschemas, which have the same $id or anchor",
+                       value.text));
   }
   const SchemaIndex::Place place = index_.find(value.text, at.resource);
   if (place.tree == nullptr) {
@@ -162,7 +167,7 @@ void SchemaParser::read_types(const Context& at) {
       refuse(at, "type",
              fmt::format("{} is no type; expected null, boolean, object, array, number, integer or "
                          "string",
-                         name.raw.substr(0, 80)));
+                         beginning(name.raw, 80)));
     }
     types |= bits;
     has_number |= name.text == "number";
@@ -181,6 +186,7 @@ void SchemaParser::read_values(const Context& at) {
     Nfa strings;
     const int32_t begin = strings.add_state();
     bool has_strings = false;
+    ScratchMemory memory(budget_);
     for (size_t i = 0; i < list.size(); ++i) {
       budget_.step();
       const JsonTree& value = list[i];
@@ -194,6 +200,7 @@ void SchemaParser::read_values(const Context& at) {
       }
       if (value.kind == JsonTree::Kind::kString) {
         has_strings = true;
+        memory.take(value.text.size() * Nfa::kStateBytes);
         strings.add_epsilon(begin, Nfa::Epsilon::kAlways,
                             strings.add_text(value.text, strings.accept()));
       }
@@ -288,7 +295,7 @@ std::optional<uint64_t> SchemaParser::count(const Context& at, std::string_view 
       value->kind == JsonTree::Kind::kNumber ? Decimal::parse(value->raw) : std::nullopt;
   if (!number || number->negative || !number->fraction_digits().empty()) {
     refuse(at, keyword,
-           fmt::format("expected a whole number from 0, got {}", value->raw.substr(0, 80)));
+           fmt::format("expected a whole number from 0, got {}", beginning(value->raw, 80)));
   }
   const std::string digits = number->integer_digits();
   if (digits.size() > 18) return SchemaNode::kUnbounded - 1;
@@ -298,13 +305,15 @@ std::optional<uint64_t> SchemaParser::count(const Context& at, std::string_view 
 std::optional<Decimal> SchemaParser::number(const Context& at, std::string_view keyword) {
   const JsonTree* value = at.tree.find(keyword);
   if (value == nullptr) return std::nullopt;
-  const std::optional<Decimal> number =
-      value->kind == JsonTree::Kind::kNumber ? Decimal::parse(value->raw) : std::nullopt;
+  if (value->kind != JsonTree::Kind::kNumber) {
+    refuse(at, keyword, fmt::format("expected a number, got {}", kind_name(*value)));
+  }
+  const std::optional<Decimal> number = Decimal::parse(value->raw);
   constexpr int64_t kMaxBoundExponent = 400;
   if (!number || number->exponent > kMaxBoundExponent || number->exponent < -kMaxBoundExponent) {
     refuse(at, keyword,
            fmt::format("expected a number within the range of doubles, got {}",
-                       value->raw.substr(0, 80)));
+                       beginning(value->raw, 80)));
   }
   return number;
 }
