@@ -224,10 +224,20 @@ TEST(JsonSchema, RefusalsNameTheKeyword) {
       {R"({"$schema": 7})", "#/$schema: "},
       {R"({"$defs": {"a": {"$id": "http://a/", "$schema": "http://json-schema.org/draft-07/schema#"}}})",
        "#/$defs/a/$schema: another draft"},
+      {R"({"definitions": {"a": {"id": "http://a/", "$schema": "http://json-schema.org/draft-04/schema#"}}})",
+       "#/definitions/a/$schema: another draft"},
       {R"({"$ref": "http://a/b", "$defs": {"a": {"$id": "http://a/b"}, "b": {"$id": "http://a/b", "type": "null"}}})",
        "#/$ref: \"http://a/b\" may be several"},
       {R"({"$dynamicRef": "#%61", "$defs": {"a": {"$dynamicAnchor": "a"}, "b": {"$id": "b", "$dynamicAnchor": "a"}}})",
        "#/$dynamicRef: not enforced where several"},
+      {R"({"format": 5})", "#/format: expected a string"},
+      {R"({"$id": 3})", "#/$id: expected a string"},
+      {R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "items": [true]})",
+       "#/items: expected a schema"},
+      {R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "minimum": 1, "exclusiveMinimum": true})",
+       "#/exclusiveMinimum: expected a number"},
+      {R"({"$schema": "http://json-schema.org/draft-04/schema#", "exclusiveMinimum": 1})",
+       "#/exclusiveMinimum: expected a boolean"},
       {R"({"minimum": "3"})", "#/minimum: expected a number, got a string"},
       {R"({"items": {"$id": "a/b.json", "$ref": "c.json"}})", "#/items/$id: "},
       {R"({"contentEncoding": "base64"})", "#/contentEncoding: "},
@@ -312,12 +322,14 @@ TEST(JsonSchema, ManySubschemasOfOneValue) {
   for (int i = 0; i < 5000; ++i) {
     const char* comma = i == 0 ? "" : ",";
     dependents += fmt::format(R"({}"k{}": {{"required": ["b"]}})", comma, i);
-    single += fmt::format(R"({}{{"anyOf": [{{"minimum": {}}}]}})", comma, i % 50);
+    single += fmt::format(R"({}{{"anyOf": [{{"minLength": {}}}]}})", comma, i % 50);
     all += fmt::format(R"({}{{"minLength": {}}})", comma, i);
   }
   EXPECT_THROW(compile_json_schema(fmt::format(R"({{"dependentSchemas": {{{}}}}})", dependents)),
                Error);
-  expect({{fmt::format(R"({{"allOf": [{}]}})", single), {"49"}, {"48"}},
+  expect({{fmt::format(R"({{"allOf": [{}]}})", single),
+           {"1", "\"" + std::string(49, 'x') + "\""},
+           {"\"x\""}},
           {fmt::format(R"({{"allOf": [{}]}})", all), {"1"}, {"\"x\""}}});
 }
 
@@ -331,6 +343,15 @@ TEST(JsonSchema, MemoryOfAllPartsIsCounted) {
   std::string values = "0";
   for (int i = 0; i < 50'000; ++i) values += ",0";
   EXPECT_THROW(compile_json_schema(fmt::format(R"({{"default": [{}]}})", values), limits), Error);
+}
+
+TEST(JsonSchema, KeywordsOfOtherDraftsAreNone) {
+  expect({{R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$recursiveRef": "#/x"})",
+           {"1"},
+           {}},
+          {R"({"$schema": "http://json-schema.org/draft-07/schema#", "$dynamicRef": "#x"})",
+           {"1"},
+           {}}});
 }
 
 TEST(JsonSchema, ManyDepths) {

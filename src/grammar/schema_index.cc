@@ -50,6 +50,12 @@ Draft draft_of(const JsonTree& tree, const std::string& pointer) {
       pointer, beginning(schema->raw, 200)));
 }
 
+void expect_string(const JsonTree& tree, std::string_view name, const std::string& pointer) {
+  const JsonTree* member = tree.find(name);
+  if (member == nullptr || member->kind == JsonTree::Kind::kString) return;
+  throw Error(fmt::format("{}/{}: expected a string, got {}", pointer, name, kind_name(*member)));
+}
+
 const std::string* text_member(const JsonTree& tree, std::string_view name) {
   const JsonTree* member = tree.find(name);
   return member != nullptr && member->kind == JsonTree::Kind::kString ? &member->text : nullptr;
@@ -79,12 +85,16 @@ void SchemaIndex::add_anchor(const std::string& key, Place place) {
 
 void SchemaIndex::scan(const JsonTree& tree, int resource, const std::string& pointer) {
   if (tree.kind != JsonTree::Kind::kObject) return;
-  if (tree.find("$schema") != nullptr && draft_of(tree, pointer) != draft_) {
+  // Where no resource begins, $schema says nothing.
+  const bool is_resource = tree.find("$id") != nullptr || tree.find("id") != nullptr;
+  if (is_resource && tree.find("$schema") != nullptr && draft_of(tree, pointer) != draft_) {
     throw Error(fmt::format(
         "{}/$schema: another draft than the whole schema's; only one is taken at a time", pointer));
   }
   const bool is_ignored = ref_stands_alone() && tree.find("$ref") != nullptr;
-  const std::string* id = text_member(tree, draft_ == Draft::k4 ? "id" : "$id");
+  const std::string_view id_name = draft_ == Draft::k4 ? "id" : "$id";
+  if (!is_ignored) expect_string(tree, id_name, pointer);
+  const std::string* id = text_member(tree, id_name);
   if (id != nullptr && !is_ignored) {
     const std::string& base = resources_[static_cast<size_t>(resource)].uri;
     const UriReference own = resolve_reference(base, *id);

@@ -26,6 +26,8 @@ class SchemaIndex {
   };
   Draft draft() const { return draft_; }
   bool names_its_draft() const { return names_its_draft_; }
+  // Whether the schema may be of this draft.
+  bool may_be(Draft draft) const { return draft_ == draft || !names_its_draft_; }
   // Whether a $ref makes its neighbours be ignored.
   bool ref_stands_alone() const { return draft_ <= Draft::k7; }
   // The resource that a subschema belongs to which stands in a part of `resource`.

@@ -32,6 +32,13 @@ void SchemaParser::read_numbers(const Context& at) {
     const JsonTree* exclusive = at.tree.find(keyword.exclusive);
     const bool is_flag = exclusive != nullptr && (exclusive->kind == JsonTree::Kind::kTrue ||
                                                   exclusive->kind == JsonTree::Kind::kFalse);
+    if (is_flag && !index_.may_be(Draft::k4)) {
+      refuse(at, keyword.exclusive, "expected a number, got a boolean; it is one in draft 4 alone");
+    }
+    if (exclusive != nullptr && !is_flag && index_.draft() == Draft::k4) {
+      refuse(at, keyword.exclusive,
+             fmt::format("expected a boolean in draft 4, got {}", kind_name(*exclusive)));
+    }
     const bool is_exclusive = is_flag && exclusive->kind == JsonTree::Kind::kTrue;
     if (const std::optional<Decimal> bound = number(at, keyword.name)) {
       add_bound(*bound, is_exclusive ? keyword.exclusive_kind : keyword.kind);
@@ -85,10 +92,10 @@ void SchemaParser::read_strings(const Context& at) {
     }
   }
   const JsonTree* name = at.tree.find("format");
-  if (name == nullptr || name->kind != JsonTree::Kind::kString ||
-      !budget_.limits().assert_formats) {
-    return;
+  if (name != nullptr && name->kind != JsonTree::Kind::kString) {
+    refuse(at, "format", fmt::format("expected a string, got {}", kind_name(*name)));
   }
+  if (name == nullptr || !budget_.limits().assert_formats) return;
   const Format format = find_format(name->text);
   if (format.kind == Format::Kind::kRefused) {
     refuse(at, "format", fmt::format("\"{}\" is not enforced", name->text));
@@ -112,6 +119,9 @@ void SchemaParser::read_arrays(const Context& at) {
   }
   if (items != nullptr && items->kind == JsonTree::Kind::kArray) {
     if (!node.prefix_items.empty()) refuse(at, "items", "expected a schema beside prefixItems");
+    if (index_.names_its_draft() && index_.draft() >= Draft::k2020) {
+      refuse(at, "items", "expected a schema, got an array; in draft 2020-12 that is prefixItems");
+    }
     node.prefix_items = children(at, *items, "items");
     if (const JsonTree* rest = at.tree.find("additionalItems")) {
       node.items = child(at, *rest, "additionalItems");

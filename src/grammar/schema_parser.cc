@@ -119,13 +119,15 @@ void SchemaParser::read_references(const Context& at) {
     refuse(at, "$id", "drafts differ in what this means beside $ref: say which in $schema");
   }
   if (reference != nullptr) read_reference(at, "$ref", *reference);
-  if (const JsonTree* ref = at.tree.find("$recursiveRef")) {
+  if (const JsonTree* ref = at.tree.find("$recursiveRef");
+      ref != nullptr && index_.may_be(Draft::k2019)) {
     if (index_.has_recursive_anchor()) {
       refuse(at, "$recursiveRef", "not enforced beside $recursiveAnchor");
     }
     read_reference(at, "$recursiveRef", *ref);
   }
-  if (const JsonTree* ref = at.tree.find("$dynamicRef")) {
+  if (const JsonTree* ref = at.tree.find("$dynamicRef");
+      ref != nullptr && index_.may_be(Draft::k2020)) {
     const std::string name = resolve_reference("", ref->text).fragment;
     if (index_.num_dynamic_anchors(name) > 1) {
       refuse(at, "$dynamicRef", "not enforced where several $dynamicAnchor have this name");
