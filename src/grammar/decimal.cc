@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 namespace quire::grammar {
 
 std::optional<Decimal> Decimal::parse(std::string_view text) {

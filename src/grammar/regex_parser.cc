@@ -36,7 +36,7 @@ class RegexParser {
 
   RegexNode parse() {
     RegexNode node = parse_alternatives(0);
-    if (at_ < pattern_.size()) fail("a ) without its (");
+    if (at_ < pattern_.size()) fail("an unmatched )");
     return node;
   }
 
@@ -162,7 +162,7 @@ class RegexParser {
       fail("a group of an unknown kind (?");
     }
     RegexNode inner = parse_alternatives(depth + 1);
-    if (!take(")")) fail("a ( without its )");
+    if (!take(")")) fail("an unmatched (");
     if (!is_look) return inner;
     look.children.push_back(std::move(inner));
     return look;
@@ -180,7 +180,7 @@ class RegexParser {
     const bool is_inverted = take("^");
     CharacterSet set;
     while (!take("]")) {
-      if (ended()) fail("a [ without its ]");
+      if (ended()) fail("an unmatched [");
       const CharacterSet first = parse_class_atom();
       const bool is_single = first.size() == 1 && first[0].first == first[0].last;
       if (peek() != '-' || pattern_.substr(at_).starts_with("-]")) {

@@ -166,10 +166,11 @@ void SchemaParser::read_types(const Context& at) {
     const JsonTree& name = is_list ? type->items[i] : *type;
     const uint8_t bits = name.kind == JsonTree::Kind::kString ? type_bits(name.text) : 0;
     if (bits == 0) {
-      refuse(at, "type",
-             fmt::format("{} is no type; expected null, boolean, object, array, number, integer or "
-                         "string",
-                         beginning(name.raw, 80)));
+      refuse(
+          at, "type",
+          fmt::format("{} is not a type; expected null, boolean, object, array, number, integer or "
+                      "string",
+                      beginning(name.raw, 80)));
     }
     types |= bits;
     has_number |= name.text == "number";

@@ -50,7 +50,8 @@ class GrammarCheckCommand : public Command {
                          kGrammarCheckFooter)) {
     add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
     add_flag(*app_, {"--json", "", "Print a JSON object a line"}, json_);
-    add_flag(*app_, {"--no-formats", "", "Take \"format\" for an annotation, as JSON Schema lets"},
+    add_flag(*app_,
+             {"--no-formats", "", "Treat \"format\" as an annotation, as JSON Schema allows"},
              no_formats_);
   }
 
