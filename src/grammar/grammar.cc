@@ -51,10 +51,6 @@ GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& lim
   return std::make_shared<Grammar>(std::move(grammar));
 }
 
-GrammarPtr compile_any_json(const CompileLimits& limits) {
-  return compile_json_schema("true", limits);
-}
-
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) {
   Budget budget(limits);
   return std::make_shared<Grammar>(

@@ -1,5 +1,5 @@
 #pragma once
-// What a text has to be: a JSON Schema, any JSON, a regular expression, a context-free grammar or
+// What a text has to be: a JSON Schema, a regular expression, a context-free grammar or
 // one of some texts, as one object that matchers follow byte by byte.
 //
 //   const GrammarPtr grammar = compile_json_schema(R"({"type": "integer"})");
@@ -42,7 +42,6 @@ using GrammarPtr = std::shared_ptr<const Grammar>;
 
 // Each throws Error for what is no such constraint, cannot be enforced or passes the limits.
 GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& limits = {});
-GrammarPtr compile_any_json(const CompileLimits& limits = {});
 // The whole text matches.
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits = {});
 // In llama.cpp's notation (gbnf.h).

@@ -17,6 +17,9 @@ namespace quire::grammar {
 
 inline constexpr int kNoGoal = -1;  // that nothing fulfils
 
+// How many kinds of items or members an array or object may need a certain number of.
+inline constexpr size_t kMaxWitnesses = 3;
+
 // The goals of an item or member, one for each set of witnesses (bits) that it is to be: something
 // of which an array or object needs a certain number. kNoGoal: it cannot be these.
 using ChildGoals = std::vector<int>;

@@ -58,7 +58,6 @@ class JsonMatcher {
     kExponentSign,
     kExponentDigits
   };
-  static constexpr size_t kMaxWitnesses = 3;
   struct Configuration {
     int slot = 0;
     uint32_t alternative = 0;

@@ -245,9 +245,8 @@ void SchemaGoals::build() {
     remove_unproductive(order, is_productive);
   }
   if (grammar_.root == kNoGoal || !is_productive[static_cast<size_t>(grammar_.root)]) {
-    throw Error(
-        fmt::format("{}: no value fulfils this schema",
-                    grammar_.root == kNoGoal ? "#" : why_empty(grammar_.root, is_productive)));
+    throw Error(fmt::format("{}: no value fulfils this schema",
+                            grammar_.root == kNoGoal ? "#" : why_empty(grammar_.root)));
   }
   // Numbers of goals that are left out stay as empty goals: nothing leads to them.
   grammar_.goals.resize(entries_.size());

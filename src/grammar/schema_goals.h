@@ -91,7 +91,7 @@ class SchemaGoals {
 
   void remove_unproductive(const std::vector<int>& order, std::vector<bool>& is_productive);
   std::vector<int> reachable();
-  std::string why_empty(int goal, const std::vector<bool>& is_productive) const;
+  std::string why_empty(int goal) const;
 
   const Schema& schema_;
   JsonGrammar& grammar_;

@@ -122,7 +122,7 @@ void SchemaGoals::remove_unproductive(const std::vector<int>& order,
 }
 
 // The deepest place of which it can be said that nothing fulfils it.
-std::string SchemaGoals::why_empty(int goal, const std::vector<bool>& is_productive) const {
+std::string SchemaGoals::why_empty(int goal) const {
   const Entry& entry = entries_[static_cast<size_t>(goal)];
   for (const Literal literal : entry.literals) {
     const SchemaNode& from = node(node_of(literal));
@@ -137,7 +137,7 @@ std::string SchemaGoals::why_empty(int goal, const std::vector<bool>& is_product
            entries_[static_cast<size_t>(found->second)].goal.is_empty());
       if (!is_empty) continue;
       const std::string place = fmt::format("{}/properties/{}", from.pointer, pointer_token(name));
-      return property == Schema::kFalse ? place : why_empty(found->second, is_productive);
+      return property == Schema::kFalse ? place : why_empty(found->second);
     }
   }
   return entry.literals.empty() ? "#" : pointer_of(entry.literals);

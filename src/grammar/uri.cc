@@ -1,5 +1,6 @@
 #include "grammar/uri.h"
 
+#include <algorithm>
 #include <vector>
 
 namespace quire::grammar {
