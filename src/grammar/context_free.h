@@ -50,10 +50,10 @@ class EarleyMatcher {
  private:
   struct Item {
     int32_t production;
-    int32_t dot;     // how many symbols have been read
-    int32_t origin;  // the place at which the production begins
-    int32_t state;   // of the automaton at the dot
-    auto operator<=>(const Item&) const = default;
+    int32_t dot;                                    // how many symbols have been read
+    int32_t origin;                                 // the place at which the production begins
+    int32_t state;                                  // of the automaton at the dot
+    auto operator<=>(const Item&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   void add(int32_t production, int32_t dot, int32_t origin);

@@ -318,7 +318,7 @@ void JsonMatcher::begin_item() {
 
 void JsonMatcher::take_after_value(uint8_t byte) {
   const bool is_object = frames_.back().is_object;
-  if (byte == (is_object ? '}' : ']')) return end_container();
+  if (static_cast<char>(byte) == (is_object ? '}' : ']')) return end_container();
   if (byte != ',') {
     phase_ = Phase::kFailed;
   } else if (is_object) {

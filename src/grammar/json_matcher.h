@@ -66,7 +66,7 @@ class JsonMatcher {
     // Of the item or member that is being read.
     int child_slot = -1;
     uint32_t child_witness = 0;
-    auto operator<=>(const Configuration&) const = default;
+    auto operator<=>(const Configuration&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct Frame {
     bool is_object = false;

@@ -19,7 +19,7 @@ struct NumberState {
   bool negative = false;
   int64_t a = 0;
   int64_t b = 0;
-  auto operator<=>(const NumberState&) const = default;
+  auto operator<=>(const NumberState&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // What is asked of a number, as its digits come.

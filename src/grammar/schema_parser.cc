@@ -311,7 +311,7 @@ std::optional<Decimal> SchemaParser::number(const Context& at, std::string_view 
   if (value->kind != JsonTree::Kind::kNumber) {
     refuse(at, keyword, fmt::format("expected a number, got {}", kind_name(*value)));
   }
-  const std::optional<Decimal> number = Decimal::parse(value->raw);
+  std::optional<Decimal> number = Decimal::parse(value->raw);
   constexpr int64_t kMaxBoundExponent = 400;
   if (!number || number->exponent > kMaxBoundExponent || number->exponent < -kMaxBoundExponent) {
     refuse(at, keyword,
