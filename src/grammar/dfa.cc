@@ -31,7 +31,8 @@ void join_classes(const Dfa::Table& a, const Dfa::Table& b, Dfa::Table& joined,
                   std::vector<uint8_t>& representatives) {
   std::vector<int> seen(static_cast<size_t>(a.num_classes * b.num_classes), -1);
   for (size_t byte = 0; byte < 256; ++byte) {
-    int& number = seen[static_cast<size_t>(a.classes[byte] * b.num_classes + b.classes[byte])];
+    const size_t of_a = a.classes[byte];
+    int& number = seen[of_a * static_cast<size_t>(b.num_classes) + b.classes[byte]];
     if (number < 0) {
       number = joined.num_classes++;
       representatives.push_back(static_cast<uint8_t>(byte));

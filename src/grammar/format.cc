@@ -110,8 +110,8 @@ std::string uri(UriKind kind, std::string_view ucs, std::string_view private_use
   const std::string relative = fmt::format("{}+(?:/{}*)*", no_colon, pchar);
   const std::string query =
       fmt::format("(?:\\?(?:{0}|[/?{1}])*)?(?:#(?:{0}|[/?])*)?", pchar, private_use);
-  const std::string with_scheme = fmt::format("[a-zA-Z][a-zA-Z0-9+.-]*:(?:{}|{}|{})?{}",
-                                              after_authority, absolute, rootless, query);
+  std::string with_scheme = fmt::format("[a-zA-Z][a-zA-Z0-9+.-]*:(?:{}|{}|{})?{}", after_authority,
+                                        absolute, rootless, query);
   if (kind == UriKind::kAbsolute) return with_scheme;
   return fmt::format("(?:{}|(?:{}|{}|{})?{})", with_scheme, after_authority, absolute, relative,
                      query);

@@ -102,7 +102,7 @@ fs::path current_snapshot(const fs::path& repository, const std::string& model) 
   if (!is_plain_name(revision)) {
     throw Error(fmt::format("{}: expected a revision, such as a commit's hash.", ref.string()));
   }
-  const fs::path snapshot = snapshots / revision;
+  fs::path snapshot = snapshots / revision;
   if (!fs::is_directory(snapshot, error)) {
     throw Error(
         fmt::format("{}: the revision {} that {} names is not in the cache; the download is "

@@ -54,7 +54,7 @@ class GpuRunner final : public RankRunner {
     int64_t table_width = 0;
     bool adjusts_logits = false;
     bool splits_logits = false;
-    auto operator<=>(const GraphKey&) const = default;
+    auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   // What one kind of step was captured as; not yet, where there is no graph.
   struct Captured {
