@@ -6,15 +6,9 @@ namespace quire {
 namespace {
 
 // F16C: bit 29 of ECX in leaf 1. Not every compiler's __builtin_cpu_supports knows it.
-bool ask_for_f16c() {
+bool has_f16c() {
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & (1u << 29)) != 0;
-}
-
-// Asked once: cpuid ends a virtual machine's turn, which takes tens of microseconds.
-bool has_f16c() {
-  static const bool has = ask_for_f16c();
-  return has;
 }
 
 bool has_avx2() {
@@ -80,7 +74,9 @@ std::vector<Isa> supported_isas() {
 }
 
 Isa best_isa() {
-  return supported_isas().back();
+  // Asked once: cpuid ends a virtual machine's turn, which takes tens of microseconds.
+  static const Isa best = supported_isas().back();
+  return best;
 }
 
 }  // namespace quire

@@ -2,6 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <istream>
 #include <limits>
 
@@ -33,6 +37,14 @@ std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view whe
 
 std::string to_line(const Json& value) {
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+std::ifstream open_lines(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file || std::filesystem::is_directory(path)) {
+    throw Error(fmt::format("cannot read {}: {}", path, std::strerror(file ? EISDIR : errno)));
+  }
+  return file;
 }
 
 std::optional<std::string> read_line(std::istream& in, std::string_view where) {

@@ -21,6 +21,9 @@ std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view whe
 // One line of JSON. Text that is no valid UTF-8 has U+FFFD for what is not.
 std::string to_line(const Json& value);
 
+// Opens a file for read_line. Throws Error if it cannot be read.
+std::ifstream open_lines(const std::string& path);
+
 // The next line of `in` without its line feed, or nothing at the end. Throws Error, opening with
 // `where`, for a line over kMaxLineBytes or if reading fails.
 std::optional<std::string> read_line(std::istream& in, std::string_view where);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/hex_digit.h"
 #include "grammar/json_tree.h"
 #include "grammar/nfa.h"
 #include "quire/error.h"
@@ -267,14 +268,9 @@ class GbnfParser {
   char32_t parse_hex(int digits) {
     uint64_t code = 0;
     for (int i = 0; i < digits; ++i, ++at_) {
-      const char lower = static_cast<char>(peek() | 0x20);
-      if (peek() >= '0' && peek() <= '9') {
-        code = code * 16 + static_cast<uint64_t>(peek() - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        code = code * 16 + static_cast<uint64_t>(lower - 'a' + 10);
-      } else {
-        fail(fmt::format("expected {} hexadecimal digits", digits));
-      }
+      const int digit = hex_digit(peek());
+      if (digit < 0) fail(fmt::format("expected {} hexadecimal digits", digits));
+      code = code * 16 + static_cast<uint64_t>(digit);
     }
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) fail("an escape of no character");
     return static_cast<char32_t>(code);

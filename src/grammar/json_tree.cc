@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "base/hex_digit.h"
 #include "base/json_writer.h"
 #include "grammar/decimal.h"
 #include "quire/error.h"
@@ -159,15 +160,9 @@ class TreeParser {
   char32_t parse_hex() {
     char32_t code = 0;
     for (int i = 0; i < 4; ++i, ++at_) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 0x20);
-      if (c >= '0' && c <= '9') {
-        code = code * 16 + static_cast<char32_t>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        code = code * 16 + static_cast<char32_t>(lower - 'a' + 10);
-      } else {
-        fail("expected four hexadecimal digits");
-      }
+      const int digit = hex_digit(peek());
+      if (digit < 0) fail("expected four hexadecimal digits");
+      code = code * 16 + static_cast<char32_t>(digit);
     }
     return code;
   }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "base/hex_digit.h"
 #include "grammar/json_tree.h"
 #include "quire/error.h"
 
@@ -275,15 +276,9 @@ class RegexParser {
   char32_t parse_hex(int digits) {
     char32_t code = 0;
     for (int i = 0; i < digits; ++i) {
-      const char c = peek();
-      const char lower = static_cast<char>(c | 0x20);
-      if (c >= '0' && c <= '9') {
-        code = code * 16 + static_cast<char32_t>(c - '0');
-      } else if (lower >= 'a' && lower <= 'f') {
-        code = code * 16 + static_cast<char32_t>(lower - 'a' + 10);
-      } else {
-        fail(fmt::format("an escape that needs {} hexadecimal digits", digits));
-      }
+      const int digit = hex_digit(peek());
+      if (digit < 0) fail(fmt::format("an escape that needs {} hexadecimal digits", digits));
+      code = code * 16 + static_cast<char32_t>(digit);
       ++at_;
     }
     return code;

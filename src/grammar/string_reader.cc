@@ -2,6 +2,7 @@
 
 #include <string_view>
 
+#include "base/hex_digit.h"
 #include "grammar/dfa.h"
 #include "grammar/json_tree.h"
 
@@ -58,14 +59,9 @@ StringReader::Result StringReader::take_escape(uint8_t byte, std::string& decode
 }
 
 StringReader::Result StringReader::take_hex(uint8_t byte, std::string& decoded) {
-  const auto lower = static_cast<uint8_t>(byte | 0x20);
-  if (byte >= '0' && byte <= '9') {
-    code_ = code_ * 16 + (byte - '0');
-  } else if (lower >= 'a' && lower <= 'f') {
-    code_ = code_ * 16 + (lower - 'a' + 10U);
-  } else {
-    return Result::kBad;
-  }
+  const int digit = hex_digit(static_cast<char>(byte));
+  if (digit < 0) return Result::kBad;
+  code_ = code_ * 16 + static_cast<char32_t>(digit);
   if (++digits_ < 4) return Result::kMore;
   const char32_t code = code_;
   code_ = 0;

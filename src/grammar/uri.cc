@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/hex_digit.h"
+
 namespace quire::grammar {
 namespace {
 
@@ -56,12 +58,6 @@ std::string without_dots(std::string_view path) {
     out += segments[i];
   }
   return out;
-}
-
-int hex_digit(char c) {
-  const char lower = static_cast<char>(c | 0x20);
-  if (c >= '0' && c <= '9') return c - '0';
-  return lower >= 'a' && lower <= 'f' ? lower - 'a' + 10 : -1;
 }
 
 std::string percent_decoded(std::string_view text) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "http/hex_digit.h"
+#include "base/hex_digit.h"
 
 namespace quire::http {
 namespace {

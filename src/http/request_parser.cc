@@ -8,8 +8,8 @@
 #include <boost/optional.hpp>
 
 #include "base/check.h"
+#include "base/hex_digit.h"
 #include "http/chunk_decoder.h"
-#include "http/hex_digit.h"
 
 namespace quire::http {
 namespace {

@@ -2,9 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <istream>
 #include <optional>
@@ -17,7 +14,6 @@
 #include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
-#include "quire/error.h"
 
 namespace quire::cli {
 namespace {
@@ -76,12 +72,7 @@ class GrammarCheckCommand : public Command {
 
 int GrammarCheckCommand::run(Terminal& terminal) {
   std::ifstream file;
-  if (!file_.empty()) {
-    file.open(file_, std::ios::binary);
-    if (!file || std::filesystem::is_directory(file_)) {
-      throw Error(fmt::format("cannot read {}: {}", file_, std::strerror(file ? EISDIR : errno)));
-    }
-  }
+  if (!file_.empty()) file = open_lines(file_);
   std::istream& in = file_.empty() ? terminal.in : file;
   const std::string name = file_.empty() ? "standard input" : file_;
   ThreadPool threads(cpu_topology().num_physical_cores);

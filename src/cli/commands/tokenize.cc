@@ -1,8 +1,6 @@
 // quire tokenize: text to token ids and back, as the model's tokenizer does it.
 #include <fmt/format.h>
 
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <istream>
@@ -121,12 +119,7 @@ int TokenizeCommand::run(Terminal& terminal) {
   folder_ = std::filesystem::is_directory(model_) ? model_ : model_folder(model_);
   tokenizer_ = load_tokenizer(folder_);
   std::ifstream file;
-  if (!file_.empty()) {
-    file.open(file_, std::ios::binary);
-    if (!file || std::filesystem::is_directory(file_)) {
-      throw Error(fmt::format("cannot read {}: {}", file_, std::strerror(file ? EISDIR : errno)));
-    }
-  }
+  if (!file_.empty()) file = open_lines(file_);
   std::istream& in = file_.empty() ? terminal.in : file;
   const std::string name = file_.empty() ? "standard input" : file_;
   for (size_t number = 1;; ++number) {

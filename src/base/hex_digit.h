@@ -1,7 +1,7 @@
 #pragma once
 // Thread safety: a free function.
 
-namespace quire::http {
+namespace quire {
 
 // 0 to 15, or -1 where `c` is no hexadecimal digit.
 constexpr int hex_digit(char c) {
@@ -11,4 +11,4 @@ constexpr int hex_digit(char c) {
   return -1;
 }
 
-}  // namespace quire::http
+}  // namespace quire
