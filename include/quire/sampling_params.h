@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "quire/structured_output.h"
+
 namespace quire {
 
 // Called for each sampled token, on the engine's worker thread, before any other change of the
@@ -43,6 +45,7 @@ struct SamplingParams {
   std::optional<int> logprobs{};    // the sampled token's, and this many of the best
   std::optional<int> prompt_logprobs{};  // the same for each prompt token after the first
   std::vector<LogitsProcessor> logits_processors{};
+  std::optional<StructuredOutput> structured_output{};  // what the answer has to be
 
   // Throws Error naming the first field that is out of range, its value and what is expected.
   void validate() const;

@@ -69,6 +69,10 @@ class Tokenizer {
   // The reverse; nullopt for an id that has no token, whether in range or not.
   std::optional<std::string> id_to_token(std::int32_t id) const;
 
+  // The bytes that the id adds to a text that has begun; "" for special tokens and ids that have no
+  // token. Bytes of several tokens make a character where decode() makes one of them.
+  std::string token_bytes(std::int32_t id) const;
+
   // Whether the id is an added token marked special; false for ids out of range.
   bool is_special(std::int32_t id) const;
 

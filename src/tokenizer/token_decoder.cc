@@ -11,12 +11,30 @@ namespace {
 
 constexpr std::string_view kReplacementCharacter = "\xEF\xBF\xBD";
 
+// Appends the bytes that a token spells in the alphabet. A token with any character outside it
+// stands for itself.
+void append_spelled(std::string_view text, std::string& bytes) {
+  const std::size_t size = bytes.size();
+  for (std::size_t at = 0; at < text.size();) {
+    const CodePoint c = decode_at(text, at);
+    at += c.size;
+    const bool known = c.value < kByteAlphabet.byte_of.size() &&
+                       kByteAlphabet.byte_of[c.value] != ByteAlphabet::kNoByte;
+    if (!known) {
+      bytes.resize(size);
+      bytes.append(text);
+      return;
+    }
+    bytes.push_back(static_cast<char>(kByteAlphabet.byte_of[c.value]));
+  }
+}
+
 class ByteLevelSink final : public TokenSink {
  public:
   explicit ByteLevelSink(TokenSink& next) : next_(next) {}
 
   void token(std::string_view text) override {
-    append_bytes(text);
+    append_spelled(text, bytes_);
     std::string out;
     drain_utf8_lossy(bytes_, false, out);
     if (!out.empty()) next_.token(out);
@@ -29,23 +47,6 @@ class ByteLevelSink final : public TokenSink {
   }
 
  private:
-  // A token with any character outside the alphabet stands for itself.
-  void append_bytes(std::string_view text) {
-    const std::size_t size = bytes_.size();
-    for (std::size_t at = 0; at < text.size();) {
-      const CodePoint c = decode_at(text, at);
-      at += c.size;
-      const bool known = c.value < kByteAlphabet.byte_of.size() &&
-                         kByteAlphabet.byte_of[c.value] != ByteAlphabet::kNoByte;
-      if (!known) {
-        bytes_.resize(size);
-        bytes_.append(text);
-        return;
-      }
-      bytes_.push_back(static_cast<char>(kByteAlphabet.byte_of[c.value]));
-    }
-  }
-
   TokenSink& next_;
   std::string bytes_;
 };
@@ -312,6 +313,26 @@ void Decoder::add_steps(const JsonField& field) {
     field.unsupported(type,
                       "ByteLevel, Replace, ByteFallback, Fuse, Strip, Metaspace and Sequence");
   }
+}
+
+std::string Decoder::bytes_within(std::string_view token) const {
+  for (const DecoderStep& step : steps_) {
+    if (is<ByteLevelStep>(step)) {
+      std::string bytes;
+      append_spelled(token, bytes);
+      return bytes;
+    }
+    if (!is<ByteFallbackStep>(step)) continue;
+    if (const auto byte = parse_byte_token(token)) return {*byte};
+  }
+  // What comes first in a text may be stripped: so it is not the first.
+  DecoderChain chain(*this);
+  std::string before;
+  chain.push("a", before);
+  std::string text;
+  chain.push(token, text);
+  chain.finish(text);
+  return text;
 }
 
 class DecoderChain::Collector final : public TokenSink {

@@ -47,6 +47,8 @@ class Decoder {
   explicit Decoder(const std::optional<JsonField>& field);
 
   const std::vector<DecoderStep>& steps() const { return steps_; }
+  // The bytes that a token adds within a text, also where they are a part of a character only.
+  std::string bytes_within(std::string_view token) const;
 
  private:
   void add_steps(const JsonField& field);

@@ -37,6 +37,19 @@ TEST(Decoder, ByteLevelHoldsBackHalfACharacter) {
             (Pieces{"a", "", "€", "b", ""}));
 }
 
+std::string within(const json& config, const std::string& token) {
+  return Decoder(JsonField(config, "decoder")).bytes_within(token);
+}
+
+TEST(Decoder, TheBytesThatATokenAddsToAText) {
+  EXPECT_EQ(within(kByteLevel, "Ġa"), " a");
+  EXPECT_EQ(within(kByteLevel, "âĤ"), "\xE2\x82");
+  EXPECT_EQ(within(kByteLevel, "<think>"), "<think>");
+  EXPECT_EQ(within(kLlama, "▁a"), " a");
+  EXPECT_EQ(within(kLlama, "<0xE2>"), "\xE2");
+  EXPECT_EQ(within(kLlama, "▁"), " ");
+}
+
 TEST(Decoder, ByteLevelReplacesWhatIsNoCharacter) {
   EXPECT_EQ(pieces(kByteLevel, {"\u00e2\u0124", "a"}), (Pieces{"", "\ufffda", ""}));
   EXPECT_EQ(pieces(kByteLevel, {"\u00e2\u0124"}), (Pieces{"", "\ufffd"}));

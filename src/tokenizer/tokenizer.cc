@@ -140,6 +140,11 @@ std::optional<std::string> Tokenizer::id_to_token(std::int32_t id) const {
   return std::string(vocabulary.text(id));
 }
 
+std::string Tokenizer::token_bytes(std::int32_t id) const {
+  const auto text = state_->decoded_token(id, true);
+  return text ? state_->decoder.bytes_within(*text) : std::string();
+}
+
 bool Tokenizer::is_special(std::int32_t id) const {
   const auto* token = state_->added_tokens.find(id);
   return token != nullptr && token->special;

@@ -1,0 +1,47 @@
+#pragma once
+// What an answer has to be: JSON of a schema, a text that an expression matches, ...
+//
+// Thread safety: plain values.
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+// A part of a text that is constrained: `begin`, JSON that `json_schema` describes, `end`.
+struct StructuralTag {
+  std::string begin;
+  std::string json_schema;
+  std::string end;
+  bool operator==(const StructuralTag&) const = default;
+};
+
+struct StructuredOutput {
+  enum class Kind : uint8_t {
+    kJsonSchema,  // JSON that the schema `text` describes
+    kJsonObject,  // any JSON object
+    kRegex,       // what the regular expression `text` matches as a whole
+    kGrammar,     // a text of the context-free grammar `text`, in GBNF
+    kChoice,      // one of `choices`
+    kTags         // text with `tags` in it
+  };
+
+  Kind kind = Kind::kJsonSchema;
+  std::string text{};
+  std::vector<std::string> choices{};
+
+  // Of kTags. Free text goes on until it has one of `triggers`, with which one or more tags begin:
+  // then one of these has to follow. Without triggers there is no free text, only tags.
+  std::vector<StructuralTag> tags{};
+  std::vector<std::string> triggers{};
+  std::string separator{};  // between tags that follow each other without free text
+  uint32_t min_tags = 0;
+  uint32_t max_tags = UINT32_MAX;
+
+  // The constraint begins behind the first of this text in the answer ("</think>"); empty: at once.
+  std::string begins_after{};
+
+  bool operator==(const StructuredOutput&) const = default;
+};
+
+}  // namespace quire

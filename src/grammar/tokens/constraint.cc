@@ -1,0 +1,84 @@
+#include "grammar/tokens/constraint.h"
+
+#include <string>
+#include <string_view>
+
+namespace quire::grammar {
+
+Constraint::Constraint(LanguagePtr language, TokenTriePtr trie)
+    : language_(std::move(language)), trie_(std::move(trie)), matcher_(language_->begin()) {}
+
+Constraint::Constraint(const Constraint& other)
+    : language_(other.language_),
+      trie_(other.trie_),
+      matcher_(other.matcher_->clone()),
+      plan_(other.plan_),
+      has_plan_(other.has_plan_),
+      plan_fails_(other.plan_fails_) {}
+
+void Constraint::make_plan() {
+  if (has_plan_) return;
+  has_plan_ = true;
+  plan_fails_ = false;
+  plan_.clear();
+  const std::string ending = matcher_->ending();
+  for (std::string_view rest = ending; !rest.empty();) {
+    const int32_t token = trie_->longest(rest);
+    if (token == TokenTrie::kNone) {
+      plan_fails_ = true;
+      plan_.clear();
+      return;
+    }
+    plan_.push_back(token);
+    rest.remove_prefix(trie_->bytes(token).size());
+  }
+}
+
+size_t Constraint::tokens_to_end() {
+  make_plan();
+  return plan_fails_ ? SIZE_MAX : plan_.size();
+}
+
+void Constraint::allow_tokens(size_t tokens_left, TokenMask mask) {
+  if (tokens_left == kAnyNumber) {
+    matcher_->allow_tokens(*trie_, ByteMatcher::kNoEnding, mask);
+    return;
+  }
+  if (tokens_left == 0) return;
+  // Every byte is a token or less of one, so an ending takes no more tokens than bytes. It may take
+  // fewer: the known ending is always allowed to go on.
+  matcher_->allow_tokens(*trie_, tokens_left - 1, mask);
+  make_plan();
+  if (!plan_.empty()) allow(mask, plan_.front());
+}
+
+bool Constraint::push(int32_t token) {
+  size_t taken = 0;
+  for (const char c : trie_->bytes(token)) {
+    if (!matcher_->push(static_cast<uint8_t>(c))) {
+      matcher_->pop(taken);
+      return false;
+    }
+    ++taken;
+  }
+  return taken > 0;
+}
+
+bool Constraint::allows(int32_t token) {
+  if (!push(token)) return false;
+  matcher_->pop(trie_->bytes(token).size());
+  return true;
+}
+
+bool Constraint::accept(int32_t token) {
+  if (!push(token)) return false;
+  matcher_->commit();
+  if (has_plan_ && !plan_.empty() && plan_.front() == token) {
+    plan_.pop_front();
+  } else {
+    has_plan_ = false;
+  }
+  return true;
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,61 @@
+#pragma once
+// One sequence's place in a language: which tokens may come next, so that it always can end, and
+// in time.
+//
+//   Constraint constraint(language, trie);
+//   constraint.allow_tokens(tokens_left, mask);   // a bit a token
+//   constraint.accept(token);
+//   constraint.can_end();                         // whether an end-of-sequence token may come
+//
+// Thread safety: one thread at a time each.
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+
+#include "grammar/tokens/language.h"
+#include "grammar/tokens/token_trie.h"
+
+namespace quire::grammar {
+
+class Constraint {
+ public:
+  static constexpr size_t kAnyNumber = SIZE_MAX;
+
+  Constraint(LanguagePtr language, TokenTriePtr trie);
+  Constraint(const Constraint& other);
+  Constraint(Constraint&&) = default;
+  Constraint& operator=(const Constraint&) = delete;
+  Constraint& operator=(Constraint&&) = default;
+
+  // Sets the bits of the tokens that may come next if an end is to be reached with at most
+  // `tokens_left` tokens, them included: at least one, as long as tokens_left never was less than
+  // tokens_to_end() and must_end() is false. Leaves the others as they are.
+  void allow_tokens(size_t tokens_left, TokenMask mask);
+  // Whether `token` may come next, not looking at what is left.
+  bool allows(int32_t token);
+  // Takes a token; false, and nothing is taken, if it may not come.
+  bool accept(int32_t token);
+
+  bool can_end() const { return matcher_->can_end(); }
+  bool must_end() const { return matcher_->must_end(); }
+  // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
+  // it.
+  size_t tokens_to_end();
+
+ private:
+  // Takes the bytes of a token, or none of them.
+  bool push(int32_t token);
+  // Fills plan_ if it is not known.
+  void make_plan();
+
+  LanguagePtr language_;
+  TokenTriePtr trie_;
+  std::unique_ptr<ByteMatcher> matcher_;
+  // Tokens that lead to an end from here, while has_plan_.
+  std::deque<int32_t> plan_;
+  bool has_plan_ = false;
+  bool plan_fails_ = false;  // the vocabulary has no tokens for an end
+};
+
+}  // namespace quire::grammar

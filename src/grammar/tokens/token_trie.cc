@@ -1,0 +1,83 @@
+#include "grammar/tokens/token_trie.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "quire/error.h"
+
+namespace quire::grammar {
+namespace {
+
+size_t common_prefix(std::string_view a, std::string_view b) {
+  const size_t most = std::min(a.size(), b.size());
+  size_t length = 0;
+  while (length < most && a[length] == b[length]) ++length;
+  return length;
+}
+
+}  // namespace
+
+TokenTrie::TokenTrie(std::vector<std::string> tokens)
+    : tokens_(std::move(tokens)), alike_(tokens_.size(), kNone) {
+  std::vector<int32_t> order(tokens_.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
+  std::vector<size_t> open;  // the nodes of the newest token's bytes
+  const auto close_to = [&](size_t depth) {
+    for (; open.size() > depth; open.pop_back()) {
+      nodes_[open.back()].end = static_cast<uint32_t>(nodes_.size());
+    }
+  };
+  std::string_view before;
+  for (const int32_t token : order) {
+    const std::string_view text = bytes(token);
+    if (text.empty()) continue;
+    if (text.size() > UINT16_MAX) {
+      throw Error(fmt::format("Token {} has {} bytes; at most {} are supported.", token,
+                              text.size(), UINT16_MAX));
+    }
+    max_token_bytes_ = std::max(max_token_bytes_, text.size());
+    close_to(common_prefix(before, text));
+    for (size_t i = open.size(); i < text.size(); ++i) {
+      open.push_back(nodes_.size());
+      nodes_.push_back(
+          {.depth = static_cast<uint16_t>(i + 1), .byte = static_cast<uint8_t>(text[i])});
+    }
+    Node& node = nodes_[open.back()];
+    alike_[static_cast<size_t>(token)] = node.token;
+    node.token = token;
+    before = text;
+  }
+  close_to(0);
+}
+
+int32_t TokenTrie::longest(std::string_view text) const {
+  int32_t found = kNone;
+  size_t depth = 0;
+  for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
+    const Node& node = nodes_[i];
+    if (node.byte != static_cast<uint8_t>(text[depth])) {
+      i = node.end;
+      continue;
+    }
+    if (node.token != kNone) found = node.token;
+    end = node.end;
+    ++depth;
+    ++i;
+  }
+  return found;
+}
+
+size_t TokenTrie::count_longest(std::string_view text) const {
+  size_t count = 0;
+  for (; !text.empty(); ++count) {
+    const int32_t token = longest(text);
+    if (token == kNone) return SIZE_MAX;
+    text.remove_prefix(bytes(token).size());
+  }
+  return count;
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,66 @@
+#pragma once
+// The tokens of a vocabulary as a tree of their bytes, which a constraint walks to find those that
+// may come next.
+//
+// Thread safety: immutable once made.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace quire::grammar {
+
+class TokenTrie {
+ public:
+  static constexpr int32_t kNone = -1;
+
+  // In preorder: the children of a node follow it, up to its `end`.
+  struct Node {
+    uint32_t end = 0;       // the index behind its subtree
+    int32_t token = kNone;  // the first token that ends here; next_alike() has the others
+    uint16_t depth = 0;     // bytes from the root to behind this one
+    uint8_t byte = 0;
+  };
+
+  // The bytes of each token, by its id. Tokens without bytes (special ones, ids that are no token)
+  // are in no mask. Throws Error for a token of more than 65,535 bytes.
+  explicit TokenTrie(std::vector<std::string> tokens);
+
+  size_t num_tokens() const { return tokens_.size(); }
+  size_t max_token_bytes() const { return max_token_bytes_; }
+  std::string_view bytes(int32_t token) const { return tokens_[static_cast<size_t>(token)]; }
+  std::span<const Node> nodes() const { return nodes_; }
+  // Another token of the same bytes, or kNone.
+  int32_t next_alike(int32_t token) const { return alike_[static_cast<size_t>(token)]; }
+
+  // The longest token that `text` begins with, or kNone.
+  int32_t longest(std::string_view text) const;
+  // How many tokens `text` takes, the longest first; SIZE_MAX if there is no way.
+  size_t count_longest(std::string_view text) const;
+
+ private:
+  std::vector<std::string> tokens_;
+  std::vector<int32_t> alike_;
+  std::vector<Node> nodes_;
+  size_t max_token_bytes_ = 0;
+};
+
+using TokenTriePtr = std::shared_ptr<const TokenTrie>;
+
+// A bit a token: whether it may come next. Of ceil(num_tokens / 32) words.
+using TokenMask = std::span<uint32_t>;
+
+inline size_t mask_words(size_t num_tokens) {
+  return (num_tokens + 31) / 32;
+}
+inline void allow(TokenMask mask, int32_t token) {
+  mask[static_cast<size_t>(token) / 32] |= uint32_t{1} << (static_cast<size_t>(token) % 32);
+}
+inline bool is_allowed(std::span<const uint32_t> mask, int32_t token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (static_cast<size_t>(token) % 32) & 1) != 0;
+}
+
+}  // namespace quire::grammar
