@@ -8,6 +8,7 @@
 // Thread safety: as language.h says.
 #include <mutex>
 
+#include "grammar/tokens/automaton_tokens.h"
 #include "grammar/tokens/json_frames.h"
 #include "grammar/tokens/language.h"
 #include "grammar/tokens/number_lexer.h"
@@ -31,6 +32,7 @@ class JsonLanguage final : public Language {
   struct Learnt {
     StringLexer strings;
     NumberLexer numbers;
+    AutomatonTokensStore automaton_tokens;
   };
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   Learnt& learnt() const { return learnt_; }

@@ -41,6 +41,10 @@ std::unique_ptr<ByteMatcher> JsonTokenMatcher::clone() const {
 
 bool JsonTokenMatcher::push(uint8_t byte) {
   const auto lock = language_->lock();
+  return advance(byte);
+}
+
+bool JsonTokenMatcher::advance(uint8_t byte) {
   State next = states_.back();
   text_ += static_cast<char>(byte);
   if (!take(states_.back(), byte, next)) {
@@ -222,12 +226,11 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   const JsonKeys& keys = *at.context->keys;
   if (keys.any) return true;
   const StringLexer& strings = learnt().strings;
+  if (strings.is_endless(at.lexer)) return true;
   std::string text;
   bool is_decoded = false;
   bool can_be = false;
   strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
-    const uint32_t num_texts = strings.num_texts(at.lexer, slot);
-    if (num_texts == UINT32_MAX) can_be = true;
     if (can_be) return;
     if (!is_decoded) text = decoded(lexeme(at));
     is_decoded = true;
@@ -236,7 +239,7 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
     const auto count = [&](std::string_view name) { num_others += name.starts_with(text) ? 1 : 0; };
     at.context->frame->names.for_each(count);
     frames().for_each_listed(*at.context, count);
-    can_be = num_texts > num_others;
+    can_be = strings.num_texts(at.lexer, slot) > num_others;
   });
   return can_be;
 }
@@ -291,6 +294,51 @@ bool JsonTokenMatcher::end_container(const State& from, State& to) {
   State outside = from;
   outside.context = from.context->frame->opened_in;
   return end_value(outside, results, to);
+}
+
+std::optional<std::string> JsonTokenMatcher::next_bytes(const State& at) const {
+  constexpr std::string_view kWhiteSpace = " \t\n\r";
+  constexpr std::string_view kValues = "{[\"-0123456789tfn";
+  std::string bytes;
+  switch (at.phase) {
+    case Phase::kInString:
+      return std::nullopt;
+    case Phase::kInKey: {
+      if (at.lexer != StringLexer::kDead) return std::nullopt;
+      const size_t written = text_.size() - at.begin;
+      for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
+        const char next = at.context->keys->listed[i].spelled[written];
+        if (bytes.empty() || bytes.back() != next) bytes += next;
+      }
+      return bytes;
+    }
+    case Phase::kInNumber:
+      bytes = "0123456789.-+eE,]}";
+      break;
+    case Phase::kInLiteral:
+      return std::string(1, literal_text(at.literal)[text_.size() - at.begin]);
+    case Phase::kValue:
+      bytes = kValues;
+      break;
+    case Phase::kFirstItem:
+      bytes = std::string(kValues) + "]";
+      break;
+    case Phase::kFirstKey:
+      bytes = "\"}";
+      break;
+    case Phase::kKey:
+      bytes = "\"";
+      break;
+    case Phase::kColon:
+      bytes = ":";
+      break;
+    case Phase::kAfterValue:
+      bytes = ",]}";
+      break;
+    case Phase::kDone:
+      return bytes;
+  }
+  return bytes.append(kWhiteSpace);
 }
 
 bool JsonTokenMatcher::can_end() const {

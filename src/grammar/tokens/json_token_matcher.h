@@ -5,6 +5,7 @@
 // Thread safety: one thread at a time.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,6 +27,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
+  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
   enum class Phase : uint8_t {
@@ -83,6 +85,13 @@ class JsonTokenMatcher final : public ByteMatcher {
   std::string_view lexeme(const State& at) const {
     return std::string_view(text_).substr(at.begin);
   }
+
+  // How masks are made (json_token_mask.cc).
+  class Masker;
+  // Takes a byte, under the lock.
+  bool advance(uint8_t byte);
+  // The bytes that may come, and some that may not; nothing where nearly all may.
+  std::optional<std::string> next_bytes(const State& at) const;
 
   // Contexts that were made since the last commit(), by what led to them. They hold what their
   // keys point to.

@@ -48,6 +48,7 @@ int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
   const bool may_end = place.mode == Mode::kText && place.more_bytes == 0;
   for (const At& at : targets) {
     state.costs.push_back(cost(place, at));
+    state.is_endless |= num_texts(place, at) == UINT32_MAX;
     const StringTarget& target = source(at);
     const bool is_whole =
         target.dfa ? target.dfa->dfa().accepts(at.state) : place.length >= target.min_length;
@@ -302,35 +303,50 @@ void StringLexer::append_ending(int32_t state, uint32_t slot, std::string& out) 
   out += '"';
 }
 
+uint32_t StringLexer::num_texts(const Place& place, const At& at) const {
+  const StringTarget& target = source(at);
+  if (target.dfa) return target.dfa->num_texts(at.state);
+  const bool is_full =
+      place.mode == Mode::kText && place.more_bytes == 0 && place.length >= target.max_length;
+  return is_full ? 1 : UINT32_MAX;
+}
+
 uint32_t StringLexer::num_texts(int32_t state, uint32_t slot) const {
   const State& from = states_[static_cast<size_t>(state)];
   uint64_t count = 0;
   for (const At& at : from.targets) {
-    const StringTarget& target = source(at);
-    if (target.slot != slot) continue;
-    const bool is_full = from.place.mode == Mode::kText && from.place.more_bytes == 0 &&
-                         from.place.length >= target.max_length;
-    count += target.dfa ? target.dfa->num_texts(at.state) : is_full ? 1 : UINT32_MAX;
+    if (slot_of(at) == slot) count += num_texts(from.place, at);
   }
   return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
 }
 
-bool StringLexer::is_free(int32_t state, size_t num_bytes) const {
+std::optional<StringLexer::FreeText> StringLexer::free_text(int32_t state, size_t num_bytes) {
   const State& from = states_[static_cast<size_t>(state)];
-  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return false;
-  return std::ranges::any_of(from.targets, [&](const At& at) {
+  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return std::nullopt;
+  uint64_t least = 0;
+  for (const At& at : from.targets) {
     const StringTarget& target = source(at);
-    return !target.dfa &&
-           (target.max_length == UINT64_MAX || target.max_length >= from.place.length + num_bytes);
-  });
+    const bool has_room =
+        target.max_length == UINT64_MAX ||
+        target.max_length >= std::max(from.place.length, target.min_length) + num_bytes;
+    if (target.dfa || !has_room) return std::nullopt;
+    least = std::max(least, target.min_length);
+  }
+  if (from.place.length >= least) return FreeText{state, 0};
+  const uint64_t num_missing = least - from.place.length;
+  Place place = from.place;
+  place.length = least;
+  return FreeText{add(place, std::vector<At>(from.targets)), num_missing};
 }
 
-bool StringLexer::is_loop(int32_t state) const {
+uint32_t StringLexer::most_ending_bytes(int32_t state) const {
   const State& from = states_[static_cast<size_t>(state)];
-  return std::ranges::all_of(from.targets, [&](const At& at) {
-    const StringTarget& target = source(at);
-    return !target.dfa && target.max_length == UINT64_MAX && from.place.length >= target.min_length;
-  });
+  uint32_t most = 0;
+  for (size_t i = 0; i < from.targets.size(); ++i) {
+    const StringTarget& target = source(from.targets[i]);
+    most = std::max(most, target.dfa ? target.dfa->most_distance() : from.costs[i]);
+  }
+  return most + 12;  // an escape that has begun, and the quote
 }
 
 }  // namespace quire::grammar

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "grammar/tokens/string_tokens.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -20,7 +21,9 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 }  // namespace
 
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
-    : tokens_(std::move(tokens)), alike_(tokens_.size(), kNone) {
+    : tokens_(std::move(tokens)),
+      alike_(tokens_.size(), kNone),
+      string_tokens_(std::make_unique<StringTokensStore>()) {
   std::vector<int32_t> order(tokens_.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
@@ -51,21 +54,40 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
     before = text;
   }
   close_to(0);
+  first_.fill(kNoNode);
+  for (uint32_t i = 0; i < nodes_.size(); i = nodes_[i].end) first_[nodes_[i].byte] = i;
+}
+
+TokenTrie::~TokenTrie() = default;
+
+TokenSet::TokenSet(std::vector<int32_t> tokens, size_t num_tokens) {
+  if (tokens.size() < mask_words(num_tokens)) {
+    few_ = std::move(tokens);
+    return;
+  }
+  bits_.resize(mask_words(num_tokens));
+  for (const int32_t token : tokens) grammar::allow(bits_, token);
+}
+
+uint32_t TokenTrie::child(uint32_t node, uint8_t byte) const {
+  if (node == kRoot) return first_[byte];
+  for (uint32_t i = node + 1; i < nodes_[node].end; i = nodes_[i].end) {
+    if (nodes_[i].byte == byte) return i;
+  }
+  return kNoNode;
+}
+
+const StringTokens& TokenTrie::string_tokens(uint32_t node) const {
+  return string_tokens_->at(*this, node);
 }
 
 int32_t TokenTrie::longest(std::string_view text) const {
   int32_t found = kNone;
-  size_t depth = 0;
-  for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
-    const Node& node = nodes_[i];
-    if (node.byte != static_cast<uint8_t>(text[depth])) {
-      i = node.end;
-      continue;
-    }
-    if (node.token != kNone) found = node.token;
-    end = node.end;
-    ++depth;
-    ++i;
+  uint32_t node = kRoot;
+  for (const char c : text) {
+    node = child(node, static_cast<uint8_t>(c));
+    if (node == kNoNode) break;
+    if (nodes_[node].token != kNone) found = nodes_[node].token;
   }
   return found;
 }
