@@ -95,6 +95,7 @@ class JsonCompletion::Dfas {
 JsonCompletion::JsonCompletion(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar) {
   Dfas dfas(grammar, budget);
   gather(dfas);
+  find_distinct_values();
   find_costs(budget);
 }
 
@@ -120,8 +121,10 @@ void JsonCompletion::gather(Dfas& dfas) {
     gather_strings(from, facts_[i], dfas);
     for (const ArrayAlternative& array : from.arrays) {
       ArrayFacts facts;
-      facts.is_possible = array.repeats == ArrayAlternative::Repeats::kAllowed;
-      if (!facts.is_possible) leave_out("uniqueItems");
+      facts.is_unique = array.repeats == ArrayAlternative::Repeats::kForbidden;
+      facts.is_possible = array.repeats != ArrayAlternative::Repeats::kNeeded &&
+                          !(facts.is_unique && !array.witnesses.empty());
+      if (!facts.is_possible) leave_out("items that repeat, or contains beside uniqueItems");
       facts_[i].arrays.push_back(facts);
     }
     gather_objects(from, facts_[i], dfas);

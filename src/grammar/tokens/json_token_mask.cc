@@ -74,6 +74,10 @@ class JsonTokenMatcher::Masker {
     if (!free || !may_end_in_time(matcher_.cost(at()) + 12)) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     tokens.allow_inside(mask_, false);
+    if (needs_text()) {
+      try_endings(tokens, node);
+      return true;
+    }
     State satisfied = at();
     satisfied.lexer = free->satisfied;
     try_suffixes(tokens, std::move(satisfied), [&](const StringTokens::Ending& ending) {
@@ -133,9 +137,21 @@ class JsonTokenMatcher::Masker {
     if (!may_end_in_time(size_t{outer} + strings.most_ending_bytes(at().lexer))) return false;
     const AutomatonTokens& tokens =
         matcher_.learnt().automaton_tokens.at(trie_, node, at().lexer, strings);
+    if (needs_text() && !tokens.is_endless) return false;
     tokens.inside.allow(mask_);
     for (const AutomatonTokens::Quote& quote : tokens.quotes) try_quote(quote, node);
     return true;
+  }
+
+  // Within an array without repeats all of the text matters, not only what closes a string.
+  bool needs_text() const {
+    const JsonFrame* frame = at().context->frame.get();
+    return frame != nullptr && frame->needs_text;
+  }
+  void try_endings(const StringTokens& tokens, uint32_t node) {
+    for (const auto& endings : tokens.endings()) {
+      for (const StringTokens::Ending& ending : endings) try_token(ending.token, node);
+    }
   }
 
   // Tries what closes a string of automata. The bytes before the quote need not be taken again.
@@ -196,6 +212,10 @@ class JsonTokenMatcher::Masker {
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     tokens.allow_inside(mask_, true);
+    if (needs_text()) {
+      try_endings(tokens, node);
+      return true;
+    }
     State behind = at();
     behind.phase = Phase::kColon;
     behind.context = context;

@@ -45,7 +45,15 @@ bool JsonTokenMatcher::push(uint8_t byte) {
 }
 
 bool JsonTokenMatcher::advance(uint8_t byte) {
+  if (!advance_unchecked(byte)) return false;
+  if (avoids_repeats()) return true;
+  pop(1);
+  return false;
+}
+
+bool JsonTokenMatcher::advance_unchecked(uint8_t byte) {
   State next = states_.back();
+  next.ending = nullptr;
   text_ += static_cast<char>(byte);
   if (!take(states_.back(), byte, next)) {
     text_.pop_back();
@@ -68,6 +76,8 @@ void JsonTokenMatcher::commit() {
 template <typename Make>
 JsonContextPtr JsonTokenMatcher::remember(const JsonContextPtr& from, char what, uint64_t detail,
                                           const Make& make) {
+  // There the place in the text matters, too.
+  if (from->frame != nullptr && from->frame->needs_text) return make();
   const auto [found, is_new] = memo_.try_emplace(MemoKey{from, what, detail});
   if (is_new) found->second = make();
   return found->second;
@@ -98,8 +108,8 @@ bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
       return begin_value(from, byte, to);
     case Phase::kFirstItem: {
       if (byte == ']') return end_container(from, to);
-      to.context =
-          remember(from.context, 'i', 0, [&] { return frames().begin_item(*from.context); });
+      to.context = remember(from.context, 'i', 0,
+                            [&] { return frames().begin_item(*from.context, text_.size() - 1); });
       return to.context != nullptr && begin_value(State(to), byte, to);
     }
     case Phase::kFirstKey:
@@ -185,8 +195,11 @@ bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
   }
   const uint64_t results = learnt().numbers.results(from.lexer);
   State behind = from;
-  return results != 0 && from.context->frame != nullptr && end_value(from, results, behind) &&
-         take(behind, byte, to = behind);
+  if (results == 0 || from.context->frame == nullptr) return false;
+  text_.pop_back();  // what follows is no part of the number
+  const bool has_ended = end_value(from, results, behind);
+  text_ += static_cast<char>(byte);
+  return has_ended && take(behind, byte, to = behind);
 }
 
 bool JsonTokenMatcher::take_literal(const State& from, uint8_t byte, State& to) {
@@ -273,7 +286,8 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
   if (static_cast<char>(byte) == (is_object ? '}' : ']')) return end_container(from, to);
   if (byte != ',') return false;
   to.context = remember(from.context, ',', 0, [&] {
-    return is_object ? frames().next_member(*from.context) : frames().begin_item(*from.context);
+    return is_object ? frames().next_member(*from.context)
+                     : frames().begin_item(*from.context, text_.size());
   });
   to.phase = is_object ? Phase::kKey : Phase::kValue;
   return to.context != nullptr;
@@ -281,7 +295,7 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
 
 bool JsonTokenMatcher::end_value(const State& from, uint64_t results, State& to) {
   to.context = remember(from.context, 'v', results,
-                        [&] { return frames().end_value(*from.context, results); });
+                        [&] { return frames().end_value(*from.context, results, text_); });
   to.white_space = 0;
   if (to.context == nullptr) return false;
   to.phase = to.context->frame == nullptr ? Phase::kDone : Phase::kAfterValue;
@@ -382,6 +396,7 @@ uint32_t JsonTokenMatcher::key_cost(const State& at) const {
 }
 
 uint32_t JsonTokenMatcher::cost(const State& at) const {
+  if (at.ending != nullptr) return static_cast<uint32_t>(at.ending->size());
   switch (at.phase) {
     case Phase::kValue:
       return frames().value_cost(*at.context);
@@ -414,12 +429,13 @@ size_t JsonTokenMatcher::ending_bytes() const {
 
 std::string JsonTokenMatcher::ending() const {
   const auto lock = language_->lock();
-  std::string text;
-  append_ending(states_.back(), text);
-  return text;
+  std::string text = text_;
+  append_ending(states_.back(), text, nullptr);
+  return text.substr(text_.size());
 }
 
-void JsonTokenMatcher::append_key_ending(const State& at, std::string& out) const {
+void JsonTokenMatcher::append_key_ending(const State& at, std::string& text,
+                                         const JsonFrame* stop) const {
   const JsonKeys& keys = *at.context->keys;
   const std::string written(lexeme(at));
   std::string best;
@@ -427,9 +443,9 @@ void JsonTokenMatcher::append_key_ending(const State& at, std::string& out) cons
     const std::string name = decoded(written + std::string(rest.substr(0, rest.size() - 1)));
     const JsonContextPtr context = frames().begin_value_of(*at.context, name);
     if (context == nullptr) return;
-    std::string ending = std::string(rest) + ":";
-    frames().append_value_ending(*context, ending);
-    if (best.empty() || ending.size() < best.size()) best = std::move(ending);
+    std::string whole = text + std::string(rest) + ":";
+    frames().append_value_ending(*context, whole, stop);
+    if (best.empty() || whole.size() < best.size()) best = std::move(whole);
   };
   for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
     consider(keys.listed[i].spelled.substr(written.size()));
@@ -446,41 +462,46 @@ void JsonTokenMatcher::append_key_ending(const State& at, std::string& out) cons
       consider(rest);
     });
   }
-  out += best;
+  if (!best.empty()) text = std::move(best);
 }
 
-void JsonTokenMatcher::append_ending(const State& at, std::string& out) const {
+void JsonTokenMatcher::append_ending(const State& at, std::string& text,
+                                     const JsonFrame* stop) const {
+  if (at.ending != nullptr && stop == nullptr) return void(text += *at.ending);
   switch (at.phase) {
     case Phase::kColon:
-      out += ':';
+      text += ':';
       [[fallthrough]];
     case Phase::kValue:
-      return frames().append_value_ending(*at.context, out);
+      return frames().append_value_ending(*at.context, text, stop);
     case Phase::kFirstItem:
     case Phase::kFirstKey:
-      return frames().append_container_ending(*at.context, true, out);
+      return frames().append_container_ending(*at.context, true, text, stop);
     case Phase::kAfterValue:
-      return frames().append_container_ending(*at.context, false, out);
+      return frames().append_container_ending(*at.context, false, text, stop);
     case Phase::kKey:
-      return frames().append_member_ending(*at.context, out);
+      return frames().append_member_ending(*at.context, text, stop);
     case Phase::kInKey:
-      return append_key_ending(at, out);
+      return append_key_ending(at, text, stop);
     case Phase::kDone:
       return;
     default:
       break;
   }
-  const uint32_t least = cost(at);
-  std::optional<uint32_t> best;
+  uint32_t least = JsonCompletion::kNever;
+  uint32_t best = 0;
   for_each_value_ending(at, [&](uint32_t slot, uint32_t bytes) {
-    if (!best && JsonCompletion::sum(bytes, at.context->slots[slot].outer) == least) best = slot;
+    const uint32_t whole = JsonCompletion::sum(bytes, at.context->slots[slot].outer);
+    if (whole >= least) return;
+    least = whole;
+    best = slot;
   });
-  if (at.phase == Phase::kInString) learnt().strings.append_ending(at.lexer, *best, out);
-  if (at.phase == Phase::kInNumber) learnt().numbers.append_ending(at.lexer, *best, out);
+  if (at.phase == Phase::kInString) learnt().strings.append_ending(at.lexer, best, text);
+  if (at.phase == Phase::kInNumber) learnt().numbers.append_ending(at.lexer, best, text);
   if (at.phase == Phase::kInLiteral) {
-    out += literal_text(at.literal).substr(text_.size() - at.begin);
+    text += literal_text(at.literal).substr(text_.size() - at.begin);
   }
-  frames().append_outer(*at.context, *best, out);
+  frames().append_outer(*at.context, best, text, stop);
 }
 
 }  // namespace quire::grammar

@@ -52,6 +52,8 @@ class JsonTokenMatcher final : public ByteMatcher {
     uint32_t listed_begin = 0;  // the names that are still possible
     uint32_t listed_end = 0;
     JsonContextPtr context;
+    // Where the shortest ending would repeat an item of an array without repeats: another.
+    std::shared_ptr<const std::string> ending;
   };
 
   const JsonFrames& frames() const { return language_->frames(); }
@@ -77,8 +79,10 @@ class JsonTokenMatcher final : public ByteMatcher {
   uint64_t literal_results(const State& at) const;
   uint32_t cost(const State& at) const;
   uint32_t key_cost(const State& at) const;
-  void append_ending(const State& at, std::string& out) const;
-  void append_key_ending(const State& at, std::string& out) const;
+  // Append to the text so far, up to the end of the item of `stop` that is being written, or of
+  // all.
+  void append_ending(const State& at, std::string& text, const JsonFrame* stop) const;
+  void append_key_ending(const State& at, std::string& text, const JsonFrame* stop) const;
   // Calls visit(slot, bytes to the end of the value) for what may be finished.
   template <typename Visit>
   void for_each_value_ending(const State& at, const Visit& visit) const;
@@ -88,8 +92,14 @@ class JsonTokenMatcher final : public ByteMatcher {
 
   // How masks are made (json_token_mask.cc).
   class Masker;
-  // Takes a byte, under the lock.
+  // Takes a byte, under the lock; the second whatever items are repeated then.
   bool advance(uint8_t byte);
+  bool advance_unchecked(uint8_t byte);
+  // Whether no item of an array without repeats has to repeat another (json_repeats.cc). Finds the
+  // ending of the newest state if the shortest is none.
+  bool avoids_repeats();
+  const JsonFrame* repeated_in(const State& at) const;
+  bool find_detour(size_t depth, size_t& num_tries);
   // The bytes that may come, and some that may not; nothing where nearly all may.
   std::optional<std::string> next_bytes(const State& at) const;
 
