@@ -3,11 +3,30 @@
 #include <algorithm>
 
 #include "grammar/json_tree.h"
+#include "grammar/string_reader.h"
 
 namespace quire::grammar {
 namespace {
 
 constexpr uint32_t kNever = JsonCompletion::kNever;
+// Calls visit(text) for the strings and names of some JSON, decoded.
+template <typename Visit>
+void for_each_string(std::string_view json, const Visit& visit) {
+  StringReader reader;
+  std::string text;
+  bool is_inside = false;
+  for (const char c : json) {
+    if (!is_inside) {
+      is_inside = c == '"';
+      reader.begin();
+      text.clear();
+    } else if (reader.take(static_cast<uint8_t>(c), text) == StringReader::Result::kEnd) {
+      visit(std::string_view(text));
+      is_inside = false;
+    }
+  }
+}
+
 // More ways to read one array or object are dropped, the longest to end first.
 constexpr size_t kMaxConfigurations = 64;
 
@@ -45,7 +64,6 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
   frame.depth = context->frame == nullptr ? 1 : context->frame->depth + 1;
   if (frame.depth > kMaxDepth) return nullptr;
   frame.opened_in = context;
-  frame.needs_text = context->frame != nullptr && context->frame->needs_text;
   for (size_t slot = 0; slot < context->slots.size(); ++slot) {
     const JsonGoal& goal = grammar_.goals[static_cast<size_t>(context->slots[slot].goal)];
     const size_t count = is_object ? goal.objects.size() : goal.arrays.size();
@@ -62,7 +80,8 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
           !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
     }
   }
-  frame.needs_text |= frame.is_unique;
+  frame.num_unique = (context->frame == nullptr ? 0 : context->frame->num_unique) + frame.is_unique;
+  frame.needs_text = frame.num_unique > 0;
   if (frame.configurations.empty()) return nullptr;
   keep_the_best(frame);
   auto inside = std::make_shared<JsonContext>();
@@ -240,7 +259,7 @@ void JsonFrames::keep_the_best(JsonFrame& frame) {
 }
 
 JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t results,
-                                     std::string_view text) const {
+                                     std::string_view text, bool is_new) const {
   auto outside = std::make_shared<JsonContext>();
   if (context.frame == nullptr) return outside;
   JsonFrame next = *context.frame;
@@ -250,10 +269,13 @@ JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t result
   });
   if (next.configurations.empty()) return nullptr;
   keep_the_best(next);
-  if (next.is_unique) {
+  if (next.is_unique && !is_new) {
     const std::string item = canonical_json(text.substr(next.item_begin));
     if (next.items.contains(item)) return nullptr;
     next.items = next.items.with(item);
+    for_each_string(item, [&](std::string_view one) {
+      if (!next.strings.contains(one)) next.strings = next.strings.with(one);
+    });
   }
   outside->frame = std::make_shared<const JsonFrame>(std::move(next));
   return outside;

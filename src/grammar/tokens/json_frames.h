@@ -56,7 +56,9 @@ struct JsonFrame {
   // none are written.
   bool is_unique = false;
   bool needs_text = false;  // it is one, or is within one
+  uint32_t num_unique = 0;  // of itself and those around it
   NameList items;
+  NameList strings;  // in these items
   size_t item_begin = 0;
 
   int goal_of(const JsonConfiguration& of) const { return opened_in->slots[of.slot].goal; }
@@ -95,8 +97,10 @@ class JsonFrames {
   JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
   // Behind a value that fulfils the goals of these slots (bits), at the end of `text`. At the end
   // of all: without a frame.
-  JsonContextPtr end_value(const JsonContext& context, uint64_t results,
-                           std::string_view text) const;
+  // all: without a frame. `is_new`: an item that may not be repeated is known to be no repeat, and
+  // is not remembered.
+  JsonContextPtr end_value(const JsonContext& context, uint64_t results, std::string_view text,
+                           bool is_new = false) const;
   // The slots of an array or object that may end here, as bits.
   uint64_t container_results(const JsonContext& context) const;
 

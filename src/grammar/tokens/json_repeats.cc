@@ -3,6 +3,7 @@
 // A place is left open if the shortest ending of the item is no repeat, or if some bytes are found
 // behind which that is so. Whatever leads there stays open then, so there is always a way on.
 #include "grammar/json_tree.h"
+#include "grammar/string_reader.h"
 #include "grammar/tokens/json_token_matcher.h"
 
 namespace quire::grammar {
@@ -23,11 +24,32 @@ const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
   return nullptr;
 }
 
+bool JsonTokenMatcher::makes_new(const State& from) const {
+  const JsonFrame* frame = from.context->frame.get();
+  // With several such arrays around it, it would have to be said of each.
+  if (frame == nullptr || frame->num_unique != 1) return false;
+  while (!frame->is_unique) frame = frame->opened_in->frame.get();
+  if (assumes_new_) return true;
+  StringReader reader;
+  reader.begin();
+  std::string text;
+  for (const char c : lexeme(from)) reader.take(static_cast<uint8_t>(c), text);
+  return !frame->strings.contains(text);
+}
+
 bool JsonTokenMatcher::avoids_repeats() {
+  const State& at = states_.back();
+  const JsonFrame* frame = at.context->frame.get();
+  if (frame == nullptr || !frame->needs_text || at.differs) return true;
+  // A string that may go on in very many ways can become a new one.
+  const bool is_string = at.phase == Phase::kInString || at.phase == Phase::kInKey;
+  if (is_string && at.lexer >= 0 && learnt().strings.is_endless(at.lexer)) return true;
+  return find_ending_without_repeats();
+}
+
+bool JsonTokenMatcher::find_ending_without_repeats() {
   constexpr size_t kMaxDepth = 4;
   constexpr size_t kMaxTries = 2000;
-  const JsonContext& context = *states_.back().context;
-  if (context.frame == nullptr || !context.frame->needs_text) return true;
   if (repeated_in(states_.back()) == nullptr) return true;
   const size_t before = text_.size();
   size_t num_tries = kMaxTries;

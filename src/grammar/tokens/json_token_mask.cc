@@ -74,20 +74,23 @@ class JsonTokenMatcher::Masker {
     if (!free || !may_end_in_time(matcher_.cost(at()) + 12)) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     tokens.allow_inside(mask_, false);
-    if (needs_text()) {
+    if (!assume_new()) {
       try_endings(tokens, node);
       return true;
     }
     State satisfied = at();
     satisfied.lexer = free->satisfied;
+    satisfied.differs = matcher_.assumes_new_;
     try_suffixes(tokens, std::move(satisfied), [&](const StringTokens::Ending& ending) {
-      if (ending.num_characters >= free->num_missing) {
+      if (ending.num_characters >= free->num_missing && !needs_trying(ending)) {
         allow(mask_, ending.token);
       } else {
         to_try_.push_back(ending.token);
       }
     });
+    matcher_.assumes_new_ = false;
     try_tokens(node);
+    try_used_strings(node);
     return true;
   }
 
@@ -143,10 +146,34 @@ class JsonTokenMatcher::Masker {
     return true;
   }
 
-  // Within an array without repeats all of the text matters, not only what closes a string.
   bool needs_text() const {
     const JsonFrame* frame = at().context->frame.get();
     return frame != nullptr && frame->needs_text;
+  }
+
+  // Within an array without repeats: a string that no item before has makes the item a new one, so
+  // only those that one has need to be tried. False where that does not hold.
+  bool assume_new() {
+    if (!needs_text()) return true;
+    if (at().context->frame->num_unique != 1) return false;
+    if (matcher_.lexeme(at()).find('\\') != std::string_view::npos) return false;
+    matcher_.assumes_new_ = true;
+    return true;
+  }
+  // Whether a suffix may depend on more than that: another item has begun, or the string has
+  // escapes, so that it may be one that an item has, in other words.
+  bool needs_trying(const StringTokens::Ending& ending) const {
+    return matcher_.assumes_new_ &&
+           (ending.has_escape || (at().num_assumed > 0 && !at().context->slots.empty()));
+  }
+  void try_used_strings(uint32_t node) {
+    if (!needs_text()) return;
+    const JsonFrame* frame = at().context->frame.get();
+    while (!frame->is_unique) frame = frame->opened_in->frame.get();
+    const std::string written(matcher_.lexeme(at()));
+    frame->strings.for_each([&](std::string_view text) {
+      if (text.starts_with(written)) try_name(text.substr(written.size()), node);
+    });
   }
   void try_endings(const StringTokens& tokens, uint32_t node) {
     for (const auto& endings : tokens.endings()) {
@@ -212,15 +239,18 @@ class JsonTokenMatcher::Masker {
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     tokens.allow_inside(mask_, true);
-    if (needs_text()) {
+    if (!assume_new()) {
       try_endings(tokens, node);
       return true;
     }
     State behind = at();
     behind.phase = Phase::kColon;
+    behind.differs = matcher_.assumes_new_;
     behind.context = context;
     try_key_suffixes(tokens, behind);
+    matcher_.assumes_new_ = false;
     try_tokens(node);
+    try_used_strings(node);
     const std::string written(matcher_.lexeme(at()));
     const auto try_if_begun = [&](std::string_view name) {
       if (name.starts_with(written)) try_name(name.substr(written.size()), node);
@@ -263,7 +293,7 @@ class JsonTokenMatcher::Masker {
     if (!may_end_in_time(matcher_.cost(at()))) return;
     for (const auto& ending : tokens.endings()[static_cast<size_t>(suffix)]) {
       if (ending.has_escape) continue;
-      if (has_second_name) {
+      if (has_second_name || needs_trying(ending)) {
         to_try_.push_back(ending.token);
       } else {
         allow(mask_, ending.token);

@@ -183,6 +183,7 @@ bool JsonTokenMatcher::begin_container(const State& from, bool is_object, State&
 bool JsonTokenMatcher::take_string(const State& from, uint8_t byte, State& to) {
   to.lexer = learnt().strings.step(from.lexer, byte);
   if (to.lexer == StringLexer::kEnd) {
+    to.differs |= makes_new(from);
     return end_value(from, learnt().strings.results(from.lexer), to);
   }
   return to.lexer != StringLexer::kDead;
@@ -278,6 +279,7 @@ bool JsonTokenMatcher::end_key(const State& from, State& to) {
   const std::string_view spelled = lexeme(from).substr(0, text_.size() - 1 - from.begin);
   to.context = frames().begin_value_of(*from.context, decoded(spelled));
   to.phase = Phase::kColon;
+  to.differs |= makes_new(from);
   return to.context != nullptr;
 }
 
@@ -290,12 +292,17 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
                      : frames().begin_item(*from.context, text_.size());
   });
   to.phase = is_object ? Phase::kKey : Phase::kValue;
+  to.differs &= !from.context->frame->is_unique;
   return to.context != nullptr;
 }
 
 bool JsonTokenMatcher::end_value(const State& from, uint64_t results, State& to) {
-  to.context = remember(from.context, 'v', results,
-                        [&] { return frames().end_value(*from.context, results, text_); });
+  const JsonFrame* frame = from.context->frame.get();
+  const bool assumes_new = assumes_new_ && frame != nullptr && frame->is_unique;
+  if (assumes_new) to.num_assumed = 1;
+  to.context = remember(from.context, 'v', results, [&] {
+    return frames().end_value(*from.context, results, text_, assumes_new);
+  });
   to.white_space = 0;
   if (to.context == nullptr) return false;
   to.phase = to.context->frame == nullptr ? Phase::kDone : Phase::kAfterValue;
@@ -397,6 +404,12 @@ uint32_t JsonTokenMatcher::key_cost(const State& at) const {
 
 uint32_t JsonTokenMatcher::cost(const State& at) const {
   if (at.ending != nullptr) return static_cast<uint32_t>(at.ending->size());
+  // Another ending than the shortest may be needed so that nothing is repeated.
+  const bool needs_text = at.context->frame != nullptr && at.context->frame->needs_text;
+  return JsonCompletion::sum(shortest(at), needs_text && !at.differs ? kMostDetourBytes : 0);
+}
+
+uint32_t JsonTokenMatcher::shortest(const State& at) const {
   switch (at.phase) {
     case Phase::kValue:
       return frames().value_cost(*at.context);
@@ -429,6 +442,12 @@ size_t JsonTokenMatcher::ending_bytes() const {
 
 std::string JsonTokenMatcher::ending() const {
   const auto lock = language_->lock();
+  const JsonFrame* frame = states_.back().context->frame.get();
+  if (frame != nullptr && frame->needs_text && states_.back().ending == nullptr) {
+    JsonTokenMatcher here = *this;
+    here.find_ending_without_repeats();
+    if (here.states_.back().ending != nullptr) return *here.states_.back().ending;
+  }
   std::string text = text_;
   append_ending(states_.back(), text, nullptr);
   return text.substr(text_.size());

@@ -52,6 +52,8 @@ class JsonTokenMatcher final : public ByteMatcher {
     uint32_t listed_begin = 0;  // the names that are still possible
     uint32_t listed_end = 0;
     JsonContextPtr context;
+    uint8_t num_assumed = 0;  // items that were taken for new ones
+    bool differs = false;     // of an array without repeats: the item from all before it
     // Where the shortest ending would repeat an item of an array without repeats: another.
     std::shared_ptr<const std::string> ending;
   };
@@ -77,7 +79,9 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool end_container(const State& from, State& to);
 
   uint64_t literal_results(const State& at) const;
+  // Bytes to the end, at most; the second if nothing is repeated.
   uint32_t cost(const State& at) const;
+  uint32_t shortest(const State& at) const;
   uint32_t key_cost(const State& at) const;
   // Append to the text so far, up to the end of the item of `stop` that is being written, or of
   // all.
@@ -93,11 +97,15 @@ class JsonTokenMatcher final : public ByteMatcher {
   // How masks are made (json_token_mask.cc).
   class Masker;
   // Takes a byte, under the lock; the second whatever items are repeated then.
+  static constexpr uint32_t kMostDetourBytes = 64;
   bool advance(uint8_t byte);
   bool advance_unchecked(uint8_t byte);
   // Whether no item of an array without repeats has to repeat another (json_repeats.cc). Finds the
   // ending of the newest state if the shortest is none.
   bool avoids_repeats();
+  bool find_ending_without_repeats();
+  // Whether the string or name that ends at the end of the text makes its item a new one.
+  bool makes_new(const State& from) const;
   const JsonFrame* repeated_in(const State& at) const;
   bool find_detour(size_t depth, size_t& num_tries);
   // The bytes that may come, and some that may not; nothing where nearly all may.
@@ -112,6 +120,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   const JsonLanguage* language_;
   std::string text_;
   std::vector<State> states_;
+  bool assumes_new_ = false;  // items that end are taken for new ones
   std::map<MemoKey, JsonContextPtr> memo_;
 };
 
