@@ -30,11 +30,7 @@ bool JsonTokenMatcher::makes_new(const State& from) const {
   if (frame == nullptr || frame->num_unique != 1) return false;
   while (!frame->is_unique) frame = frame->opened_in->frame.get();
   if (assumes_new_) return true;
-  StringReader reader;
-  reader.begin();
-  std::string text;
-  for (const char c : lexeme(from)) reader.take(static_cast<uint8_t>(c), text);
-  return !frame->strings.contains(text);
+  return !frame->strings.contains(decode_json_string(lexeme(from)));
 }
 
 bool JsonTokenMatcher::avoids_repeats() {

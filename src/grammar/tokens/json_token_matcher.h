@@ -78,6 +78,8 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool end_value(const State& from, uint64_t results, State& to);
   bool end_container(const State& from, State& to);
 
+  // null, true or false, by its first letter.
+  static std::string_view literal_text(uint8_t first);
   uint64_t literal_results(const State& at) const;
   // Bytes to the end, at most; the second if nothing is repeated.
   uint32_t cost(const State& at) const;
