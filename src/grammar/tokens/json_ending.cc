@@ -109,6 +109,10 @@ void JsonTokenMatcher::append_key_ending(const State& at, std::string& text,
       std::string rest;
       learnt().strings.append_ending(at.lexer, slot, rest);
       consider(rest);
+      // Another one makes the name a new one.
+      for (char c = 'a'; best.empty() && c <= 'z'; ++c) {
+        consider(rest.substr(0, rest.size() - 1) + c + '"');
+      }
     });
   }
   if (!best.empty()) text = std::move(best);

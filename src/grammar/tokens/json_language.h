@@ -1,8 +1,8 @@
 #pragma once
 // JSON of a schema, to generate: what a JsonGrammar accepts, but for what is said below.
 //
-// Names that an object lists are written without needless escapes, other names without any, where
-// any name may come. White space between tokens is bounded, and there is none around the whole
+// Where other names may not come, those that an object lists are written without needless escapes.
+// White space between tokens is bounded, and there is none around the whole
 // text. Numbers of a bounded or otherwise restricted kind have no exponent. Besides, what
 // json_completion.h says is left out.
 // Thread safety: as language.h says.

@@ -25,6 +25,7 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "items": {"enum": ["x", 1, null]}, "minItems": 2, "maxItems": 4})",
     R"({"type": "string", "pattern": "^[a-c]{2,5}$", "maxLength": 3})",
     R"({"type": "string", "minLength": 3, "maxLength": 5})",
+    R"({"type": "string", "pattern": "^(\\u00e9|ab|\n)*c$", "maxLength": 6})",
     R"({"type": "number", "minimum": 1.5, "maximum": 20})",
     R"({"oneOf": [{"type": "object", "properties": {"kind": {"const": "a"}, "n": {"type": "integer"}}, "required": ["kind", "n"]}, {"type": "object", "properties": {"kind": {"const": "b"}, "s": {"type": "string"}}, "required": ["kind"]}]})",
     R"({"type": "object", "patternProperties": {"^x_": {"type": "boolean"}}, "additionalProperties": false, "minProperties": 2, "maxProperties": 3})",

@@ -73,7 +73,7 @@ class JsonTokenMatcher::Masker {
     // What a token can begin of a character or an escape takes at most 12 bytes to finish.
     if (!free || !may_end_in_time(matcher_.cost(at()) + 12)) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
-    tokens.allow_inside(mask_, false);
+    tokens.allow_inside(mask_);
     if (!assume_new()) {
       try_endings(tokens, node);
       return true;
@@ -238,8 +238,9 @@ class JsonTokenMatcher::Masker {
     });
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
-    tokens.allow_inside(mask_, true);
-    if (!assume_new()) {
+    tokens.allow_inside(mask_);
+    // Names that are written with escapes are tried as a whole.
+    if (matcher_.lexeme(at()).find('\\') != std::string_view::npos || !assume_new()) {
       try_endings(tokens, node);
       return true;
     }
@@ -292,8 +293,7 @@ class JsonTokenMatcher::Masker {
   void allow_key_endings(const StringTokens& tokens, int32_t suffix, bool has_second_name) {
     if (!may_end_in_time(matcher_.cost(at()))) return;
     for (const auto& ending : tokens.endings()[static_cast<size_t>(suffix)]) {
-      if (ending.has_escape) continue;
-      if (has_second_name || needs_trying(ending)) {
+      if (ending.has_escape || has_second_name || needs_trying(ending)) {
         to_try_.push_back(ending.token);
       } else {
         allow(mask_, ending.token);

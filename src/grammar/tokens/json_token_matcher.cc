@@ -250,11 +250,8 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
 }
 
 bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
-  const bool any = from.context->keys->any;
   narrow(from, byte, to);
-  if (from.lexer == StringLexer::kDead || (any && byte == '\\')) {
-    to.lexer = StringLexer::kDead;
-  } else {
+  if (from.lexer != StringLexer::kDead) {
     to.lexer = learnt().strings.step(from.lexer, byte);
     if (to.lexer >= 0 && !can_be_new(to)) to.lexer = StringLexer::kDead;
   }

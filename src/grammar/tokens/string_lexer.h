@@ -22,11 +22,16 @@ namespace quire::grammar {
 // How an automaton's texts are written within a JSON string.
 class EscapedDfa {
  public:
-  EscapedDfa(DfaPtr dfa, Budget& budget);
+  // What an ending has few of: bytes, or characters, and of these few bytes.
+  enum class Shortest { kBytes, kCharacters };
+
+  EscapedDfa(DfaPtr dfa, Budget& budget, Shortest shortest = Shortest::kBytes);
 
   const Dfa& dfa() const { return *dfa_; }
-  // The fewest bytes that lead to an accepting state, escapes and all, without the closing quote.
+  // Bytes of the shortest way to an accepting state, escapes and all, without the closing quote;
+  // and its characters that have not begun.
   uint32_t distance(int32_t state) const { return distance_[static_cast<size_t>(state)]; }
+  uint32_t num_characters(int32_t state) const { return characters_[static_cast<size_t>(state)]; }
   void append_ending(int32_t state, std::string& out) const;
   // The first byte of the text, not escaped, where distance() is not 0.
   uint8_t next_byte(int32_t state) const { return next_byte_[static_cast<size_t>(state)]; }
@@ -35,11 +40,12 @@ class EscapedDfa {
   uint32_t most_distance() const { return *std::ranges::max_element(distance_); }
 
  private:
-  void find_distances(Budget& budget);
+  void find_distances(Shortest shortest, Budget& budget);
   void count_texts(Budget& budget);
 
   DfaPtr dfa_;
   std::vector<uint32_t> distance_;
+  std::vector<uint32_t> characters_;
   std::vector<uint8_t> next_byte_;  // of the text itself
   std::vector<uint32_t> num_texts_;
 };
@@ -54,9 +60,9 @@ std::string to_json_string(std::string_view text);
 // The strings of one goal: those of an automaton, or all of some lengths in characters.
 struct StringTarget {
   uint32_t slot = 0;
-  EscapedDfaPtr dfa = nullptr;  // null: any
-  uint64_t min_length = 0;      // 0 and UINT64_MAX with an automaton
-  uint64_t max_length = UINT64_MAX;
+  EscapedDfaPtr dfa = nullptr;       // null: any
+  uint64_t min_length = 0;           // 0 with an automaton
+  uint64_t max_length = UINT64_MAX;  // with an automaton: endings have few characters
   bool operator==(const StringTarget&) const = default;
 };
 
@@ -133,7 +139,9 @@ class StringLexer {
   int32_t add(const Place& place, std::vector<At> targets);
   uint32_t cost(const Place& place, const At& at) const;
   uint32_t num_texts(const Place& place, const At& at) const;
-  uint32_t cost_of_escape(const Place& place, const At& at, std::string* text) const;
+  uint32_t cost_of_escape(const Place& place, const At& at, std::string* text,
+                          int32_t* behind = nullptr) const;
+  uint32_t num_characters(const Place& place, const At& at) const;
 
   // Each gives where a byte leads; false if nowhere.
   bool take(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;

@@ -23,7 +23,6 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
   std::vector<Place> places(trie.max_token_bytes() + 1);
   places[depth_before].state = lexer.begin({StringTarget{}});
   std::vector<int32_t> inside;
-  std::vector<int32_t> plain;
   std::map<std::string, std::vector<Ending>> by_suffix;
   for (size_t i = begin; i < end;) {
     const TokenTrie::Node& at = nodes[i];
@@ -49,13 +48,11 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
             {token, place.has_escape, place.num_characters});
       } else {
         inside.push_back(token);
-        if (!place.has_escape) plain.push_back(token);
       }
     }
     ++i;
   }
-  inside_ = TokenSet(inside, trie.num_tokens());
-  plain_ = TokenSet(plain, trie.num_tokens());
+  inside_ = TokenSet(std::move(inside), trie.num_tokens());
   std::vector<std::string> suffixes;
   for (auto& [suffix, endings] : by_suffix) {
     suffixes.push_back(suffix);

@@ -25,10 +25,8 @@ class StringTokens {
   // Of the tokens that go on behind `node` (kRoot: all), which is within the string.
   StringTokens(const TokenTrie& trie, uint32_t node);
 
-  // Allows those that stay inside it; without escapes: of these only those that have none.
-  void allow_inside(TokenMask mask, bool without_escapes) const {
-    (without_escapes ? plain_ : inside_).allow(mask);
-  }
+  // Allows those that stay inside it.
+  void allow_inside(TokenMask mask) const { inside_.allow(mask); }
   // Those that end the string, by what they have from the closing quote on: a token of `suffixes`
   // is an index of this.
   const std::vector<std::vector<Ending>>& endings() const { return endings_; }
@@ -36,7 +34,6 @@ class StringTokens {
 
  private:
   TokenSet inside_;
-  TokenSet plain_;
   std::vector<std::vector<Ending>> endings_;
   std::unique_ptr<const TokenTrie> suffixes_;
 };
