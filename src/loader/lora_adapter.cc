@@ -66,6 +66,12 @@ const CheckpointTensor** place_of(LoraModule& module, const LoraTensorName& name
   return is_a ? &module.a : &module.b;
 }
 
+// A name from the file as a message shows it: long enough for those of real models.
+std::string name_in_message(const std::string& name) {
+  constexpr size_t kMaxLength = 200;
+  return name.size() <= kMaxLength ? name : name.substr(0, kMaxLength) + "...";
+}
+
 bool is_dense_type(const std::string& dtype) {
   return dtype == "F32" || dtype == "F16" || dtype == "BF16";
 }
@@ -87,7 +93,7 @@ std::string LoraAdapter::config_file() const {
 }
 
 std::string LoraAdapter::at(const CheckpointTensor& tensor) const {
-  return fmt::format("{}: the tensor {}", file(), loader_internal::shown(tensor.name));
+  return fmt::format("{}: the tensor {}", file(), name_in_message(tensor.name));
 }
 
 LoraAdapter LoraAdapter::open(const fs::path& folder) {
@@ -134,7 +140,7 @@ void LoraAdapter::sort_tensors() {
     }
     if (*place != nullptr) {
       throw Error(fmt::format("{} stands for the same as {}; expected one adapter in the file.",
-                              at(tensor), loader_internal::shown((*place)->name)));
+                              at(tensor), name_in_message((*place)->name)));
     }
     *place = &tensor;
   }
@@ -158,7 +164,7 @@ void LoraAdapter::add_replaced(const CheckpointTensor& tensor, std::string name)
   const auto [place, is_new] = replaced_.emplace(std::move(name), &tensor);
   if (is_new) return;
   throw Error(fmt::format("{} stands for the same as {}; expected one of them.", at(tensor),
-                          loader_internal::shown(place->second->name)));
+                          name_in_message(place->second->name)));
 }
 
 void LoraAdapter::check_modules() {
@@ -207,7 +213,7 @@ void LoraAdapter::check_shapes(const LoraModule& module) const {
   for (const CheckpointTensor* vector : {module.magnitude, module.b_bias}) {
     if (vector == nullptr) continue;
     expect(*vector, {module.outputs()},
-           fmt::format("{} is {}", loader_internal::shown(module.b->name), module.b->describe()));
+           fmt::format("{} is {}", name_in_message(module.b->name), module.b->describe()));
   }
 }
 

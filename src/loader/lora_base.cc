@@ -31,7 +31,8 @@ class LoraFit {
   void check_all_targets_are_there() const {
     std::vector<std::string> missing;
     for (const CheckpointTensor& tensor : base_.checkpoint.tensors()) {
-      if (tensor.shape.size() == 2 && tensor.name.ends_with(kWeightSuffix)) {
+      const bool is_tied = base_.has_tied_head && tensor.name == kHeadWeight;
+      if (tensor.shape.size() == 2 && tensor.name.ends_with(kWeightSuffix) && !is_tied) {
         add_if_missing(tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()), missing);
       }
     }

@@ -14,7 +14,7 @@ namespace quire {
 struct LoraBase {
   const Checkpoint& checkpoint;
   std::string name;            // for messages
-  bool has_tied_head = false;  // it has no lm_head.weight: the embedding is the output layer, too
+  bool has_tied_head = false;  // its embedding is its output layer, too
 
   // The tensor of this name, for a tied output layer that of the embedding; null: there is none.
   const CheckpointTensor* find(const std::string& tensor) const;
