@@ -1,5 +1,7 @@
 #include "engine/lora_product.h"
 
+#include <algorithm>
+
 #include "quantise/matrix_source.h"
 
 namespace quire {

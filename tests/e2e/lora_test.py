@@ -183,6 +183,12 @@ class Merge(Folders):
         tied = self.adapter("head-tied", {"ensure_weight_tying": True})
         self.assert_error(self.merge(MODELS / "qwen2-tied", tied), 1, "the field ensure_weight_tying is true")
 
+    def test_an_adapter_is_no_model(self):
+        for command in (["generate", ADAPTERS / "lora", "-p", "x"], ["plan", ADAPTERS / "lora"],
+                        ["merge", ADAPTERS / "lora", ADAPTERS / "lora", self.folder / "out"]):
+            with self.subTest(command[0]):
+                self.assert_error(run(*command), 1, "this folder holds an adapter; expected a model")
+
     def test_folders_that_are_none(self):
         base = MODELS / "qwen3-tied"
         self.assert_error(self.merge(base, self.folder / "nothing"), 1, "expected an adapter's folder, but there is nothing")

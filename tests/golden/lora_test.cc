@@ -125,5 +125,16 @@ TEST_P(MergedAdapter, OutputLayersAreUntiedWhereTheyMustBe) {
   EXPECT_FALSE(result_.untied && options_.config.tie_word_embeddings);
 }
 
+TEST(MergeLora, EndsWhereProgressSaysSo) {
+  const TemporaryFolder root;
+  MergeOptions merge;
+  merge.model = (fs::path(QUIRE_SOURCE_DIR) / "tests/golden/models/qwen3-tied").string();
+  merge.adapter = (lora_goldens() / "lora").string();
+  merge.out = root.path() / "merged";
+  merge.on_progress = [](int64_t, int64_t) { return false; };
+  EXPECT_FALSE(merge_lora(merge));
+  EXPECT_TRUE(fs::is_empty(root.path()));
+}
+
 }  // namespace
 }  // namespace quire
