@@ -95,8 +95,9 @@ class Merge(Folders):
             for prompt in golden["prompts"]:
                 with self.subTest(case, length=len(prompt["prompt_token_ids"])):
                     result = run("generate", self.folder / case, "--skip-tokenizer-init", "--json", "--ignore-eos",
-                                 "--prompt-tokens", ",".join(map(str, prompt["prompt_token_ids"])), "--temperature", "0",
-                                 "--max-tokens", len(prompt["output_token_ids"]), "--dtype", "float32", "--device", "cpu")
+                                 "--prompt-tokens", ",".join(map(str, prompt["prompt_token_ids"])),
+                                 "--temperature", "0", "--max-tokens", len(prompt["output_token_ids"]),
+                                 "--dtype", "float32", "--device", "cpu")
                     self.assert_ok(result)
                     self.assertEqual(json_lines(result.stdout)[0]["token_ids"], prompt["output_token_ids"])
 
@@ -191,7 +192,8 @@ class Merge(Folders):
 
     def test_folders_that_are_none(self):
         base = MODELS / "qwen3-tied"
-        self.assert_error(self.merge(base, self.folder / "nothing"), 1, "expected an adapter's folder, but there is nothing")
+        self.assert_error(self.merge(base, self.folder / "nothing"), 1,
+                          "expected an adapter's folder, but there is nothing")
         self.assert_error(self.merge(base, LEXICON), 1, "has no adapter_config.json")
         self.assert_error(self.merge(self.folder / "nothing", ADAPTERS / "lora"), 1, "nothing")
         out = self.folder / "out"
