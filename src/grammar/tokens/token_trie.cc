@@ -55,18 +55,13 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
 
 int32_t TokenTrie::longest(std::string_view text) const {
   int32_t found = kNone;
-  size_t depth = 0;
-  for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
-    const Node& node = nodes_[i];
-    if (node.byte != static_cast<uint8_t>(text[depth])) {
-      i = node.end;
-      continue;
-    }
-    if (node.token != kNone) found = node.token;
-    end = node.end;
-    ++depth;
-    ++i;
-  }
+  size_t bytes_found = 0;
+  for_each_prefix(text, [&](int32_t token) {
+    // The first of those that are alike.
+    if (bytes(token).size() == bytes_found) return;
+    bytes_found = bytes(token).size();
+    found = token;
+  });
   return found;
 }
 

@@ -36,6 +36,22 @@ class TokenTrie {
   // Another token of the same bytes, or kNone.
   int32_t next_alike(int32_t token) const { return alike_[static_cast<size_t>(token)]; }
 
+  // Calls `take` with each token that `text` begins with, the shortest first.
+  template <typename Take>
+  void for_each_prefix(std::string_view text, Take take) const {
+    size_t depth = 0;
+    for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
+      const Node& node = nodes_[i];
+      if (node.byte != static_cast<uint8_t>(text[depth])) {
+        i = node.end;
+        continue;
+      }
+      for (int32_t token = node.token; token != kNone; token = next_alike(token)) take(token);
+      end = node.end;
+      ++depth;
+      ++i;
+    }
+  }
   // The longest token that `text` begins with, or kNone.
   int32_t longest(std::string_view text) const;
   // How many tokens `text` takes, the longest first; SIZE_MAX if there is no way.
