@@ -4,6 +4,7 @@
 // Thread safety: as language.h says.
 #include "grammar/dfa.h"
 #include "grammar/tokens/dfa_endings.h"
+#include "grammar/tokens/dfa_masks.h"
 #include "grammar/tokens/language.h"
 
 namespace quire::grammar {
@@ -18,10 +19,12 @@ class DfaLanguage final : public Language {
 
   const Dfa& dfa() const { return *grammar_->texts(); }
   const DfaEndings& endings() const { return endings_; }
+  DfaMasks& masks() const { return masks_; }
 
  private:
   GrammarPtr grammar_;
   DfaEndings endings_;
+  mutable DfaMasks masks_;
 };
 
 }  // namespace quire::grammar
