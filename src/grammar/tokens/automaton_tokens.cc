@@ -1,18 +1,9 @@
 #include "grammar/tokens/automaton_tokens.h"
 
 namespace quire::grammar {
-namespace {
-
-int32_t first_token(const TokenTrie& trie, uint32_t node) {
-  while (trie.nodes()[node].token == TokenTrie::kNone) ++node;
-  return trie.nodes()[node].token;
-}
-
-}  // namespace
-
 const AutomatonTokens& AutomatonTokensStore::at(const TokenTrie& trie, uint32_t node, int32_t state,
                                                 StringLexer& lexer) {
-  const auto found = known_.find({&trie, node, state});
+  const auto found = known_.find({trie.id(), node, state});
   if (found != known_.end()) return found->second;
   if (num_bytes_ > kMaxBytes) {
     known_.clear();
@@ -30,7 +21,7 @@ const AutomatonTokens& AutomatonTokensStore::at(const TokenTrie& trie, uint32_t 
     const int32_t before = states[at.depth - 1U];
     const int32_t next = lexer.step(before, at.byte);
     if (next < 0) {
-      if (next == StringLexer::kEnd) tokens.quotes.push_back({i, before, first_token(trie, i)});
+      if (next == StringLexer::kEnd) tokens.quotes.push_back({i, before});
       i = at.end;
       continue;
     }
@@ -43,7 +34,7 @@ const AutomatonTokens& AutomatonTokensStore::at(const TokenTrie& trie, uint32_t 
   }
   tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
   num_bytes_ += tokens.inside.bytes() + tokens.quotes.size() * sizeof(tokens.quotes[0]) + 128;
-  return known_.emplace(std::tuple(&trie, node, state), std::move(tokens)).first->second;
+  return known_.emplace(std::tuple(trie.id(), node, state), std::move(tokens)).first->second;
 }
 
 }  // namespace quire::grammar

@@ -18,7 +18,6 @@ struct AutomatonTokens {
   struct Quote {
     uint32_t node = 0;
     int32_t lexer = 0;
-    int32_t token = 0;  // one of those behind the node
   };
   TokenSet inside;
   std::vector<Quote> quotes;
@@ -34,7 +33,7 @@ class AutomatonTokensStore {
  private:
   static constexpr size_t kMaxBytes = 16 << 20;  // of all that are remembered
 
-  std::map<std::tuple<const TokenTrie*, uint32_t, int32_t>, AutomatonTokens> known_;
+  std::map<std::tuple<uint64_t, uint32_t, int32_t>, AutomatonTokens> known_;
   size_t num_bytes_ = 0;
 };
 

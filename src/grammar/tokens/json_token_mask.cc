@@ -29,9 +29,6 @@ class JsonTokenMatcher::Masker {
   bool may_end_in_time(size_t bytes) const {
     return most_ == ByteMatcher::kNoEnding || bytes <= most_;
   }
-  void allow_all(int32_t token) {
-    for (; token != TokenTrie::kNone; token = trie_.next_alike(token)) allow(mask_, token);
-  }
   void forbid_all(int32_t token) {
     for (; token != TokenTrie::kNone; token = trie_.next_alike(token)) {
       mask_[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (static_cast<size_t>(token) % 32));
@@ -52,7 +49,7 @@ class JsonTokenMatcher::Masker {
       }
       ++depth;
       if (node.token != TokenTrie::kNone && may_end_in_time(matcher_.cost(at()))) {
-        allow_all(node.token);
+        trie_.allow_node(node, mask_);
       }
       // A string that begins here may make it unnecessary to try what follows.
       const bool has_begun = node.byte == '"' && at().begin == matcher_.text_.size();
@@ -190,7 +187,7 @@ class JsonTokenMatcher::Masker {
     before.lexer = quote.lexer;
     before.listed_end = before.listed_begin;
     matcher_.states_.resize(matcher_.states_.size() + count, before);
-    matcher_.text_ += trie_.bytes(quote.token).substr(depth, count);
+    matcher_.text_ += trie_.path(quote.node).substr(depth, count);
     walk(quote.node, behind.end, behind.depth - 1U);
     matcher_.pop(count);
   }
@@ -308,7 +305,7 @@ class JsonTokenMatcher::Masker {
       node = trie_.child(node, static_cast<uint8_t>(c));
       if (node == TokenTrie::kNoNode || !matcher_.advance(static_cast<uint8_t>(c))) break;
       ++count;
-      if (may_end_in_time(matcher_.cost(at()))) allow_all(trie_.nodes()[node].token);
+      if (may_end_in_time(matcher_.cost(at()))) trie_.allow_node(trie_.nodes()[node], mask_);
     }
     if (count == rest.size()) {
       const uint32_t quote = trie_.child(node, '"');

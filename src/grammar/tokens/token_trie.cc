@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "grammar/tokens/string_tokens.h"
@@ -11,6 +12,13 @@
 namespace quire::grammar {
 namespace {
 
+uint64_t next_trie_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
 size_t common_prefix(std::string_view a, std::string_view b) {
   const size_t most = std::min(a.size(), b.size());
   size_t length = 0;
@@ -18,10 +26,9 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
-}  // namespace
-
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
-    : tokens_(std::move(tokens)),
+    : id_(next_trie_id()),
+      tokens_(std::move(tokens)),
       alike_(tokens_.size(), kNone),
       string_tokens_(std::make_unique<StringTokensStore>()) {
   std::vector<int32_t> order(tokens_.size());
@@ -81,14 +88,22 @@ const StringTokens& TokenTrie::string_tokens(uint32_t node) const {
   return string_tokens_->at(*this, node);
 }
 
+std::string_view TokenTrie::path(size_t node) const {
+  // The first tokens behind a node are below it.
+  size_t i = node;
+  while (nodes_[i].token == kNone) ++i;
+  return bytes(nodes_[i].token).substr(0, nodes_[node].depth);
+}
+
 int32_t TokenTrie::longest(std::string_view text) const {
   int32_t found = kNone;
-  uint32_t node = kRoot;
-  for (const char c : text) {
-    node = child(node, static_cast<uint8_t>(c));
-    if (node == kNoNode) break;
-    if (nodes_[node].token != kNone) found = nodes_[node].token;
-  }
+  size_t bytes_found = 0;
+  for_each_prefix(text, [&](int32_t token) {
+    // The first of those that are alike.
+    if (bytes(token).size() == bytes_found) return;
+    bytes_found = bytes(token).size();
+    found = token;
+  });
   return found;
 }
 

@@ -17,6 +17,9 @@ namespace quire::grammar {
 class StringTokens;
 class StringTokensStore;
 
+// How many bytes both begin with.
+size_t common_prefix(std::string_view a, std::string_view b);
+
 class TokenTrie {
  public:
   static constexpr int32_t kNone = -1;
@@ -36,12 +39,18 @@ class TokenTrie {
   TokenTrie(const TokenTrie&) = delete;
   TokenTrie& operator=(const TokenTrie&) = delete;
 
+  // Of no other trie of this process; never 0.
+  uint64_t id() const { return id_; }
   size_t num_tokens() const { return tokens_.size(); }
   size_t max_token_bytes() const { return max_token_bytes_; }
   std::string_view bytes(int32_t token) const { return tokens_[static_cast<size_t>(token)]; }
   std::span<const Node> nodes() const { return nodes_; }
   // Another token of the same bytes, or kNone.
   int32_t next_alike(int32_t token) const { return alike_[static_cast<size_t>(token)]; }
+  // Sets the bits of the tokens that end at the node.
+  void allow_node(const Node& node, std::span<uint32_t> mask) const;
+  // The bytes up to behind a node.
+  std::string_view path(size_t node) const;
 
   // The index of the node that `byte` leads to from the node of index `node`, or from
   // the root where that is kRoot; kNoNode if there is none.
@@ -51,12 +60,24 @@ class TokenTrie {
   // What the tokens behind that node do within a JSON string.
   const StringTokens& string_tokens(uint32_t node) const;
 
+  // Calls `take` with each token that `text` begins with, the shortest first.
+  template <typename Take>
+  void for_each_prefix(std::string_view text, Take take) const {
+    uint32_t node = kRoot;
+    for (const char c : text) {
+      node = child(node, static_cast<uint8_t>(c));
+      if (node == kNoNode) return;
+      const int32_t first = nodes_[node].token;
+      for (int32_t token = first; token != kNone; token = next_alike(token)) take(token);
+    }
+  }
   // The longest token that `text` begins with, or kNone.
   int32_t longest(std::string_view text) const;
   // How many tokens `text` takes, the longest first; SIZE_MAX if there is no way.
   size_t count_longest(std::string_view text) const;
 
  private:
+  uint64_t id_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> alike_;
   std::vector<Node> nodes_;
@@ -96,5 +117,9 @@ class TokenSet {
   std::vector<uint32_t> bits_;
   std::vector<int32_t> few_;
 };
+
+inline void TokenTrie::allow_node(const Node& node, TokenMask mask) const {
+  for (int32_t token = node.token; token != kNone; token = next_alike(token)) allow(mask, token);
+}
 
 }  // namespace quire::grammar
