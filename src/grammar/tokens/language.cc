@@ -1,5 +1,6 @@
 #include "grammar/tokens/language.h"
 
+#include "grammar/tokens/context_free_language.h"
 #include "grammar/tokens/dfa_language.h"
 #include "quire/error.h"
 
@@ -9,7 +10,10 @@ LanguagePtr make_language(GrammarPtr grammar, const GenerationOptions& /*options
                           const CompileLimits& limits) {
   Budget budget(limits);
   if (grammar->texts() != nullptr) return std::make_shared<DfaLanguage>(std::move(grammar), budget);
-  throw Error("only regular expressions and choices can be generated");
+  if (grammar->rules() != nullptr) {
+    return std::make_shared<ContextFreeLanguage>(std::move(grammar), budget);
+  }
+  throw Error("JSON cannot be generated");
 }
 
 }  // namespace quire::grammar
