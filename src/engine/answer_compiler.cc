@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "base/check.h"
 #include "grammar/grammar.h"
+#include "grammar/tokens/tags.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -34,6 +36,30 @@ std::string cache_key(const StructuredOutput& output) {
   return key;
 }
 
+// Of several parts together.
+class SharedLimits {
+ public:
+  explicit SharedLimits(const grammar::CompileLimits& limits)
+      : whole_(limits), began_(std::chrono::steady_clock::now()) {}
+
+  // What is left of them for the next part.
+  grammar::CompileLimits left() {
+    grammar::CompileLimits limits = whole_;
+    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
+        std::chrono::steady_clock::now() - began_);
+    limits.time = std::max(whole_.time - elapsed, std::chrono::milliseconds(0));
+    limits.memory_bytes -= std::min(bytes_, limits.memory_bytes);
+    limits.result_bytes = &bytes_;
+    return limits;
+  }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  grammar::CompileLimits whole_;
+  std::chrono::steady_clock::time_point began_;
+  size_t bytes_ = 0;
+};
+
 grammar::GrammarPtr compile_grammar(const StructuredOutput& output,
                                     const grammar::CompileLimits& limits) {
   switch (output.kind) {
@@ -48,10 +74,27 @@ grammar::GrammarPtr compile_grammar(const StructuredOutput& output,
     case StructuredOutput::Kind::kChoice:
       return grammar::compile_choice(output.choices, limits);
     case StructuredOutput::Kind::kTags:
-      throw Error("structural tags are not supported");
+      break;
   }
-  check(false, "a constraint has a kind");
+  check(false, "a constraint of one grammar has its kind");
   return nullptr;
+}
+
+grammar::LanguagePtr compile_tags(const StructuredOutput& output,
+                                  const grammar::GenerationOptions& generation,
+                                  SharedLimits& limits) {
+  grammar::TagOptions options{.triggers = output.triggers,
+                              .separator = output.separator,
+                              .min_tags = output.min_tags,
+                              .max_tags = output.max_tags};
+  for (const StructuralTag& tag : output.tags) {
+    auto arguments = grammar::compile_json_schema(tag.json_schema, limits.left());
+    options.tags.push_back(
+        {.begin = tag.begin,
+         .inner = grammar::make_language(std::move(arguments), generation, limits.left()),
+         .end = tag.end});
+  }
+  return grammar::make_tags(std::move(options), limits.left());
 }
 
 void check_marker(const std::string& marker) {
@@ -108,11 +151,16 @@ AnswerLanguagePtr AnswerCompiler::compile_now(const StructuredOutput& output, si
 
 AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& output, size_t& bytes) {
   auto result = std::make_shared<AnswerLanguage>();
-  grammar::CompileLimits limits = options_.limits;
-  limits.result_bytes = &bytes;
   check_marker(output.begins_after);
-  result->language =
-      grammar::make_language(compile_grammar(output, limits), options_.generation, limits);
+  SharedLimits limits(options_.limits);
+  if (output.kind == StructuredOutput::Kind::kTags) {
+    result->language = compile_tags(output, options_.generation, limits);
+  } else {
+    auto texts = compile_grammar(output, limits.left());
+    result->language =
+        grammar::make_language(std::move(texts), options_.generation, limits.left());
+  }
+  bytes += limits.bytes();
   result->trie = trie();
   if (!output.begins_after.empty()) {
     result->start.emplace(output.begins_after, special_token(*tokenizer_, output.begins_after),
