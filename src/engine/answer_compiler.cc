@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "grammar/grammar.h"
-#include "grammar/tokens/tags.h"
+#include "grammar/tokens/tag_language.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -157,8 +157,7 @@ AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& outpu
     result->language = compile_tags(output, options_.generation, limits);
   } else {
     auto texts = compile_grammar(output, limits.left());
-    result->language =
-        grammar::make_language(std::move(texts), options_.generation, limits.left());
+    result->language = grammar::make_language(std::move(texts), options_.generation, limits.left());
   }
   bytes += limits.bytes();
   result->trie = trie();
