@@ -6,7 +6,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
+constexpr std::string_view kClose = kThinkingEnd;
 constexpr std::string_view kTurn = "<|im_start|>";
 constexpr std::string_view kEndOfTurn = "<|im_end|>";
 constexpr std::string_view kAssistant = "assistant\n";
@@ -42,6 +42,11 @@ PromptThinking thinking_at_end_of(std::string_view prompt, ReasoningFormat forma
   const std::size_t close = turn.rfind(kClose);
   if (open == turn.npos) return PromptThinking::kClosed;  // the turn goes on with content
   return close == turn.npos || close < open ? PromptThinking::kOpen : PromptThinking::kClosed;
+}
+
+std::string thinking_opener(ReasoningFormat format, std::string_view prompt) {
+  const bool may_think = thinking_at_end_of(prompt, format) == PromptThinking::kNotStarted;
+  return may_think ? "<think>\n" : "";
 }
 
 std::string thinking_closer(ReasoningFormat format, std::string_view prompt) {

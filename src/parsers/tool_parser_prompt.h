@@ -31,6 +31,12 @@ enum class PromptThinking {
 // Looks at the last turn of `prompt` only: what users wrote before it does not matter.
 PromptThinking thinking_at_end_of(std::string_view prompt, ReasoningFormat format);
 
+// The text behind which content follows.
+inline constexpr const char* kThinkingEnd = "</think>";
+
+// Text that begins thinking when appended to `prompt`; empty unless that is kNotStarted.
+std::string thinking_opener(ReasoningFormat format, std::string_view prompt);
+
 // Text that ends thinking when appended to `prompt`; empty where it is closed already.
 std::string thinking_closer(ReasoningFormat format, std::string_view prompt);
 

@@ -29,6 +29,7 @@ class AsyncEnginePort : public EnginePort {
     return std::make_unique<StreamSource>(
         llm_.generate(std::move(prompt), params, std::move(options), std::move(on_ready)));
   }
+  void compile(const StructuredOutput& /*constraint*/) override {}
   EngineStats stats() const override { return llm_.stats(); }
 
  private:

@@ -42,6 +42,9 @@ class EnginePort {
   virtual std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt,
                                                const SamplingParams& params, RequestOptions options,
                                                std::function<void()> on_ready) = 0;
+  // Makes a constraint ready for requests, which submit() would else wait for. Throws Error for
+  // what cannot be enforced. May take seconds.
+  virtual void compile(const StructuredOutput& constraint) = 0;
   virtual EngineStats stats() const = 0;
 };
 

@@ -20,7 +20,7 @@ struct PreparedGeneration {
   std::vector<std::vector<int32_t>> prompts;  // token ids, each shorter than max_model_len
   OutputParserConfig parser;                  // chats; its next_tool_call_id is not set
   int64_t num_prompt_tokens() const;          // over all prompts
-  // Of the prompts and their log-probabilities, while it runs.
+  // Of the prompts, their log-probabilities and the answer's constraint, while it runs.
   int64_t running_bytes() const;
 };
 

@@ -31,6 +31,7 @@ class InstantEngine : public EnginePort {
     on_ready();
     return source;
   }
+  void compile(const StructuredOutput&) override {}
   EngineStats stats() const override { return {}; }
 
  private:
