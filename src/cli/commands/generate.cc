@@ -12,6 +12,7 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/chat_options.h"
+#include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/output_json.h"
@@ -29,7 +30,10 @@ Lines of a .jsonl file are objects with one of
   {"prompt": "text"}   {"prompt_token_ids": [1, 2]}   {"messages": [{"role": "user", "content": "hi"}]}
 and any sampling options with underscores ("max_tokens": 64), which override the command's; with
 messages also "tools", "add_generation_prompt" and "chat_template_kwargs". Where not all prompts
-fit at a time, those with the lower "priority" (an integer, 0) go first.
+fit at a time, those with the lower "priority" (an integer, 0) go first. What a line's output has to
+be is said as to the server:
+  "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {...}}}
+  "structured_outputs": {"json": {...}} or {"regex": ...}, {"grammar": ...}, {"choice": ["a", "b"]}
 
 Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
 "abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
@@ -40,6 +44,9 @@ Examples:
   quire generate ~/models/Qwen3-0.6B -p "Once upon a time" -p "It was" --max-tokens 100
   quire generate ~/models/Qwen3-0.6B --prompt-file prompts.jsonl --json > outputs.jsonl
   quire generate ~/models/tiny --skip-tokenizer-init --prompt-tokens 1,2,3 --json
+  quire generate --chat -p "Is candid a noun or a verb?" --choice noun --choice verb --choice other
+  quire generate --chat -p "define apple" --max-tokens 100 --json-schema \
+    '{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}'
   echo "define pear" | quire generate --chat)";
 
 struct PromptSource {
@@ -76,6 +83,7 @@ GenerateCommand::GenerateCommand(CLI::App& root)
   add_prompt_options();
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);
+  add_constraint_options(*app_, sampling_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
 
