@@ -1,7 +1,5 @@
 #include "parsers/tool_parser_prompt.h"
 
-#include <nlohmann/json.hpp>
-
 namespace quire {
 namespace {
 
@@ -61,16 +59,6 @@ std::string thinking_closer(ReasoningFormat format, std::string_view prompt) {
   if (prompt.ends_with(kOpen)) return "\n\n</think>\n\n";
   const bool thought = !without_trailing_newlines(prompt).ends_with(kOpen);
   return thought && prompt.ends_with('\n') ? "</think>\n\n" : "\n</think>\n\n";
-}
-
-std::string forced_prefix(ToolFormat format, ToolChoice choice, std::string_view name) {
-  const bool named = choice == ToolChoice::kNamed;
-  if (format == ToolFormat::kNone || (choice != ToolChoice::kRequired && !named)) return {};
-  const bool hermes = format == ToolFormat::kHermes;
-  std::string prefix = hermes ? "<tool_call>\n{\"name\": " : "{\"name\": ";
-  if (!named) return prefix + '"';
-  prefix += nlohmann::json(name).dump();
-  return prefix + (hermes ? ", \"arguments\": " : ", \"parameters\": ");
 }
 
 }  // namespace quire

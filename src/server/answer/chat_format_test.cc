@@ -85,8 +85,7 @@ TEST(ChatFormat, StopReasons) {
 }
 
 TEST(ChatFormat, ReasoningIsApart) {
-  const OutputParserConfig qwen3{
-      .reasoning = ReasoningFormat::kQwen3, .forced_prefix = {}, .next_tool_call_id = {}};
+  const OutputParserConfig qwen3{.reasoning = ReasoningFormat::kQwen3, .next_tool_call_id = {}};
   ChatFormatter formatter(parse_chat(chat_body(R"("stream": true)")), test_context(qwen3));
   formatter.begin();
   EXPECT_EQ(formatter.push(0, output_of("<think>\n")), "");
@@ -112,8 +111,7 @@ TEST(ChatFormat, ReasoningIsApart) {
 }
 
 TEST(ChatFormat, ToolCalls) {
-  const OutputParserConfig hermes{
-      .tools = ToolFormat::kHermes, .forced_prefix = {}, .next_tool_call_id = {}};
+  const OutputParserConfig hermes{.tools = ToolFormat::kHermes, .next_tool_call_id = {}};
   constexpr const char* kCall =
       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
   ChatFormatter stream(parse_chat(chat_body(R"("stream": true)")), test_context(hermes));
@@ -135,8 +133,7 @@ TEST(ChatFormat, ToolCalls) {
 }
 
 TEST(ChatFormat, TheOnlyCallAllowedEndsTheAnswer) {
-  OutputParserConfig config{
-      .tools = ToolFormat::kHermes, .forced_prefix = {}, .next_tool_call_id = {}};
+  OutputParserConfig config{.tools = ToolFormat::kHermes, .next_tool_call_id = {}};
   config.parallel_tool_calls = false;
   ChatFormatter formatter(parse_chat(chat_body()), test_context(config));
   formatter.begin();
