@@ -71,6 +71,11 @@ class AsyncLLM {
   RequestStream chat(const ChatInput& conversation, SamplingParams params,
                      RequestOptions options = {.output_kind = OutputKind::kDelta});
 
+  // Compiles a constraint on the calling thread, which may take seconds, unless that is done.
+  // generate() does so too, but not while somebody holds what this returns: so a thread that must
+  // not wait can leave the work to another one. Throws Error as generate() does.
+  std::shared_ptr<const void> compile(const StructuredOutput& output);
+
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;
   int64_t vocab_size() const;

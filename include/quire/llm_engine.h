@@ -94,7 +94,9 @@ class LLMEngine {
 
   // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token
   // id outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in
-  // use. The engine and its other requests are not affected.
+  // use, a constraint (SamplingParams::structured_output) that cannot be compiled, which is done
+  // here, or whose shortest answer does not fit the limits on tokens. The engine and its other
+  // requests are not affected.
   void add_request(std::string request_id, Prompt prompt, SamplingParams params,
                    RequestOptions options = {});
 

@@ -16,7 +16,7 @@ enum class OutputKind {
 };
 
 enum class FinishReason {
-  kStop,    // an end-of-sequence token, a stop token or a stop string
+  kStop,    // an end-of-sequence token, a stop token, a stop string, or a complete answer
   kLength,  // max_tokens or max_model_len
   kAbort,   // aborted, or it failed (RequestOutput::error)
 };
@@ -39,6 +39,9 @@ struct CompletionOutput {
   std::vector<PositionLogprobs> logprobs;     // one for each token, if asked for
   std::optional<FinishReason> finish_reason;  // none while it runs
   std::string stop_reason;  // the stop string, or the stop token's id in decimal; empty otherwise
+  // SamplingParams::structured_output: tokens were chosen for the answer to end within max_tokens
+  // and max_model_len. The finish_reason is then kLength, unless a stop ended it.
+  bool steered_to_end = false;
 };
 
 struct RequestMetrics {

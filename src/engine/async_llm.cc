@@ -41,6 +41,7 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
     append_to(into.logprobs, from.logprobs);
     into.finish_reason = from.finish_reason;
     into.stop_reason = std::move(from.stop_reason);
+    into.steered_to_end = from.steered_to_end;
   }
   older.num_cached_tokens = newer.num_cached_tokens;
   older.finished = newer.finished;
@@ -299,6 +300,10 @@ RequestStream AsyncLLM::chat(const ChatInput& conversation, SamplingParams param
   RenderedChat rendered = chat_template().render_marked(conversation);
   if (!config().parse_special_tokens) options.plain_text = std::move(rendered.from_messages);
   return impl_->submit(std::move(rendered.text), std::move(params), std::move(options), {});
+}
+
+std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
+  return impl_->core.compile(output);
 }
 
 EngineStats AsyncLLM::stats() const {

@@ -31,15 +31,25 @@ std::optional<ChatTemplate> chat_template_of(const EngineSetup& setup) {
 
 std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
                                          std::shared_ptr<const LogitsProcessorRegistry> processors,
+                                         std::shared_ptr<TokenMasks> token_masks,
                                          MemoryReserve* memory_reserve) {
   ThreadExecutorOptions options = setup.executor;
   options.memory_reserve = memory_reserve;
   options.runner.logits_processors = std::move(processors);
+  options.runner.token_masks = std::move(token_masks);
   if (setup.config.load_format == LoadFormat::kDummy) {
     return make_thread_executor(options, nullptr);
   }
   const Checkpoint checkpoint = Checkpoint::open(setup.folder);
   return make_thread_executor(options, &checkpoint);
+}
+
+std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
+                                                     const std::optional<Tokenizer>& tokenizer) {
+  AnswerCompilerOptions options;
+  options.vocab_size = setup.model.vocab_size;
+  options.eos_token_ids = setup.generation.eos_token_ids;
+  return std::make_unique<AnswerCompiler>(tokenizer, std::move(options));
 }
 
 // Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;
@@ -91,8 +101,11 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       tokenizer_(tokenizer_of(setup_)),
       chat_template_(chat_template_of(setup_)),
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
+      answer_compiler_(make_answer_compiler(setup_, tokenizer_)),
+      answer_masks_(std::make_shared<AnswerMasks>(
+          setup_.model.vocab_size, *setup_.config.max_model_len, setup_.generation.eos_token_ids)),
       scheduler_(setup_.scheduler),
-      executor_(start_executor(setup_, logits_processors_, memory_reserve)),
+      executor_(start_executor(setup_, logits_processors_, answer_masks_, memory_reserve)),
       last_result_(Clock::now()) {
   if (setup_.config.speculative_config) speculator_.emplace(*setup_.config.speculative_config);
 }
@@ -131,6 +144,19 @@ void EngineCore::check_prompt(const std::vector<int32_t>& token_ids) const {
   }
 }
 
+void EngineCore::check_room(const Request& facts, const AnswerLanguage& language) const {
+  const int64_t room = room_for_answer(facts, *setup_.config.max_model_len);
+  const auto shortest = static_cast<int64_t>(language.tokens_to_end);
+  if (shortest <= room) return;
+  throw Error(fmt::format(
+      "structured_output: an answer takes at least {} tokens, but {} leaves room for {}.", shortest,
+      facts.params.max_tokens == room ? "max_tokens" : "max_model_len", room));
+}
+
+AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
+  return answer_compiler_->compile(output);
+}
+
 PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, SamplingParams params,
                                     RequestOptions options) const {
   check_params(params);
@@ -158,6 +184,11 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
     facts.prompt_token_ids = std::get<std::vector<int32_t>>(std::move(prompt));
   }
   check_prompt(facts.prompt_token_ids);
+  if (facts.params.structured_output) {
+    prepared.answer_language = compile(*facts.params.structured_output);
+    check_room(facts, *prepared.answer_language);
+    facts.is_constrained = true;
+  }
   return prepared;
 }
 
@@ -176,6 +207,7 @@ void EngineCore::add(PreparedRequest prepared) {
   if (request->has_logits_processors) {
     logits_processors_->add(request->number, std::move(prepared.logits_processors));
   }
+  if (request->is_constrained) answer_masks_->add(*request, std::move(prepared.answer_language));
   std::vector<SequenceId> ids;
   for (int i = 0; i < request->params.n; ++i) {
     ids.push_back(next_sequence_id_++);
@@ -262,7 +294,14 @@ void EngineCore::propose() {
       drafts.emplace_back(id, speculator_->propose(id));
     }
   });
-  for (auto& [id, draft] : drafts) scheduler_.propose(id, std::move(draft));
+  for (auto& [id, draft] : drafts) {
+    const SequenceOwner& owner = owners_.at(id);
+    const Request& request = owner.request->request();
+    if (request.is_constrained) {
+      answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
+    }
+    scheduler_.propose(id, std::move(draft));
+  }
 }
 
 bool EngineCore::schedule() {
@@ -332,7 +371,7 @@ void EngineCore::process(StepOutput output) {
   if (output.sequences.empty()) return;  // it only removed sequences
   const std::set<SequenceId> invalid = with_invalid_logits(output);
   const Clock::time_point now = Clock::now();
-  for (const SequenceUpdate& update : scheduler_.process(std::move(output))) {
+  for (SequenceUpdate& update : scheduler_.process(std::move(output))) {
     RequestState& request = *owners_.at(update.id).request;
     if (request.failed()) continue;  // with another of its outputs
     if (invalid.contains(update.id)) {
@@ -344,10 +383,23 @@ void EngineCore::process(StepOutput output) {
   }
 }
 
-void EngineCore::take_update(const SequenceUpdate& update, size_t num_drafts,
-                             Clock::time_point now) {
+AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceUpdate& update) {
+  const Request& request = owner.request->request();
+  if (!request.is_constrained) return {};
+  const AnswerProgress progress =
+      answer_masks_->progress(request, static_cast<uint32_t>(owner.index), update.token_ids.size());
+  if (progress.num_tokens < update.token_ids.size()) {
+    update.token_ids.truncate(progress.num_tokens);
+    update.logprobs.resize(std::min(update.logprobs.size(), progress.num_tokens));
+    update.end.reset();
+  }
+  return progress;
+}
+
+void EngineCore::take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now) {
   const SequenceOwner& owner = owners_.at(update.id);
-  const TakenTokens taken = owner.request->append(owner.index, update, now);
+  const AnswerProgress progress = answer_progress(owner, update);
+  const TakenTokens taken = owner.request->append(owner.index, update, now, progress);
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   if (!speculator_ || update.token_ids.empty()) return;
@@ -363,10 +415,14 @@ void EngineCore::take_update(const SequenceUpdate& update, size_t num_drafts,
 
 void EngineCore::fail_without_logits(RequestState& request) {
   for (SequenceId id : request.sequence_ids()) scheduler_.abort(id);
-  request.fail(
-      "No token can be chosen: the model's logits are not finite (NaN or infinity). Its weights "
-      "may "
-      "be damaged, or its numbers too large for its dtype; quire check looks for the cause.");
+  const char* const cause =
+      "the model's logits are not finite (NaN or infinity). Its weights may be damaged, or its "
+      "numbers too large for its dtype; quire check looks for the cause.";
+  request.fail(fmt::format("No token can be chosen: {}{}",
+                           request.request().is_constrained
+                               ? "none goes on with what structured_output asks for, or "
+                               : "",
+                           cause));
 }
 
 std::vector<RequestOutput> EngineCore::collect_outputs() {
@@ -380,6 +436,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     }
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);
+    if (facts.is_constrained) answer_masks_->remove(facts.number);
     by_id_.erase(facts.id);
     request.reset();
   }

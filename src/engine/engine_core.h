@@ -4,8 +4,8 @@
 //
 // A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the
 // next is scheduled and handed to the workers before the results of the one that runs are waited
-// for. Thread safety: prepare() and the accessors of what never changes from any thread; all else
-// from one thread at a time.
+// for. Thread safety: prepare(), compile() and the accessors of what never changes from any thread;
+// all else from one thread at a time.
 #include <deque>
 #include <memory>
 #include <optional>
@@ -14,6 +14,8 @@
 #include <vector>
 
 #include "base/memory_reserve.h"
+#include "engine/answer_compiler.h"
+#include "engine/answer_masks.h"
 #include "engine/engine_setup.h"
 #include "engine/output_processor.h"
 #include "quire/llm_engine.h"
@@ -29,6 +31,7 @@ namespace quire {
 struct PreparedRequest {
   Request facts;
   LogitsProcessorRegistry::Processors logits_processors;
+  AnswerLanguagePtr answer_language;  // null: the request is not constrained
   Clock::time_point arrival;
 };
 
@@ -37,7 +40,11 @@ class EngineCore {
   // `memory_reserve`: for the threads of its ranks; outlives it, and may be null.
   explicit EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve = nullptr);
 
-  // Checks a request and encodes its prompt. Throws Error if it cannot be served.
+  // Compiles a constraint, unless that is done, in the calling thread; it is known while somebody
+  // holds it. Throws Error.
+  AnswerLanguagePtr compile(const StructuredOutput& output) const;
+  // Checks a request, compiles its constraint and encodes its prompt. Throws Error if it cannot be
+  // served.
   PreparedRequest prepare(std::string request_id, Prompt prompt, SamplingParams params,
                           RequestOptions options) const;
   // Throws Error if the id is in use.
@@ -90,7 +97,9 @@ class EngineCore {
   bool awaits_drafts() const;
   void process(StepOutput output);
   // What a step brought for a sequence, and the drafts of it that the step verified.
-  void take_update(const SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
+  void take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
+  // What the constraint on an answer says of an update, which loses the tokens behind its end.
+  AnswerProgress answer_progress(const SequenceOwner& owner, SequenceUpdate& update);
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
@@ -99,12 +108,16 @@ class EngineCore {
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
   void check_prompt(const std::vector<int32_t>& token_ids) const;
+  // Whether the shortest answer fits the limits on tokens.
+  void check_room(const Request& facts, const AnswerLanguage& language) const;
   uint64_t resolve_seed(const Request& facts) const;
 
   EngineSetup setup_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   std::shared_ptr<LogitsProcessorRegistry> logits_processors_;
+  std::unique_ptr<AnswerCompiler> answer_compiler_;
+  std::shared_ptr<AnswerMasks> answer_masks_;
   Scheduler scheduler_;
   std::optional<Speculator> speculator_;  // none: no speculation
   std::unique_ptr<Executor> executor_;

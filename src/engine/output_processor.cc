@@ -34,29 +34,32 @@ CompletionState::CompletionState(int index, const SamplingParams& params,
   if (tokenizer != nullptr) detokenizer_.emplace(*tokenizer, params.skip_special_tokens);
 }
 
-TakenTokens CompletionState::append(const SequenceUpdate& update) {
+TakenTokens CompletionState::append(const SequenceUpdate& update, const AnswerProgress& progress) {
   TakenTokens taken;
+  output_.steered_to_end |= progress.steered;
   for (size_t i = 0; i < update.token_ids.size() && !taken.stopped; ++i) {
     if (params_.logprobs) {
       output_.logprobs.push_back(to_position_logprobs(update.logprobs[i], tokenizer_));
     }
     const bool is_last = i + 1 == update.token_ids.size();
-    taken.stopped = take_token(update.token_ids[i], is_last ? update.end : std::nullopt);
+    taken.stopped = take_token(update.token_ids[i], is_last ? update.end : std::nullopt,
+                               is_last && progress.complete);
     ++taken.count;
   }
   return taken;
 }
 
-bool CompletionState::take_token(int32_t token_id, const std::optional<SequenceEnd>& end) {
+bool CompletionState::take_token(int32_t token_id, const std::optional<SequenceEnd>& end,
+                                 bool complete) {
   output_.token_ids.push_back(token_id);
   const bool stopped = end && end->reason == FinishReason::kStop;
   if (stopped && end->stop_token_id) output_.stop_reason = std::to_string(*end->stop_token_id);
   if (detokenizer_ && (!stopped || params_.include_stop_str_in_output)) {
     output_.text += detokenizer_->push(token_id);
   }
-  if (end) {
-    finish(end->reason);
-    return false;
+  if (end || complete) {
+    finish(complete ? FinishReason::kStop : end->reason);
+    return !end;
   }
   if (check_stop_strings()) {
     output_.finish_reason = FinishReason::kStop;
@@ -82,6 +85,10 @@ void CompletionState::finish(FinishReason reason) {
   // The last token may complete a stop string as well as reach a limit.
   const bool stopped = reason != FinishReason::kAbort && check_stop_strings();
   output_.finish_reason = stopped ? FinishReason::kStop : reason;
+  const bool is_given_stop = stopped || !output_.stop_reason.empty();
+  if (output_.steered_to_end && reason == FinishReason::kStop && !is_given_stop) {
+    output_.finish_reason = FinishReason::kLength;
+  }
 }
 
 void CompletionState::abort() {
@@ -94,6 +101,7 @@ CompletionOutput CompletionState::take(bool delta) {
   result.index = output_.index;
   result.finish_reason = output_.finish_reason;
   result.stop_reason = output_.stop_reason;
+  result.steered_to_end = output_.steered_to_end;
   const size_t text_begin = delta ? std::min(text_given_, text_end) : 0;
   const auto token_begin = static_cast<std::ptrdiff_t>(delta ? tokens_given_ : 0);
   result.text = output_.text.substr(text_begin, text_end - text_begin);
@@ -132,8 +140,8 @@ void RequestState::mark_preemptions(size_t index, int64_t num_preemptions) {
   num_preemptions_[index] = num_preemptions;
 }
 
-TakenTokens RequestState::append(size_t index, const SequenceUpdate& update,
-                                 Clock::time_point now) {
+TakenTokens RequestState::append(size_t index, const SequenceUpdate& update, Clock::time_point now,
+                                 const AnswerProgress& progress) {
   if (index == 0) {
     num_cached_tokens_ = update.num_cached_tokens;
     for (const TokenLogprobs& position : update.prompt_logprobs) {
@@ -148,7 +156,7 @@ TakenTokens RequestState::append(size_t index, const SequenceUpdate& update,
   metrics_.total_s = seconds_between(arrival_, now);
   if (!has_token_) metrics_.ttft_s = metrics_.total_s;
   has_token_ = true;
-  return completions_[index].append(update);
+  return completions_[index].append(update, progress);
 }
 
 void RequestState::abort() {

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/answer_masks.h"
 #include "engine/stop_matcher.h"
 #include "quire/tokenizer.h"
 #include "request/request.h"
@@ -23,7 +24,8 @@ using Clock = std::chrono::steady_clock;
 // What an output took of what a step brought.
 struct TakenTokens {
   int64_t count = 0;
-  bool stopped = false;  // a stop string ended it, which the scheduler doesn't know of
+  // A stop string or the answer's constraint ended it, which the scheduler doesn't know of.
+  bool stopped = false;
 };
 
 // One of a request's n outputs.
@@ -33,8 +35,8 @@ class CompletionState {
   CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer);
 
   // Takes a step's tokens, up to the one that ends the output: those behind a stop string are
-  // dropped.
-  TakenTokens append(const SequenceUpdate& update);
+  // dropped. `progress`: what the constraint says of them.
+  TakenTokens append(const SequenceUpdate& update, const AnswerProgress& progress = {});
   // Ends it from outside.
   void abort();
   bool finished() const { return output_.finish_reason.has_value(); }
@@ -43,8 +45,9 @@ class CompletionState {
   CompletionOutput take(bool delta);
 
  private:
-  // `end`: set if the sequence ended with it. True if a stop string ends the output before that.
-  bool take_token(int32_t token_id, const std::optional<SequenceEnd>& end);
+  // `end`: set if the sequence ended with it; `complete`: so did the answer. True if the output
+  // ends without the sequence's end.
+  bool take_token(int32_t token_id, const std::optional<SequenceEnd>& end, bool complete);
   void finish(FinishReason reason);
   // True if a stop string was found; then the text is cut there.
   bool check_stop_strings();
@@ -74,7 +77,8 @@ class RequestState {
   // How often one of its n was preempted so far.
   void mark_preemptions(size_t index, int64_t num_preemptions);
   // See CompletionState::append.
-  TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now);
+  TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now,
+                     const AnswerProgress& progress = {});
   void abort();
   // Ends it because of what `error`, a sentence, says.
   void fail(std::string error);

@@ -14,12 +14,19 @@ struct CompileLimits {
   std::size_t source_bytes = std::size_t{1} << 20;  // of a schema, grammar or choices
   std::size_t regex_bytes = std::size_t{64} << 10;  // of each regular expression
   bool assert_formats = true;                       // else "format" is an annotation
+  // Where not null, what the result takes, as far as it is counted, is added here.
+  std::size_t* result_bytes = nullptr;
 };
 
 class Budget {
  public:
   explicit Budget(const CompileLimits& limits)
       : limits_(limits), end_(std::chrono::steady_clock::now() + limits.time) {}
+  ~Budget() {
+    if (limits_.result_bytes != nullptr) *limits_.result_bytes += bytes_;
+  }
+  Budget(const Budget&) = delete;
+  Budget& operator=(const Budget&) = delete;
 
   const CompileLimits& limits() const { return limits_; }
   // Says what is being compiled, for the error of a limit that is passed.

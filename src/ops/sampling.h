@@ -5,10 +5,10 @@
 // from a counter-based generator keyed by (seed, index within n, position, token id), so it needs
 // no state.
 //
-// Order of operations, as in vLLM: logit_bias and the min_tokens mask; repetition, presence and
-// frequency penalties; (greedy: arg max, lowest id on a tie); temperature; min_p; top_k; top_p;
-// sample by the Gumbel trick: arg max of log p(i) + noise(i). Log-probabilities that are reported
-// are those of the raw logits.
+// Order of operations, as in vLLM: the tokens that are allowed; logit_bias and the min_tokens mask;
+// repetition, presence and frequency penalties; (greedy: arg max, lowest id on a tie); temperature;
+// min_p; top_k; top_p; sample by the Gumbel trick: arg max of log p(i) + noise(i).
+// Log-probabilities that are reported are those of the raw logits.
 //
 // Ties: tokens as likely as the k-th stay in top_k; top_p and reported ranks take the lower id
 // first. NaN counts as -infinity, which is never sampled. A row whose greatest logit is infinite
@@ -39,6 +39,8 @@ struct SamplingRow {
   std::span<const int32_t> output_ids;  // for all three penalties
   std::span<const std::pair<int32_t, float>> logit_bias;
   std::span<const int32_t> masked_ids;  // never sampled in this step (min_tokens)
+  // Bit t % 32 of word t / 32 is set if token t may be sampled; empty: all may.
+  std::span<const uint32_t> allowed;
   int num_logprobs = -1;  // -1: none; else the sampled token's and that many of the best
 };
 
@@ -55,8 +57,8 @@ struct SampledToken {
   std::vector<TokenLogprob> logprobs;
 };
 
-// logits float32[R, V], V >= 1, changed in place; rows.size() == out.size() == R. All ids in rows
-// are in [0, V).
+// logits float32[R, V], V >= 1, changed in place unless the row has `allowed`; rows.size() ==
+// out.size() == R. All ids in rows are in [0, V).
 void sample(Stream& stream, const Tensor& logits, std::span<const SamplingRow> rows,
             std::span<SampledToken> out);
 

@@ -21,7 +21,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kMagic = "QB";
-constexpr uint8_t kVersion = 2;
+constexpr uint8_t kVersion = 3;
 
 [[noreturn]] void refuse(std::string_view problem) {
   throw Error(fmt::format("The bytes of a scheduled batch cannot be read: {}.", problem));
@@ -196,6 +196,7 @@ void code_request(Codec& codec, Facts& request) {
   code_numbers(codec, request.prompt_token_ids);
   code_params(codec, request.params);
   codec.number(request.has_logits_processors);
+  codec.number(request.is_constrained);
   codec.number(request.seed);
 }
 

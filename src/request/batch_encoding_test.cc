@@ -34,6 +34,7 @@ std::shared_ptr<const Request> full_request() {
   request.params.logprobs = 0;
   request.params.prompt_logprobs = 20;
   request.has_logits_processors = true;
+  request.is_constrained = true;
   request.seed = std::numeric_limits<uint64_t>::max();
   return std::make_shared<const Request>(std::move(request));
 }
@@ -94,6 +95,7 @@ void expect_equal(const Request& actual, const Request& expected) {
   EXPECT_EQ(actual.prompt_token_ids, expected.prompt_token_ids);
   expect_equal(actual.params, expected.params);
   EXPECT_EQ(actual.has_logits_processors, expected.has_logits_processors);
+  EXPECT_EQ(actual.is_constrained, expected.is_constrained);
   EXPECT_EQ(actual.seed, expected.seed);
 }
 
@@ -171,12 +173,12 @@ TEST(BatchEncoding, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of(bytes), HasSubstr("no scheduled batch"));
   bytes = encode_batch({});
   bytes[2] = std::byte{99};
-  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 2"));
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 3"));
   bytes = encode_batch({});
   bytes[4] = std::byte{0x7f};  // the number of removed sequences
   EXPECT_THAT(refusal_of(bytes), HasSubstr("a list of 127 items has 3 bytes"));
   // A step of more than 64 bits.
-  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{2}};
+  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{3}};
   bytes.insert(bytes.end(), 11, std::byte{0xff});
   EXPECT_THAT(refusal_of(bytes), HasSubstr("more than 64 bits"));
 }
@@ -222,8 +224,8 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(BatchEncoding, RefusesNumbersThatAreLongerThanTheyNeed) {
-  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 2, 0x80, 1, 0, 0, 0, 0})), "");
-  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 2, 0x81, 0, 0, 0, 0, 0})),
+  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 3, 0x80, 1, 0, 0, 0, 0})), "");
+  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 3, 0x81, 0, 0, 0, 0, 0})),
               HasSubstr("a number ends with a byte of 0"));
 }
 

@@ -3,7 +3,8 @@
 //
 // The engine's outputs, the scheduler's sequences and the ranks' all point to one such object, so
 // its prompt is held once. It is plain data: request/batch_encoding.h takes to other processes what
-// ranks read of it. Callbacks are no data: request/logits_processors.h holds them for this process.
+// ranks read of it. Callbacks and constraints are no data: request/logits_processors.h and
+// request/token_masks.h have them for this process.
 // Thread safety: immutable.
 #include <cstdint>
 #include <string>
@@ -22,6 +23,7 @@ struct Request {
   std::vector<int32_t> prompt_token_ids;  // at least one, fewer than max_model_len
   SamplingParams params;                  // validated; logits_processors is empty
   bool has_logits_processors = false;     // the registry has some for `number`
+  bool is_constrained = false;            // the engine's TokenMasks has some for `number`
   uint64_t seed = 0;                      // SamplingParams' or drawn
   std::string cache_salt;  // cached prefixes are shared only between requests of equal salt
   OutputKind output_kind = OutputKind::kCumulative;

@@ -364,9 +364,11 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
                       row.size() * sizeof(float));
     const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
     const SequenceState& state = sequences[sampled.sequence].state;
-    const LogitsRow sampled_row[] = {{&state, state.tokens().size()}};
+    const LogitsRow sampled_row[] = {{.state = &state, .num_tokens = state.tokens().size()}};
     const ops::SampledToken token =
-        sample_rows(host_stream_, host_row, sampled_row, options_.logits_processors.get()).front();
+        sample_rows(host_stream_, host_row, sampled_row,
+                    {options_.logits_processors.get(), options_.token_masks.get()})
+            .front();
     step.ids[i] = token.token_id;
     if (token.logprobs.empty()) continue;
     step.output.sequences[sampled.sequence].logprobs = {to_token_logprobs(token.logprobs)};

@@ -1,6 +1,7 @@
 #include "runner/host_sampler.h"
 
 #include <cstdint>
+#include <memory>
 
 #include "runner/sampling_rows.h"
 
@@ -17,23 +18,60 @@ void call_logits_processors(const LogitsRow& row, std::span<float> logits,
   for (const LogitsProcessor& processor : *processors) processor(token_ids, logits);
 }
 
+using RowMasks = std::vector<std::unique_ptr<RowMask>>;
+
+// Null for rows where all tokens may come.
+RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMasks* masks) {
+  RowMasks result(rows.size());
+  std::vector<size_t> constrained;
+  for (size_t i = 0; i < rows.size() && masks != nullptr; ++i) {
+    if (rows[i].state->request->is_constrained) constrained.push_back(i);
+  }
+  if (constrained.empty()) return result;
+  stream.pool().parallel_for(static_cast<int64_t>(constrained.size()), [&](int64_t task, int) {
+    const size_t i = constrained[static_cast<size_t>(task)];
+    const SequenceState& state = *rows[i].state;
+    const size_t num_output = rows[i].num_tokens - state.request->prompt_token_ids.size();
+    result[i] = masks->at(*state.request, state.index,
+                          std::span(state.output_token_ids).first(num_output), rows[i].has_drafts);
+  });
+  return result;
+}
+
+// Tells the mask what its row has sampled, and samples another token where that one would take too
+// many to an end. `logits` of a row with a mask are as they were.
+void settle_with_mask(Stream& stream, const Tensor& logits, RowMask& mask, ops::SamplingRow row,
+                      ops::SampledToken& token) {
+  if (token.token_id == ops::kNoToken || mask.take(token.token_id)) return;
+  row.allowed = mask.allowed();
+  ops::sample(stream, logits, std::span(&row, 1), std::span(&token, 1));
+  if (token.token_id != ops::kNoToken) mask.take(token.token_id);
+}
+
 }  // namespace
 
 std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
                                            std::span<const LogitsRow> rows,
-                                           const LogitsProcessorRegistry* processors) {
+                                           const RequestHooks& hooks) {
+  const RowMasks masks = make_row_masks(stream, rows, hooks.masks);
   std::vector<ops::SamplingRow> sampling;
   sampling.reserve(rows.size());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].state->request->has_logits_processors) {
       const std::span<float> row(logits.row<float>(static_cast<int64_t>(i)),
                                  static_cast<size_t>(logits.dim(1)));
-      call_logits_processors(rows[i], row, processors);
+      call_logits_processors(rows[i], row, hooks.processors);
     }
     sampling.push_back(to_sampling_row(*rows[i].state, rows[i].num_tokens));
+    if (masks[i]) sampling.back().allowed = masks[i]->allowed();
   }
   std::vector<ops::SampledToken> tokens(rows.size());
   ops::sample(stream, logits, sampling, tokens);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (!masks[i]) continue;
+    const auto row = static_cast<int64_t>(i);
+    settle_with_mask(stream, logits.rows(row, row + 1), *masks[i], sampling[i], tokens[i]);
+  }
   return tokens;
 }
 

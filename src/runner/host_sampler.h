@@ -1,6 +1,6 @@
 #pragma once
-// Samples on the host: each sequence's parameters, history and callbacks applied to its row of
-// logits.
+// Samples on the host: each sequence's parameters, history, callbacks and constraint applied to its
+// row of logits.
 //
 // Thread safety: a free function; one thread at a time on a stream.
 #include <cstddef>
@@ -11,6 +11,7 @@
 #include "core/tensor.h"
 #include "ops/sampling.h"
 #include "request/logits_processors.h"
+#include "request/token_masks.h"
 #include "runner/sequence_table.h"
 
 namespace quire {
@@ -19,12 +20,18 @@ namespace quire {
 struct LogitsRow {
   const SequenceState* state = nullptr;
   size_t num_tokens = 0;
+  bool has_drafts = false;  // the last of these are drafts
 };
 
-// logits float32[R, vocab], changed in place; rows.size() == R. `processors` has the callbacks of
-// requests that have some; null: of none.
+// What the engine's process has of requests beside their facts.
+struct RequestHooks {
+  const LogitsProcessorRegistry* processors = nullptr;  // null: no request has callbacks
+  TokenMasks* masks = nullptr;                          // null: no request is constrained
+};
+
+// logits float32[R, vocab], changed in place; rows.size() == R.
 std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
                                            std::span<const LogitsRow> rows,
-                                           const LogitsProcessorRegistry* processors);
+                                           const RequestHooks& hooks);
 
 }  // namespace quire

@@ -35,7 +35,9 @@ std::vector<LogitsRow> logits_rows_of(std::span<const StepSequence> sequences) {
   for (const StepSequence& sequence : sequences) {
     const size_t num_tokens = sequence.state.tokens().size();
     for (int64_t left = sequence.chunk.num_logits_rows(); left > 0; --left) {
-      rows.push_back({&sequence.state, num_tokens - static_cast<size_t>(left - 1)});
+      rows.push_back({.state = &sequence.state,
+                      .num_tokens = num_tokens - static_cast<size_t>(left - 1),
+                      .has_drafts = left < sequence.chunk.num_logits_rows()});
     }
   }
   return rows;
@@ -161,7 +163,7 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
                   forward.logits_rows.rows(static_cast<int64_t>(begin), static_cast<int64_t>(end)));
     if (groups_.tensor.rank() == 0) {
       auto part = sample_rows(stream_, logits, std::span(rows).subspan(begin, end - begin),
-                              options_.logits_processors.get());
+                              {options_.logits_processors.get(), options_.token_masks.get()});
       // What could not be chosen is a 0 to the ranks, and said by keep_sampled().
       for (size_t i = begin; i < end; ++i) ids[i] = std::max(part[i - begin].token_id, 0);
       sampled.insert(sampled.end(), std::make_move_iterator(part.begin()),

@@ -15,6 +15,7 @@
 #include "quire/engine_config.h"
 #include "request/logits_processors.h"
 #include "request/scheduled_batch.h"
+#include "request/token_masks.h"
 #include "runner/pending_step.h"
 
 namespace quire {
@@ -34,6 +35,8 @@ struct RunnerOptions {
   std::vector<int32_t> eos_token_ids;
   // Callbacks of requests, called by rank 0 in the engine's process; null: none.
   std::shared_ptr<const LogitsProcessorRegistry> logits_processors;
+  // Of constrained requests, asked likewise; null: none.
+  std::shared_ptr<TokenMasks> token_masks;
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs

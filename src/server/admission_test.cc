@@ -19,7 +19,6 @@ class IdleEngine : public EnginePort {
                                        std::function<void()>) override {
     return nullptr;
   }
-  void compile(const StructuredOutput&) override {}
   EngineStats stats() const override {
     EngineStats stats;
     stats.num_waiting = num_waiting;

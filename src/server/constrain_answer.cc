@@ -2,15 +2,17 @@
 
 #include <fmt/format.h>
 
+#include <cctype>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/json_text.h"
 #include "parsers/tool_call_constraint.h"
-#include "server/api/api_error.h"
 
 namespace quire::server {
 namespace {
@@ -77,15 +79,26 @@ ApiError not_enforceable(const std::string& field, const std::string& why) {
                          "invalid_value");
 }
 
-// Why the constraint cannot be enforced; nothing where it can.
-std::optional<std::string> problem_of(const StructuredOutput& constraint, EnginePort& engine) {
+// What opens the engine's sentences: no field of the API has that name.
+constexpr std::string_view kEngineField = "structured_output: ";
+
+std::string sentence_of(const Error& error) {
+  const std::string_view sentence = error.what();
+  return std::string(sentence.substr(sentence.starts_with(kEngineField) ? kEngineField.size() : 0));
+}
+
+struct Compiled {
+  std::shared_ptr<const void> holder{};
+  std::optional<std::string> problem{};  // why it cannot be enforced
+};
+
+Compiled compile(const StructuredOutput& constraint, EnginePort& engine) {
   try {
-    engine.compile(constraint);
-    return std::nullopt;
+    return {.holder = engine.compile(constraint)};
   } catch (const EngineFailure&) {
     throw;
   } catch (const Error& error) {
-    return error.what();
+    return {.problem = sentence_of(error)};
   }
 }
 
@@ -115,7 +128,7 @@ void free_functions(std::vector<Function>& functions, GenerationRequest& request
   bool any = false;
   for (Function& function : functions) {
     StructuredOutput schema{.kind = Kind::kJsonSchema, .text = function.callable.arguments_schema};
-    const std::optional<std::string> own = problem_of(schema, engine);
+    const std::optional<std::string> own = compile(schema, engine).problem;
     if (!own) continue;
     if (function.must_follow) throw not_enforceable(function.field, *own);
     request.warnings.push_back(
@@ -127,8 +140,9 @@ void free_functions(std::vector<Function>& functions, GenerationRequest& request
   if (!any) throw not_enforceable("tools", problem);
 }
 
-void constrain_calls(GenerationRequest& request, ToolFormat format, const std::string& begins_after,
-                     EnginePort& engine) {
+// Null where calls are not constrained.
+std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolFormat format,
+                                            const std::string& begins_after, EnginePort& engine) {
   const std::optional<StructuredOutput>& answer = request.sampling.structured_output;
   if (answer && answer->kind != Kind::kJsonSchema && answer->kind != Kind::kJsonObject) {
     throw invalid_request(
@@ -137,34 +151,48 @@ void constrain_calls(GenerationRequest& request, ToolFormat format, const std::s
                     request.constraint_field),
         request.constraint_field, "invalid_value");
   }
-  if (request.tool_choice == ToolChoice::kAuto && !answer && !has_call_trigger(format)) return;
+  if (request.tool_choice == ToolChoice::kAuto && !answer && !has_call_trigger(format)) {
+    return nullptr;
+  }
   std::vector<Function> functions = functions_of(request);
   const auto constraint = [&] {
     StructuredOutput whole = with_calls(request, format, functions);
     whole.begins_after = begins_after;
     return whole;
   };
-  if (const auto problem = problem_of(constraint(), engine)) {
-    free_functions(functions, request, engine, *problem);
-    if (const auto still = problem_of(constraint(), engine)) throw not_enforceable("tools", *still);
+  Compiled compiled = compile(constraint(), engine);
+  if (compiled.problem) {
+    free_functions(functions, request, engine, *compiled.problem);
+    compiled = compile(constraint(), engine);
+    if (compiled.problem) throw not_enforceable("tools", *compiled.problem);
   }
   request.sampling.structured_output = constraint();
+  return compiled.holder;
 }
 
 }  // namespace
 
-void constrain_answer(GenerationRequest& request, ToolFormat tools, const std::string& begins_after,
-                      EnginePort& engine) {
+std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFormat tools,
+                                             const std::string& begins_after, EnginePort& engine) {
   std::optional<StructuredOutput>& answer = request.sampling.structured_output;
+  Compiled compiled;
   if (answer) {
     answer->begins_after = begins_after;
-    if (const auto problem = problem_of(*answer, engine)) {
-      throw not_enforceable(request.constraint_field, *problem);
-    }
+    compiled = compile(*answer, engine);
+    if (compiled.problem) throw not_enforceable(request.constraint_field, *compiled.problem);
   }
-  if (request.tool_choice != ToolChoice::kNone && tools != ToolFormat::kNone) {
-    constrain_calls(request, tools, begins_after, engine);
-  }
+  if (request.tool_choice == ToolChoice::kNone || tools == ToolFormat::kNone)
+    return compiled.holder;
+  return constrain_calls(request, tools, begins_after, engine);
+}
+
+ApiError refusal_of(const GenerationRequest& request, const Error& error) {
+  std::string sentence = sentence_of(error);
+  if (sentence == error.what()) return invalid_request(sentence);
+  sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
+  const bool limited = sentence.find("max_tokens") != std::string::npos;
+  const char* prompt = request.kind == RequestKind::kChat ? "messages" : "prompt";
+  return invalid_request(sentence, limited ? "max_tokens" : prompt, "invalid_value");
 }
 
 int64_t constraint_bytes(const GenerationRequest& request) {

@@ -23,12 +23,13 @@ class CompilingEngine : public EnginePort {
     return nullptr;
   }
   EngineStats stats() const override { return {}; }
-  void compile(const StructuredOutput& constraint) override {
+  std::shared_ptr<const void> compile(const StructuredOutput& constraint) override {
     if (constraint.kind == Kind::kJsonSchema) grammar::compile_json_schema(constraint.text);
     if (constraint.kind == Kind::kRegex) grammar::compile_regex(constraint.text);
     for (const StructuralTag& tag : constraint.tags) {
       grammar::compile_json_schema(tag.json_schema);
     }
+    return nullptr;
   }
 };
 

@@ -29,7 +29,9 @@ class AsyncEnginePort : public EnginePort {
     return std::make_unique<StreamSource>(
         llm_.generate(std::move(prompt), params, std::move(options), std::move(on_ready)));
   }
-  void compile(const StructuredOutput& /*constraint*/) override {}
+  std::shared_ptr<const void> compile(const StructuredOutput& output) override {
+    return llm_.compile(output);
+  }
   EngineStats stats() const override { return llm_.stats(); }
 
  private:

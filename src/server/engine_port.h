@@ -42,9 +42,11 @@ class EnginePort {
   virtual std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt,
                                                const SamplingParams& params, RequestOptions options,
                                                std::function<void()> on_ready) = 0;
-  // Makes a constraint ready for requests, which submit() would else wait for. Throws Error for
-  // what cannot be enforced. May take seconds.
-  virtual void compile(const StructuredOutput& constraint) = 0;
+  // Compiles a constraint, which may take seconds: submit() finds it while somebody holds what this
+  // returns. Throws Error for what cannot be compiled. An engine that knows none takes all.
+  virtual std::shared_ptr<const void> compile(const StructuredOutput& /*output*/) {
+    return nullptr;
+  }
   virtual EngineStats stats() const = 0;
 };
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "server/constrain_answer.h"
 #include "server/run_on_worker.h"
 #include "server/send_body.h"
 
@@ -199,7 +200,7 @@ bool Generation::submit_prompts() {
     context_.engine_failed(failure.what());
     refuse(server_error(fmt::format("The engine has failed: {}", failure.what())));
   } catch (const Error& error) {
-    refuse(invalid_request(error.what()));
+    refuse(refusal_of(prepared_.request, error));
   }
   give_up();
   return false;

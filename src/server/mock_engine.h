@@ -33,7 +33,6 @@ class MockEngine : public EnginePort {
   std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
                                        RequestOptions options,
                                        std::function<void()> on_ready) override;
-  void compile(const StructuredOutput& /*constraint*/) override {}
   EngineStats stats() const override;
 
   // Makes it stand still, or go on.

@@ -57,8 +57,9 @@ void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
 
 // The chat's prompt, and how its answer is parsed and constrained. The model has a chat template:
 // parse_chat_request() refuses chats where it has none.
-RenderedChat chat_prompt(GenerationRequest& request, const ServiceContext& context,
-                         OutputParserConfig& parser) {
+RenderedChat chat_prompt(PreparedGeneration& prepared, const ServiceContext& context) {
+  GenerationRequest& request = prepared.request;
+  OutputParserConfig& parser = prepared.parser;
   RenderedChat prompt = render_prompt(*context.chat_template, request);
   const bool forced =
       request.tool_choice == ToolChoice::kRequired || request.tool_choice == ToolChoice::kNamed;
@@ -80,7 +81,8 @@ RenderedChat chat_prompt(GenerationRequest& request, const ServiceContext& conte
   }
   parser.thinking = thinking_at_end_of(prompt.text, parser.reasoning);
   const bool thinks = parser.thinking == PromptThinking::kOpen;
-  constrain_answer(request, parser.tools, thinks ? kThinkingEnd : "", context.engine);
+  prepared.constraint =
+      constrain_answer(request, parser.tools, thinks ? kThinkingEnd : "", context.engine);
   return prompt;
 }
 
@@ -143,7 +145,7 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   std::string().swap(body);
   if (kind == RequestKind::kChat) {
     request = parse_chat_request(std::move(json), context.model, context.api);
-    const RenderedChat prompt = chat_prompt(request, context, prepared.parser);
+    const RenderedChat prompt = chat_prompt(prepared, context);
     prepared.prompts.push_back(encode(context, prompt.text, prompt.from_messages,
                                       request.add_special_tokens, "messages", budget));
   } else {
@@ -156,7 +158,7 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
         prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
       }
     }
-    constrain_answer(request, ToolFormat::kNone, "", context.engine);
+    prepared.constraint = constrain_answer(request, ToolFormat::kNone, "", context.engine);
   }
   check_choices(request, context.config.admission.max_num_seqs);
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {

@@ -31,7 +31,6 @@ class InstantEngine : public EnginePort {
     on_ready();
     return source;
   }
-  void compile(const StructuredOutput&) override {}
   EngineStats stats() const override { return {}; }
 
  private:

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <iostream>
+#include <optional>
 
 #include "base/progress.h"
 #include "cli/batch.h"
@@ -18,6 +19,7 @@
 #include "cli/output_json.h"
 #include "cli/terminal/interrupts.h"
 #include "cli/usage_error.h"
+#include "grammar/grammar.h"
 
 namespace quire::cli {
 namespace {
@@ -37,7 +39,8 @@ be is said as to the server:
 
 Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
 "abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
-"logprobs" and "prompt_logprobs" where asked for, and "error" where the prompt failed.
+"logprobs" and "prompt_logprobs" where asked for, "steered_to_end": true where a constraint ended the
+output in time for its limit on tokens, and "error" where the prompt failed.
 
 Examples:
   quire generate --chat -p "What does candid mean?" --temperature 0 --max-tokens 64
@@ -48,6 +51,33 @@ Examples:
   quire generate --chat -p "define apple" --max-tokens 100 --json-schema \
     '{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}'
   echo "define pear" | quire generate --chat)";
+
+// Before the model is loaded, which takes longer. Throws UsageError.
+void check_constraint(const SamplingFields& fields) {
+  const std::optional<StructuredOutput> given = fields.apply({}).structured_output;
+  if (!given) return;
+  const auto check = [](const char* option, const auto& compile) {
+    try {
+      compile();
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("{}: {}", option, error.what()));
+    }
+  };
+  using Kind = StructuredOutput::Kind;
+  switch (given->kind) {
+    case Kind::kJsonSchema:
+      return check("--json-schema", [&] { grammar::compile_json_schema(given->text); });
+    case Kind::kRegex:
+      return check("--regex", [&] { grammar::compile_regex(given->text); });
+    case Kind::kGrammar:
+      return check("--grammar", [&] { grammar::compile_gbnf(given->text); });
+    case Kind::kChoice:
+      return check("--choice", [&] { grammar::compile_choice(given->choices); });
+    case Kind::kJsonObject:
+    case Kind::kTags:  // there is no option for it
+      return;
+  }
+}
 
 struct PromptSource {
   enum class Kind { kText, kTokens, kFile };
@@ -205,6 +235,7 @@ int GenerateCommand::run(Terminal& terminal) {
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
+  check_constraint(sampling_);
   if (is_given(*app_, "--system") && !chat_) {
     throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
   }

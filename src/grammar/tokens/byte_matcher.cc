@@ -1,11 +1,20 @@
 #include "grammar/tokens/byte_matcher.h"
 
+#include <algorithm>
+
 namespace quire::grammar {
 
 void ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) {
+  allow_nodes(trie, 0, trie.nodes().size(), most_ending_bytes, mask);
+}
+
+void ByteMatcher::allow_nodes(const TokenTrie& trie, size_t begin, size_t end,
+                              size_t most_ending_bytes, TokenMask mask) {
+  if (begin == end) return;
   const auto nodes = trie.nodes();
-  size_t depth = 0;
-  for (size_t i = 0; i < nodes.size();) {
+  const size_t first_depth = nodes[begin].depth - 1U;
+  size_t depth = first_depth;
+  for (size_t i = begin; i < end;) {
     const TokenTrie::Node& node = nodes[i];
     pop(depth - (node.depth - 1U));
     depth = node.depth - 1U;
@@ -17,11 +26,27 @@ void ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, 
     ++i;
     if (node.token == TokenTrie::kNone) continue;
     if (most_ending_bytes != kNoEnding && ending_bytes() > most_ending_bytes) continue;
-    for (int32_t token = node.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
-      allow(mask, token);
-    }
+    trie.allow_node(node, mask);
   }
-  pop(depth);
+  pop(depth - first_depth);
+}
+
+void ByteMatcher::allow_below(const TokenTrie& trie, std::span<const uint32_t> roots,
+                              size_t most_ending_bytes, TokenMask mask) {
+  std::string_view path;  // that has been pushed
+  size_t end = 0;
+  for (const uint32_t root : roots) {
+    if (root < end) continue;
+    end = trie.nodes()[root].end;
+    const std::string_view to = trie.path(root).substr(0, trie.nodes()[root].depth - 1U);
+    const size_t shared = common_prefix(path, to);
+    pop(path.size() - shared);
+    size_t taken = shared;
+    while (taken < to.size() && push(static_cast<uint8_t>(to[taken]))) ++taken;
+    path = to.substr(0, taken);
+    if (taken == to.size()) allow_nodes(trie, root, end, most_ending_bytes, mask);
+  }
+  pop(path.size());
 }
 
 }  // namespace quire::grammar

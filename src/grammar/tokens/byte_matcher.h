@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "grammar/tokens/token_trie.h"
@@ -44,6 +45,14 @@ class ByteMatcher {
   virtual void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
 
  protected:
+  // The same for the nodes of the trie from `begin` to `end` alone: whole subtrees of one depth.
+  // The matcher is where their first bytes come next.
+  void allow_nodes(const TokenTrie& trie, size_t begin, size_t end, size_t most_ending_bytes,
+                   TokenMask mask);
+  // The same for these nodes, in order, and all below them. The matcher is before their paths.
+  void allow_below(const TokenTrie& trie, std::span<const uint32_t> roots, size_t most_ending_bytes,
+                   TokenMask mask);
+
   ByteMatcher(const ByteMatcher&) = default;
 };
 

@@ -52,32 +52,52 @@ void Constraint::allow_tokens(size_t tokens_left, TokenMask mask) {
   if (!plan_.empty()) allow(mask, plan_.front());
 }
 
-bool Constraint::push(int32_t token) {
+bool Constraint::push(std::string_view bytes) {
   size_t taken = 0;
-  for (const char c : trie_->bytes(token)) {
+  for (const char c : bytes) {
     if (!matcher_->push(static_cast<uint8_t>(c))) {
       matcher_->pop(taken);
       return false;
     }
     ++taken;
   }
-  return taken > 0;
-}
-
-bool Constraint::allows(int32_t token) {
-  if (!push(token)) return false;
-  matcher_->pop(trie_->bytes(token).size());
   return true;
 }
 
+bool Constraint::allows(int32_t token) {
+  const std::string_view bytes = trie_->bytes(token);
+  if (bytes.empty() || !push(bytes)) return false;
+  matcher_->pop(bytes.size());
+  return true;
+}
+
+bool Constraint::leads_to_end(int32_t token, size_t tokens_left) {
+  if (tokens_left == kAnyNumber) return allows(token);
+  const std::string_view bytes = trie_->bytes(token);
+  if (tokens_left == 0 || bytes.empty() || !push(bytes)) return false;
+  const size_t ending_bytes = matcher_->ending_bytes();
+  matcher_->pop(bytes.size());
+  if (ending_bytes <= tokens_left - 1) return true;
+  make_plan();
+  return !plan_.empty() && plan_.front() == token;
+}
+
 bool Constraint::accept(int32_t token) {
-  if (!push(token)) return false;
+  const std::string_view bytes = trie_->bytes(token);
+  if (bytes.empty() || !push(bytes)) return false;
   matcher_->commit();
   if (has_plan_ && !plan_.empty() && plan_.front() == token) {
     plan_.pop_front();
   } else {
     has_plan_ = false;
   }
+  return true;
+}
+
+bool Constraint::accept_bytes(std::string_view bytes) {
+  if (!push(bytes)) return false;
+  matcher_->commit();
+  has_plan_ = has_plan_ && bytes.empty();
   return true;
 }
 

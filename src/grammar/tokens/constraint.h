@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <string_view>
 
 #include "grammar/tokens/language.h"
 #include "grammar/tokens/token_trie.h"
@@ -34,8 +35,12 @@ class Constraint {
   void allow_tokens(size_t tokens_left, TokenMask mask);
   // Whether `token` may come next, not looking at what is left.
   bool allows(int32_t token);
+  // Whether allow_tokens(tokens_left, ...) sets the bit of a token that may come next.
+  bool leads_to_end(int32_t token, size_t tokens_left);
   // Takes a token; false, and nothing is taken, if it may not come.
   bool accept(int32_t token);
+  // Takes bytes that are no token of their own, or none of them.
+  bool accept_bytes(std::string_view bytes);
 
   bool can_end() const { return matcher_->can_end(); }
   bool must_end() const { return matcher_->must_end(); }
@@ -44,8 +49,8 @@ class Constraint {
   size_t tokens_to_end();
 
  private:
-  // Takes the bytes of a token, or none of them.
-  bool push(int32_t token);
+  // Takes bytes, or none of them.
+  bool push(std::string_view bytes);
   // Fills plan_ if it is not known.
   void make_plan();
 

@@ -3,12 +3,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <numeric>
 
 #include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
+
+uint64_t next_trie_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   const size_t most = std::min(a.size(), b.size());
@@ -17,10 +25,8 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
-}  // namespace
-
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
-    : tokens_(std::move(tokens)), alike_(tokens_.size(), kNone) {
+    : id_(next_trie_id()), tokens_(std::move(tokens)), alike_(tokens_.size(), kNone) {
   std::vector<int32_t> order(tokens_.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
@@ -53,20 +59,22 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
   close_to(0);
 }
 
+std::string_view TokenTrie::path(size_t node) const {
+  // The first tokens behind a node are below it.
+  size_t i = node;
+  while (nodes_[i].token == kNone) ++i;
+  return bytes(nodes_[i].token).substr(0, nodes_[node].depth);
+}
+
 int32_t TokenTrie::longest(std::string_view text) const {
   int32_t found = kNone;
-  size_t depth = 0;
-  for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
-    const Node& node = nodes_[i];
-    if (node.byte != static_cast<uint8_t>(text[depth])) {
-      i = node.end;
-      continue;
-    }
-    if (node.token != kNone) found = node.token;
-    end = node.end;
-    ++depth;
-    ++i;
-  }
+  size_t bytes_found = 0;
+  for_each_prefix(text, [&](int32_t token) {
+    // The first of those that are alike.
+    if (bytes(token).size() == bytes_found) return;
+    bytes_found = bytes(token).size();
+    found = token;
+  });
   return found;
 }
 

@@ -13,6 +13,9 @@
 
 namespace quire::grammar {
 
+// How many bytes both begin with.
+size_t common_prefix(std::string_view a, std::string_view b);
+
 class TokenTrie {
  public:
   static constexpr int32_t kNone = -1;
@@ -29,19 +32,42 @@ class TokenTrie {
   // are in no mask. Throws Error for a token of more than 65,535 bytes.
   explicit TokenTrie(std::vector<std::string> tokens);
 
+  // Of no other trie of this process; never 0.
+  uint64_t id() const { return id_; }
   size_t num_tokens() const { return tokens_.size(); }
   size_t max_token_bytes() const { return max_token_bytes_; }
   std::string_view bytes(int32_t token) const { return tokens_[static_cast<size_t>(token)]; }
   std::span<const Node> nodes() const { return nodes_; }
   // Another token of the same bytes, or kNone.
   int32_t next_alike(int32_t token) const { return alike_[static_cast<size_t>(token)]; }
+  // Sets the bits of the tokens that end at the node.
+  void allow_node(const Node& node, std::span<uint32_t> mask) const;
+  // The bytes up to behind a node.
+  std::string_view path(size_t node) const;
 
+  // Calls `take` with each token that `text` begins with, the shortest first.
+  template <typename Take>
+  void for_each_prefix(std::string_view text, Take take) const {
+    size_t depth = 0;
+    for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
+      const Node& node = nodes_[i];
+      if (node.byte != static_cast<uint8_t>(text[depth])) {
+        i = node.end;
+        continue;
+      }
+      for (int32_t token = node.token; token != kNone; token = next_alike(token)) take(token);
+      end = node.end;
+      ++depth;
+      ++i;
+    }
+  }
   // The longest token that `text` begins with, or kNone.
   int32_t longest(std::string_view text) const;
   // How many tokens `text` takes, the longest first; SIZE_MAX if there is no way.
   size_t count_longest(std::string_view text) const;
 
  private:
+  uint64_t id_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> alike_;
   std::vector<Node> nodes_;
@@ -61,6 +87,10 @@ inline void allow(TokenMask mask, int32_t token) {
 }
 inline bool is_allowed(std::span<const uint32_t> mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (static_cast<size_t>(token) % 32) & 1) != 0;
+}
+
+inline void TokenTrie::allow_node(const Node& node, TokenMask mask) const {
+  for (int32_t token = node.token; token != kNone; token = next_alike(token)) allow(mask, token);
 }
 
 }  // namespace quire::grammar

@@ -1,6 +1,7 @@
 #include "ops/cpu/sampling_cpu.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -59,11 +60,14 @@ GumbelRace race_of(const SamplingRow& row) {
 }  // namespace
 
 SampledToken RowSampler::sample(std::span<float> logits, const SamplingRow& row) {
-  adjust(logits, row);
+  const bool is_masked = !row.allowed.empty();
+  if (is_masked) mask(logits, row.allowed);
+  const std::span<float> adjusted = is_masked ? std::span<float>(masked_) : logits;
+  adjust(adjusted, row);
   SampledToken token;
-  token.token_id = choose(logits, row);
+  token.token_id = choose(adjusted, row);
   if (row.num_logprobs >= 0 && token.token_id != kNoToken) {
-    undo_changes(logits);
+    if (!is_masked) undo_changes(logits);
     token.logprobs = logprobs(logits, token.token_id, row.num_logprobs);
   }
   return token;
@@ -92,6 +96,17 @@ std::vector<TokenLogprob> RowSampler::logprobs(std::span<const float> logits, in
     result.push_back({c.id, logprob_of(c.logit), static_cast<int>(i) + 1});
   }
   return result;
+}
+
+void RowSampler::mask(std::span<const float> logits, std::span<const uint32_t> allowed) {
+  check(allowed.size() * 32 >= logits.size(), "there is a bit for each token");
+  masked_.assign(logits.size(), -kInfinity);
+  for (size_t word = 0; word < allowed.size(); ++word) {
+    for (uint32_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+      const size_t token = word * 32 + static_cast<size_t>(std::countr_zero(bits));
+      if (token < logits.size()) masked_[token] = logits[token];
+    }
+  }
 }
 
 void RowSampler::adjust(std::span<float> logits, const SamplingRow& row) {

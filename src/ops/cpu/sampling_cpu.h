@@ -14,7 +14,8 @@ namespace quire::ops {
 
 class RowSampler {
  public:
-  // `logits` come back as they were, but for ids that are masked, biased or penalised.
+  // `logits` come back as they were, but for ids that are masked, biased or penalised in a row
+  // where all tokens are allowed.
   SampledToken sample(std::span<float> logits, const SamplingRow& row);
 
   // The part of sample() that biases, masks and penalises, in place.
@@ -33,6 +34,8 @@ class RowSampler {
     float log_weight(float logit) const { return (logit - max) * scale; }
   };
 
+  // Fills masked_ with the logits of the tokens that are allowed.
+  void mask(std::span<const float> logits, std::span<const uint32_t> allowed);
   void penalize(std::span<float> logits, const SamplingRow& row);
   void set(std::span<float> logits, int32_t id, float value);
   void undo_changes(std::span<float> logits);
@@ -46,6 +49,7 @@ class RowSampler {
   void keep_mass(double target);
 
   std::vector<float> maxima_;
+  std::vector<float> masked_;
   std::vector<Candidate> candidates_;
   std::vector<std::pair<int32_t, float>> changes_;  // ids and their raw logits, in order
   std::vector<bool> seen_;

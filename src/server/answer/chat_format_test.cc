@@ -84,6 +84,20 @@ TEST(ChatFormat, StopReasons) {
   EXPECT_EQ(stop_reason("timeout", FinishReason::kLength), R"("length" "timeout" timeout)");
 }
 
+TEST(ChatFormat, SaysWhatWasSteeredToItsEnd) {
+  for (const char* fields : {"", R"("stream": true)"}) {
+    ChatFormatter formatter(parse_chat(chat_body(fields)), test_context());
+    std::string answer = formatter.begin();
+    RequestOutput output = output_of("{}", {1}, FinishReason::kLength);
+    output.outputs[0].steered_to_end = true;
+    answer += formatter.push(0, output);
+    answer += formatter.end();
+    EXPECT_NE(answer.find(R"("finish_reason":"length","stop_reason":null,"steered_to_end":true)"),
+              std::string::npos)
+        << answer;
+  }
+}
+
 TEST(ChatFormat, ReasoningIsApart) {
   const OutputParserConfig qwen3{.reasoning = ReasoningFormat::kQwen3, .next_tool_call_id = {}};
   ChatFormatter formatter(parse_chat(chat_body(R"("stream": true)")), test_context(qwen3));

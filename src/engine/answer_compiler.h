@@ -1,0 +1,88 @@
+#pragma once
+// Compiles what answers have to be (StructuredOutput), once for all requests that ask for it.
+//
+// compile() works on the caller's thread: callers are those that may wait, never the step loop.
+// Callers with the same constraint wait for one compilation; a few different ones are compiled at
+// a time, each within the limits of grammar::CompileLimits. The newest are kept, by number and by
+// what they take, and all that somebody holds. The tree of the vocabulary is made with the first.
+// Thread safety: any thread.
+#include <cstddef>
+#include <cstdint>
+#include <future>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <semaphore>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "engine/answer_constraint.h"
+#include "grammar/tokens/language.h"
+#include "quire/structured_output.h"
+#include "quire/tokenizer.h"
+
+namespace quire {
+
+struct AnswerCompilerOptions {
+  int64_t vocab_size = 0;              // the model's
+  std::vector<int32_t> eos_token_ids;  // are no text
+  grammar::CompileLimits limits;       // of each constraint
+  grammar::GenerationOptions generation;
+  size_t max_kept = 256;
+  size_t max_kept_bytes = size_t{512} << 20;
+};
+
+class AnswerCompiler {
+ public:
+  // `tokenizer`: none where the engine has none, and then nothing can be compiled.
+  AnswerCompiler(std::optional<Tokenizer> tokenizer, AnswerCompilerOptions options);
+
+  // Throws Error for what is no constraint, cannot be enforced, passes the limits or has no text
+  // that the model's tokens make.
+  AnswerLanguagePtr compile(const StructuredOutput& output);
+
+  // How many constraints were compiled so far.
+  int64_t num_compiled() const;
+
+ private:
+  struct Kept {
+    std::string key;
+    AnswerLanguagePtr language;
+    size_t bytes = 0;
+  };
+  struct Known {
+    std::weak_ptr<const AnswerLanguage> language;
+    size_t bytes = 0;
+    std::shared_future<AnswerLanguagePtr> compiling;  // valid while it is compiled
+    std::optional<std::list<Kept>::iterator> kept;    // in kept_
+  };
+
+  grammar::TokenTriePtr trie();
+  // Compiles for those who wait for `promise`.
+  void compile_for_all(const StructuredOutput& output, const std::string& key,
+                       std::promise<AnswerLanguagePtr>& promise);
+  // When there is a place. Adds what it takes to `bytes`.
+  AnswerLanguagePtr compile_now(const StructuredOutput& output, size_t& bytes);
+  AnswerLanguagePtr compile_language(const StructuredOutput& output, size_t& bytes);
+  // With mutex_ held:
+  AnswerLanguagePtr find(Known& known, const std::string& key);
+  void keep(Known& known, const std::string& key, AnswerLanguagePtr language);
+  void forget_oldest();
+  void drop_unused();
+
+  std::optional<Tokenizer> tokenizer_;
+  AnswerCompilerOptions options_;
+  std::once_flag trie_made_;
+  grammar::TokenTriePtr trie_;
+  static constexpr int kAtATime = 4;
+  std::counting_semaphore<kAtATime> places_{kAtATime};
+  mutable std::mutex mutex_;
+  std::unordered_map<std::string, Known> known_;
+  std::list<Kept> kept_;  // the newest used first
+  size_t kept_bytes_ = 0;
+  int64_t num_compiled_ = 0;
+};
+
+}  // namespace quire

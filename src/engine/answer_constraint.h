@@ -1,0 +1,59 @@
+#pragma once
+// One output's place in what its answer has to be: free text up to a marker, if the constraint has
+// one, then a text of a language.
+//
+// It always can end, and in time: see grammar/tokens/constraint.h. Thread safety: AnswerLanguage is
+// immutable, an AnswerConstraint for one thread at a time.
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "engine/answer_start.h"
+#include "grammar/tokens/constraint.h"
+
+namespace quire {
+
+// A compiled StructuredOutput.
+struct AnswerLanguage {
+  grammar::LanguagePtr language;
+  grammar::TokenTriePtr trie;        // a token for each of the model's ids
+  std::optional<AnswerStart> start;  // none: the constraint begins at once
+  size_t tokens_to_end = 0;          // of a whole answer, at most
+};
+using AnswerLanguagePtr = std::shared_ptr<const AnswerLanguage>;
+
+class AnswerConstraint {
+ public:
+  explicit AnswerConstraint(AnswerLanguagePtr language);
+
+  // Sets the bits of the tokens that may come next, end-of-sequence tokens aside.
+  void allow_tokens(grammar::TokenMask mask);
+  // Of these, those behind which an end can be reached with `tokens_left` tokens, them included. At
+  // least one if tokens_left is at least tokens_to_end() and must_end() is false.
+  void allow_tokens_in_time(size_t tokens_left, grammar::TokenMask mask);
+  // Whether allow_tokens_in_time() sets the bit of a token that may come next.
+  bool leads_to_end(int32_t token, size_t tokens_left);
+  // Takes a token; false, and nothing is taken, if it may not come.
+  bool accept(int32_t token);
+
+  bool can_end() const { return !is_free_ && constraint_.can_end(); }
+  bool must_end() const { return !is_free_ && constraint_.must_end(); }
+  // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
+  // it.
+  size_t tokens_to_end();
+
+ private:
+  const AnswerStart& start() const { return *language_->start; }
+  // Whether any token of the free text leaves room for the marker and an answer, but those that
+  // go on behind the marker.
+  bool has_room(size_t tokens_left);
+  void allow_free_tokens(grammar::TokenMask mask) const;
+
+  AnswerLanguagePtr language_;
+  bool is_free_;            // before the marker's end
+  size_t start_state_ = 0;  // while is_free_
+  grammar::Constraint constraint_;
+};
+
+}  // namespace quire

@@ -1,0 +1,290 @@
+#include "engine/answer_masks.h"
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "grammar/tokens/token_trie.h"
+
+namespace quire {
+namespace {
+
+// What was sampled for a place in an output.
+struct Note {
+  bool complete = false;
+  bool steered = false;
+};
+
+// How a request's answers end other than by their constraint.
+struct AnswerEnds {
+  std::vector<int32_t> token_ids;  // end-of-sequence and stop tokens
+  size_t min_tokens = 0;           // they may not come before
+  size_t room = 0;                 // the most tokens
+
+  bool contains(int32_t token) const {
+    return std::ranges::find(token_ids, token) != token_ids.end();
+  }
+  bool may_come_at(size_t position) const { return !token_ids.empty() && position >= min_tokens; }
+};
+
+bool is_empty(std::span<const uint32_t> mask) {
+  return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
+}
+
+// Fills `mask` with the tokens that may come at a place of an output, ends included.
+class MaskFiller {
+ public:
+  MaskFiller(AnswerConstraint& constraint, const AnswerEnds& ends, size_t position)
+      : constraint_(constraint), ends_(ends), position_(position) {}
+
+  void allow(std::vector<uint32_t>& mask) {
+    fill(mask, [this](grammar::TokenMask bits) { constraint_.allow_tokens(bits); });
+  }
+  void allow_in_time(std::vector<uint32_t>& mask) {
+    const size_t tokens_left = ends_.room - position_;
+    fill(mask, [this, tokens_left](grammar::TokenMask bits) {
+      constraint_.allow_tokens_in_time(tokens_left, bits);
+    });
+  }
+
+ private:
+  template <typename Allow>
+  void fill(std::vector<uint32_t>& mask, const Allow& allow_text) {
+    std::ranges::fill(mask, 0);
+    allow_text(mask);
+    if (constraint_.can_end()) {
+      if (!ends_.may_come_at(position_)) return;
+      for (const int32_t id : ends_.token_ids) grammar::allow(mask, id);
+      return;
+    }
+    for (const int32_t id : ends_.token_ids) {
+      mask[static_cast<size_t>(id) / 32] &= ~(uint32_t{1} << (static_cast<size_t>(id) % 32));
+    }
+    // A stop token may be the only way on. Then it cuts the answer, as the caller asked for.
+    if (is_empty(mask)) allow_text(mask);
+  }
+
+  AnswerConstraint& constraint_;
+  const AnswerEnds& ends_;
+  size_t position_;
+};
+
+// One output: its constraint behind the tokens that were sampled, and notes of these.
+class AnswerState {
+ public:
+  explicit AnswerState(AnswerLanguagePtr language)
+      : language_(language), constraint_(std::move(language)) {}
+
+  std::mutex mutex;
+
+  // Brings the constraint behind `output`. False if it does not allow that.
+  bool advance_to(std::span<const int32_t> output) {
+    if (!is_ahead(output)) {
+      constraint_ = AnswerConstraint(language_);
+      taken_.clear();
+    }
+    while (taken_.size() < output.size()) {
+      if (!take(output[taken_.size()])) return false;
+    }
+    return true;
+  }
+  // A copy of it behind `output`, which ends in drafts.
+  std::optional<AnswerConstraint> try_out(std::span<const int32_t> output) const {
+    std::optional<AnswerConstraint> tried;
+    if (is_ahead(output)) {
+      tried.emplace(constraint_);
+      output = output.subspan(taken_.size());
+    } else {
+      tried.emplace(language_);
+    }
+    for (const int32_t token : output) {
+      if (!tried->accept(token)) return std::nullopt;
+    }
+    return tried;
+  }
+  bool take(int32_t token) {
+    if (!constraint_.accept(token)) return false;
+    taken_.push_back(token);
+    return true;
+  }
+  AnswerConstraint& constraint() { return constraint_; }
+
+  void note(size_t position, Note note) { notes_[position] = note; }
+  Note take_note() {
+    const auto found = notes_.find(num_reported_);
+    const Note note = found == notes_.end() ? Note() : found->second;
+    ++num_reported_;
+    notes_.erase(notes_.begin(), notes_.lower_bound(num_reported_));
+    return note;
+  }
+
+ private:
+  bool is_ahead(std::span<const int32_t> output) const {
+    return output.size() >= taken_.size() &&
+           std::ranges::equal(taken_, output.first(taken_.size()));
+  }
+
+  AnswerLanguagePtr language_;
+  AnswerConstraint constraint_;
+  std::vector<int32_t> taken_;
+  std::map<size_t, Note> notes_;  // by place in the output
+  size_t num_reported_ = 0;
+};
+
+}  // namespace
+
+int64_t room_for_answer(const Request& request, int64_t max_model_len) {
+  const int64_t room = max_model_len - request.num_prompt_tokens();
+  return std::min(request.params.max_tokens.value_or(room), room);
+}
+
+struct AnswerMasks::RequestAnswers {
+  AnswerEnds ends;
+  std::vector<std::unique_ptr<AnswerState>> outputs;
+};
+
+class AnswerMasks::Row final : public RowMask {
+ public:
+  // `tried`: where the constraint is, if it is not the output's own.
+  Row(std::shared_ptr<RequestAnswers> answers, AnswerState& state,
+      std::optional<AnswerConstraint> tried, size_t position, size_t mask_words)
+      : answers_(std::move(answers)),
+        state_(state),
+        tried_(std::move(tried)),
+        position_(position),
+        mask_(mask_words) {
+    MaskFiller(constraint(), ends(), position_).allow(mask_);
+  }
+
+  std::span<const uint32_t> allowed() const override { return mask_; }
+
+  bool take(int32_t token) override {
+    const std::lock_guard lock(state_.mutex);
+    const bool is_end = ends().contains(token);
+    if (!is_steered_ && !is_end && !constraint().leads_to_end(token, tokens_left())) {
+      MaskFiller(constraint(), ends(), position_).allow_in_time(mask_);
+      is_steered_ = true;
+      return false;
+    }
+    Note note{.steered = is_steered_};
+    if (!is_end && (tried_ ? tried_->accept(token) : state_.take(token))) {
+      const bool is_stuck = cannot_go_on();
+      note.complete = is_stuck || constraint().must_end();
+      note.steered |= is_stuck;
+    }
+    state_.note(position_, note);
+    return true;
+  }
+
+ private:
+  const AnswerEnds& ends() const { return answers_->ends; }
+  size_t tokens_left() const { return ends().room - position_; }
+  // Between the making of a row and take() nobody moves the output's own constraint.
+  AnswerConstraint& constraint() { return tried_ ? *tried_ : state_.constraint(); }
+
+  // Whether, behind the token that was taken, the text can end and could not go on to another end
+  // in time, and no token may come that says so.
+  bool cannot_go_on() {
+    const size_t left = tokens_left() - 1;
+    if (left == 0 || !constraint().can_end() || constraint().must_end()) return false;
+    if (ends().may_come_at(position_ + 1)) return false;
+    std::vector<uint32_t> mask(mask_.size());
+    constraint().allow_tokens_in_time(left, mask);
+    return is_empty(mask);
+  }
+
+  std::shared_ptr<RequestAnswers> answers_;
+  AnswerState& state_;
+  std::optional<AnswerConstraint> tried_;
+  size_t position_;
+  std::vector<uint32_t> mask_;
+  bool is_steered_ = false;
+};
+
+AnswerMasks::AnswerMasks(int64_t vocab_size, int64_t max_model_len,
+                         std::vector<int32_t> eos_token_ids)
+    : mask_words_(grammar::mask_words(static_cast<size_t>(vocab_size))),
+      max_model_len_(max_model_len),
+      eos_token_ids_(std::move(eos_token_ids)) {}
+
+AnswerMasks::~AnswerMasks() = default;
+
+void AnswerMasks::add(const Request& request, AnswerLanguagePtr language) {
+  const SamplingParams& params = request.params;
+  auto answers = std::make_shared<RequestAnswers>();
+  answers->ends.token_ids = params.stop_token_ids;
+  if (!params.ignore_eos) {
+    answers->ends.token_ids.insert(answers->ends.token_ids.end(), eos_token_ids_.begin(),
+                                   eos_token_ids_.end());
+  }
+  answers->ends.min_tokens = static_cast<size_t>(params.min_tokens);
+  answers->ends.room = static_cast<size_t>(room_for_answer(request, max_model_len_));
+  for (int i = 0; i < params.n; ++i) {
+    answers->outputs.push_back(std::make_unique<AnswerState>(language));
+  }
+  const std::lock_guard lock(mutex_);
+  requests_[request.number] = std::move(answers);
+}
+
+void AnswerMasks::remove(uint64_t request_number) {
+  const std::lock_guard lock(mutex_);
+  requests_.erase(request_number);
+}
+
+std::shared_ptr<AnswerMasks::RequestAnswers> AnswerMasks::find(uint64_t request_number) const {
+  const std::lock_guard lock(mutex_);
+  const auto found = requests_.find(request_number);
+  return found == requests_.end() ? nullptr : found->second;
+}
+
+std::unique_ptr<RowMask> AnswerMasks::at(const Request& request, uint32_t index,
+                                         std::span<const int32_t> output, bool has_drafts) {
+  const std::shared_ptr<RequestAnswers> answers = find(request.number);
+  if (!answers || output.size() >= answers->ends.room) return nullptr;
+  AnswerState& state = *answers->outputs[index];
+  const std::lock_guard lock(state.mutex);
+  std::optional<AnswerConstraint> tried;
+  if (has_drafts) {
+    tried = state.try_out(output);
+    if (!tried) return nullptr;
+  } else if (!state.advance_to(output)) {
+    return nullptr;
+  }
+  if ((tried ? *tried : state.constraint()).must_end()) return nullptr;
+  return std::make_unique<Row>(answers, state, std::move(tried), output.size(), mask_words_);
+}
+
+AnswerProgress AnswerMasks::progress(const Request& request, uint32_t index, size_t num_tokens) {
+  AnswerProgress progress{.num_tokens = num_tokens};
+  const std::shared_ptr<RequestAnswers> answers = find(request.number);
+  if (!answers) return progress;
+  AnswerState& state = *answers->outputs[index];
+  const std::lock_guard lock(state.mutex);
+  for (size_t i = 0; i < num_tokens; ++i) {
+    const Note note = state.take_note();
+    progress.steered |= note.steered;
+    if (!note.complete) continue;
+    progress.num_tokens = i + 1;
+    progress.complete = true;
+    break;
+  }
+  return progress;
+}
+
+void AnswerMasks::cut_draft(const Request& request, uint32_t index,
+                            std::vector<int32_t>& draft) const {
+  const std::shared_ptr<RequestAnswers> answers = find(request.number);
+  if (!answers || draft.empty()) return;
+  AnswerState& state = *answers->outputs[index];
+  const std::lock_guard lock(state.mutex);
+  AnswerConstraint tried = state.constraint();
+  size_t length = 0;
+  while (length < draft.size() && !tried.must_end() && !answers->ends.contains(draft[length]) &&
+         tried.accept(draft[length])) {
+    ++length;
+  }
+  draft.resize(length);
+}
+
+}  // namespace quire

@@ -1,0 +1,146 @@
+#include <fmt/format.h>
+
+#include <queue>
+
+#include "grammar/tokens/string_lexer.h"
+
+namespace quire::grammar {
+namespace {
+
+constexpr std::string_view kEscapeNames = "\"\\bfnrt";
+constexpr std::string_view kEscapeMeanings = "\"\\\b\f\n\r\t";
+
+uint32_t escaped_bytes(uint8_t byte) {
+  if (kEscapeMeanings.find(static_cast<char>(byte)) != std::string_view::npos) return 2;
+  return byte < 0x20 ? 6 : 1;
+}
+
+}  // namespace
+
+void append_escaped(char character, std::string& out) {
+  const size_t i = kEscapeMeanings.find(character);
+  if (i != std::string_view::npos) {
+    out += '\\';
+    out += kEscapeNames[i];
+  } else if (static_cast<uint8_t>(character) < 0x20) {
+    fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<uint8_t>(character));
+  } else {
+    out += character;
+  }
+}
+
+std::string to_json_string(std::string_view text) {
+  std::string json = "\"";
+  for (const char c : text) append_escaped(c, json);
+  json += '"';
+  return json;
+}
+
+EscapedDfa::EscapedDfa(DfaPtr dfa, Budget& budget) : dfa_(std::move(dfa)) {
+  find_distances(budget);
+  count_texts(budget);
+}
+
+void EscapedDfa::find_distances(Budget& budget) {
+  const auto num_states = static_cast<size_t>(dfa_->num_states());
+  budget.take(num_states * 64);
+  distance_.assign(num_states, UINT32_MAX);
+  next_byte_.assign(num_states, 0);
+  struct Edge {
+    int32_t from;
+    uint8_t byte;
+  };
+  // The cheapest byte of each class and length.
+  const Dfa::Table& table = dfa_->table();
+  std::vector<int> byte_of(static_cast<size_t>(table.num_classes), -1);
+  for (int byte = 255; byte >= 0; --byte) {
+    int& best = byte_of[table.classes[static_cast<size_t>(byte)]];
+    // Letters first: endings are read by people.
+    const bool is_nicer = best < 0 || escaped_bytes(static_cast<uint8_t>(byte)) <=
+                                          escaped_bytes(static_cast<uint8_t>(best));
+    const bool spoils_letter = best >= 'a' && best <= 'z' && !(byte >= 'a' && byte <= 'z');
+    if (is_nicer && !spoils_letter) best = byte;
+  }
+  std::vector<std::vector<Edge>> before(num_states);
+  for (size_t state = 0; state < num_states; ++state) {
+    budget.step();
+    for (size_t of = 0; of < byte_of.size(); ++of) {
+      if (byte_of[of] < 0) continue;
+      const int32_t to = table.next[state * byte_of.size() + of];
+      if (to == Dfa::kDead) continue;
+      before[static_cast<size_t>(to)].push_back(
+          {static_cast<int32_t>(state), static_cast<uint8_t>(byte_of[of])});
+    }
+  }
+  using Entry = std::pair<uint32_t, int32_t>;
+  std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
+  for (size_t state = 0; state < num_states; ++state) {
+    if (!table.accepting[state]) continue;
+    distance_[state] = 0;
+    queue.emplace(0, static_cast<int32_t>(state));
+  }
+  while (!queue.empty()) {
+    budget.step();
+    const auto [distance, state] = queue.top();
+    queue.pop();
+    if (distance > distance_[static_cast<size_t>(state)]) continue;
+    for (const Edge& edge : before[static_cast<size_t>(state)]) {
+      const uint32_t longer = distance + escaped_bytes(edge.byte);
+      uint32_t& known = distance_[static_cast<size_t>(edge.from)];
+      if (longer >= known) continue;
+      known = longer;
+      next_byte_[static_cast<size_t>(edge.from)] = edge.byte;
+      queue.emplace(longer, edge.from);
+    }
+  }
+}
+
+void EscapedDfa::count_texts(Budget& budget) {
+  const Dfa::Table& table = dfa_->table();
+  const auto num_states = static_cast<size_t>(dfa_->num_states());
+  const auto num_classes = static_cast<size_t>(table.num_classes);
+  std::vector<uint64_t> bytes(num_classes);
+  for (const uint8_t of : table.classes) ++bytes[of];
+  num_texts_.assign(num_states, UINT32_MAX);
+  // Ends first; what reaches a cycle is never reached.
+  std::vector<std::vector<uint32_t>> before(num_states);
+  std::vector<uint32_t> open(num_states);
+  for (size_t state = 0; state < num_states; ++state) {
+    budget.step();
+    for (size_t of = 0; of < num_classes; ++of) {
+      const int32_t to = table.next[state * num_classes + of];
+      if (to == Dfa::kDead) continue;
+      ++open[state];
+      before[static_cast<size_t>(to)].push_back(static_cast<uint32_t>(state));
+    }
+  }
+  std::vector<uint32_t> todo;
+  for (size_t state = 0; state < num_states; ++state) {
+    if (open[state] == 0) todo.push_back(static_cast<uint32_t>(state));
+  }
+  while (!todo.empty()) {
+    budget.step();
+    const size_t state = todo.back();
+    todo.pop_back();
+    uint64_t count = table.accepting[state] ? 1 : 0;
+    for (size_t of = 0; of < num_classes; ++of) {
+      const int32_t to = table.next[state * num_classes + of];
+      if (to != Dfa::kDead) count += bytes[of] * num_texts_[static_cast<size_t>(to)];
+      count = std::min<uint64_t>(count, UINT32_MAX);
+    }
+    num_texts_[state] = static_cast<uint32_t>(count);
+    for (const uint32_t previous : before[state]) {
+      if (--open[previous] == 0) todo.push_back(previous);
+    }
+  }
+}
+
+void EscapedDfa::append_ending(int32_t state, std::string& out) const {
+  while (distance(state) > 0) {
+    const uint8_t byte = next_byte_[static_cast<size_t>(state)];
+    append_escaped(static_cast<char>(byte), out);
+    state = dfa_->step(state, byte);
+  }
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,194 @@
+// What JsonCompletion finds out about goals once: their automata, and what is left out.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "grammar/nfa.h"
+#include "grammar/regex.h"
+#include "grammar/tokens/json_completion.h"
+#include "quire/error.h"
+
+namespace quire::grammar {
+
+// Automata with what generation needs of them, each made once.
+class JsonCompletion::Dfas {
+ public:
+  Dfas(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar), budget_(budget) {}
+
+  Budget& budget() { return budget_; }
+  EscapedDfaPtr number(int dfa) { return get(numbers_, grammar_.numbers, dfa); }
+  EscapedDfaPtr string(int dfa) { return get(strings_, grammar_.strings, dfa); }
+
+  // Null if that takes too many states.
+  EscapedDfaPtr string(const StringAlternative& from) {
+    const EscapedDfaPtr all = string(from.dfa);
+    const Dfa::Lengths lengths = all->dfa().lengths();
+    if (lengths.fewest[0] >= from.min_length &&
+        (from.max_length == UINT64_MAX || lengths.most[0] <= from.max_length)) {
+      return all;
+    }
+    const auto key = std::make_tuple(from.dfa, from.min_length, from.max_length);
+    const auto found = with_lengths_.find(key);
+    if (found != with_lengths_.end()) return found->second;
+    EscapedDfaPtr made = nullptr;
+    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
+    if (longest <= kMaxCountedLength) {
+      const DfaPtr both = combine(all->dfa(), *lengths_dfa(from), Combine::kBoth, budget_);
+      if (!both->is_empty()) made = std::make_shared<EscapedDfa>(both, budget_);
+    }
+    with_lengths_.emplace(key, made);
+    return made;
+  }
+
+  EscapedDfaPtr names(const ObjectAlternative& object) {
+    DfaPtr all;
+    for (const auto& [matches, goals] : object.others) {
+      DfaPtr names = utf8_dfa(budget_);
+      for (size_t i = 0; i < object.patterns.size(); ++i) {
+        const Dfa& pattern = grammar_.strings.at(object.patterns[i]);
+        const Combine how = (matches >> i & 1) != 0 ? Combine::kBoth : Combine::kFirstOnly;
+        names = combine(*names, pattern, how, budget_);
+        if (names->is_empty()) break;
+      }
+      if (names->is_empty()) continue;
+      all = all ? combine(*all, *names, Combine::kEither, budget_) : names;
+    }
+    return all && !all->is_empty() ? std::make_shared<EscapedDfa>(all, budget_) : nullptr;
+  }
+
+ private:
+  static constexpr uint64_t kMaxCountedLength = 2000;
+
+  EscapedDfaPtr get(std::map<int, EscapedDfaPtr>& made, const DfaStore& store, int dfa) {
+    const auto found = made.find(dfa);
+    if (found != made.end()) return found->second;
+    const DfaPtr copy = std::make_shared<Dfa>(store.at(dfa));
+    return made.emplace(dfa, std::make_shared<EscapedDfa>(copy, budget_)).first->second;
+  }
+  // All texts of these lengths.
+  DfaPtr lengths_dfa(const StringAlternative& from) {
+    Nfa nfa;
+    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
+    int32_t next = nfa.accept();
+    if (from.max_length == UINT64_MAX) {
+      next = nfa.add_state();
+      nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.accept());
+      nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.add_characters({{0, 0x10FFFF}}, next));
+    }
+    for (uint64_t length = longest; length-- > 0;) {
+      const int32_t character = nfa.add_characters({{0, 0x10FFFF}}, next);
+      next = nfa.add_state();
+      nfa.add_epsilon(next, Nfa::Epsilon::kAlways, character);
+      if (length >= from.min_length) nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.accept());
+    }
+    return nfa.determinise(next, budget_);
+  }
+
+  const JsonGrammar& grammar_;
+  Budget& budget_;
+  std::map<int, EscapedDfaPtr> numbers_;
+  std::map<int, EscapedDfaPtr> strings_;
+  std::map<std::tuple<int, uint64_t, uint64_t>, EscapedDfaPtr> with_lengths_;
+};
+
+JsonCompletion::JsonCompletion(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar) {
+  Dfas dfas(grammar, budget);
+  gather(dfas);
+  find_costs(budget);
+}
+
+void JsonCompletion::leave_out(std::string_view what) {
+  if (left_out_.find(what) != std::string::npos) return;
+  if (!left_out_.empty()) left_out_ += ", ";
+  left_out_ += what;
+}
+
+void JsonCompletion::gather(Dfas& dfas) {
+  facts_.resize(grammar_.goals.size());
+  for (size_t i = 0; i < facts_.size(); ++i) {
+    dfas.budget().step();
+    const JsonGoal& from = grammar_.goals[i];
+    for (const int number : from.numbers) {
+      const EscapedDfaPtr dfa = number == DfaStore::kAll ? nullptr : dfas.number(number);
+      if (dfa && dfa->distance(0) > NumberLexer::kMaxBytes) {
+        leave_out("numbers of more than 400 digits");
+      } else {
+        facts_[i].numbers.push_back({0, dfa});
+      }
+    }
+    gather_strings(from, facts_[i], dfas);
+    for (const ArrayAlternative& array : from.arrays) {
+      ArrayFacts facts;
+      facts.is_possible = array.repeats == ArrayAlternative::Repeats::kAllowed;
+      if (!facts.is_possible) leave_out("uniqueItems");
+      facts_[i].arrays.push_back(facts);
+    }
+    gather_objects(from, facts_[i], dfas);
+  }
+}
+
+void JsonCompletion::gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& dfas) {
+  for (const StringAlternative& strings : from.strings) {
+    if (strings.min_length > kMost) {
+      leave_out("a minLength of more than 262144");
+    } else if (strings.dfa == DfaStore::kAll) {
+      to.strings.push_back({0, nullptr, strings.min_length, strings.max_length});
+    } else if (const EscapedDfaPtr dfa = dfas.string(strings)) {
+      to.strings.push_back({0, dfa});
+    } else {
+      leave_out("a pattern or format together with lengths beyond 2000");
+    }
+  }
+}
+
+void JsonCompletion::gather_objects(const JsonGoal& from, GoalFacts& to, Dfas& dfas) {
+  constexpr size_t kMaxKindsOfNames = 16;
+  for (const ObjectAlternative& object : from.objects) {
+    ObjectFacts facts;
+    for (size_t i = 0; i < object.names.size(); ++i) {
+      facts.spelled.push_back(to_json_string(object.names[i].name));
+      if (object.names[i].is_required) facts.required.push_back(static_cast<uint32_t>(i));
+    }
+    facts.is_simple = object.min_properties == 0 && object.max_properties == UINT64_MAX &&
+                      object.dependent_required.empty() && object.num_witnesses == 0;
+    const bool is_open = !object.others.empty();
+    if (is_open && (object.patterns.empty() ||
+                    object.others.size() ==
+                        matching_sets(grammar_.strings, object.patterns, dfas.budget()).size())) {
+      facts.any_others = true;
+    } else if (is_open && object.others.size() <= kMaxKindsOfNames) {
+      facts.others = dfas.names(object);
+    } else if (is_open) {
+      leave_out("names that patternProperties combine in more than 16 ways");
+    }
+    to.objects.push_back(std::move(facts));
+  }
+}
+
+void JsonCompletion::find_costs(Budget& budget) {
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
+    for (size_t i = facts_.size(); i-- > 0;) {
+      budget.step();
+      const uint32_t cost = find_cost(static_cast<int>(i));
+      if (cost >= facts_[i].cost) continue;
+      facts_[i].cost = cost;
+      has_changed = true;
+    }
+  }
+  // Other members whose values cannot be generated do not come.
+  for (size_t i = 0; i < facts_.size(); ++i) {
+    for (size_t j = 0; j < facts_[i].objects.size(); ++j) {
+      const auto& others = grammar_.goals[i].objects[j].others;
+      const bool all_can = std::ranges::all_of(others, [&](const auto& other) {
+        return std::ranges::any_of(other.second, [&](int goal) { return cost(goal) != kNever; });
+      });
+      if (all_can) continue;
+      facts_[i].objects[j].any_others = false;
+      facts_[i].objects[j].others = nullptr;
+    }
+  }
+}
+
+}  // namespace quire::grammar

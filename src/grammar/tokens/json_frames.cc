@@ -1,0 +1,337 @@
+#include "grammar/tokens/json_frames.h"
+
+#include <algorithm>
+
+namespace quire::grammar {
+namespace {
+
+constexpr uint32_t kNever = JsonCompletion::kNever;
+// More ways to read one array or object are dropped, the longest to end first.
+constexpr size_t kMaxConfigurations = 64;
+
+}  // namespace
+
+const ArrayAlternative& JsonFrames::array_of(const JsonFrame& frame,
+                                             const JsonConfiguration& of) const {
+  return grammar_.goals[static_cast<size_t>(frame.goal_of(of))].arrays[of.alternative];
+}
+
+const ObjectAlternative& JsonFrames::object_of(const JsonFrame& frame,
+                                               const JsonConfiguration& of) const {
+  return grammar_.goals[static_cast<size_t>(frame.goal_of(of))].objects[of.alternative];
+}
+
+JsonContextPtr JsonFrames::root() const {
+  auto context = std::make_shared<JsonContext>();
+  context->slots.push_back({grammar_.root, 0});
+  return context;
+}
+
+uint32_t JsonFrames::rest_of(const JsonFrame& frame, const JsonConfiguration& of, uint64_t count,
+                             const NameList& names, uint64_t more,
+                             std::vector<JsonCompletion::Part>* parts) const {
+  const int goal = frame.goal_of(of);
+  return frame.is_object
+             ? completion_.object_cost(goal, of.alternative, count, names, of.witnessed, more,
+                                       parts)
+             : completion_.array_cost(goal, of.alternative, count, of.witnessed, more, parts);
+}
+
+JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool is_object) const {
+  JsonFrame frame;
+  frame.is_object = is_object;
+  frame.depth = context->frame == nullptr ? 1 : context->frame->depth + 1;
+  if (frame.depth > kMaxDepth) return nullptr;
+  frame.opened_in = context;
+  for (size_t slot = 0; slot < context->slots.size(); ++slot) {
+    const JsonGoal& goal = grammar_.goals[static_cast<size_t>(context->slots[slot].goal)];
+    const size_t count = is_object ? goal.objects.size() : goal.arrays.size();
+    for (size_t i = 0; i < count; ++i) {
+      JsonConfiguration configuration;
+      configuration.slot = static_cast<uint32_t>(slot);
+      configuration.alternative = static_cast<uint32_t>(i);
+      configuration.rest = rest_of(frame, configuration, 0, {}, 0, nullptr);
+      const bool can_end =
+          JsonCompletion::sum(configuration.rest, context->slots[slot].outer) != kNever;
+      if (can_end) frame.configurations.push_back(configuration);
+    }
+  }
+  if (frame.configurations.empty()) return nullptr;
+  keep_the_best(frame);
+  auto inside = std::make_shared<JsonContext>();
+  inside->frame = std::make_shared<const JsonFrame>(std::move(frame));
+  return inside;
+}
+
+bool JsonFrames::counts(const JsonFrame& frame, JsonConfiguration& configuration,
+                        uint32_t witnesses) const {
+  for (size_t w = 0; w < kMaxWitnesses; ++w) {
+    if ((witnesses >> w & 1) == 0) continue;
+    uint32_t& witnessed = configuration.witnessed[w];
+    uint64_t most = 1;
+    if (!frame.is_object) {
+      const ArrayAlternative::Witness& witness = array_of(frame, configuration).witnesses[w];
+      // Beyond what is needed, witnesses only count where there is a limit.
+      most = witness.max == UINT64_MAX ? witness.min : witness.max;
+    }
+    if (witnessed >= most) return false;
+    ++witnessed;
+  }
+  return true;
+}
+
+void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& from,
+                              const ChildGoals& goals, const NameList& names, JsonContext& context,
+                              JsonFrame& next) const {
+  for (uint32_t mask = 0; mask < goals.size(); ++mask) {
+    if (completion_.cost(goals[mask]) == kNever) continue;
+    JsonConfiguration with = from;
+    if (!counts(frame, with, mask)) continue;
+    with.rest = rest_of(frame, with, frame.count + 1, names, 0, nullptr);
+    const uint32_t outer = JsonCompletion::sum(with.rest, frame.outer(with));
+    if (JsonCompletion::sum(completion_.cost(goals[mask]), outer) == kNever) continue;
+    auto slot = std::ranges::find(context.slots, goals[mask], &JsonSlot::goal);
+    if (slot == context.slots.end()) {
+      if (context.slots.size() == kMaxSlots) continue;
+      context.slots.push_back({goals[mask], outer});
+      slot = context.slots.end() - 1;
+    }
+    slot->outer = std::min(slot->outer, outer);
+    with.child_slot = static_cast<uint32_t>(slot - context.slots.begin());
+    with.child_witness = mask;
+    next.configurations.push_back(with);
+  }
+}
+
+JsonContextPtr JsonFrames::begin_item(const JsonContext& context) const {
+  const JsonFrame& frame = *context.frame;
+  JsonContext inside;
+  JsonFrame next = frame;
+  next.configurations.clear();
+  for (const JsonConfiguration& configuration : frame.configurations) {
+    const ArrayAlternative& array = array_of(frame, configuration);
+    if (frame.count >= array.max_items) continue;
+    add_children(frame, configuration, array.goals_at(frame.count), {}, inside, next);
+  }
+  if (next.configurations.empty()) return nullptr;
+  inside.frame = std::make_shared<const JsonFrame>(std::move(next));
+  return std::make_shared<const JsonContext>(std::move(inside));
+}
+
+JsonContextPtr JsonFrames::begin_value_of(const JsonContext& context, std::string_view name) const {
+  const JsonFrame& frame = *context.frame;
+  if (frame.names.contains(name)) return nullptr;
+  JsonContext inside;
+  JsonFrame next = frame;
+  next.names = frame.names.with(name);
+  next.configurations.clear();
+  for (const JsonConfiguration& configuration : frame.configurations) {
+    const ObjectAlternative& object = object_of(frame, configuration);
+    if (frame.count >= object.max_properties) continue;
+    const ChildGoals* goals = completion_.goals_of(object, name);
+    if (goals != nullptr) add_children(frame, configuration, *goals, next.names, inside, next);
+  }
+  if (next.configurations.empty()) return nullptr;
+  inside.frame = std::make_shared<const JsonFrame>(std::move(next));
+  return std::make_shared<const JsonContext>(std::move(inside));
+}
+
+JsonContextPtr JsonFrames::next_member(const JsonContext& context) const {
+  const JsonFrame& frame = *context.frame;
+  JsonFrame next = frame;
+  std::erase_if(next.configurations, [&](const JsonConfiguration& configuration) {
+    const uint32_t rest = rest_of(frame, configuration, frame.count, frame.names, 1, nullptr);
+    return JsonCompletion::sum(rest, frame.outer(configuration)) == kNever;
+  });
+  if (next.configurations.empty()) return nullptr;
+  auto inside = std::make_shared<JsonContext>();
+  inside->frame = std::make_shared<const JsonFrame>(std::move(next));
+  return inside;
+}
+
+void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
+                           JsonKeys& keys) const {
+  const ObjectAlternative& object = object_of(frame, of);
+  if (frame.count >= object.max_properties) return;
+  const JsonCompletion::ObjectFacts& facts =
+      completion_.facts(frame.goal_of(of)).objects[of.alternative];
+  const uint32_t outer = frame.outer(of);
+  // Bytes from behind a member's name to the end of the text, at most.
+  const auto cost_behind = [&](const std::string& name, const ChildGoals& goals) {
+    uint32_t best = kNever;
+    const NameList with_name = frame.names.with(name);
+    for (uint32_t mask = 0; mask < goals.size(); ++mask) {
+      JsonConfiguration with = of;
+      if (completion_.cost(goals[mask]) == kNever || !counts(frame, with, mask)) continue;
+      // A simple object needs what it needed before, or less.
+      const uint32_t rest =
+          facts.is_simple ? of.rest : rest_of(frame, with, frame.count + 1, with_name, 0, nullptr);
+      best = std::min(best, JsonCompletion::sum(JsonCompletion::sum(rest, outer),
+                                                completion_.cost(goals[mask]) + 2));
+    }
+    return best;
+  };
+  for (size_t i = 0; i < object.names.size(); ++i) {
+    const ObjectAlternative::Name& name = object.names[i];
+    if (frame.names.contains(name.name)) continue;
+    const uint32_t cost = cost_behind(name.name, name.goals);
+    if (cost == kNever) continue;
+    const std::string_view spelled = std::string_view(facts.spelled[i]).substr(1);
+    keys.listed.push_back(
+        {spelled, JsonCompletion::sum(cost, static_cast<uint32_t>(spelled.size()))});
+  }
+  if (!facts.any_others && !facts.others) return;
+  const auto other = completion_.another_member(object, facts, frame.names, 0);
+  if (!other) return;
+  const uint32_t cost = cost_behind(other->name, *completion_.goals_of(object, other->name));
+  if (cost == kNever) return;
+  keys.other_cost = std::max(keys.other_cost, cost + 4);
+  if (facts.any_others) {
+    keys.any = true;
+  } else if (keys.others.size() < kMaxSlots) {
+    keys.others.push_back({static_cast<uint32_t>(keys.others.size()), facts.others});
+  }
+}
+
+JsonContextPtr JsonFrames::begin_name(const JsonContext& context) const {
+  auto keys = std::make_shared<JsonKeys>();
+  for (const JsonConfiguration& configuration : context.frame->configurations) {
+    add_names(*context.frame, configuration, *keys);
+  }
+  std::ranges::sort(keys->listed, {},
+                    [](const JsonKeys::Listed& one) { return std::pair(one.spelled, one.cost); });
+  const auto same = std::ranges::unique(keys->listed, {}, &JsonKeys::Listed::spelled);
+  keys->listed.erase(same.begin(), same.end());
+  if (keys->listed.empty() && !keys->any && keys->others.empty()) return nullptr;
+  auto inside = std::make_shared<JsonContext>(context);
+  inside->keys = std::move(keys);
+  return inside;
+}
+
+uint64_t JsonFrames::container_results(const JsonContext& context) const {
+  uint64_t results = 0;
+  for (const JsonConfiguration& configuration : context.frame->configurations) {
+    // Nothing but the bracket.
+    if (configuration.rest == 1) results |= uint64_t{1} << configuration.slot;
+  }
+  return results;
+}
+
+void JsonFrames::keep_the_best(JsonFrame& frame) {
+  auto& all = frame.configurations;
+  const auto key = [](const JsonConfiguration& one) {
+    return std::tuple(one.slot, one.alternative, one.witnessed);
+  };
+  std::ranges::sort(all, {}, key);
+  const auto same = std::ranges::unique(all, {}, key);
+  all.erase(same.begin(), same.end());
+  if (all.size() <= kMaxConfigurations) return;
+  std::ranges::stable_sort(
+      all, {}, [&](const JsonConfiguration& one) { return one.rest + frame.outer(one); });
+  all.resize(kMaxConfigurations);
+}
+
+JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t results) const {
+  auto outside = std::make_shared<JsonContext>();
+  if (context.frame == nullptr) return outside;
+  JsonFrame next = *context.frame;
+  ++next.count;
+  std::erase_if(next.configurations, [&](const JsonConfiguration& configuration) {
+    return (results >> configuration.child_slot & 1) == 0;
+  });
+  if (next.configurations.empty()) return nullptr;
+  keep_the_best(next);
+  outside->frame = std::make_shared<const JsonFrame>(std::move(next));
+  return outside;
+}
+
+std::optional<std::string> JsonFrames::another_name(const JsonContext& context,
+                                                    const std::string& prefix) const {
+  const JsonFrame& frame = *context.frame;
+  for (const JsonConfiguration& one : frame.configurations) {
+    const auto& facts = completion_.facts(frame.goal_of(one)).objects[one.alternative];
+    const auto found =
+        completion_.another_member(object_of(frame, one), facts, frame.names, 0, prefix);
+    if (found && begin_value_of(context, found->name) != nullptr) return found->name;
+  }
+  return std::nullopt;
+}
+
+uint32_t JsonFrames::value_cost(const JsonContext& context) const {
+  uint32_t best = kNever;
+  for (const JsonSlot& slot : context.slots) {
+    best = std::min(best, JsonCompletion::sum(completion_.cost(slot.goal), slot.outer));
+  }
+  return best;
+}
+
+uint32_t JsonFrames::container_cost(const JsonContext& context) const {
+  uint32_t best = kNever;
+  for (const JsonConfiguration& one : context.frame->configurations) {
+    best = std::min(best, JsonCompletion::sum(one.rest, context.frame->outer(one)));
+  }
+  return best;
+}
+
+uint32_t JsonFrames::member_cost(const JsonContext& context) const {
+  const JsonFrame& frame = *context.frame;
+  uint32_t best = kNever;
+  for (const JsonConfiguration& one : frame.configurations) {
+    const uint32_t rest = rest_of(frame, one, frame.count, frame.names, 1, nullptr);
+    best = std::min(best, JsonCompletion::sum(rest, frame.outer(one)));
+  }
+  return best;
+}
+
+void JsonFrames::append_value_ending(const JsonContext& context, std::string& out) const {
+  const uint32_t least = value_cost(context);
+  for (size_t slot = 0; slot < context.slots.size(); ++slot) {
+    const JsonSlot& one = context.slots[slot];
+    if (JsonCompletion::sum(completion_.cost(one.goal), one.outer) != least) continue;
+    completion_.append_value(one.goal, out);
+    return append_outer(context, static_cast<uint32_t>(slot), out);
+  }
+}
+
+void JsonFrames::append_container_ending(const JsonContext& context, bool is_first,
+                                         std::string& out) const {
+  const JsonFrame& frame = *context.frame;
+  const uint32_t least = container_cost(context);
+  for (const JsonConfiguration& one : frame.configurations) {
+    if (JsonCompletion::sum(one.rest, frame.outer(one)) != least) continue;
+    std::vector<JsonCompletion::Part> parts;
+    rest_of(frame, one, frame.count, frame.names, 0, &parts);
+    completion_.append_parts(parts, frame.is_object, is_first, out);
+    return append_outer(*frame.opened_in, one.slot, out);
+  }
+}
+
+void JsonFrames::append_member_ending(const JsonContext& context, std::string& out) const {
+  const JsonFrame& frame = *context.frame;
+  const uint32_t least = member_cost(context);
+  for (const JsonConfiguration& one : frame.configurations) {
+    std::vector<JsonCompletion::Part> parts;
+    const uint32_t rest = rest_of(frame, one, frame.count, frame.names, 1, &parts);
+    if (JsonCompletion::sum(rest, frame.outer(one)) != least) continue;
+    completion_.append_parts(parts, true, true, out);
+    return append_outer(*frame.opened_in, one.slot, out);
+  }
+}
+
+void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::string& out) const {
+  if (context.frame == nullptr) return;
+  const JsonFrame& frame = *context.frame;
+  const JsonConfiguration* best = nullptr;
+  for (const JsonConfiguration& one : frame.configurations) {
+    if (one.child_slot != slot) continue;
+    if (best == nullptr || one.rest + frame.outer(one) < best->rest + frame.outer(*best)) {
+      best = &one;
+    }
+  }
+  std::vector<JsonCompletion::Part> parts;
+  rest_of(frame, *best, frame.count + 1, frame.names, 0, &parts);
+  completion_.append_parts(parts, frame.is_object, false, out);
+  append_outer(*frame.opened_in, best->slot, out);
+}
+
+}  // namespace quire::grammar

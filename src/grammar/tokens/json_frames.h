@@ -1,0 +1,136 @@
+#pragma once
+// Where generated JSON is: the open arrays and objects, and what each of them still may become.
+//
+// A value is written once for all goals that are asked of it, its slots. An array or object is a
+// frame of configurations, as in json_matcher.h; here each also knows how many bytes end it, and
+// those that cannot be ended are dropped, so that some way to the end is always left.
+//
+// Thread safety: contexts and frames are immutable once made.
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "grammar/json_grammar.h"
+#include "grammar/tokens/json_completion.h"
+
+namespace quire::grammar {
+
+struct JsonFrame;
+struct JsonKeys;
+
+struct JsonSlot {
+  int goal = kNoGoal;
+  uint32_t outer = 0;  // bytes from behind the value to the end of the text
+};
+
+// A place around or before a value.
+struct JsonContext {
+  std::vector<JsonSlot> slots;             // of the value that comes or is being written
+  std::shared_ptr<const JsonFrame> frame;  // around it; null: none
+  std::shared_ptr<const JsonKeys> keys;    // where a name is being written
+};
+using JsonContextPtr = std::shared_ptr<const JsonContext>;
+
+struct JsonConfiguration {
+  uint32_t slot = 0;  // of the array or object
+  uint32_t alternative = 0;
+  JsonCompletion::Counts witnessed{};
+  uint32_t rest = 0;  // bytes that end the array or object; while a child is written: behind it
+  // Of the item or member that is being written.
+  uint32_t child_slot = 0;
+  uint32_t child_witness = 0;
+};
+
+struct JsonFrame {
+  bool is_object = false;
+  uint32_t depth = 1;
+  JsonContextPtr opened_in;
+  std::vector<JsonConfiguration> configurations;
+  uint64_t count = 0;  // of whole items or members
+  NameList names;
+
+  int goal_of(const JsonConfiguration& of) const { return opened_in->slots[of.slot].goal; }
+  uint32_t outer(const JsonConfiguration& of) const { return opened_in->slots[of.slot].outer; }
+};
+
+// The names that a member may have.
+struct JsonKeys {
+  struct Listed {
+    std::string_view spelled;  // behind the opening quote, with the closing one
+    uint32_t cost = 0;         // bytes from behind the opening quote to the end, at most
+  };
+  std::vector<Listed> listed;  // sorted
+  bool any = false;            // any other name
+  std::vector<StringTarget> others;
+  uint32_t other_cost = 0;  // bytes from behind the name, with its quote, to the end, at most
+};
+
+class JsonFrames {
+ public:
+  static constexpr size_t kMaxSlots = 64;
+  static constexpr uint32_t kMaxDepth = 400;
+
+  JsonFrames(const JsonGrammar& grammar, const JsonCompletion& completion)
+      : grammar_(grammar), completion_(completion) {}
+
+  // Before the value that is the whole text.
+  JsonContextPtr root() const;
+  // Each is null where that cannot come.
+  JsonContextPtr begin_container(const JsonContextPtr& context, bool is_object) const;
+  JsonContextPtr begin_item(const JsonContext& context) const;
+  // Behind an object's comma: keeps what can have another member.
+  JsonContextPtr next_member(const JsonContext& context) const;
+  JsonContextPtr begin_name(const JsonContext& context) const;
+  JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
+  // Behind a value that fulfils the goals of these slots (bits). At the text's end: without a
+  // frame.
+  JsonContextPtr end_value(const JsonContext& context, uint64_t results) const;
+  // The slots of an array or object that may end here, as bits.
+  uint64_t container_results(const JsonContext& context) const;
+
+  // Calls visit(name) for the names that the objects list, whether they may come or not.
+  template <typename Visit>
+  void for_each_listed(const JsonContext& context, const Visit& visit) const {
+    for (const JsonConfiguration& one : context.frame->configurations) {
+      for (const ObjectAlternative::Name& name : object_of(*context.frame, one).names) {
+        visit(std::string_view(name.name));
+      }
+    }
+  }
+
+  // A member whose name is not listed and begins with `prefix`; nothing if none is found.
+  std::optional<std::string> another_name(const JsonContext& context,
+                                          const std::string& prefix) const;
+
+  // Bytes to the end from: before a value; behind an item or member, or the opening bracket;
+  // behind an object's comma.
+  uint32_t value_cost(const JsonContext& context) const;
+  uint32_t container_cost(const JsonContext& context) const;
+  uint32_t member_cost(const JsonContext& context) const;
+  void append_value_ending(const JsonContext& context, std::string& out) const;
+  void append_container_ending(const JsonContext& context, bool is_first, std::string& out) const;
+  void append_member_ending(const JsonContext& context, std::string& out) const;
+  // What follows a value of one slot.
+  void append_outer(const JsonContext& context, uint32_t slot, std::string& out) const;
+
+ private:
+  const ArrayAlternative& array_of(const JsonFrame& frame, const JsonConfiguration& of) const;
+  const ObjectAlternative& object_of(const JsonFrame& frame, const JsonConfiguration& of) const;
+  uint32_t rest_of(const JsonFrame& frame, const JsonConfiguration& of, uint64_t count,
+                   const NameList& names, uint64_t more,
+                   std::vector<JsonCompletion::Part>* parts) const;
+  // Adds the ways in which a configuration goes on with a child of one of `goals`.
+  void add_children(const JsonFrame& frame, const JsonConfiguration& from, const ChildGoals& goals,
+                    const NameList& names, JsonContext& context, JsonFrame& next) const;
+  bool counts(const JsonFrame& frame, JsonConfiguration& configuration, uint32_t witnesses) const;
+  void add_names(const JsonFrame& frame, const JsonConfiguration& of, JsonKeys& keys) const;
+  static void keep_the_best(JsonFrame& frame);
+
+  const JsonGrammar& grammar_;
+  const JsonCompletion& completion_;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,47 @@
+#pragma once
+// JSON of a schema, to generate: what a JsonGrammar accepts, but for what is said below.
+//
+// Names that an object lists are written without needless escapes, other names without any, where
+// any name may come. White space between tokens is bounded, and there is none around the whole
+// text. Numbers of a bounded or otherwise restricted kind have no exponent. Besides, what
+// json_completion.h says is left out.
+// Thread safety: as language.h says.
+#include <mutex>
+
+#include "grammar/tokens/json_frames.h"
+#include "grammar/tokens/language.h"
+#include "grammar/tokens/number_lexer.h"
+#include "grammar/tokens/string_lexer.h"
+
+namespace quire::grammar {
+
+class JsonLanguage final : public Language {
+ public:
+  // `grammar` has json(). Throws Error where generation leaves out all that is accepted.
+  JsonLanguage(GrammarPtr grammar, const GenerationOptions& options, Budget& budget);
+
+  std::unique_ptr<ByteMatcher> begin() const override;
+
+  const JsonGrammar& grammar() const { return *grammar_->json(); }
+  const GenerationOptions& options() const { return options_; }
+  const JsonCompletion& completion() const { return completion_; }
+  const JsonFrames& frames() const { return frames_; }
+
+  // What matchers learn of the language, for all of them: to be used under the lock.
+  struct Learnt {
+    StringLexer strings;
+    NumberLexer numbers;
+  };
+  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
+  Learnt& learnt() const { return learnt_; }
+
+ private:
+  GrammarPtr grammar_;
+  GenerationOptions options_;
+  JsonCompletion completion_;
+  JsonFrames frames_;
+  mutable std::recursive_mutex mutex_;
+  mutable Learnt learnt_;
+};
+
+}  // namespace quire::grammar

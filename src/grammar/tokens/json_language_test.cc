@@ -1,0 +1,96 @@
+#include "grammar/tokens/json_language.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "grammar/tokens/constraint.h"
+
+namespace quire::grammar {
+namespace {
+
+// Whether a text can be written byte by byte, and is then whole.
+bool generates(const LanguagePtr& language, std::string_view text) {
+  const auto matcher = language->begin();
+  for (const char c : text) {
+    if (!matcher->push(static_cast<uint8_t>(c))) return false;
+  }
+  return matcher->can_end();
+}
+
+constexpr const char* kSchemas[] = {
+    R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"], "additionalProperties": false})",
+    R"({})",
+    R"({"type": "object"})",
+    R"({"type": "array", "items": {"enum": ["x", 1, null]}, "minItems": 2, "maxItems": 4})",
+    R"({"type": "string", "pattern": "^[a-c]{2,5}$", "maxLength": 3})",
+    R"({"type": "string", "minLength": 3, "maxLength": 5})",
+    R"({"type": "number", "minimum": 1.5, "maximum": 20})",
+    R"({"oneOf": [{"type": "object", "properties": {"kind": {"const": "a"}, "n": {"type": "integer"}}, "required": ["kind", "n"]}, {"type": "object", "properties": {"kind": {"const": "b"}, "s": {"type": "string"}}, "required": ["kind"]}]})",
+    R"({"type": "object", "patternProperties": {"^x_": {"type": "boolean"}}, "additionalProperties": false, "minProperties": 2, "maxProperties": 3})",
+    R"({"type": "object", "patternProperties": {"^[ab]$": {"type": "integer"}}, "additionalProperties": false})",
+    R"({"type": "array", "contains": {"type": "string"}, "items": {"type": ["string", "integer"]}, "maxItems": 3})",
+    R"({"$ref": "#/$defs/t", "$defs": {"t": {"type": "object", "properties": {"v": {"type": "integer"}, "next": {"$ref": "#/$defs/t"}}, "required": ["v"], "additionalProperties": false}}})",
+    R"({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "dependentRequired": {"a": ["b"], "b": ["c"]}, "maxProperties": 3})",
+    R"({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array", "items": {"type": "string", "format": "date"}, "minItems": 1}]})",
+    R"({"type": "string", "format": "date-time"})",
+    R"({"type": "object", "not": {"required": ["bad"]}, "propertyNames": {"maxLength": 4}})",
+    R"({"type": "object", "properties": {"quo\"te\\": {"type": "null"}}, "required": ["quo\"te\\"]})",
+    R"({"type": "string", "pattern": "^\\u0001\"\\\\$"})",
+};
+
+class JsonLanguageTest : public testing::TestWithParam<const char*> {};
+
+// A random walk can be ended everywhere, and all that is written is what the grammar accepts.
+TEST_P(JsonLanguageTest, EveryWayLeadsToAnEnd) {
+  const GrammarPtr grammar = compile_json_schema(GetParam());
+  const LanguagePtr language = make_language(grammar);
+  std::mt19937 random(7);
+  const std::string likely = "{}[]\":,0123456789-.eabcx_ \\untrlsfkidvb";
+  for (int walk = 0; walk < 30; ++walk) {
+    const auto matcher = language->begin();
+    Matcher checked(grammar);
+    std::string text;
+    for (int step = 0; step < 60; ++step) {
+      const std::string ending = matcher->ending();
+      ASSERT_EQ(ending.empty(), matcher->can_end()) << text;
+      ASSERT_LE(ending.size(), matcher->ending_bytes()) << text;
+      ASSERT_TRUE(accepts(grammar, text + ending)) << text << " + " << ending;
+      for (const char c : ending) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << text;
+      ASSERT_TRUE(matcher->can_end()) << text;
+      matcher->pop(ending.size());
+      std::vector<uint8_t> bytes;
+      for (int byte = 0; byte < 256; ++byte) {
+        if (!matcher->push(static_cast<uint8_t>(byte))) continue;
+        matcher->pop(1);
+        bytes.push_back(static_cast<uint8_t>(byte));
+      }
+      ASSERT_EQ(matcher->must_end(), bytes.empty()) << text;
+      if (bytes.empty()) break;
+      uint8_t byte = bytes[random() % bytes.size()];
+      for (int attempt = 0; attempt < 8; ++attempt) {
+        if (likely.find(static_cast<char>(byte)) != std::string::npos) break;
+        byte = bytes[random() % bytes.size()];
+      }
+      ASSERT_TRUE(matcher->push(byte));
+      if (step % 3 == 0) matcher->commit();
+      text += static_cast<char>(byte);
+      ASSERT_TRUE(checked.advance(byte)) << text;
+      ASSERT_LE(!checked.can_end(), !matcher->can_end()) << text;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, JsonLanguageTest, testing::ValuesIn(kSchemas));
+
+TEST(JsonLanguageTest, WritesWhatModelsWrite) {
+  const LanguagePtr language = make_language(compile_json_schema(kSchemas[0]));
+  EXPECT_TRUE(generates(language, R"({"a": 1, "b": "x\ny"})"));
+  EXPECT_TRUE(generates(language, "{\n  \"b\": \"\",\n  \"a\": -5\n}"));
+  EXPECT_FALSE(generates(language, R"({"b": "x"})"));
+  EXPECT_FALSE(generates(language, R"({"a": 1, "a": 2})"));
+  EXPECT_FALSE(generates(language, R"({"a": 1, "c": 2})"));
+}
+
+}  // namespace
+}  // namespace quire::grammar

@@ -1,0 +1,438 @@
+#include "grammar/tokens/json_token_matcher.h"
+
+#include <algorithm>
+
+#include "grammar/string_reader.h"
+
+namespace quire::grammar {
+namespace {
+
+// The slot of names that are not listed and may be anything.
+constexpr uint32_t kAnyName = JsonFrames::kMaxSlots - 1;
+
+bool is_white_space(uint8_t byte) {
+  return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
+}
+
+std::string_view literal_text(uint8_t first) {
+  return first == 'n' ? "null" : first == 't' ? "true" : "false";
+}
+
+// What a string that has begun says so far, but for a character that is not whole.
+std::string decoded(std::string_view json) {
+  StringReader reader;
+  reader.begin();
+  std::string text;
+  for (const char c : json) reader.take(static_cast<uint8_t>(c), text);
+  return text;
+}
+
+}  // namespace
+
+JsonTokenMatcher::JsonTokenMatcher(const JsonLanguage& language) : language_(&language) {
+  State first;
+  first.context = frames().root();
+  states_.push_back(std::move(first));
+}
+
+std::unique_ptr<ByteMatcher> JsonTokenMatcher::clone() const {
+  return std::make_unique<JsonTokenMatcher>(*this);
+}
+
+bool JsonTokenMatcher::push(uint8_t byte) {
+  const auto lock = language_->lock();
+  State next = states_.back();
+  text_ += static_cast<char>(byte);
+  if (!take(states_.back(), byte, next)) {
+    text_.pop_back();
+    return false;
+  }
+  states_.push_back(std::move(next));
+  return true;
+}
+
+void JsonTokenMatcher::pop(size_t count) {
+  states_.resize(states_.size() - count);
+  text_.resize(text_.size() - count);
+}
+
+void JsonTokenMatcher::commit() {
+  states_.erase(states_.begin(), states_.end() - 1);
+  memo_.clear();
+}
+
+template <typename Make>
+JsonContextPtr JsonTokenMatcher::remember(const JsonContextPtr& from, char what, uint64_t detail,
+                                          const Make& make) {
+  const auto [found, is_new] = memo_.try_emplace(MemoKey{from, what, detail});
+  if (is_new) found->second = make();
+  return found->second;
+}
+
+bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
+  switch (from.phase) {
+    case Phase::kInString:
+      return take_string(from, byte, to);
+    case Phase::kInKey:
+      return take_key(from, byte, to);
+    case Phase::kInNumber:
+      return take_number(from, byte, to);
+    case Phase::kInLiteral:
+      return take_literal(from, byte, to);
+    case Phase::kDone:
+      return false;
+    default:
+      break;
+  }
+  if (is_white_space(byte)) {
+    const bool is_inside = from.context->frame != nullptr;
+    return is_inside && ++to.white_space <= language_->options().max_white_space;
+  }
+  to.white_space = 0;
+  switch (from.phase) {
+    case Phase::kValue:
+      return begin_value(from, byte, to);
+    case Phase::kFirstItem: {
+      if (byte == ']') return end_container(from, to);
+      to.context =
+          remember(from.context, 'i', 0, [&] { return frames().begin_item(*from.context); });
+      return to.context != nullptr && begin_value(State(to), byte, to);
+    }
+    case Phase::kFirstKey:
+      if (byte == '}') return end_container(from, to);
+      return byte == '"' && begin_key(from, to);
+    case Phase::kKey:
+      return byte == '"' && begin_key(from, to);
+    case Phase::kColon:
+      to.phase = Phase::kValue;
+      return byte == ':';
+    case Phase::kAfterValue:
+      return take_after_value(from, byte, to);
+    default:
+      return false;
+  }
+}
+
+bool JsonTokenMatcher::begin_value(const State& from, uint8_t byte, State& to) {
+  if (byte == '{' || byte == '[') return begin_container(from, byte == '{', to);
+  const JsonContext& context = *from.context;
+  to.begin = static_cast<uint32_t>(byte == '"' ? text_.size() : text_.size() - 1);
+  if (byte == '"') {
+    std::vector<StringTarget> targets;
+    for (size_t slot = 0; slot < context.slots.size(); ++slot) {
+      for (StringTarget target : language_->completion().facts(context.slots[slot].goal).strings) {
+        target.slot = static_cast<uint32_t>(slot);
+        targets.push_back(std::move(target));
+      }
+    }
+    to.phase = Phase::kInString;
+    to.lexer = learnt().strings.begin(targets);
+    return to.lexer != StringLexer::kDead;
+  }
+  if (byte == '-' || (byte >= '0' && byte <= '9')) {
+    std::vector<NumberTarget> targets;
+    for (size_t slot = 0; slot < context.slots.size(); ++slot) {
+      for (NumberTarget target : language_->completion().facts(context.slots[slot].goal).numbers) {
+        target.slot = static_cast<uint32_t>(slot);
+        targets.push_back(std::move(target));
+      }
+    }
+    to.phase = Phase::kInNumber;
+    to.lexer = learnt().numbers.begin(targets);
+    if (to.lexer != NumberLexer::kDead) to.lexer = learnt().numbers.step(to.lexer, byte);
+    return to.lexer != NumberLexer::kDead;
+  }
+  to.phase = Phase::kInLiteral;
+  to.literal = byte;
+  return (byte == 'n' || byte == 't' || byte == 'f') && literal_results(to) != 0;
+}
+
+uint64_t JsonTokenMatcher::literal_results(const State& at) const {
+  const uint8_t type = at.literal == 'n' ? kNullType : at.literal == 't' ? kTrueType : kFalseType;
+  uint64_t results = 0;
+  for (size_t slot = 0; slot < at.context->slots.size(); ++slot) {
+    const int goal = at.context->slots[slot].goal;
+    if ((language_->grammar().goals[static_cast<size_t>(goal)].types & type) != 0) {
+      results |= uint64_t{1} << slot;
+    }
+  }
+  return results;
+}
+
+bool JsonTokenMatcher::begin_container(const State& from, bool is_object, State& to) {
+  to.context = remember(from.context, is_object ? '{' : '[', 0,
+                        [&] { return frames().begin_container(from.context, is_object); });
+  to.phase = is_object ? Phase::kFirstKey : Phase::kFirstItem;
+  return to.context != nullptr;
+}
+
+bool JsonTokenMatcher::take_string(const State& from, uint8_t byte, State& to) {
+  to.lexer = learnt().strings.step(from.lexer, byte);
+  if (to.lexer == StringLexer::kEnd) {
+    return end_value(from, learnt().strings.results(from.lexer), to);
+  }
+  return to.lexer != StringLexer::kDead;
+}
+
+bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
+  if (NumberLexer::may_go_on(byte)) {
+    to.lexer = learnt().numbers.step(from.lexer, byte);
+    return to.lexer != NumberLexer::kDead;
+  }
+  const uint64_t results = learnt().numbers.results(from.lexer);
+  State behind = from;
+  return results != 0 && from.context->frame != nullptr && end_value(from, results, behind) &&
+         take(behind, byte, to = behind);
+}
+
+bool JsonTokenMatcher::take_literal(const State& from, uint8_t byte, State& to) {
+  const std::string_view text = literal_text(from.literal);
+  const size_t at = text_.size() - 1 - from.begin;
+  if (static_cast<uint8_t>(text[at]) != byte) return false;
+  return at + 1 < text.size() || end_value(from, literal_results(from), to);
+}
+
+bool JsonTokenMatcher::begin_key(const State& from, State& to) {
+  to.context = remember(from.context, 'k', 0, [&] { return frames().begin_name(*from.context); });
+  if (to.context == nullptr) return false;
+  const JsonKeys& keys = *to.context->keys;
+  to.phase = Phase::kInKey;
+  to.begin = static_cast<uint32_t>(text_.size());
+  to.listed_begin = 0;
+  to.listed_end = static_cast<uint32_t>(keys.listed.size());
+  const std::vector<StringTarget> any = {{kAnyName}};
+  to.lexer = learnt().strings.begin(keys.any ? any : keys.others);
+  if (to.lexer != StringLexer::kDead && !can_be_new(to)) to.lexer = StringLexer::kDead;
+  return to.lexer != StringLexer::kDead || to.listed_begin < to.listed_end;
+}
+
+void JsonTokenMatcher::narrow(const State& from, uint8_t byte, State& to) const {
+  const auto& listed = from.context->keys->listed;
+  const size_t at = text_.size() - 1 - from.begin;
+  const auto next = [&](const JsonKeys::Listed& one) {
+    return at < one.spelled.size() ? static_cast<uint8_t>(one.spelled[at]) : -1;
+  };
+  const auto same = std::ranges::equal_range(listed.begin() + from.listed_begin,
+                                             listed.begin() + from.listed_end, byte, {}, next);
+  to.listed_begin = static_cast<uint32_t>(same.begin() - listed.begin());
+  to.listed_end = static_cast<uint32_t>(same.end() - listed.begin());
+}
+
+bool JsonTokenMatcher::can_be_new(const State& at) const {
+  const JsonKeys& keys = *at.context->keys;
+  if (keys.any) return true;
+  const StringLexer& strings = learnt().strings;
+  std::string text;
+  bool is_decoded = false;
+  bool can_be = false;
+  strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
+    const uint32_t num_texts = strings.num_texts(at.lexer, slot);
+    if (num_texts == UINT32_MAX) can_be = true;
+    if (can_be) return;
+    if (!is_decoded) text = decoded(lexeme(at));
+    is_decoded = true;
+    // Names that are used, and those that are listed, are no new ones.
+    uint32_t num_others = 0;
+    const auto count = [&](std::string_view name) { num_others += name.starts_with(text) ? 1 : 0; };
+    at.context->frame->names.for_each(count);
+    frames().for_each_listed(*at.context, count);
+    can_be = num_texts > num_others;
+  });
+  return can_be;
+}
+
+bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
+  const bool any = from.context->keys->any;
+  narrow(from, byte, to);
+  if (from.lexer == StringLexer::kDead || (any && byte == '\\')) {
+    to.lexer = StringLexer::kDead;
+  } else {
+    to.lexer = learnt().strings.step(from.lexer, byte);
+    if (to.lexer >= 0 && !can_be_new(to)) to.lexer = StringLexer::kDead;
+  }
+  const bool is_listed = to.listed_begin < to.listed_end;
+  const bool ends_listed =
+      is_listed && byte == '"' &&
+      from.context->keys->listed[to.listed_begin].spelled.size() == text_.size() - from.begin;
+  if (to.lexer == StringLexer::kEnd || ends_listed) return end_key(from, to);
+  return to.lexer != StringLexer::kDead || is_listed;
+}
+
+bool JsonTokenMatcher::end_key(const State& from, State& to) {
+  const std::string_view spelled = lexeme(from).substr(0, text_.size() - 1 - from.begin);
+  to.context = frames().begin_value_of(*from.context, decoded(spelled));
+  to.phase = Phase::kColon;
+  return to.context != nullptr;
+}
+
+bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& to) {
+  const bool is_object = from.context->frame->is_object;
+  if (static_cast<char>(byte) == (is_object ? '}' : ']')) return end_container(from, to);
+  if (byte != ',') return false;
+  to.context = remember(from.context, ',', 0, [&] {
+    return is_object ? frames().next_member(*from.context) : frames().begin_item(*from.context);
+  });
+  to.phase = is_object ? Phase::kKey : Phase::kValue;
+  return to.context != nullptr;
+}
+
+bool JsonTokenMatcher::end_value(const State& from, uint64_t results, State& to) {
+  to.context = remember(from.context, 'v', results,
+                        [&] { return frames().end_value(*from.context, results); });
+  to.white_space = 0;
+  if (to.context == nullptr) return false;
+  to.phase = to.context->frame == nullptr ? Phase::kDone : Phase::kAfterValue;
+  return true;
+}
+
+bool JsonTokenMatcher::end_container(const State& from, State& to) {
+  const uint64_t results = frames().container_results(*from.context);
+  if (results == 0) return false;
+  State outside = from;
+  outside.context = from.context->frame->opened_in;
+  return end_value(outside, results, to);
+}
+
+bool JsonTokenMatcher::can_end() const {
+  const auto lock = language_->lock();
+  const State& at = states_.back();
+  if (at.phase == Phase::kDone) return true;
+  return at.phase == Phase::kInNumber && at.context->frame == nullptr &&
+         learnt().numbers.results(at.lexer) != 0;
+}
+
+bool JsonTokenMatcher::must_end() const {
+  const auto lock = language_->lock();
+  const State& at = states_.back();
+  if (at.phase == Phase::kDone) return true;
+  return can_end() && !learnt().numbers.goes_on(at.lexer);
+}
+
+template <typename Visit>
+void JsonTokenMatcher::for_each_value_ending(const State& at, const Visit& visit) const {
+  if (at.phase == Phase::kInString) return learnt().strings.for_each_ending(at.lexer, visit);
+  if (at.phase == Phase::kInNumber) return learnt().numbers.for_each_ending(at.lexer, visit);
+  const uint64_t results = literal_results(at);
+  const size_t rest = literal_text(at.literal).size() - (text_.size() - at.begin);
+  for (uint32_t slot = 0; slot < at.context->slots.size(); ++slot) {
+    if ((results >> slot & 1) != 0) visit(slot, static_cast<uint32_t>(rest));
+  }
+}
+
+uint32_t JsonTokenMatcher::key_cost(const State& at) const {
+  const JsonKeys& keys = *at.context->keys;
+  const auto written = static_cast<uint32_t>(text_.size() - at.begin);
+  uint32_t best = JsonCompletion::kNever;
+  for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
+    best = std::min(best, keys.listed[i].cost - written);
+  }
+  if (at.lexer == StringLexer::kDead) return best;
+  learnt().strings.for_each_ending(at.lexer, [&](uint32_t, uint32_t bytes) {
+    best = std::min(best, JsonCompletion::sum(bytes, keys.other_cost));
+  });
+  return best;
+}
+
+uint32_t JsonTokenMatcher::cost(const State& at) const {
+  switch (at.phase) {
+    case Phase::kValue:
+      return frames().value_cost(*at.context);
+    case Phase::kFirstItem:
+    case Phase::kFirstKey:
+    case Phase::kAfterValue:
+      return frames().container_cost(*at.context);
+    case Phase::kKey:
+      return frames().member_cost(*at.context);
+    case Phase::kColon:
+      return JsonCompletion::sum(1, frames().value_cost(*at.context));
+    case Phase::kInKey:
+      return key_cost(at);
+    case Phase::kDone:
+      return 0;
+    default:
+      break;
+  }
+  uint32_t best = JsonCompletion::kNever;
+  for_each_value_ending(at, [&](uint32_t slot, uint32_t bytes) {
+    best = std::min(best, JsonCompletion::sum(bytes, at.context->slots[slot].outer));
+  });
+  return best;
+}
+
+size_t JsonTokenMatcher::ending_bytes() const {
+  const auto lock = language_->lock();
+  return cost(states_.back());
+}
+
+std::string JsonTokenMatcher::ending() const {
+  const auto lock = language_->lock();
+  std::string text;
+  append_ending(states_.back(), text);
+  return text;
+}
+
+void JsonTokenMatcher::append_key_ending(const State& at, std::string& out) const {
+  const JsonKeys& keys = *at.context->keys;
+  const std::string written(lexeme(at));
+  std::string best;
+  const auto consider = [&](std::string_view rest) {
+    const std::string name = decoded(written + std::string(rest.substr(0, rest.size() - 1)));
+    const JsonContextPtr context = frames().begin_value_of(*at.context, name);
+    if (context == nullptr) return;
+    std::string ending = std::string(rest) + ":";
+    frames().append_value_ending(*context, ending);
+    if (best.empty() || ending.size() < best.size()) best = std::move(ending);
+  };
+  for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
+    consider(keys.listed[i].spelled.substr(written.size()));
+  }
+  const bool is_plain = decoded(written) == written;
+  if (at.lexer != StringLexer::kDead && is_plain) {
+    const auto name = frames().another_name(*at.context, written);
+    if (name) consider(to_json_string(*name).substr(1 + written.size()));
+  } else if (at.lexer != StringLexer::kDead) {
+    // A character that has begun comes first.
+    learnt().strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
+      std::string rest;
+      learnt().strings.append_ending(at.lexer, slot, rest);
+      consider(rest);
+    });
+  }
+  out += best;
+}
+
+void JsonTokenMatcher::append_ending(const State& at, std::string& out) const {
+  switch (at.phase) {
+    case Phase::kColon:
+      out += ':';
+      [[fallthrough]];
+    case Phase::kValue:
+      return frames().append_value_ending(*at.context, out);
+    case Phase::kFirstItem:
+    case Phase::kFirstKey:
+      return frames().append_container_ending(*at.context, true, out);
+    case Phase::kAfterValue:
+      return frames().append_container_ending(*at.context, false, out);
+    case Phase::kKey:
+      return frames().append_member_ending(*at.context, out);
+    case Phase::kInKey:
+      return append_key_ending(at, out);
+    case Phase::kDone:
+      return;
+    default:
+      break;
+  }
+  const uint32_t least = cost(at);
+  std::optional<uint32_t> best;
+  for_each_value_ending(at, [&](uint32_t slot, uint32_t bytes) {
+    if (!best && JsonCompletion::sum(bytes, at.context->slots[slot].outer) == least) best = slot;
+  });
+  if (at.phase == Phase::kInString) learnt().strings.append_ending(at.lexer, *best, out);
+  if (at.phase == Phase::kInNumber) learnt().numbers.append_ending(at.lexer, *best, out);
+  if (at.phase == Phase::kInLiteral) {
+    out += literal_text(at.literal).substr(text_.size() - at.begin);
+  }
+  frames().append_outer(*at.context, *best, out);
+}
+
+}  // namespace quire::grammar

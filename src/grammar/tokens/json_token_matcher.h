@@ -1,0 +1,99 @@
+#pragma once
+// Generates JSON byte by byte: which bytes may come so that a text of a JsonLanguage still can be
+// finished.
+//
+// Thread safety: one thread at a time.
+#include <cstdint>
+#include <map>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "grammar/tokens/json_language.h"
+
+namespace quire::grammar {
+
+class JsonTokenMatcher final : public ByteMatcher {
+ public:
+  // `language` must outlive it.
+  explicit JsonTokenMatcher(const JsonLanguage& language);
+
+  std::unique_ptr<ByteMatcher> clone() const override;
+  bool push(uint8_t byte) override;
+  void pop(size_t count) override;
+  void commit() override;
+  bool can_end() const override;
+  bool must_end() const override;
+  std::string ending() const override;
+  size_t ending_bytes() const override;
+
+ private:
+  enum class Phase : uint8_t {
+    kValue,
+    kFirstItem,  // behind [
+    kFirstKey,   // behind {
+    kKey,        // behind a comma of an object
+    kInKey,
+    kColon,  // before it
+    kInString,
+    kInNumber,
+    kInLiteral,
+    kAfterValue,  // within an array or object
+    kDone
+  };
+  struct State {
+    Phase phase = Phase::kValue;
+    uint8_t literal = 0;        // the first letter of null, true or false
+    uint16_t white_space = 0;   // bytes of it, just before
+    int32_t lexer = -1;         // the state of a string, a number or a name that is not listed
+    uint32_t begin = 0;         // of the string, number or literal, in text_
+    uint32_t listed_begin = 0;  // the names that are still possible
+    uint32_t listed_end = 0;
+    JsonContextPtr context;
+  };
+
+  const JsonFrames& frames() const { return language_->frames(); }
+  JsonLanguage::Learnt& learnt() const { return language_->learnt(); }
+
+  bool take(const State& from, uint8_t byte, State& to);
+  bool begin_value(const State& from, uint8_t byte, State& to);
+  bool begin_container(const State& from, bool is_object, State& to);
+  bool take_string(const State& from, uint8_t byte, State& to);
+  bool take_number(const State& from, uint8_t byte, State& to);
+  bool take_literal(const State& from, uint8_t byte, State& to);
+  bool begin_key(const State& from, State& to);
+  bool take_key(const State& from, uint8_t byte, State& to);
+  bool end_key(const State& from, State& to);
+  // Narrows the names that are listed to those with `byte` next.
+  void narrow(const State& from, uint8_t byte, State& to) const;
+  // Whether a name that is not listed can still become one that has not been used.
+  bool can_be_new(const State& at) const;
+  bool take_after_value(const State& from, uint8_t byte, State& to);
+  bool end_value(const State& from, uint64_t results, State& to);
+  bool end_container(const State& from, State& to);
+
+  uint64_t literal_results(const State& at) const;
+  uint32_t cost(const State& at) const;
+  uint32_t key_cost(const State& at) const;
+  void append_ending(const State& at, std::string& out) const;
+  void append_key_ending(const State& at, std::string& out) const;
+  // Calls visit(slot, bytes to the end of the value) for what may be finished.
+  template <typename Visit>
+  void for_each_value_ending(const State& at, const Visit& visit) const;
+  std::string_view lexeme(const State& at) const {
+    return std::string_view(text_).substr(at.begin);
+  }
+
+  // Contexts that were made since the last commit(), by what led to them. They hold what their
+  // keys point to.
+  using MemoKey = std::tuple<JsonContextPtr, char, uint64_t>;
+  template <typename Make>
+  JsonContextPtr remember(const JsonContextPtr& from, char what, uint64_t detail, const Make& make);
+
+  const JsonLanguage* language_;
+  std::string text_;
+  std::vector<State> states_;
+  std::map<MemoKey, JsonContextPtr> memo_;
+};
+
+}  // namespace quire::grammar

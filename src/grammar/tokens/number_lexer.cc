@@ -1,0 +1,120 @@
+#include "grammar/tokens/number_lexer.h"
+
+#include <algorithm>
+
+namespace quire::grammar {
+
+int32_t NumberLexer::begin(const std::vector<NumberTarget>& targets) {
+  std::vector<At> at;
+  for (const NumberTarget& target : targets) {
+    const auto found = std::ranges::find(sources_, target);
+    const auto source = static_cast<uint32_t>(found - sources_.begin());
+    if (found == sources_.end()) sources_.push_back(target);
+    at.push_back({source, 0});
+  }
+  return at.empty() ? kDead : add({}, std::move(at));
+}
+
+bool NumberLexer::is_whole(Phase phase) {
+  return phase == Phase::kZero || phase == Phase::kInteger || phase == Phase::kFraction ||
+         phase == Phase::kExponentDigits;
+}
+
+int32_t NumberLexer::add(const Place& place, std::vector<At> targets) {
+  const auto [found, is_new] =
+      numbers_.try_emplace({place, targets}, static_cast<int32_t>(states_.size()));
+  if (!is_new) return found->second;
+  State state;
+  state.place = place;
+  state.next.fill(kUnknown);
+  for (const At& at : targets) {
+    const NumberTarget& target = sources_[at.source];
+    const bool is_fulfilled =
+        is_whole(place.phase) && (!target.dfa || target.dfa->dfa().accepts(at.state));
+    if (is_fulfilled) state.results |= uint64_t{1} << target.slot;
+  }
+  state.targets = std::move(targets);
+  states_.push_back(std::move(state));
+  return found->second;
+}
+
+int32_t NumberLexer::step(int32_t state, uint8_t byte) {
+  if (byte >= 128) return kDead;
+  const int32_t next = states_[static_cast<size_t>(state)].next[byte];
+  return next != kUnknown ? next : explore(state, byte);
+}
+
+bool NumberLexer::take(Place& place, uint8_t byte) {
+  using P = Phase;
+  const P before = place.phase;
+  ++place.length;
+  if (byte >= '0' && byte <= '9') {
+    if (before == P::kStart || before == P::kMinus) {
+      place.phase = byte == '0' ? P::kZero : P::kInteger;
+    } else if (before == P::kPoint || before == P::kFraction) {
+      place.phase = P::kFraction;
+    } else if (before != P::kInteger) {
+      if (before == P::kZero) return false;
+      place.phase = P::kExponentDigits;
+      return ++place.num_exponent_digits <= kMaxExponentDigits;
+    }
+    return true;
+  }
+  if (byte == '-' && before == P::kStart) {
+    place.phase = P::kMinus;
+  } else if (byte == '.' && (before == P::kZero || before == P::kInteger)) {
+    place.phase = P::kPoint;
+  } else if ((byte == 'e' || byte == 'E') && is_whole(before) && before != P::kExponentDigits) {
+    place.phase = P::kExponent;
+  } else if ((byte == '-' || byte == '+') && before == P::kExponent) {
+    place.phase = P::kExponentSign;
+  } else {
+    return false;
+  }
+  return true;
+}
+
+int32_t NumberLexer::explore(int32_t number, uint8_t byte) {
+  Place place = states_[static_cast<size_t>(number)].place;
+  std::vector<At> targets = states_[static_cast<size_t>(number)].targets;
+  int32_t next = kDead;
+  if (take(place, byte)) {
+    std::erase_if(targets, [&](At& at) {
+      const EscapedDfaPtr& dfa = sources_[at.source].dfa;
+      if (dfa) at.state = dfa->dfa().step(at.state, byte);
+      return at.state == Dfa::kDead || place.length + cost(place, at) > kMaxBytes;
+    });
+    if (!targets.empty()) next = add(place, std::move(targets));
+  }
+  states_[static_cast<size_t>(number)].next[byte] = next;
+  return next;
+}
+
+bool NumberLexer::goes_on(int32_t state) {
+  constexpr std::string_view kBytes = "0123456789.-+eE";
+  return std::ranges::any_of(kBytes,
+                             [&](char c) { return step(state, static_cast<uint8_t>(c)) != kDead; });
+}
+
+uint32_t NumberLexer::cost(const Place& place, const At& at) const {
+  const EscapedDfaPtr& dfa = sources_[at.source].dfa;
+  if (dfa) return dfa->distance(at.state);
+  return is_whole(place.phase) ? 0 : 1;
+}
+
+void NumberLexer::append_ending(int32_t number, uint32_t slot, std::string& out) const {
+  const State& state = states_[static_cast<size_t>(number)];
+  const At* best = nullptr;
+  for (const At& at : state.targets) {
+    if (sources_[at.source].slot != slot) continue;
+    if (best == nullptr || cost(state.place, at) < cost(state.place, *best)) best = &at;
+  }
+  const EscapedDfaPtr& dfa = sources_[best->source].dfa;
+  if (dfa) {
+    dfa->append_ending(best->state, out);
+  } else if (!is_whole(state.place.phase)) {
+    out += '0';
+  }
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,92 @@
+#pragma once
+// JSON numbers that are being generated, for all goals that are asked of them, as an automaton that
+// is made as far as it is visited.
+//
+// Numbers of an automaton have no exponent. Thread safety: one thread at a time.
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "grammar/tokens/string_lexer.h"
+
+namespace quire::grammar {
+
+struct NumberTarget {
+  uint32_t slot = 0;
+  EscapedDfaPtr dfa = nullptr;  // of plain decimal notation; null: any number
+  bool operator==(const NumberTarget&) const = default;
+};
+
+class NumberLexer {
+ public:
+  static constexpr int32_t kDead = -1;
+  // A generated number has at most this many bytes, and its exponent this many digits: within what
+  // is accepted.
+  static constexpr uint32_t kMaxBytes = 400;
+  static constexpr uint32_t kMaxExponentDigits = 3;
+
+  // The state before the first byte.
+  int32_t begin(const std::vector<NumberTarget>& targets);
+  int32_t step(int32_t state, uint8_t byte);
+  static bool may_go_on(uint8_t byte) {
+    return (byte >= '0' && byte <= '9') || byte == '.' || byte == '-' || byte == '+' ||
+           byte == 'e' || byte == 'E';
+  }
+  // The slots whose goals a number that ends here fulfils, as bits.
+  uint64_t results(int32_t state) const { return states_[static_cast<size_t>(state)].results; }
+  // Whether another byte of the number may follow.
+  bool goes_on(int32_t state);
+
+  template <typename Visit>
+  void for_each_ending(int32_t state, const Visit& visit) const {
+    for (const At& at : states_[static_cast<size_t>(state)].targets) {
+      visit(sources_[at.source].slot, cost(states_[static_cast<size_t>(state)].place, at));
+    }
+  }
+  void append_ending(int32_t state, uint32_t slot, std::string& out) const;
+
+ private:
+  enum class Phase : uint8_t {
+    kStart,
+    kMinus,
+    kZero,
+    kInteger,
+    kPoint,
+    kFraction,
+    kExponent,
+    kExponentSign,
+    kExponentDigits
+  };
+  struct At {
+    uint32_t source = 0;
+    int32_t state = 0;
+    auto operator<=>(const At&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  struct Place {
+    Phase phase = Phase::kStart;
+    uint32_t length = 0;
+    uint32_t num_exponent_digits = 0;
+    auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  struct State {
+    Place place;
+    std::vector<At> targets;
+    uint64_t results = 0;
+    std::array<int32_t, 128> next{};
+  };
+  static constexpr int32_t kUnknown = -3;
+
+  static bool is_whole(Phase phase);
+  static bool take(Place& place, uint8_t byte);
+  uint32_t cost(const Place& place, const At& at) const;
+  int32_t explore(int32_t state, uint8_t byte);
+  int32_t add(const Place& place, std::vector<At> targets);
+
+  std::vector<NumberTarget> sources_;
+  std::vector<State> states_;
+  std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
+};
+
+}  // namespace quire::grammar

@@ -1,0 +1,336 @@
+#include "grammar/tokens/string_lexer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/hex_digit.h"
+
+namespace quire::grammar {
+namespace {
+
+constexpr std::string_view kSimpleEscapes = "\"\\/bfnrt";
+constexpr std::string_view kSimpleMeanings = "\"\\/\b\f\n\r\t";
+
+// A digit of a control character's \uXXXX.
+int control_digit(int character, int place) {
+  return place < 2 ? 0 : place == 2 ? character >> 4 : character & 15;
+}
+
+bool may_be_control(uint16_t code, int num_digits, int character) {
+  uint16_t so_far = 0;
+  for (int i = 0; i < num_digits; ++i) {
+    so_far = static_cast<uint16_t>(so_far * 16 + control_digit(character, i));
+  }
+  return so_far == code;
+}
+
+}  // namespace
+
+int32_t StringLexer::begin(const std::vector<StringTarget>& targets) {
+  std::vector<At> at;
+  for (const StringTarget& target : targets) {
+    const auto found = std::ranges::find(sources_, target);
+    const auto source = static_cast<uint32_t>(found - sources_.begin());
+    if (found == sources_.end()) sources_.push_back(target);
+    at.push_back({source, 0});
+  }
+  return at.empty() ? kDead : add({}, std::move(at));
+}
+
+int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
+  const auto [found, is_new] =
+      numbers_.try_emplace({place, targets}, static_cast<int32_t>(states_.size()));
+  if (!is_new) return found->second;
+  State state;
+  state.place = place;
+  state.next.fill(kUnknown);
+  const bool may_end = place.mode == Mode::kText && place.more_bytes == 0;
+  for (const At& at : targets) {
+    state.costs.push_back(cost(place, at));
+    const StringTarget& target = source(at);
+    const bool is_whole =
+        target.dfa ? target.dfa->dfa().accepts(at.state) : place.length >= target.min_length;
+    if (may_end && is_whole) state.results |= uint64_t{1} << target.slot;
+  }
+  state.targets = std::move(targets);
+  states_.push_back(std::move(state));
+  return found->second;
+}
+
+int32_t StringLexer::explore(int32_t number, uint8_t byte) {
+  // A copy: add() may move the states.
+  const State from = states_[static_cast<size_t>(number)];
+  int32_t next = kDead;
+  const bool may_end = from.place.mode == Mode::kText && from.place.more_bytes == 0;
+  if (byte == '"' && may_end) {
+    next = from.results != 0 ? kEnd : kDead;
+  } else {
+    Place place = from.place;
+    std::vector<At> targets = from.targets;
+    if (take(from, byte, place, targets) && !targets.empty()) next = add(place, std::move(targets));
+  }
+  states_[static_cast<size_t>(number)].next[byte] = next;
+  return next;
+}
+
+bool StringLexer::take(const State& from, uint8_t byte, Place& place,
+                       std::vector<At>& targets) const {
+  switch (from.place.mode) {
+    case Mode::kText:
+      return take_text(from, byte, place, targets);
+    case Mode::kEscape:
+      return take_escape(from, byte, place, targets);
+    case Mode::kHex:
+      return take_hex(from, byte, place, targets);
+    case Mode::kLowEscape:
+      place.mode = Mode::kLowLetter;
+      return byte == '\\';
+    case Mode::kLowLetter:
+      place.mode = Mode::kHex;
+      return byte == 'u';
+  }
+  return false;
+}
+
+void StringLexer::begin_character(const Place& place, std::vector<At>& targets) const {
+  std::erase_if(targets, [&](const At& at) {
+    return !source(at).dfa && place.length >= source(at).max_length;
+  });
+}
+
+void StringLexer::count_character(Place& place, const std::vector<At>& targets) const {
+  // Beyond what some target asks for, one length is like another.
+  uint64_t most = 0;
+  for (const At& at : targets) {
+    const StringTarget& target = source(at);
+    if (target.dfa) continue;
+    most = std::max(most, target.max_length == UINT64_MAX ? target.min_length : target.max_length);
+  }
+  place.length = std::min(place.length + 1, most);
+}
+
+void StringLexer::advance_by(uint8_t character, std::vector<At>& targets) const {
+  std::erase_if(targets, [&](At& at) {
+    if (source(at).dfa) at.state = source(at).dfa->dfa().step(at.state, character);
+    return at.state == Dfa::kDead;
+  });
+}
+
+bool StringLexer::take_text(const State& from, uint8_t byte, Place& place,
+                            std::vector<At>& targets) const {
+  if (from.place.more_bytes > 0) {
+    if (byte < place.least_next || byte > place.most_next) return false;
+    --place.more_bytes;
+    place.least_next = 0x80;
+    place.most_next = 0xBF;
+    advance_by(byte, targets);
+    if (place.more_bytes == 0) count_character(place, targets);
+    return true;
+  }
+  if (byte < 0x20) return false;
+  begin_character(place, targets);
+  if (byte == '\\') {
+    place.mode = Mode::kEscape;
+    // An automaton has to have something that is written like this.
+    std::erase_if(targets,
+                  [&](const At& at) { return source(at).dfa && cost(place, at) == UINT32_MAX; });
+    return true;
+  }
+  if (byte >= 0x80) {
+    if (byte < 0xC2 || byte > 0xF4) return false;
+    place.more_bytes = byte >= 0xF0 ? 3 : byte >= 0xE0 ? 2 : 1;
+    // Neither longer than needed, nor surrogates, nor beyond U+10FFFF.
+    if (byte == 0xE0) place.least_next = 0xA0;
+    if (byte == 0xED) place.most_next = 0x9F;
+    if (byte == 0xF0) place.least_next = 0x90;
+    if (byte == 0xF4) place.most_next = 0x8F;
+  }
+  advance_by(byte, targets);
+  if (byte < 0x80) count_character(place, targets);
+  return true;
+}
+
+bool StringLexer::take_escape(const State& from, uint8_t byte, Place& place,
+                              std::vector<At>& targets) const {
+  (void)from;
+  if (byte == 'u') {
+    place.mode = Mode::kHex;
+    place.num_digits = 0;
+    place.code = 0;
+    std::erase_if(targets,
+                  [&](const At& at) { return source(at).dfa && cost(place, at) == UINT32_MAX; });
+    return true;
+  }
+  const size_t i = kSimpleEscapes.find(static_cast<char>(byte));
+  if (i == std::string_view::npos) return false;
+  place.mode = Mode::kText;
+  advance_by(static_cast<uint8_t>(kSimpleMeanings[i]), targets);
+  count_character(place, targets);
+  return true;
+}
+
+bool StringLexer::take_hex(const State& from, uint8_t byte, Place& place,
+                           std::vector<At>& targets) const {
+  (void)from;
+  const int digit = hex_digit(static_cast<char>(byte));
+  if (digit < 0) return false;
+  place.code = static_cast<uint16_t>(place.code * 16 + digit);
+  ++place.num_digits;
+  if (place.num_digits == 1 && place.has_high && place.code != 0xD) return false;
+  const bool is_surrogate = place.num_digits == 2 && place.code >= 0xD8 && place.code <= 0xDF;
+  // A low surrogate comes after a high one and nowhere else.
+  if (place.num_digits == 2 && place.has_high != (is_surrogate && place.code >= 0xDC)) return false;
+  if (place.num_digits < 4) {
+    std::erase_if(targets,
+                  [&](const At& at) { return source(at).dfa && cost(place, at) == UINT32_MAX; });
+    return true;
+  }
+  const uint16_t code = place.code;
+  place.num_digits = 0;
+  place.code = 0;
+  if (code >= 0xD800 && code < 0xDC00) {
+    place.has_high = true;
+    place.mode = Mode::kLowEscape;
+    return true;
+  }
+  place.has_high = false;
+  place.mode = Mode::kText;
+  std::erase_if(targets, [&](At& at) {
+    if (!source(at).dfa) return false;
+    at.state =
+        code < 0x20 ? source(at).dfa->dfa().step(at.state, static_cast<uint8_t>(code)) : Dfa::kDead;
+    return at.state == Dfa::kDead;
+  });
+  count_character(place, targets);
+  return true;
+}
+
+// What finishes an escape of an automaton's text that has begun, and the text.
+uint32_t StringLexer::cost_of_escape(const Place& place, const At& at, std::string* text) const {
+  const EscapedDfa& dfa = *source(at).dfa;
+  uint32_t best = UINT32_MAX;
+  std::string best_text;
+  const auto consider = [&](uint8_t character, std::string escape) {
+    const int32_t next = dfa.dfa().step(at.state, character);
+    if (next == Dfa::kDead) return;
+    const uint32_t whole = static_cast<uint32_t>(escape.size()) + dfa.distance(next) + 1;
+    if (whole >= best) return;
+    best = whole;
+    if (text == nullptr) return;
+    best_text = std::move(escape);
+    dfa.append_ending(next, best_text);
+  };
+  if (place.mode == Mode::kEscape) {
+    for (size_t i = 0; i < kSimpleEscapes.size(); ++i) {
+      consider(static_cast<uint8_t>(kSimpleMeanings[i]), std::string(1, kSimpleEscapes[i]));
+    }
+  }
+  const int num_digits = place.mode == Mode::kHex ? place.num_digits : 0;
+  for (int character = 0; character < 0x20 && !place.has_high; ++character) {
+    if (!may_be_control(place.code, num_digits, character)) continue;
+    std::string escape = fmt::format("{:04x}", character).substr(static_cast<size_t>(num_digits));
+    if (place.mode == Mode::kEscape) escape.insert(0, "u");
+    consider(static_cast<uint8_t>(character), std::move(escape));
+  }
+  if (text != nullptr) *text += best_text;
+  return best;
+}
+
+uint32_t StringLexer::cost(const Place& place, const At& at) const {
+  const StringTarget& target = source(at);
+  if (target.dfa) {
+    if (place.mode == Mode::kText) return target.dfa->distance(at.state) + 1;
+    // Surrogates are for strings without an automaton.
+    return place.mode == Mode::kLowEscape || place.mode == Mode::kLowLetter
+               ? UINT32_MAX
+               : cost_of_escape(place, at, nullptr);
+  }
+  // A character that has begun counts when it is whole.
+  const bool has_begun = place.more_bytes > 0 || place.mode != Mode::kText;
+  const uint64_t length = place.length + (has_begun ? 1 : 0);
+  const uint64_t missing = target.min_length > length ? target.min_length - length : 0;
+  uint32_t started = place.more_bytes;
+  if (place.mode == Mode::kEscape) started = 1;
+  if (place.mode == Mode::kLowEscape) started = 6;
+  if (place.mode == Mode::kLowLetter) started = 5;
+  if (place.mode == Mode::kHex) {
+    started = 4U - place.num_digits;
+    const bool is_high = !place.has_high && place.num_digits >= 2 &&
+                         place.code >> (4 * (place.num_digits - 2)) >= 0xD8 &&
+                         place.code >> (4 * (place.num_digits - 2)) <= 0xDB;
+    if (is_high) started += 6;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(started + missing + 1, UINT32_MAX - 1));
+}
+
+void StringLexer::append_ending(int32_t state, uint32_t slot, std::string& out) const {
+  const State& from = states_[static_cast<size_t>(state)];
+  size_t best = from.targets.size();
+  for (size_t i = 0; i < from.targets.size(); ++i) {
+    if (slot_of(from.targets[i]) != slot) continue;
+    if (best == from.targets.size() || from.costs[i] < from.costs[best]) best = i;
+  }
+  const At& at = from.targets.at(best);
+  const StringTarget& target = source(at);
+  const Place& place = from.place;
+  if (target.dfa) {
+    if (place.mode == Mode::kText) {
+      target.dfa->append_ending(at.state, out);
+    } else {
+      cost_of_escape(place, at, &out);
+    }
+    out += '"';
+    return;
+  }
+  const size_t size = out.size() + from.costs[best];
+  for (int i = 0; i < place.more_bytes; ++i) {
+    out += static_cast<char>(i == 0 ? place.least_next : 0x80);
+  }
+  if (place.mode == Mode::kEscape) out += 'n';
+  if (place.mode == Mode::kLowEscape) out += "\\udc00";
+  if (place.mode == Mode::kLowLetter) out += "udc00";
+  if (place.mode == Mode::kHex) {
+    const std::string_view low = "dc00";
+    for (size_t i = place.num_digits; i < 4; ++i) out += place.has_high ? low[i] : '0';
+    if (size - out.size() >= 7 && from.costs[best] >= 4U - place.num_digits + 7) {
+      const uint16_t code = static_cast<uint16_t>(place.code << (4 * (4 - place.num_digits)));
+      if (!place.has_high && code >= 0xD800 && code < 0xDC00) out += "\\udc00";
+    }
+  }
+  while (out.size() + 1 < size) out += 'a';
+  out += '"';
+}
+
+uint32_t StringLexer::num_texts(int32_t state, uint32_t slot) const {
+  const State& from = states_[static_cast<size_t>(state)];
+  uint64_t count = 0;
+  for (const At& at : from.targets) {
+    const StringTarget& target = source(at);
+    if (target.slot != slot) continue;
+    const bool is_full = from.place.mode == Mode::kText && from.place.more_bytes == 0 &&
+                         from.place.length >= target.max_length;
+    count += target.dfa ? target.dfa->num_texts(at.state) : is_full ? 1 : UINT32_MAX;
+  }
+  return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
+}
+
+bool StringLexer::is_free(int32_t state, size_t num_bytes) const {
+  const State& from = states_[static_cast<size_t>(state)];
+  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return false;
+  return std::ranges::any_of(from.targets, [&](const At& at) {
+    const StringTarget& target = source(at);
+    return !target.dfa &&
+           (target.max_length == UINT64_MAX || target.max_length >= from.place.length + num_bytes);
+  });
+}
+
+bool StringLexer::is_loop(int32_t state) const {
+  const State& from = states_[static_cast<size_t>(state)];
+  return std::ranges::all_of(from.targets, [&](const At& at) {
+    const StringTarget& target = source(at);
+    return !target.dfa && target.max_length == UINT64_MAX && from.place.length >= target.min_length;
+  });
+}
+
+}  // namespace quire::grammar

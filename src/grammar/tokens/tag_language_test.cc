@@ -1,0 +1,254 @@
+#include "grammar/tokens/tag_language.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "grammar/tokens/constraint.h"
+#include "quire/error.h"
+
+namespace quire::grammar {
+namespace {
+
+struct PlainTag {
+  std::string begin;
+  std::string inner;  // an expression
+  std::string end;
+};
+struct PlainTags {
+  std::vector<PlainTag> tags{};
+  std::vector<std::string> triggers{};
+  std::string separator{};
+  uint32_t min_tags = 0;
+  uint32_t max_tags = UINT32_MAX;
+};
+
+LanguagePtr language_of(const PlainTags& plain) {
+  TagOptions options{.triggers = plain.triggers,
+                     .separator = plain.separator,
+                     .min_tags = plain.min_tags,
+                     .max_tags = plain.max_tags};
+  for (const PlainTag& tag : plain.tags) {
+    options.tags.push_back({tag.begin, make_language(compile_regex(tag.inner)), tag.end});
+  }
+  return make_tags(std::move(options));
+}
+
+// What a text with tags is, tried in all ways.
+class TagReader {
+ public:
+  explicit TagReader(const PlainTags& plain) : plain_(plain) {
+    for (const PlainTag& tag : plain.tags) inner_.push_back(compile_regex(tag.inner));
+  }
+
+  bool accepts(std::string_view text) const {
+    return plain_.triggers.empty() ? (text.empty() && plain_.min_tags == 0) || tags(text, 0)
+                                   : free_text(text, 0);
+  }
+
+ private:
+  bool behind(std::string_view text, uint32_t count) const {
+    if (text.empty() && count >= plain_.min_tags) return true;
+    if (count == plain_.max_tags) return false;
+    if (!plain_.triggers.empty()) return free_text(text, count);
+    return text.starts_with(plain_.separator) && tags(text.substr(plain_.separator.size()), count);
+  }
+  bool free_text(std::string_view text, uint32_t count) const {
+    size_t end = std::string_view::npos;
+    std::string_view trigger;
+    for (const std::string& one : plain_.triggers) {
+      const size_t at = text.find(one);
+      if (at == std::string_view::npos || at + one.size() >= end) continue;
+      end = at + one.size();
+      trigger = one;
+    }
+    if (trigger.empty()) return count >= plain_.min_tags && grammar::accepts(utf8_, text);
+    const std::string_view before = text.substr(0, end - trigger.size());
+    return grammar::accepts(utf8_, before) && tags(text.substr(before.size()), count);
+  }
+  bool tags(std::string_view text, uint32_t count) const {
+    for (size_t i = 0; i < inner_.size(); ++i) {
+      const PlainTag& tag = plain_.tags[i];
+      if (!text.starts_with(tag.begin)) continue;
+      const std::string_view rest = text.substr(tag.begin.size());
+      for (size_t length = 0; length <= rest.size(); ++length) {
+        if (rest.substr(length).starts_with(tag.end) &&
+            grammar::accepts(inner_[i], rest.substr(0, length)) &&
+            behind(rest.substr(length + tag.end.size()), count + 1)) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+
+  PlainTags plain_;
+  std::vector<GrammarPtr> inner_;
+  GrammarPtr utf8_ = compile_regex("[^]*");
+};
+
+const std::vector<PlainTags>& odd_tags() {
+  static const std::vector<PlainTags> all = {
+      {.tags = {{"<a", "b*", ">"}}, .triggers = {"<"}},
+      {.tags = {{"<a", "b*", ">"}, {"<ab", "[ab]", "b>"}, {"ab<", "", "a"}},
+       .triggers = {"<a", "ab<"},
+       .min_tags = 1},
+      {.tags = {{"ab", "[^]*", "a"}, {"b>", "a|ab", "b"}}, .triggers = {"ab", "b>"}, .max_tags = 2},
+      {.tags = {{"aa<", ">?", ""}, {"aa<", "a", "\xC3\xA9"}}, .triggers = {"aa"}, .min_tags = 2},
+      {.tags = {{"a", "b*", "b"}, {"ab", "<?", ">"}}, .separator = "<", .min_tags = 1},
+      {.tags = {{"a", "b?", ""}, {"ba", "", "b"}}, .min_tags = 2, .max_tags = 3},
+      {.tags = {{"", "ab|b<*", ""}, {"a<", "b", ">"}}, .min_tags = 1, .max_tags = 2},
+      {.tags = {{"\xC3\xA9", "[\xC3\xA8-\xC3\xAA]", "a"}}, .triggers = {"\xC3\xA9"}},
+  };
+  return all;
+}
+
+constexpr std::string_view kBytes = "ab<>\xC3\xA9";
+
+bool push_all(ByteMatcher& matcher, std::string_view text) {
+  for (const char c : text) {
+    if (!matcher.push(static_cast<uint8_t>(c))) return false;
+  }
+  return true;
+}
+
+TEST(TagLanguageTest, AcceptsWhatItsDefinitionSays) {
+  for (const PlainTags& plain : odd_tags()) {
+    const LanguagePtr language = language_of(plain);
+    const TagReader reader(plain);
+    std::vector<std::string> texts = {""};
+    for (size_t i = 0; i < texts.size(); ++i) {
+      const std::string text = texts[i];
+      const auto matcher = language->begin();
+      const bool is_begun = push_all(*matcher, text);
+      ASSERT_EQ(is_begun && matcher->can_end(), reader.accepts(text)) << text;
+      if (is_begun) {
+        ASSERT_TRUE(reader.accepts(text + matcher->ending())) << text << " " << matcher->ending();
+        ASSERT_EQ(matcher->ending().size(), matcher->ending_bytes());
+      }
+      if (text.size() < 5) {
+        for (const char c : kBytes) texts.push_back(text + c);
+      }
+    }
+  }
+}
+
+TokenTriePtr trie_of_bytes_and(const std::vector<std::string>& words) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  tokens.insert(tokens.end(), words.begin(), words.end());
+  return std::make_shared<TokenTrie>(std::move(tokens));
+}
+
+TEST(TagLanguageTest, AllowsTheTokensThatCanBePushed) {
+  std::mt19937 random(3);
+  std::vector<std::string> words;
+  for (int i = 0; i < 300; ++i) {
+    std::string word;
+    for (size_t length = 2 + random() % 6; length > 0; --length) {
+      word += kBytes[random() % kBytes.size()];
+    }
+    words.push_back(word);
+  }
+  const TokenTriePtr trie = trie_of_bytes_and(words);
+  for (const PlainTags& plain : odd_tags()) {
+    const LanguagePtr language = language_of(plain);
+    for (int round = 0; round < 20; ++round) {
+      const auto matcher = language->begin();
+      std::string so_far;
+      for (int step = 0; step < 10; ++step) {
+        const size_t most = round % 2 == 0 ? ByteMatcher::kNoEnding : random() % 12;
+        std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+        matcher->allow_tokens(*trie, most, mask);
+        std::vector<int32_t> all;
+        for (int32_t id = 0; id < static_cast<int32_t>(trie->num_tokens()); ++id) {
+          const auto copy = matcher->clone();
+          const bool is_taken = push_all(*copy, trie->bytes(id));
+          ASSERT_EQ(is_allowed(mask, id), is_taken && copy->ending_bytes() <= most)
+              << trie->bytes(id) << ", " << most << " after " << so_far << ", tag "
+              << plain.tags.front().begin;
+          if (is_taken) all.push_back(id);
+        }
+        if (all.empty()) break;
+        const std::string_view token = trie->bytes(all[random() % all.size()]);
+        ASSERT_TRUE(push_all(*matcher, token));
+        so_far += token;
+        matcher->commit();
+      }
+    }
+  }
+}
+
+TEST(TagLanguageTest, ManyTagsShareTheirBegin) {
+  TagOptions options{.triggers = {"<tool_call>"}};
+  const LanguagePtr inner = make_language(compile_regex("\\{\"x\": [0-9]+\\}"));
+  for (int i = 0; i < 128; ++i) {
+    options.tags.push_back(
+        {"<tool_call>\n{\"name\": \"tool_" + std::to_string(i) + "\", \"arguments\": ", inner,
+         "}\n</tool_call>"});
+  }
+  const LanguagePtr language = make_tags(std::move(options));
+  const TokenTriePtr trie =
+      trie_of_bytes_and({"<tool_call>", "tool", "_12", "_128", "}}\n", "}}x", "<tool_call>\n{"});
+  Constraint constraint(language, trie);
+  const auto allows = [&](std::string_view token) {
+    std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+    constraint.allow_tokens(Constraint::kAnyNumber, mask);
+    const int32_t id = trie->longest(token);
+    EXPECT_EQ(trie->bytes(id), token);
+    EXPECT_EQ(is_allowed(mask, id), constraint.allows(id));
+    return is_allowed(mask, id);
+  };
+  const auto take = [&](std::string_view text) {
+    while (!text.empty()) {
+      const int32_t id = trie->longest(text);
+      ASSERT_TRUE(allows(trie->bytes(id))) << text;
+      ASSERT_TRUE(constraint.accept(id)) << text;
+      text.remove_prefix(trie->bytes(id).size());
+    }
+  };
+  EXPECT_TRUE(constraint.can_end());
+  EXPECT_TRUE(allows("tool"));
+  take("Let me see. <tool_call>");
+  EXPECT_FALSE(constraint.can_end());
+  EXPECT_FALSE(allows("tool"));
+  take("\n{\"name\": \"tool");
+  EXPECT_TRUE(allows("_12"));
+  EXPECT_FALSE(allows("_128"));
+  take("_127\", \"arguments\": {\"x\": 1");
+  EXPECT_TRUE(allows("}}\n"));
+  EXPECT_FALSE(allows("}}x"));
+  EXPECT_EQ(constraint.tokens_to_end(), 10U);  // }}\n </ tool _ c a l l >
+  take("}}\n</tool_call>");
+  EXPECT_TRUE(constraint.can_end());
+  take(" and again <tool_call>\n{\"name\": \"tool_0\", \"arguments\": ");
+}
+
+TEST(TagLanguageTest, ErrorsSayWhy) {
+  const std::vector<std::pair<PlainTags, std::string>> cases = {
+      {{}, "there are no tags"},
+      {{.tags = {{"", "a*", ""}}}, "a tag can be empty"},
+      {{.tags = {{"a", "a", "a"}}, .triggers = {"b"}}, "no tag begins with the trigger \"b\""},
+      {{.tags = {{"a", "a", "a"}, {"b", "b", "b"}}, .triggers = {"a"}},
+       "the tag \"b\" begins with no trigger"},
+      {{.tags = {{"a", "a", "a"}}, .triggers = {""}}, "a trigger is empty"},
+      {{.tags = {{"ab", "a", "a"}, {"b", "", ""}}, .triggers = {"ab", "b"}},
+       "the trigger \"ab\" can never be complete: it contains \"b\""},
+      {{.tags = {{"a\xFF", "a", "a"}}}, "the begin of a tag is not UTF-8"},
+      {{.tags = {{"a", "a", "a"}}, .min_tags = 2, .max_tags = 1}, "at least 2 tags and at most 1"},
+      {{.tags = {{"a", "a", "a"}}, .max_tags = 0}, "at most 0 tags"},
+      {{.tags = {{"a", "a", "a"}}, .min_tags = 1 << 30}, "tags are 3221225472 bytes at least"},
+  };
+  for (const auto& [plain, message] : cases) {
+    try {
+      language_of(plain);
+      ADD_FAILURE() << message;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(message), std::string::npos) << error.what();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace quire::grammar
