@@ -15,7 +15,7 @@ BEYOND_THE_SCHEMA = re.compile(
     r"|are both given, but an answer follows one of them"
     r"|structured_outputs is empty, but must have one of"
     r"|begins with none of the triggers"
-    r"|structural_tag is not valid JSON"
+    r"|structured_outputs\.structural_tag\S* is "  # of its form as a string
     r"|An answer takes at least \d+ tokens"
     r"|template knows no tool calls, so none can be forced", re.DOTALL)
 

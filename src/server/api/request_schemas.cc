@@ -281,12 +281,12 @@ constexpr const char* kParts = R"json({
     ],
     "description": "What the answer is: any text, a JSON object, JSON that a schema describes, or text in which JSON stands between tags. What cannot be enforced is refused."
   },
-  "TagStructures": {"type": ["array", "null"], "minItems": 1, "items": {
+  "TagStructures": {"type": "array", "minItems": 1, "items": {
     "type": "object", "required": ["begin", "end"], "properties": {
       "begin": {"type": "string", "description": "Begins with one of the triggers."},
       "schema": {"type": ["object", "null"], "description": "Of the JSON between begin and end; left out: any JSON."},
       "end": {"type": "string"}}}},
-  "TagTriggers": {"type": ["array", "null"], "minItems": 1, "items": {"type": "string", "minLength": 1}, "description": "Free text that has one of these goes on with a structure that begins with it."},
+  "TagTriggers": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}, "description": "Free text that has one of these goes on with a structure that begins with it."},
   "StructuredOutputs": {
     "type": ["object", "null"],
     "properties": {
