@@ -6,8 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/random_requests.h"
-#include "grammar/grammar.h"
+#include "engine/constrained_requests.h"
 #include "quire/async_llm.h"
 #include "quire/error.h"
 #include "quire/llm.h"
@@ -21,47 +20,8 @@ using namespace engine_test;  // NOLINT(google-build-using-namespace)
 constexpr const char* kWords = "[a-z]+( [a-z]+){2,5}\\.";
 constexpr const char* kNested = "\\{(\"[a-z]{1,9}\": (true|false|[0-9]{1,4})(, )?){1,3}\\}!!!";
 
-EngineConfig lexicon_config() {
-  EngineConfig config;
-  config.model = std::string(QUIRE_SOURCE_DIR) + "/models/lexicon";
-  config.max_model_len = 256;
-  config.threads = 1;
-  config.kv_cache_memory_bytes = 16 << 20;
-  return config;
-}
-
-StructuredOutput regex(std::string pattern) {
-  return {.kind = StructuredOutput::Kind::kRegex, .text = std::move(pattern)};
-}
-
-StructuredOutput choice(std::vector<std::string> choices) {
-  return {.kind = StructuredOutput::Kind::kChoice, .choices = std::move(choices)};
-}
-
 bool matches(const std::string& pattern, const std::string& text) {
-  return grammar::accepts(grammar::compile_regex(pattern), text);
-}
-
-struct ConstrainedRequest {
-  std::string prompt = "define apple";
-  SamplingParams params;
-};
-
-// All at once; in the order of the requests.
-std::vector<RequestOutput> answers_of(LLMEngine& engine,
-                                      const std::vector<ConstrainedRequest>& requests) {
-  std::vector<RequestOutput> outputs(requests.size());
-  for (size_t i = 0; i < requests.size(); ++i) {
-    engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params,
-                       {.output_kind = OutputKind::kFinalOnly});
-  }
-  while (!engine.is_finished()) {
-    for (RequestOutput& output : engine.step()) {
-      EXPECT_EQ(output.error, "");
-      outputs[std::stoul(output.request_id)] = std::move(output);
-    }
-  }
-  return outputs;
+  return engine_test::matches(regex(pattern), text);
 }
 
 CompletionOutput answer_of(LLMEngine& engine, SamplingParams params) {
@@ -248,6 +208,85 @@ TEST_F(StructuredOutputTest, TheConstraintBeginsBehindItsMarker) {
     ASSERT_NE(end, std::string::npos) << answer.text;
     EXPECT_THAT(answer.text.substr(end + marker.size()), testing::AnyOf("yes", "no"));
   }
+}
+
+// Where tokens run short the marker comes in time for the answer.
+TEST_F(StructuredOutputTest, ReasoningEndsInTime) {
+  std::vector<ConstrainedRequest> requests;
+  SamplingParams params{.temperature = 1.5, .max_tokens = 200, .seed = 2};
+  params.structured_output = choice({"an apple is a fruit", "no"});
+  params.structured_output->begins_after = "</think>";
+  for (int64_t limit = 1; limit < 40; ++limit) {
+    params.max_tokens = limit;
+    const std::string refusal = refusal_of(engine(), params);
+    engine().abort("refused");
+    while (!engine().is_finished()) engine().step();
+    if (refusal.empty()) requests.push_back({.params = params});
+  }
+  EXPECT_GT(requests.size(), 25U);
+  EXPECT_LT(requests.size(), 38U);
+  int num_steered = 0;
+  for (const RequestOutput& output : answers_of(engine(), requests)) {
+    const CompletionOutput& answer = output.outputs[0];
+    const size_t end = answer.text.find("</think>");
+    ASSERT_NE(end, std::string::npos) << answer.text;
+    EXPECT_THAT(answer.text.substr(end + 8), testing::AnyOf("an apple is a fruit", "no"));
+    num_steered += answer.steered_to_end ? 1 : 0;
+  }
+  EXPECT_GT(num_steered, 25);
+}
+
+TEST_F(StructuredOutputTest, AnAbortLeavesTheOthersRight) {
+  SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 7};
+  params.structured_output = regex(kWords);
+  const CompletionOutput alone = answer_of(engine(), params);
+  SamplingParams longer = params;
+  longer.structured_output = regex("[a-z ]{150,}");
+  longer.max_tokens = 150;
+  engine().add_request("aborted", "define apple", longer);
+  for (int step = 0; step < 4; ++step) engine().step();
+  engine().add_request("kept", "define apple", params, {.output_kind = OutputKind::kFinalOnly});
+  engine().step();
+  engine().abort("aborted");
+  CompletionOutput kept;
+  while (!engine().is_finished()) {
+    for (const RequestOutput& output : engine().step()) {
+      if (output.request_id == "kept") kept = output.outputs[0];
+    }
+  }
+  EXPECT_EQ(kept.token_ids, alone.token_ids);
+}
+
+TEST(StructuredOutput, StreamsAsItComes) {
+  AsyncLLM llm(lexicon_config());
+  SamplingParams params{.temperature = 1, .max_tokens = 40, .seed = 3};
+  params.structured_output = json_schema(R"({"type": "array", "items": {"type": "integer"}})");
+  const auto compiled = llm.compile(*params.structured_output);
+  RequestStream stream = llm.generate("define apple", params);
+  std::string text;
+  bool steered = false;
+  while (const auto output = stream.next()) {
+    text += output->outputs[0].text;
+    steered = output->outputs[0].steered_to_end;
+    if (output->finished) {
+      EXPECT_EQ(output->outputs[0].finish_reason,
+                steered ? FinishReason::kLength : FinishReason::kStop);
+    }
+  }
+  EXPECT_TRUE(engine_test::matches(*params.structured_output, text)) << text;
+  params.structured_output = json_schema("{\"type\": 7}");
+  EXPECT_THROW(llm.generate("define apple", params), Error);
+}
+
+TEST_F(StructuredOutputTest, TagsAreFreeTextWithConstrainedParts) {
+  SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 8};
+  params.structured_output = StructuredOutput{.kind = StructuredOutput::Kind::kTags};
+  params.structured_output->tags = {
+      {.begin = "<call>", .json_schema = R"({"type": "integer"})", .end = "</call>"}};
+  params.structured_output->min_tags = 1;
+  params.structured_output->max_tags = 2;
+  const CompletionOutput answer = answer_of(engine(), params);
+  EXPECT_TRUE(matches("(<call>-?[0-9]+</call>){1,2}", answer.text)) << answer.text;
 }
 
 TEST_F(StructuredOutputTest, NeighboursDoNotNotice) {

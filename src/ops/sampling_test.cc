@@ -172,6 +172,49 @@ TEST(SamplingTest, AgreesWithTheReferenceOnRandomRows) {
   }
 }
 
+TEST(SamplingTest, TokensThatAreNotAllowedAreNeverSampled) {
+  RowMaker maker(9);
+  ThreadPool pool(1);
+  Stream stream(pool);
+  for (int i = 0; i < 1000; ++i) {
+    RandomRow r;
+    maker.fill(r, maker.pick(1, 300));
+    std::vector<uint32_t> allowed((r.logits.size() + 31) / 32);
+    Logits forbidden = r.logits;
+    for (size_t id = 0; id < r.logits.size(); ++id) {
+      if (id == 0 || maker.pick(1, 3) == 1) {
+        allowed[id / 32] |= uint32_t{1} << (id % 32);
+      } else {
+        forbidden[id] = -kInfinity;
+      }
+    }
+    const int32_t expected = sample_one(forbidden, r.row);
+    r.row.allowed = allowed;
+    r.row.num_logprobs = 2;
+    Logits logits = r.logits;
+    const Tensor tensor(logits.data(), DType::kFloat32, {1, static_cast<int64_t>(logits.size())});
+    std::vector<SampledToken> sampled(1);
+    sample(stream, tensor, std::span(&r.row, 1), sampled);
+    ASSERT_EQ(sampled[0].token_id, expected) << i;
+    EXPECT_EQ(logits, r.logits);
+    std::vector<std::vector<TokenLogprob>> raw(1);
+    token_logprobs(stream, tensor, std::span(&expected, 1), 2, raw);
+    ASSERT_EQ(sampled[0].logprobs.size(), raw[0].size());
+    for (size_t j = 0; j < raw[0].size(); ++j) {
+      EXPECT_EQ(sampled[0].logprobs[j].token_id, raw[0][j].token_id);
+      EXPECT_EQ(sampled[0].logprobs[j].logprob, raw[0][j].logprob);
+      EXPECT_EQ(sampled[0].logprobs[j].rank, raw[0][j].rank);
+    }
+  }
+}
+
+TEST(SamplingTest, WhereNothingIsAllowedThereIsNoToken) {
+  const std::vector<uint32_t> none(1);
+  SamplingRow row;
+  row.allowed = none;
+  EXPECT_EQ(sample_one({1, 2, 3}, row), kNoToken);
+}
+
 TEST(SamplingTest, AgreesWithTheReferenceOnARealVocabulary) {
   RowMaker maker(2);
   const Logits logits = maker.logits(151936);

@@ -20,6 +20,9 @@ ModelOptions place_on(ModelOptions options, const Communicator& comm, const Devi
   return options;
 }
 
+// Rows of logits that the host samples at a time, 40 MB of a vocabulary of 152,000.
+constexpr size_t kHostRows = 64;
+
 DType activation_dtype(const RunnerOptions& options) {
   return options.model.dtype;
 }
@@ -355,23 +358,37 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
                                Launched& step) {
   gpu_->synchronize();
   settle(0);
-  std::vector<float> row(static_cast<size_t>(logits.dim(1)));
+  std::vector<size_t> on_host;
   for (size_t i = 0; i < step.sampled.size(); ++i) {
-    const Launched::Sampled& sampled = step.sampled[i];
-    if (!sampled.on_host) continue;
-    const auto* from = logits.row<float>(static_cast<int64_t>(i));
-    memory_->download(row.data(), reinterpret_cast<const std::byte*>(from),
-                      row.size() * sizeof(float));
-    const Tensor host_row(row.data(), DType::kFloat32, {1, logits.dim(1)});
-    const SequenceState& state = sequences[sampled.sequence].state;
-    const LogitsRow sampled_row[] = {{.state = &state, .num_tokens = state.tokens().size()}};
-    const ops::SampledToken token =
-        sample_rows(host_stream_, host_row, sampled_row,
-                    {options_.logits_processors.get(), options_.token_masks.get()})
-            .front();
-    step.ids[i] = token.token_id;
-    if (token.logprobs.empty()) continue;
-    step.output.sequences[sampled.sequence].logprobs = {to_token_logprobs(token.logprobs)};
+    if (step.sampled[i].on_host) on_host.push_back(i);
+  }
+  for (size_t begin = 0; begin < on_host.size(); begin += kHostRows) {
+    const size_t count = std::min(kHostRows, on_host.size() - begin);
+    sample_on_host(sequences, logits, std::span(on_host).subspan(begin, count), step);
+  }
+}
+
+void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
+                               std::span<const size_t> rows, Launched& step) {
+  const auto width = static_cast<size_t>(logits.dim(1));
+  std::vector<float> values(rows.size() * width);
+  std::vector<LogitsRow> host_rows;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto* from = logits.row<float>(static_cast<int64_t>(rows[i]));
+    memory_->download(&values[i * width], reinterpret_cast<const std::byte*>(from),
+                      width * sizeof(float));
+    const SequenceState& state = sequences[step.sampled[rows[i]].sequence].state;
+    host_rows.push_back({.state = &state, .num_tokens = state.tokens().size()});
+  }
+  const Tensor host_logits(values.data(), DType::kFloat32, {std::ssize(rows), logits.dim(1)});
+  const std::vector<ops::SampledToken> tokens =
+      sample_rows(host_stream_, host_logits, host_rows,
+                  {options_.logits_processors.get(), options_.token_masks.get()});
+  for (size_t i = 0; i < rows.size(); ++i) {
+    step.ids[rows[i]] = tokens[i].token_id;
+    if (tokens[i].logprobs.empty()) continue;
+    step.output.sequences[step.sampled[rows[i]].sequence].logprobs = {
+        to_token_logprobs(tokens[i].logprobs)};
   }
 }
 

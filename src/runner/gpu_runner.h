@@ -99,6 +99,9 @@ class GpuRunner final : public RankRunner {
   // Samples the rows that are the host's, over what sample() chose.
   void sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
                       Launched& step);
+  // Some of them, at once.
+  void sample_on_host(std::span<const StepSequence> sequences, const Tensor& logits,
+                      std::span<const size_t> rows, Launched& step);
   // Waits for the GPU, for each of `prompts`.
   void compute_prompt_logprobs(std::span<const PromptRows> prompts, const ForwardBatch& forward,
                                const Tensor& hidden, Launched& step);

@@ -1,0 +1,96 @@
+#include "engine/answer_compiler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <thread>
+
+#include "engine/constrained_requests.h"
+#include "quire/error.h"
+#include "quire/model_text.h"
+
+namespace quire {
+namespace {
+
+using engine_test::choice;
+using engine_test::json_schema;
+using engine_test::regex;
+using testing::HasSubstr;
+
+class AnswerCompilerTest : public testing::Test {
+ protected:
+  static AnswerCompilerOptions options() {
+    AnswerCompilerOptions options;
+    options.vocab_size = 8192;
+    options.eos_token_ids = {8191, 8189};
+    return options;
+  }
+  static std::string refusal_of(AnswerCompiler& compiler, const StructuredOutput& output) {
+    try {
+      compiler.compile(output);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  }
+
+  Tokenizer tokenizer_ = load_tokenizer(engine_test::lexicon_config().model);
+};
+
+TEST_F(AnswerCompilerTest, CompilesOnceForAllThatAskForIt) {
+  AnswerCompiler compiler(tokenizer_, options());
+  std::vector<AnswerLanguagePtr> found(8);
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < found.size(); ++i) {
+    threads.emplace_back([&, i] { found[i] = compiler.compile(regex("[a-z]+ [a-z]+")); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const AnswerLanguagePtr& language : found) EXPECT_EQ(language, found[0]);
+  EXPECT_EQ(compiler.num_compiled(), 1);
+  EXPECT_NE(compiler.compile(choice({"[a-z]+ [a-z]+"})), found[0]);
+  StructuredOutput later = regex("[a-z]+ [a-z]+");
+  later.begins_after = "e";
+  EXPECT_NE(compiler.compile(later), found[0]);
+  EXPECT_EQ(compiler.num_compiled(), 3);
+}
+
+TEST_F(AnswerCompilerTest, ForgetsTheOldestThatNobodyHolds) {
+  AnswerCompilerOptions few = options();
+  few.max_kept = 2;
+  AnswerCompiler compiler(tokenizer_, few);
+  const AnswerLanguagePtr held = compiler.compile(choice({"0"}));
+  for (int round = 0; round < 20; ++round) {
+    for (const char* text : {"1", "2", "3"}) compiler.compile(choice({text}));
+  }
+  EXPECT_EQ(compiler.num_compiled(), 61);
+  EXPECT_EQ(compiler.compile(choice({"0"})), held);
+  EXPECT_EQ(compiler.num_compiled(), 61);
+  EXPECT_NE(compiler.compile(choice({"3"})), nullptr);
+  EXPECT_EQ(compiler.num_compiled(), 61) << "it was the newest before";
+}
+
+TEST_F(AnswerCompilerTest, KeepsNoMoreBytesThanItMay) {
+  AnswerCompilerOptions small = options();
+  small.max_kept_bytes = 1;
+  AnswerCompiler compiler(tokenizer_, small);
+  for (int round = 0; round < 3; ++round) compiler.compile(choice({"a text"}));
+  EXPECT_EQ(compiler.num_compiled(), 3);
+}
+
+TEST_F(AnswerCompilerTest, SaysWhatIsWrong) {
+  AnswerCompiler compiler(tokenizer_, options());
+  EXPECT_THAT(refusal_of(compiler, regex("(a")), HasSubstr("structured_output: "));
+  EXPECT_THAT(refusal_of(compiler, choice({})), HasSubstr("structured_output: "));
+  EXPECT_THAT(refusal_of(compiler, json_schema("{\"type\": 7}")), HasSubstr("#/type"));
+  for (int i = 0; i < 2; ++i) EXPECT_NE(refusal_of(compiler, regex("[")), "");
+  EXPECT_EQ(compiler.num_compiled(), 0);
+  AnswerCompilerOptions limited = options();
+  limited.limits.memory_bytes = 1000;
+  AnswerCompiler small(tokenizer_, limited);
+  EXPECT_THAT(refusal_of(small, regex("[a-z]{1,500}")), HasSubstr("memory"));
+  AnswerCompiler none(std::nullopt, options());
+  EXPECT_THAT(refusal_of(none, regex("a")), HasSubstr("needs a tokenizer"));
+}
+
+}  // namespace
+}  // namespace quire

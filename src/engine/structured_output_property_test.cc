@@ -1,0 +1,109 @@
+// Constrained answers are texts of their constraints and do not depend on the schedule: the same
+// tokens and bit-equal log-probabilities in any order, with preemption, in stages and with drafts.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "engine/constrained_requests.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+
+// Room for a sequence or two, so that others are preempted.
+void few_blocks(EngineConfig& config) {
+  config.max_model_len = 128;
+  config.kv_cache_memory_bytes.reset();
+  config.num_gpu_blocks_override = 8;
+}
+
+// Requests and what an engine that runs one at a time answers.
+class StructuredOutputProperty : public testing::Test {
+ protected:
+  StructuredOutputProperty() {
+    EngineConfig config = lexicon_config();
+    config.async_scheduling = false;
+    config.max_num_seqs = 1;
+    config.enable_prefix_caching = false;
+    std::mt19937 random(11);
+    requests_ = random_constrained_requests(random, 16);
+    LLMEngine engine(config);
+    expected_ = answers_of(engine, requests_);
+    for (size_t i = 0; i < requests_.size(); ++i) expect_matches(requests_[i], expected_[i]);
+  }
+
+  RunTotals run(const EngineConfig& config, uint32_t seed) {
+    std::mt19937 random(seed);
+    std::vector<int> arrival_steps;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      arrival_steps.push_back(std::uniform_int_distribution<int>(0, 6)(random));
+    }
+    LLMEngine engine(config);
+    const auto outputs = answers_of(engine, requests_, arrival_steps);
+    RunTotals totals{.num_preemptions = engine.stats().num_preemptions};
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      expect_equal(outputs[i], expected_[i], "request " + std::to_string(i));
+      totals.num_accepted_drafts += outputs[i].metrics.num_accepted_draft_tokens;
+      for (size_t j = 0; j < outputs[i].outputs.size(); ++j) {
+        EXPECT_EQ(outputs[i].outputs[j].text, expected_[i].outputs[j].text);
+        EXPECT_EQ(outputs[i].outputs[j].steered_to_end, expected_[i].outputs[j].steered_to_end);
+      }
+    }
+    return totals;
+  }
+
+  std::vector<ConstrainedRequest> requests_;
+  std::vector<RequestOutput> expected_;
+};
+
+TEST_F(StructuredOutputProperty, AnswersDoNotDependOnTheSchedule) {
+  int64_t num_preemptions = 0;
+  for (const bool async : {false, true}) {
+    EngineConfig config = lexicon_config();
+    config.async_scheduling = async;
+    num_preemptions += run(config, 1).num_preemptions;
+    config.threads = 3;
+    config.max_num_batched_tokens = 7;
+    few_blocks(config);
+    num_preemptions += run(config, 2).num_preemptions;
+  }
+  EXPECT_GT(num_preemptions, 0) << "the schedules were meant to preempt";
+}
+
+TEST_F(StructuredOutputProperty, AnswersDoNotDependOnStages) {
+  EngineConfig config = lexicon_config();
+  config.pipeline_parallel_size = 2;
+  config.threads = 2;
+  run(config, 3);
+}
+
+TEST_F(StructuredOutputProperty, AnswersDoNotDependOnDrafts) {
+  SpeculativeConfig speculation;
+  speculation.num_speculative_tokens = 4;
+  for (const char* method : {"ngram", "suffix"}) {
+    speculation.method = method;
+    speculation.prompt_lookup_min = speculation.method == "ngram" ? std::optional(1) : std::nullopt;
+    speculation.prompt_lookup_max = speculation.method == "ngram" ? std::optional(3) : std::nullopt;
+    EngineConfig config = lexicon_config();
+    config.speculative_config = speculation;
+    EXPECT_GT(run(config, 4).num_accepted_drafts, 0) << method;
+    config.max_num_batched_tokens = 17;
+    few_blocks(config);
+    run(config, 5);
+  }
+}
+
+TEST(StructuredOutputRanks, AnswersOfTwoRanksAreOfTheirConstraints) {
+  std::mt19937 random(12);
+  const auto requests = random_constrained_requests(random, 10);
+  EngineConfig config = lexicon_config();
+  config.tensor_parallel_size = 2;
+  config.threads = 2;
+  LLMEngine engine(config);
+  const auto outputs = answers_of(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) expect_matches(requests[i], outputs[i]);
+}
+
+}  // namespace
+}  // namespace quire
