@@ -25,7 +25,7 @@ using LanguagePtr = std::shared_ptr<const Language>;
 
 struct GenerationOptions {
   // White space between the tokens of JSON, in bytes at each place where it may be.
-  size_t max_white_space = 8;
+  size_t max_white_space = 32;
 };
 
 // Throws Error for a grammar whose texts cannot be generated without dead ends, or past the limits.
