@@ -23,7 +23,7 @@ constexpr const char* kGrammarCheckFooter =
     R"(Reads JSON lines with one constraint and texts:
   {"json_schema": {...}, "texts": ["...", ...]}   texts that are JSON which the schema describes
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
-  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF, llama.cpp's notation
+  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF or Lark's notation
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
 and prints which texts are accepted. Given a model, of which only the tokenizer is read, it also
 prints which texts could be generated, token by token as the tokenizer cuts them, and how long the
