@@ -92,10 +92,45 @@ void append_booleans(JsonWriter& json, std::string_view name, const std::vector<
   json.end_array();
 }
 
+// The bits of the lowest tokens first, a byte in two hexadecimal digits.
+std::string hex_of(const std::vector<uint32_t>& mask) {
+  std::string hex;
+  for (const uint32_t word : mask) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      for (const uint32_t digit : {word >> (shift + 4) & 15, word >> shift & 15}) {
+        hex += "0123456789abcdef"[digit];
+      }
+    }
+  }
+  return hex;
+}
+
+void append_masks(JsonWriter& json, const GrammarCheck& check) {
+  std::vector<bool> generated;
+  bool has_kept = false;
+  for (const MaskedText& text : check.masked) {
+    generated.push_back(text.is_generated);
+    has_kept |= !text.masks.empty();
+  }
+  append_booleans(json, "generated", generated);
+  const MaskTimes times = mask_times(check).value_or(MaskTimes{});
+  json.key("mask_us").begin_object().member("mean", rounded(times.mean));
+  json.member("p99", rounded(times.p99)).member("max", rounded(times.max)).end_object();
+  if (!has_kept) return;
+  json.key("masks").begin_array();
+  for (const MaskedText& text : check.masked) {
+    json.begin_object().key("token_ids").values(text.token_ids).key("allowed").begin_array();
+    for (const std::vector<uint32_t>& mask : text.masks) json.value(hex_of(mask));
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
 }  // namespace
 
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
-                                const grammar::CompileLimits& limits, const MaskChecker* masks) {
+                                const grammar::CompileLimits& limits, const MaskChecker* masks,
+                                bool keeps_masks) {
   using Clock = std::chrono::steady_clock;
   GrammarCheck check;
   JsonTree object;
@@ -120,20 +155,24 @@ GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
   check.compile_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   for (const std::string& text : parsed.texts) {
     check.accepted.push_back(grammar::accepts(grammar, text));
-    if (masks != nullptr) check.generated.push_back(masks->check(language, text, check.mask_us));
+    if (masks != nullptr) check.masked.push_back(masks->check(language, text, keeps_masks));
   }
   check.has_masks = masks != nullptr;
   return check;
 }
 
-MaskTimes summarise(std::vector<double> times_us) {
-  if (times_us.empty()) return {};
-  std::ranges::sort(times_us);
-  const size_t count = times_us.size();
-  return {
-      .mean = std::accumulate(times_us.begin(), times_us.end(), 0.0) / static_cast<double>(count),
-      .p99 = times_us[count - 1 - count / 100],
-      .max = times_us.back()};
+std::optional<MaskTimes> mask_times(const GrammarCheck& check) {
+  std::vector<double> times;
+  for (const MaskedText& text : check.masked) {
+    times.insert(times.end(), text.times_us.begin(), text.times_us.end());
+  }
+  if (times.empty()) return {};
+  std::ranges::sort(times);
+  const size_t count = times.size();
+  return MaskTimes{
+      .mean = std::accumulate(times.begin(), times.end(), 0.0) / static_cast<double>(count),
+      .p99 = times[count - 1 - count / 100],
+      .max = times.back()};
 }
 
 std::string to_json_line(const GrammarCheck& check) {
@@ -145,12 +184,7 @@ std::string to_json_line(const GrammarCheck& check) {
   } else {
     json.member("compile_ms", rounded(check.compile_ms));
     append_booleans(json, "accepted", check.accepted);
-    if (check.has_masks) {
-      append_booleans(json, "generated", check.generated);
-      const MaskTimes times = summarise(check.mask_us);
-      json.key("mask_us").begin_object().member("mean", rounded(times.mean));
-      json.member("p99", rounded(times.p99)).member("max", rounded(times.max)).end_object();
-    }
+    if (check.has_masks) append_masks(json, check);
   }
   json.end_object();
   return out;

@@ -18,25 +18,23 @@ struct GrammarCheck {
   double compile_ms = 0;
   std::vector<bool> accepted;  // for each text
 
-  // With a model: for each text whether its tokens are allowed, one after the other, and it can
-  // end; and what each mask on the way took.
-  bool has_masks = false;
-  std::vector<bool> generated;
-  std::vector<double> mask_us;
+  bool has_masks = false;          // with a model:
+  std::vector<MaskedText> masked;  // for each text
 };
 
 // A line that is none of those that are taken does not compile; the error opens with `where`.
 // Without `masks` nothing is generated.
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
-                                const grammar::CompileLimits& limits, const MaskChecker* masks);
+                                const grammar::CompileLimits& limits, const MaskChecker* masks,
+                                bool keeps_masks);
 
 struct MaskTimes {
   double mean = 0;
   double p99 = 0;
   double max = 0;
 };
-// 0 without times.
-MaskTimes summarise(std::vector<double> times_us);
+// Of all texts together; nothing without masks.
+std::optional<MaskTimes> mask_times(const GrammarCheck& check);
 
 // {"compiled": true, ...} in one line, without its line feed.
 std::string to_json_line(const GrammarCheck& check);

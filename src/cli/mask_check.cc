@@ -30,19 +30,26 @@ std::vector<int32_t> tokens_of(const Tokenizer& tokenizer, const std::string& te
 MaskChecker::MaskChecker(const std::filesystem::path& model)
     : tokenizer_(load_tokenizer(model)), trie_(make_trie(tokenizer_)) {}
 
-bool MaskChecker::check(const grammar::LanguagePtr& language, const std::string& text,
-                        std::vector<double>& times_us) const {
+MaskedText MaskChecker::check(const grammar::LanguagePtr& language, const std::string& text,
+                              bool keeps_masks) const {
   using Clock = std::chrono::steady_clock;
   grammar::Constraint constraint(language, trie_);
+  MaskedText masked;
+  masked.token_ids = tokens_of(tokenizer_, text);
   std::vector<uint32_t> mask(grammar::mask_words(trie_->num_tokens()));
-  for (const int32_t token : tokens_of(tokenizer_, text)) {
+  for (size_t i = 0; keeps_masks || i < masked.token_ids.size(); ++i) {
     std::ranges::fill(mask, 0);
     const Clock::time_point begin = Clock::now();
     constraint.allow_tokens(grammar::Constraint::kAnyNumber, mask);
-    times_us.push_back(std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-    if (!grammar::is_allowed(mask, token) || !constraint.accept(token)) return false;
+    const std::chrono::duration<double, std::micro> time = Clock::now() - begin;
+    masked.times_us.push_back(time.count());
+    if (keeps_masks) masked.masks.push_back(mask);
+    if (i == masked.token_ids.size()) break;
+    const int32_t token = masked.token_ids[i];
+    if (!grammar::is_allowed(mask, token) || !constraint.accept(token)) return masked;
   }
-  return constraint.can_end();
+  masked.is_generated = constraint.can_end();
+  return masked;
 }
 
 }  // namespace quire::cli

@@ -2,6 +2,7 @@
 // The masks of tokens along texts: how long they take, and whether they have the texts' tokens.
 //
 // Thread safety: const methods may be called from several threads at once.
+#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -12,15 +13,23 @@
 
 namespace quire::cli {
 
+struct MaskedText {
+  bool is_generated = false;     // each token is in its mask, and the text can end
+  std::vector<double> times_us;  // of each mask
+  std::vector<int32_t> token_ids;
+  std::vector<std::vector<uint32_t>> masks;  // a bit a token (token_trie.h)
+};
+
 class MaskChecker {
  public:
   // Reads the tokenizer of a model's folder or GGUF file.
   explicit MaskChecker(const std::filesystem::path& model);
 
-  // Takes the text token by token, as the tokenizer cuts it. Appends what each mask took to
-  // `times_us`. Returns whether each token is in its mask and the text can end.
-  bool check(const grammar::LanguagePtr& language, const std::string& text,
-             std::vector<double>& times_us) const;
+  // Takes the text token by token, as the tokenizer cuts it, up to the first that is not allowed.
+  // With `keeps_masks` there is one mask more than tokens that were allowed, the last one behind
+  // them.
+  MaskedText check(const grammar::LanguagePtr& language, const std::string& text,
+                   bool keeps_masks) const;
 
  private:
   Tokenizer tokenizer_;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "grammar/gbnf.h"
+#include "grammar/lark.h"
 #include "grammar/nfa.h"
 #include "grammar/number_dfa.h"
 #include "grammar/regex.h"
@@ -60,7 +61,7 @@ GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) 
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits) {
   check_size("a grammar", text.size(), limits);
   Budget budget(limits);
-  ContextFreeGrammar rules = parse_gbnf(text, budget);
+  ContextFreeGrammar rules = is_lark(text) ? parse_lark(text, budget) : parse_gbnf(text, budget);
   if (DfaPtr whole = rules.text()) return std::make_shared<Grammar>(std::move(whole));
   return std::make_shared<Grammar>(std::move(rules));
 }

@@ -44,7 +44,7 @@ using GrammarPtr = std::shared_ptr<const Grammar>;
 GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& limits = {});
 // The whole text matches.
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits = {});
-// In llama.cpp's notation (gbnf.h).
+// In llama.cpp's notation or Lark's (gbnf.h, lark.h), whichever its first rule is in.
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits = {});
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits = {});
 

@@ -13,9 +13,9 @@ using Symbol = ContextFreeGrammar::Symbol;
 
 constexpr size_t kMaxRuleStates = 20'000;  // of the automaton with choices, of one rule
 constexpr size_t kMaxAllStates = 400'000;  // of all of them
-constexpr size_t kMaxRuleBytes = size_t{4} << 20;
+constexpr size_t kMaxRuleBytes = size_t{1} << 20;
 constexpr int kMaxFolds = 2'000;  // of rules within rules
-constexpr int kMaxFailures = 8;
+constexpr int kMaxFailures = 4;
 
 enum class Recursion : uint8_t { kNone, kLeft, kRight, kOther };
 

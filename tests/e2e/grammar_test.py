@@ -75,6 +75,12 @@ class GrammarCheck(CliTest):
             times = answer["mask_us"]
             self.assertEqual(list(times), ["mean", "p99", "max"])
             self.assertLessEqual(times["p99"], times["max"])
+        kept = run("grammar", "check", LEXICON, "--json", "--masks", stdin=json.dumps(lines[0]))
+        first = json_lines(kept.stdout)[0]["masks"][0]
+        self.assertEqual(len(first["allowed"]), len(first["token_ids"]) + 1)
+        for token, mask in zip(first["token_ids"], first["allowed"]):
+            self.assertTrue(bytes.fromhex(mask)[token // 8] >> token % 8 & 1)
+        self.assert_error(run("grammar", "check", LEXICON, "--masks", stdin=""), 2, "--masks needs MODEL and --json")
         table = run("grammar", "check", LEXICON, stdin=json.dumps(lines[3]))
         self.assert_ok(table)
         self.assertRegex(table.stdout, r"text 2 +accepted, could not be generated\n(?s:.*)masks: mean .* us")

@@ -1,4 +1,5 @@
-// A grammar in GBNF, up to the last line, and a text there: a grammar or one quire::Error.
+// A grammar in GBNF or Lark's notation, up to the last line, and a text there: a grammar or one
+// quire::Error.
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

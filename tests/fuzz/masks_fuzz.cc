@@ -1,5 +1,5 @@
 // A text of a constraint, taken from its masks: a letter (r: an expression, c: choices, a line
-// each, g: a grammar in GBNF, j: a JSON Schema), the constraint up to the last line, and there
+// each, g: a grammar, j: a JSON Schema), the constraint up to the last line, and there
 // bytes that say which of the allowed tokens come. What is allowed has to be the beginning of a
 // text for the plain matcher, an end has to be its end, and an end has to be reached in time.
 #include <algorithm>

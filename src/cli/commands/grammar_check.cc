@@ -23,7 +23,7 @@ constexpr const char* kGrammarCheckFooter =
     R"(Reads JSON lines with one constraint and texts:
   {"json_schema": {...}, "texts": ["...", ...]}   texts that are JSON which the schema describes
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
-  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF, llama.cpp's notation
+  {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF or Lark's notation
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
 and prints which texts are accepted. Given a model, of which only the tokenizer is read, it also
 prints which texts could be generated, token by token as the tokenizer cuts them, and how long the
@@ -59,6 +59,10 @@ class GrammarCheckCommand : public Command {
     add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
     add_flag(*app_, {"--json", "", "Print a JSON object a line"}, json_);
     add_flag(*app_,
+             {"--masks", "",
+              "With MODEL and --json: print the masks, too, a bit a token in hexadecimal"},
+             keeps_masks_);
+    add_flag(*app_,
              {"--no-formats", "", "Treat \"format\" as an annotation, as JSON Schema allows"},
              no_formats_);
   }
@@ -81,10 +85,14 @@ class GrammarCheckCommand : public Command {
   std::optional<MaskChecker> masks_;  // of the model, if one is named
   std::string file_;
   bool json_ = false;
+  bool keeps_masks_ = false;
   bool no_formats_ = false;
 };
 
 int GrammarCheckCommand::run(Terminal& terminal) {
+  if (keeps_masks_ && (model_.empty() || !json_)) {
+    throw UsageError("--masks needs MODEL and --json");
+  }
   if (!model_.empty()) masks_.emplace(resolve_model(model_));
   std::ifstream file;
   if (!file_.empty()) file = open_lines(file_);
@@ -114,7 +122,7 @@ void GrammarCheckCommand::check_lines(const std::vector<NumberedLine>& lines,
   threads.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t task, int) {
     const auto i = static_cast<size_t>(task);
     checks[i] = check_grammar_line(lines[i].text, fmt::format("{} line {}", name, lines[i].number),
-                                   limits, masks_ ? &*masks_ : nullptr);
+                                   limits, masks_ ? &*masks_ : nullptr, keeps_masks_);
   });
   for (size_t i = 0; i < lines.size(); ++i) print(checks[i], lines[i].number, terminal);
   flush(terminal);
@@ -136,16 +144,16 @@ void GrammarCheckCommand::print(const GrammarCheck& check, size_t number,
   Table table({Table::Align::kLeft, Table::Align::kLeft});
   for (size_t i = 0; i < check.accepted.size(); ++i) {
     std::string verdict = check.accepted[i] ? "accepted" : "rejected";
-    if (check.has_masks && check.generated[i] != check.accepted[i]) {
-      verdict += check.generated[i] ? ", could be generated" : ", could not be generated";
+    if (check.has_masks && check.masked[i].is_generated != check.accepted[i]) {
+      verdict += check.masked[i].is_generated ? ", could be generated" : ", could not be generated";
     }
     table.add({fmt::format("text {}", i + 1), verdict});
   }
   if (!check.accepted.empty()) terminal.out << table.str();
-  if (check.mask_us.empty()) return;
-  const MaskTimes times = summarise(check.mask_us);
-  terminal.out << fmt::format("masks: mean {:.1f} us, p99 {:.1f} us, longest {:.1f} us\n",
-                              times.mean, times.p99, times.max);
+  if (const std::optional<MaskTimes> times = mask_times(check)) {
+    terminal.out << fmt::format("masks: mean {:.1f} us, p99 {:.1f} us, longest {:.1f} us\n",
+                                times->mean, times->p99, times->max);
+  }
 }
 
 }  // namespace
