@@ -8,6 +8,8 @@
 #include "quire/error.h"
 #include "quire/llm.h"
 #include "quire/llm_engine.h"
+#include "quire/lora.h"
+#include "quire/merge.h"
 #include "quire/model_check.h"
 #include "quire/perplexity.h"
 #include "quire/plan.h"

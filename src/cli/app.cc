@@ -108,6 +108,7 @@ int parse_and_run(const std::vector<std::string>& arguments, Terminal& terminal)
   commands.push_back(make_check_command(root));
   commands.push_back(make_perplexity_command(root));
   commands.push_back(make_quantize_command(root));
+  commands.push_back(make_merge_command(root));
   commands.push_back(make_grammar_check_command(*add_grammar(root)));
   commands.push_back(make_completion_command(root));
 

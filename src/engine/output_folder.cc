@@ -61,7 +61,7 @@ fs::path make_partial(const fs::path& folder, const std::string& prefix) {
 
 }  // namespace
 
-OutputFolder::OutputFolder(const fs::path& path) {
+OutputFolder::OutputFolder(const fs::path& path, const std::string& inner_name) {
   if (path.empty()) throw Error("The folder to write has no name.");
   is_inside_ = check_is_free(path);
   std::error_code error;
@@ -70,7 +70,7 @@ OutputFolder::OutputFolder(const fs::path& path) {
   if (!path_.has_filename()) path_ = path_.parent_path();
   if (is_inside_) path_ = fs::canonical(path_, error);
   if (error) fail_to_make(path, error);
-  partial_ = is_inside_ ? make_partial(path_, "quantized")
+  partial_ = is_inside_ ? make_partial(path_, inner_name)
                         : make_partial(path_.parent_path(), path_.filename().string());
 }
 

@@ -3,6 +3,7 @@
 //
 // Thread safety: one thread at a time.
 #include <filesystem>
+#include <string>
 #include <system_error>
 
 namespace quire {
@@ -10,9 +11,10 @@ namespace quire {
 class OutputFolder {
  public:
   // Makes a folder to write in, whose name ends in ".partial": beside `path`, or in it where `path`
-  // is an empty folder, which may be a mount point and keeps its owner and mode. Throws Error where
-  // `path` is a file, or a folder that is not empty, and where none can be made there.
-  explicit OutputFolder(const std::filesystem::path& path);
+  // is an empty folder, which may be a mount point and keeps its owner and mode; its name there
+  // begins with `inner_name`. Throws Error where `path` is a file, or a folder that is not empty,
+  // and where none can be made there.
+  OutputFolder(const std::filesystem::path& path, const std::string& inner_name);
   // Removes what was written, unless it was put in place.
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;

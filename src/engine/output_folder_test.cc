@@ -26,7 +26,7 @@ TEST(OutputFolder, AppearsWhenItIsComplete) {
   const TemporaryFolder root;
   const fs::path out = root.path() / "out";
   {
-    OutputFolder folder(out);
+    OutputFolder folder(out, "written");
     write_name_to(folder.partial() / "config.json");
     EXPECT_FALSE(fs::exists(out));
     folder.put_in_place();
@@ -37,7 +37,7 @@ TEST(OutputFolder, AppearsWhenItIsComplete) {
 
 TEST(OutputFolder, IsRemovedWhereItIsNotPutInPlace) {
   const TemporaryFolder root;
-  { const OutputFolder folder(root.path() / "out"); }
+  { const OutputFolder folder(root.path() / "out", "written"); }
   EXPECT_TRUE(fs::is_empty(root.path()));
 }
 
@@ -48,7 +48,7 @@ TEST(OutputFolder, LeavesAnotherPartialFolder) {
   fs::create_directory(stale);
   write_name_to(stale / "model.safetensors");
   {
-    OutputFolder folder(root.path() / "out");
+    OutputFolder folder(root.path() / "out", "written");
     EXPECT_NE(folder.partial(), stale);
     folder.put_in_place();
   }
@@ -58,7 +58,7 @@ TEST(OutputFolder, LeavesAnotherPartialFolder) {
 
 TEST(OutputFolder, FillsAnEmptyFolder) {
   const TemporaryFolder root;
-  OutputFolder folder(root.path());
+  OutputFolder folder(root.path(), "written");
   EXPECT_EQ(folder.partial().parent_path(), fs::canonical(root.path()));
   write_name_to(folder.partial() / "config.json");
   fs::create_directory(folder.partial() / "additional_chat_templates");
@@ -71,7 +71,7 @@ TEST(OutputFolder, FillsAnEmptyFolder) {
 
 TEST(OutputFolder, SeesWhatCameWhileItWasWritten) {
   const TemporaryFolder root;
-  OutputFolder folder(root.path());
+  OutputFolder folder(root.path(), "written");
   write_name_to(root.path() / "other");
   try {
     folder.put_in_place();

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <memory>
 #include <span>
@@ -12,6 +11,8 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/byte_progress.h"
+#include "engine/model_files.h"
 #include "engine/output_folder.h"
 #include "engine/quantized_files.h"
 #include "engine/text_file.h"
@@ -64,32 +65,6 @@ void check_options(const QuantizeOptions& options) {
     throw Error("A calibration text is of use for integers; float8 is rounded to the nearest.");
   }
 }
-
-// Reports how far the work is.
-class Progress {
- public:
-  Progress(const QuantizeOptions& options, size_t total) : options_(options), total_(total) {}
-
-  void add(size_t bytes) { done_ = std::min(total_, done_ + bytes); }
-  // Whether the work goes on. Asks rarely enough to be called in an inner loop.
-  bool goes_on() {
-    const auto now = std::chrono::steady_clock::now();
-    if (!options_.on_progress || now - asked_ < kInterval) return goes_on_;
-    asked_ = now;
-    goes_on_ =
-        goes_on_ && options_.on_progress(static_cast<int64_t>(done_), static_cast<int64_t>(total_));
-    return goes_on_;
-  }
-
- private:
-  static constexpr std::chrono::milliseconds kInterval{20};
-
-  const QuantizeOptions& options_;
-  size_t total_;
-  size_t done_ = 0;
-  bool goes_on_ = true;
-  std::chrono::steady_clock::time_point asked_{};
-};
 
 void check_tokens(std::span<const int32_t> ids, const ModelConfig& config) {
   for (const int32_t id : ids) {
@@ -169,8 +144,8 @@ struct Source {
 };
 
 QuantizeResult write_rounded(const QuantizeOptions& options, const Source& source,
-                             const EndableLoops& loops, Progress& progress) {
-  OutputFolder folder(options.out);
+                             const EndableLoops& loops, ByteProgress& progress) {
+  OutputFolder folder(options.out, "quantized");
   QuantizeResult result;
   std::unique_ptr<Calibration> calibration;
   if (!options.calibration.empty()) {
@@ -215,7 +190,7 @@ std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
   const Source source = {model, std::move(config), std::move(checkpoint), target, std::move(plan)};
 
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);
-  Progress progress(options, source.plan.source_bytes);
+  ByteProgress progress(options.on_progress, source.plan.source_bytes);
   const EndableLoops loops(pool, [&progress] { return progress.goes_on(); });
   try {
     return write_rounded(options, source, loops, progress);

@@ -1,26 +1,16 @@
 #include "engine/quantized_files.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <fstream>
-#include <initializer_list>
 #include <nlohmann/json.hpp>
-#include <string_view>
-#include <system_error>
 #include <vector>
 
-#include "base/json_text.h"
-#include "base/mapped_file.h"
-#include "quire/error.h"
+#include "engine/model_files.h"
 
 namespace quire {
 namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-constexpr size_t kMaxConfigBytes = 64 << 20;
 
 Json arguments_of(int bits, const char* type, bool symmetric, const char* strategy) {
   return {{"num_bits", bits}, {"type", type}, {"symmetric", symmetric}, {"strategy", strategy}};
@@ -67,82 +57,14 @@ Json quantization_config(const WeightScheme& scheme, std::span<const std::string
           {"kv_cache_scheme", nullptr}};
 }
 
-constexpr std::string_view kTemplatesFolder = "additional_chat_templates";
-
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
-  return std::ranges::find(names, name) != names.end();
-}
-
-// What is written anew.
-bool is_replaced(const fs::path& file) {
-  const std::string name = file.filename().string();
-  return name == "config.json" || name.ends_with(".safetensors") ||
-         name.ends_with(".safetensors.index.json");
-}
-
-bool is_copied(const fs::path& file) {
-  const std::string name = file.filename().string();
-  const std::string extension = file.extension().string();
-  return !is_replaced(file) && !name.ends_with(".index.json") &&
-         !is_one_of(name, {"README.md", "quantize_config.json", "quant_config.json",
-                           "hf_quant_config.json", "recipe.yaml"}) &&
-         !is_one_of(extension, {".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".ot"});
-}
-
-void copy_text(const fs::path& from, const fs::path& to) {
-  std::error_code error;
-  fs::copy_file(from, to, error);
-  if (!error) return;
-  const std::string reason = error.message();
-  if (fs::is_symlink(from, error) && !fs::exists(from, error)) {
-    throw Error(fmt::format("{}: expected a file, and this is a link to nothing.", from.string()));
-  }
-  throw Error(fmt::format("{}: the file cannot be copied: {}.", from.string(), reason));
-}
-
-// The folder's files, not those of folders in it.
-void copy_folder(const fs::path& from, const fs::path& to) {
-  fs::create_directory(to);
-  for (const fs::directory_entry& entry : fs::directory_iterator(from)) {
-    if (!entry.is_directory()) copy_text(entry.path(), to / entry.path().filename());
-  }
-}
-
 }  // namespace
 
 void write_quantized_config(const fs::path& source, const fs::path& out,
                             const RoundingTarget& target, std::span<const std::string> kept) {
-  const fs::path from = source / "config.json";
-  Json config = parse_json_object(read_text_file(from, kMaxConfigBytes), from.string());
-  config.erase("compression_config");
-  config["quantization_config"] = quantization_config(target.scheme, kept);
-  const fs::path path = out / "config.json";
-  std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << config.dump(2) << '\n';
-  file.close();
-  if (!file) throw Error(fmt::format("{}: the file cannot be written.", path.string()));
-}
-
-std::vector<std::string> copy_texts(const fs::path& source, const fs::path& out) {
-  std::vector<std::string> left_out;
-  for (const fs::directory_entry& entry : fs::directory_iterator(source)) {
-    const fs::path name = entry.path().filename();
-    if (name.string().starts_with('.')) continue;
-    std::error_code error;
-    if (entry.is_directory(error)) {
-      if (name == kTemplatesFolder) {
-        copy_folder(entry.path(), out / name);
-      } else {
-        left_out.push_back(name.string() + "/");
-      }
-    } else if (is_copied(name)) {
-      copy_text(entry.path(), out / name);
-    } else if (!is_replaced(name)) {
-      left_out.push_back(name.string());
-    }
-  }
-  std::ranges::sort(left_out);
-  return left_out;
+  rewrite_config(source, out, [&](Json& config) {
+    config.erase("compression_config");
+    config["quantization_config"] = quantization_config(target.scheme, kept);
+  });
 }
 
 }  // namespace quire

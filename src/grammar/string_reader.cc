@@ -82,4 +82,12 @@ StringReader::Result StringReader::take_hex(uint8_t byte, std::string& decoded) 
   return Result::kMore;
 }
 
+std::string decode_json_string(std::string_view inside) {
+  StringReader reader;
+  reader.begin();
+  std::string text;
+  for (const char c : inside) reader.take(static_cast<uint8_t>(c), text);
+  return text;
+}
+
 }  // namespace quire::grammar

@@ -4,6 +4,7 @@
 // Thread safety: one thread at a time.
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace quire::grammar {
 
@@ -29,5 +30,8 @@ class StringReader {
   char32_t high_ = 0;  // a high surrogate that waits for its low one
   std::string utf8_;   // of a character of several bytes, so far
 };
+
+// What the inside of a string says, or its beginning, but for a character that is not whole.
+std::string decode_json_string(std::string_view inside);
 
 }  // namespace quire::grammar

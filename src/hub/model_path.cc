@@ -61,6 +61,11 @@ fs::path model_in(const fs::path& folder, const std::string& variant, const std:
   if (!variant.empty() || holds_gguf(files)) {
     return folder / choose_gguf(files, variant, name).front();
   }
+  if (fs::exists(folder / "adapter_config.json")) {
+    throw Error(fmt::format(
+        "{}: this folder holds an adapter; expected a model, such as 'quire merge' writes of both.",
+        folder.string()));
+  }
   throw Error(
       fmt::format("{}: this folder holds no model; expected a config.json, a tokenizer.json or a "
                   "GGUF file in it.",

@@ -46,13 +46,13 @@ const CheckpointTensor& found(const Checkpoint& checkpoint, const std::string& n
   return *tensor;
 }
 
+}  // namespace
+
 DType dtype_of_tensor(const CheckpointTensor& tensor) {
   const auto* const found = std::ranges::find(kTypes, tensor.dtype, &NamedType::first);
   check(found != kTypes.end(), "the checkpoint was compared with the model");
   return found->second;
 }
-
-}  // namespace
 
 void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out) {
   const DType dtype = dtype_of_tensor(tensor);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/dtype.h"
 #include "loader/checkpoint.h"
 #include "loader/parameter.h"
 #include "loader/quantization_config.h"
@@ -48,6 +49,9 @@ class MatrixSource {
   std::vector<const CheckpointTensor*> tensors_;
   std::unique_ptr<StoredMatrix> stored_;  // null: the tensor is dense
 };
+
+// The type of a tensor's numbers, which is one that a model's parameters have.
+DType dtype_of_tensor(const CheckpointTensor& tensor);
 
 // Rows of a dense tensor as float32 to out[rows.size(), columns]. A vector has one column.
 void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out);

@@ -9,7 +9,7 @@ import unittest
 from support import CliTest, run
 
 COMMANDS = [["generate"], ["chat"], ["tokenize"], ["bench"], ["bench", "throughput"], ["bench", "latency"],
-            ["tune"], ["plan"], ["inspect"], ["check"], ["quantize"], ["perplexity"], ["pull"], ["completion"],
+            ["tune"], ["plan"], ["inspect"], ["check"], ["quantize"], ["merge"], ["perplexity"], ["pull"], ["completion"],
             ["grammar"], ["grammar", "check"]]
 
 

@@ -36,6 +36,7 @@ std::unique_ptr<Command> make_inspect_command(CLI::App& root);
 std::unique_ptr<Command> make_check_command(CLI::App& root);
 std::unique_ptr<Command> make_perplexity_command(CLI::App& root);
 std::unique_ptr<Command> make_quantize_command(CLI::App& root);
+std::unique_ptr<Command> make_merge_command(CLI::App& root);
 std::unique_ptr<Command> make_grammar_check_command(CLI::App& grammar);
 std::unique_ptr<Command> make_completion_command(CLI::App& root);
 

@@ -122,16 +122,7 @@ void QuantizeCommand::add_options() {
         if (count < 1) throw UsageError("--calibration-tokens: expected 1 or more, got 0");
         options_.max_calibration_tokens = count;
       });
-  add_value(
-      *app_, {"--threads", "N", "CPU threads [the physical cores]"},
-      [this](const std::string& text) {
-        constexpr int64_t kMostThreads = 1024;
-        const int64_t count = parse_count(text, "--threads");
-        if (count < 1 || count > kMostThreads) {
-          throw UsageError(fmt::format("--threads: expected 1 to {}, got {}", kMostThreads, count));
-        }
-        options_.threads = static_cast<int>(count);
-      });
+  add_threads_option(*app_, options_.threads);
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
 }
 

@@ -239,6 +239,19 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
   }
 }
 
+void add_threads_option(CLI::App& app, int& threads) {
+  add_value(
+      app, {"--threads", "N", "CPU threads [the physical cores]"},
+      [&threads](const std::string& text) {
+        constexpr int64_t kMostThreads = 1024;
+        const int64_t count = parse_count(text, "--threads");
+        if (count < 1 || count > kMostThreads) {
+          throw UsageError(fmt::format("--threads: expected 1 to {}, got {}", kMostThreads, count));
+        }
+        threads = static_cast<int>(count);
+      });
+}
+
 int64_t parse_count(const std::string& text, const std::string& option) {
   const std::optional<int64_t> value = count_of(text, option);
   if (!value) {

@@ -26,6 +26,9 @@ void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
 // Throws UsageError naming `option` where it is none.
 int64_t parse_count(const std::string& text, const std::string& option);
 
+// Adds --threads to a command that runs no engine; `threads` stays 0 where it is not given.
+void add_threads_option(CLI::App& app, int& threads);
+
 // The folder of the model that was asked for: `model` itself, its name in the local cache, or the
 // bundled model where it is empty. Throws Error where there is none.
 std::string model_folder(const std::string& model);

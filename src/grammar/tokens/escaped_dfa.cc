@@ -36,12 +36,12 @@ std::string to_json_string(std::string_view text) {
   return json;
 }
 
-EscapedDfa::EscapedDfa(DfaPtr dfa, Budget& budget) : dfa_(std::move(dfa)) {
-  find_distances(budget);
+EscapedDfa::EscapedDfa(DfaPtr dfa, Budget& budget, Shortest shortest) : dfa_(std::move(dfa)) {
+  find_distances(shortest, budget);
   count_texts(budget);
 }
 
-void EscapedDfa::find_distances(Budget& budget) {
+void EscapedDfa::find_distances(Shortest shortest, Budget& budget) {
   const auto num_states = static_cast<size_t>(dfa_->num_states());
   budget.take(num_states * 64);
   distance_.assign(num_states, UINT32_MAX);
@@ -72,24 +72,38 @@ void EscapedDfa::find_distances(Budget& budget) {
           {static_cast<int32_t>(state), static_cast<uint8_t>(byte_of[of])});
     }
   }
-  using Entry = std::pair<uint32_t, int32_t>;
+  // What is to be few counts first.
+  struct Length {
+    uint32_t first = 0;
+    uint32_t bytes = 0;
+    auto operator<=>(const Length&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  std::vector<Length> lengths(num_states, {UINT32_MAX, UINT32_MAX});
+  characters_.assign(num_states, 0);
+  using Entry = std::pair<Length, int32_t>;
   std::priority_queue<Entry, std::vector<Entry>, std::greater<>> queue;
   for (size_t state = 0; state < num_states; ++state) {
     if (!table.accepting[state]) continue;
+    lengths[state] = {};
     distance_[state] = 0;
-    queue.emplace(0, static_cast<int32_t>(state));
+    queue.emplace(Length{}, static_cast<int32_t>(state));
   }
   while (!queue.empty()) {
     budget.step();
-    const auto [distance, state] = queue.top();
+    const auto [length, state] = queue.top();
     queue.pop();
-    if (distance > distance_[static_cast<size_t>(state)]) continue;
+    if (length != lengths[static_cast<size_t>(state)]) continue;
     for (const Edge& edge : before[static_cast<size_t>(state)]) {
-      const uint32_t longer = distance + escaped_bytes(edge.byte);
-      uint32_t& known = distance_[static_cast<size_t>(edge.from)];
-      if (longer >= known) continue;
-      known = longer;
-      next_byte_[static_cast<size_t>(edge.from)] = edge.byte;
+      const uint32_t bytes = escaped_bytes(edge.byte);
+      const uint32_t characters = begins_character(edge.byte) ? 1 : 0;
+      const Length longer = {length.first + (shortest == Shortest::kBytes ? bytes : characters),
+                             length.bytes + bytes};
+      const auto from = static_cast<size_t>(edge.from);
+      if (longer >= lengths[from]) continue;
+      lengths[from] = longer;
+      distance_[from] = longer.bytes;
+      characters_[from] = characters_[static_cast<size_t>(state)] + characters;
+      next_byte_[from] = edge.byte;
       queue.emplace(longer, edge.from);
     }
   }

@@ -65,6 +65,7 @@ void JsonCompletion::append_value(int number, std::string& out) const {
     parts.clear();
     if (sum(1, array_cost(number, i, 0, {}, 0, &parts)) != least) continue;
     out += '[';
+    make_distinct(number, i, {}, parts);
     return append_parts(parts, false, true, out);
   }
   for (size_t i = 0; i < from.objects.size(); ++i) {
@@ -81,7 +82,11 @@ void JsonCompletion::append_parts(const std::vector<Part>& parts, bool is_object
     if (!is_first) out += ',';
     is_first = false;
     if (is_object) out += to_json_string(part.name) + ":";
-    append_value(part.goal, out);
+    if (part.text.empty()) {
+      append_value(part.goal, out);
+    } else {
+      out += part.text;
+    }
   }
   out += is_object ? '}' : ']';
 }
@@ -97,10 +102,18 @@ uint32_t JsonCompletion::array_cost(int number, size_t alternative, uint64_t cou
     return kNever;
   }
   if (!array.witnesses.empty()) return witnesses_cost(array, count, witnessed, least, parts);
+  const ArrayFacts& known = facts(number).arrays[alternative];
+  // Of distinct values the longest may be those that are left.
+  uint32_t longest = 0;
+  for (const std::string& value : known.values) {
+    longest = std::max(longest, static_cast<uint32_t>(value.size()));
+  }
   uint32_t total = 1;
   for (uint64_t i = count; i < least && total != kNever; ++i) {
     const int item = array.goals_at(i)[0];
-    total = sum(total, sum(cost(item), i > 0 ? 1 : 0));
+    const uint32_t item_cost = cost(item);
+    total =
+        sum(total, sum(item_cost == kNever ? kNever : std::max(item_cost, longest), i > 0 ? 1 : 0));
     if (parts != nullptr) parts->push_back({{}, item});
   }
   return total;

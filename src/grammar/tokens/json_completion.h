@@ -2,10 +2,10 @@
 // The shortest ways to end JSON: values that fulfil a goal, and arrays and objects that have begun.
 // What cannot be ended within kMost bytes, or not without what generation leaves out, is kNever.
 //
-// What generation leaves out: arrays that need repeated items, and arrays without repeats whose
-// items may be arrays or objects; strings of an automaton with lengths that take too many states;
-// names of an object whose patterns combine in too many ways. A goal that only these fulfil cannot
-// be generated.
+// What generation leaves out: arrays that need repeated items, or several distinct ones of other
+// values than strings, numbers and literals, or beside contains; strings of an automaton with
+// lengths that take too many states; names of an object whose patterns combine in too many ways. A
+// goal that only these fulfil cannot be generated.
 //
 // Thread safety: immutable once made.
 #include <array>
@@ -31,6 +31,7 @@ class NameList {
     }
     return false;
   }
+  bool is_empty() const { return last_ == nullptr; }
   NameList with(std::string_view name) const {
     NameList list;
     list.last_ = std::make_shared<const Node>(Node{std::string(name), last_});
@@ -74,6 +75,8 @@ class JsonCompletion {
   struct ArrayFacts {
     bool is_possible = true;
     bool is_unique = false;  // repeats are forbidden
+    // Of such an array that needs several items: distinct values, more than it needs.
+    std::vector<std::string> values;
   };
   struct GoalFacts {
     uint32_t cost = kNever;
@@ -86,6 +89,7 @@ class JsonCompletion {
   struct Part {
     std::string name;  // of a member, as it is
     int goal = kNoGoal;
+    std::string text{};  // its value; empty: the shortest of the goal
   };
 
   JsonCompletion(const JsonGrammar& grammar, Budget& budget);
@@ -111,6 +115,10 @@ class JsonCompletion {
   void append_parts(const std::vector<Part>& parts, bool is_object, bool is_first,
                     std::string& out) const;
 
+  // Gives the items of an array without repeats values that are not among `items`.
+  void make_distinct(int goal, size_t alternative, const NameList& items,
+                     std::vector<Part>& parts) const;
+
   // The goals of a member's value; null where there can be no such member.
   const ChildGoals* goals_of(const ObjectAlternative& object, std::string_view name) const {
     return object.goals_of(name, grammar_.strings);
@@ -128,6 +136,9 @@ class JsonCompletion {
   void gather_objects(const JsonGoal& from, GoalFacts& to, Dfas& dfas);
   void find_costs(Budget& budget);
   uint32_t find_cost(int number) const;
+  void find_distinct_values();
+  // Up to `count` distinct values of a goal, the shortest of each kind first.
+  std::vector<std::string> distinct_values(int number, size_t count) const;
   void leave_out(std::string_view what);
   uint32_t witnesses_cost(const ArrayAlternative& array, uint64_t count, const Counts& witnessed,
                           uint64_t least, std::vector<Part>* parts) const;

@@ -20,27 +20,20 @@ class JsonCompletion::Dfas {
   EscapedDfaPtr number(int dfa) { return get(numbers_, grammar_.numbers, dfa); }
   EscapedDfaPtr string(int dfa) { return get(strings_, grammar_.strings, dfa); }
 
-  // Null if that takes too many states.
-  EscapedDfaPtr string(const StringAlternative& from) {
+  // Without an automaton if that takes too many states.
+  StringTarget string(const StringAlternative& from) {
     const EscapedDfaPtr all = string(from.dfa);
     const Dfa::Lengths lengths = all->dfa().lengths();
-    if (lengths.fewest[0] >= from.min_length &&
-        (from.max_length == UINT64_MAX || lengths.most[0] <= from.max_length)) {
-      return all;
+    if (lengths.fewest[0] < from.min_length) return {0, with_lengths(from, *all)};
+    if (from.max_length == UINT64_MAX || lengths.most[0] <= from.max_length) return {0, all};
+    // An upper limit needs no states of its own: it is enough to know the fewest characters.
+    EscapedDfaPtr& short_ones = by_characters_[from.dfa];
+    if (!short_ones) {
+      short_ones = std::make_shared<EscapedDfa>(std::make_shared<Dfa>(all->dfa()), budget_,
+                                                EscapedDfa::Shortest::kCharacters);
     }
-    const auto key = std::make_tuple(from.dfa, from.min_length, from.max_length);
-    const auto found = with_lengths_.find(key);
-    if (found != with_lengths_.end()) return found->second;
-    EscapedDfaPtr made = nullptr;
-    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
-    if (longest <= kMaxCountedLength) {
-      const DfaPtr both = combine(all->dfa(), *lengths_dfa(from), Combine::kBoth, budget_);
-      if (!both->is_empty()) made = std::make_shared<EscapedDfa>(both, budget_);
-    }
-    with_lengths_.emplace(key, made);
-    return made;
+    return {0, short_ones, 0, from.max_length};
   }
-
   EscapedDfaPtr names(const ObjectAlternative& object) {
     DfaPtr all;
     for (const auto& [matches, goals] : object.others) {
@@ -66,6 +59,19 @@ class JsonCompletion::Dfas {
     const DfaPtr copy = std::make_shared<Dfa>(store.at(dfa));
     return made.emplace(dfa, std::make_shared<EscapedDfa>(copy, budget_)).first->second;
   }
+  EscapedDfaPtr with_lengths(const StringAlternative& from, const EscapedDfa& all) {
+    const auto key = std::make_tuple(from.dfa, from.min_length, from.max_length);
+    const auto found = with_lengths_.find(key);
+    if (found != with_lengths_.end()) return found->second;
+    EscapedDfaPtr made = nullptr;
+    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
+    if (longest <= kMaxCountedLength) {
+      const DfaPtr both = combine(all.dfa(), *lengths_dfa(from), Combine::kBoth, budget_);
+      if (!both->is_empty()) made = std::make_shared<EscapedDfa>(both, budget_);
+    }
+    with_lengths_.emplace(key, made);
+    return made;
+  }
   // All texts of these lengths.
   DfaPtr lengths_dfa(const StringAlternative& from) {
     Nfa nfa;
@@ -89,12 +95,14 @@ class JsonCompletion::Dfas {
   Budget& budget_;
   std::map<int, EscapedDfaPtr> numbers_;
   std::map<int, EscapedDfaPtr> strings_;
+  std::map<int, EscapedDfaPtr> by_characters_;
   std::map<std::tuple<int, uint64_t, uint64_t>, EscapedDfaPtr> with_lengths_;
 };
 
 JsonCompletion::JsonCompletion(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar) {
   Dfas dfas(grammar, budget);
   gather(dfas);
+  find_distinct_values();
   find_costs(budget);
 }
 
@@ -120,8 +128,10 @@ void JsonCompletion::gather(Dfas& dfas) {
     gather_strings(from, facts_[i], dfas);
     for (const ArrayAlternative& array : from.arrays) {
       ArrayFacts facts;
-      facts.is_possible = array.repeats == ArrayAlternative::Repeats::kAllowed;
-      if (!facts.is_possible) leave_out("uniqueItems");
+      facts.is_unique = array.repeats == ArrayAlternative::Repeats::kForbidden;
+      facts.is_possible = array.repeats != ArrayAlternative::Repeats::kNeeded &&
+                          !(facts.is_unique && !array.witnesses.empty());
+      if (!facts.is_possible) leave_out("items that repeat, or contains beside uniqueItems");
       facts_[i].arrays.push_back(facts);
     }
     gather_objects(from, facts_[i], dfas);
@@ -134,10 +144,10 @@ void JsonCompletion::gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& d
       leave_out("a minLength of more than 262144");
     } else if (strings.dfa == DfaStore::kAll) {
       to.strings.push_back({0, nullptr, strings.min_length, strings.max_length});
-    } else if (const EscapedDfaPtr dfa = dfas.string(strings)) {
-      to.strings.push_back({0, dfa});
+    } else if (const StringTarget target = dfas.string(strings); target.dfa != nullptr) {
+      to.strings.push_back(target);
     } else {
-      leave_out("a pattern or format together with lengths beyond 2000");
+      leave_out("a pattern or format together with a minLength and lengths beyond 2000");
     }
   }
 }

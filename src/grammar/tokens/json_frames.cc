@@ -2,10 +2,31 @@
 
 #include <algorithm>
 
+#include "grammar/json_tree.h"
+#include "grammar/string_reader.h"
+
 namespace quire::grammar {
 namespace {
 
 constexpr uint32_t kNever = JsonCompletion::kNever;
+// Calls visit(text) for the strings and names of some JSON, decoded.
+template <typename Visit>
+void for_each_string(std::string_view json, const Visit& visit) {
+  StringReader reader;
+  std::string text;
+  bool is_inside = false;
+  for (const char c : json) {
+    if (!is_inside) {
+      is_inside = c == '"';
+      reader.begin();
+      text.clear();
+    } else if (reader.take(static_cast<uint8_t>(c), text) == StringReader::Result::kEnd) {
+      visit(std::string_view(text));
+      is_inside = false;
+    }
+  }
+}
+
 // More ways to read one array or object are dropped, the longest to end first.
 constexpr size_t kMaxConfigurations = 64;
 
@@ -53,9 +74,14 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
       configuration.rest = rest_of(frame, configuration, 0, {}, 0, nullptr);
       const bool can_end =
           JsonCompletion::sum(configuration.rest, context->slots[slot].outer) != kNever;
-      if (can_end) frame.configurations.push_back(configuration);
+      if (!can_end) continue;
+      frame.configurations.push_back(configuration);
+      frame.is_unique |=
+          !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
     }
   }
+  frame.num_unique = (context->frame == nullptr ? 0 : context->frame->num_unique) + frame.is_unique;
+  frame.needs_text = frame.num_unique > 0;
   if (frame.configurations.empty()) return nullptr;
   keep_the_best(frame);
   auto inside = std::make_shared<JsonContext>();
@@ -103,10 +129,11 @@ void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& f
   }
 }
 
-JsonContextPtr JsonFrames::begin_item(const JsonContext& context) const {
+JsonContextPtr JsonFrames::begin_item(const JsonContext& context, size_t place) const {
   const JsonFrame& frame = *context.frame;
   JsonContext inside;
   JsonFrame next = frame;
+  next.item_begin = place;
   next.configurations.clear();
   for (const JsonConfiguration& configuration : frame.configurations) {
     const ArrayAlternative& array = array_of(frame, configuration);
@@ -231,7 +258,8 @@ void JsonFrames::keep_the_best(JsonFrame& frame) {
   all.resize(kMaxConfigurations);
 }
 
-JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t results) const {
+JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t results,
+                                     std::string_view text, bool is_new) const {
   auto outside = std::make_shared<JsonContext>();
   if (context.frame == nullptr) return outside;
   JsonFrame next = *context.frame;
@@ -241,6 +269,14 @@ JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t result
   });
   if (next.configurations.empty()) return nullptr;
   keep_the_best(next);
+  if (next.is_unique && !is_new) {
+    const std::string item = canonical_json(text.substr(next.item_begin));
+    if (next.items.contains(item)) return nullptr;
+    next.items = next.items.with(item);
+    for_each_string(item, [&](std::string_view one) {
+      if (!next.strings.contains(one)) next.strings = next.strings.with(one);
+    });
+  }
   outside->frame = std::make_shared<const JsonFrame>(std::move(next));
   return outside;
 }
@@ -283,43 +319,54 @@ uint32_t JsonFrames::member_cost(const JsonContext& context) const {
   return best;
 }
 
-void JsonFrames::append_value_ending(const JsonContext& context, std::string& out) const {
+std::vector<JsonCompletion::Part> JsonFrames::parts_of(const JsonFrame& frame,
+                                                       const JsonConfiguration& of, uint64_t count,
+                                                       uint64_t more, const NameList& items) const {
+  std::vector<JsonCompletion::Part> parts;
+  rest_of(frame, of, count, frame.names, more, &parts);
+  if (frame.is_unique) completion_.make_distinct(frame.goal_of(of), of.alternative, items, parts);
+  return parts;
+}
+
+void JsonFrames::append_value_ending(const JsonContext& context, std::string& text,
+                                     const JsonFrame* stop) const {
   const uint32_t least = value_cost(context);
   for (size_t slot = 0; slot < context.slots.size(); ++slot) {
     const JsonSlot& one = context.slots[slot];
     if (JsonCompletion::sum(completion_.cost(one.goal), one.outer) != least) continue;
-    completion_.append_value(one.goal, out);
-    return append_outer(context, static_cast<uint32_t>(slot), out);
+    completion_.append_value(one.goal, text);
+    return append_outer(context, static_cast<uint32_t>(slot), text, stop);
   }
 }
 
 void JsonFrames::append_container_ending(const JsonContext& context, bool is_first,
-                                         std::string& out) const {
+                                         std::string& text, const JsonFrame* stop) const {
   const JsonFrame& frame = *context.frame;
   const uint32_t least = container_cost(context);
   for (const JsonConfiguration& one : frame.configurations) {
     if (JsonCompletion::sum(one.rest, frame.outer(one)) != least) continue;
-    std::vector<JsonCompletion::Part> parts;
-    rest_of(frame, one, frame.count, frame.names, 0, &parts);
-    completion_.append_parts(parts, frame.is_object, is_first, out);
-    return append_outer(*frame.opened_in, one.slot, out);
+    const auto parts = parts_of(frame, one, frame.count, 0, frame.items);
+    completion_.append_parts(parts, frame.is_object, is_first, text);
+    return append_outer(*frame.opened_in, one.slot, text, stop);
   }
 }
 
-void JsonFrames::append_member_ending(const JsonContext& context, std::string& out) const {
+void JsonFrames::append_member_ending(const JsonContext& context, std::string& text,
+                                      const JsonFrame* stop) const {
   const JsonFrame& frame = *context.frame;
   const uint32_t least = member_cost(context);
   for (const JsonConfiguration& one : frame.configurations) {
     std::vector<JsonCompletion::Part> parts;
     const uint32_t rest = rest_of(frame, one, frame.count, frame.names, 1, &parts);
     if (JsonCompletion::sum(rest, frame.outer(one)) != least) continue;
-    completion_.append_parts(parts, true, true, out);
-    return append_outer(*frame.opened_in, one.slot, out);
+    completion_.append_parts(parts, true, true, text);
+    return append_outer(*frame.opened_in, one.slot, text, stop);
   }
 }
 
-void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::string& out) const {
-  if (context.frame == nullptr) return;
+void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::string& text,
+                              const JsonFrame* stop) const {
+  if (context.frame == nullptr || context.frame.get() == stop) return;
   const JsonFrame& frame = *context.frame;
   const JsonConfiguration* best = nullptr;
   for (const JsonConfiguration& one : frame.configurations) {
@@ -328,10 +375,11 @@ void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::st
       best = &one;
     }
   }
-  std::vector<JsonCompletion::Part> parts;
-  rest_of(frame, *best, frame.count + 1, frame.names, 0, &parts);
-  completion_.append_parts(parts, frame.is_object, false, out);
-  append_outer(*frame.opened_in, best->slot, out);
+  NameList items = frame.items;
+  if (frame.is_unique) items = items.with(canonical_json(text.substr(frame.item_begin)));
+  const auto parts = parts_of(frame, *best, frame.count + 1, 0, items);
+  completion_.append_parts(parts, frame.is_object, false, text);
+  append_outer(*frame.opened_in, best->slot, text, stop);
 }
 
 }  // namespace quire::grammar

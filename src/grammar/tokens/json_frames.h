@@ -51,6 +51,15 @@ struct JsonFrame {
   std::vector<JsonConfiguration> configurations;
   uint64_t count = 0;  // of whole items or members
   NameList names;
+  // Of an array without repeats: its whole items, as canonical_json() has them, and where in the
+  // text the item begins that is being written. Where any way to read an array forbids repeats,
+  // none are written.
+  bool is_unique = false;
+  bool needs_text = false;  // it is one, or is within one
+  uint32_t num_unique = 0;  // of itself and those around it
+  NameList items;
+  NameList strings;  // in these items
+  size_t item_begin = 0;
 
   int goal_of(const JsonConfiguration& of) const { return opened_in->slots[of.slot].goal; }
   uint32_t outer(const JsonConfiguration& of) const { return opened_in->slots[of.slot].outer; }
@@ -80,14 +89,18 @@ class JsonFrames {
   JsonContextPtr root() const;
   // Each is null where that cannot come.
   JsonContextPtr begin_container(const JsonContextPtr& context, bool is_object) const;
-  JsonContextPtr begin_item(const JsonContext& context) const;
+  // An item that begins at `place` of the text.
+  JsonContextPtr begin_item(const JsonContext& context, size_t place) const;
   // Behind an object's comma: keeps what can have another member.
   JsonContextPtr next_member(const JsonContext& context) const;
   JsonContextPtr begin_name(const JsonContext& context) const;
   JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
-  // Behind a value that fulfils the goals of these slots (bits). At the text's end: without a
-  // frame.
-  JsonContextPtr end_value(const JsonContext& context, uint64_t results) const;
+  // Behind a value that fulfils the goals of these slots (bits), at the end of `text`. At the end
+  // of all: without a frame.
+  // all: without a frame. `is_new`: an item that may not be repeated is known to be no repeat, and
+  // is not remembered.
+  JsonContextPtr end_value(const JsonContext& context, uint64_t results, std::string_view text,
+                           bool is_new = false) const;
   // The slots of an array or object that may end here, as bits.
   uint64_t container_results(const JsonContext& context) const;
 
@@ -110,11 +123,17 @@ class JsonFrames {
   uint32_t value_cost(const JsonContext& context) const;
   uint32_t container_cost(const JsonContext& context) const;
   uint32_t member_cost(const JsonContext& context) const;
-  void append_value_ending(const JsonContext& context, std::string& out) const;
-  void append_container_ending(const JsonContext& context, bool is_first, std::string& out) const;
-  void append_member_ending(const JsonContext& context, std::string& out) const;
+  // These append to the text so far, up to the end of the item or member of `stop` that is being
+  // written, or of all where that is null.
+  void append_value_ending(const JsonContext& context, std::string& text,
+                           const JsonFrame* stop) const;
+  void append_container_ending(const JsonContext& context, bool is_first, std::string& text,
+                               const JsonFrame* stop) const;
+  void append_member_ending(const JsonContext& context, std::string& text,
+                            const JsonFrame* stop) const;
   // What follows a value of one slot.
-  void append_outer(const JsonContext& context, uint32_t slot, std::string& out) const;
+  void append_outer(const JsonContext& context, uint32_t slot, std::string& text,
+                    const JsonFrame* stop) const;
 
  private:
   const ArrayAlternative& array_of(const JsonFrame& frame, const JsonConfiguration& of) const;
@@ -128,6 +147,10 @@ class JsonFrames {
   bool counts(const JsonFrame& frame, JsonConfiguration& configuration, uint32_t witnesses) const;
   void add_names(const JsonFrame& frame, const JsonConfiguration& of, JsonKeys& keys) const;
   static void keep_the_best(JsonFrame& frame);
+  // The items that still have to come, beside those of the text.
+  std::vector<JsonCompletion::Part> parts_of(const JsonFrame& frame, const JsonConfiguration& of,
+                                             uint64_t count, uint64_t more,
+                                             const NameList& items) const;
 
   const JsonGrammar& grammar_;
   const JsonCompletion& completion_;

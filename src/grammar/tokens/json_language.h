@@ -1,13 +1,14 @@
 #pragma once
 // JSON of a schema, to generate: what a JsonGrammar accepts, but for what is said below.
 //
-// Names that an object lists are written without needless escapes, other names without any, where
-// any name may come. White space between tokens is bounded, and there is none around the whole
+// Where other names may not come, those that an object lists are written without needless escapes.
+// White space between tokens is bounded, and there is none around the whole
 // text. Numbers of a bounded or otherwise restricted kind have no exponent. Besides, what
 // json_completion.h says is left out.
 // Thread safety: as language.h says.
 #include <mutex>
 
+#include "grammar/tokens/automaton_tokens.h"
 #include "grammar/tokens/json_frames.h"
 #include "grammar/tokens/language.h"
 #include "grammar/tokens/number_lexer.h"
@@ -31,6 +32,7 @@ class JsonLanguage final : public Language {
   struct Learnt {
     StringLexer strings;
     NumberLexer numbers;
+    AutomatonTokensStore automaton_tokens;
   };
   std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
   Learnt& learnt() const { return learnt_; }

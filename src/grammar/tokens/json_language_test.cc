@@ -25,6 +25,7 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "items": {"enum": ["x", 1, null]}, "minItems": 2, "maxItems": 4})",
     R"({"type": "string", "pattern": "^[a-c]{2,5}$", "maxLength": 3})",
     R"({"type": "string", "minLength": 3, "maxLength": 5})",
+    R"({"type": "string", "pattern": "^(\\u00e9|ab|\n)*c$", "maxLength": 6})",
     R"({"type": "number", "minimum": 1.5, "maximum": 20})",
     R"({"oneOf": [{"type": "object", "properties": {"kind": {"const": "a"}, "n": {"type": "integer"}}, "required": ["kind", "n"]}, {"type": "object", "properties": {"kind": {"const": "b"}, "s": {"type": "string"}}, "required": ["kind"]}]})",
     R"({"type": "object", "patternProperties": {"^x_": {"type": "boolean"}}, "additionalProperties": false, "minProperties": 2, "maxProperties": 3})",
@@ -34,6 +35,9 @@ constexpr const char* kSchemas[] = {
     R"({"type": "object", "properties": {"a": {}, "b": {}, "c": {}}, "dependentRequired": {"a": ["b"], "b": ["c"]}, "maxProperties": 3})",
     R"({"anyOf": [{"type": "array", "items": {"type": "integer"}}, {"type": "array", "items": {"type": "string", "format": "date"}, "minItems": 1}]})",
     R"({"type": "string", "format": "date-time"})",
+    R"({"type": "array", "uniqueItems": true, "items": {"enum": ["red", "blue", "rose", 1, 10, null]}, "minItems": 2})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "maxLength": 2}, "minItems": 3})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a"], "additionalProperties": false}})",
     R"({"type": "object", "not": {"required": ["bad"]}, "propertyNames": {"maxLength": 4}})",
     R"({"type": "object", "properties": {"quo\"te\\": {"type": "null"}}, "required": ["quo\"te\\"]})",
     R"({"type": "string", "pattern": "^\\u0001\"\\\\$"})",
@@ -77,6 +81,58 @@ TEST_P(JsonLanguageTest, EveryWayLeadsToAnEnd) {
       text += static_cast<char>(byte);
       ASSERT_TRUE(checked.advance(byte)) << text;
       ASSERT_LE(!checked.can_end(), !matcher->can_end()) << text;
+    }
+  }
+}
+
+// Bytes, and tokens that begin, end and go through strings, names and brackets.
+TokenTriePtr json_trie() {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  const std::vector<std::string> parts = {
+      "\"",   "{\"", "\":", "\":\"", "\",\"", "a",     "ab",   "x_",   "kind", "1",   "23",  " ",
+      "true", "\"}", "]}",  "\\",    "\\n",   "\\u00", "\xC3", "\xA9", "[\"",  "},{", "bad", ": "};
+  for (const std::string& a : parts) {
+    if (a.size() > 1) tokens.push_back(a);
+    for (const std::string& b : parts) {
+      tokens.push_back(a + b);
+      tokens.push_back(a + b + "\"");
+    }
+  }
+  return std::make_shared<TokenTrie>(std::move(tokens));
+}
+
+// What is said of whole strings at once is what trying each byte says.
+TEST_P(JsonLanguageTest, MasksAreThoseOfTryingEachToken) {
+  const LanguagePtr language = make_language(compile_json_schema(GetParam()));
+  const TokenTriePtr trie = json_trie();
+  std::mt19937 random(11);
+  for (int walk = 0; walk < 6; ++walk) {
+    const auto matcher = language->begin();
+    std::string text;
+    for (int step = 0; step < 12; ++step) {
+      std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+      std::vector<uint32_t> expected(mask.size());
+      matcher->allow_tokens(*trie, ByteMatcher::kNoEnding, mask);
+      matcher->ByteMatcher::allow_tokens(*trie, ByteMatcher::kNoEnding, expected);
+      std::vector<int32_t> tokens;
+      for (int32_t token = 0; token < static_cast<int32_t>(trie->num_tokens()); ++token) {
+        ASSERT_EQ(is_allowed(mask, token), is_allowed(expected, token))
+            << text << " + " << trie->bytes(token);
+        if (is_allowed(mask, token)) tokens.push_back(token);
+      }
+      // With an end in sight nothing is allowed from which it is too far.
+      const size_t most = matcher->ending_bytes() + random() % 20;
+      std::vector<uint32_t> in_time(mask.size());
+      std::ranges::fill(expected, 0);
+      matcher->allow_tokens(*trie, most, in_time);
+      matcher->ByteMatcher::allow_tokens(*trie, most, expected);
+      for (size_t i = 0; i < in_time.size(); ++i) ASSERT_EQ(in_time[i] & ~expected[i], 0U) << text;
+      if (tokens.empty()) break;
+      const std::string_view bytes = trie->bytes(tokens[random() % tokens.size()]);
+      for (const char c : bytes) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c)));
+      matcher->commit();
+      text += bytes;
     }
   }
 }

@@ -14,19 +14,6 @@ bool is_white_space(uint8_t byte) {
   return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
 
-std::string_view literal_text(uint8_t first) {
-  return first == 'n' ? "null" : first == 't' ? "true" : "false";
-}
-
-// What a string that has begun says so far, but for a character that is not whole.
-std::string decoded(std::string_view json) {
-  StringReader reader;
-  reader.begin();
-  std::string text;
-  for (const char c : json) reader.take(static_cast<uint8_t>(c), text);
-  return text;
-}
-
 }  // namespace
 
 JsonTokenMatcher::JsonTokenMatcher(const JsonLanguage& language) : language_(&language) {
@@ -41,7 +28,19 @@ std::unique_ptr<ByteMatcher> JsonTokenMatcher::clone() const {
 
 bool JsonTokenMatcher::push(uint8_t byte) {
   const auto lock = language_->lock();
+  return advance(byte);
+}
+
+bool JsonTokenMatcher::advance(uint8_t byte) {
+  if (!advance_unchecked(byte)) return false;
+  if (avoids_repeats()) return true;
+  pop(1);
+  return false;
+}
+
+bool JsonTokenMatcher::advance_unchecked(uint8_t byte) {
   State next = states_.back();
+  next.ending = nullptr;
   text_ += static_cast<char>(byte);
   if (!take(states_.back(), byte, next)) {
     text_.pop_back();
@@ -64,6 +63,8 @@ void JsonTokenMatcher::commit() {
 template <typename Make>
 JsonContextPtr JsonTokenMatcher::remember(const JsonContextPtr& from, char what, uint64_t detail,
                                           const Make& make) {
+  // There the place in the text matters, too.
+  if (from->frame != nullptr && from->frame->needs_text) return make();
   const auto [found, is_new] = memo_.try_emplace(MemoKey{from, what, detail});
   if (is_new) found->second = make();
   return found->second;
@@ -94,8 +95,8 @@ bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
       return begin_value(from, byte, to);
     case Phase::kFirstItem: {
       if (byte == ']') return end_container(from, to);
-      to.context =
-          remember(from.context, 'i', 0, [&] { return frames().begin_item(*from.context); });
+      to.context = remember(from.context, 'i', 0,
+                            [&] { return frames().begin_item(*from.context, text_.size() - 1); });
       return to.context != nullptr && begin_value(State(to), byte, to);
     }
     case Phase::kFirstKey:
@@ -147,6 +148,10 @@ bool JsonTokenMatcher::begin_value(const State& from, uint8_t byte, State& to) {
   return (byte == 'n' || byte == 't' || byte == 'f') && literal_results(to) != 0;
 }
 
+std::string_view JsonTokenMatcher::literal_text(uint8_t first) {
+  return first == 'n' ? "null" : first == 't' ? "true" : "false";
+}
+
 uint64_t JsonTokenMatcher::literal_results(const State& at) const {
   const uint8_t type = at.literal == 'n' ? kNullType : at.literal == 't' ? kTrueType : kFalseType;
   uint64_t results = 0;
@@ -169,6 +174,7 @@ bool JsonTokenMatcher::begin_container(const State& from, bool is_object, State&
 bool JsonTokenMatcher::take_string(const State& from, uint8_t byte, State& to) {
   to.lexer = learnt().strings.step(from.lexer, byte);
   if (to.lexer == StringLexer::kEnd) {
+    to.differs |= makes_new(from);
     return end_value(from, learnt().strings.results(from.lexer), to);
   }
   return to.lexer != StringLexer::kDead;
@@ -181,8 +187,11 @@ bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
   }
   const uint64_t results = learnt().numbers.results(from.lexer);
   State behind = from;
-  return results != 0 && from.context->frame != nullptr && end_value(from, results, behind) &&
-         take(behind, byte, to = behind);
+  if (results == 0 || from.context->frame == nullptr) return false;
+  text_.pop_back();  // what follows is no part of the number
+  const bool has_ended = end_value(from, results, behind);
+  text_ += static_cast<char>(byte);
+  return has_ended && take(behind, byte, to = behind);
 }
 
 bool JsonTokenMatcher::take_literal(const State& from, uint8_t byte, State& to) {
@@ -222,31 +231,27 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   const JsonKeys& keys = *at.context->keys;
   if (keys.any) return true;
   const StringLexer& strings = learnt().strings;
+  if (strings.is_endless(at.lexer)) return true;
   std::string text;
   bool is_decoded = false;
   bool can_be = false;
   strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
-    const uint32_t num_texts = strings.num_texts(at.lexer, slot);
-    if (num_texts == UINT32_MAX) can_be = true;
     if (can_be) return;
-    if (!is_decoded) text = decoded(lexeme(at));
+    if (!is_decoded) text = decode_json_string(lexeme(at));
     is_decoded = true;
     // Names that are used, and those that are listed, are no new ones.
     uint32_t num_others = 0;
     const auto count = [&](std::string_view name) { num_others += name.starts_with(text) ? 1 : 0; };
     at.context->frame->names.for_each(count);
     frames().for_each_listed(*at.context, count);
-    can_be = num_texts > num_others;
+    can_be = strings.num_texts(at.lexer, slot) > num_others;
   });
   return can_be;
 }
 
 bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
-  const bool any = from.context->keys->any;
   narrow(from, byte, to);
-  if (from.lexer == StringLexer::kDead || (any && byte == '\\')) {
-    to.lexer = StringLexer::kDead;
-  } else {
+  if (from.lexer != StringLexer::kDead) {
     to.lexer = learnt().strings.step(from.lexer, byte);
     if (to.lexer >= 0 && !can_be_new(to)) to.lexer = StringLexer::kDead;
   }
@@ -260,8 +265,9 @@ bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
 
 bool JsonTokenMatcher::end_key(const State& from, State& to) {
   const std::string_view spelled = lexeme(from).substr(0, text_.size() - 1 - from.begin);
-  to.context = frames().begin_value_of(*from.context, decoded(spelled));
+  to.context = frames().begin_value_of(*from.context, decode_json_string(spelled));
   to.phase = Phase::kColon;
+  to.differs |= makes_new(from);
   return to.context != nullptr;
 }
 
@@ -270,15 +276,21 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
   if (static_cast<char>(byte) == (is_object ? '}' : ']')) return end_container(from, to);
   if (byte != ',') return false;
   to.context = remember(from.context, ',', 0, [&] {
-    return is_object ? frames().next_member(*from.context) : frames().begin_item(*from.context);
+    return is_object ? frames().next_member(*from.context)
+                     : frames().begin_item(*from.context, text_.size());
   });
   to.phase = is_object ? Phase::kKey : Phase::kValue;
+  to.differs &= !from.context->frame->is_unique;
   return to.context != nullptr;
 }
 
 bool JsonTokenMatcher::end_value(const State& from, uint64_t results, State& to) {
-  to.context = remember(from.context, 'v', results,
-                        [&] { return frames().end_value(*from.context, results); });
+  const JsonFrame* frame = from.context->frame.get();
+  const bool assumes_new = assumes_new_ && frame != nullptr && frame->is_unique;
+  if (assumes_new) to.num_assumed = 1;
+  to.context = remember(from.context, 'v', results, [&] {
+    return frames().end_value(*from.context, results, text_, assumes_new);
+  });
   to.white_space = 0;
   if (to.context == nullptr) return false;
   to.phase = to.context->frame == nullptr ? Phase::kDone : Phase::kAfterValue;
@@ -291,6 +303,51 @@ bool JsonTokenMatcher::end_container(const State& from, State& to) {
   State outside = from;
   outside.context = from.context->frame->opened_in;
   return end_value(outside, results, to);
+}
+
+std::optional<std::string> JsonTokenMatcher::next_bytes(const State& at) const {
+  constexpr std::string_view kWhiteSpace = " \t\n\r";
+  constexpr std::string_view kValues = "{[\"-0123456789tfn";
+  std::string bytes;
+  switch (at.phase) {
+    case Phase::kInString:
+      return std::nullopt;
+    case Phase::kInKey: {
+      if (at.lexer != StringLexer::kDead) return std::nullopt;
+      const size_t written = text_.size() - at.begin;
+      for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
+        const char next = at.context->keys->listed[i].spelled[written];
+        if (bytes.empty() || bytes.back() != next) bytes += next;
+      }
+      return bytes;
+    }
+    case Phase::kInNumber:
+      bytes = "0123456789.-+eE,]}";
+      break;
+    case Phase::kInLiteral:
+      return std::string(1, literal_text(at.literal)[text_.size() - at.begin]);
+    case Phase::kValue:
+      bytes = kValues;
+      break;
+    case Phase::kFirstItem:
+      bytes = std::string(kValues) + "]";
+      break;
+    case Phase::kFirstKey:
+      bytes = "\"}";
+      break;
+    case Phase::kKey:
+      bytes = "\"";
+      break;
+    case Phase::kColon:
+      bytes = ":";
+      break;
+    case Phase::kAfterValue:
+      bytes = ",]}";
+      break;
+    case Phase::kDone:
+      return bytes;
+  }
+  return bytes.append(kWhiteSpace);
 }
 
 bool JsonTokenMatcher::can_end() const {
@@ -306,133 +363,6 @@ bool JsonTokenMatcher::must_end() const {
   const State& at = states_.back();
   if (at.phase == Phase::kDone) return true;
   return can_end() && !learnt().numbers.goes_on(at.lexer);
-}
-
-template <typename Visit>
-void JsonTokenMatcher::for_each_value_ending(const State& at, const Visit& visit) const {
-  if (at.phase == Phase::kInString) return learnt().strings.for_each_ending(at.lexer, visit);
-  if (at.phase == Phase::kInNumber) return learnt().numbers.for_each_ending(at.lexer, visit);
-  const uint64_t results = literal_results(at);
-  const size_t rest = literal_text(at.literal).size() - (text_.size() - at.begin);
-  for (uint32_t slot = 0; slot < at.context->slots.size(); ++slot) {
-    if ((results >> slot & 1) != 0) visit(slot, static_cast<uint32_t>(rest));
-  }
-}
-
-uint32_t JsonTokenMatcher::key_cost(const State& at) const {
-  const JsonKeys& keys = *at.context->keys;
-  const auto written = static_cast<uint32_t>(text_.size() - at.begin);
-  uint32_t best = JsonCompletion::kNever;
-  for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
-    best = std::min(best, keys.listed[i].cost - written);
-  }
-  if (at.lexer == StringLexer::kDead) return best;
-  learnt().strings.for_each_ending(at.lexer, [&](uint32_t, uint32_t bytes) {
-    best = std::min(best, JsonCompletion::sum(bytes, keys.other_cost));
-  });
-  return best;
-}
-
-uint32_t JsonTokenMatcher::cost(const State& at) const {
-  switch (at.phase) {
-    case Phase::kValue:
-      return frames().value_cost(*at.context);
-    case Phase::kFirstItem:
-    case Phase::kFirstKey:
-    case Phase::kAfterValue:
-      return frames().container_cost(*at.context);
-    case Phase::kKey:
-      return frames().member_cost(*at.context);
-    case Phase::kColon:
-      return JsonCompletion::sum(1, frames().value_cost(*at.context));
-    case Phase::kInKey:
-      return key_cost(at);
-    case Phase::kDone:
-      return 0;
-    default:
-      break;
-  }
-  uint32_t best = JsonCompletion::kNever;
-  for_each_value_ending(at, [&](uint32_t slot, uint32_t bytes) {
-    best = std::min(best, JsonCompletion::sum(bytes, at.context->slots[slot].outer));
-  });
-  return best;
-}
-
-size_t JsonTokenMatcher::ending_bytes() const {
-  const auto lock = language_->lock();
-  return cost(states_.back());
-}
-
-std::string JsonTokenMatcher::ending() const {
-  const auto lock = language_->lock();
-  std::string text;
-  append_ending(states_.back(), text);
-  return text;
-}
-
-void JsonTokenMatcher::append_key_ending(const State& at, std::string& out) const {
-  const JsonKeys& keys = *at.context->keys;
-  const std::string written(lexeme(at));
-  std::string best;
-  const auto consider = [&](std::string_view rest) {
-    const std::string name = decoded(written + std::string(rest.substr(0, rest.size() - 1)));
-    const JsonContextPtr context = frames().begin_value_of(*at.context, name);
-    if (context == nullptr) return;
-    std::string ending = std::string(rest) + ":";
-    frames().append_value_ending(*context, ending);
-    if (best.empty() || ending.size() < best.size()) best = std::move(ending);
-  };
-  for (uint32_t i = at.listed_begin; i < at.listed_end; ++i) {
-    consider(keys.listed[i].spelled.substr(written.size()));
-  }
-  const bool is_plain = decoded(written) == written;
-  if (at.lexer != StringLexer::kDead && is_plain) {
-    const auto name = frames().another_name(*at.context, written);
-    if (name) consider(to_json_string(*name).substr(1 + written.size()));
-  } else if (at.lexer != StringLexer::kDead) {
-    // A character that has begun comes first.
-    learnt().strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
-      std::string rest;
-      learnt().strings.append_ending(at.lexer, slot, rest);
-      consider(rest);
-    });
-  }
-  out += best;
-}
-
-void JsonTokenMatcher::append_ending(const State& at, std::string& out) const {
-  switch (at.phase) {
-    case Phase::kColon:
-      out += ':';
-      [[fallthrough]];
-    case Phase::kValue:
-      return frames().append_value_ending(*at.context, out);
-    case Phase::kFirstItem:
-    case Phase::kFirstKey:
-      return frames().append_container_ending(*at.context, true, out);
-    case Phase::kAfterValue:
-      return frames().append_container_ending(*at.context, false, out);
-    case Phase::kKey:
-      return frames().append_member_ending(*at.context, out);
-    case Phase::kInKey:
-      return append_key_ending(at, out);
-    case Phase::kDone:
-      return;
-    default:
-      break;
-  }
-  const uint32_t least = cost(at);
-  std::optional<uint32_t> best;
-  for_each_value_ending(at, [&](uint32_t slot, uint32_t bytes) {
-    if (!best && JsonCompletion::sum(bytes, at.context->slots[slot].outer) == least) best = slot;
-  });
-  if (at.phase == Phase::kInString) learnt().strings.append_ending(at.lexer, *best, out);
-  if (at.phase == Phase::kInNumber) learnt().numbers.append_ending(at.lexer, *best, out);
-  if (at.phase == Phase::kInLiteral) {
-    out += literal_text(at.literal).substr(text_.size() - at.begin);
-  }
-  frames().append_outer(*at.context, *best, out);
 }
 
 }  // namespace quire::grammar

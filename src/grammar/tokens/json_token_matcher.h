@@ -5,6 +5,7 @@
 // Thread safety: one thread at a time.
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -26,6 +27,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
+  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
   enum class Phase : uint8_t {
@@ -50,6 +52,10 @@ class JsonTokenMatcher final : public ByteMatcher {
     uint32_t listed_begin = 0;  // the names that are still possible
     uint32_t listed_end = 0;
     JsonContextPtr context;
+    uint8_t num_assumed = 0;  // items that were taken for new ones
+    bool differs = false;     // of an array without repeats: the item from all before it
+    // Where the shortest ending would repeat an item of an array without repeats: another.
+    std::shared_ptr<const std::string> ending;
   };
 
   const JsonFrames& frames() const { return language_->frames(); }
@@ -72,17 +78,40 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool end_value(const State& from, uint64_t results, State& to);
   bool end_container(const State& from, State& to);
 
+  // null, true or false, by its first letter.
+  static std::string_view literal_text(uint8_t first);
   uint64_t literal_results(const State& at) const;
+  // Bytes to the end, at most; the second if nothing is repeated.
   uint32_t cost(const State& at) const;
+  uint32_t shortest(const State& at) const;
   uint32_t key_cost(const State& at) const;
-  void append_ending(const State& at, std::string& out) const;
-  void append_key_ending(const State& at, std::string& out) const;
+  // Append to the text so far, up to the end of the item of `stop` that is being written, or of
+  // all.
+  void append_ending(const State& at, std::string& text, const JsonFrame* stop) const;
+  void append_key_ending(const State& at, std::string& text, const JsonFrame* stop) const;
   // Calls visit(slot, bytes to the end of the value) for what may be finished.
   template <typename Visit>
   void for_each_value_ending(const State& at, const Visit& visit) const;
   std::string_view lexeme(const State& at) const {
     return std::string_view(text_).substr(at.begin);
   }
+
+  // How masks are made (json_token_mask.cc).
+  class Masker;
+  // Takes a byte, under the lock; the second whatever items are repeated then.
+  static constexpr uint32_t kMostDetourBytes = 64;
+  bool advance(uint8_t byte);
+  bool advance_unchecked(uint8_t byte);
+  // Whether no item of an array without repeats has to repeat another (json_repeats.cc). Finds the
+  // ending of the newest state if the shortest is none.
+  bool avoids_repeats();
+  bool find_ending_without_repeats();
+  // Whether the string or name that ends at the end of the text makes its item a new one.
+  bool makes_new(const State& from) const;
+  const JsonFrame* repeated_in(const State& at) const;
+  bool find_detour(size_t depth, size_t& num_tries);
+  // The bytes that may come, and some that may not; nothing where nearly all may.
+  std::optional<std::string> next_bytes(const State& at) const;
 
   // Contexts that were made since the last commit(), by what led to them. They hold what their
   // keys point to.
@@ -93,6 +122,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   const JsonLanguage* language_;
   std::string text_;
   std::vector<State> states_;
+  bool assumes_new_ = false;  // items that end are taken for new ones
   std::map<MemoKey, JsonContextPtr> memo_;
 };
 

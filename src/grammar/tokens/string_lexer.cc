@@ -39,6 +39,15 @@ int32_t StringLexer::begin(const std::vector<StringTarget>& targets) {
 }
 
 int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
+  // Of an automaton's texts, those that would be too long.
+  const uint64_t length =
+      place.length + (place.more_bytes > 0 || place.mode != Mode::kText ? 1 : 0);
+  std::erase_if(targets, [&](const At& at) {
+    const StringTarget& target = source(at);
+    if (!target.dfa || target.max_length == UINT64_MAX) return false;
+    return length > target.max_length || num_characters(place, at) > target.max_length - length;
+  });
+  if (targets.empty()) return kDead;
   const auto [found, is_new] =
       numbers_.try_emplace({place, targets}, static_cast<int32_t>(states_.size()));
   if (!is_new) return found->second;
@@ -48,6 +57,7 @@ int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
   const bool may_end = place.mode == Mode::kText && place.more_bytes == 0;
   for (const At& at : targets) {
     state.costs.push_back(cost(place, at));
+    state.is_endless |= num_texts(place, at) == UINT32_MAX;
     const StringTarget& target = source(at);
     const bool is_whole =
         target.dfa ? target.dfa->dfa().accepts(at.state) : place.length >= target.min_length;
@@ -94,9 +104,7 @@ bool StringLexer::take(const State& from, uint8_t byte, Place& place,
 }
 
 void StringLexer::begin_character(const Place& place, std::vector<At>& targets) const {
-  std::erase_if(targets, [&](const At& at) {
-    return !source(at).dfa && place.length >= source(at).max_length;
-  });
+  std::erase_if(targets, [&](const At& at) { return place.length >= source(at).max_length; });
 }
 
 void StringLexer::count_character(Place& place, const std::vector<At>& targets) const {
@@ -104,7 +112,6 @@ void StringLexer::count_character(Place& place, const std::vector<At>& targets) 
   uint64_t most = 0;
   for (const At& at : targets) {
     const StringTarget& target = source(at);
-    if (target.dfa) continue;
     most = std::max(most, target.max_length == UINT64_MAX ? target.min_length : target.max_length);
   }
   place.length = std::min(place.length + 1, most);
@@ -206,17 +213,34 @@ bool StringLexer::take_hex(const State& from, uint8_t byte, Place& place,
   return true;
 }
 
+// How many more characters an automaton's text needs, behind the one that has begun.
+uint32_t StringLexer::num_characters(const Place& place, const At& at) const {
+  const EscapedDfa& dfa = *source(at).dfa;
+  if (place.mode == Mode::kText) return dfa.num_characters(at.state);
+  std::string text;
+  int32_t next = Dfa::kDead;
+  cost_of_escape(place, at, &text, &next);
+  return next == Dfa::kDead ? UINT32_MAX : dfa.num_characters(next);
+}
+
 // What finishes an escape of an automaton's text that has begun, and the text.
-uint32_t StringLexer::cost_of_escape(const Place& place, const At& at, std::string* text) const {
+uint32_t StringLexer::cost_of_escape(const Place& place, const At& at, std::string* text,
+                                     int32_t* behind) const {
   const EscapedDfa& dfa = *source(at).dfa;
   uint32_t best = UINT32_MAX;
+  uint32_t best_characters = UINT32_MAX;
   std::string best_text;
   const auto consider = [&](uint8_t character, std::string escape) {
     const int32_t next = dfa.dfa().step(at.state, character);
     if (next == Dfa::kDead) return;
+    // With a limit to the length, few characters come first, as in the automaton's own endings.
+    const bool is_limited = source(at).max_length != UINT64_MAX;
+    const uint32_t characters = is_limited ? dfa.num_characters(next) : 0;
     const uint32_t whole = static_cast<uint32_t>(escape.size()) + dfa.distance(next) + 1;
-    if (whole >= best) return;
+    if (std::pair(characters, whole) >= std::pair(best_characters, best)) return;
+    best_characters = characters;
     best = whole;
+    if (behind != nullptr) *behind = next;
     if (text == nullptr) return;
     best_text = std::move(escape);
     dfa.append_ending(next, best_text);
@@ -302,35 +326,50 @@ void StringLexer::append_ending(int32_t state, uint32_t slot, std::string& out) 
   out += '"';
 }
 
+uint32_t StringLexer::num_texts(const Place& place, const At& at) const {
+  const StringTarget& target = source(at);
+  if (target.dfa) return target.dfa->num_texts(at.state);
+  const bool is_full =
+      place.mode == Mode::kText && place.more_bytes == 0 && place.length >= target.max_length;
+  return is_full ? 1 : UINT32_MAX;
+}
+
 uint32_t StringLexer::num_texts(int32_t state, uint32_t slot) const {
   const State& from = states_[static_cast<size_t>(state)];
   uint64_t count = 0;
   for (const At& at : from.targets) {
-    const StringTarget& target = source(at);
-    if (target.slot != slot) continue;
-    const bool is_full = from.place.mode == Mode::kText && from.place.more_bytes == 0 &&
-                         from.place.length >= target.max_length;
-    count += target.dfa ? target.dfa->num_texts(at.state) : is_full ? 1 : UINT32_MAX;
+    if (slot_of(at) == slot) count += num_texts(from.place, at);
   }
   return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
 }
 
-bool StringLexer::is_free(int32_t state, size_t num_bytes) const {
+std::optional<StringLexer::FreeText> StringLexer::free_text(int32_t state, size_t num_bytes) {
   const State& from = states_[static_cast<size_t>(state)];
-  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return false;
-  return std::ranges::any_of(from.targets, [&](const At& at) {
+  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return std::nullopt;
+  uint64_t least = 0;
+  for (const At& at : from.targets) {
     const StringTarget& target = source(at);
-    return !target.dfa &&
-           (target.max_length == UINT64_MAX || target.max_length >= from.place.length + num_bytes);
-  });
+    const bool has_room =
+        target.max_length == UINT64_MAX ||
+        target.max_length >= std::max(from.place.length, target.min_length) + num_bytes;
+    if (target.dfa || !has_room) return std::nullopt;
+    least = std::max(least, target.min_length);
+  }
+  if (from.place.length >= least) return FreeText{state, 0};
+  const uint64_t num_missing = least - from.place.length;
+  Place place = from.place;
+  place.length = least;
+  return FreeText{add(place, std::vector<At>(from.targets)), num_missing};
 }
 
-bool StringLexer::is_loop(int32_t state) const {
+uint32_t StringLexer::most_ending_bytes(int32_t state) const {
   const State& from = states_[static_cast<size_t>(state)];
-  return std::ranges::all_of(from.targets, [&](const At& at) {
-    const StringTarget& target = source(at);
-    return !target.dfa && target.max_length == UINT64_MAX && from.place.length >= target.min_length;
-  });
+  uint32_t most = 0;
+  for (size_t i = 0; i < from.targets.size(); ++i) {
+    const StringTarget& target = source(from.targets[i]);
+    most = std::max(most, target.dfa ? target.dfa->most_distance() : from.costs[i]);
+  }
+  return most + 12;  // an escape that has begun, and the quote
 }
 
 }  // namespace quire::grammar

@@ -4,10 +4,12 @@
 //
 // Strings of an automaton escape control characters as \uXXXX and nothing else that way; other
 // strings may have any escape. Thread safety: one thread at a time.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <tuple>
 #include <unordered_map>
@@ -20,23 +22,30 @@ namespace quire::grammar {
 // How an automaton's texts are written within a JSON string.
 class EscapedDfa {
  public:
-  EscapedDfa(DfaPtr dfa, Budget& budget);
+  // What an ending has few of: bytes, or characters, and of these few bytes.
+  enum class Shortest { kBytes, kCharacters };
+
+  EscapedDfa(DfaPtr dfa, Budget& budget, Shortest shortest = Shortest::kBytes);
 
   const Dfa& dfa() const { return *dfa_; }
-  // The fewest bytes that lead to an accepting state, escapes and all, without the closing quote.
+  // Bytes of the shortest way to an accepting state, escapes and all, without the closing quote;
+  // and its characters that have not begun.
   uint32_t distance(int32_t state) const { return distance_[static_cast<size_t>(state)]; }
+  uint32_t num_characters(int32_t state) const { return characters_[static_cast<size_t>(state)]; }
   void append_ending(int32_t state, std::string& out) const;
   // The first byte of the text, not escaped, where distance() is not 0.
   uint8_t next_byte(int32_t state) const { return next_byte_[static_cast<size_t>(state)]; }
   // How many texts lead to an accepting state; UINT32_MAX: at least so many.
   uint32_t num_texts(int32_t state) const { return num_texts_[static_cast<size_t>(state)]; }
+  uint32_t most_distance() const { return *std::ranges::max_element(distance_); }
 
  private:
-  void find_distances(Budget& budget);
+  void find_distances(Shortest shortest, Budget& budget);
   void count_texts(Budget& budget);
 
   DfaPtr dfa_;
   std::vector<uint32_t> distance_;
+  std::vector<uint32_t> characters_;
   std::vector<uint8_t> next_byte_;  // of the text itself
   std::vector<uint32_t> num_texts_;
 };
@@ -51,9 +60,9 @@ std::string to_json_string(std::string_view text);
 // The strings of one goal: those of an automaton, or all of some lengths in characters.
 struct StringTarget {
   uint32_t slot = 0;
-  EscapedDfaPtr dfa = nullptr;  // null: any
-  uint64_t min_length = 0;      // 0 and UINT64_MAX with an automaton
-  uint64_t max_length = UINT64_MAX;
+  EscapedDfaPtr dfa = nullptr;       // null: any
+  uint64_t min_length = 0;           // 0 with an automaton
+  uint64_t max_length = UINT64_MAX;  // with an automaton: endings have few characters
   bool operator==(const StringTarget&) const = default;
 };
 
@@ -71,11 +80,16 @@ class StringLexer {
   }
   // The slots whose goals a string that ends here fulfils, as bits.
   uint64_t results(int32_t state) const { return states_[static_cast<size_t>(state)].results; }
-  // Whether any text may follow: only the quote makes a difference, and no text of at most
-  // `num_bytes` bytes comes to a limit.
-  bool is_free(int32_t state, size_t num_bytes) const;
-  // Whether such text leads back to this very state.
-  bool is_loop(int32_t state) const;
+  // Where any text of at most `num_bytes` bytes may follow, whatever it says: `satisfied` is the
+  // state behind such text of at least `num_missing` characters.
+  struct FreeText {
+    int32_t satisfied = 0;
+    uint64_t num_missing = 0;
+  };
+  std::optional<FreeText> free_text(int32_t state, size_t num_bytes);
+  // The most bytes that end a string of one of the targets, however it goes on without a limit to
+  // its length.
+  uint32_t most_ending_bytes(int32_t state) const;
 
   // Calls visit(slot, bytes to the end with the closing quote) for each target that may still be.
   template <typename Visit>
@@ -87,6 +101,8 @@ class StringLexer {
   void append_ending(int32_t state, uint32_t slot, std::string& out) const;
   // How many texts fulfil a target of `slot`, from here; UINT32_MAX: very many.
   uint32_t num_texts(int32_t state, uint32_t slot) const;
+  // Whether that holds for very many texts of some slot.
+  bool is_endless(int32_t state) const { return states_[static_cast<size_t>(state)].is_endless; }
 
  private:
   static constexpr int32_t kUnknown = -3;
@@ -113,6 +129,7 @@ class StringLexer {
     std::vector<At> targets;
     std::vector<uint32_t> costs;
     uint64_t results = 0;
+    bool is_endless = false;
     std::array<int32_t, 256> next{};
   };
 
@@ -121,7 +138,10 @@ class StringLexer {
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
   uint32_t cost(const Place& place, const At& at) const;
-  uint32_t cost_of_escape(const Place& place, const At& at, std::string* text) const;
+  uint32_t num_texts(const Place& place, const At& at) const;
+  uint32_t cost_of_escape(const Place& place, const At& at, std::string* text,
+                          int32_t* behind = nullptr) const;
+  uint32_t num_characters(const Place& place, const At& at) const;
 
   // Each gives where a byte leads; false if nowhere.
   bool take(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "grammar/tokens/string_tokens.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -26,7 +27,10 @@ size_t common_prefix(std::string_view a, std::string_view b) {
 }
 
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
-    : id_(next_trie_id()), tokens_(std::move(tokens)), alike_(tokens_.size(), kNone) {
+    : id_(next_trie_id()),
+      tokens_(std::move(tokens)),
+      alike_(tokens_.size(), kNone),
+      string_tokens_(std::make_unique<StringTokensStore>()) {
   std::vector<int32_t> order(tokens_.size());
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, [&](int32_t a, int32_t b) { return bytes(a) < bytes(b); });
@@ -57,6 +61,31 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
     before = text;
   }
   close_to(0);
+  first_.fill(kNoNode);
+  for (uint32_t i = 0; i < nodes_.size(); i = nodes_[i].end) first_[nodes_[i].byte] = i;
+}
+
+TokenTrie::~TokenTrie() = default;
+
+TokenSet::TokenSet(std::vector<int32_t> tokens, size_t num_tokens) {
+  if (tokens.size() < mask_words(num_tokens)) {
+    few_ = std::move(tokens);
+    return;
+  }
+  bits_.resize(mask_words(num_tokens));
+  for (const int32_t token : tokens) grammar::allow(bits_, token);
+}
+
+uint32_t TokenTrie::child(uint32_t node, uint8_t byte) const {
+  if (node == kRoot) return first_[byte];
+  for (uint32_t i = node + 1; i < nodes_[node].end; i = nodes_[i].end) {
+    if (nodes_[i].byte == byte) return i;
+  }
+  return kNoNode;
+}
+
+const StringTokens& TokenTrie::string_tokens(uint32_t node) const {
+  return string_tokens_->at(*this, node);
 }
 
 std::string_view TokenTrie::path(size_t node) const {

@@ -3,6 +3,7 @@
 // may come next.
 //
 // Thread safety: immutable once made.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,6 +13,9 @@
 #include <vector>
 
 namespace quire::grammar {
+
+class StringTokens;
+class StringTokensStore;
 
 // How many bytes both begin with.
 size_t common_prefix(std::string_view a, std::string_view b);
@@ -31,6 +35,9 @@ class TokenTrie {
   // The bytes of each token, by its id. Tokens without bytes (special ones, ids that are no token)
   // are in no mask. Throws Error for a token of more than 65,535 bytes.
   explicit TokenTrie(std::vector<std::string> tokens);
+  ~TokenTrie();
+  TokenTrie(const TokenTrie&) = delete;
+  TokenTrie& operator=(const TokenTrie&) = delete;
 
   // Of no other trie of this process; never 0.
   uint64_t id() const { return id_; }
@@ -45,20 +52,23 @@ class TokenTrie {
   // The bytes up to behind a node.
   std::string_view path(size_t node) const;
 
+  // The index of the node that `byte` leads to from the node of index `node`, or from
+  // the root where that is kRoot; kNoNode if there is none.
+  static constexpr uint32_t kRoot = UINT32_MAX;
+  static constexpr uint32_t kNoNode = UINT32_MAX - 1;
+  uint32_t child(uint32_t node, uint8_t byte) const;
+  // What the tokens behind that node do within a JSON string.
+  const StringTokens& string_tokens(uint32_t node) const;
+
   // Calls `take` with each token that `text` begins with, the shortest first.
   template <typename Take>
   void for_each_prefix(std::string_view text, Take take) const {
-    size_t depth = 0;
-    for (size_t i = 0, end = nodes_.size(); i < end && depth < text.size();) {
-      const Node& node = nodes_[i];
-      if (node.byte != static_cast<uint8_t>(text[depth])) {
-        i = node.end;
-        continue;
-      }
-      for (int32_t token = node.token; token != kNone; token = next_alike(token)) take(token);
-      end = node.end;
-      ++depth;
-      ++i;
+    uint32_t node = kRoot;
+    for (const char c : text) {
+      node = child(node, static_cast<uint8_t>(c));
+      if (node == kNoNode) return;
+      const int32_t first = nodes_[node].token;
+      for (int32_t token = first; token != kNone; token = next_alike(token)) take(token);
     }
   }
   // The longest token that `text` begins with, or kNone.
@@ -71,7 +81,9 @@ class TokenTrie {
   std::vector<std::string> tokens_;
   std::vector<int32_t> alike_;
   std::vector<Node> nodes_;
+  std::array<uint32_t, 256> first_{};  // the root's children
   size_t max_token_bytes_ = 0;
+  std::unique_ptr<StringTokensStore> string_tokens_;
 };
 
 using TokenTriePtr = std::shared_ptr<const TokenTrie>;
@@ -88,6 +100,23 @@ inline void allow(TokenMask mask, int32_t token) {
 inline bool is_allowed(std::span<const uint32_t> mask, int32_t token) {
   return (mask[static_cast<size_t>(token) / 32] >> (static_cast<size_t>(token) % 32) & 1) != 0;
 }
+
+// Some tokens: a list where they are few, else bits.
+class TokenSet {
+ public:
+  TokenSet() = default;
+  TokenSet(std::vector<int32_t> tokens, size_t num_tokens);
+
+  void allow(TokenMask mask) const {
+    for (size_t i = 0; i < bits_.size(); ++i) mask[i] |= bits_[i];
+    for (const int32_t token : few_) grammar::allow(mask, token);
+  }
+  size_t bytes() const { return bits_.size() * 4 + few_.size() * 4; }
+
+ private:
+  std::vector<uint32_t> bits_;
+  std::vector<int32_t> few_;
+};
 
 inline void TokenTrie::allow_node(const Node& node, TokenMask mask) const {
   for (int32_t token = node.token; token != kNone; token = next_alike(token)) allow(mask, token);

@@ -1,0 +1,25 @@
+#pragma once
+// The files beside the weights of a model that is made from another one.
+//
+// Thread safety: free functions of their arguments and the files.
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+// Writes the source's config.json as `edit` changes it.
+void rewrite_config(const std::filesystem::path& source, const std::filesystem::path& out,
+                    const std::function<void(nlohmann::ordered_json& config)>& edit);
+
+// Copies tokenizer, chat templates, generation config, licences: every file of the folder but its
+// weights, the configs of quantisations, its model card and hidden files; of folders
+// additional_chat_templates. Links become the files that they lead to. Returns the names of what
+// the caller may miss: all else but safetensors, config.json and hidden files. Throws Error where a
+// file cannot be copied, be it that its link leads nowhere.
+std::vector<std::string> copy_texts(const std::filesystem::path& source,
+                                    const std::filesystem::path& out);
+
+}  // namespace quire

@@ -1,0 +1,85 @@
+// Keeps generated arrays without repeats from places where an item can only repeat another.
+//
+// A place is left open if the shortest ending of the item is no repeat, or if some bytes are found
+// behind which that is so. Whatever leads there stays open then, so there is always a way on.
+#include "grammar/json_tree.h"
+#include "grammar/string_reader.h"
+#include "grammar/tokens/json_token_matcher.h"
+
+namespace quire::grammar {
+
+// The innermost array of which the shortest ending would repeat an item; null: none.
+const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
+  // An array is asked while one of its items is being written.
+  const JsonFrame* frame = at.context->frame.get();
+  if (frame != nullptr && at.context->slots.empty() && !frame->is_object) {
+    frame = frame->opened_in->frame.get();
+  }
+  for (; frame != nullptr && frame->needs_text; frame = frame->opened_in->frame.get()) {
+    if (!frame->is_unique || frame->items.is_empty()) continue;
+    std::string text = text_;
+    append_ending(at, text, frame);
+    if (frame->items.contains(canonical_json(text.substr(frame->item_begin)))) return frame;
+  }
+  return nullptr;
+}
+
+bool JsonTokenMatcher::makes_new(const State& from) const {
+  const JsonFrame* frame = from.context->frame.get();
+  // With several such arrays around it, it would have to be said of each.
+  if (frame == nullptr || frame->num_unique != 1) return false;
+  while (!frame->is_unique) frame = frame->opened_in->frame.get();
+  if (assumes_new_) return true;
+  return !frame->strings.contains(decode_json_string(lexeme(from)));
+}
+
+bool JsonTokenMatcher::avoids_repeats() {
+  const State& at = states_.back();
+  const JsonFrame* frame = at.context->frame.get();
+  if (frame == nullptr || !frame->needs_text || at.differs) return true;
+  // A string that may go on in very many ways can become a new one.
+  const bool is_string = at.phase == Phase::kInString || at.phase == Phase::kInKey;
+  if (is_string && at.lexer >= 0 && learnt().strings.is_endless(at.lexer)) return true;
+  return find_ending_without_repeats();
+}
+
+bool JsonTokenMatcher::find_ending_without_repeats() {
+  constexpr size_t kMaxDepth = 4;
+  constexpr size_t kMaxTries = 2000;
+  if (repeated_in(states_.back()) == nullptr) return true;
+  const size_t before = text_.size();
+  size_t num_tries = kMaxTries;
+  if (!find_detour(kMaxDepth, num_tries)) return false;
+  // The newest state is that at the end of the way round.
+  std::string text = text_;
+  append_ending(states_.back(), text, nullptr);
+  pop(text_.size() - before);
+  states_.back().ending = std::make_shared<const std::string>(text.substr(before));
+  return true;
+}
+
+// Takes bytes behind which the shortest ending repeats nothing; takes none if it finds none.
+bool JsonTokenMatcher::find_detour(size_t depth, size_t& num_tries) {
+  constexpr std::string_view kBytes =
+      "\"abcdefghijklmnopqrstuvwxyz0123456789,{[.-_ :ABCDEFGHIJKLMNOPQRSTUVWXYZ}]/";
+  std::string open;
+  for (const char byte : kBytes) {
+    if (num_tries == 0) return false;
+    --num_tries;
+    if (!advance_unchecked(static_cast<uint8_t>(byte))) continue;
+    if (repeated_in(states_.back()) == nullptr) return true;
+    pop(1);
+    open += byte;
+  }
+  // Where there is one way only, it costs nothing.
+  const size_t left = open.size() == 1 ? depth : depth - 1;
+  if (left == 0) return false;
+  for (const char byte : open) {
+    advance_unchecked(static_cast<uint8_t>(byte));
+    if (find_detour(left, num_tries)) return true;
+    pop(1);
+  }
+  return false;
+}
+
+}  // namespace quire::grammar

@@ -1,0 +1,28 @@
+#pragma once
+// An adapter beside the base model that it is for.
+//
+// Thread safety: free functions; the calling thread owns `pool`.
+#include <string>
+
+#include "base/thread_pool.h"
+#include "loader/checkpoint.h"
+#include "loader/lora_adapter.h"
+
+namespace quire {
+
+// A dense base model's checkpoint.
+struct LoraBase {
+  const Checkpoint& checkpoint;
+  std::string name;            // for messages
+  bool has_tied_head = false;  // its embedding is its output layer, too
+
+  // The tensor of this name, for a tied output layer that of the embedding; null: there is none.
+  const CheckpointTensor* find(const std::string& tensor) const;
+};
+
+// Throws Error where the adapter has weights of a module that the base lacks, or of other shapes;
+// where it lacks those of a module that its config targets; where one of its numbers is not finite;
+// and where the base's weights under it are not float32, float16 or bfloat16.
+void check_lora_fits(const LoraAdapter& adapter, const LoraBase& base, ThreadPool& pool);
+
+}  // namespace quire
