@@ -26,6 +26,7 @@ PLAIN_HEADERS = {
     "quire/sampling_limits.h",
     "quire/sampling_params.h",
     "quire/speculative_config.h",
+    "quire/structured_output.h",
     "quire/text_span.h",
     "quire/tune.h",
     "quire/version.h",

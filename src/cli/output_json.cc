@@ -31,6 +31,7 @@ Json output_to_json(size_t prompt_index, const Json& prompt, const RequestOutput
   line["text"] = completion.text;
   line["token_ids"] = completion.token_ids;
   line["finish_reason"] = to_string(completion.finish_reason.value_or(FinishReason::kAbort));
+  if (completion.steered_to_end) line["steered_to_end"] = true;
   if (!output.error.empty()) line["error"] = output.error;
   line["num_prompt_tokens"] = output.prompt_token_ids.size();
   line["num_cached_tokens"] = output.num_cached_tokens;

@@ -46,6 +46,12 @@ bool AnswerConstraint::has_room(size_t tokens_left) {
   return tokens_left - 1 >= start().longest_plan() + constraint_.tokens_to_end();
 }
 
+bool AnswerConstraint::leads_on(std::string_view rest, size_t tokens_left) const {
+  if (rest.empty()) return true;
+  grammar::Constraint behind(constraint_);
+  return behind.accept_bytes(rest) && behind.tokens_to_end() <= tokens_left - 1;
+}
+
 void AnswerConstraint::allow_tokens_in_time(size_t tokens_left, grammar::TokenMask mask) {
   if (tokens_left == 0) return;
   if (!is_free_) {
@@ -54,7 +60,9 @@ void AnswerConstraint::allow_tokens_in_time(size_t tokens_left, grammar::TokenMa
   }
   if (has_room(tokens_left)) {
     allow_free_tokens(mask);
-    for (const auto& crossing : start().crossings(start_state_)) forbid(mask, crossing.token);
+    for (const auto& crossing : start().crossings(start_state_)) {
+      if (!leads_on(crossing.rest, tokens_left)) forbid(mask, crossing.token);
+    }
   }
   grammar::allow(mask, start().plan(start_state_).front());
 }
@@ -64,7 +72,7 @@ bool AnswerConstraint::leads_to_end(int32_t token, size_t tokens_left) {
   if (tokens_left == 0) return false;
   if (token == start().plan(start_state_).front()) return true;
   const AnswerStart::Step taken = start().step(start_state_, token);
-  return has_room(tokens_left) && (!taken.rest || taken.rest->empty());
+  return has_room(tokens_left) && (!taken.rest || leads_on(*taken.rest, tokens_left));
 }
 
 bool AnswerConstraint::accept(int32_t token) {

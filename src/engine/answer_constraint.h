@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string_view>
 
 #include "engine/answer_start.h"
 #include "grammar/tokens/constraint.h"
@@ -48,6 +49,8 @@ class AnswerConstraint {
   // Whether any token of the free text leaves room for the marker and an answer, but those that
   // go on behind the marker.
   bool has_room(size_t tokens_left);
+  // Whether one of those does, which has `rest` behind it.
+  bool leads_on(std::string_view rest, size_t tokens_left) const;
   void allow_free_tokens(grammar::TokenMask mask) const;
 
   AnswerLanguagePtr language_;

@@ -79,7 +79,7 @@ CallObjectParser::Event CallObjectParser::start_value(char c) {
   if (!brackets && !is_scalar_byte(c)) return Event::kBroken;
   if (role_ == Role::kName && c != '"') return Event::kBroken;
   if (role_ == Role::kArguments) {
-    if (c != '{' && !any_arguments_) return Event::kBroken;
+    if (c != '{') return Event::kBroken;
     arguments_begun_ = true;
   }
   place_ = brackets ? Place::kValue : Place::kScalar;

@@ -20,9 +20,6 @@ class CallObjectParser {
     kBroken,     // the byte cannot stand here; the parser must not be used on
   };
 
-  // With any_arguments the arguments may be of any type, else only an object.
-  explicit CallObjectParser(bool any_arguments = false) : any_arguments_(any_arguments) {}
-
   Event next(char c);
 
   bool name_complete() const { return name_complete_; }
@@ -58,7 +55,6 @@ class CallObjectParser {
   Role role_of_key() const;
   bool follow_brackets(char c);
 
-  bool any_arguments_;
   Place place_ = Place::kStart;
   Role role_ = Role::kOther;
   std::string key_;  // as written, without quotes; its beginning where it is longer than known keys

@@ -18,11 +18,9 @@ using parsers_internal::ToolCallParser;
 class Parser : public OutputParser {
  public:
   explicit Parser(OutputParserConfig config) {
-    const bool forced = !config.forced_prefix.empty();
-    if (config.reasoning == ReasoningFormat::kQwen3 && !forced) reasoning_.emplace(config.thinking);
+    if (config.reasoning == ReasoningFormat::kQwen3) reasoning_.emplace(config.thinking);
     if (config.tools == ToolFormat::kNone) return;
-    calls_.emplace(config.tools, config.parallel_tool_calls, config.forced_prefix,
-                   std::move(config.next_tool_call_id));
+    calls_.emplace(config.tools, config.parallel_tool_calls, std::move(config.next_tool_call_id));
   }
 
   ParsedDelta push(std::string_view text) override {

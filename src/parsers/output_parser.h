@@ -74,11 +74,6 @@ struct OutputParserConfig {
   ToolFormat tools = ToolFormat::kNone;  // kNone where no tools were given, or tool_choice is none
   // false: the first call is the only one, and all that follows it is dropped, as in vLLM.
   bool parallel_tool_calls = true;
-  // What forced_prefix() gave and the prompt ends with: taken as already seen. Thinking is closed
-  // then. A forced call comes out as a call however it goes on: cut short in its name, with the
-  // beginning of the name; without arguments, with "{}". Only where the model wrote nothing of the
-  // name, or none that JSON allows, there is no call, and what it wrote is content.
-  std::string forced_prefix;
   ToolCallIds next_tool_call_id;  // needed where tools is not kNone
 };
 

@@ -123,8 +123,6 @@ TEST(OutputParserProperty, HowTheTextIsCutChangesNothing) {
     const std::string text = random_answer(random, tokens);
     auto config = random_config(random);
     config.parallel_tool_calls = below(random, 2) == 0;
-    const auto choice = static_cast<ToolChoice>(below(random, 4));
-    config.forced_prefix = forced_prefix(config.tools, choice, "f");
     const Parsed whole = parse(config, text);
     ASSERT_EQ(parse(config, text, 1), whole) << text;
     ASSERT_EQ(parse_split_at_random(config, text, random), whole) << text;

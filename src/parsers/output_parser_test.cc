@@ -30,12 +30,6 @@ void expect_content(const OutputParserConfig& config, std::string_view text) {
   expect_parsed(config, text, {std::string(text), "", {}});
 }
 
-OutputParserConfig forced(ToolFormat format, ToolChoice choice, std::string_view name = {}) {
-  OutputParserConfig config = config_for(ReasoningFormat::kNone, format);
-  config.forced_prefix = forced_prefix(format, choice, name);
-  return config;
-}
-
 std::string call_text(std::string_view name, std::string_view arguments) {
   return "<tool_call>\n{\"name\": \"" + std::string(name) +
          "\", \"arguments\": " + std::string(arguments) + "}\n</tool_call>";
@@ -232,42 +226,6 @@ TEST(OutputParser, StopsAfterTheFirstCallWhereOnlyOneIsAllowed) {
     parser->push(call.substr(call.find("{}")));
     EXPECT_TRUE(parser->done());
   }
-}
-
-TEST(OutputParser, GoesOnWithAForcedName) {
-  const auto config = forced(ToolFormat::kHermes, ToolChoice::kNamed, "f");
-  expect_parsed(config, "{\"a\": 1}}\n</tool_call>", {"", "", {{"f", "{\"a\": 1}"}}});
-  expect_parsed(config, " {\"a\": ", {"", "", {{"f", "{\"a\": "}}});
-  expect_parsed(config, "", {"", "", {{"f", ""}}});
-  expect_parsed(config, "\"x\"}\n</tool_call>", {"", "", {{"f", "\"x\""}}});
-  expect_parsed(config, "null}\n</tool_call>", {"", "", {{"f", "null"}}});
-  expect_parsed(config, "}\n</tool_call>", {"}\n</tool_call>", "", {{"f", "{}"}}});
-  expect_parsed(config, "</tool_call>", {"", "", {{"f", "{}"}}});
-  const auto llama = forced(ToolFormat::kLlama3Json, ToolChoice::kNamed, "f\"g");
-  expect_parsed(llama, "{\"a\": 1}}; {", {"; {", "", {{"f\"g", "{\"a\": 1}"}}});
-  const auto parser = make_output_parser(config);
-  EXPECT_EQ(parser->push("").tool_calls.at(0).name, "f");
-}
-
-TEST(OutputParser, GoesOnWithARequiredCall) {
-  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kLlama3Json}) {
-    const auto config = forced(format, ToolChoice::kRequired);
-    expect_parsed(config, "f\", \"arguments\": {\"a\": 1}}", {"", "", {{"f", "{\"a\": 1}"}}});
-    expect_parsed(config, "f\"", {"", "", {{"f", ""}}});
-    expect_parsed(config, "f\"}", {"", "", {{"f", "{}"}}});
-    expect_parsed(config, "f\" x y", {"x y", "", {{"f", "{}"}}});
-    expect_parsed(config, "get_we", {"", "", {{"get_we", ""}}});
-    expect_parsed(config, "a\\u00e9\\ud83d\\u", {"", "", {{"aé", ""}}});
-    expect_parsed(config, "", {"", "", {}});
-    expect_parsed(config, "\", \"arguments\": {}}", {"\", \"arguments\": {}}", "", {}});
-    expect_parsed(config, "f\ng", {"f\ng", "", {}});
-  }
-}
-
-TEST(OutputParser, TakesThinkingAsClosedBeforeAForcedCall) {
-  auto config = forced(ToolFormat::kHermes, ToolChoice::kNamed, "f");
-  config.reasoning = ReasoningFormat::kQwen3;
-  expect_parsed(config, "{}}\n</tool_call>", {"", "", {{"f", "{}"}}});
 }
 
 TEST(OutputParser, GivesArgumentsAsSoonAsTheyAreCertain) {

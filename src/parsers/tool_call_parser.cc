@@ -18,33 +18,16 @@ std::string_view without_leading_newlines(std::string_view text) {
   return text.substr(std::min(text.find_first_not_of('\n'), text.size()));
 }
 
-// What can be decoded of a string that was cut: without the escape (or pair of escapes) at its end
-// where that was cut too.
-std::string decode_cut_string(std::string written) {
-  std::string text;
-  for (int escapes = 0; escapes < 3; ++escapes) {
-    if (decode_json_string(written, text)) return text;
-    written.resize(std::min(written.rfind('\\'), written.size()));
-  }
-  return {};
-}
-
 }  // namespace
 
-ToolCallParser::ToolCallParser(ToolFormat format, bool parallel, std::string_view forced_prefix,
-                               ToolCallIds ids)
+ToolCallParser::ToolCallParser(ToolFormat format, bool parallel, ToolCallIds ids)
     : ids_(std::move(ids)),
       marker_(format == ToolFormat::kHermes ? kCallOpenTag : kPythonTag),
       format_(format),
-      parallel_(parallel),
-      forced_(!forced_prefix.empty()) {
+      parallel_(parallel) {
   check(format != ToolFormat::kNone, "a tool call parser needs a format");
   check(ids_ != nullptr, "a tool call parser needs ids");
   if (format == ToolFormat::kLlama3Json) open();  // an answer may begin with a call's brace
-  if (!forced_) return;
-  push(forced_prefix);
-  forced_bytes_ = held_.size();
-  check(place_ == Place::kOpening || place_ == Place::kCall, "a forced prefix must begin a call");
 }
 
 ParsedDelta ToolCallParser::take() {
@@ -79,7 +62,7 @@ void ToolCallParser::step(char c) {
 
 void ToolCallParser::finish() {
   if (place_ == Place::kCall) add_arguments(std::exchange(closing_, {}));
-  if (place_ == Place::kOpening) forced_ ? finish_forced() : not_a_call();
+  if (place_ == Place::kOpening) not_a_call();
   // In kAfter white space and the beginning of a tag or separator are held: the format's own.
   if (place_ != Place::kText) return;
   add_content(marker_.substr(0, std::exchange(tag_, 0)));
@@ -122,7 +105,7 @@ void ToolCallParser::add_content(std::string_view text) {
 
 void ToolCallParser::open() {
   place_ = Place::kOpening;
-  object_ = CallObjectParser(forced_);
+  object_ = CallObjectParser();
   arguments_.clear();
 }
 
@@ -135,28 +118,20 @@ void ToolCallParser::in_opening(char c) {
   }
   held_ += c;
   if (event == Event::kArguments) arguments_ += c;
-  if (object_.name_complete() && (forced_ || object_.arguments_begun())) {
+  if (object_.name_complete() && object_.arguments_begun()) {
     begin_call(object_.name());
   } else if (event == Event::kEnd || held_.size() >= kMaxHeldBytes) {
     not_a_call();
   }
 }
 
-// What was held back is content, without what was begun in the model's place.
+// What was held back is content.
 void ToolCallParser::not_a_call() {
   place_ = Place::kText;
-  const std::string held = std::exchange(held_, {}).substr(std::exchange(forced_bytes_, 0));
-  forced_ = false;
+  const std::string held = std::exchange(held_, {});
   const std::size_t end = held.find_last_not_of('\n') + 1;  // 0 where there is none
   add_content(std::string_view(held).substr(0, end));
   if (!skip_newlines_) newlines_ += held.size() - end;
-}
-
-// The answer ended before the forced call had a whole name.
-void ToolCallParser::finish_forced() {
-  const std::string name = decode_cut_string(object_.name());
-  if (name.empty()) return not_a_call();
-  begin_call(name);
 }
 
 void ToolCallParser::begin_call(const std::string& name) {
@@ -169,7 +144,6 @@ void ToolCallParser::begin_call(const std::string& name) {
   call.id = ids_();
   call.name = name;
   out_.tool_calls.push_back(std::move(call));
-  wrote_arguments_ = false;
   add_arguments(std::exchange(arguments_, {}));
 }
 
@@ -209,7 +183,6 @@ bool ToolCallParser::in_closing_tag(char c) {
 
 void ToolCallParser::add_arguments(std::string_view text) {
   if (text.empty()) return;
-  wrote_arguments_ = true;
   const int index = calls_ - 1;
   if (out_.tool_calls.empty() || out_.tool_calls.back().index != index) {
     out_.tool_calls.emplace_back().index = index;
@@ -218,9 +191,6 @@ void ToolCallParser::add_arguments(std::string_view text) {
 }
 
 void ToolCallParser::end_call(Place next) {
-  if (!wrote_arguments_) add_arguments("{}");  // a forced call that the model closed without any
-  forced_ = false;
-  forced_bytes_ = 0;
   skip_newlines_ = true;
   tag_ = 0;
   separated_ = false;

@@ -15,9 +15,8 @@ namespace quire::parsers_internal {
 
 class ToolCallParser {
  public:
-  // Starts as if it had seen `forced_prefix`, if not empty: what forced_prefix() gives for
-  // `format`, which is not kNone.
-  ToolCallParser(ToolFormat format, bool parallel, std::string_view forced_prefix, ToolCallIds ids);
+  // `format` is not kNone.
+  ToolCallParser(ToolFormat format, bool parallel, ToolCallIds ids);
 
   void push(std::string_view text);
   void finish();
@@ -45,7 +44,6 @@ class ToolCallParser {
   void open();
   void in_opening(char c);
   void not_a_call();
-  void finish_forced();
   // A call.
   void begin_call(const std::string& name);
   void in_call(char c);
@@ -65,18 +63,15 @@ class ToolCallParser {
   std::string arguments_;  // kOpening: arguments that came before the name
   std::string closing_;    // kCall: the beginning of a closing tag inside of the arguments
 
-  std::size_t tag_ = 0;           // bytes of a marker or tag that have come
-  std::size_t newlines_ = 0;      // of the content, held back; dropped if a call comes
-  std::size_t forced_bytes_ = 0;  // of held_: not the model's
+  std::size_t tag_ = 0;       // bytes of a marker or tag that have come
+  std::size_t newlines_ = 0;  // of the content, held back; dropped if a call comes
 
   ToolFormat format_;
   Place place_ = Place::kText;
   int calls_ = 0;  // begun
   bool parallel_;
-  bool forced_;                   // this call was begun in the model's place
-  bool skip_newlines_ = false;    // the content goes on after a call
-  bool wrote_arguments_ = false;  // of this call
-  bool separated_ = false;        // kAfter: a ";" has come
+  bool skip_newlines_ = false;  // the content goes on after a call
+  bool separated_ = false;      // kAfter: a ";" has come
 };
 
 }  // namespace quire::parsers_internal

@@ -1,12 +1,10 @@
 #include "parsers/tool_parser_prompt.h"
 
-#include <nlohmann/json.hpp>
-
 namespace quire {
 namespace {
 
 constexpr std::string_view kOpen = "<think>";
-constexpr std::string_view kClose = "</think>";
+constexpr std::string_view kClose = kThinkingEnd;
 constexpr std::string_view kTurn = "<|im_start|>";
 constexpr std::string_view kEndOfTurn = "<|im_end|>";
 constexpr std::string_view kAssistant = "assistant\n";
@@ -44,6 +42,11 @@ PromptThinking thinking_at_end_of(std::string_view prompt, ReasoningFormat forma
   return close == turn.npos || close < open ? PromptThinking::kOpen : PromptThinking::kClosed;
 }
 
+std::string thinking_opener(ReasoningFormat format, std::string_view prompt) {
+  const bool may_think = thinking_at_end_of(prompt, format) == PromptThinking::kNotStarted;
+  return may_think ? "<think>\n" : "";
+}
+
 std::string thinking_closer(ReasoningFormat format, std::string_view prompt) {
   switch (thinking_at_end_of(prompt, format)) {
     case PromptThinking::kClosed:
@@ -56,16 +59,6 @@ std::string thinking_closer(ReasoningFormat format, std::string_view prompt) {
   if (prompt.ends_with(kOpen)) return "\n\n</think>\n\n";
   const bool thought = !without_trailing_newlines(prompt).ends_with(kOpen);
   return thought && prompt.ends_with('\n') ? "</think>\n\n" : "\n</think>\n\n";
-}
-
-std::string forced_prefix(ToolFormat format, ToolChoice choice, std::string_view name) {
-  const bool named = choice == ToolChoice::kNamed;
-  if (format == ToolFormat::kNone || (choice != ToolChoice::kRequired && !named)) return {};
-  const bool hermes = format == ToolFormat::kHermes;
-  std::string prefix = hermes ? "<tool_call>\n{\"name\": " : "{\"name\": ";
-  if (!named) return prefix + '"';
-  prefix += nlohmann::json(name).dump();
-  return prefix + (hermes ? ", \"arguments\": " : ", \"parameters\": ");
 }
 
 }  // namespace quire

@@ -1,15 +1,8 @@
 #pragma once
-// What is appended to a rendered prompt to make the model call a tool, and what the end of a prompt
-// says about thinking.
+// What the end of a rendered prompt says about thinking, and what is appended to open or close it.
 //
-// tool_choice "required" or a named function begins the call in the model's place. Where the model
-// may think first, thinking is closed before that, as the template itself does for
-// enable_thinking=false, since a call inside of <think> is no call:
-//
-//   const PromptThinking thinking = thinking_at_end_of(prompt, reasoning);
-//   const std::string call = forced_prefix(tools, choice, name);
-//   if (!call.empty()) prompt += thinking_closer(reasoning, prompt) + call;
-//   OutputParserConfig config{reasoning, thinking, tools, parallel, call, ids};
+// An answer that is to be a call at once does not think before: thinking is closed as the template
+// itself does for enable_thinking=false.
 //
 // Thread safety: pure functions.
 #include <string>
@@ -31,12 +24,13 @@ enum class PromptThinking {
 // Looks at the last turn of `prompt` only: what users wrote before it does not matter.
 PromptThinking thinking_at_end_of(std::string_view prompt, ReasoningFormat format);
 
+// The text behind which content follows.
+inline constexpr const char* kThinkingEnd = "</think>";
+
+// Text that begins thinking when appended to `prompt`; empty unless that is kNotStarted.
+std::string thinking_opener(ReasoningFormat format, std::string_view prompt);
+
 // Text that ends thinking when appended to `prompt`; empty where it is closed already.
 std::string thinking_closer(ReasoningFormat format, std::string_view prompt);
-
-// The beginning of a call: up to the name's opening quote for kRequired, up to the arguments for
-// kNamed (`name` is written as JSON). Empty for kNone and kAuto, and for ToolFormat::kNone, which
-// cannot force a call: refuse such requests.
-std::string forced_prefix(ToolFormat format, ToolChoice choice, std::string_view name = {});
 
 }  // namespace quire

@@ -104,40 +104,6 @@ TEST(ToolTemplates, ReadBackWhatLlamaWrites) {
   }
 }
 
-// The forced beginning, and then what the template would have written after it, give the same call.
-TEST(ToolTemplates, WriteOnFromAForcedBeginning) {
-  const Call& call = calls()[0];
-  for (const std::string name : {"qwen2_5", "qwen3", "llama3.2"}) {
-    const OutputFormats formats = detect_formats(template_source(name));
-    const std::string prompt = render(name, chat(), true);
-    std::string answer = rendered_answer(name, call_message({call}, "", ""));
-    const std::string closer = thinking_closer(formats.reasoning, prompt);
-    ASSERT_TRUE(answer.starts_with(closer)) << answer;
-    answer.erase(0, closer.size());
-    for (const ToolChoice choice : {ToolChoice::kRequired, ToolChoice::kNamed}) {
-      auto config = config_for(formats.reasoning, formats.tools);
-      config.thinking = thinking_at_end_of(prompt, formats.reasoning);
-      config.forced_prefix = forced_prefix(formats.tools, choice, call.name);
-      ASSERT_TRUE(answer.starts_with(config.forced_prefix)) << answer;
-      EXPECT_EQ(parse(config, answer.substr(config.forced_prefix.size()), 1),
-                (Parsed{"", "", {call}}));
-    }
-  }
-}
-
-TEST(ForcedPrefix, IsTheBeginningOfACall) {
-  EXPECT_EQ(forced_prefix(ToolFormat::kHermes, ToolChoice::kRequired),
-            "<tool_call>\n{\"name\": \"");
-  EXPECT_EQ(forced_prefix(ToolFormat::kHermes, ToolChoice::kNamed, "f"),
-            "<tool_call>\n{\"name\": \"f\", \"arguments\": ");
-  EXPECT_EQ(forced_prefix(ToolFormat::kLlama3Json, ToolChoice::kRequired), "{\"name\": \"");
-  EXPECT_EQ(forced_prefix(ToolFormat::kLlama3Json, ToolChoice::kNamed, "f\"g"),
-            "{\"name\": \"f\\\"g\", \"parameters\": ");
-  EXPECT_EQ(forced_prefix(ToolFormat::kHermes, ToolChoice::kAuto, "f"), "");
-  EXPECT_EQ(forced_prefix(ToolFormat::kHermes, ToolChoice::kNone), "");
-  EXPECT_EQ(forced_prefix(ToolFormat::kNone, ToolChoice::kRequired), "");
-}
-
 TEST(PromptThinking, IsReadOffTheLastTurnOfQwen3) {
   const ordered_json no_thinking = {{"enable_thinking", false}};
   EXPECT_EQ(thinking_at_end_of(render("qwen3", chat(), true), kQwen3), PromptThinking::kNotStarted);
@@ -174,6 +140,9 @@ TEST(PromptThinking, IsClosedAsTheTemplateClosesIt) {
     EXPECT_EQ(thinking_at_end_of(tail, kQwen3), thinking) << tail;
     EXPECT_EQ(thinking_closer(kQwen3, tail), closer) << tail;
     EXPECT_EQ(thinking_closer(ReasoningFormat::kNone, tail), "") << tail;
+    const bool may_think = thinking == PromptThinking::kNotStarted;
+    EXPECT_EQ(thinking_opener(kQwen3, tail), may_think ? "<think>\n" : "") << tail;
+    EXPECT_EQ(thinking_opener(ReasoningFormat::kNone, tail), "") << tail;
   }
 }
 

@@ -8,6 +8,7 @@
 #include <random>
 #include <utility>
 
+#include "server/constrain_answer.h"
 #include "server/run_on_worker.h"
 #include "server/send_body.h"
 
@@ -199,7 +200,7 @@ bool Generation::submit_prompts() {
     context_.engine_failed(failure.what());
     refuse(server_error(fmt::format("The engine has failed: {}", failure.what())));
   } catch (const Error& error) {
-    refuse(invalid_request(error.what()));
+    refuse(refusal_of(prepared_.request, error));
   }
   give_up();
   return false;
@@ -219,21 +220,16 @@ void Generation::begin_answer() {
       std::chrono::duration_cast<std::chrono::seconds>(record_.arrived.time_since_epoch()).count();
   format.model = context_.model.id;
   format.tokenizer = context_.tokenizer;
-  const ToolChoice choice = prepared_.request.tool_choice;
-  if (choice == ToolChoice::kRequired || choice == ToolChoice::kNamed) {
-    forced_calls_.emplace(prepared_.request);
-  }
-  format.make_parser = [this, config = prepared_.parser] {
+  format.make_parser = [config = prepared_.parser] {
     OutputParserConfig own = config;
     own.next_tool_call_id = tool_call_ids(random_seed());
-    auto parser = make_output_parser(std::move(own));
-    return forced_calls_ ? forced_calls_->watch(std::move(parser)) : std::move(parser);
+    return make_output_parser(std::move(own));
   };
   formatter_ = make_formatter(prepared_.request, std::move(format));
-  // The engine and the formatter have what they need of it. Forced calls keep the tools.
+  // The engine and the formatter have what they need of it.
   prepared_.request.chat.clear();
   for (auto& prompt : prepared_.request.prompts) prompt = std::string();
-  if (!forced_calls_) budget_->lower_to(std::min(budget_->charged(), running_bytes_));
+  budget_->lower_to(std::min(budget_->charged(), running_bytes_));
   std::string head = formatter_->begin();
   if (!prepared_.request.stream) return;
   http::Response response = response_head();
@@ -324,9 +320,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
     if (!output.error.empty()) throw server_error(output.error);
     if (!prepared_.request.stream) charge(output);
     if (expired_) mark_deadline(output);
-    if (forced_calls_) mark_cut_calls(output);
     std::string text = formatter_->push(prompt_index, std::move(output));
-    if (forced_calls_) check_forced_calls();
     if (prepared_.request.stream && !text.empty()) exchange_->write(std::move(text));
     if (!cut_ && formatter_->done()) {
       cut_ = true;
@@ -386,19 +380,6 @@ void Generation::mark_deadline(RequestOutput& output) const {
     completion.finish_reason = FinishReason::kLength;
     completion.stop_reason = "timeout";
   }
-}
-
-void Generation::mark_cut_calls(const RequestOutput& output) {
-  for (const CompletionOutput& completion : output.outputs) {
-    if (completion.finish_reason && *completion.finish_reason != FinishReason::kStop) {
-      forced_calls_->cut(static_cast<size_t>(completion.index));
-    }
-  }
-}
-
-// Before anybody reads that the choice ended well.
-void Generation::check_forced_calls() {
-  if (const std::optional<ApiError> error = forced_calls_->error()) throw ApiError(*error);
 }
 
 void Generation::source_ended() {

@@ -20,7 +20,6 @@
 
 #include "http/exchange.h"
 #include "server/answer/response_format.h"
-#include "server/forced_calls.h"
 #include "server/prepare_generation.h"
 #include "server/request_budget.h"
 #include "server/service_context.h"
@@ -84,7 +83,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void measure(size_t prompt_index, const RequestOutput& output);
   void measure_engine(size_t prompt_index, const RequestMetrics& metrics);
   void mark_deadline(RequestOutput& output) const;
-  void mark_cut_calls(const RequestOutput& output);
   void answer_from_worker();
   // The body's first piece; formatter_ has what follows.
   void answer(std::string first_piece);
@@ -97,7 +95,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void cancel_sources();
   void refuse(const ApiError& error);
   void fail(const ApiError& error);
-  void check_forced_calls();
   void source_ended();
   void set_times(RequestRecord& record) const;
   void write_record();
@@ -116,8 +113,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::optional<Clock::time_point> last_output_;                // of any
   std::vector<RequestMetrics> engine_metrics_;                  // the last of each prompt
   PreparedGeneration prepared_;
-  std::optional<ForcedCalls> forced_calls_;  // where tool_choice forces a call
-  int64_t running_bytes_ = 0;                // of the prompts and their log-probabilities
+  int64_t running_bytes_ = 0;  // of the prompts and their log-probabilities
   // Given back once the answer has ended. A worker has it while it prepares the request.
   std::shared_ptr<RequestBudget> budget_;
   std::shared_ptr<ResponseFormatter> formatter_;

@@ -9,6 +9,7 @@
 #include "quire/sampling_limits.h"
 #include "server/api/render_prompt.h"
 #include "server/api/request_fields.h"
+#include "server/constrain_answer.h"
 
 namespace quire::server {
 namespace {
@@ -54,27 +55,34 @@ void check_choices(const GenerationRequest& request, int64_t max_num_seqs) {
       request.num_prompts() > 1 ? "prompt" : "n");
 }
 
-// The chat's prompt, with the beginning of a forced tool call, and how its answer is parsed. The
-// model has a chat template: parse_chat_request() refuses chats where it has none.
-RenderedChat chat_prompt(const GenerationRequest& request, const ServiceContext& context,
-                         OutputParserConfig& parser) {
+// The chat's prompt, and how its answer is parsed and constrained. The model has a chat template:
+// parse_chat_request() refuses chats where it has none.
+RenderedChat chat_prompt(PreparedGeneration& prepared, const ServiceContext& context) {
+  GenerationRequest& request = prepared.request;
+  OutputParserConfig& parser = prepared.parser;
   RenderedChat prompt = render_prompt(*context.chat_template, request);
+  const bool forced =
+      request.tool_choice == ToolChoice::kRequired || request.tool_choice == ToolChoice::kNamed;
   parser.reasoning = context.config.formats.reasoning;
-  parser.thinking = thinking_at_end_of(prompt.text, parser.reasoning);
   parser.parallel_tool_calls = request.parallel_tool_calls;
-  if (request.tool_choice == ToolChoice::kNone) return prompt;
-  const bool forced = request.tool_choice != ToolChoice::kAuto;
-  if (context.config.formats.tools == ToolFormat::kNone && forced) {
+  if (request.tool_choice != ToolChoice::kNone) parser.tools = context.config.formats.tools;
+  if (forced && parser.tools == ToolFormat::kNone) {
     throw invalid_request(
         "This model's template knows no tool calls, so none can be forced; expected \"none\" or "
         "\"auto\".",
         "tool_choice");
   }
-  parser.tools = context.config.formats.tools;
-  parser.forced_prefix = forced_prefix(parser.tools, request.tool_choice, request.tool_name);
-  if (!parser.forced_prefix.empty()) {
-    prompt.text += thinking_closer(parser.reasoning, prompt.text) + parser.forced_prefix;
+  // A model that may think is made to where its answer is constrained: the constraint has to know
+  // where it begins.
+  if (forced) {
+    prompt.text += thinking_closer(parser.reasoning, prompt.text);
+  } else if (request.sampling.structured_output) {
+    prompt.text += thinking_opener(parser.reasoning, prompt.text);
   }
+  parser.thinking = thinking_at_end_of(prompt.text, parser.reasoning);
+  const bool thinks = parser.thinking == PromptThinking::kOpen;
+  prepared.constraint =
+      constrain_answer(request, parser.tools, thinks ? kThinkingEnd : "", context.engine);
   return prompt;
 }
 
@@ -99,7 +107,8 @@ void charge_answer(const PreparedGeneration& prepared, RequestBudget& budget) {
 int64_t PreparedGeneration::running_bytes() const {
   const int64_t num_tokens = num_prompt_tokens();
   const auto& num_top = request.sampling.prompt_logprobs;
-  return token_id_bytes(num_tokens) + (num_top ? logprob_bytes(num_tokens, *num_top) : 0);
+  return token_id_bytes(num_tokens) + (num_top ? logprob_bytes(num_tokens, *num_top) : 0) +
+         static_cast<int64_t>(prompts.size()) * constraint_bytes(request);
 }
 
 int64_t PreparedGeneration::num_prompt_tokens() const {
@@ -136,7 +145,7 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   std::string().swap(body);
   if (kind == RequestKind::kChat) {
     request = parse_chat_request(std::move(json), context.model, context.api);
-    const RenderedChat prompt = chat_prompt(request, context, prepared.parser);
+    const RenderedChat prompt = chat_prompt(prepared, context);
     prepared.prompts.push_back(encode(context, prompt.text, prompt.from_messages,
                                       request.add_special_tokens, "messages", budget));
   } else {
@@ -149,6 +158,7 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
         prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
       }
     }
+    prepared.constraint = constrain_answer(request, ToolFormat::kNone, "", context.engine);
   }
   check_choices(request, context.config.admission.max_num_seqs);
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {

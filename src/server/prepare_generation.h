@@ -4,6 +4,7 @@
 //
 // Thread safety: free functions of what is immutable.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,8 +20,9 @@ struct PreparedGeneration {
   GenerationRequest request;
   std::vector<std::vector<int32_t>> prompts;  // token ids, each shorter than max_model_len
   OutputParserConfig parser;                  // chats; its next_tool_call_id is not set
+  std::shared_ptr<const void> constraint;     // what holds the answer's, compiled
   int64_t num_prompt_tokens() const;          // over all prompts
-  // Of the prompts and their log-probabilities, while it runs.
+  // Of the prompts, their log-probabilities and the answer's constraint, while it runs.
   int64_t running_bytes() const;
 };
 

@@ -103,9 +103,9 @@ PARAMETERS = [
 ]
 CHAT_ONLY = [
     {"top_logprobs": -1, "logprobs": True}, {"top_logprobs": 10**9, "logprobs": True}, {"logprobs": "all"},
-    {"response_format": {"type": "json_object"}}, {"response_format": {"json_object": False}},
+    {"response_format": {"type": "xml"}}, {"response_format": {"json_object": False}},
     {"response_format": False}, {"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 7}}}},
-    {"guided_regex": "(((("}, {"guided_json": {"$ref": "#/loop"}}, {"structured_outputs": {"regex": "(a+)+$"}},
+    {"guided_regex": "(((("}, {"guided_json": {"$ref": "#/loop"}}, {"structured_outputs": {"regex": "(a+"}},
     {"chat_template_kwargs": {"messages": []}}, {"chat_template_kwargs": {"chat_template": "{{ 1 }}"}},
     {"chat_template_kwargs": {"tools": 1}}, {"chat_template_kwargs": "x"}, {"chat_template": "{% for i in x %}"},
     {"messages": []}, {"messages": "hello"}, {"messages": [{}]},

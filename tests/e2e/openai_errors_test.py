@@ -31,9 +31,9 @@ class Errors:
                 "top_logprobs": {"top_logprobs": 2}, "stop[0]": {"stop": [""]},
                 "seed": {"seed": "one"},
                 "frequency_penalty": {"frequency_penalty": 3}, "stream_options": {"stream_options": {}},
-                "response_format.type": {"response_format": {"type": "json_object"}},
+                "response_format.type": {"response_format": {"type": "xml"}},
                 "top_k": {"extra_body": {"top_k": -2}}, "min_p": {"extra_body": {"min_p": "much"}},
-                "structured_outputs": {"extra_body": {"structured_outputs": {"regex": "a"}}},
+                "structured_outputs.regex": {"extra_body": {"structured_outputs": {"regex": "("}}},
                 "messages[0].role": {"messages": [{"content": "who?"}]}}.items():
             with self.subTest(param):
                 error = self.assert_refused(openai.BadRequestError, param, fields)

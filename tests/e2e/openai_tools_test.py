@@ -38,7 +38,7 @@ class Scripted:
         model = self.client().models.list().data[0].id
         return self.client().chat.completions.create(
             **{"model": model, "messages": user("What is the weather?"), "temperature": 0,
-               "max_completion_tokens": 60, **fields})
+               "max_completion_tokens": 150, **fields})
 
     def choice(self, **fields):
         return self.ask(**fields).choices[0]
@@ -149,7 +149,7 @@ class TwoCalls(Scripted):
 
 
 class Named(Scripted):
-    """The prompt ends with the call's beginning, so that the model writes its arguments."""
+    """The call's frame is forced, so that the model writes its arguments."""
 
     SCRIPT = ('{"city": "Os', 'lo {\\"1\\"}"}', "}\n</tool_", "call>")
     CALL = ("get_weather", '{"city": "Oslo {\\"1\\"}"}')
@@ -170,7 +170,9 @@ class EndlessArguments(Scripted):
         # Tokens that are ready together come together, but not as many as these.
         _, _, [(name, arguments)], finish, pieces = self.streamed(tools=TOOLS, tool_choice=NAMED,
                                                                   max_completion_tokens=1500)
-        self.assertEqual((name, arguments), ("get_weather", '{"city": "La' + 1499 * " la la"))
+        # The call is ended in time.
+        self.assertEqual(name, "get_weather")
+        self.assertRegex(json.loads(arguments)["city"], "^La( la la){1000,}")
         self.assertEqual(finish, "length")
         self.assertGreater(pieces, 1)
 
@@ -185,30 +187,26 @@ class Required(Scripted):
         self.assertEqual(self.streamed(tools=TOOLS, tool_choice="required")[2:4], ([self.CALL], "tool_calls"))
 
 
-class InvalidName(Scripted):
-    """A call that is forced and is not valid is an error, since a client has no reason to check it."""
+class NoName(Scripted):
+    """A call that is forced is valid, whatever the model wants to write."""
 
     SCRIPT = ("I'm sorry, ", "I don't know that word.")
     CHOICE = "required"
-    SAYS = "I'm sorry"
 
-    def test_is_an_error(self):
-        with self.assertRaises(openai.UnprocessableEntityError) as caught:
-            self.ask(tools=TOOLS, tool_choice=self.CHOICE)
-        self.assertEqual((caught.exception.code, caught.exception.param), ("invalid_tool_call", "tool_choice"))
-        self.assertIn(self.SAYS, str(caught.exception))
-        ends = []
-        with self.assertRaises(openai.APIError) as caught:
-            for chunk in self.ask(tools=TOOLS, tool_choice=self.CHOICE, stream=True):
-                ends += [choice.finish_reason for choice in chunk.choices if choice.finish_reason]
-        self.assertIn(self.SAYS, str(caught.exception))
-        self.assertEqual(ends, [], "a call that is not valid ended well")
+    def test_is_a_call(self):
+        fields = {"tools": TOOLS, "tool_choice": self.CHOICE, "parallel_tool_calls": False}
+        (name, arguments), = self.calls(self.choice(**fields))
+        self.assertIn(name, ["get_weather", "get_time"])
+        self.assertIsInstance(json.loads(arguments), dict)
+        if name == "get_weather":
+            self.assertIsInstance(json.loads(arguments)["city"], str)
+        content, _, calls, _, _ = self.streamed(**fields)
+        self.assertEqual((content, calls), ("", [(name, arguments)]))
 
 
-class InvalidArguments(InvalidName):
+class NoArguments(NoName):
     SCRIPT = ("{}", "}\n</tool_call>")
     CHOICE = NAMED
-    SAYS = "arguments.city is missing"
 
 
 class Llama3(Scripted):
@@ -275,7 +273,7 @@ class ReasoningOpenedByThePrompt(Scripted):
 
 
 class AnyWeights:
-    """A model that knows nothing of tools is made to call one, and is cut short in the middle of it."""
+    """A model that knows nothing of tools is made to call one."""
 
     @classmethod
     def model(cls):
@@ -285,12 +283,15 @@ class AnyWeights:
 
     def test_forced_calls(self):
         for choice in [NAMED, "required"]:
-            fields = {"tools": TOOLS, "tool_choice": choice, "max_completion_tokens": 2}
+            fields = {"tools": TOOLS, "tool_choice": choice, "parallel_tool_calls": False}
             message = self.choice(**fields).message
             if choice is NAMED:
                 self.assertEqual(message.tool_calls[0].function.name, "get_weather")
             content, _, calls, _, _ = self.streamed(**fields)
             self.assertEqual((content, calls), (message.content or "", self.calls(self.choice(**fields))))
+            with self.assertRaises(openai.BadRequestError) as caught:
+                self.ask(**fields | {"max_completion_tokens": 2})
+            self.assertEqual(caught.exception.param, "max_tokens")
 
     def test_what_is_refused(self):
         for fields in [{"tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "other"}}},
@@ -315,7 +316,7 @@ class NoTools(ClientTest):
         self.assertEqual(client.chat.completions.create(**fields).choices[0].message.tool_calls, None)
 
 
-for tests in [OneCall, TwoCalls, Named, EndlessArguments, Required, InvalidName, InvalidArguments, Llama3, Llama3Named, Reasoning,
+for tests in [OneCall, TwoCalls, Named, EndlessArguments, Required, NoName, NoArguments, Llama3, Llama3Named, Reasoning,
               ReasoningOpenedByThePrompt, AnyWeights]:
     for kind in [synchronous, asynchronous]:
         case = kind(tests)

@@ -11,6 +11,12 @@ BEYOND_THE_SCHEMA = re.compile(
     r"|min_tokens is \d+, but must be at most max_tokens"
     r"|best_of is \d+, but must equal n"
     r"|tool_choice names the function .* which is not among tools"
+    r"| cannot be enforced: "
+    r"|are both given, but an answer follows one of them"
+    r"|structured_outputs is empty, but must have one of"
+    r"|begins with none of the triggers"
+    r"|structured_outputs\.structural_tag\S* is "  # of its form as a string
+    r"|An answer takes at least \d+ tokens"
     r"|template knows no tool calls, so none can be forced", re.DOTALL)
 
 

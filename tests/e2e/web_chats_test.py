@@ -181,7 +181,7 @@ class Settings(Scripted):
 
     def test_what_is_wrong_is_said_and_not_sent(self):
         wrong = {"temperature": "hot", "top_p": "0", "top_k": "1.5", "seed": "-1", "presence_penalty": "3",
-                 "tools": '{"a": 1}'}
+                 "tools": '{"a": 1}', "json_schema": "[]"}
         with self.open() as page:
             page.click("#toggle-settings")
             for name, text in wrong.items():
@@ -191,6 +191,31 @@ class Settings(Scripted):
             self.ask(page, "Hello?")
             self.wait_for_answer(page)
             self.assertEqual(set(self.mock.requests[0]), {"model", "messages", "stream", "stream_options"})
+
+
+class JsonAnswers(Scripted):
+    def test_a_schema_is_asked_for_and_its_answer_is_a_tree(self):
+        schema = {"type": "object", "properties": {"word": {"type": "string"}}}
+        answer = {"word": "<b>apple</b>", "senses": [1, 2.5, None, True, {}], "deep": {"a": {"b": {"c": "x"}}}}
+        self.script(lambda reply, _: reply.say(json.dumps(answer)), lambda reply, _: reply.say("[not JSON"))
+        with self.open() as page:
+            page.click("#toggle-settings")
+            page.click("#setting-json_schema")
+            page.type(json.dumps(schema))
+            self.ask(page, "define apple")
+            self.wait_for_answer(page)
+            self.assertEqual(self.mock.requests[0]["response_format"],
+                             {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}})
+            text = page.text(".json-tree")
+            for shown in ['word: "<b>apple</b>"', "senses: [5]", "0: 1", "1: 2.5", "2: null", "3: true", "4: {0}"]:
+                self.assertIn(shown, text)
+            self.assertNotIn('c: "x"', text)  # branches that are deep are closed
+            page.click(".json-tree details:not([open]) > summary")
+            self.assertIn('c: "x"', page.text(".json-tree"))
+            self.assertFalse(page.exists(".json-tree b"))
+            self.ask(page, "And now?")
+            self.wait_for_answer(page)
+            self.assertEqual(page.run("document.querySelectorAll('.json-tree').length"), 1)
 
 
 class Trouble(Scripted):

@@ -57,8 +57,6 @@ quire::OutputParserConfig choose_config(std::uint8_t formats, std::uint8_t choic
   config.tools = static_cast<quire::ToolFormat>(formats / 2 % 3);
   config.parallel_tool_calls = formats / 6 % 2 == 0;
   config.thinking = static_cast<quire::PromptThinking>(choices % 3);
-  const auto choice = static_cast<quire::ToolChoice>(choices / 3 % 4);
-  config.forced_prefix = quire::forced_prefix(config.tools, choice, "f");
   config.next_tool_call_id = quire::tool_call_ids(1);
   return config;
 }

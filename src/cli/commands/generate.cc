@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <iostream>
+#include <optional>
 
 #include "base/progress.h"
 #include "cli/batch.h"
@@ -12,11 +13,13 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/chat_options.h"
+#include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/output_json.h"
 #include "cli/terminal/interrupts.h"
 #include "cli/usage_error.h"
+#include "grammar/grammar.h"
 
 namespace quire::cli {
 namespace {
@@ -29,18 +32,52 @@ Lines of a .jsonl file are objects with one of
   {"prompt": "text"}   {"prompt_token_ids": [1, 2]}   {"messages": [{"role": "user", "content": "hi"}]}
 and any sampling options with underscores ("max_tokens": 64), which override the command's; with
 messages also "tools", "add_generation_prompt" and "chat_template_kwargs". Where not all prompts
-fit at a time, those with the lower "priority" (an integer, 0) go first.
+fit at a time, those with the lower "priority" (an integer, 0) go first. What a line's output has to
+be is said as to the server:
+  "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {...}}}
+  "structured_outputs": {"json": {...}} or {"regex": ...}, {"grammar": ...}, {"choice": ["a", "b"]}
 
 Each line of --json is {"index", "prompt", "text", "token_ids", "finish_reason": "stop" | "length" |
 "abort", "num_prompt_tokens", "num_cached_tokens"}, with "output_index" where --n is more than 1,
-"logprobs" and "prompt_logprobs" where asked for, and "error" where the prompt failed.
+"logprobs" and "prompt_logprobs" where asked for, "steered_to_end": true where a constraint ended the
+output in time for its limit on tokens, and "error" where the prompt failed.
 
 Examples:
   quire generate --chat -p "What does candid mean?" --temperature 0 --max-tokens 64
   quire generate ~/models/Qwen3-0.6B -p "Once upon a time" -p "It was" --max-tokens 100
   quire generate ~/models/Qwen3-0.6B --prompt-file prompts.jsonl --json > outputs.jsonl
   quire generate ~/models/tiny --skip-tokenizer-init --prompt-tokens 1,2,3 --json
+  quire generate --chat -p "Is candid a noun or a verb?" --choice noun --choice verb --choice other
+  quire generate --chat -p "define apple" --max-tokens 100 --json-schema \
+    '{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}'
   echo "define pear" | quire generate --chat)";
+
+// Before the model is loaded, which takes longer. Throws UsageError.
+void check_constraint(const SamplingFields& fields) {
+  const std::optional<StructuredOutput> given = fields.apply({}).structured_output;
+  if (!given) return;
+  const auto check = [](const char* option, const auto& compile) {
+    try {
+      compile();
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("{}: {}", option, error.what()));
+    }
+  };
+  using Kind = StructuredOutput::Kind;
+  switch (given->kind) {
+    case Kind::kJsonSchema:
+      return check("--json-schema", [&] { grammar::compile_json_schema(given->text); });
+    case Kind::kRegex:
+      return check("--regex", [&] { grammar::compile_regex(given->text); });
+    case Kind::kGrammar:
+      return check("--grammar", [&] { grammar::compile_gbnf(given->text); });
+    case Kind::kChoice:
+      return check("--choice", [&] { grammar::compile_choice(given->choices); });
+    case Kind::kJsonObject:
+    case Kind::kTags:  // there is no option for it
+      return;
+  }
+}
 
 struct PromptSource {
   enum class Kind { kText, kTokens, kFile };
@@ -76,6 +113,7 @@ GenerateCommand::GenerateCommand(CLI::App& root)
   add_prompt_options();
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);
+  add_constraint_options(*app_, sampling_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
 
@@ -197,6 +235,7 @@ int GenerateCommand::run(Terminal& terminal) {
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
+  check_constraint(sampling_);
   if (is_given(*app_, "--system") && !chat_) {
     throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
   }

@@ -15,11 +15,12 @@
 #include "base/suggest.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
+#include "parsers/constraint_fields.h"
 
 namespace quire::cli {
 namespace {
 
-enum class Kind { kInteger, kNumber, kBoolean, kTexts, kTokenIds, kBiases };
+enum class Kind { kInteger, kNumber, kBoolean, kTexts, kTokenIds, kBiases, kConstraint };
 
 // How a field's value is stored, and how help shows its default.
 struct Access {
@@ -82,6 +83,32 @@ constexpr Access biases() {
           .show = [](const SamplingParams& params) { return shown(params.logit_bias); }};
 }
 
+// The constraint that a field of that name asks for; what is wrong with it is an Error.
+std::optional<StructuredOutput> constraint_from(std::string_view name, const Json& value) {
+  auto found = constraint_of(Json{{std::string(name), value}});
+  if (!found) return std::nullopt;
+  return std::move(found->constraint);
+}
+
+constexpr std::string_view kResponseFormat = "response_format";
+constexpr std::string_view kStructuredOutputs = "structured_outputs";
+
+constexpr Access response_format() {
+  return {.store =
+              [](SamplingParams& params, const Json& value) {
+                params.structured_output = constraint_from(kResponseFormat, value);
+              },
+          .show = [](const SamplingParams&) { return std::string("none"); }};
+}
+
+constexpr Access structured_outputs() {
+  return {.store =
+              [](SamplingParams& params, const Json& value) {
+                params.structured_output = constraint_from(kStructuredOutputs, value);
+              },
+          .show = [](const SamplingParams&) { return std::string("none"); }};
+}
+
 using P = SamplingParams;
 constexpr std::array kFields = {
     Field{"n", Kind::kInteger, false, "N", "Outputs for each prompt", plain<&P::n>()},
@@ -123,6 +150,9 @@ constexpr std::array kFields = {
           optional<&P::logprobs>()},
     Field{"prompt_logprobs", Kind::kInteger, true, "N", "The same for the prompt's tokens (--json)",
           optional<&P::prompt_logprobs>()},
+    // Of lines only: constraint_options.h has the options.
+    Field{kResponseFormat, Kind::kConstraint, true, "", "", response_format()},
+    Field{kStructuredOutputs, Kind::kConstraint, true, "", "", structured_outputs()},
 };
 
 const Field* find_field(std::string_view name) {
@@ -170,6 +200,8 @@ std::string expected(const Field& field) {
       return "an array of token ids";
     case Kind::kBiases:
       return "an object of token ids and numbers, like {\"42\": -1.5}";
+    case Kind::kConstraint:
+      return "an object";
   }
   return "";
 }
@@ -192,6 +224,8 @@ bool has_kind(const Field& field, const Json& value) {
              std::all_of(value.items().begin(), value.items().end(), [](const auto& item) {
                return is_token_id(item.key()) && item.value().is_number();
              });
+    case Kind::kConstraint:
+      return value.is_object();
   }
   return false;
 }
@@ -261,7 +295,22 @@ void SamplingFields::set(std::string_view name, const Json& value, std::string_v
     throw Error(fmt::format("{}: expected {}, got {}", place, expected(*field), json_kind(value)));
   }
   if (field->kind == Kind::kTokenIds) token_ids_from_json(checked, place);
+  if (field->kind == Kind::kConstraint && !none) check_constraint(name, checked, where);
   fields_[std::string(name)] = std::move(checked);
+}
+
+void SamplingFields::check_constraint(std::string_view name, const Json& value,
+                                      std::string_view where) const {
+  for (const Field& other : kFields) {
+    if (other.kind != Kind::kConstraint || other.name == name || !has(other.name)) continue;
+    throw Error(fmt::format("{}: {} and {} are both given, but an output follows one constraint",
+                            where, other.name, name));
+  }
+  try {
+    constraint_from(name, value);
+  } catch (const Error& error) {
+    throw Error(fmt::format("{}: {}", where, error.what()));
+  }
 }
 
 void SamplingFields::add(std::string_view name, const Json& value, std::string_view where) {
@@ -307,6 +356,7 @@ void add_sampling_options(CLI::App& app, SamplingFields& fields,
   const std::string group =
       "Sampling (defaults: the model's generation_config.json, else as shown)";
   for (const Field& field : kFields) {
+    if (field.kind == Kind::kConstraint) continue;
     if (std::find(except.begin(), except.end(), field.name) != except.end()) continue;
     const std::string option = dashed(field.name);
     const std::string help = fmt::format("{} [{}]", field.help, shown_default(field));

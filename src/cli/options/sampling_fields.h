@@ -38,11 +38,14 @@ class SamplingFields {
   static std::vector<std::string> names();
 
  private:
+  // Throws Error, opening with `where`, for a constraint that is none, or the second one.
+  void check_constraint(std::string_view name, const Json& value, std::string_view where) const;
+
   Json fields_ = Json::object();
 };
 
-// Adds an option for each sampling parameter: --top-p for top_p and so on. `fields` must outlive
-// the app. Those named in `except` get none.
+// Adds an option for each sampling parameter but constraints: --top-p for top_p and so on. `fields`
+// must outlive the app. Those named in `except` get none.
 void add_sampling_options(CLI::App& app, SamplingFields& fields,
                           const std::vector<std::string_view>& except = {});
 

@@ -122,6 +122,32 @@ TEST(SamplingFields, ReadTheSameFromJson) {
   EXPECT_EQ(params.temperature, 1);
 }
 
+TEST(SamplingFields, ReadConstraintsFromJson) {
+  SamplingParams defaults;
+  defaults.structured_output = StructuredOutput{.kind = StructuredOutput::Kind::kJsonObject};
+  const StructuredOutput regex{.kind = StructuredOutput::Kind::kRegex, .text = "a+"};
+  EXPECT_EQ(from_json("{}").apply(defaults).structured_output, defaults.structured_output);
+  EXPECT_EQ(
+      from_json(R"({"structured_outputs": {"regex": "a+"}})").apply(defaults).structured_output,
+      regex);
+  EXPECT_EQ(from_json(R"({"response_format": {"type": "text"}})").apply(defaults).structured_output,
+            std::nullopt);
+  EXPECT_EQ(from_json(R"({"structured_outputs": null})").apply(defaults).structured_output,
+            std::nullopt);
+  EXPECT_THAT([] { from_json(R"({"response_format": {"type": "xml"}})"); },
+              ThrowsMessage<Error>("line 1: response_format.type is \"xml\", but must be \"text\", "
+                                   "\"json_object\", \"json_schema\" or \"structural_tag\"."));
+  EXPECT_THAT(
+      [] {
+        from_json(R"({"response_format": {"type": "json_object"},
+                      "structured_outputs": {"regex": "a"}})");
+      },
+      ThrowsMessage<Error>("line 1: response_format and structured_outputs are both given, but an "
+                           "output follows one constraint"));
+  EXPECT_THAT([] { from_json(R"({"response_format": "json"})"); },
+              ThrowsMessage<Error>("line 1: response_format: expected an object, got a string"));
+}
+
 TEST(SamplingFields, NoneMeansNoLimit) {
   EXPECT_EQ(from_options({"--max-tokens", "none"}).apply({}).max_tokens, std::nullopt);
 }

@@ -31,8 +31,8 @@ struct TagOptions {
   uint32_t max_tags = UINT32_MAX;
 };
 
-// Throws Error for a tag without a begin or a trigger, triggers without tags or within each other,
-// texts that are no UTF-8, and counts that cannot be.
+// Throws Error for a tag without a trigger or that can be empty, triggers without tags or within
+// each other, texts that are no UTF-8, and counts that cannot be.
 LanguagePtr make_tags(TagOptions options, const CompileLimits& limits = {});
 
 }  // namespace quire::grammar

@@ -98,6 +98,7 @@ const std::vector<PlainTags>& odd_tags() {
       {.tags = {{"aa<", ">?", ""}, {"aa<", "a", "\xC3\xA9"}}, .triggers = {"aa"}, .min_tags = 2},
       {.tags = {{"a", "b*", "b"}, {"ab", "<?", ">"}}, .separator = "<", .min_tags = 1},
       {.tags = {{"a", "b?", ""}, {"ba", "", "b"}}, .min_tags = 2, .max_tags = 3},
+      {.tags = {{"", "ab|b<*", ""}, {"a<", "b", ">"}}, .min_tags = 1, .max_tags = 2},
       {.tags = {{"\xC3\xA9", "[\xC3\xA8-\xC3\xAA]", "a"}}, .triggers = {"\xC3\xA9"}},
   };
   return all;
@@ -227,7 +228,7 @@ TEST(TagLanguageTest, ManyTagsShareTheirBegin) {
 TEST(TagLanguageTest, ErrorsSayWhy) {
   const std::vector<std::pair<PlainTags, std::string>> cases = {
       {{}, "there are no tags"},
-      {{.tags = {{"", "a", ""}}}, "the begin of a tag is empty"},
+      {{.tags = {{"", "a*", ""}}}, "a tag can be empty"},
       {{.tags = {{"a", "a", "a"}}, .triggers = {"b"}}, "no tag begins with the trigger \"b\""},
       {{.tags = {{"a", "a", "a"}, {"b", "b", "b"}}, .triggers = {"a"}},
        "the tag \"b\" begins with no trigger"},

@@ -76,7 +76,7 @@ void TagTables::check(Budget& budget) const {
     budget.step();
     check_text("begin of a tag", tag.begin);
     check_text("end of a tag", tag.end);
-    if (tag.begin.empty()) throw Error("the begin of a tag is empty");
+    if (tag.begin.empty() && tag.inner->begin()->can_end()) throw Error("a tag can be empty");
     const bool has_trigger = std::ranges::any_of(
         options_.triggers,
         [&](const std::string& trigger) { return tag.begin.starts_with(trigger); });

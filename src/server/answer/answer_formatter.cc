@@ -73,6 +73,7 @@ void AnswerFormatter::write_finish_reason(JsonWriter& json, size_t choice) const
 void AnswerFormatter::write_end_of_choice(JsonWriter& json, size_t choice) const {
   write_finish_reason(json, choice);
   write_stop_reason(json.key("stop_reason"), state_.stop_reason_of(choice), state_.stop_strings());
+  if (state_.steered_to_end(choice)) json.member("steered_to_end", true);
 }
 
 std::string AnswerFormatter::end() {

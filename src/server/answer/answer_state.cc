@@ -32,8 +32,8 @@ void AnswerState::count_tokens(const CompletionOutput& output) {
 }
 
 void AnswerState::end_choice(size_t choice, const std::string& finish_reason,
-                             const std::string& stop_reason) {
-  ends_[choice] = {finish_reason, stop_reason};
+                             const CompletionOutput& output) {
+  ends_[choice] = {finish_reason, output.stop_reason, output.steered_to_end};
   ++num_ended_;
 }
 

@@ -27,13 +27,15 @@ class AnswerState {
   void count_reasoning(int64_t num_tokens) { usage_.reasoning_tokens += num_tokens; }
   const Usage& usage() const { return usage_; }
 
-  // The choice has ended, once, with one of "stop", "length", "tool_calls", "abort".
-  void end_choice(size_t choice, const std::string& finish_reason, const std::string& stop_reason);
+  // The choice has ended with `output`, once, with one of "stop", "length", "tool_calls", "abort".
+  void end_choice(size_t choice, const std::string& finish_reason, const CompletionOutput& output);
   bool ended(size_t choice) const { return !ends_[choice].finish_reason.empty(); }
   bool all_ended() const { return num_ended_ == ends_.size(); }
   // How it ended; empty while it has not.
   const std::string& finish_reason_of(size_t choice) const { return ends_[choice].finish_reason; }
   const std::string& stop_reason_of(size_t choice) const { return ends_[choice].stop_reason; }
+  // Whether its constraint made it shorter than the model would have.
+  bool steered_to_end(size_t choice) const { return ends_[choice].steered; }
   const std::vector<std::string>& stop_strings() const { return stop_strings_; }
   // Of all choices together: the least regular one, "" while one has not ended.
   std::string finish_reason() const;
@@ -42,6 +44,7 @@ class AnswerState {
   struct End {
     std::string finish_reason{};
     std::string stop_reason{};
+    bool steered = false;
   };
 
   size_t n_;

@@ -128,7 +128,7 @@ std::string ChatFormatter::push(size_t prompt_index, RequestOutput delta) {
     if (options_.logprobs) news.logprobs = std::move(output.logprobs);
     if (options_.token_ids) news.token_ids = std::move(output.token_ids);
     if (output.finish_reason) {
-      state_.end_choice(index, finish_reason_of(choice, *output.finish_reason), output.stop_reason);
+      state_.end_choice(index, finish_reason_of(choice, *output.finish_reason), output);
     }
     if (options_.stream) {
       write_events(out, index, news);

@@ -84,9 +84,22 @@ TEST(ChatFormat, StopReasons) {
   EXPECT_EQ(stop_reason("timeout", FinishReason::kLength), R"("length" "timeout" timeout)");
 }
 
+TEST(ChatFormat, SaysWhatWasSteeredToItsEnd) {
+  for (const char* fields : {"", R"("stream": true)"}) {
+    ChatFormatter formatter(parse_chat(chat_body(fields)), test_context());
+    std::string answer = formatter.begin();
+    RequestOutput output = output_of("{}", {1}, FinishReason::kLength);
+    output.outputs[0].steered_to_end = true;
+    answer += formatter.push(0, output);
+    answer += formatter.end();
+    EXPECT_NE(answer.find(R"("finish_reason":"length","stop_reason":null,"steered_to_end":true)"),
+              std::string::npos)
+        << answer;
+  }
+}
+
 TEST(ChatFormat, ReasoningIsApart) {
-  const OutputParserConfig qwen3{
-      .reasoning = ReasoningFormat::kQwen3, .forced_prefix = {}, .next_tool_call_id = {}};
+  const OutputParserConfig qwen3{.reasoning = ReasoningFormat::kQwen3, .next_tool_call_id = {}};
   ChatFormatter formatter(parse_chat(chat_body(R"("stream": true)")), test_context(qwen3));
   formatter.begin();
   EXPECT_EQ(formatter.push(0, output_of("<think>\n")), "");
@@ -112,8 +125,7 @@ TEST(ChatFormat, ReasoningIsApart) {
 }
 
 TEST(ChatFormat, ToolCalls) {
-  const OutputParserConfig hermes{
-      .tools = ToolFormat::kHermes, .forced_prefix = {}, .next_tool_call_id = {}};
+  const OutputParserConfig hermes{.tools = ToolFormat::kHermes, .next_tool_call_id = {}};
   constexpr const char* kCall =
       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool_call>";
   ChatFormatter stream(parse_chat(chat_body(R"("stream": true)")), test_context(hermes));
@@ -135,8 +147,7 @@ TEST(ChatFormat, ToolCalls) {
 }
 
 TEST(ChatFormat, TheOnlyCallAllowedEndsTheAnswer) {
-  OutputParserConfig config{
-      .tools = ToolFormat::kHermes, .forced_prefix = {}, .next_tool_call_id = {}};
+  OutputParserConfig config{.tools = ToolFormat::kHermes, .next_tool_call_id = {}};
   config.parallel_tool_calls = false;
   ChatFormatter formatter(parse_chat(chat_body()), test_context(config));
   formatter.begin();

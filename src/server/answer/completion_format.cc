@@ -40,7 +40,7 @@ std::string CompletionFormatter::push(size_t prompt_index, RequestOutput delta) 
     if (state_.ended(index)) continue;
     state_.count_tokens(output);
     if (output.finish_reason) {
-      state_.end_choice(index, std::string(to_string(*output.finish_reason)), output.stop_reason);
+      state_.end_choice(index, std::string(to_string(*output.finish_reason)), output);
     }
     if (!choices_[index].begun && prompt == nullptr) {
       prompt = std::make_shared<const Prompt>(Prompt{

@@ -41,8 +41,6 @@ const char* describe(int status) {
       return "The body is too large.";
     case 415:
       return "The body is encoded, or not declared as JSON.";
-    case 422:
-      return "tool_choice forces a call, and the model wrote none that is valid.";
     case 429:
       return "The server is full, or the key at its limit; Retry-After says when to come back.";
     case 503:
@@ -137,10 +135,9 @@ Json generation_answer(const std::string& whole, const std::string& event) {
 
 Json api_paths(bool requires_key) {
   Paths paths(requires_key);
-  Paths::add_errors(paths.add_post("/v1/chat/completions", "createChatCompletion",
-                                   "Answers a conversation.", "ChatCompletionRequest",
-                                   generation_answer("ChatCompletion", "ChatCompletionChunk")),
-                    {422});
+  paths.add_post("/v1/chat/completions", "createChatCompletion", "Answers a conversation.",
+                 "ChatCompletionRequest",
+                 generation_answer("ChatCompletion", "ChatCompletionChunk"));
   paths.add_post("/v1/completions", "createCompletion", "Continues prompts.", "CompletionRequest",
                  generation_answer("Completion", "Completion"));
   paths.add_post("/tokenize", "tokenize", "The token ids of a text or a conversation.",

@@ -177,12 +177,8 @@ TEST(CompletionRequest, RefusesContradictions) {
 TEST(CompletionRequest, RefusesWhatIsNotSupported) {
   const char* fields[] = {
       R"("suffix": "end")",
-      R"("response_format": {"type": "json_object"})",
-      R"("structured_outputs": {"json_object": false})",
-      R"("guided_json": {"type": "object"})",
-      R"("guided_regex": "(")",
-      R"("guided_choice": ["a"])",
-      R"("guided_grammar": "root ::= x")",
+      R"("structural_tag": {})",
+      R"("guided_whitespace_pattern": " ")",
       R"("use_beam_search": true)",
       R"("allowed_token_ids": [1])",
       R"("bad_words": ["x"])",
@@ -194,6 +190,48 @@ TEST(CompletionRequest, RefusesWhatIsNotSupported) {
     const std::string message = completion_refusal(completion_body(field));
     EXPECT_TRUE(message.starts_with("400 " + name)) << message;
     EXPECT_NE(message.find("support"), std::string::npos) << message;
+  }
+}
+
+TEST(CompletionRequest, Constraints) {
+  using Kind = StructuredOutput::Kind;
+  EXPECT_EQ(parse_completion(completion_body()).sampling.structured_output, std::nullopt);
+  const GenerationRequest request =
+      parse_completion(completion_body(R"("structured_outputs": {"regex": "[ab]+"})"));
+  EXPECT_EQ(request.sampling.structured_output,
+            (StructuredOutput{.kind = Kind::kRegex, .text = "[ab]+"}));
+  EXPECT_EQ(request.constraint_field, "structured_outputs.regex");
+  EXPECT_EQ(parse_completion(completion_body(R"("guided_choice": ["a", "b"])"))
+                .sampling.structured_output->choices.size(),
+            2u);
+  EXPECT_EQ(completion_refusal(completion_body(
+                R"("guided_regex": "a", "response_format": {"type": "json_object"})")),
+            "400 guided_regex: response_format and guided_regex are both given, but an answer "
+            "follows one of them.");
+}
+
+TEST(CompletionRequest, RefusesConstraintsThatAreNone) {
+  for (const auto& [fields, message] : std::vector<std::pair<std::string, std::string>>{
+           {R"("response_format": {"type": "xml"})",
+            "400 response_format.type: response_format.type is \"xml\", but must be \"text\", "
+            "\"json_object\", \"json_schema\" or \"structural_tag\"."},
+           {R"("response_format": {"type": "json_schema"})",
+            "400 response_format.json_schema: response_format.json_schema is missing."},
+           {R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})",
+            "400 response_format.json_schema.schema: response_format.json_schema.schema is "
+            "missing."},
+           {R"("response_format": {"type": "structural_tag", "triggers": ["<"]})",
+            "400 response_format.structures: response_format needs structures and triggers where "
+            "its type is structural_tag."},
+           {R"("structured_outputs": {"json_object": false})",
+            "400 structured_outputs.json_object: structured_outputs.json_object is false, but must "
+            "be true or null."},
+           {R"("structured_outputs": {"jsn": {}})",
+            "400 structured_outputs.jsn: structured_outputs.jsn is not known."},
+           {R"("structured_outputs": {"regex": "a", "whitespace_pattern": " "})",
+            "400 structured_outputs.whitespace_pattern: structured_outputs.whitespace_pattern is "
+            "not supported; leave it out."}}) {
+    EXPECT_EQ(completion_refusal(completion_body(fields)), message);
   }
 }
 

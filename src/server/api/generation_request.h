@@ -40,6 +40,7 @@ struct GenerationRequest {
   bool include_reasoning = true;
 
   SamplingParams sampling{};
+  std::string constraint_field{};  // the field that sampling.structured_output is of
   // Whether the client gave max_tokens: a default may be more than fits behind the prompt.
   bool gave_max_tokens = false;
   // Chats: whether "logprobs" was true, and how many alternatives to show (sampling.logprobs).
@@ -70,8 +71,8 @@ struct GenerationRequest {
 };
 
 // The request that `body` describes. Throws ApiError: 404 for another model than the one served,
-// 400 for whatever the API's schema refuses, for what quire cannot do (structured outputs, images,
-// a suffix, ...) and for fields that contradict each other, naming the parameter.
+// 400 for whatever the API's schema refuses, for what quire cannot do (images, a suffix, ...) and
+// for fields that contradict each other, naming the parameter.
 GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api);
 GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api);

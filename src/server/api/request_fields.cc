@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "parsers/constraint_fields.h"
 
 namespace quire::server {
 namespace {
@@ -40,6 +44,17 @@ void take_sampling(const Json& body, SamplingParams& params) {
   }
 }
 
+void take_constraint(const Json& body, GenerationRequest& request) {
+  try {
+    std::optional<ConstraintField> found = constraint_of(body);
+    if (!found) return;
+    request.sampling.structured_output = std::move(found->constraint);
+    request.constraint_field = std::move(found->field);
+  } catch (const ConstraintFieldError& error) {
+    throw invalid_request(error.what(), error.field(), "invalid_value");
+  }
+}
+
 }  // namespace
 
 const Json* given(const Json& body, std::string_view name) {
@@ -60,6 +75,7 @@ void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequ
   request.sampling = model.defaults;
   request.sampling.max_tokens = std::nullopt;
   take_sampling(body, request.sampling);
+  take_constraint(body, request);
   request.prompt_logprobs = given(body, "prompt_logprobs") != nullptr;
 
   take_field(body, "add_special_tokens", request.add_special_tokens);

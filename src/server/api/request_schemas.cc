@@ -68,16 +68,15 @@ constexpr const char* kCommonProperties = R"json({
   "service_tier": {"type": ["string", "null"]},
   "prompt_cache_key": {"type": ["string", "null"]},
   "safety_identifier": {"type": ["string", "null"]},
-  "response_format": {
-    "type": ["object", "null"], "required": ["type"],
-    "properties": {"type": {"const": "text", "x-error": "response_format is supported only as {\"type\": \"text\"}: structured outputs are not supported yet."}}
-  },
-  "structured_outputs": {"type": "null", "x-error": "structured_outputs is not supported yet; leave it out."},
-  "guided_json": {"type": "null", "x-error": "guided_json is not supported yet; leave it out."},
-  "guided_regex": {"type": "null", "x-error": "guided_regex is not supported yet; leave it out."},
-  "guided_choice": {"type": "null", "x-error": "guided_choice is not supported yet; leave it out."},
-  "guided_grammar": {"type": "null", "x-error": "guided_grammar is not supported yet; leave it out."},
-  "structural_tag": {"type": "null", "x-error": "structural_tag is not supported yet; leave it out."},
+  "response_format": {"$ref": "#/components/schemas/ResponseFormat"},
+  "structured_outputs": {"$ref": "#/components/schemas/StructuredOutputs"},
+  "guided_json": {"type": ["object", "string", "null"], "deprecated": true, "description": "structured_outputs.json by its older name, as the others that begin with guided_."},
+  "guided_regex": {"type": ["string", "null"], "deprecated": true},
+  "guided_choice": {"type": ["array", "null"], "minItems": 1, "items": {"type": "string"}, "deprecated": true},
+  "guided_grammar": {"type": ["string", "null"], "deprecated": true},
+  "guided_decoding_backend": {"type": ["string", "null"], "deprecated": true, "description": "Changes nothing: there is one."},
+  "guided_whitespace_pattern": {"type": "null", "x-error": "guided_whitespace_pattern is not supported; leave it out."},
+  "structural_tag": {"type": "null", "x-error": "structural_tag is not supported here; give it in structured_outputs."},
   "use_beam_search": {"enum": [false, null], "x-error": "use_beam_search is not supported; leave it out."},
   "logits_processors": {"type": "null", "x-error": "logits_processors is not supported; leave it out."},
   "allowed_token_ids": {"type": "null", "x-error": "allowed_token_ids is not supported; leave it out, or use logit_bias."},
@@ -253,8 +252,60 @@ constexpr const char* kParts = R"json({
         "name": {"type": "string", "minLength": 1, "maxLength": 128},
         "description": {"type": ["string", "null"]},
         "parameters": {"type": ["object", "null"]},
-        "strict": {"type": ["boolean", "null"], "description": "Changes nothing yet: calls are not forced to follow the schema."}}}
+        "strict": {"type": ["boolean", "null"], "description": "Arguments always follow the schema of parameters, unless this is false."}}}
     }
+  },
+  "ResponseFormat": {
+    "type": ["object", "null"], "required": ["type"],
+    "properties": {
+      "type": {"enum": ["text", "json_object", "json_schema", "structural_tag"]},
+      "json_schema": {"type": ["object", "null"], "required": ["name", "schema"], "properties": {
+        "name": {"type": "string", "minLength": 1, "maxLength": 128},
+        "description": {"type": ["string", "null"]},
+        "schema": {"type": "object", "description": "A JSON Schema of drafts 4 to 2020-12."},
+        "strict": {"type": ["boolean", "null"], "description": "Changes nothing: an answer always follows the schema."}}},
+      "structures": {"$ref": "#/components/schemas/TagStructures"},
+      "triggers": {"$ref": "#/components/schemas/TagTriggers"},
+      "format": {"type": "null", "x-error": "response_format.format is not supported: give structures and triggers."},
+      "schema": {"type": "null", "x-error": "response_format.schema goes with no json_object: give the type json_schema."}
+    },
+    "allOf": [
+      {"anyOf": [
+         {"properties": {"type": {"enum": ["text", "json_object", "structural_tag"]}}},
+         {"required": ["json_schema"], "properties": {"json_schema": {"type": "object"}}}],
+       "x-error": "response_format.json_schema is missing.", "x-param": "json_schema"},
+      {"anyOf": [
+         {"properties": {"type": {"enum": ["text", "json_object", "json_schema"]}}},
+         {"required": ["structures", "triggers"], "properties": {"structures": {"type": "array"}, "triggers": {"type": "array"}}}],
+       "x-error": "response_format needs structures and triggers where its type is structural_tag.", "x-param": "structures"}
+    ],
+    "description": "What the answer is: any text, a JSON object, JSON that a schema describes, or text in which JSON stands between tags. What cannot be enforced is refused."
+  },
+  "TagStructures": {"type": "array", "minItems": 1, "items": {
+    "type": "object", "required": ["begin", "end"], "properties": {
+      "begin": {"type": "string", "description": "Begins with one of the triggers."},
+      "schema": {"type": ["object", "null"], "description": "Of the JSON between begin and end; left out: any JSON."},
+      "end": {"type": "string"}}}},
+  "TagTriggers": {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}, "description": "Free text that has one of these goes on with a structure that begins with it."},
+  "StructuredOutputs": {
+    "type": ["object", "null"],
+    "properties": {
+      "json": {"type": ["object", "string", "null"], "description": "A JSON Schema, or a string that holds one."},
+      "regex": {"type": ["string", "null"], "description": "The whole answer matches."},
+      "choice": {"type": ["array", "null"], "minItems": 1, "items": {"type": "string"}},
+      "grammar": {"type": ["string", "null"], "description": "A context-free grammar."},
+      "json_object": {"enum": [true, null]},
+      "structural_tag": {"type": ["object", "string", "null"], "required": ["structures", "triggers"], "properties": {
+        "structures": {"$ref": "#/components/schemas/TagStructures"},
+        "triggers": {"$ref": "#/components/schemas/TagTriggers"},
+        "format": {"type": "null", "x-error": "structural_tag.format is not supported: give structures and triggers."}}},
+      "disable_fallback": {"type": ["boolean", "null"], "description": "Changes nothing: there is nothing to fall back to."},
+      "disable_any_whitespace": {"enum": [false, null], "x-error": "structured_outputs.disable_any_whitespace is not supported; leave it out."},
+      "disable_additional_properties": {"enum": [false, null], "x-error": "structured_outputs.disable_additional_properties is not supported: the schema says what is allowed."},
+      "whitespace_pattern": {"type": "null", "x-error": "structured_outputs.whitespace_pattern is not supported; leave it out."}
+    },
+    "additionalProperties": false,
+    "description": "What the answer is: exactly one of json, regex, choice, grammar, json_object and structural_tag, and not beside another constraint."
   },
   "DetokenizeRequest": {
     "type": "object", "required": ["tokens"],

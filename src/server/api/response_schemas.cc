@@ -33,6 +33,7 @@ constexpr const char* kGenerationResponses = R"json({
           "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/ChatLogprobs"}]},
           "finish_reason": {"$ref": "#/components/schemas/FinishReason"},
           "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "steered_to_end": {"$ref": "#/components/schemas/SteeredToEnd"},
           "token_ids": {"$ref": "#/components/schemas/TokenIds"}
         }
       }},
@@ -78,6 +79,7 @@ constexpr const char* kGenerationResponses = R"json({
           "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/ChatLogprobs"}]},
           "finish_reason": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/FinishReason"}]},
           "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "steered_to_end": {"$ref": "#/components/schemas/SteeredToEnd"},
           "token_ids": {"$ref": "#/components/schemas/TokenIds"}
         }
       }},
@@ -102,6 +104,7 @@ constexpr const char* kGenerationResponses = R"json({
           "logprobs": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/CompletionLogprobs"}]},
           "finish_reason": {"anyOf": [{"type": "null"}, {"$ref": "#/components/schemas/FinishReason"}]},
           "stop_reason": {"$ref": "#/components/schemas/StopReason"},
+          "steered_to_end": {"$ref": "#/components/schemas/SteeredToEnd"},
           "prompt_logprobs": {"$ref": "#/components/schemas/PromptLogprobs"},
           "token_ids": {"$ref": "#/components/schemas/TokenIds"},
           "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"}
@@ -169,6 +172,7 @@ constexpr const char* kGenerationResponses = R"json({
   "Bytes": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0, "maximum": 255}},
   "TokenIds": {"type": ["array", "null"], "items": {"type": "integer", "minimum": 0}},
   "FinishReason": {"type": "string", "enum": ["stop", "length", "tool_calls", "abort"]},
+  "SteeredToEnd": {"const": true, "description": "Only where a constraint made the answer end in time for its limit on tokens: it is whole, and shorter than it might have been."},
   "StopReason": {"type": ["string", "integer", "null"], "description": "The stop string or token id that ended the output, or timeout."},
   "Usage": {
     "type": "object",

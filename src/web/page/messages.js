@@ -1,6 +1,7 @@
 // One message as it is shown.
 
 import { copyText, flash, h, icon, iconButton } from "./dom.js";
+import { jsonTree } from "./json_tree.js";
 import { MarkdownView } from "./markdown.js";
 import { isActive } from "./run.js";
 
@@ -31,6 +32,7 @@ export class MessageView {
   #node;
   #actions;
   #content = h("div", { class: "content" });
+  #tree = null;  // in the content's place where that is JSON
   #reasoning = null;
   #tools = h("div", { class: "tools" });
   #notice = h("div", { class: "notice-slot" });
@@ -83,7 +85,7 @@ export class MessageView {
     this.#who.title = names[node.role];
     if (node.role === "assistant") {
       this.#updateReasoning(active);
-      this.#markdown.update(node.content, !active);
+      this.#updateContent(active);
       this.#updateTools();
       this.#updateNotes();
     } else {
@@ -93,6 +95,16 @@ export class MessageView {
     this.#updateVersions(version, busy);
     this.#bar.hidden = active || this.element.querySelector(".editor") !== null;
     for (const button of this.#bar.querySelectorAll("[data-act]")) button.disabled = busy;
+  }
+
+  #updateContent(active) {
+    const node = this.#node;
+    if (this.#tree !== null) return;
+    this.#markdown.update(node.content, !active);
+    this.#tree = active ? null : jsonTree(node.content);
+    if (this.#tree === null) return;
+    this.#content.hidden = true;
+    this.#content.after(this.#tree);
   }
 
   #updateReasoning(active) {

@@ -18,6 +18,7 @@ export const FIELDS = [
   { name: "frequency_penalty", label: "Frequency penalty", ...real(-2, 2, 0.1), hint: "The same, for each time that they were." },
   { name: "stop", label: "Stop texts", kind: "lines", max: 64, hint: "The answer ends before any of these; one a line. \\n is a new line, \\t a tab." },
   { name: "tools", label: "Tools", kind: "tools", hint: "A JSON list of tools, as in OpenAI's API." },
+  { name: "json_schema", label: "JSON schema", kind: "schema", hint: "The answer is JSON that this schema describes." },
 ];
 
 export const DEFAULTS = Object.freeze({
@@ -28,6 +29,7 @@ export const DEFAULTS = Object.freeze({
 export function problem(field, text) {
   if (text.trim() === "") return null;
   if (field.kind === "tools") return toolsProblem(text);
+  if (field.kind === "schema") return schemaProblem(text);
   if (field.kind === "lines") {
     const lines = stopTexts(text);
     if (lines.length > field.max) return `At most ${field.max} lines.`;
@@ -43,6 +45,16 @@ export function problem(field, text) {
     return field.open ? `Above ${min}, at most ${max}.` : `From ${min} to ${max}.`;
   }
   return null;
+}
+
+function schemaProblem(text) {
+  try {
+    const schema = JSON.parse(text);
+    const right = typeof schema === "object" && schema !== null && !Array.isArray(schema);
+    return right ? null : "An object is needed: {\"type\": \"object\", …}";
+  } catch (error) {
+    return `Not JSON: ${error.message}`;
+  }
 }
 
 function toolsProblem(text) {
@@ -64,7 +76,7 @@ function stopTexts(text) {
 
 function fieldValue(field, text) {
   if (field.kind === "lines") return stopTexts(text);
-  return field.kind === "tools" ? JSON.parse(text) : Number(text);
+  return ["tools", "schema"].includes(field.kind) ? JSON.parse(text) : Number(text);
 }
 
 // The fields of a chat completion request that the settings ask for. Invalid ones are left out: the
@@ -76,8 +88,12 @@ export function requestFields(settings) {
     if (text.trim() !== "" && problem(field, text) === null) result[field.name] = fieldValue(field, text);
   }
   if (result.tools?.length === 0) delete result.tools;
-  if (settings.thinking !== "") result.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
-  return result;
+  const { json_schema: schema, ...fields } = result;
+  if (schema) {
+    fields.response_format = { type: "json_schema", json_schema: { name: "answer", schema } };
+  }
+  if (settings.thinking !== "") fields.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
+  return fields;
 }
 
 // Settings from what a browser kept, which may be from another version or damaged.

@@ -26,7 +26,7 @@ export class SettingsPanel {
       labelled("setting-thinking", "Thinking", thinking, "For models that can reason before they answer."),
       h("div", { class: "pairs" }, ["temperature", "max_tokens", "top_p", "top_k", "min_p", "seed"].map(field)),
       h("div", { class: "pairs" }, ["repetition_penalty", "presence_penalty", "frequency_penalty"].map(field)),
-      field("stop"), field("tools"));
+      field("stop"), field("tools"), field("json_schema"));
     form.addEventListener("submit", (event) => event.preventDefault());
   }
 
@@ -38,9 +38,9 @@ export class SettingsPanel {
 
   #field(field) {
     const id = `setting-${field.name}`;
-    const many = field.kind === "lines" || field.kind === "tools";
+    const many = ["lines", "tools", "schema"].includes(field.kind);
     const control = many
-      ? h("textarea", { id, rows: field.kind === "tools" ? 3 : 2, spellcheck: "false", placeholder: "None" })
+      ? h("textarea", { id, rows: field.kind === "lines" ? 2 : 3, spellcheck: "false", placeholder: "None" })
       : h("input", { id, type: "text", inputmode: "decimal", autocomplete: "off", placeholder: "default" });
     const hint = h("p", { class: "hint", id: `${id}-hint` }, field.hint);
     const error = h("p", { class: "error", id: `${id}-error`, role: "alert" });

@@ -1,0 +1,43 @@
+#pragma once
+// Constraints as clients write them: OpenAI's response_format, vLLM's structured_outputs and its
+// older guided_json, guided_regex, guided_choice and guided_grammar.
+//
+// Thread safety: free functions and plain values.
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "quire/error.h"
+#include "quire/structured_output.h"
+
+namespace quire {
+
+// what() is a whole sentence, which names the field where that is needed.
+class ConstraintFieldError : public Error {
+ public:
+  ConstraintFieldError(std::string field, const std::string& message)
+      : Error(message), field_(std::move(field)) {}
+  // The path of the field at fault: "response_format.json_schema".
+  const std::string& field() const { return field_; }
+
+ private:
+  std::string field_;
+};
+
+struct ConstraintField {
+  StructuredOutput constraint;
+  std::string field;  // the path of what was compiled: "response_format.json_schema.schema"
+};
+
+// The constraint that the fields of `object` ask for; none where they ask for none, as
+// {"type": "text"} does. Other fields of `object` are passed over. A schema given as an object is
+// written anew, with numbers as doubles; one given as a text is taken as it is. Throws
+// ConstraintFieldError for what is no such field and where two constraints are asked for.
+std::optional<ConstraintField> constraint_of(const nlohmann::ordered_json& object);
+
+// The names of the fields that constraint_of() reads.
+std::vector<std::string_view> constraint_field_names();
+
+}  // namespace quire

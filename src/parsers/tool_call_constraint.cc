@@ -1,0 +1,65 @@
+#include "parsers/tool_call_constraint.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+constexpr const char* kHermesTrigger = "<tool_call>";
+
+// As the models' templates write calls, so that a model meets what it has learnt.
+StructuralTag tag_of(ToolFormat format, const CallableFunction& function) {
+  const std::string name = nlohmann::json(function.name).dump();
+  if (format == ToolFormat::kHermes) {
+    return {.begin = std::string(kHermesTrigger) + "\n{\"name\": " + name + ", \"arguments\": ",
+            .json_schema = function.arguments_schema,
+            .end = "}\n</tool_call>"};
+  }
+  return {.begin = "{\"name\": " + name + ", \"parameters\": ",
+          .json_schema = function.arguments_schema,
+          .end = "}"};
+}
+
+StructuredOutput calls(ToolFormat format, std::span<const CallableFunction> functions,
+                       bool parallel) {
+  check(format != ToolFormat::kNone, "calls are constrained in a format");
+  StructuredOutput output{.kind = StructuredOutput::Kind::kTags};
+  for (const CallableFunction& function : functions) {
+    output.tags.push_back(tag_of(format, function));
+  }
+  output.separator = format == ToolFormat::kHermes ? "\n" : "; ";
+  if (!parallel) output.max_tags = 1;
+  return output;
+}
+
+}  // namespace
+
+StructuredOutput forced_calls(ToolFormat format, std::span<const CallableFunction> functions,
+                              bool parallel) {
+  StructuredOutput output = calls(format, functions, parallel);
+  output.min_tags = 1;
+  return output;
+}
+
+bool has_call_trigger(ToolFormat format) {
+  return format == ToolFormat::kHermes;
+}
+
+StructuredOutput optional_calls(ToolFormat format, std::span<const CallableFunction> functions,
+                                bool parallel) {
+  check(has_call_trigger(format), "optional calls need a text that begins them");
+  StructuredOutput output = calls(format, functions, parallel);
+  output.triggers = {kHermesTrigger};
+  return output;
+}
+
+StructuredOutput call_or_json(ToolFormat format, std::span<const CallableFunction> functions,
+                              const std::string& answer_schema) {
+  StructuredOutput output = forced_calls(format, functions, /*parallel=*/false);
+  output.tags.push_back({.begin = "", .json_schema = answer_schema, .end = ""});
+  return output;
+}
+
+}  // namespace quire

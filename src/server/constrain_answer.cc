@@ -1,0 +1,209 @@
+#include "server/constrain_answer.h"
+
+#include <fmt/format.h>
+
+#include <cctype>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json_text.h"
+#include "parsers/tool_call_constraint.h"
+
+namespace quire::server {
+namespace {
+
+using Kind = StructuredOutput::Kind;
+
+constexpr const char* kAnyObject = R"({"type":"object"})";
+// OpenAI: a function without parameters has an empty list of them.
+constexpr const char* kEmptyObject = R"({"type":"object","additionalProperties":false})";
+
+struct Function {
+  CallableFunction callable;
+  std::string field;  // of its schema
+  bool must_follow;   // where the schema cannot be enforced, there is no answer
+};
+
+// Arguments are an object, whether the schema says so or not.
+std::string schema_of_object(const Json& parameters) {
+  const auto type = parameters.find("type");
+  const bool says_so = type != parameters.end() && !(type->is_array() && type->size() > 1);
+  if (says_so) return parameters.dump();
+  Json schema;
+  const JsonClearer clearer(schema);
+  copy_json(parameters, schema);
+  schema["type"] = "object";
+  return schema.dump();
+}
+
+Function function_of(const Json& tool, size_t index, bool forced) {
+  const Json& function = tool.at("function");
+  const auto parameters = function.find("parameters");
+  const auto strict = function.find("strict");
+  const bool says = strict != function.end() && strict->is_boolean();
+  const bool free = says && !strict->get<bool>();
+  Function result{.callable = {.name = function.at("name").get<std::string>(),
+                               .arguments_schema = kEmptyObject},
+                  .field = fmt::format("tools[{}].function.parameters", index),
+                  .must_follow = !free && (says || forced)};
+  if (free) {
+    result.callable.arguments_schema = kAnyObject;
+  } else if (parameters != function.end() && !parameters->is_null()) {
+    result.callable.arguments_schema = schema_of_object(*parameters);
+  }
+  return result;
+}
+
+// Those that may be called.
+std::vector<Function> functions_of(const GenerationRequest& request) {
+  const bool forced = request.tool_choice != ToolChoice::kAuto;
+  const Json& tools = request.chat.tools;
+  std::vector<Function> functions;
+  for (size_t i = 0; i < tools.size(); ++i) {
+    if (request.tool_choice == ToolChoice::kNamed &&
+        !is_string(tools[i].at("function").at("name"), request.tool_name)) {
+      continue;
+    }
+    functions.push_back(function_of(tools[i], i, forced));
+  }
+  return functions;
+}
+
+ApiError not_enforceable(const std::string& field, const std::string& why) {
+  return invalid_request(fmt::format("{} cannot be enforced: {}.", field, why), field,
+                         "invalid_value");
+}
+
+// What opens the engine's sentences: no field of the API has that name.
+constexpr std::string_view kEngineField = "structured_output: ";
+
+std::string sentence_of(const Error& error) {
+  const std::string_view sentence = error.what();
+  return std::string(sentence.substr(sentence.starts_with(kEngineField) ? kEngineField.size() : 0));
+}
+
+struct Compiled {
+  std::shared_ptr<const void> holder{};
+  std::optional<std::string> problem{};  // why it cannot be enforced
+};
+
+Compiled compile(const StructuredOutput& constraint, EnginePort& engine) {
+  try {
+    return {.holder = engine.compile(constraint)};
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error& error) {
+    return {.problem = sentence_of(error)};
+  }
+}
+
+// The answer where calls are not forced: free text with calls in it, or one call or JSON.
+StructuredOutput unforced(const GenerationRequest& request, ToolFormat format,
+                          std::span<const CallableFunction> functions) {
+  if (!request.sampling.structured_output) {
+    return optional_calls(format, functions, request.parallel_tool_calls);
+  }
+  const StructuredOutput& answer = *request.sampling.structured_output;
+  return call_or_json(format, functions,
+                      answer.kind == Kind::kJsonSchema ? answer.text : kAnyObject);
+}
+
+StructuredOutput with_calls(const GenerationRequest& request, ToolFormat format,
+                            const std::vector<Function>& functions) {
+  std::vector<CallableFunction> callable;
+  for (const Function& function : functions) callable.push_back(function.callable);
+  if (request.tool_choice == ToolChoice::kAuto) return unforced(request, format, callable);
+  const bool parallel = request.parallel_tool_calls && request.tool_choice == ToolChoice::kRequired;
+  return forced_calls(format, callable, parallel);
+}
+
+// Lets go of the schemas that keep the whole from being compiled, because of `problem`.
+void free_functions(std::vector<Function>& functions, GenerationRequest& request,
+                    EnginePort& engine, const std::string& problem) {
+  bool any = false;
+  for (Function& function : functions) {
+    StructuredOutput schema{.kind = Kind::kJsonSchema, .text = function.callable.arguments_schema};
+    const std::optional<std::string> own = compile(schema, engine).problem;
+    if (!own) continue;
+    if (function.must_follow) throw not_enforceable(function.field, *own);
+    request.warnings.push_back(
+        fmt::format("{} cannot be enforced, so that the arguments of {} are any object: {}",
+                    function.field, Json(function.callable.name).dump(), *own));
+    function.callable.arguments_schema = kAnyObject;
+    any = true;
+  }
+  if (!any) throw not_enforceable("tools", problem);
+}
+
+// Null where calls are not constrained.
+std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolFormat format,
+                                            const std::string& begins_after, EnginePort& engine) {
+  const std::optional<StructuredOutput>& answer = request.sampling.structured_output;
+  if (answer && answer->kind != Kind::kJsonSchema && answer->kind != Kind::kJsonObject) {
+    throw invalid_request(
+        fmt::format("{} does not go with tools: an answer is either a call or follows it. Expected "
+                    "a response_format of JSON, or tool_choice \"none\".",
+                    request.constraint_field),
+        request.constraint_field, "invalid_value");
+  }
+  if (request.tool_choice == ToolChoice::kAuto && !answer && !has_call_trigger(format)) {
+    return nullptr;
+  }
+  std::vector<Function> functions = functions_of(request);
+  const auto constraint = [&] {
+    StructuredOutput whole = with_calls(request, format, functions);
+    whole.begins_after = begins_after;
+    return whole;
+  };
+  Compiled compiled = compile(constraint(), engine);
+  if (compiled.problem) {
+    free_functions(functions, request, engine, *compiled.problem);
+    compiled = compile(constraint(), engine);
+    if (compiled.problem) throw not_enforceable("tools", *compiled.problem);
+  }
+  request.sampling.structured_output = constraint();
+  return compiled.holder;
+}
+
+}  // namespace
+
+std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFormat tools,
+                                             const std::string& begins_after, EnginePort& engine) {
+  std::optional<StructuredOutput>& answer = request.sampling.structured_output;
+  Compiled compiled;
+  if (answer) {
+    answer->begins_after = begins_after;
+    compiled = compile(*answer, engine);
+    if (compiled.problem) throw not_enforceable(request.constraint_field, *compiled.problem);
+  }
+  if (request.tool_choice == ToolChoice::kNone || tools == ToolFormat::kNone)
+    return compiled.holder;
+  return constrain_calls(request, tools, begins_after, engine);
+}
+
+ApiError refusal_of(const GenerationRequest& request, const Error& error) {
+  std::string sentence = sentence_of(error);
+  if (sentence == error.what()) return invalid_request(sentence);
+  sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
+  const bool limited = sentence.find("max_tokens") != std::string::npos;
+  const char* prompt = request.kind == RequestKind::kChat ? "messages" : "prompt";
+  return invalid_request(sentence, limited ? "max_tokens" : prompt, "invalid_value");
+}
+
+int64_t constraint_bytes(const GenerationRequest& request) {
+  const auto& constraint = request.sampling.structured_output;
+  if (!constraint) return 0;
+  size_t bytes = constraint->text.size();
+  for (const std::string& choice : constraint->choices) bytes += choice.size();
+  for (const StructuralTag& tag : constraint->tags) {
+    bytes += tag.begin.size() + tag.json_schema.size() + tag.end.size();
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+}  // namespace quire::server
