@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 
 #include "base/json_writer.h"
 #include "base/suggest.h"
@@ -80,10 +81,21 @@ grammar::GrammarPtr compile(const GrammarLine& line, const grammar::CompileLimit
   return grammar::compile_choice(texts_of(*line.constraint, line.kind), limits);
 }
 
+// To four digits behind the point.
+double rounded(double value) {
+  return std::round(value * 1e4) / 1e4;
+}
+
+void append_booleans(JsonWriter& json, std::string_view name, const std::vector<bool>& values) {
+  json.key(name).begin_array();
+  for (const bool value : values) json.value(value);
+  json.end_array();
+}
+
 }  // namespace
 
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
-                                const grammar::CompileLimits& limits) {
+                                const grammar::CompileLimits& limits, const MaskChecker* masks) {
   using Clock = std::chrono::steady_clock;
   GrammarCheck check;
   JsonTree object;
@@ -96,9 +108,11 @@ GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
     return check;
   }
   grammar::GrammarPtr grammar;
+  grammar::LanguagePtr language;
   const Clock::time_point begin = Clock::now();
   try {
     grammar = compile(parsed, limits);
+    if (masks != nullptr) language = grammar::make_language(grammar, {}, limits);
   } catch (const Error& error) {
     check.error = error.what();
     return check;
@@ -106,8 +120,20 @@ GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
   check.compile_ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
   for (const std::string& text : parsed.texts) {
     check.accepted.push_back(grammar::accepts(grammar, text));
+    if (masks != nullptr) check.generated.push_back(masks->check(language, text, check.mask_us));
   }
+  check.has_masks = masks != nullptr;
   return check;
+}
+
+MaskTimes summarise(std::vector<double> times_us) {
+  if (times_us.empty()) return {};
+  std::ranges::sort(times_us);
+  const size_t count = times_us.size();
+  return {
+      .mean = std::accumulate(times_us.begin(), times_us.end(), 0.0) / static_cast<double>(count),
+      .p99 = times_us[count - 1 - count / 100],
+      .max = times_us.back()};
 }
 
 std::string to_json_line(const GrammarCheck& check) {
@@ -117,10 +143,14 @@ std::string to_json_line(const GrammarCheck& check) {
   if (check.error) {
     json.member("error", *check.error);
   } else {
-    json.member("compile_ms", std::round(check.compile_ms * 1e4) / 1e4);
-    json.key("accepted").begin_array();
-    for (const bool accepted : check.accepted) json.value(accepted);
-    json.end_array();
+    json.member("compile_ms", rounded(check.compile_ms));
+    append_booleans(json, "accepted", check.accepted);
+    if (check.has_masks) {
+      append_booleans(json, "generated", check.generated);
+      const MaskTimes times = summarise(check.mask_us);
+      json.key("mask_us").begin_object().member("mean", rounded(times.mean));
+      json.member("p99", rounded(times.p99)).member("max", rounded(times.max)).end_object();
+    }
   }
   json.end_object();
   return out;

@@ -1,5 +1,6 @@
 #pragma once
-// A line of `quire grammar check`: a constraint and texts, and which of them it accepts.
+// A line of `quire grammar check`: a constraint and texts, which of them it accepts, and which of
+// them could be generated.
 //
 // Thread safety: free functions.
 #include <optional>
@@ -7,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "cli/mask_check.h"
 #include "grammar/budget.h"
 
 namespace quire::cli {
@@ -15,11 +17,26 @@ struct GrammarCheck {
   std::optional<std::string> error;  // why it did not compile; the rest is empty then
   double compile_ms = 0;
   std::vector<bool> accepted;  // for each text
+
+  // With a model: for each text whether its tokens are allowed, one after the other, and it can
+  // end; and what each mask on the way took.
+  bool has_masks = false;
+  std::vector<bool> generated;
+  std::vector<double> mask_us;
 };
 
 // A line that is none of those that are taken does not compile; the error opens with `where`.
+// Without `masks` nothing is generated.
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
-                                const grammar::CompileLimits& limits);
+                                const grammar::CompileLimits& limits, const MaskChecker* masks);
+
+struct MaskTimes {
+  double mean = 0;
+  double p99 = 0;
+  double max = 0;
+};
+// 0 without times.
+MaskTimes summarise(std::vector<double> times_us);
 
 // {"compiled": true, ...} in one line, without its line feed.
 std::string to_json_line(const GrammarCheck& check);

@@ -16,10 +16,11 @@ TEST(StructuredOutputCuda, AnswersAreOfTheirConstraints) {
     if (num_gpus() < static_cast<size_t>(ranks)) GTEST_SKIP() << "there are fewer GPUs here";
     for (const bool async : {true, false}) {
       std::mt19937 random(20);
-      const auto requests = random_constrained_requests(random, 16);
+      const auto requests = random_constrained_requests(random, 4);
       EngineConfig config = lexicon_config();
       config.device = "cuda";
       config.tensor_parallel_size = ranks;
+      config.threads = ranks;
       config.async_scheduling = async;
       LLMEngine engine(config);
       const auto outputs = answers_of(engine, requests);
@@ -35,7 +36,7 @@ TEST(StructuredOutputCuda, AnswersAreOfTheirConstraints) {
 TEST(StructuredOutputCuda, PreemptionAndAbortsLeaveTheOthersRight) {
   if (num_gpus() < 1) GTEST_SKIP() << "there is no GPU here";
   std::mt19937 random(21);
-  const auto requests = random_constrained_requests(random, 16);
+  const auto requests = random_constrained_requests(random, 5);
   EngineConfig config = lexicon_config();
   config.device = "cuda";
   config.kv_cache_memory_bytes.reset();

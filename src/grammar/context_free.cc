@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "grammar/regular_rules.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -54,7 +55,15 @@ void ContextFreeGrammar::finish(Budget& budget) {
       });
     });
   }
+  fold_regular_rules(*this, budget);
   can_be_empty = spread([](const Dfa& text) { return text.accepts(text.start()); });
+}
+
+DfaPtr ContextFreeGrammar::text() const {
+  const std::vector<int>& of_root = of_rule[static_cast<size_t>(root)];
+  if (of_root.size() != 1) return nullptr;
+  const auto& symbols = productions[static_cast<size_t>(of_root.front())].symbols;
+  return symbols.size() == 1 ? symbols.front().text : nullptr;
 }
 
 EarleyMatcher::EarleyMatcher(const ContextFreeGrammar& grammar)

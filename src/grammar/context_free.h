@@ -29,8 +29,11 @@ struct ContextFreeGrammar {
 
   int add_rule(std::string name);
   void add_production(int rule, std::vector<Symbol> symbols, Budget& budget);
-  // Takes out what can never end, and finds what can be empty. Throws Error if nothing is left.
+  // Takes out what can never end, makes automata of what is regular and finds what can be empty.
+  // Throws Error if nothing is left.
   void finish(Budget& budget);
+  // The automaton that a finished grammar is as a whole, if it is one.
+  DfaPtr text() const;
 };
 
 class EarleyMatcher {

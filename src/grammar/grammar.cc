@@ -60,7 +60,9 @@ GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits) 
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits) {
   check_size("a grammar", text.size(), limits);
   Budget budget(limits);
-  return std::make_shared<Grammar>(parse_gbnf(text, budget));
+  ContextFreeGrammar rules = parse_gbnf(text, budget);
+  if (DfaPtr whole = rules.text()) return std::make_shared<Grammar>(std::move(whole));
+  return std::make_shared<Grammar>(std::move(rules));
 }
 
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits) {

@@ -132,12 +132,12 @@ int32_t Nfa::add_characters(const CharacterSet& set, int32_t next) {
   return from;
 }
 
-int32_t Nfa::add_dfa(const Dfa& dfa) {
+int32_t Nfa::add_dfa(const Dfa& dfa, int32_t next) {
   const int32_t first = static_cast<int32_t>(states_.size());
   for (int32_t i = 0; i < std::max(dfa.num_states(), 1); ++i) add_state();
   if (dfa.is_empty()) return first;
   for (int32_t state = 0; state < dfa.num_states(); ++state) {
-    if (dfa.accepts(state)) add_epsilon(first + state, Epsilon::kAlways, accept());
+    if (dfa.accepts(state)) add_epsilon(first + state, Epsilon::kAlways, next);
     for (int begin = 0; begin < 256;) {
       const int32_t to = dfa.step(state, static_cast<uint8_t>(begin));
       int end = begin + 1;

@@ -35,8 +35,8 @@ class Nfa {
   void add_epsilon(int32_t from, Epsilon when, int32_t to);
   // A state from which one character of a normalised set leads to `next`.
   int32_t add_characters(const CharacterSet& set, int32_t next);
-  // A state whose language is that of `dfa`.
-  int32_t add_dfa(const Dfa& dfa);
+  // A state from which a text of `dfa` leads to `next`.
+  int32_t add_dfa(const Dfa& dfa, int32_t next);
   // A state from which `text` leads to `next`.
   int32_t add_text(std::string_view text, int32_t next);
 

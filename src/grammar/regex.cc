@@ -114,7 +114,8 @@ class RegexBuilder {
     const DfaPtr found = nfa_.determinise(sought, budget_);
     const DfaPtr rest = nfa_.determinise(next, budget_);
     return nfa_.add_dfa(
-        *combine(*rest, *found, node.is_negative ? Combine::kFirstOnly : Combine::kBoth, budget_));
+        *combine(*rest, *found, node.is_negative ? Combine::kFirstOnly : Combine::kBoth, budget_),
+        nfa_.accept());
   }
 
   static std::string refusal(std::string_view what) {

@@ -5,7 +5,7 @@ import pathlib
 import tempfile
 import unittest
 
-from support import CliTest, json_lines, run
+from support import LEXICON, CliTest, json_lines, run
 
 LINES = [
     {"json_schema": {"type": "object", "properties": {"age": {"type": "integer"}}, "required": ["age"]},
@@ -54,6 +54,31 @@ class GrammarCheck(CliTest):
         self.assertEqual(json_lines(run("grammar", "check", "--json", stdin=line).stdout)[0]["accepted"], [False])
         free = run("grammar", "check", "--json", "--no-formats", stdin=line)
         self.assertEqual(json_lines(free.stdout)[0]["accepted"], [True])
+
+    def test_masks_of_a_model(self):
+        lines = [
+            {"regex": "[a-z]+ [0-9]{2}", "texts": ["abc 12", "abc 1x", ""]},
+            {"grammar": LINES[6]["grammar"], "texts": ["((abc))", "((abc)"]},
+            {"choice": ["caf\u00e9", "<|im_end|>"], "texts": ["caf\u00e9", "<|im_end|>", "caf"]},
+            {"json_schema": {"type": "object"}, "texts": ['{"a": [1, "b"]}', '{"a":' + " " * 1000 + "1}", "[]"]},
+            {"json_schema": False},
+        ]
+        result = run("grammar", "check", LEXICON, "--json", stdin="\n".join(map(json.dumps, lines)))
+        self.assert_ok(result)
+        answers = json_lines(result.stdout)
+        self.assertEqual([answer.get("accepted") for answer in answers],
+                         [[True, False, False], [True, False], [True, True, False], [True, True, False], None])
+        # Too much white space is accepted and not generated.
+        self.assertEqual([answer.get("generated") for answer in answers],
+                         [[True, False, False], [True, False], [True, True, False], [True, False, False], None])
+        for answer in answers[:-1]:
+            times = answer["mask_us"]
+            self.assertEqual(list(times), ["mean", "p99", "max"])
+            self.assertLessEqual(times["p99"], times["max"])
+        table = run("grammar", "check", LEXICON, stdin=json.dumps(lines[3]))
+        self.assert_ok(table)
+        self.assertRegex(table.stdout, r"text 2 +accepted, could not be generated\n(?s:.*)masks: mean .* us")
+        self.assert_error(run("grammar", "check", "/nonexistent/model", stdin=""), 1, "/nonexistent/model")
 
     def test_wrong_lines(self):
         cases = [

@@ -14,6 +14,7 @@
 #include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
+#include "hub/model_path.h"
 
 namespace quire::cli {
 namespace {
@@ -24,15 +25,20 @@ constexpr const char* kGrammarCheckFooter =
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
   {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF, llama.cpp's notation
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
-and prints which texts are accepted. A constraint that cannot be enforced exactly is refused with a
+and prints which texts are accepted. Given a model, of which only the tokenizer is read, it also
+prints which texts could be generated, token by token as the tokenizer cuts them, and how long the
+masks of allowed tokens took. JSON is generated with a bounded amount of white space, so a text with
+more is accepted and not generated. A constraint that cannot be enforced exactly is refused with a
 sentence that names the keyword by its JSON pointer. With --json each line is
   {"compiled": true, "compile_ms": 0.1, "accepted": [true, ...]}   or   {"compiled": false, "error": "..."}
+and with a model, behind "accepted", "generated": [true, ...] and "mask_us": {"mean", "p99", "max"}.
 Lines are compiled in parallel. JSON may have white space between its tokens and members in any order.
 
 The exit code is 0 once every line is answered, compiled or not.
 
 Examples:
   echo '{"regex": "[a-z]+", "texts": ["abc", "ABC"]}' | quire grammar check
+  quire grammar check ~/models/Qwen3-0.6B --file schemas.jsonl --json
   quire grammar check --file schemas.jsonl --json | jq -r 'select(.compiled | not) | .error')";
 
 // So many lines are held at once.
@@ -44,6 +50,12 @@ class GrammarCheckCommand : public Command {
       : app_(add_command(grammar, "check",
                          "Say which texts a schema, regex, grammar or choice accepts",
                          kGrammarCheckFooter)) {
+    add_text(
+        *app_,
+        {"MODEL", "",
+         "Also check the masks of this model's tokens: a folder with a tokenizer, a .gguf file "
+         "or a name in the local Hugging Face cache"},
+        model_);
     add_text(*app_, {"--file", "FILE", "Read this file instead of standard input"}, file_);
     add_flag(*app_, {"--json", "", "Print a JSON object a line"}, json_);
     add_flag(*app_,
@@ -65,12 +77,15 @@ class GrammarCheckCommand : public Command {
   void print(const GrammarCheck& check, size_t number, Terminal& terminal) const;
 
   CLI::App* app_;
+  std::string model_;
+  std::optional<MaskChecker> masks_;  // of the model, if one is named
   std::string file_;
   bool json_ = false;
   bool no_formats_ = false;
 };
 
 int GrammarCheckCommand::run(Terminal& terminal) {
+  if (!model_.empty()) masks_.emplace(resolve_model(model_));
   std::ifstream file;
   if (!file_.empty()) file = open_lines(file_);
   std::istream& in = file_.empty() ? terminal.in : file;
@@ -98,8 +113,8 @@ void GrammarCheckCommand::check_lines(const std::vector<NumberedLine>& lines,
   std::vector<GrammarCheck> checks(lines.size());
   threads.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t task, int) {
     const auto i = static_cast<size_t>(task);
-    checks[i] =
-        check_grammar_line(lines[i].text, fmt::format("{} line {}", name, lines[i].number), limits);
+    checks[i] = check_grammar_line(lines[i].text, fmt::format("{} line {}", name, lines[i].number),
+                                   limits, masks_ ? &*masks_ : nullptr);
   });
   for (size_t i = 0; i < lines.size(); ++i) print(checks[i], lines[i].number, terminal);
   flush(terminal);
@@ -120,9 +135,17 @@ void GrammarCheckCommand::print(const GrammarCheck& check, size_t number,
   terminal.out << fmt::format("  compiled in {:.2f} ms\n", check.compile_ms);
   Table table({Table::Align::kLeft, Table::Align::kLeft});
   for (size_t i = 0; i < check.accepted.size(); ++i) {
-    table.add({fmt::format("text {}", i + 1), check.accepted[i] ? "accepted" : "rejected"});
+    std::string verdict = check.accepted[i] ? "accepted" : "rejected";
+    if (check.has_masks && check.generated[i] != check.accepted[i]) {
+      verdict += check.generated[i] ? ", could be generated" : ", could not be generated";
+    }
+    table.add({fmt::format("text {}", i + 1), verdict});
   }
   if (!check.accepted.empty()) terminal.out << table.str();
+  if (check.mask_us.empty()) return;
+  const MaskTimes times = summarise(check.mask_us);
+  terminal.out << fmt::format("masks: mean {:.1f} us, p99 {:.1f} us, longest {:.1f} us\n",
+                              times.mean, times.p99, times.max);
 }
 
 }  // namespace

@@ -130,6 +130,7 @@ ContextFreeMatcher::Place& ContextFreeMatcher::add_place() {
   place.texts.clear();
   place.waits.clear();
   place.groups.clear();
+  place.number = 0;
   return place;
 }
 
@@ -312,6 +313,12 @@ const ContextFreeMatcher::Item* ContextFreeMatcher::best_item(size_t place, size
 }
 
 size_t ContextFreeMatcher::ending_bytes() const {
+  const size_t bytes = find_ending_bytes();
+  mask_ending_ = std::max(mask_ending_, bytes);
+  return bytes;
+}
+
+size_t ContextFreeMatcher::find_ending_bytes() const {
   if (closed_ > 0) return closing_.size() - closed_;
   if (newest().is_end) return 0;
   if (num_places_ == 1) return tables_->fewest_bytes(tables_->root());
@@ -345,19 +352,6 @@ std::string ContextFreeMatcher::ending_of(size_t place) const {
     item = origin.waits[group_of(origin, rule)->best];
     ++item.spot;
   }
-}
-
-void ContextFreeMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
-                                      TokenMask mask) {
-  mask_steps_ = 0;
-  ByteMatcher::allow_tokens(trie, most_ending_bytes, mask);
-  const bool lacks_tokens = mask_steps_ > kMaxMaskSteps;
-  mask_steps_ = kNoMask;
-  if (!lacks_tokens) return;
-  const std::string text = ending();
-  trie.for_each_prefix(text, [&](int32_t token) {
-    if (text.size() - trie.bytes(token).size() <= most_ending_bytes) allow(mask, token);
-  });
 }
 
 }  // namespace quire::grammar

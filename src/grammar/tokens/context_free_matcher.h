@@ -9,6 +9,10 @@
 // first two no byte is taken but those of the ending of what was committed, which are taken without
 // items: a text can always be ended. Behind the third the mask lacks tokens, but has the ending's.
 //
+// Masks are put together from those of the automata that are read, which are kept for each of their
+// states, and the tokens that lead beyond them. They are kept for all places where the same
+// follows.
+//
 // Thread safety: one thread at a time each.
 #include <string>
 #include <vector>
@@ -62,6 +66,7 @@ class ContextFreeMatcher final : public ByteMatcher {
     std::vector<Item> waits;  // that wait for rules, sorted by them
     std::vector<Group> groups;
     bool is_end = false;
+    uint64_t number = 0;  // of what waits here, 0: not known
   };
   // Items of the place in the making, each once, and the rules predicted there.
   struct Scratch {
@@ -94,7 +99,16 @@ class ContextFreeMatcher final : public ByteMatcher {
   // Finds the shortest endings of the groups of all places before `end`.
   void find_endings(size_t end) const;
   const Item* best_item(size_t place, size_t& bytes) const;
+  size_t find_ending_bytes() const;
   std::string ending_of(size_t place) const;
+
+  // What can follow the newest place: places of one key allow the same tokens.
+  PlaceMasks::Key mask_key();
+  void number_places(size_t end);
+  PlaceMasks::MaskPtr make_mask(const TokenTrie& trie);
+  void allow_in_time(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
+  // Bytes behind the text that an item reads.
+  size_t bytes_behind(const Item& text) const;
 
   const ContextFreeTables* tables_;
   // Those behind num_places_ are kept for their memory.
@@ -115,7 +129,8 @@ class ContextFreeMatcher final : public ByteMatcher {
   bool is_closed_ = false;  // some were committed, so that no other bytes can be taken any more
 
   static constexpr size_t kNoMask = SIZE_MAX;
-  size_t mask_steps_ = kNoMask;  // within allow_tokens()
+  size_t mask_steps_ = kNoMask;     // within allow_tokens()
+  mutable size_t mask_ending_ = 0;  // the longest one met there
 };
 
 }  // namespace quire::grammar

@@ -14,9 +14,9 @@ namespace quire::grammar {
 namespace {
 
 struct RulesOfText {
-  explicit RulesOfText(std::string_view text) : budget(CompileLimits{}) {
+  explicit RulesOfText(std::string_view text, bool makes_tables = true) : budget(CompileLimits{}) {
     grammar = parse_gbnf(text, budget);
-    tables.emplace(grammar, budget);
+    if (makes_tables) tables.emplace(grammar, budget);
   }
   Budget budget;
   ContextFreeGrammar grammar;
@@ -102,6 +102,60 @@ TEST(ContextFreeMatcherTest, FollowsTheTextsThatEarleysMatcherReads) {
       }
     }
   }
+}
+
+TEST(ContextFreeMatcherTest, AllowsTheTokensThatCanBePushed) {
+  constexpr std::string_view kAlphabet = "ab()[],+*1x.cd\"";
+  std::mt19937 random(5);
+  std::vector<std::string> tokens;
+  for (const char c : kAlphabet) tokens.emplace_back(1, c);
+  for (int i = 0; i < 400; ++i) {
+    std::string token;
+    for (size_t length = 2 + random() % 4; length > 0; --length) {
+      token += kAlphabet[random() % (i % 2 == 0 ? kAlphabet.size() : 6)];
+    }
+    tokens.push_back(token);
+  }
+  const TokenTrie trie(tokens);
+  for (const std::string& text : odd_grammars()) {
+    const RulesOfText rules(text);
+    for (int round = 0; round < 12; ++round) {
+      ContextFreeMatcher matcher(*rules.tables);
+      for (int step = 0; step < 12; ++step) {
+        const size_t most = round % 2 == 0 ? ByteMatcher::kNoEnding : random() % 8;
+        std::vector<uint32_t> mask(mask_words(trie.num_tokens()));
+        matcher.allow_tokens(trie, most, mask);
+        std::vector<int32_t> all;
+        for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
+          size_t taken = 0;
+          const std::string_view token = trie.bytes(id);
+          while (taken < token.size() && matcher.push(static_cast<uint8_t>(token[taken]))) ++taken;
+          const bool is_taken = taken == token.size();
+          ASSERT_EQ(is_allowed(mask, id), is_taken && matcher.ending_bytes() <= most)
+              << text << ": " << token << ", " << most;
+          matcher.pop(taken);
+          if (is_taken) all.push_back(id);
+        }
+        if (all.empty()) break;
+        for (const char c : trie.bytes(all[random() % all.size()])) {
+          matcher.push(static_cast<uint8_t>(c));
+        }
+        matcher.commit();
+      }
+    }
+  }
+}
+
+TEST(ContextFreeMatcherTest, RegularRulesBecomeAutomata) {
+  const auto is_text = [](const std::string& text) {
+    return RulesOfText(text, false).grammar.text() != nullptr;
+  };
+  EXPECT_TRUE(
+      is_text("root ::= (\"a\" | b)+ c\nb ::= [0-9] b | \"\"\nc ::= c \"x\" | [yz]{2,300}"));
+  EXPECT_FALSE(is_text("root ::= \"(\" root \")\" | \"a\""));
+  EXPECT_FALSE(is_text("root ::= (\"a\" | \"b\")* \"a\" (\"a\" | \"b\"){30}"));
+  const RulesOfText rules("root ::= \"(\" root \")\" | word (\",\" word)*\nword ::= [a-z]+");
+  EXPECT_EQ(rules.tables->num_texts(), 4);  // ( ) word and (, word)*
 }
 
 TEST(ContextFreeMatcherTest, LongTextsTakeTheirNestingInMemory) {

@@ -2,10 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <map>
 #include <queue>
 #include <unordered_map>
 #include <utility>
 
+#include "grammar/tokens/next_bytes.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -27,6 +29,23 @@ ContextFreeTables::ContextFreeTables(const ContextFreeGrammar& grammar, Budget& 
       throw Error(fmt::format("the shortest text of the rule {} is longer than {} bytes",
                               grammar.names[static_cast<size_t>(spot.owner)], kMostEndingBytes));
     }
+  }
+  find_uses(budget);
+}
+
+void ContextFreeTables::find_uses(Budget& budget) {
+  const std::vector<DfaMasks::Bytes> next = find_next_bytes(*this, budget);
+  std::map<std::pair<int32_t, std::string>, uint32_t> numbers;
+  for (size_t i = 0; i < spots_.size(); ++i) {
+    budget.step();
+    if (spots_[i].rule != kText) continue;
+    const auto [found, is_new] = numbers.try_emplace({spots_[i].text, next[i].to_string()},
+                                                     static_cast<uint32_t>(uses_.size()));
+    if (is_new) {
+      budget.take(sizeof(DfaMasks::Bytes));
+      uses_.push_back(next[i]);
+    }
+    spots_[i].use = found->second;
   }
 }
 

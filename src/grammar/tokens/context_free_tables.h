@@ -2,7 +2,7 @@
 // A context-free grammar as tables for generation: the places between the symbols of its
 // productions, and the shortest texts of what follows them.
 //
-// Thread safety: immutable once made.
+// Thread safety: immutable once made, but for masks, which are locked.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -10,6 +10,8 @@
 
 #include "grammar/context_free.h"
 #include "grammar/tokens/dfa_endings.h"
+#include "grammar/tokens/dfa_masks.h"
+#include "grammar/tokens/place_masks.h"
 
 namespace quire::grammar {
 
@@ -25,7 +27,8 @@ class ContextFreeTables {
   struct Spot {
     int32_t rule = kEnd;        // which is awaited here; kText, kEnd
     int32_t owner = 0;          // the production's rule
-    int32_t text = -1;          // the number of the automaton that is awaited
+    int32_t text = -1;          // the number of the automaton that is awaited,
+    uint32_t use = 0;           // and of it with what may follow
     bool can_be_empty = false;  // the rule
     size_t rest = 0;            // the fewest bytes from here to the end of the production
   };
@@ -41,6 +44,12 @@ class ContextFreeTables {
   const Dfa& dfa(int32_t text) const { return *dfas_[static_cast<size_t>(text)]; }
   const DfaEndings& endings(int32_t text) const { return endings_[static_cast<size_t>(text)]; }
   size_t num_spots() const { return spots_.size(); }
+  int32_t num_texts() const { return static_cast<int32_t>(dfas_.size()); }
+  // The masks of an awaited automaton in a state; its exits are the nodes behind it.
+  DfaMasks::MasksPtr masks(const Spot& spot, int32_t state, const TokenTrie& trie) const {
+    return masks_.get(dfa(spot.text), state, trie, spot.use, uses_[spot.use]);
+  }
+  PlaceMasks& place_masks() const { return place_masks_; }
   int32_t num_rules() const { return static_cast<int32_t>(beginnings_.size()); }
   int32_t root() const { return root_; }
 
@@ -56,6 +65,7 @@ class ContextFreeTables {
  private:
   void add_spots(const ContextFreeGrammar& grammar, Budget& budget);
   void find_shortest(Budget& budget);
+  void find_uses(Budget& budget);
 
   std::vector<Spot> spots_;
   std::vector<std::vector<int32_t>> beginnings_;
@@ -64,6 +74,9 @@ class ContextFreeTables {
   std::vector<size_t> fewest_;
   std::vector<int32_t> shortest_;  // where the production of each rule's shortest text begins
   int32_t root_;
+  std::vector<DfaMasks::Bytes> uses_;  // for each the bytes that may follow
+  mutable DfaMasks masks_;
+  mutable PlaceMasks place_masks_;
 };
 
 }  // namespace quire::grammar

@@ -1,14 +1,16 @@
 #include "grammar/tokens/dfa_masks.h"
 
+#include <algorithm>
+
 namespace quire::grammar {
 namespace {
 
-bool has_child(const TokenTrie& trie, size_t node, const DfaMasks::Bytes& bytes) {
+void add_children(const TokenTrie& trie, size_t node, const DfaMasks::Bytes& bytes,
+                  std::vector<uint32_t>& children) {
   const auto nodes = trie.nodes();
   for (size_t child = node + 1; child < nodes[node].end; child = nodes[child].end) {
-    if (bytes[nodes[child].byte]) return true;
+    if (bytes[nodes[child].byte]) children.push_back(static_cast<uint32_t>(child));
   }
-  return false;
 }
 
 }  // namespace
@@ -31,11 +33,10 @@ DfaMasks::MasksPtr DfaMasks::get(const Dfa& dfa, int32_t state, const TokenTrie&
     const bool has_exits = next_bytes.any();
     walk_dfa(dfa, state, trie, [&](const TokenTrie::Node& node, size_t i, int32_t at) {
       trie.allow_node(node, masks.tokens);
-      if (has_exits && dfa.accepts(at) && has_child(trie, i, next_bytes)) {
-        masks.exits.push_back(static_cast<uint32_t>(i));
-      }
+      if (has_exits && dfa.accepts(at)) add_children(trie, i, next_bytes, masks.exits);
       return true;
     });
+    std::ranges::sort(masks.exits);
   });
 }
 
