@@ -37,7 +37,7 @@ class SchemaMaker {
       case 6:
         return {{"type", "integer"}, {"minimum", draw(-50, 0)}, {"maximum", draw(1, 5000)}};
       case 7:
-        return {{"type", "number"}};
+        return {{"type", "number"}, {"minimum", -1e6}, {"maximum", 1e6}};
       case 8:
         return {{"type", {"boolean", "null"}}};
       default:

@@ -58,11 +58,16 @@ class Target:
         self.client = HostileClient(self.server)
 
     def warm_up(self):
-        """Fills the KV cache and the tokenizer's caches of words: what was never written does not count as in use."""
+        """Fills the KV cache, the tokenizer's caches of words and a constraint's caches: what was never written does
+        not count as in use.
+        """
         draws = random.Random(1)
         for _ in range(2 * KV_BLOCKS * 16 // 200):
             prompt = [draws.randrange(8000) for _ in range(200)]
             self.server.post("/v1/completions", {"prompt": prompt, "max_tokens": 2})
+        for seed in range(8):
+            self.server.post("/v1/completions", {"prompt": "a", "max_tokens": 100, "temperature": 2, "seed": seed,
+                                                 "response_format": {"type": "json_object"}})
         texts = [" ".join("%x" % draws.randrange(2**32) for _ in range(WORDS_OF_A_TEXT)) for _ in range(4)]
         with concurrent.futures.ThreadPoolExecutor(MOST_AT_ONCE) as pool:
             # Each of those that encode at once has a cache of its own.

@@ -278,6 +278,7 @@ void TagMatcher::allow_inner(const Alternative& from, const TokenTrie& trie, siz
     runs_[static_cast<size_t>(from.at)].matcher->allow_tokens(
         trie, most == kNoEnding ? kNoEnding : most - behind, mask);
   }
+  if (tables_->tag(from.tag).end.empty() && from.count + 1 == tables_->options().max_tags) return;
   // Tokens that go on behind the inner text.
   const std::vector<uint32_t> ends = inner_ends(from, trie);
   push_only({from});
