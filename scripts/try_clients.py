@@ -6,7 +6,8 @@
 
 The tools are Debian's packages apache2-utils, wrk, nghttp2-client and slowhttptest.
 
-Each client asks for a definition, whole and as a stream; both must be the same text. Exits with 1 if something failed.
+Each client asks for a definition, whole and as a stream; both must be the same text. Those that read answers and calls
+into Pydantic's models do that, too. Exits with 1 if something failed.
 """
 
 import argparse
@@ -54,12 +55,63 @@ whole = model.chat(ask).message.content
 streamed = "".join(chunk.delta or "" for chunk in model.stream_chat(ask))
 """),
 }
+# A class `Entry`, and what makes `entries` of it in the ways that a client has. Answers are bounded: a model that knows
+# no JSON would go on until max_tokens, which clients take for an error.
+ENTRY = """
+from typing import Literal
+from pydantic import BaseModel, ConfigDict, Field
+class Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+    word: str = Field(max_length=12)
+    kind: Literal["noun", "verb"]
+ask = dict(max_tokens=300, seed=1, messages=[{"role": "user", "content": "define apple"}])
+"""
+STRUCTURED = {
+    "openai": (["openai"], """
+import openai
+parse = openai.OpenAI(base_url=base_url, api_key="none").chat.completions.parse
+tools = dict(tools=[openai.pydantic_function_tool(Entry)], tool_choice="required", parallel_tool_calls=False)
+entries = [parse(model="lexicon", response_format=Entry, **ask).choices[0].message.parsed,
+           parse(model="lexicon", **tools, **ask).choices[0].message.tool_calls[0].function.parsed_arguments]
+"""),
+    "instructor": (["instructor"], """
+import instructor, openai
+client = openai.OpenAI(base_url=base_url, api_key="none")
+entries = []
+for mode in ["TOOLS", "TOOLS_STRICT", "FUNCTIONS", "JSON_SCHEMA", "JSON_O1"]:
+    completions = instructor.from_openai(client, mode=instructor.Mode[mode]).chat.completions
+    entries += [completions.create(model="lexicon", response_model=Entry, max_retries=0, **ask)]
+    entries += [[*completions.create_partial(model="lexicon", response_model=Entry, max_retries=0, **ask)][-1]]
+entries = [Entry.model_validate(entry.model_dump()) for entry in entries]
+"""),
+    "langchain-openai": (["langchain-openai"], """
+from langchain_openai import ChatOpenAI
+model = ChatOpenAI(model="lexicon", base_url=base_url, api_key="none", max_tokens=300, seed=1)
+structured = [model.with_structured_output(Entry, method=method) for method in ["json_schema", "function_calling"]]
+entries = [each.invoke("define apple") for each in structured]
+entries += [[*each.stream("define apple")][-1] for each in structured]
+"""),
+    "litellm": (["litellm"], """
+from litellm import completion
+ask.update(model="openai/lexicon", api_base=base_url, api_key="none", response_format=Entry)
+chunks = completion(stream=True, **ask)
+entries = [Entry.model_validate_json(text) for text in [
+    completion(**ask).choices[0].message.content, "".join(chunk.choices[0].delta.content or "" for chunk in chunks)]]
+"""),
+}
+STRUCTURED_PROGRAM = """
+import importlib.metadata, json, sys
+base_url = sys.argv[1]
+{body}
+assert entries and all(isinstance(entry, Entry) for entry in entries), entries
+print(json.dumps([importlib.metadata.version(sys.argv[2]), f"{{len(entries)}} answers and calls read"]))
+"""
 PROGRAM = """
 import importlib.metadata, json, sys
 base_url = sys.argv[1]
 {body}
 assert whole and whole == streamed, (whole, streamed)
-print(json.dumps([importlib.metadata.version(sys.argv[2]), whole]))
+print(json.dumps([importlib.metadata.version(sys.argv[2]), f"chat and stream: {{whole[:40]!r}}..."]))
 """
 
 
@@ -68,9 +120,8 @@ def run(*command, timeout=600):
                           timeout=timeout)
 
 
-def try_client(server, name):
+def try_client(server, name, packages, program):
     """(version, what happened, whether it was right)"""
-    packages, body = CLIENTS[name]
     venv = ROOT / "build" / "clients" / name
     if not (venv / "installed").exists():
         for command in (["python3", "-m", "venv", "--clear", venv],
@@ -79,11 +130,11 @@ def try_client(server, name):
             if result.returncode != 0:
                 return "", f"not installed: {result.stderr.strip().splitlines()[-1]}", False
         (venv / "installed").touch()
-    result = run(venv / "bin" / "python3", "-c", PROGRAM.format(body=body), server.address + "/v1", packages[-1])
+    result = run(venv / "bin" / "python3", "-c", program, server.address + "/v1", packages[-1])
     if result.returncode != 0:
         return "", result.stderr.strip()[-500:], False
     version, answer = json.loads(result.stdout.splitlines()[-1])
-    return version, f"chat and stream: {answer[:40]!r}...", True
+    return version, answer, True
 
 
 def version_of(tool, output):
@@ -138,11 +189,15 @@ def main():
     from server_support import serving
 
     rows = []
-    with serving("--no-access-log") as server, tempfile.NamedTemporaryFile("w", suffix=".json") as body:
+    with serving("--no-access-log", "--tool-call-parser", "hermes") as server, tempfile.NamedTemporaryFile("w", suffix=".json") as body:
         json.dump({"prompt": "define apple"}, body)
         body.flush()
         if not arguments.without_clients:
-            rows += [(name, "chat", *try_client(server, name)) for name in CLIENTS]
+            rows += [(name, "chat", *try_client(server, name, packages, PROGRAM.format(body=body)))
+                     for name, (packages, body) in CLIENTS.items()]
+            rows += [(name, "structured output",
+                      *try_client(server, name, packages, STRUCTURED_PROGRAM.format(body=ENTRY + body)))
+                     for name, (packages, body) in STRUCTURED.items()]
         rows += [(command[0], what, *try_tool(command, pattern))
                  for what, command, pattern in load_commands(server.address, body.name)]
         urllib.request.urlopen(f"{server.address}/health").read()
