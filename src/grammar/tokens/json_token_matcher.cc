@@ -86,8 +86,7 @@ bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
       break;
   }
   if (is_white_space(byte)) {
-    const bool is_inside = from.context->frame != nullptr;
-    return is_inside && ++to.white_space <= language_->options().max_white_space;
+    return from.context->frame != nullptr && take_white_space(from, byte, to);
   }
   to.white_space = 0;
   switch (from.phase) {
@@ -112,6 +111,21 @@ bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
     default:
       return false;
   }
+}
+
+// One space, or a line break and indentation: what people and models write, and no more, as a model
+// that has nothing to say may go on with white space for ever.
+bool JsonTokenMatcher::take_white_space(const State& from, uint8_t byte, State& to) const {
+  const bool breaks_line = byte == '\n' || byte == '\r';
+  if (from.white_space == 0) {
+    to.white_space = 1;
+    to.is_indented = breaks_line;
+    return true;
+  }
+  const bool follows_return =
+      byte == '\n' && from.white_space == 1 && text_[text_.size() - 2] == '\r';
+  if (!from.is_indented || (breaks_line && !follows_return)) return false;
+  return ++to.white_space <= language_->options().max_white_space;
 }
 
 bool JsonTokenMatcher::begin_value(const State& from, uint8_t byte, State& to) {

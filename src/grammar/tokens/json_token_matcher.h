@@ -47,6 +47,7 @@ class JsonTokenMatcher final : public ByteMatcher {
     Phase phase = Phase::kValue;
     uint8_t literal = 0;        // the first letter of null, true or false
     uint16_t white_space = 0;   // bytes of it, just before
+    bool is_indented = false;   // these began with a line break
     int32_t lexer = -1;         // the state of a string, a number or a name that is not listed
     uint32_t begin = 0;         // of the string, number or literal, in text_
     uint32_t listed_begin = 0;  // the names that are still possible
@@ -62,6 +63,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   JsonLanguage::Learnt& learnt() const { return language_->learnt(); }
 
   bool take(const State& from, uint8_t byte, State& to);
+  bool take_white_space(const State& from, uint8_t byte, State& to) const;
   bool begin_value(const State& from, uint8_t byte, State& to);
   bool begin_container(const State& from, bool is_object, State& to);
   bool take_string(const State& from, uint8_t byte, State& to);

@@ -24,7 +24,7 @@ class Language {
 using LanguagePtr = std::shared_ptr<const Language>;
 
 struct GenerationOptions {
-  // White space between the tokens of JSON, in bytes at each place where it may be.
+  // White space between the tokens of JSON: a space, or a line break and so many bytes with it.
   size_t max_white_space = 32;
 };
 
