@@ -83,8 +83,10 @@ ApiError not_enforceable(const std::string& field, const std::string& why) {
 constexpr std::string_view kEngineField = "structured_output: ";
 
 std::string sentence_of(const Error& error) {
-  const std::string_view sentence = error.what();
-  return std::string(sentence.substr(sentence.starts_with(kEngineField) ? kEngineField.size() : 0));
+  std::string_view sentence = error.what();
+  if (sentence.starts_with(kEngineField)) sentence.remove_prefix(kEngineField.size());
+  if (sentence.ends_with('.')) sentence.remove_suffix(1);  // it goes on in another
+  return std::string(sentence);
 }
 
 struct Compiled {
