@@ -120,7 +120,7 @@ void JsonCompletion::gather(Dfas& dfas) {
     for (const int number : from.numbers) {
       const EscapedDfaPtr dfa = number == DfaStore::kAll ? nullptr : dfas.number(number);
       if (dfa && dfa->distance(0) > NumberLexer::kMaxBytes) {
-        leave_out("numbers of more than 400 digits");
+        leave_out("numbers of more than 300 digits");
       } else {
         facts_[i].numbers.push_back({0, dfa});
       }

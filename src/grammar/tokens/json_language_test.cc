@@ -148,5 +148,18 @@ TEST(JsonLanguageTest, WritesWhatModelsWrite) {
   EXPECT_FALSE(generates(language, R"({"a": 1, "c": 2})"));
 }
 
+TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {
+  const LanguagePtr integers = make_language(compile_json_schema(R"({"type": "integer"})"));
+  EXPECT_TRUE(generates(integers, "-120"));
+  EXPECT_FALSE(generates(integers, "1.0"));
+  const LanguagePtr halves = make_language(compile_json_schema(R"({"multipleOf": 0.5})"));
+  EXPECT_TRUE(generates(halves, "1.5"));
+  EXPECT_TRUE(generates(halves, "1.0"));
+  EXPECT_FALSE(generates(halves, "1.2"));
+  const LanguagePtr any = make_language(compile_json_schema(R"({"type": "number"})"));
+  EXPECT_TRUE(generates(any, "1.0e-12"));
+  EXPECT_FALSE(generates(any, "1e123"));
+}
+
 }  // namespace
 }  // namespace quire::grammar

@@ -64,7 +64,8 @@ bool NumberLexer::take(Place& place, uint8_t byte) {
     place.phase = P::kMinus;
   } else if (byte == '.' && (before == P::kZero || before == P::kInteger)) {
     place.phase = P::kPoint;
-  } else if ((byte == 'e' || byte == 'E') && is_whole(before) && before != P::kExponentDigits) {
+  } else if ((byte == 'e' || byte == 'E') && is_whole(before) && before != P::kExponentDigits &&
+             place.length <= kMaxBytesBeforeExponent) {
     place.phase = P::kExponent;
   } else if ((byte == '-' || byte == '+') && before == P::kExponent) {
     place.phase = P::kExponentSign;
@@ -72,6 +73,19 @@ bool NumberLexer::take(Place& place, uint8_t byte) {
     return false;
   }
   return true;
+}
+
+// Whether a fraction can be other than zero.
+bool NumberLexer::needs_fraction(const Dfa& dfa, int32_t behind_point) {
+  // Zeros may lead on for a while, but not through one state twice.
+  int32_t state = behind_point;
+  for (int32_t i = 0; i <= dfa.num_states() && state != Dfa::kDead; ++i) {
+    for (uint8_t digit = '1'; digit <= '9'; ++digit) {
+      if (dfa.step(state, digit) != Dfa::kDead) return true;
+    }
+    state = dfa.step(state, '0');
+  }
+  return false;
 }
 
 int32_t NumberLexer::explore(int32_t number, uint8_t byte) {
@@ -82,6 +96,7 @@ int32_t NumberLexer::explore(int32_t number, uint8_t byte) {
     std::erase_if(targets, [&](At& at) {
       const EscapedDfaPtr& dfa = sources_[at.source].dfa;
       if (dfa) at.state = dfa->dfa().step(at.state, byte);
+      if (dfa && byte == '.' && !needs_fraction(dfa->dfa(), at.state)) return true;
       return at.state == Dfa::kDead || place.length + cost(place, at) > kMaxBytes;
     });
     if (!targets.empty()) next = add(place, std::move(targets));

@@ -2,7 +2,8 @@
 // JSON numbers that are being generated, for all goals that are asked of them, as an automaton that
 // is made as far as it is visited.
 //
-// Numbers of an automaton have no exponent. Thread safety: one thread at a time.
+// Numbers of an automaton have no exponent, and no point where only zeros can follow it: an integer
+// is written as one. Thread safety: one thread at a time.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -22,10 +23,11 @@ struct NumberTarget {
 class NumberLexer {
  public:
   static constexpr int32_t kDead = -1;
-  // A generated number has at most this many bytes, and its exponent this many digits: within what
-  // is accepted.
-  static constexpr uint32_t kMaxBytes = 400;
-  static constexpr uint32_t kMaxExponentDigits = 3;
+  // A generated number has at most this many bytes; one with an exponent has fewer before it, and
+  // few digits in it: so it is within what is accepted, and in the range of a double.
+  static constexpr uint32_t kMaxBytes = 300;
+  static constexpr uint32_t kMaxBytesBeforeExponent = 200;
+  static constexpr uint32_t kMaxExponentDigits = 2;
 
   // The state before the first byte.
   int32_t begin(const std::vector<NumberTarget>& targets);
@@ -80,6 +82,7 @@ class NumberLexer {
 
   static bool is_whole(Phase phase);
   static bool take(Place& place, uint8_t byte);
+  static bool needs_fraction(const Dfa& dfa, int32_t behind_point);
   uint32_t cost(const Place& place, const At& at) const;
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
