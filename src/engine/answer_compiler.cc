@@ -40,14 +40,12 @@ std::string cache_key(const StructuredOutput& output) {
 class SharedLimits {
  public:
   explicit SharedLimits(const grammar::CompileLimits& limits)
-      : whole_(limits), began_(std::chrono::steady_clock::now()) {}
+      : whole_(limits), end_(std::chrono::steady_clock::now() + limits.time) {}
 
   // What is left of them for the next part.
   grammar::CompileLimits left() {
     grammar::CompileLimits limits = whole_;
-    const auto elapsed = std::chrono::duration_cast<std::chrono::milliseconds>(
-        std::chrono::steady_clock::now() - began_);
-    limits.time = std::max(whole_.time - elapsed, std::chrono::milliseconds(0));
+    limits.end = end_;
     limits.memory_bytes -= std::min(bytes_, limits.memory_bytes);
     limits.result_bytes = &bytes_;
     return limits;
@@ -56,7 +54,7 @@ class SharedLimits {
 
  private:
   grammar::CompileLimits whole_;
-  std::chrono::steady_clock::time_point began_;
+  std::chrono::steady_clock::time_point end_;
   size_t bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 // What compiling one grammar may cost: time and memory, counted where they are spent.
 //
 // Thread safety: one thread at a time.
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <string>
@@ -10,6 +11,8 @@ namespace quire::grammar {
 
 struct CompileLimits {
   std::chrono::milliseconds time{2000};
+  // For a part of what is compiled: where the time of the whole ends.
+  std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   std::size_t memory_bytes = std::size_t{256} << 20;
   std::size_t source_bytes = std::size_t{1} << 20;  // of a schema, grammar or choices
   std::size_t regex_bytes = std::size_t{64} << 10;  // of each regular expression
@@ -21,7 +24,8 @@ struct CompileLimits {
 class Budget {
  public:
   explicit Budget(const CompileLimits& limits)
-      : limits_(limits), end_(std::chrono::steady_clock::now() + limits.time) {}
+      : limits_(limits),
+        end_(std::min(std::chrono::steady_clock::now() + limits.time, limits.end)) {}
   ~Budget() {
     if (limits_.result_bytes != nullptr) *limits_.result_bytes += bytes_;
   }
