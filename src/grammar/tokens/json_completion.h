@@ -70,12 +70,14 @@ class JsonCompletion {
     // Names that are not listed: any, those of an automaton, or none.
     bool any_others = false;
     EscapedDfaPtr others = nullptr;
+    bool leaves_out_others = false;  // those whose values cannot be generated
     bool is_simple = true;  // members do not depend on each other, and their number has no limit
   };
   struct ArrayFacts {
     bool is_possible = true;
     bool is_unique = false;  // repeats are forbidden
-    // Of such an array that needs several items: distinct values, more than it needs.
+    bool can_be_unique = true;
+    // Of an array that needs several items, where repeats may be forbidden: distinct values.
     std::vector<std::string> values;
   };
   struct GoalFacts {
@@ -135,6 +137,7 @@ class JsonCompletion {
   void gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& dfas);
   void gather_objects(const JsonGoal& from, GoalFacts& to, Dfas& dfas);
   void find_costs(Budget& budget);
+  bool leave_out_others(Dfas& dfas);
   uint32_t find_cost(int number) const;
   void find_distinct_values();
   // Up to `count` distinct values of a goal, the shortest of each kind first.

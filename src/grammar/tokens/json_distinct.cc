@@ -76,17 +76,23 @@ std::vector<std::string> JsonCompletion::distinct_values(int number, size_t coun
 
 void JsonCompletion::find_distinct_values() {
   constexpr uint64_t kMaxDistinct = 256;
+  const bool has_unique = std::ranges::any_of(facts_, [](const GoalFacts& facts) {
+    return std::ranges::any_of(facts.arrays, [](const ArrayFacts& one) { return one.is_unique; });
+  });
+  if (!has_unique) return;
+  // Others may be read together with those that forbid repeats.
   for (size_t i = 0; i < facts_.size(); ++i) {
     for (size_t j = 0; j < facts_[i].arrays.size(); ++j) {
       const ArrayAlternative& array = grammar_.goals[i].arrays[j];
       ArrayFacts& known = facts_[i].arrays[j];
-      if (!known.is_unique || array.min_items < 2) continue;
+      if (array.min_items < 2) continue;
       const int item = array.rest.empty() ? kNoGoal : array.rest[0];
       if (array.prefix.empty() && array.min_items <= kMaxDistinct && item != kNoGoal) {
-        // One more, as an item of another value may take the place of none of them.
+        // More than it needs, as other items may have some of them.
         known.values = distinct_values(item, static_cast<size_t>(array.min_items) * 2 + 1);
       }
-      if (known.values.size() >= array.min_items) continue;
+      known.can_be_unique = known.values.size() >= array.min_items;
+      if (!known.is_unique || known.can_be_unique) continue;
       known.is_possible = false;
       leave_out("uniqueItems with a minItems of that many");
     }

@@ -34,9 +34,12 @@ class JsonCompletion::Dfas {
     }
     return {0, short_ones, 0, from.max_length};
   }
-  EscapedDfaPtr names(const ObjectAlternative& object) {
+  // The names that match sets of patterns for which `allowed` holds; null: none.
+  template <typename Allowed>
+  EscapedDfaPtr names(const ObjectAlternative& object, const Allowed& allowed) {
     DfaPtr all;
     for (const auto& [matches, goals] : object.others) {
+      if (!allowed(goals)) continue;
       DfaPtr names = utf8_dfa(budget_);
       for (size_t i = 0; i < object.patterns.size(); ++i) {
         const Dfa& pattern = grammar_.strings.at(object.patterns[i]);
@@ -104,6 +107,7 @@ JsonCompletion::JsonCompletion(const JsonGrammar& grammar, Budget& budget) : gra
   gather(dfas);
   find_distinct_values();
   find_costs(budget);
+  while (leave_out_others(dfas)) find_costs(budget);
 }
 
 void JsonCompletion::leave_out(std::string_view what) {
@@ -139,11 +143,20 @@ void JsonCompletion::gather(Dfas& dfas) {
 }
 
 void JsonCompletion::gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& dfas) {
+  constexpr uint64_t kMaxLimitedLength = 65'536;
   for (const StringAlternative& strings : from.strings) {
     if (strings.min_length > kMost) {
       leave_out("a minLength of more than 262144");
     } else if (strings.dfa == DfaStore::kAll) {
-      to.strings.push_back({0, nullptr, strings.min_length, strings.max_length});
+      // Each length has a state of its own where there is a limit.
+      const uint64_t longest = strings.max_length == UINT64_MAX
+                                   ? UINT64_MAX
+                                   : std::min(strings.max_length, kMaxLimitedLength);
+      if (strings.min_length <= longest) {
+        to.strings.push_back({0, nullptr, strings.min_length, longest});
+      } else {
+        leave_out("a maxLength with a minLength of more than 65536");
+      }
     } else if (const StringTarget target = dfas.string(strings); target.dfa != nullptr) {
       to.strings.push_back(target);
     } else {
@@ -168,7 +181,7 @@ void JsonCompletion::gather_objects(const JsonGoal& from, GoalFacts& to, Dfas& d
                         matching_sets(grammar_.strings, object.patterns, dfas.budget()).size())) {
       facts.any_others = true;
     } else if (is_open && object.others.size() <= kMaxKindsOfNames) {
-      facts.others = dfas.names(object);
+      facts.others = dfas.names(object, [](const ChildGoals&) { return true; });
     } else if (is_open) {
       leave_out("names that patternProperties combine in more than 16 ways");
     }
@@ -177,6 +190,7 @@ void JsonCompletion::gather_objects(const JsonGoal& from, GoalFacts& to, Dfas& d
 }
 
 void JsonCompletion::find_costs(Budget& budget) {
+  for (GoalFacts& facts : facts_) facts.cost = kNever;
   for (bool has_changed = true; has_changed;) {
     has_changed = false;
     for (size_t i = facts_.size(); i-- > 0;) {
@@ -187,18 +201,29 @@ void JsonCompletion::find_costs(Budget& budget) {
       has_changed = true;
     }
   }
-  // Other members whose values cannot be generated do not come.
+}
+
+// Members that are not listed and whose values cannot be generated do not come. Whether there were
+// such.
+bool JsonCompletion::leave_out_others(Dfas& dfas) {
+  bool has_changed = false;
+  const auto can_come = [&](const ChildGoals& goals) {
+    return std::ranges::any_of(goals, [&](int goal) { return cost(goal) != kNever; });
+  };
   for (size_t i = 0; i < facts_.size(); ++i) {
     for (size_t j = 0; j < facts_[i].objects.size(); ++j) {
       const auto& others = grammar_.goals[i].objects[j].others;
-      const bool all_can = std::ranges::all_of(others, [&](const auto& other) {
-        return std::ranges::any_of(other.second, [&](int goal) { return cost(goal) != kNever; });
-      });
-      if (all_can) continue;
-      facts_[i].objects[j].any_others = false;
-      facts_[i].objects[j].others = nullptr;
+      ObjectFacts& facts = facts_[i].objects[j];
+      const bool all_can =
+          std::ranges::all_of(others, [&](const auto& other) { return can_come(other.second); });
+      if (all_can || facts.leaves_out_others || !(facts.any_others || facts.others)) continue;
+      facts.leaves_out_others = true;
+      facts.any_others = false;
+      facts.others = dfas.names(grammar_.goals[i].objects[j], can_come);
+      has_changed = true;
     }
   }
+  return has_changed;
 }
 
 }  // namespace quire::grammar

@@ -80,6 +80,12 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
           !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
     }
   }
+  if (frame.is_unique) {
+    std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
+      const auto& facts = completion_.facts(context->slots[one.slot].goal);
+      return !facts.arrays[one.alternative].can_be_unique;
+    });
+  }
   frame.num_unique = (context->frame == nullptr ? 0 : context->frame->num_unique) + frame.is_unique;
   frame.needs_text = frame.num_unique > 0;
   if (frame.configurations.empty()) return nullptr;

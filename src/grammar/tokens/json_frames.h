@@ -95,10 +95,9 @@ class JsonFrames {
   JsonContextPtr next_member(const JsonContext& context) const;
   JsonContextPtr begin_name(const JsonContext& context) const;
   JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
-  // Behind a value that fulfils the goals of these slots (bits), at the end of `text`. At the end
-  // of all: without a frame.
-  // all: without a frame. `is_new`: an item that may not be repeated is known to be no repeat, and
-  // is not remembered.
+  // Behind a value that fulfils the goals of these slots (bits), at the end of `text`; behind the
+  // whole value, without a frame. `is_new`: an item that may not be repeated is known to be no
+  // repeat, and is not remembered.
   JsonContextPtr end_value(const JsonContext& context, uint64_t results, std::string_view text,
                            bool is_new = false) const;
   // The slots of an array or object that may end here, as bits.

@@ -38,6 +38,13 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"enum": ["red", "blue", "rose", 1, 10, null]}, "minItems": 2})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "maxLength": 2}, "minItems": 3})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a"], "additionalProperties": false}})",
+    R"({"type": "object", "properties": {"na me": {"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2,6}$": {"const": {}}}, "minProperties": 1}}, "allOf": [{"required": ["na me"]}]})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2}$": {"const": {}}}, "minProperties": 2})",
+    R"({"type": "array", "minItems": 2, "anyOf": [{"uniqueItems": true}, {}]})",
+    R"({"if": {"additionalProperties": {"type": "object"}}, "then": {"allOf": [{"not": {}}]}, "else": {"$ref": "#/$defs/A"}, "$defs": {"A": {"properties": {"\u00e9": {}}, "propertyNames": {"enum": ["b", "new\nline"]}}}})",
+    R"({"type": "object", "patternProperties": {"\\d": {"type": "array", "items": {"type": "array"}, "minItems": 2, "uniqueItems": true}}, "minProperties": 3})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}}, "required": ["a", "b"], "additionalProperties": false}})",
     R"({"type": "object", "not": {"required": ["bad"]}, "propertyNames": {"maxLength": 4}})",
     R"({"type": "object", "properties": {"quo\"te\\": {"type": "null"}}, "required": ["quo\"te\\"]})",
     R"({"type": "string", "pattern": "^\\u0001\"\\\\$"})",
@@ -146,6 +153,17 @@ TEST(JsonLanguageTest, WritesWhatModelsWrite) {
   EXPECT_FALSE(generates(language, R"({"b": "x"})"));
   EXPECT_FALSE(generates(language, R"({"a": 1, "a": 2})"));
   EXPECT_FALSE(generates(language, R"({"a": 1, "c": 2})"));
+}
+
+TEST(JsonLanguageTest, WritesArraysWithoutRepeats) {
+  const LanguagePtr integers = make_language(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})"));
+  EXPECT_TRUE(generates(integers, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]"));
+  EXPECT_FALSE(generates(integers, "[0, 10, 0]"));
+  const LanguagePtr objects = make_language(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}}, "required": ["a", "b"], "additionalProperties": false}})"));
+  EXPECT_TRUE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 2, "a": 0}, {"a": 12, "b": 1}])"));
+  EXPECT_FALSE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 1, "a": 0}])"));
 }
 
 TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {

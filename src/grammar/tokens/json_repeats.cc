@@ -61,7 +61,7 @@ bool JsonTokenMatcher::find_ending_without_repeats() {
 // Takes bytes behind which the shortest ending repeats nothing; takes none if it finds none.
 bool JsonTokenMatcher::find_detour(size_t depth, size_t& num_tries) {
   constexpr std::string_view kBytes =
-      "\"abcdefghijklmnopqrstuvwxyz0123456789,{[.-_ :ABCDEFGHIJKLMNOPQRSTUVWXYZ}]/";
+      "\"abcdefghijklmnopqrstuvwxyz0123456789,{[.-_:ABCDEFGHIJKLMNOPQRSTUVWXYZ}]/";
   std::string open;
   for (const char byte : kBytes) {
     if (num_tries == 0) return false;
