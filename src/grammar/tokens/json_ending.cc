@@ -25,6 +25,11 @@ uint32_t JsonTokenMatcher::key_cost(const State& at) const {
     best = std::min(best, keys.listed[i].cost - written);
   }
   if (at.lexer == StringLexer::kDead) return best;
+  if (!learnt().strings.is_endless(at.lexer)) {
+    // The shortest name may be one that is used.
+    const uint32_t bytes = learnt().strings.most_ending_bytes(at.lexer);
+    return std::min(best, JsonCompletion::sum(bytes, keys.other_cost));
+  }
   learnt().strings.for_each_ending(at.lexer, [&](uint32_t, uint32_t bytes) {
     best = std::min(best, JsonCompletion::sum(bytes, keys.other_cost));
   });
@@ -33,9 +38,14 @@ uint32_t JsonTokenMatcher::key_cost(const State& at) const {
 
 uint32_t JsonTokenMatcher::cost(const State& at) const {
   if (at.ending != nullptr) return static_cast<uint32_t>(at.ending->size());
-  // Another ending than the shortest may be needed so that nothing is repeated.
+  return JsonCompletion::sum(shortest(at), detour_bytes(at));
+}
+
+// Another ending than the shortest may be needed so that nothing is repeated.
+uint32_t JsonTokenMatcher::detour_bytes(const State& at) {
+  constexpr uint32_t kMost = 64;
   const bool needs_text = at.context->frame != nullptr && at.context->frame->needs_text;
-  return JsonCompletion::sum(shortest(at), needs_text && !at.differs ? kMostDetourBytes : 0);
+  return needs_text && !at.differs ? kMost : 0;
 }
 
 uint32_t JsonTokenMatcher::shortest(const State& at) const {

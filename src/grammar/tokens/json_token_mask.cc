@@ -134,7 +134,9 @@ class JsonTokenMatcher::Masker {
     strings.for_each_ending(at().lexer, [&](uint32_t slot, uint32_t) {
       outer = std::max(outer, at().context->slots[slot].outer);
     });
-    if (!may_end_in_time(size_t{outer} + strings.most_ending_bytes(at().lexer))) return false;
+    if (!may_end_in_time(size_t{outer} + strings.most_ending_bytes(at().lexer) +
+                         detour_bytes(at())))
+      return false;
     const AutomatonTokens& tokens =
         matcher_.learnt().automaton_tokens.at(trie_, node, at().lexer, strings);
     if (needs_text() && !tokens.is_endless) return false;
@@ -160,8 +162,8 @@ class JsonTokenMatcher::Masker {
   // Whether a suffix may depend on more than that: another item has begun, or the string has
   // escapes, so that it may be one that an item has, in other words.
   bool needs_trying(const StringTokens::Ending& ending) const {
-    return matcher_.assumes_new_ &&
-           (ending.has_escape || (at().num_assumed > 0 && !at().context->slots.empty()));
+    return matcher_.assumes_new_ && (ending.has_escape || at().num_assumed > 1 ||
+                                     (at().num_assumed > 0 && !at().context->slots.empty()));
   }
   void try_used_strings(uint32_t node) {
     if (!needs_text()) return;
@@ -201,7 +203,8 @@ class JsonTokenMatcher::Masker {
   bool jump_in_key_of_automata(uint32_t node) {
     StringLexer& strings = matcher_.learnt().strings;
     const JsonKeys& keys = *at().context->keys;
-    if (!may_end_in_time(size_t{keys.other_cost} + strings.most_ending_bytes(at().lexer))) {
+    if (!may_end_in_time(size_t{keys.other_cost} + strings.most_ending_bytes(at().lexer) +
+                         detour_bytes(at()))) {
       return false;
     }
     const AutomatonTokens& tokens =
@@ -225,7 +228,7 @@ class JsonTokenMatcher::Masker {
   bool jump_in_any_key(uint32_t node) {
     const JsonKeys& keys = *at().context->keys;
     if (!matcher_.learnt().strings.free_text(at().lexer, trie_.max_token_bytes()) ||
-        !may_end_in_time(size_t{keys.other_cost} + 16)) {
+        !may_end_in_time(size_t{keys.other_cost} + 16 + detour_bytes(at()))) {
       return false;
     }
     const JsonContextPtr key_context = at().context;

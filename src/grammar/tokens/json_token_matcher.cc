@@ -1,6 +1,7 @@
 #include "grammar/tokens/json_token_matcher.h"
 
 #include <algorithm>
+#include <set>
 
 #include "grammar/string_reader.h"
 
@@ -246,19 +247,20 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   if (keys.any) return true;
   const StringLexer& strings = learnt().strings;
   if (strings.is_endless(at.lexer)) return true;
-  std::string text;
-  bool is_decoded = false;
+  // Names that are used, and those that are listed, are no new ones.
+  const std::string text = decode_json_string(lexeme(at));
+  std::set<std::string_view> old;
+  const auto add = [&](std::string_view name) {
+    if (name.starts_with(text)) old.insert(name);
+  };
+  at.context->frame->names.for_each(add);
+  frames().for_each_listed(*at.context, add);
   bool can_be = false;
   strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
-    if (can_be) return;
-    if (!is_decoded) text = decode_json_string(lexeme(at));
-    is_decoded = true;
-    // Names that are used, and those that are listed, are no new ones.
-    uint32_t num_others = 0;
-    const auto count = [&](std::string_view name) { num_others += name.starts_with(text) ? 1 : 0; };
-    at.context->frame->names.for_each(count);
-    frames().for_each_listed(*at.context, count);
-    can_be = strings.num_texts(at.lexer, slot) > num_others;
+    const Dfa& names = keys.others[slot].dfa->dfa();
+    const auto num_old =
+        std::ranges::count_if(old, [&](std::string_view name) { return names.matches(name); });
+    can_be |= strings.num_texts(at.lexer, slot) > static_cast<uint64_t>(num_old);
   });
   return can_be;
 }
@@ -301,7 +303,7 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
 bool JsonTokenMatcher::end_value(const State& from, uint64_t results, State& to) {
   const JsonFrame* frame = from.context->frame.get();
   const bool assumes_new = assumes_new_ && frame != nullptr && frame->is_unique;
-  if (assumes_new) to.num_assumed = 1;
+  if (assumes_new) to.num_assumed = static_cast<uint8_t>(std::min(from.num_assumed + 1, 2));
   to.context = remember(from.context, 'v', results, [&] {
     return frames().end_value(*from.context, results, text_, assumes_new);
   });

@@ -86,6 +86,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   // Bytes to the end, at most; the second if nothing is repeated.
   uint32_t cost(const State& at) const;
   uint32_t shortest(const State& at) const;
+  static uint32_t detour_bytes(const State& at);
   uint32_t key_cost(const State& at) const;
   // Append to the text so far, up to the end of the item of `stop` that is being written, or of
   // all.
@@ -101,7 +102,6 @@ class JsonTokenMatcher final : public ByteMatcher {
   // How masks are made (json_token_mask.cc).
   class Masker;
   // Takes a byte, under the lock; the second whatever items are repeated then.
-  static constexpr uint32_t kMostDetourBytes = 64;
   bool advance(uint8_t byte);
   bool advance_unchecked(uint8_t byte);
   // Whether no item of an array without repeats has to repeat another (json_repeats.cc). Finds the
