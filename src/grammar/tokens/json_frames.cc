@@ -62,7 +62,7 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
   JsonFrame frame;
   frame.is_object = is_object;
   frame.depth = context->frame == nullptr ? 1 : context->frame->depth + 1;
-  if (frame.depth > kMaxDepth) return nullptr;
+  const bool is_deep = frame.depth > kMaxFreeDepth;
   frame.opened_in = context;
   for (size_t slot = 0; slot < context->slots.size(); ++slot) {
     const JsonGoal& goal = grammar_.goals[static_cast<size_t>(context->slots[slot].goal)];
@@ -74,7 +74,9 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
       configuration.rest = rest_of(frame, configuration, 0, {}, 0, nullptr);
       const bool can_end =
           JsonCompletion::sum(configuration.rest, context->slots[slot].outer) != kNever;
-      if (!can_end) continue;
+      const bool is_shortest =
+          JsonCompletion::sum(1, configuration.rest) == completion_.cost(context->slots[slot].goal);
+      if (!can_end || (is_deep && !is_shortest)) continue;
       frame.configurations.push_back(configuration);
       frame.is_unique |=
           !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
@@ -120,6 +122,7 @@ void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& f
     JsonConfiguration with = from;
     if (!counts(frame, with, mask)) continue;
     with.rest = rest_of(frame, with, frame.count + 1, names, 0, nullptr);
+    if (frame.depth > kMaxFreeDepth && with.rest >= from.rest) continue;
     const uint32_t outer = JsonCompletion::sum(with.rest, frame.outer(with));
     if (JsonCompletion::sum(completion_.cost(goals[mask]), outer) == kNever) continue;
     auto slot = std::ranges::find(context.slots, goals[mask], &JsonSlot::goal);
@@ -173,6 +176,7 @@ JsonContextPtr JsonFrames::next_member(const JsonContext& context) const {
   const JsonFrame& frame = *context.frame;
   JsonFrame next = frame;
   std::erase_if(next.configurations, [&](const JsonConfiguration& configuration) {
+    if (frame.depth > kMaxFreeDepth && configuration.rest == 1) return true;
     const uint32_t rest = rest_of(frame, configuration, frame.count, frame.names, 1, nullptr);
     return JsonCompletion::sum(rest, frame.outer(configuration)) == kNever;
   });
@@ -197,8 +201,11 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
       JsonConfiguration with = of;
       if (completion_.cost(goals[mask]) == kNever || !counts(frame, with, mask)) continue;
       // A simple object needs what it needed before, or less.
-      const uint32_t rest =
-          facts.is_simple ? of.rest : rest_of(frame, with, frame.count + 1, with_name, 0, nullptr);
+      const bool is_deep = frame.depth > kMaxFreeDepth;
+      const uint32_t rest = facts.is_simple && !is_deep
+                                ? of.rest
+                                : rest_of(frame, with, frame.count + 1, with_name, 0, nullptr);
+      if (is_deep && rest >= of.rest) continue;
       best = std::min(best, JsonCompletion::sum(JsonCompletion::sum(rest, outer),
                                                 completion_.cost(goals[mask]) + 2));
     }
@@ -233,8 +240,10 @@ JsonContextPtr JsonFrames::begin_name(const JsonContext& context) const {
   }
   std::ranges::sort(keys->listed, {},
                     [](const JsonKeys::Listed& one) { return std::pair(one.spelled, one.cost); });
-  const auto same = std::ranges::unique(keys->listed, {}, &JsonKeys::Listed::spelled);
-  keys->listed.erase(same.begin(), same.end());
+  const auto same =
+      std::unique(keys->listed.begin(), keys->listed.end(),
+                  [](const auto& a, const auto& b) { return a.spelled == b.spelled; });
+  keys->listed.erase(same, keys->listed.end());
   if (keys->listed.empty() && !keys->any && keys->others.empty()) return nullptr;
   auto inside = std::make_shared<JsonContext>(context);
   inside->keys = std::move(keys);
@@ -256,8 +265,9 @@ void JsonFrames::keep_the_best(JsonFrame& frame) {
     return std::tuple(one.slot, one.alternative, one.witnessed);
   };
   std::ranges::sort(all, {}, key);
-  const auto same = std::ranges::unique(all, {}, key);
-  all.erase(same.begin(), same.end());
+  const auto same = std::unique(all.begin(), all.end(),
+                                [&](const auto& a, const auto& b) { return key(a) == key(b); });
+  all.erase(same, all.end());
   if (all.size() <= kMaxConfigurations) return;
   std::ranges::stable_sort(
       all, {}, [&](const JsonConfiguration& one) { return one.rest + frame.outer(one); });

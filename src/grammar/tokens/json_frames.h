@@ -80,7 +80,8 @@ struct JsonKeys {
 class JsonFrames {
  public:
   static constexpr size_t kMaxSlots = 64;
-  static constexpr uint32_t kMaxDepth = 400;
+  // Deeper than this only what has to come is written, so that nesting stays within what is read.
+  static constexpr uint32_t kMaxFreeDepth = 300;
 
   JsonFrames(const JsonGrammar& grammar, const JsonCompletion& completion)
       : grammar_(grammar), completion_(completion) {}

@@ -158,6 +158,28 @@ TEST(JsonLanguageTest, WritesWhatModelsWrite) {
   EXPECT_FALSE(generates(language, R"({"a": 1, "c": 2})"));
 }
 
+TEST(JsonLanguageTest, NestsNoDeeperThanIsRead) {
+  const GrammarPtr grammar = compile_json_schema(
+      R"({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"n": {"$ref": "#/$defs/n"}, "l": {"type": "object", "properties": {"x": {"type": "object"}}, "required": ["x"]}}, "required": ["l"]}}})");
+  const LanguagePtr language = make_language(grammar);
+  const auto matcher = language->begin();
+  std::string text;
+  const auto push = [&](std::string_view more) {
+    for (const char c : more) {
+      if (!matcher->push(static_cast<uint8_t>(c))) return false;
+      text += c;
+    }
+    return true;
+  };
+  int depth = 0;
+  while (push("{\"n\":") && depth < 600) ++depth;
+  EXPECT_EQ(depth, 300);
+  const std::string ending = matcher->ending();
+  EXPECT_TRUE(accepts(grammar, text + ending));
+  EXPECT_TRUE(push(ending));
+  EXPECT_TRUE(matcher->can_end());
+}
+
 TEST(JsonLanguageTest, WritesArraysWithoutRepeats) {
   const LanguagePtr integers = make_language(compile_json_schema(
       R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})"));

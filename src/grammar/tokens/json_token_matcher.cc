@@ -236,10 +236,12 @@ void JsonTokenMatcher::narrow(const State& from, uint8_t byte, State& to) const 
   const auto next = [&](const JsonKeys::Listed& one) {
     return at < one.spelled.size() ? static_cast<uint8_t>(one.spelled[at]) : -1;
   };
-  const auto same = std::ranges::equal_range(listed.begin() + from.listed_begin,
-                                             listed.begin() + from.listed_end, byte, {}, next);
-  to.listed_begin = static_cast<uint32_t>(same.begin() - listed.begin());
-  to.listed_end = static_cast<uint32_t>(same.end() - listed.begin());
+  const auto begin = listed.begin() + from.listed_begin;
+  const auto end = listed.begin() + from.listed_end;
+  const auto first = std::ranges::lower_bound(begin, end, static_cast<int>(byte), {}, next);
+  const auto last = std::ranges::upper_bound(first, end, static_cast<int>(byte), {}, next);
+  to.listed_begin = static_cast<uint32_t>(first - listed.begin());
+  to.listed_end = static_cast<uint32_t>(last - listed.begin());
 }
 
 bool JsonTokenMatcher::can_be_new(const State& at) const {
