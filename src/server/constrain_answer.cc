@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -75,7 +76,8 @@ std::vector<Function> functions_of(const GenerationRequest& request) {
 }
 
 ApiError not_enforceable(const std::string& field, const std::string& why) {
-  return invalid_request(fmt::format("{} cannot be enforced: {}.", field, why), field,
+  const std::string_view stop = why.ends_with('.') ? "" : ".";
+  return invalid_request(fmt::format("{} cannot be enforced: {}{}", field, why, stop), field,
                          "invalid_value");
 }
 
@@ -127,8 +129,12 @@ StructuredOutput with_calls(const GenerationRequest& request, ToolFormat format,
 // Lets go of the schemas that keep the whole from being compiled, because of `problem`.
 void free_functions(std::vector<Function>& functions, GenerationRequest& request,
                     EnginePort& engine, const std::string& problem) {
+  // One schema may take as long as all may take together.
+  constexpr std::chrono::seconds kMost{2};
+  const auto end = std::chrono::steady_clock::now() + kMost;
   bool any = false;
   for (Function& function : functions) {
+    if (std::chrono::steady_clock::now() > end) throw not_enforceable("tools", problem);
     StructuredOutput schema{.kind = Kind::kJsonSchema, .text = function.callable.arguments_schema};
     const std::optional<std::string> own = compile(schema, engine).problem;
     if (!own) continue;

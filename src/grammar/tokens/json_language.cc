@@ -14,10 +14,11 @@ JsonLanguage::JsonLanguage(GrammarPtr grammar, const GenerationOptions& options,
       frames_(*grammar_->json(), completion_) {
   if (completion_.cost(this->grammar().root) != JsonCompletion::kNever) return;
   const std::string& left_out = completion_.left_out();
-  throw Error(left_out.empty()
-                  ? fmt::format("the shortest value has more than {} bytes", JsonCompletion::kMost)
-                  : fmt::format("not without what texts are checked for but not generated with: {}",
-                                left_out));
+  throw Error(
+      left_out.empty()
+          ? fmt::format("#: the shortest value has more than {} bytes", JsonCompletion::kMost)
+          : fmt::format("#: texts of it can be read but not generated, as these cannot: {}",
+                        left_out));
 }
 
 std::unique_ptr<ByteMatcher> JsonLanguage::begin() const {
