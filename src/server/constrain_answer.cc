@@ -76,8 +76,7 @@ std::vector<Function> functions_of(const GenerationRequest& request) {
 }
 
 ApiError not_enforceable(const std::string& field, const std::string& why) {
-  const std::string_view stop = why.ends_with('.') ? "" : ".";
-  return invalid_request(fmt::format("{} cannot be enforced: {}{}", field, why, stop), field,
+  return invalid_request(fmt::format("{} cannot be enforced: {}.", field, why), field,
                          "invalid_value");
 }
 
@@ -195,8 +194,9 @@ std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFor
 }
 
 ApiError refusal_of(const GenerationRequest& request, const Error& error) {
-  std::string sentence = sentence_of(error);
-  if (sentence == error.what()) return invalid_request(sentence);
+  const std::string_view what = error.what();
+  if (!what.starts_with(kEngineField)) return invalid_request(std::string(what));
+  std::string sentence(what.substr(kEngineField.size()));
   sentence[0] = static_cast<char>(std::toupper(static_cast<unsigned char>(sentence[0])));
   const bool limited = sentence.find("max_tokens") != std::string::npos;
   const char* prompt = request.kind == RequestKind::kChat ? "messages" : "prompt";

@@ -8,6 +8,7 @@ import schemathesis
 # Refusals that depend on several fields, on the tokenizer or on the model's template: no schema says them.
 BEYOND_THE_SCHEMA = re.compile(
     r"The prompt has \d+ tokens"
+    r"|The request asks for \d+ answers \("
     r"|min_tokens is \d+, but must be at most max_tokens"
     r"|best_of is \d+, but must equal n"
     r"|tool_choice names the function .* which is not among tools"
