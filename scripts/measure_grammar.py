@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures what `quire grammar check` compiles, how fast, and whether it accepts what it should.
 
-    scripts/measure_grammar.py [--quire PROGRAM] [--list] PATH...
+    scripts/measure_grammar.py [--quire PROGRAM] [--model MODEL] [--list] PATH...
 
 A PATH is a file of JSON lines {"name", "schema", "tests": [{"data", "valid"}]}, which may be packed with xz,
 as JSONSchemaBench's cases are; or a file or folder of JSON-Schema-Test-Suite (tests/draft7,
@@ -9,7 +9,9 @@ tests/draft2020-12), where "format" is an annotation outside of optional/format 
 PROGRAM (default: build/release/src/quire) is given the arguments of `quire grammar check --json`.
 
 Prints the schemas that compile, instances that are accepted though invalid and rejected though valid, the
-time of compiling, and the refusals by keyword. --list names each wrong answer and each refusal.
+time of compiling, and the refusals by keyword. With MODEL, whose tokenizer is read, also the instances that
+can be generated, and what the masks of tokens take: the mean over schemas, each with its own mean, and of the
+largest of each schema the 99th in a hundred and the most. --list names each wrong answer and each refusal.
 """
 
 import argparse
@@ -81,14 +83,16 @@ def keyword_of(error):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quire", default="build/release/src/quire")
+    parser.add_argument("--model")
     parser.add_argument("--list", action="store_true")
     parser.add_argument("paths", nargs="+")
     options = parser.parse_args()
-    program = [options.quire, "grammar", "check", "--json"]
+    program = [options.quire, "grammar", "check", *([options.model] if options.model else []), "--json"]
 
     totals = collections.Counter()
     refusals = collections.Counter()
     times = []
+    masks = []
     for formats in (True, False):
         cases = [case for case in read_cases(options.paths) if case[3] == formats]
         for (name, _, tests, _), answer in zip(cases, check(program, cases, formats) if cases else []):
@@ -100,6 +104,9 @@ def main():
                 continue
             totals["compiled"] += 1
             times.append(answer["compile_ms"])
+            if options.model:
+                totals["generated"] += sum(answer["generated"])
+                masks += [answer["mask_us"]] if tests else []
             for (data, valid), accepted in zip(tests, answer["accepted"]):
                 totals["valid" if valid else "invalid"] += 1
                 if accepted == valid:
@@ -116,6 +123,11 @@ def main():
         times.sort()
         print(f"compiling, ms       mean {sum(times) / len(times):.2f}, median {times[len(times) // 2]:.2f}, "
               f"p99 {times[min(len(times) - 1, len(times) * 99 // 100)]:.1f}, most {times[-1]:.1f}")
+    if masks:
+        most = sorted(mask["max"] for mask in masks)
+        print(f"generated           {totals['generated']:,} of {totals['valid']:,} valid instances")
+        print(f"masks, us           mean {sum(mask['mean'] for mask in masks) / len(masks):.1f}, largest of a schema: "
+              f"p99 {most[min(len(most) - 1, len(most) * 99 // 100)]:.0f}, most {most[-1]:.0f}")
     for keyword, count in refusals.most_common(40):
         print(f"refused {count:5,} x   {keyword}")
 
