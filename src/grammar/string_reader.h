@@ -18,6 +18,8 @@ class StringReader {
   // closing quote; kBad for what is no JSON string: control characters, unknown escapes, bytes that
   // are no UTF-8, lone surrogates.
   Result take(uint8_t byte, std::string& decoded);
+  // The bytes that have come of a character that is not whole, where they are no escape.
+  const std::string& unfinished() const { return utf8_; }
 
  private:
   Result take_escape(uint8_t byte, std::string& decoded);

@@ -221,6 +221,20 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
         {spelled, JsonCompletion::sum(cost, static_cast<uint32_t>(spelled.size()))});
   }
   if (!facts.any_others && !facts.others) return;
+  if (!facts.is_simple) {
+    // Names that have to come though they are not listed.
+    std::vector<JsonCompletion::Part> parts;
+    rest_of(frame, of, frame.count, frame.names, 1, &parts);
+    for (const JsonCompletion::Part& part : parts) {
+      if (object.find(part.name) != nullptr) continue;
+      const uint32_t cost = cost_behind(part.name, *completion_.goals_of(object, part.name));
+      if (cost == kNever) continue;
+      keys.own_spelled.push_back(to_json_string(part.name));
+      const std::string_view spelled = std::string_view(keys.own_spelled.back()).substr(1);
+      keys.listed.push_back(
+          {spelled, JsonCompletion::sum(cost, static_cast<uint32_t>(spelled.size()))});
+    }
+  }
   const auto other = completion_.another_member(object, facts, frame.names, 0);
   if (!other) return;
   const uint32_t cost = cost_behind(other->name, *completion_.goals_of(object, other->name));

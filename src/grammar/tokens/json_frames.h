@@ -8,6 +8,7 @@
 // Thread safety: contexts and frames are immutable once made.
 #include <array>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -71,8 +72,9 @@ struct JsonKeys {
     std::string_view spelled;  // behind the opening quote, with the closing one
     uint32_t cost = 0;         // bytes from behind the opening quote to the end, at most
   };
-  std::vector<Listed> listed;  // sorted
-  bool any = false;            // any other name
+  std::vector<Listed> listed;           // sorted
+  std::deque<std::string> own_spelled;  // of those that their object does not list
+  bool any = false;                     // any other name
   std::vector<StringTarget> others;
   uint32_t other_cost = 0;  // bytes from behind the name, with its quote, to the end, at most
 };

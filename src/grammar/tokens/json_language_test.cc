@@ -45,6 +45,8 @@ constexpr const char* kSchemas[] = {
     R"({"type": "object", "patternProperties": {"\\d": {"type": "array", "items": {"type": "array"}, "minItems": 2, "uniqueItems": true}}, "minProperties": 3})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}}, "required": ["a", "b"], "additionalProperties": false}})",
+    R"({"type": "object", "properties": {"\u65e5\u672c": {"type": "boolean"}}, "required": ["\u65e5\u672c"], "additionalProperties": {"type": "null"}, "minProperties": 1, "maxProperties": 3, "dependentRequired": {"\u65e5\u672c": ["q\"uote", "$ref"]}})",
+    R"({"type": "object", "propertyNames": {"enum": ["$ref", "\u00e9", "e\u0301", "\u2028"]}})",
     R"({"type": "object", "not": {"required": ["bad"]}, "propertyNames": {"maxLength": 4}})",
     R"({"type": "object", "properties": {"quo\"te\\": {"type": "null"}}, "required": ["quo\"te\\"]})",
     R"({"type": "string", "pattern": "^\\u0001\"\\\\$"})",

@@ -250,7 +250,11 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   const StringLexer& strings = learnt().strings;
   if (strings.is_endless(at.lexer)) return true;
   // Names that are used, and those that are listed, are no new ones.
-  const std::string text = decode_json_string(lexeme(at));
+  StringReader reader;
+  reader.begin();
+  std::string text;
+  for (const char c : lexeme(at)) reader.take(static_cast<uint8_t>(c), text);
+  text += reader.unfinished();
   std::set<std::string_view> old;
   const auto add = [&](std::string_view name) {
     if (name.starts_with(text)) old.insert(name);
