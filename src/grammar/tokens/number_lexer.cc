@@ -124,6 +124,7 @@ void NumberLexer::append_ending(int32_t number, uint32_t slot, std::string& out)
     if (sources_[at.source].slot != slot) continue;
     if (best == nullptr || cost(state.place, at) < cost(state.place, *best)) best = &at;
   }
+  if (best == nullptr) return;  // the slot has no target here
   const EscapedDfaPtr& dfa = sources_[best->source].dfa;
   if (dfa) {
     dfa->append_ending(best->state, out);
