@@ -38,7 +38,7 @@ uint32_t JsonCompletion::find_cost(int number) const {
 void JsonCompletion::append_value(int number, std::string& out) const {
   const JsonGoal& from = goal(number);
   const GoalFacts& known = facts(number);
-  const uint32_t least = known.cost;
+  const uint32_t least = find_cost(number);
   if ((from.types & kNullType) != 0 && least == 4) return void(out += "null");
   if ((from.types & kTrueType) != 0 && least == 4) return void(out += "true");
   if ((from.types & kFalseType) != 0 && least == 5) return void(out += "false");

@@ -201,6 +201,20 @@ void JsonCompletion::find_costs(Budget& budget) {
       has_changed = true;
     }
   }
+  // Few members come before few bytes, so that with shorter values another choice of members may
+  // have become longer: a bound has to hold for the choice that is made in the end.
+  constexpr int kMaxPasses = 64;
+  bool has_grown = true;
+  for (int pass = 0; pass < kMaxPasses && has_grown; ++pass) {
+    has_grown = false;
+    for (size_t i = 0; i < facts_.size(); ++i) {
+      budget.step();
+      if (facts_[i].cost == kNever) continue;
+      const uint32_t cost = find_cost(static_cast<int>(i));
+      has_grown |= cost > facts_[i].cost;
+      facts_[i].cost = std::max(facts_[i].cost, cost);
+    }
+  }
 }
 
 // Members that are not listed and whose values cannot be generated do not come. Whether there were

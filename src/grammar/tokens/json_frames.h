@@ -75,6 +75,7 @@ struct JsonKeys {
   std::vector<Listed> listed;           // sorted
   std::deque<std::string> own_spelled;  // of those that their object does not list
   bool any = false;                     // any other name
+  bool are_alike = true;                // whatever its name, the value has the same goals
   std::vector<StringTarget> others;
   uint32_t other_cost = 0;  // bytes from behind the name, with its quote, to the end, at most
 };

@@ -239,8 +239,9 @@ class JsonTokenMatcher::Masker {
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     tokens.allow_inside(mask_);
-    // Names that are written with escapes are tried as a whole.
-    if (matcher_.lexeme(at()).find('\\') != std::string_view::npos || !assume_new()) {
+    // Names that are written with escapes, or have patterns, are tried as a whole.
+    if (!keys.are_alike || matcher_.lexeme(at()).find('\\') != std::string_view::npos ||
+        !assume_new()) {
       try_endings(tokens, node);
       return true;
     }
