@@ -41,6 +41,7 @@ constexpr const char* kSchemas[] = {
     R"({"type": "object", "properties": {"na me": {"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2,6}$": {"const": {}}}, "minProperties": 1}}, "allOf": [{"required": ["na me"]}]})",
     R"({"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2}$": {"const": {}}}, "minProperties": 2})",
     R"({"type": "array", "minItems": 2, "anyOf": [{"uniqueItems": true}, {}]})",
+    R"({"type": "array", "uniqueItems": true, "if": {"maxItems": 2}, "then": {"items": {"type": "string", "pattern": "^[ab]*$", "maxLength": 1}}, "else": {"items": {"type": "null"}}})",
     R"({"if": {"additionalProperties": {"type": "object"}}, "then": {"allOf": [{"not": {}}]}, "else": {"$ref": "#/$defs/A"}, "$defs": {"A": {"properties": {"\u00e9": {}}, "propertyNames": {"enum": ["b", "new\nline"]}}}})",
     R"({"type": "object", "patternProperties": {"\\d": {"type": "array", "items": {"type": "array"}, "minItems": 2, "uniqueItems": true}}, "minProperties": 3})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})",

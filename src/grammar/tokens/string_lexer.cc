@@ -57,7 +57,9 @@ int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
   const bool may_end = place.mode == Mode::kText && place.more_bytes == 0;
   for (const At& at : targets) {
     state.costs.push_back(cost(place, at));
-    state.is_endless |= num_texts(place, at) == UINT32_MAX;
+    // An automaton's texts may be few where there is a limit to their length.
+    const bool is_limited = source(at).dfa && source(at).max_length != UINT64_MAX;
+    state.is_endless |= !is_limited && num_texts(place, at) == UINT32_MAX;
     const StringTarget& target = source(at);
     const bool is_whole =
         target.dfa ? target.dfa->dfa().accepts(at.state) : place.length >= target.min_length;
