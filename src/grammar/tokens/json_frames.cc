@@ -239,15 +239,8 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
   if (!other) return;
   const uint32_t cost = cost_behind(other->name, *completion_.goals_of(object, other->name));
   if (cost == kNever) return;
-  // The patterns of a name may ask for a longer value than this one's do.
-  uint32_t longest = 0;
-  for (const auto& [matches, goals] : object.others) {
-    uint32_t shortest = kNever;
-    for (const int goal : goals) shortest = std::min(shortest, completion_.cost(goal));
-    if (shortest != kNever) longest = std::max(longest, shortest);
-  }
   keys.are_alike &= object.patterns.empty();
-  keys.other_cost = std::max(keys.other_cost, JsonCompletion::sum(cost, longest + 4));
+  keys.other_cost = std::max(keys.other_cost, JsonCompletion::sum(cost, 4));
   if (facts.any_others) {
     keys.any = true;
   } else if (keys.others.size() < kMaxSlots) {
