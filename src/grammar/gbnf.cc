@@ -149,16 +149,9 @@ class GbnfParser final : private RuleParser {
   }
 
   char32_t parse_character() {
-    if (!take("\\")) return parse_plain_character();
-    if (take("x")) return parse_hex(2);
-    if (take("u")) return parse_hex(4);
-    if (take("U")) return parse_hex(8);
     constexpr std::string_view kNames = "nrt\\\"[]-^";
     constexpr std::string_view kMeanings = "\n\r\t\\\"[]-^";
-    const size_t i = at_ < text_.size() ? kNames.find(peek()) : std::string_view::npos;
-    if (i == std::string_view::npos) fail("an unknown escape");
-    ++at_;
-    return static_cast<unsigned char>(kMeanings[i]);
+    return parse_escaped_character(kNames, kMeanings);
   }
 };
 

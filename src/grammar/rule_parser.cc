@@ -70,6 +70,17 @@ char32_t RuleParser::parse_hex(int digits) {
   return static_cast<char32_t>(code);
 }
 
+char32_t RuleParser::parse_escaped_character(std::string_view names, std::string_view meanings) {
+  if (!take("\\")) return parse_plain_character();
+  if (take("x")) return parse_hex(2);
+  if (take("u")) return parse_hex(4);
+  if (take("U")) return parse_hex(8);
+  const size_t i = at_ < text_.size() ? names.find(peek()) : std::string_view::npos;
+  if (i == std::string_view::npos) fail("an unknown escape");
+  ++at_;
+  return static_cast<unsigned char>(meanings[i]);
+}
+
 int RuleParser::rule_of(std::string_view name) {
   const auto [found, is_new] = rules_.try_emplace(std::string(name), 0);
   if (is_new) found->second = grammar_.add_rule(std::string(name));

@@ -38,6 +38,9 @@ class RuleParser {
   // A character of the text; throws past its line.
   char32_t parse_plain_character();
   char32_t parse_hex(int digits);
+  // The same, or an escape: \xXX, \uXXXX, \UXXXXXXXX, or one of `names` for the character of
+  // `meanings` in its place.
+  char32_t parse_escaped_character(std::string_view names, std::string_view meanings);
 
   int rule_of(std::string_view name);
   // A rule of the same name, for a part of it.

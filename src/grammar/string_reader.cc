@@ -49,11 +49,9 @@ StringReader::Result StringReader::take_escape(uint8_t byte, std::string& decode
     state_ = State::kHex;
     return Result::kMore;
   }
-  constexpr std::string_view kNames = "\"\\/bfnrt";
-  constexpr std::string_view kMeanings = "\"\\/\b\f\n\r\t";
-  const size_t i = kNames.find(static_cast<char>(byte));
+  const size_t i = kEscapeNames.find(static_cast<char>(byte));
   if (i == std::string_view::npos) return Result::kBad;
-  decoded += kMeanings[i];
+  decoded += kEscapeMeanings[i];
   state_ = State::kText;
   return Result::kMore;
 }
@@ -82,11 +80,12 @@ StringReader::Result StringReader::take_hex(uint8_t byte, std::string& decoded) 
   return Result::kMore;
 }
 
-std::string decode_json_string(std::string_view inside) {
+std::string decode_json_string(std::string_view inside, bool with_unfinished) {
   StringReader reader;
   reader.begin();
   std::string text;
   for (const char c : inside) reader.take(static_cast<uint8_t>(c), text);
+  if (with_unfinished) text += reader.unfinished();
   return text;
 }
 

@@ -8,6 +8,11 @@
 
 namespace quire::grammar {
 
+// The escapes of one letter, and the characters that they stand for. All but the last have to be
+// escaped.
+inline constexpr std::string_view kEscapeNames = "\"\\bfnrt/";
+inline constexpr std::string_view kEscapeMeanings = "\"\\\b\f\n\r\t/";
+
 class StringReader {
  public:
   enum class Result { kMore, kEnd, kBad };
@@ -33,7 +38,8 @@ class StringReader {
   std::string utf8_;   // of a character of several bytes, so far
 };
 
-// What the inside of a string says, or its beginning, but for a character that is not whole.
-std::string decode_json_string(std::string_view inside);
+// What the inside of a string says, or its beginning. Of a character that is not whole it has
+// nothing, or `with_unfinished` the bytes that have come, unless it is an escape.
+std::string decode_json_string(std::string_view inside, bool with_unfinished = false);
 
 }  // namespace quire::grammar

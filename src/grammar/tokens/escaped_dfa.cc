@@ -2,23 +2,26 @@
 
 #include <queue>
 
+#include "grammar/string_reader.h"
 #include "grammar/tokens/string_lexer.h"
 
 namespace quire::grammar {
 namespace {
 
-constexpr std::string_view kEscapeNames = "\"\\bfnrt";
-constexpr std::string_view kEscapeMeanings = "\"\\\b\f\n\r\t";
+// The index of the escape that a character needs, or npos.
+size_t needed_escape(char character) {
+  return kEscapeMeanings.substr(0, kEscapeMeanings.size() - 1).find(character);
+}
 
 uint32_t escaped_bytes(uint8_t byte) {
-  if (kEscapeMeanings.find(static_cast<char>(byte)) != std::string_view::npos) return 2;
+  if (needed_escape(static_cast<char>(byte)) != std::string_view::npos) return 2;
   return byte < 0x20 ? 6 : 1;
 }
 
 }  // namespace
 
 void append_escaped(char character, std::string& out) {
-  const size_t i = kEscapeMeanings.find(character);
+  const size_t i = needed_escape(character);
   if (i != std::string_view::npos) {
     out += '\\';
     out += kEscapeNames[i];

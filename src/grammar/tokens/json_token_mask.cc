@@ -35,9 +35,12 @@ class JsonTokenMatcher::Masker {
     }
   }
 
-  // Tries the nodes [begin, end), below one of `depth` whose bytes have been taken.
-  void walk(uint32_t begin, uint32_t end, size_t depth_before) {
-    const auto nodes = trie_.nodes();
+  // Takes the bytes of nodes [begin, end), which are below one of `depth_before` whose bytes have
+  // been taken, as far as they may come. behind(i) is called behind those of node i, and says which
+  // node comes next; the matcher ends where it was.
+  template <typename Behind>
+  void take_nodes(std::span<const TokenTrie::Node> nodes, uint32_t begin, uint32_t end,
+                  size_t depth_before, const Behind& behind) {
     size_t depth = depth_before;
     for (uint32_t i = begin; i < end;) {
       const TokenTrie::Node& node = nodes[i];
@@ -48,14 +51,23 @@ class JsonTokenMatcher::Masker {
         continue;
       }
       ++depth;
+      i = behind(i);
+    }
+    matcher_.pop(depth - depth_before);
+  }
+
+  // Tries the nodes [begin, end) one by one.
+  void walk(uint32_t begin, uint32_t end, size_t depth_before) {
+    const auto nodes = trie_.nodes();
+    take_nodes(nodes, begin, end, depth_before, [&](uint32_t i) {
+      const TokenTrie::Node& node = nodes[i];
       if (node.token != TokenTrie::kNone && may_end_in_time(matcher_.cost(at()))) {
         trie_.allow_node(node, mask_);
       }
       // A string that begins here may make it unnecessary to try what follows.
       const bool has_begun = node.byte == '"' && at().begin == matcher_.text_.size();
-      i = has_begun && node.end > i + 1 && jump(i) ? node.end : i + 1;
-    }
-    matcher_.pop(depth - depth_before);
+      return has_begun && node.end > i + 1 && jump(i) ? node.end : i + 1;
+    });
   }
 
   // Allows the tokens behind `node` at once; false where that cannot be said.
@@ -98,21 +110,14 @@ class JsonTokenMatcher::Masker {
     matcher_.states_.push_back(std::move(from));
     matcher_.text_ += ' ';
     const auto nodes = tokens.suffixes().nodes();
-    size_t depth = 0;
-    for (uint32_t i = 0; i < nodes.size();) {
-      const TokenTrie::Node& node = nodes[i];
-      matcher_.pop(depth - (node.depth - 1U));
-      depth = node.depth - 1U;
-      if (!matcher_.advance(node.byte)) {
-        i = node.end;
-        continue;
+    take_nodes(nodes, 0, static_cast<uint32_t>(nodes.size()), 0, [&](uint32_t i) {
+      const int32_t suffix = nodes[i].token;
+      if (suffix != TokenTrie::kNone && may_end_in_time(matcher_.cost(at()))) {
+        for (const auto& ending : tokens.endings()[static_cast<size_t>(suffix)]) allowed(ending);
       }
-      ++depth;
-      ++i;
-      if (node.token == TokenTrie::kNone || !may_end_in_time(matcher_.cost(at()))) continue;
-      for (const auto& ending : tokens.endings()[static_cast<size_t>(node.token)]) allowed(ending);
-    }
-    matcher_.pop(depth + 1);
+      return i + 1;
+    });
+    matcher_.pop(1);
   }
 
   // Tries to_try_ one by one, the bytes up to `node` having been taken.
@@ -271,23 +276,15 @@ class JsonTokenMatcher::Masker {
       matcher_.states_.push_back(behind);
       matcher_.text_ += '"';
       if (nodes[i].token != TokenTrie::kNone) allow_key_endings(tokens, nodes[i].token, false);
-      size_t depth = 1;
       uint32_t second_name_end = 0;  // another name may be one that is used by then
-      for (uint32_t j = i + 1; j < nodes[i].end;) {
-        matcher_.pop(depth - (nodes[j].depth - 1U));
-        depth = nodes[j].depth - 1U;
-        if (!matcher_.advance(nodes[j].byte)) {
-          j = nodes[j].end;
-          continue;
-        }
-        ++depth;
+      take_nodes(nodes, i + 1, nodes[i].end, 1, [&](uint32_t j) {
         if (at().phase == Phase::kInKey) second_name_end = std::max(second_name_end, nodes[j].end);
         if (nodes[j].token != TokenTrie::kNone) {
           allow_key_endings(tokens, nodes[j].token, j < second_name_end);
         }
-        ++j;
-      }
-      matcher_.pop(depth);
+        return j + 1;
+      });
+      matcher_.pop(1);
     }
   }
 

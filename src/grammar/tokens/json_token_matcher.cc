@@ -250,11 +250,7 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   const StringLexer& strings = learnt().strings;
   if (strings.is_endless(at.lexer)) return true;
   // Names that are used, and those that are listed, are no new ones.
-  StringReader reader;
-  reader.begin();
-  std::string text;
-  for (const char c : lexeme(at)) reader.take(static_cast<uint8_t>(c), text);
-  text += reader.unfinished();
+  const std::string text = decode_json_string(lexeme(at), true);
   std::set<std::string_view> old;
   const auto add = [&](std::string_view name) {
     if (name.starts_with(text)) old.insert(name);

@@ -7,10 +7,7 @@ namespace quire::grammar {
 int32_t NumberLexer::begin(const std::vector<NumberTarget>& targets) {
   std::vector<At> at;
   for (const NumberTarget& target : targets) {
-    const auto found = std::ranges::find(sources_, target);
-    const auto source = static_cast<uint32_t>(found - sources_.begin());
-    if (found == sources_.end()) sources_.push_back(target);
-    at.push_back({source, 0});
+    at.push_back({index_of(sources_, target), 0});
   }
   return at.empty() ? kDead : add({}, std::move(at));
 }

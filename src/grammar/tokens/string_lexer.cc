@@ -5,12 +5,10 @@
 #include <algorithm>
 
 #include "base/hex_digit.h"
+#include "grammar/string_reader.h"
 
 namespace quire::grammar {
 namespace {
-
-constexpr std::string_view kSimpleEscapes = "\"\\/bfnrt";
-constexpr std::string_view kSimpleMeanings = "\"\\/\b\f\n\r\t";
 
 // A digit of a control character's \uXXXX.
 int control_digit(int character, int place) {
@@ -30,10 +28,7 @@ bool may_be_control(uint16_t code, int num_digits, int character) {
 int32_t StringLexer::begin(const std::vector<StringTarget>& targets) {
   std::vector<At> at;
   for (const StringTarget& target : targets) {
-    const auto found = std::ranges::find(sources_, target);
-    const auto source = static_cast<uint32_t>(found - sources_.begin());
-    if (found == sources_.end()) sources_.push_back(target);
-    at.push_back({source, 0});
+    at.push_back({index_of(sources_, target), 0});
   }
   return at.empty() ? kDead : add({}, std::move(at));
 }
@@ -171,10 +166,10 @@ bool StringLexer::take_escape(const State& from, uint8_t byte, Place& place,
                   [&](const At& at) { return source(at).dfa && cost(place, at) == UINT32_MAX; });
     return true;
   }
-  const size_t i = kSimpleEscapes.find(static_cast<char>(byte));
+  const size_t i = kEscapeNames.find(static_cast<char>(byte));
   if (i == std::string_view::npos) return false;
   place.mode = Mode::kText;
-  advance_by(static_cast<uint8_t>(kSimpleMeanings[i]), targets);
+  advance_by(static_cast<uint8_t>(kEscapeMeanings[i]), targets);
   count_character(place, targets);
   return true;
 }
@@ -248,8 +243,8 @@ uint32_t StringLexer::cost_of_escape(const Place& place, const At& at, std::stri
     dfa.append_ending(next, best_text);
   };
   if (place.mode == Mode::kEscape) {
-    for (size_t i = 0; i < kSimpleEscapes.size(); ++i) {
-      consider(static_cast<uint8_t>(kSimpleMeanings[i]), std::string(1, kSimpleEscapes[i]));
+    for (size_t i = 0; i < kEscapeNames.size(); ++i) {
+      consider(static_cast<uint8_t>(kEscapeMeanings[i]), std::string(1, kEscapeNames[i]));
     }
   }
   const int num_digits = place.mode == Mode::kHex ? place.num_digits : 0;

@@ -66,6 +66,15 @@ struct StringTarget {
   bool operator==(const StringTarget&) const = default;
 };
 
+// The index of a target among `known`, to which it is added where it is new.
+template <typename Target>
+uint32_t index_of(std::vector<Target>& known, const Target& target) {
+  const auto found = std::ranges::find(known, target);
+  const auto index = static_cast<uint32_t>(found - known.begin());
+  if (found == known.end()) known.push_back(target);
+  return index;
+}
+
 class StringLexer {
  public:
   static constexpr int32_t kDead = -1;
