@@ -180,7 +180,7 @@ class AnswerMasks::Row final : public RowMask {
  private:
   const AnswerEnds& ends() const { return answers_->ends; }
   size_t tokens_left() const { return ends().room - position_; }
-  // Between the making of a row and take() nobody moves the output's own constraint.
+  // The output's own constraint does not move between the making of a row and take().
   AnswerConstraint& constraint() { return tried_ ? *tried_ : state_.constraint(); }
 
   // Whether, behind the token that was taken, the text can end and could not go on to another end

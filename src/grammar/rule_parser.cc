@@ -96,7 +96,7 @@ void RuleParser::define(std::string_view name, size_t place) {
   fail_at(place, fmt::format("the rule {} is there twice", name));
 }
 
-// Left recursion, of which Earley's algorithm holds only one item at each place.
+// Left recursion: Earley's algorithm holds only one item of it at each place.
 RuleParser::Symbol RuleParser::repeated(int rule, const Symbol& symbol, int min, int max) {
   const int all = part_of(rule);
   std::vector<Symbol> first(static_cast<size_t>(min), symbol);

@@ -25,9 +25,9 @@ constexpr const char* kGrammarCheckFooter =
   {"regex": "...", "texts": [...]}                texts that the expression matches as a whole
   {"grammar": "root ::= ...", "texts": [...]}     texts of a grammar in GBNF or Lark's notation
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
-and prints which texts are accepted. Given a model, of which only the tokenizer is read, it also
-prints which texts could be generated, token by token as the tokenizer cuts them, and how long the
-masks of allowed tokens took. JSON is generated with a bounded amount of white space, so a text with
+and prints which texts are accepted. Given a model, it also prints which texts could be generated,
+token by token as the model's tokenizer cuts them, and how long the masks of allowed tokens took; the
+model needs no weights for this. JSON is generated with a bounded amount of white space, so a text with
 more is accepted and not generated. A constraint that cannot be enforced exactly is refused with a
 sentence that names the keyword by its JSON pointer. With --json each line is
   {"compiled": true, "compile_ms": 0.1, "accepted": [true, ...]}   or   {"compiled": false, "error": "..."}

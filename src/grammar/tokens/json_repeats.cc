@@ -8,7 +8,7 @@
 
 namespace quire::grammar {
 
-// The innermost array of which the shortest ending would repeat an item; null: none.
+// The innermost array in which the shortest ending would repeat an item; null: none.
 const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
   // An array is asked while one of its items is being written.
   const JsonFrame* frame = at.context->frame.get();

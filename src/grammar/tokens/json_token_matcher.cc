@@ -203,7 +203,7 @@ bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
   const uint64_t results = learnt().numbers.results(from.lexer);
   State behind = from;
   if (results == 0 || from.context->frame == nullptr) return false;
-  text_.pop_back();  // what follows is no part of the number
+  text_.pop_back();  // the number ends before it
   const bool has_ended = end_value(from, results, behind);
   text_ += static_cast<char>(byte);
   return has_ended && take(behind, byte, to = behind);
