@@ -27,7 +27,7 @@ from pathlib import Path
 import peft
 import torch
 import transformers
-from make_model_goldens import MAX_ROUNDING, MIN_MARGIN, compact_lists, logits_of, positions_of
+from make_model_goldens import MAX_ROUNDING, MIN_MARGIN, logits_of, write_golden
 from peft import LoraConfig, PeftModel, get_peft_model
 from safetensors.torch import load_file, save_file
 
@@ -246,38 +246,17 @@ def make_case(out, name, case):
         raise SystemExit(f"{name}: no seed gives outputs with wide enough margins")
     if "rename" in case:
         rename(folder, case)
-    write_golden(folder, name, case, found)
-    size = sum(f.stat().st_size for f in folder.iterdir())
-    print(f"{name}: seed {seed}, {size} bytes, margins {[round(f[3], 4) for f in found]}", flush=True)
-
-
-def write_golden(folder, name, case, found):
-    tensors, prompts = {}, []
-    for i, (prompt, logits, output, margin) in enumerate(found):
-        positions = positions_of(len(prompt))[-5:]
-        tensors[f"logits.{i}"] = logits[positions].contiguous()
-        prompts.append(
-            dict(
-                prompt_token_ids=prompt,
-                logits=f"logits.{i}",
-                logit_positions=positions,
-                output_token_ids=output,
-                min_margin=round(margin, 6),
-            )
-        )
-    save_file(tensors, folder / "golden.safetensors")
-    golden = dict(
+    facts = dict(
         case=name,
         about=case["about"],
         base=case["base"],
         peft=peft.__version__,
         transformers=transformers.__version__,
         torch=torch.__version__.split("+")[0],
-        prompts=prompts,
     )
-    (folder / "golden.json").write_text(compact_lists(json.dumps(golden, indent=1)) + "\n")
-    for file in folder.iterdir():
-        file.chmod(0o644)
+    write_golden(folder, facts, found, most_positions=5)
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name}: seed {seed}, {size} bytes, margins {[round(f[3], 4) for f in found]}", flush=True)
 
 
 def main():

@@ -531,9 +531,30 @@ def make_case(out, name, case):
     else:
         raise SystemExit(f"{name}: no seed gives outputs with wide enough margins")
 
+    facts = dict(
+        case=name,
+        about=case["about"],
+        transformers=transformers.__version__,
+        torch=torch.__version__.split("+")[0],
+        max_model_len=case.get("max_model_len", 256),
+    )
+    write_golden(folder, facts, found)
+    distinct = [len(set(output)) for _, _, output, _ in found]
+    size = sum(f.stat().st_size for f in folder.iterdir())
+    print(f"{name}: seed {seed}, {size} bytes, distinct tokens {distinct}", flush=True)
+
+
+def write_golden(folder, facts, found, most_positions=None):
+    """Writes golden.json (`facts`, then the prompts) and golden.safetensors, and makes the folder's files readable.
+
+    found: for each prompt its token ids, the logits at all its positions, the greedy output, the smallest margin.
+    most_positions: keeps the logits of that many of the last positions_of the prompt; None: of all of them.
+    """
     tensors, prompts = {}, []
     for i, (prompt, logits, output, margin) in enumerate(found):
         positions = positions_of(len(prompt))
+        if most_positions is not None:
+            positions = positions[-most_positions:]
         tensors[f"logits.{i}"] = logits[positions].contiguous()
         prompts.append(
             dict(
@@ -545,21 +566,10 @@ def make_case(out, name, case):
             )
         )
     save_file(tensors, folder / "golden.safetensors")
-    golden = dict(
-        case=name,
-        about=case["about"],
-        transformers=transformers.__version__,
-        torch=torch.__version__.split("+")[0],
-        max_model_len=case.get("max_model_len", 256),
-        prompts=prompts,
-    )
-    text = json.dumps(golden, indent=1)
+    text = json.dumps(facts | dict(prompts=prompts), indent=1)
     (folder / "golden.json").write_text(compact_lists(text) + "\n")
     for file in folder.iterdir():
         file.chmod(0o644)
-    distinct = [len(set(p["output_token_ids"])) for p in prompts]
-    size = sum(f.stat().st_size for f in folder.iterdir())
-    print(f"{name}: seed {seed}, {size} bytes, distinct tokens {distinct}", flush=True)
 
 
 def compact_lists(text):
