@@ -162,13 +162,23 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const Value& items, co
   const Value loop_value(Kind::kObject, loop);
   // As in Jinja, {% else %} also follows where no round came to its end without break or continue.
   bool ran = false;
+  ScopePtr round;
   while (loop->advance()) {
-    const ScopeGuard scope(*this, make_scope(outer));
-    scope_->set("loop", loop_value);
-    assign(stmt.targets[0], loop->current());
-    const Flow flow = run(stmt.body);
+    if (round == nullptr) round = make_scope(outer);
+    Flow flow;
+    {
+      const ScopeGuard scope(*this, round);
+      round->set("loop", loop_value);
+      assign(stmt.targets[0], loop->current());
+      flow = run(stmt.body);
+    }
     if (flow == Flow::kBreak) break;
     if (flow == Flow::kNormal) ran = true;
+    if (round.use_count() == 1) {
+      round->variables.clear();  // it serves the next round
+    } else {
+      round.reset();  // a macro holds it
+    }
   }
   if (ran) return Flow::kNormal;
   const ScopeGuard scope(*this, make_scope(outer));

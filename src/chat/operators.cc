@@ -148,9 +148,11 @@ Value repeat(Runtime& runtime, const Value& value, std::int64_t count) {
       for (std::size_t i = 0; i < times; ++i) out.append(text);
       return make_string(&runtime, out.release(), value.is_markup());
     }
-    std::string out;
+    std::string out = times > 0 ? text.text() : "";
     out.reserve(times * text.size());
-    for (std::size_t i = 0; i < times; ++i) out += text.text();
+    while (out.size() < times * text.size()) {
+      out.append(out, 0, times * text.size() - out.size());  // twice as long, or all that is left
+    }
     return make_string(&runtime, std::move(out), value.is_markup());
   }
   const Items& items = value.items();
