@@ -7,34 +7,21 @@
 #include <limits>
 #include <map>
 #include <numeric>
-#include <random>
 
 #include "ops/sampling_noise.h"
+#include "ops/sampling_test_util.h"
 
 namespace quire::ops {
 namespace {
 
+using sampling_test::Logits;
+using sampling_test::RandomRow;
+using sampling_test::RowMaker;
+using sampling_test::sample_one;
+using sampling_test::sample_rows;
+
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-
-using Logits = std::vector<float>;
-
-std::vector<SampledToken> sample_rows(std::vector<Logits> logits,
-                                      const std::vector<SamplingRow>& rows, int num_threads = 1) {
-  ThreadPool pool(num_threads);
-  Stream stream(pool);
-  const auto width = static_cast<int64_t>(logits[0].size());
-  Logits all;
-  for (const Logits& row : logits) all.insert(all.end(), row.begin(), row.end());
-  const Tensor tensor(all.data(), DType::kFloat32, {static_cast<int64_t>(rows.size()), width});
-  std::vector<SampledToken> out(rows.size());
-  sample(stream, tensor, rows, out);
-  return out;
-}
-
-int32_t sample_one(const Logits& logits, const SamplingRow& row) {
-  return sample_rows({logits}, {row})[0].token_id;
-}
 
 SamplingRow greedy() {
   SamplingRow row;
@@ -42,9 +29,17 @@ SamplingRow greedy() {
   return row;
 }
 
-// The definition, step by step, with a full sort and in double precision.
-int32_t reference_sample(const Logits& raw, const SamplingRow& row) {
-  std::vector<double> logits(raw.begin(), raw.end());
+// The definition, step by step, with a full sort and in double precision. First what comes before the
+// temperature, which is the same for every choice from these logits.
+struct ReferenceLogits {
+  std::vector<double> logits;
+  std::vector<int32_t> order;  // ids from the most likely
+};
+
+ReferenceLogits reference_logits(const Logits& raw, const SamplingRow& row) {
+  ReferenceLogits result;
+  std::vector<double>& logits = result.logits;
+  logits.assign(raw.begin(), raw.end());
   for (const auto& [id, bias] : row.logit_bias) logits[static_cast<size_t>(id)] += bias;
   for (const int32_t id : row.masked_ids) logits[static_cast<size_t>(id)] = -kInfinity;
   std::map<int32_t, int> num_generated;
@@ -58,15 +53,19 @@ int32_t reference_sample(const Logits& raw, const SamplingRow& row) {
   for (const auto& [id, count] : num_generated) {
     logits[static_cast<size_t>(id)] -= row.frequency_penalty * count + row.presence_penalty;
   }
-  std::vector<int32_t> order(logits.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::ranges::stable_sort(order, std::greater<>(),
+  result.order.resize(logits.size());
+  std::iota(result.order.begin(), result.order.end(), 0);
+  std::ranges::stable_sort(result.order, std::greater<>(),
                            [&](int32_t id) { return logits[static_cast<size_t>(id)]; });
-  const double max = logits[static_cast<size_t>(order[0])];
+  return result;
+}
+
+int32_t reference_choice(const ReferenceLogits& reference, const SamplingRow& row) {
+  std::vector<int32_t> order = reference.order;
+  const auto logit = [&](int32_t id) { return reference.logits[static_cast<size_t>(id)]; };
   if (row.temperature == 0) return order[0];
-  const auto log_weight = [&](int32_t id) {
-    return (logits[static_cast<size_t>(id)] - max) / row.temperature;
-  };
+  const double max = logit(order[0]);
+  const auto log_weight = [&](int32_t id) { return (logit(id) - max) / row.temperature; };
   if (row.min_p > 0) {
     std::erase_if(order, [&](int32_t id) { return log_weight(id) < std::log(row.min_p) - 1e-6; });
   }
@@ -90,76 +89,9 @@ int32_t reference_sample(const Logits& raw, const SamplingRow& row) {
   });
 }
 
-struct RandomRow {
-  Logits logits;
-  SamplingRow row;
-  std::vector<int32_t> prompt_ids, output_ids, masked_ids;
-  std::vector<std::pair<int32_t, float>> logit_bias;
-};
-
-class RowMaker {
- public:
-  explicit RowMaker(uint64_t seed) : engine_(seed) {}
-
-  int pick(int low, int high) {
-    return low + static_cast<int>(engine_() % static_cast<uint64_t>(high - low + 1));
-  }
-  float real(float low, float high) {
-    return low + (high - low) * static_cast<float>(engine_() >> 40) * 0x1p-24f;
-  }
-
-  Logits logits(int width) {
-    std::normal_distribution<float> normal(0, real(0.1f, 6));
-    Logits result(static_cast<size_t>(width));
-    const bool rounded = pick(1, 4) == 1;  // for ties
-    for (float& logit : result) {
-      logit = normal(engine_);
-      if (rounded) logit = std::round(logit);
-      if (pick(1, 50) == 1) logit = -kInfinity;
-    }
-    result[0] = 0;  // not all at -infinity
-    return result;
-  }
-
-  std::vector<int32_t> ids(int width) {
-    std::vector<int32_t> result(static_cast<size_t>(pick(0, 20)));
-    for (int32_t& id : result) id = pick(0, width - 1);
-    return result;
-  }
-
-  void fill(RandomRow& r, int width) {
-    r.logits = logits(width);
-    SamplingRow& row = r.row;
-    if (pick(1, 8) == 1) row.temperature = 0;
-    if (pick(1, 3) == 1) row.temperature = real(0.1f, 3);
-    if (pick(1, 3) == 1) row.top_k = pick(-1, width + 2);
-    if (pick(1, 3) == 1) row.top_k = pick(1, 5);
-    if (pick(1, 2) == 1) row.top_p = real(0.01f, 0.999f);
-    if (pick(1, 4) == 1) row.min_p = real(0.001f, 0.9f);
-    row.seed = engine_();
-    row.index = static_cast<uint32_t>(pick(0, 3));
-    row.position = static_cast<uint64_t>(pick(0, 1000));
-    if (pick(1, 4) == 1) {
-      r.prompt_ids = ids(width);
-      r.output_ids = ids(width);
-      row.repetition_penalty = real(0.5f, 2);
-      row.presence_penalty = real(-2, 2);
-      row.frequency_penalty = real(-2, 2);
-    }
-    if (pick(1, 4) == 1) {
-      r.masked_ids = ids(width);
-      std::erase(r.masked_ids, 0);
-      r.logit_bias = {{pick(0, width - 1), real(-10, 10)}};
-    }
-    row.prompt_ids = r.prompt_ids;
-    row.output_ids = r.output_ids;
-    row.masked_ids = r.masked_ids;
-    row.logit_bias = r.logit_bias;
-  }
-
- private:
-  std::mt19937_64 engine_;
-};
+int32_t reference_sample(const Logits& raw, const SamplingRow& row) {
+  return reference_choice(reference_logits(raw, row), row);
+}
 
 TEST(SamplingTest, AgreesWithTheReferenceOnRandomRows) {
   RowMaker maker(1);
@@ -218,6 +150,7 @@ TEST(SamplingTest, WhereNothingIsAllowedThereIsNoToken) {
 TEST(SamplingTest, AgreesWithTheReferenceOnARealVocabulary) {
   RowMaker maker(2);
   const Logits logits = maker.logits(151936);
+  const ReferenceLogits reference = reference_logits(logits, {});
   for (const float temperature : {0.0f, 0.6f, 1.0f, 5.0f}) {
     for (const int top_k : {0, 20, 5000}) {
       for (const float top_p : {0.3f, 0.95f, 1.0f}) {
@@ -226,7 +159,7 @@ TEST(SamplingTest, AgreesWithTheReferenceOnARealVocabulary) {
         row.top_k = top_k;
         row.top_p = top_p;
         row.seed = 17;
-        EXPECT_EQ(sample_one(logits, row), reference_sample(logits, row))
+        EXPECT_EQ(sample_one(logits, row), reference_choice(reference, row))
             << temperature << " " << top_k << " " << top_p;
       }
     }
@@ -312,25 +245,6 @@ TEST(SamplingTest, LogitsThatAreNoNumbers) {
   EXPECT_TRUE(sample_rows({{kNan, kNan}}, {row})[0].logprobs.empty());
 }
 
-TEST(SamplingTest, LogprobsOfLogitsThatAreNoNumbers) {
-  const auto logprobs_of = [](Logits logits, int32_t token_id) {
-    ThreadPool pool(1);
-    Stream stream(pool);
-    std::vector<TokenLogprob> found;
-    const auto width = static_cast<int64_t>(logits.size());
-    token_logprobs(stream, Tensor(logits.data(), DType::kFloat32, {1, width}),
-                   std::span(&token_id, 1), 2, std::span(&found, 1));
-    return found;
-  };
-  const auto infinite = logprobs_of({1, kInfinity, kNan}, 1);
-  ASSERT_EQ(infinite.size(), 3u);
-  EXPECT_EQ(infinite[0].logprob, 0.0f);
-  EXPECT_EQ(infinite[2].logprob, -kInfinity);
-  const auto none = logprobs_of({kNan, kNan}, 0);
-  ASSERT_EQ(none.size(), 1u);
-  EXPECT_EQ(none[0].logprob, -kInfinity);
-}
-
 TEST(SamplingTest, ExtremeTemperaturesAreSafe) {
   const float most = std::numeric_limits<float>::max();
   for (const float temperature : {1e-45f, 1e-38f, 1e-10f, 100.0f}) {
@@ -369,164 +283,6 @@ TEST(SamplingTest, RowsAndThreadsDoNotMeet) {
       EXPECT_EQ(together[i].logprobs[j].rank, alone.logprobs[j].rank);
     }
   }
-}
-
-// Chi-square of observed counts against probabilities.
-double chi_square(const std::vector<int>& counts, const std::vector<double>& probabilities) {
-  const int total = std::accumulate(counts.begin(), counts.end(), 0);
-  double sum = 0;
-  for (size_t i = 0; i < counts.size(); ++i) {
-    const double expected = total * probabilities[i];
-    if (expected == 0) {
-      EXPECT_EQ(counts[i], 0);
-      continue;
-    }
-    sum += (counts[i] - expected) * (counts[i] - expected) / expected;
-  }
-  return sum;
-}
-
-std::vector<double> softmax(const Logits& logits, double temperature) {
-  std::vector<double> result;
-  for (const float logit : logits) result.push_back(std::exp(logit / temperature));
-  const double sum = std::accumulate(result.begin(), result.end(), 0.0);
-  for (double& p : result) p /= sum;
-  return result;
-}
-
-// With 7 degrees of freedom, 24.3 is exceeded in one of a thousand experiments; seeds are fixed.
-constexpr double kChiSquare7 = 24.3;
-
-TEST(SamplingTest, FrequenciesAreTheProbabilities) {
-  const Logits logits = {0, 1, 2, -1, 0.5f, -3, 1.5f, -0.5f};
-  for (const float temperature : {0.7f, 1.0f, 2.0f}) {
-    std::vector<int> by_position(8), by_seed(8), by_index(8);
-    SamplingRow row;
-    row.temperature = temperature;
-    for (uint32_t i = 0; i < 20000; ++i) {
-      row.seed = 5;
-      row.index = 0;
-      row.position = i;
-      ++by_position[static_cast<size_t>(sample_one(logits, row))];
-      row.seed = i;
-      row.position = 3;
-      ++by_seed[static_cast<size_t>(sample_one(logits, row))];
-      row.seed = 5;
-      row.index = i;
-      ++by_index[static_cast<size_t>(sample_one(logits, row))];
-    }
-    for (const auto& counts : {by_position, by_seed, by_index}) {
-      EXPECT_LT(chi_square(counts, softmax(logits, static_cast<double>(temperature))), kChiSquare7);
-    }
-  }
-}
-
-TEST(SamplingTest, FrequenciesAreTheProbabilitiesOfWhatIsLeft) {
-  const Logits logits = {0, 1, 2, -1, 0.5f, -3, 1.5f, -0.5f};
-  SamplingRow row;
-  row.top_k = 4;     // ids 2, 6, 1, 4
-  row.top_p = 0.8f;  // of which 2, 6, 1 have 0.87
-  std::vector<int> counts(8);
-  for (row.position = 0; row.position < 20000; ++row.position) {
-    ++counts[static_cast<size_t>(sample_one(logits, row))];
-  }
-  const double sum = std::exp(1.0) + std::exp(2.0) + std::exp(1.5);
-  EXPECT_LT(chi_square(counts, {0, std::exp(1.0) / sum, std::exp(2.0) / sum, 0, 0, 0,
-                                std::exp(1.5) / sum, 0}),
-            kChiSquare7);
-}
-
-// A token is as often the choice wherever it stands in a large vocabulary.
-TEST(SamplingTest, FrequenciesAreEvenOverALargeVocabulary) {
-  const size_t width = 8 * 640;
-  const Logits logits(width, 0.25f);
-  std::vector<int> counts(8);
-  SamplingRow row;
-  for (row.position = 0; row.position < 4000; ++row.position) {
-    ++counts[static_cast<size_t>(sample_one(logits, row)) / 640];
-  }
-  EXPECT_LT(chi_square(counts, std::vector<double>(8, 0.125)), kChiSquare7);
-}
-
-TEST(SamplingNoiseTest, BitsAreEvenAndTokensIndependent) {
-  std::vector<int> high(8), pairs(8);
-  for (uint64_t position = 0; position < 200; ++position) {
-    const NoiseKey key = noise_key(1, 0, position);
-    for (uint32_t id = 0; id < 500; ++id) {
-      const uint32_t a = noise_bits(key, id), b = noise_bits(key, id + 1);
-      ++high[a >> 29];
-      ++pairs[((a >> 31) << 2) | ((b >> 31) << 1) |
-              (noise_bits(noise_key(1, 0, position + 1), id) >> 31)];
-    }
-  }
-  EXPECT_LT(chi_square(high, std::vector<double>(8, 0.125)), kChiSquare7);
-  EXPECT_LT(chi_square(pairs, std::vector<double>(8, 0.125)), kChiSquare7);
-  EXPECT_LT(gumbel_noise(0xffffffffu), kMaxGumbelNoise);
-  EXPECT_TRUE(std::isfinite(gumbel_noise(0)));
-}
-
-std::vector<double> reference_logprobs(const Logits& logits) {
-  const double max = *std::ranges::max_element(logits);
-  double sum = 0;
-  for (const float logit : logits) sum += std::exp(static_cast<double>(logit) - max);
-  std::vector<double> result;
-  for (const float logit : logits)
-    result.push_back(static_cast<double>(logit) - max - std::log(sum));
-  return result;
-}
-
-TEST(LogprobsTest, AreThoseOfTheRawLogitsInOrderOfRank) {
-  RowMaker maker(4);
-  for (int i = 0; i < 300; ++i) {
-    RandomRow r;
-    maker.fill(r, maker.pick(1, 400));
-    const int num_logprobs = maker.pick(0, 20);
-    r.row.num_logprobs = num_logprobs;
-    const SampledToken token = sample_rows({r.logits}, {r.row})[0];
-    SamplingRow without = r.row;
-    without.num_logprobs = -1;
-    ASSERT_EQ(token.token_id, sample_one(r.logits, without));
-
-    std::vector<int32_t> order(r.logits.size());
-    std::iota(order.begin(), order.end(), 0);
-    std::ranges::stable_sort(order, std::greater<>(),
-                             [&](int32_t id) { return r.logits[static_cast<size_t>(id)]; });
-    const auto expected = reference_logprobs(r.logits);
-    ASSERT_GE(token.logprobs.size(), 1u);
-    EXPECT_EQ(token.logprobs[0].token_id, token.token_id);
-    for (size_t j = 0; j < token.logprobs.size(); ++j) {
-      const TokenLogprob& t = token.logprobs[j];
-      EXPECT_EQ(order.at(static_cast<size_t>(t.rank) - 1), t.token_id);
-      if (j > 0) {
-        EXPECT_EQ(static_cast<size_t>(t.rank), j);
-      }
-      EXPECT_NEAR(t.logprob, expected[static_cast<size_t>(t.token_id)], 2e-6);
-    }
-    const auto num_finite = static_cast<size_t>(
-        std::ranges::count_if(r.logits, [](float logit) { return std::isfinite(logit); }));
-    EXPECT_EQ(token.logprobs.size() - 1, std::min(static_cast<size_t>(num_logprobs), num_finite));
-  }
-}
-
-TEST(LogprobsTest, OfGivenTokensLeaveTheLogitsAlone) {
-  ThreadPool pool(2);
-  Stream stream(pool);
-  Logits logits = {0, 1, 2, 5, 4, 3};
-  const Logits before = logits;
-  const Tensor tensor(logits.data(), DType::kFloat32, {2, 3});
-  std::vector<std::vector<TokenLogprob>> out(2);
-  token_logprobs(stream, tensor, std::vector<int32_t>{1, 2}, 2, out);
-  EXPECT_EQ(logits, before);
-  const auto ids = [](const std::vector<TokenLogprob>& row) {
-    std::vector<int32_t> result;
-    for (const TokenLogprob& t : row) result.push_back(t.token_id);
-    return result;
-  };
-  EXPECT_EQ(ids(out[0]), (std::vector<int32_t>{1, 2, 1}));
-  EXPECT_EQ(ids(out[1]), (std::vector<int32_t>{2, 0, 1}));
-  EXPECT_EQ(out[0][0].rank, 2);
-  EXPECT_EQ(out[1][0].rank, 3);
-  EXPECT_NEAR(out[0][1].logprob, -0.40760596, 1e-6);
 }
 
 TEST(SamplingTest, NothingToSampleIsNoWork) {

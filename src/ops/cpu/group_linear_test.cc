@@ -243,13 +243,18 @@ TEST_P(GroupLinearTest, RoundedActivationsGiveTheBitsOfPlainLoops) {
       const Integers made = random_integers(rounding(format), n, k, random);
       OwnedTensor<float> in = random_tensor({rows, k}, random);
       OwnedTensor<float> bias = random_tensor({n}, random);
-      OwnedTensor<float> out({rows, n}, -99.0f);
+      OwnedTensor<float> sums({rows, n}), out({rows, n}, -99.0f);
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t output = 0; output < n; ++output) {
+          sums.at(row, output) = rounded_product(made, &in.at(row, 0), output);
+        }
+      }
+      const Weight weight = made.weight();
       for (const bool with_bias : {false, true}) {
-        linear(stream, in.tensor(), made.weight(), with_bias ? bias.tensor() : Tensor(),
-               out.tensor());
+        linear(stream, in.tensor(), weight, with_bias ? bias.tensor() : Tensor(), out.tensor());
         for (int64_t row = 0; row < rows; ++row) {
           for (int64_t output = 0; output < n; ++output) {
-            const float sum = rounded_product(made, &in.at(row, 0), output);
+            const float sum = sums.at(row, output);
             ASSERT_EQ(out.at(row, output),
                       with_bias ? sum + bias.values()[static_cast<size_t>(output)] : sum)
                 << text_of(format) << " " << rows << "x" << n << "x" << k << " at " << row << ", "
