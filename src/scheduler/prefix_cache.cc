@@ -93,7 +93,8 @@ void PrefixCache::check_filed(int32_t block_id, std::optional<int32_t> parent_bl
 
 void PrefixCache::check_integrity() const {
   check(index_.size() == nodes_.size(), "every node is indexed once");
-  std::unordered_map<NodeId, int64_t> num_children;
+  std::vector<NodeId> parents;  // of all nodes but roots
+  parents.reserve(nodes_.size());
   size_t num_blocks = 0;
   for (const auto& [id, node] : nodes_) {
     check(find(node.parent, node.token_ids, node.extra_key, node.hash) == id,
@@ -103,16 +104,17 @@ void PrefixCache::check_integrity() const {
       check(node_of(block_id) == id, "nodes and blocks name each other");
     }
     num_blocks += node.block_ids.size();
-    if (node.parent != kRoot) ++num_children[node.parent];
+    if (node.parent != kRoot) parents.push_back(node.parent);
   }
   check(num_blocks == node_of_block_.size(), "every filed block is at a node");
+  std::ranges::sort(parents);
+  int64_t num_children = 0;
   for (const auto& [id, node] : nodes_) {
-    const auto it = num_children.find(id);
-    check(node.num_children == (it == num_children.end() ? 0 : it->second), "children are counted");
+    const auto [first, last] = std::equal_range(parents.begin(), parents.end(), id);
+    check(node.num_children == last - first, "children are counted");
+    num_children += node.num_children;
   }
-  for (const auto& [id, count] : num_children) {
-    check(nodes_.contains(id), "a parent lives as long as its children");
-  }
+  check(num_children == std::ssize(parents), "a parent lives as long as its children");
 }
 
 bool PrefixCache::matches(const Node& node, NodeId parent, std::span<const int32_t> token_ids,

@@ -247,7 +247,9 @@ void Scheduler::Impl::check_queues() const {
   }
   for (const auto& [id, state] : states) {
     check(state->sequence.id() == id, "sequences are kept by their id");
-    check(state->num_placeholders == most_tokens[id], "placeholders are what steps may sample");
+    const auto it = most_tokens.find(id);
+    check(state->num_placeholders == (it == most_tokens.end() ? 0 : it->second),
+          "placeholders are what steps may sample");
   }
 }
 
