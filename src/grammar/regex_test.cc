@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <ctime>
 #include <regex>
 #include <string>
 #include <vector>
@@ -148,7 +149,6 @@ TEST(Regex, WhatExplodesMeetsTheLimits) {
 }
 
 TEST(Regex, LimitsHoldWithinEachStep) {
-  using Clock = std::chrono::steady_clock;
   CompileLimits limits;
   limits.time = std::chrono::milliseconds(100);
   std::string letters;
@@ -159,13 +159,14 @@ TEST(Regex, LimitsHoldWithinEachStep) {
   for (int i = 0; i < 8000; ++i) aheads += "(?=a)";
   for (const std::string& pattern :
        {fmt::format("(?:(?:{})?){{3000}}", letters), properties, aheads}) {
-    const Clock::time_point begin = Clock::now();
+    // The processor's time, as others may have the processor while the clock runs.
+    const std::clock_t begin = std::clock();
     Budget budget(limits);
     try {
       compile_regex_dfa(pattern, RegexMatch::kAnywhere, budget);
     } catch (const Error&) {
     }
-    EXPECT_LT(Clock::now() - begin, std::chrono::seconds(2)) << pattern.substr(0, 20);
+    EXPECT_LT(std::clock() - begin, 2 * CLOCKS_PER_SEC) << pattern.substr(0, 20);
   }
   EXPECT_NE(regex_error(std::string(70'000, 'a')).find("at most 65536"), std::string::npos);
 }

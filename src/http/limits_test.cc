@@ -159,7 +159,7 @@ TEST(HttpLimits, TimesOutAClientThatTrickles) {
 
 TEST(HttpLimits, ClosesIdleConnectionsWithoutAWord) {
   Config config = test_config();
-  config.limits.idle_timeout = milliseconds(50);
+  config.limits.idle_timeout = milliseconds(1000);  // the second client has as long to ask
   TestServer server({}, config);
   TestClient fresh(server.port());
   EXPECT_EQ(fresh.read_to_end(), "");
@@ -174,13 +174,13 @@ TEST(HttpLimits, ClosesIdleConnectionsWithoutAWord) {
 TEST(HttpLimits, WaitsForAnAnswerWithoutATimeOut) {
   Config config = test_config();
   config.limits.idle_timeout = config.limits.header_timeout = config.limits.body_timeout =
-      config.limits.write_timeout = milliseconds(200);
+      config.limits.write_timeout = milliseconds(1000);  // the client has as long to ask
   std::atomic<bool> closed{false};
   TestServer server({{"/slow",
                       [&](ExchangePtr exchange) {
                         exchange->on_closed([&] { closed = true; });
                         std::thread([exchange] {
-                          std::this_thread::sleep_for(milliseconds(700));
+                          std::this_thread::sleep_for(milliseconds(1500));
                           exchange->respond({});
                         }).detach();
                       }}},
