@@ -194,4 +194,7 @@ function(quire_test_binary name)
     target_compile_options(${name} PRIVATE -O0)
   endif()
   target_compile_definitions(${name} PRIVATE QUIRE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(QUIRE_SANITIZE)
+    target_compile_definitions(${name} PRIVATE QUIRE_SANITIZED)  # base/sanitized_test_util.h
+  endif()
 endfunction()

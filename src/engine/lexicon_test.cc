@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/sanitized_test_util.h"
 #include "quire/async_llm.h"
 #include "quire/chat_input.h"
 #include "quire/llm.h"
@@ -32,17 +33,20 @@ TEST(Lexicon, GreedyTokensAreThoseOfTransformers) {
   EngineConfig config = lexicon();
   config.dtype = "float32";
   LLM llm(config);
+  ASSERT_EQ(golden.size(), 200u);
+  constexpr size_t kStep = kSanitized ? 8 : 1;
   std::vector<Prompt> prompts;
-  for (const auto& prompt : golden) {
-    const auto ids = prompt["prompt_ids"].get<std::vector<int32_t>>();
-    EXPECT_EQ(llm.engine().tokenizer().encode(prompt["prompt"].get<std::string>(), false), ids);
+  for (size_t i = 0; i < golden.size(); i += kStep) {
+    const auto ids = golden[i]["prompt_ids"].get<std::vector<int32_t>>();
+    EXPECT_EQ(llm.engine().tokenizer().encode(golden[i]["prompt"].get<std::string>(), false), ids);
     prompts.emplace_back(ids);
   }
-  ASSERT_EQ(prompts.size(), 200u);
   const auto outputs = llm.generate(prompts, {.temperature = 0, .max_tokens = 64});
+  ASSERT_EQ(outputs.size(), prompts.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    EXPECT_EQ(outputs[i].outputs[0].token_ids, golden[i]["output_ids"].get<std::vector<int32_t>>())
-        << golden[i]["prompt"];
+    const auto& expected = golden[i * kStep];
+    EXPECT_EQ(outputs[i].outputs[0].token_ids, expected["output_ids"].get<std::vector<int32_t>>())
+        << expected["prompt"];
   }
 }
 

@@ -29,8 +29,8 @@ SamplingRow greedy() {
   return row;
 }
 
-// The definition, step by step, with a full sort and in double precision. First what comes before the
-// temperature, which is the same for every choice from these logits.
+// The definition, step by step, with a full sort and in double precision. First what comes before
+// the temperature, which is the same for every choice from these logits.
 struct ReferenceLogits {
   std::vector<double> logits;
   std::vector<int32_t> order;  // ids from the most likely
