@@ -258,7 +258,7 @@ struct TypeIntegers {
 
 constexpr bool kUnsigned = true;
 constexpr bool kOffsets = true;
-constexpr TypeIntegers kTypes[] = {
+constexpr TypeIntegers kDecodedTypes[] = {
     {"Q4_0", {32, 4, !kUnsigned, !kOffsets, decode_blocks<q4_0_block, kSmall, 32, 18>, nullptr}},
     {"Q4_1", {32, 4, kUnsigned, kOffsets, decode_blocks<q4_1_block, kSmall, 32, 20>, nullptr}},
     {"Q5_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q5_0_block, kSmall, 32, 22>, nullptr}},
@@ -296,9 +296,9 @@ void scale_group(const int8_t* integers, int64_t count, float scale, const float
 
 const GgufIntegers* gguf_integers(const GgufType& type) {
   const auto* found =
-      std::find_if(std::begin(kTypes), std::end(kTypes),
+      std::find_if(std::begin(kDecodedTypes), std::end(kDecodedTypes),
                    [&](const TypeIntegers& each) { return each.type == type.name; });
-  return found == std::end(kTypes) ? nullptr : &found->integers;
+  return found == std::end(kDecodedTypes) ? nullptr : &found->integers;
 }
 
 void dequantise_gguf(const GgufType& type, const std::byte* blocks, int64_t count, float* out) {
@@ -318,8 +318,8 @@ void dequantise_gguf(const GgufType& type, const std::byte* blocks, int64_t coun
 
 std::string quantised_gguf_types() {
   std::string names;
-  for (const TypeIntegers& each : kTypes) {
-    const bool is_last = each.type == std::end(kTypes)[-1].type;
+  for (const TypeIntegers& each : kDecodedTypes) {
+    const bool is_last = each.type == std::end(kDecodedTypes)[-1].type;
     names += names.empty() ? "" : is_last ? " and " : ", ";
     names += each.type;
   }

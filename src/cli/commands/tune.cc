@@ -23,7 +23,7 @@
 namespace quire::cli {
 namespace {
 
-constexpr const char* kGroup = "Tuning";
+constexpr const char* kTuningGroup = "Tuning";
 constexpr const char* kTuneFooter =
     R"(Matrix products of many rows go to cuBLAS, which has several algorithms for each and
 chooses one by heuristics. This times those that the heuristics name, on the model's own shapes and
@@ -209,24 +209,25 @@ TuneCommand::TuneCommand(CLI::App& root)
              fmt::format("Numbers of rows to tune for; those that a step cannot have are left out "
                          "[{}, and on to the most that a step can have]",
                          rows_text(default_tune_rows())),
-             kGroup},
+             kTuningGroup},
             [this](const std::string& text) { options_.rows = parse_rows(text); });
   add_count_option("--algorithms", options_.max_algorithms, kMaxTunedAlgorithms,
                    "Algorithms to time for a shape, of those that cuBLAS names first");
   add_count_option("--repeats", options_.repeats, kMaxTuneRepeats,
                    "Measurements of each; the median counts");
-  add_text(*app_,
-           {"--output", "FILE", "Write the choices to this file, for --linear-algorithms", kGroup},
-           output_, [](const std::string& text) -> std::string {
-             return text.empty() ? "expected a file, got an empty text" : "";
-           });
+  add_text(
+      *app_,
+      {"--output", "FILE", "Write the choices to this file, for --linear-algorithms", kTuningGroup},
+      output_, [](const std::string& text) -> std::string {
+        return text.empty() ? "expected a file, got an empty text" : "";
+      });
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/false);
 }
 
 void TuneCommand::add_count_option(const char* option, int& value, int most,
                                    const std::string& help) {
-  add_value(*app_, {option, "N", fmt::format("{} [{}]", help, value), kGroup},
+  add_value(*app_, {option, "N", fmt::format("{} [{}]", help, value), kTuningGroup},
             [&value, option, most](const std::string& text) {
               const int64_t count = parse_count(text, option);
               if (count < 1 || count > most) {
