@@ -40,6 +40,8 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a"], "additionalProperties": false}})",
     R"({"type": "object", "properties": {"na me": {"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2,6}$": {"const": {}}}, "minProperties": 1}}, "allOf": [{"required": ["na me"]}]})",
     R"({"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2}$": {"const": {}}}, "minProperties": 2})",
+    R"({"patternProperties": {"^a": {"type": "integer", "minimum": 1e99}}, "minProperties": 1})",
+    R"({"patternProperties": {"^[ab]": {"type": "integer", "minimum": 1e50}, "^c": false}})",
     R"({"type": "array", "minItems": 2, "anyOf": [{"uniqueItems": true}, {}]})",
     R"({"type": "array", "uniqueItems": true, "if": {"maxItems": 2}, "then": {"items": {"type": "string", "pattern": "^[ab]*$", "maxLength": 1}}, "else": {"items": {"type": "null"}}})",
     R"({"if": {"additionalProperties": {"type": "object"}}, "then": {"allOf": [{"not": {}}]}, "else": {"$ref": "#/$defs/A"}, "$defs": {"A": {"properties": {"\u00e9": {}}, "propertyNames": {"enum": ["b", "new\nline"]}}}})",
