@@ -75,6 +75,9 @@ class AsyncLLM {
   // generate() does so too, but not while somebody holds what this returns: so a thread that must
   // not wait can leave the work to another one. Throws Error as generate() does.
   std::shared_ptr<const void> compile(const StructuredOutput& output);
+  // The same at once, whatever else is being compiled: null where compile() has work to do. Throws
+  // the Error of a constraint that is remembered as one that cannot be compiled.
+  std::shared_ptr<const void> find_compiled(const StructuredOutput& output);
 
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;

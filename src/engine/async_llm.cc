@@ -306,6 +306,10 @@ std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
   return impl_->core.compile(output);
 }
 
+std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& output) {
+  return impl_->core.find_compiled(output);
+}
+
 EngineStats AsyncLLM::stats() const {
   const std::lock_guard lock(impl_->mailbox->mutex);
   EngineStats stats = impl_->mailbox->stats;

@@ -157,6 +157,10 @@ AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
   return answer_compiler_->compile(output);
 }
 
+AnswerLanguagePtr EngineCore::find_compiled(const StructuredOutput& output) const {
+  return answer_compiler_->find(output);
+}
+
 PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, SamplingParams params,
                                     RequestOptions options) const {
   check_params(params);

@@ -43,6 +43,7 @@ class EngineCore {
   // Compiles a constraint, unless that is done, in the calling thread; it is known while somebody
   // holds it. Throws Error.
   AnswerLanguagePtr compile(const StructuredOutput& output) const;
+  AnswerLanguagePtr find_compiled(const StructuredOutput& output) const;
   // Checks a request, compiles its constraint and encodes its prompt. Throws Error if it cannot be
   // served.
   PreparedRequest prepare(std::string request_id, Prompt prompt, SamplingParams params,

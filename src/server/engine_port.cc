@@ -32,6 +32,12 @@ class AsyncEnginePort : public EnginePort {
   std::shared_ptr<const void> compile(const StructuredOutput& output) override {
     return llm_.compile(output);
   }
+  std::optional<std::shared_ptr<const void>> find_compiled(
+      const StructuredOutput& output) override {
+    std::shared_ptr<const void> found = llm_.find_compiled(output);
+    if (found == nullptr) return std::nullopt;
+    return found;
+  }
   EngineStats stats() const override { return llm_.stats(); }
 
  private:

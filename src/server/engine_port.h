@@ -47,6 +47,12 @@ class EnginePort {
   virtual std::shared_ptr<const void> compile(const StructuredOutput& /*output*/) {
     return nullptr;
   }
+  // What compile() would return or throw, where that is known at once; nothing where it has to
+  // work.
+  virtual std::optional<std::shared_ptr<const void>> find_compiled(
+      const StructuredOutput& /*output*/) {
+    return nullptr;
+  }
   virtual EngineStats stats() const = 0;
 };
 

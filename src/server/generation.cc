@@ -105,9 +105,28 @@ void Generation::prepare() {
     }
     self->budget_ = std::move(work->budget);
     if (failure) return self->break_off(failure);
-    self->guarded([&] { self->prepared(std::move(work->prepared)); });
+    self->guarded([&] {
+      if (work->prepared.needs_compiling) {
+        self->compile(std::move(work->prepared));
+      } else {
+        self->prepared(std::move(work->prepared));
+      }
+    });
   };
-  run_on_worker(context_, prepare, done);
+  run_on_worker(context_, context_.workers, prepare, done);
+}
+
+void Generation::compile(PreparedGeneration prepared) {
+  const auto work = std::make_shared<PreparedGeneration>(std::move(prepared));
+  const auto compile = [self = shared_from_this(), work] {
+    if (!self->exchange_->closed()) compile_constraint(*work, self->context_);
+  };
+  const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
+    if (self->state_ != State::kPreparing) return;
+    if (failure) return self->break_off(failure);
+    self->guarded([&] { self->prepared(std::move(*work)); });
+  };
+  run_on_worker(context_, context_.compilers, compile, done);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {
@@ -408,7 +427,7 @@ void Generation::answer_from_worker() {
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->answer(std::move(*first_piece)); });
   };
-  run_on_worker(context_, write, done);
+  run_on_worker(context_, context_.workers, write, done);
   state_ = State::kWriting;  // nothing else touches the formatter now
   context_.admission.pump();
 }

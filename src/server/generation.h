@@ -68,6 +68,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void break_off(const std::exception_ptr& failure);
 
   void prepare();
+  // What the answer has to be, on a thread for that.
+  void compile(PreparedGeneration prepared);
   void prepared(PreparedGeneration prepared);
   void enqueue();
   void set_deadline();

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,10 +34,15 @@ class MockEngine : public EnginePort {
   std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
                                        RequestOptions options,
                                        std::function<void()> on_ready) override;
+  std::shared_ptr<const void> compile(const StructuredOutput& output) override;
+  std::optional<std::shared_ptr<const void>> find_compiled(const StructuredOutput& output) override;
   EngineStats stats() const override;
 
   // Makes it stand still, or go on.
   void hold(bool held);
+  // Compiling takes until this is called with false; but the regular expression "known" is
+  // compiled.
+  void hold_compiling(bool held);
   // From now on nothing is served: sources throw EngineFailure.
   void fail();
   // In the next step each request fails with this sentence; later ones do not.
@@ -56,6 +62,7 @@ class MockEngine : public EnginePort {
   std::vector<std::shared_ptr<Stream>> streams_;
   EngineStats stats_;
   bool held_ = false;
+  bool compiling_held_ = false;
   bool failed_ = false;
   bool closed_ = false;
   std::thread thread_;
@@ -153,6 +160,27 @@ inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> pro
   }
   wake_.notify_all();
   return std::make_unique<Source>(std::move(stream));
+}
+
+inline std::shared_ptr<const void> MockEngine::compile(const StructuredOutput&) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return !compiling_held_; });
+  return nullptr;
+}
+
+inline std::optional<std::shared_ptr<const void>> MockEngine::find_compiled(
+    const StructuredOutput& output) {
+  const std::lock_guard lock(mutex_);
+  if (compiling_held_ && output.text != "known") return std::nullopt;
+  return nullptr;
+}
+
+inline void MockEngine::hold_compiling(bool held) {
+  {
+    const std::lock_guard lock(mutex_);
+    compiling_held_ = held;
+  }
+  wake_.notify_all();
 }
 
 inline EngineStats MockEngine::stats() const {

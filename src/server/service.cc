@@ -170,13 +170,15 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .memory = memory_,
                .timers = timers_,
                .workers = workers_,
+               .compilers = compilers_,
                .ready = std::make_shared<ReadyList>(
                    [post = patient(environment_.post),
                     fetch = std::function<void()>([this] { fetch_ready(); })] { post(fetch); }),
                .post = patient(environment_.post),
                .engine_failed = [this](const std::string& message) { engine_failed(message); }},
       generations_(context_),
-      workers_(config_.num_workers) {}
+      workers_(config_.num_workers),
+      compilers_(config_.num_compilers) {}
 
 Service::~Service() = default;
 
@@ -408,7 +410,7 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
       refuse(*exchange, record, api_error_of(std::current_exception()));
     }
   };
-  run_on_worker(context_, make_body, send);
+  run_on_worker(context_, workers_, make_body, send);
 }
 
 void Service::answer(http::Exchange& exchange, RequestRecord record, http::Response response) {

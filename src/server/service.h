@@ -150,7 +150,8 @@ class Service {
   bool shutting_down_ = false;
   bool engine_failed_ = false;
   TimerQueue timers_;
-  WorkerPool workers_;  // last: its tasks use the rest
+  WorkerPool workers_;  // these two last: their tasks use the rest
+  WorkerPool compilers_;
 };
 
 }  // namespace quire::server
