@@ -71,6 +71,10 @@ struct EngineConfig {
   // Chats: whether special tokens written out in messages become tokens, as in transformers. A
   // message could then begin another's turn; text otherwise.
   bool parse_special_tokens = false;
+  // White space that may be written between the tokens of JSON answers: "none"; "compact", a space
+  // behind each colon and comma; or "N", from 1 to 1000: a space, or a line break and white space
+  // of N bytes together. JSON is read with any white space.
+  std::string structured_whitespace = "32";
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
   int threads = 0;                   // CPU threads in all, over all ranks; 0: the physical cores
   ProgressCallback on_progress{};

@@ -24,8 +24,8 @@ std::string cache_key(const StructuredOutput& output) {
   add_part(key, output.text);
   add_part(key, output.begins_after);
   add_part(key, output.separator);
-  key += fmt::format("{};{};{};{};", output.min_tags, output.max_tags, output.choices.size(),
-                     output.triggers.size());
+  key += fmt::format("{};{};{};{};{};", output.min_tags, output.max_tags, output.choices.size(),
+                     output.triggers.size(), output.disable_any_whitespace);
   for (const std::string& choice : output.choices) add_part(key, choice);
   for (const std::string& trigger : output.triggers) add_part(key, trigger);
   for (const StructuralTag& tag : output.tags) {
@@ -151,11 +151,13 @@ AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& outpu
   auto result = std::make_shared<AnswerLanguage>();
   check_marker(output.begins_after);
   SharedLimits limits(options_.limits);
+  grammar::GenerationOptions generation = options_.generation;
+  if (output.disable_any_whitespace) generation.white_space = grammar::parse_white_space("none");
   if (output.kind == StructuredOutput::Kind::kTags) {
-    result->language = compile_tags(output, options_.generation, limits);
+    result->language = compile_tags(output, generation, limits);
   } else {
     auto texts = compile_grammar(output, limits.left());
-    result->language = grammar::make_language(std::move(texts), options_.generation, limits.left());
+    result->language = grammar::make_language(std::move(texts), generation, limits.left());
   }
   bytes += limits.bytes();
   result->trie = trie();

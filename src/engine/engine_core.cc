@@ -49,6 +49,7 @@ std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
   AnswerCompilerOptions options;
   options.vocab_size = setup.model.vocab_size;
   options.eos_token_ids = setup.generation.eos_token_ids;
+  options.generation.white_space = grammar::parse_white_space(setup.config.structured_whitespace);
   return std::make_unique<AnswerCompiler>(tokenizer, std::move(options));
 }
 

@@ -12,6 +12,7 @@
 #include "core/device_library.h"
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
+#include "grammar/tokens/language.h"
 #include "hub/model_path.h"
 #include "ops/linear.h"
 #include "quire/engine_limits.h"
@@ -65,6 +66,11 @@ void check_settings(const EngineConfig& config) {
               config.quantization == "int8" || config.quantization == "int4",
           fmt::format("--quantization is \"{}\"; expected none, fp8, int8 or int4.",
                       config.quantization));
+  try {
+    grammar::parse_white_space(config.structured_whitespace);
+  } catch (const Error& error) {
+    throw Error(fmt::format("--structured-whitespace: {}.", error.what()));
+  }
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
   const auto at_most = [](const char* name, int64_t value, int64_t most) {

@@ -169,6 +169,7 @@ std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolForm
   const auto constraint = [&] {
     StructuredOutput whole = with_calls(request, format, functions);
     whole.begins_after = begins_after;
+    whole.disable_any_whitespace = answer && answer->disable_any_whitespace;
     return whole;
   };
   Compiled compiled = compile(constraint(), source);

@@ -300,7 +300,7 @@ constexpr const char* kParts = R"json({
         "triggers": {"$ref": "#/components/schemas/TagTriggers"},
         "format": {"type": "null", "x-error": "structural_tag.format is not supported: give structures and triggers."}}},
       "disable_fallback": {"type": ["boolean", "null"], "description": "Changes nothing: there is nothing to fall back to."},
-      "disable_any_whitespace": {"enum": [false, null], "x-error": "structured_outputs.disable_any_whitespace is not supported; leave it out."},
+      "disable_any_whitespace": {"type": ["boolean", "null"], "default": false, "description": "JSON has no white space between its tokens."},
       "disable_additional_properties": {"enum": [false, null], "x-error": "structured_outputs.disable_additional_properties is not supported: the schema says what is allowed."},
       "whitespace_pattern": {"type": "null", "x-error": "structured_outputs.whitespace_pattern is not supported; leave it out."}
     },
