@@ -308,6 +308,18 @@ std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
 
 std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& output) {
   return impl_->core.find_compiled(output);
+
+void AsyncLLM::load_lora(const std::string& name, const std::string& path, bool replace) {
+  impl_->core.loras().load(name, path, replace);
+}
+void AsyncLLM::unload_lora(const std::string& name) {
+  impl_->core.loras().unload(name);
+}
+std::vector<LoraAdapterInfo> AsyncLLM::loras() const {
+  return impl_->core.loras().list();
+}
+std::shared_ptr<const void> AsyncLLM::hold_lora(const std::string& name) {
+  return impl_->core.loras().hold(name);
 }
 
 EngineStats AsyncLLM::stats() const {
