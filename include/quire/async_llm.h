@@ -85,6 +85,9 @@ class AsyncLLM {
   void unload_lora(const std::string& name);
   std::vector<LoraAdapterInfo> loras() const;
   std::shared_ptr<const void> hold_lora(const std::string& name);
+  // The same at once: null where hold_lora() has weights to read. Throws Error for a name that is
+  // not loaded.
+  std::shared_ptr<const void> find_lora(const std::string& name);
 
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;

@@ -308,6 +308,7 @@ std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
 
 std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& output) {
   return impl_->core.find_compiled(output);
+}
 
 void AsyncLLM::load_lora(const std::string& name, const std::string& path, bool replace) {
   impl_->core.loras().load(name, path, replace);
@@ -320,6 +321,9 @@ std::vector<LoraAdapterInfo> AsyncLLM::loras() const {
 }
 std::shared_ptr<const void> AsyncLLM::hold_lora(const std::string& name) {
   return impl_->core.loras().hold(name);
+}
+std::shared_ptr<const void> AsyncLLM::find_lora(const std::string& name) {
+  return impl_->core.loras().find(name);
 }
 
 EngineStats AsyncLLM::stats() const {

@@ -64,18 +64,19 @@ void LoraStore::unload(const std::string& name) {
   drop_nameless();
 }
 
-LoraWeightsPtr LoraStore::hold(const std::string& name) {
+LoraWeightsPtr LoraStore::find(const std::string& name) {
   check_enabled();
-  const auto in_memory = [&] {
-    const std::lock_guard lock(mutex_);
-    LoraWeightsPtr weights = find(at(name));
-    if (weights) touch(weights);
-    return weights;
-  };
-  if (LoraWeightsPtr weights = in_memory()) return weights;
+  const std::lock_guard lock(mutex_);
+  LoraWeightsPtr weights = weights_of(at(name));
+  if (weights) touch(weights);
+  return weights;
+}
+
+LoraWeightsPtr LoraStore::hold(const std::string& name) {
+  if (LoraWeightsPtr weights = find(name)) return weights;
   const std::lock_guard reading(reading_);
   // Another thread may have read it meanwhile, or taken its name.
-  if (LoraWeightsPtr weights = in_memory()) return weights;
+  if (LoraWeightsPtr weights = find(name)) return weights;
   std::string path;
   {
     const std::lock_guard lock(mutex_);
@@ -132,7 +133,7 @@ const LoraStore::Adapter& LoraStore::at(const std::string& name) const {
                                   others > 0 ? fmt::format(" and {} more", others) : "")));
 }
 
-LoraWeightsPtr LoraStore::find(const Adapter& adapter) {
+LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
   return known_.at(adapter.content_hash).weights.lock();
 }
 

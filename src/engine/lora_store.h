@@ -33,6 +33,8 @@ class LoraStore {
   void unload(const std::string& name);
   std::vector<LoraAdapterInfo> list() const;
   LoraWeightsPtr hold(const std::string& name);
+  // The same without reading: null where the weights are not in memory.
+  LoraWeightsPtr find(const std::string& name);
   bool enabled() const { return options_.enabled; }
   // num_loads and num_evictions.
   LoraStats stats() const;
@@ -57,7 +59,7 @@ class LoraStore {
   // The rest is called with mutex_ held.
   const Adapter& at(const std::string& name) const;
   // Null where they are not in memory.
-  LoraWeightsPtr find(const Adapter& adapter);
+  LoraWeightsPtr weights_of(const Adapter& adapter);
   // Gives weights their number, or those that are there already in their place.
   LoraWeightsPtr adopt(LoraWeights weights);
   // Says that these were used last, and lets go of those that are too many.
