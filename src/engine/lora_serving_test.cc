@@ -355,7 +355,7 @@ TEST_F(LoraServing, LoadsUnloadsAndAbortsFromManyThreads) {
   std::vector<std::vector<int32_t>> expected;
   {
     LLM llm(config);
-    for (const std::string& name : {"a", "b", "c"}) expected.push_back(tokens_of(llm, name));
+    for (const char* name : {"a", "b", "c"}) expected.push_back(tokens_of(llm, name));
   }
   AsyncLLM llm(config);
   std::atomic<int> num_wrong = 0;
