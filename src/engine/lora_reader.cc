@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/thread_pool.h"
 #include "engine/lora_product.h"
 #include "hub/content_hash.h"
@@ -63,7 +64,7 @@ class LoraReader {
   }
 
  private:
-  void check_fits() const {
+  void check_fits() {
     if (adapter_.config().ensure_weight_tying && target_.has_tied_head) {
       refuse("ensure_weight_tying of a model whose embedding is its output layer, too");
     }
@@ -73,9 +74,8 @@ class LoraReader {
           fmt::format("{}: the rank of {} is {}; expected at most --max-lora-rank, which is {}.",
                       adapter_.folder().string(), module.name, module.rank, target_.max_rank));
     }
-    ThreadPool pool(1);
     const LoraBase base = {target_.tensors, target_.model.string(), target_.has_tied_head};
-    check_lora_fits(adapter_, base, pool);
+    check_lora_fits(adapter_, base, pool_);
   }
 
   // `what` is a part of a sentence.
@@ -123,6 +123,20 @@ class LoraReader {
     if (module.magnitude != nullptr) layer.factor = factors_of(module);
   }
 
+  // Adds up the squares of some rows of W + scale * B A.
+  static void add_squares(const CheckpointTensor& base, const LoraProduct& product, IndexRange rows,
+                          std::vector<double>& squares) {
+    std::vector<float> values(static_cast<size_t>(rows.size() * product.columns()));
+    read_floats(base, rows, values.data());
+    product.add_to(rows, values.data());
+    for (int64_t i = 0; i < rows.size() * product.columns(); ++i) {
+      const int64_t at =
+          product.is_embedding() ? i % product.columns() : rows.begin + i / product.columns();
+      const double value = values[static_cast<size_t>(i)];
+      squares[static_cast<size_t>(at)] += value * value;
+    }
+  }
+
   // DoRA's magnitudes, each divided by the norm of what it scales: of a row of W + scale * B A, of
   // an embedding a column.
   std::vector<float> factors_of(const LoraModule& module) {
@@ -130,17 +144,16 @@ class LoraReader {
     const LoraProduct product(module);
     const std::vector<float>& magnitudes = product.magnitudes();
     std::vector<double> squares(magnitudes.size());
-    std::vector<float> values(static_cast<size_t>(kRowsOfNorms * product.columns()));
-    for (int64_t begin = 0; begin < product.rows(); begin += kRowsOfNorms) {
+    const int64_t num_pieces = ceil_div(product.rows(), kRowsOfNorms);
+    const auto add_piece = [&](int64_t piece) {
+      const int64_t begin = piece * kRowsOfNorms;
       const IndexRange rows = {begin, std::min(product.rows(), begin + kRowsOfNorms)};
-      read_floats(base, rows, values.data());
-      product.add_to(rows, values.data());
-      for (int64_t i = 0; i < rows.size() * product.columns(); ++i) {
-        const int64_t at =
-            product.is_embedding() ? i % product.columns() : rows.begin + i / product.columns();
-        const double value = values[static_cast<size_t>(i)];
-        squares[static_cast<size_t>(at)] += value * value;
-      }
+      add_squares(base, product, rows, squares);
+    };
+    if (product.is_embedding()) {  // whose pieces add to the same sums
+      for (int64_t piece = 0; piece < num_pieces; ++piece) add_piece(piece);
+    } else {
+      pool_.parallel_for(num_pieces, [&](int64_t piece, int) { add_piece(piece); });
     }
     std::vector<float> factors(magnitudes.size());
     for (size_t i = 0; i < factors.size(); ++i) {
@@ -230,6 +243,8 @@ class LoraReader {
 
   const LoraAdapter& adapter_;
   const LoraTarget& target_;
+  // Few: an engine's threads work meanwhile.
+  ThreadPool pool_{std::min(4, cpu_topology().num_physical_cores)};
   std::optional<Checkpoint> checkpoint_;
   LoraWeights weights_;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <random>
@@ -169,6 +170,29 @@ TEST_F(LoraServing, AZeroAdapterIsTheBase) {
     for (size_t i = 0; i < requests.size(); ++i) {
       expect_equal(outputs[i], expected[i], std::string(quantization) + ", " + std::to_string(i));
     }
+  }
+}
+
+// Their layers keep their kernels. Those of an adapter are named as in a dense checkpoint.
+TEST_F(LoraServing, AdaptersOfQuantisedBases) {
+  const auto folder = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/quantised";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    const std::string model = entry.path().string();
+    EngineConfig config = base_config(model);
+    config.lora.enabled = true;
+    config.lora.max_loras = 2;
+    RandomAdapter random = {.rank = 4};
+    if (model.ends_with("fused")) random.modules = {"qkv_proj", "gate_up_proj", "down_proj"};
+    config.lora.modules.push_back({"some", adapter("some", random, model)});
+    random.largest = 0;
+    config.lora.modules.push_back({"zero", adapter("zero", random, model)});
+    LLM llm(config);
+    SamplingParams params = greedy_tokens(8);
+    params.logprobs = 3;
+    const auto outputs =
+        llm.generate({prompt(), prompt(), prompt()}, std::vector(3, params), {"", "zero", "some"});
+    expect_equal(outputs[1], outputs[0], model);
+    EXPECT_FALSE(equal(outputs[2].outputs[0].logprobs, outputs[0].outputs[0].logprobs)) << model;
   }
 }
 
@@ -355,7 +379,7 @@ TEST_F(LoraServing, LoadsUnloadsAndAbortsFromManyThreads) {
   std::vector<std::vector<int32_t>> expected;
   {
     LLM llm(config);
-    for (const std::string& name : {"a", "b", "c"}) expected.push_back(tokens_of(llm, name));
+    for (const char* name : {"a", "b", "c"}) expected.push_back(tokens_of(llm, name));
   }
   AsyncLLM llm(config);
   std::atomic<int> num_wrong = 0;

@@ -38,14 +38,9 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
                           const RandomAdapter& adapter) {
   std::mt19937_64 random(adapter.seed);
   std::vector<FileTensor> tensors;
-  const ModelConfig config = load_model_config(golden_models() / model);
-  for (const CheckpointTensor& tensor : dense_tensors(config)) {
-    const std::string module = tensor.name.substr(0, tensor.name.rfind('.'));
+  const auto add = [&](const std::string& module, int64_t n, int64_t k) {
     const std::string leaf = module.substr(module.rfind('.') + 1);
-    if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) continue;
-    if (!tensor.name.ends_with(".weight")) continue;
-    const int64_t n = tensor.shape[0];
-    const int64_t k = tensor.shape[1];
+    if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) return;
     const std::string name = "base_model.model." + module;
     tensors.push_back({name + ".lora_A.weight",
                        "F32",
@@ -55,7 +50,13 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
                        "F32",
                        {n, adapter.rank},
                        random_floats(random, n * adapter.rank, adapter.largest)});
+  };
+  const ModelConfig config = load_model_config(golden_models() / model);
+  for (const CheckpointTensor& tensor : dense_tensors(config)) {
+    if (!tensor.name.ends_with(".weight") || tensor.shape.size() != 2) continue;
+    add(tensor.name.substr(0, tensor.name.rfind('.')), tensor.shape[0], tensor.shape[1]);
   }
+  if (config.tie_word_embeddings) add("lm_head", config.vocab_size, config.hidden_size);
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "adapter_model.safetensors", std::ios::binary) << to_safetensors(tensors);
   const nlohmann::json json = {{"peft_type", "LORA"},

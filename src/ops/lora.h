@@ -18,7 +18,7 @@ namespace quire::ops {
 // delta float32[R, N], undefined: zeros; factor, bias, added float32[N] or undefined; out
 // float32[T, N], its rows may be strided.
 struct LoraSum {
-  Tensor delta;
+  Tensor delta = {};
   float scale = 0;
   Tensor factor = {};
   Tensor bias = {};

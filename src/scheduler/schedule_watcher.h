@@ -113,6 +113,10 @@ class ScheduleWatcher {
     }
   }
 
+  int64_t blocks_of(const Watched& watched) const {
+    return (watched.num_tokens + config_.block_size - 1) / config_.block_size;
+  }
+
   // Whether it may have to wait for its adapter.
   bool has_limited_lora(const Watched& watched) const {
     return config_.max_loras > 0 && watched.request->lora_id != 0;
@@ -163,10 +167,15 @@ class ScheduleWatcher {
     }
     for (const auto& [client, sequence] : next) {
       if (sequence->num_awaited > 0) continue;
-      most_blocks = std::max(most_blocks,
-                             (sequence->num_tokens + config_.block_size - 1) / config_.block_size);
+      most_blocks = std::max(most_blocks, blocks_of(*sequence));
     }
     if (most_blocks == 0) return;
+    // Those with adapters may be next, too.
+    for (const auto& [id, sequence] : sequences_) {
+      if (sequence.running || !has_limited_lora(sequence)) continue;
+      if (sequence.num_awaited > 0) return;
+      most_blocks = std::max(most_blocks, blocks_of(sequence));
+    }
     EXPECT_GT(most_blocks, stats.num_blocks - stats.num_used_blocks)
         << "room for " << room << " more tokens, a place and blocks, and sequences wait";
   }

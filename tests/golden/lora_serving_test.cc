@@ -151,8 +151,8 @@ TEST(ServedAdapters, GreedyTokensOfABatchWithSeveral) {
           SamplingParams greedy;
           greedy.temperature = 0;
           greedy.ignore_eos = true;
-          expected.push_back(lora.empty() ? std::vector<int32_t>() : prompt["output_token_ids"]);
-          greedy.max_tokens = 16;
+          expected.push_back(prompt["output_token_ids"].get<std::vector<int32_t>>());
+          greedy.max_tokens = std::ssize(expected.back());
           params.push_back(greedy);
           loras.push_back(lora);
         }
