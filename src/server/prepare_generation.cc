@@ -103,6 +103,23 @@ void constrain_if_known(PreparedGeneration& prepared, const ServiceContext& cont
   }
 }
 
+ApiError adapter_error(const std::string& adapter, const ModelInfo& model, const Error& error) {
+  return model.adapters->contains(adapter) ? server_error(error.what()) : model_not_found(adapter);
+}
+
+void find_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
+  const std::string& name = prepared.request.adapter;
+  try {
+    const auto found = context.engine.find_lora(name);
+    prepared.needs_adapter = !found;
+    prepared.adapter = found.value_or(nullptr);
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error& error) {
+    throw adapter_error(name, context.model, error);
+  }
+}
+
 // What is known of the answer before the work.
 void charge_answer(const PreparedGeneration& prepared, RequestBudget& budget) {
   const GenerationRequest& request = prepared.request;
@@ -182,7 +199,20 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   }
   charge_answer(prepared, budget);
   constrain_if_known(prepared, context);
+  if (!request.adapter.empty()) find_adapter(prepared, context);
   return prepared;
+}
+
+void read_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
+  const std::string& name = prepared.request.adapter;
+  try {
+    prepared.adapter = context.engine.hold_lora(name);
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error& error) {
+    throw adapter_error(name, context.model, error);
+  }
+  prepared.needs_adapter = false;
 }
 
 void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context) {

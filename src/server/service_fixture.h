@@ -134,6 +134,7 @@ class ServiceTest : public testing::Test {
     if (!service_) return;
     engine_.hold(false);
     engine_.hold_compiling(false);
+    engine_.hold_adapters(false);
     service_->cut_short();
     EXPECT_TRUE(loop_.run_until([this] { return service_->num_generations() == 0; }));
   }
