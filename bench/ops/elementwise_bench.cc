@@ -1,6 +1,9 @@
 // Norms, gates and sampling: small beside the matrix products, and worth seeing that they stay so.
+#include <numeric>
+
 #include "op_bench_util.h"
 #include "ops/activation.h"
+#include "ops/lora.h"
 #include "ops/norm.h"
 #include "ops/sampling.h"
 
@@ -41,6 +44,24 @@ void silu_and_mul(benchmark::State& state) {
          22.0 * static_cast<double>(rows * width));
 }
 
+void add_lora(benchmark::State& state) {
+  const int64_t rows = state.range(0);
+  const int64_t width = 3072;
+  Machine machine(DType::kFloat32);
+  std::vector<float> delta = random_values(rows * width);
+  std::vector<float> out(delta.size());
+  std::vector<int32_t> row_ids(static_cast<size_t>(rows));
+  std::iota(row_ids.begin(), row_ids.end(), 0);
+  for (auto _ : state) {
+    ops::add_lora(machine.stream, row_ids,
+                  {.delta = Tensor(delta.data(), DType::kFloat32, {rows, width}), .scale = 2},
+                  Tensor(out.data(), DType::kFloat32, {rows, width}));
+    benchmark::DoNotOptimize(out.data());
+  }
+  report(state, machine, 12.0 * static_cast<double>(rows * width),
+         2.0 * static_cast<double>(rows * width));
+}
+
 void sample(benchmark::State& state, float temperature, int top_k, float top_p) {
   ops::SamplingRow row;
   row.temperature = temperature;
@@ -64,6 +85,7 @@ void sample(benchmark::State& state, float temperature, int top_k, float top_p) 
 
 BENCHMARK(add_rms_norm)->ArgName("rows")->Arg(1)->Arg(512)->UseRealTime();
 BENCHMARK(silu_and_mul)->ArgName("rows")->Arg(1)->Arg(512)->UseRealTime();
+BENCHMARK(add_lora)->ArgName("rows")->Arg(1)->Arg(512)->UseRealTime();
 BENCHMARK_CAPTURE(sample, greedy, 0.0f, 0, 1.0f)->ArgName("rows")->Arg(1)->Arg(64)->UseRealTime();
 BENCHMARK_CAPTURE(sample, top_p, 0.6f, 20, 0.95f)->ArgName("rows")->Arg(1)->Arg(64)->UseRealTime();
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "quire/llm_engine.h"
 #include "quire/plan.h"
@@ -75,6 +76,18 @@ class AsyncLLM {
   // generate() does so too, but not while somebody holds what this returns: so a thread that must
   // not wait can leave the work to another one. Throws Error as generate() does.
   std::shared_ptr<const void> compile(const StructuredOutput& output);
+  // The same at once, whatever else is being compiled: null where compile() has work to do. Throws
+  // the Error of a constraint that is remembered as one that cannot be compiled.
+  std::shared_ptr<const void> find_compiled(const StructuredOutput& output);
+
+  // As LLMEngine has them.
+  void load_lora(const std::string& name, const std::string& path, bool replace = false);
+  void unload_lora(const std::string& name);
+  std::vector<LoraAdapterInfo> loras() const;
+  std::shared_ptr<const void> hold_lora(const std::string& name);
+  // The same at once: null where hold_lora() has weights to read. Throws Error for a name that is
+  // not loaded.
+  std::shared_ptr<const void> find_lora(const std::string& name);
 
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;

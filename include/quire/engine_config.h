@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 
+#include "quire/lora_serving.h"
 #include "quire/speculative_config.h"
 
 namespace quire {
@@ -44,6 +45,7 @@ struct EngineConfig {
   // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.
   // None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
+  LoraOptions lora{};  // CPU only: adapters that requests may name
   // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
   // neither those that wait for their next token nor newcomers are held up for longer; while no
   // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but
@@ -71,6 +73,10 @@ struct EngineConfig {
   // Chats: whether special tokens written out in messages become tokens, as in transformers. A
   // message could then begin another's turn; text otherwise.
   bool parse_special_tokens = false;
+  // White space that may be written between the tokens of JSON answers: "none"; "compact", a space
+  // behind each colon and comma; or "N", from 1 to 1000: a space, or a line break and white space
+  // of N bytes together. JSON is read with any white space.
+  std::string structured_whitespace = "32";
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
   int threads = 0;                   // CPU threads in all, over all ranks; 0: the physical cores
   ProgressCallback on_progress{};

@@ -31,11 +31,19 @@ class LLM {
   std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
                                       const std::vector<SamplingParams>& params);
 
+  // And an adapter (RequestOptions::lora) for each prompt.
+  std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
+                                      const std::vector<SamplingParams>& params,
+                                      const std::vector<std::string>& loras);
+
   // Renders each conversation with the model's chat template and generates the next message.
   std::vector<RequestOutput> chat(const std::vector<ChatInput>& conversations,
                                   const SamplingParams& params);
   std::vector<RequestOutput> chat(const std::vector<ChatInput>& conversations,
                                   const std::vector<SamplingParams>& params);
+  std::vector<RequestOutput> chat(const std::vector<ChatInput>& conversations,
+                                  const std::vector<SamplingParams>& params,
+                                  const std::vector<std::string>& loras);
 
   // Called after each step of generate() and chat(), for progress bars: prompts finished so far,
   // the number of prompts, and the engine's counters. Returning false aborts what still runs: those

@@ -6,7 +6,8 @@
 //   while (!engine.is_finished())
 //     for (const quire::RequestOutput& output : engine.step()) ...
 //
-// Thread safety: one thread at a time. Work runs on threads of the engine's own; results do not
+// Thread safety: one thread at a time, but load_lora, unload_lora, loras and hold_lora from any.
+// Work runs on threads of the engine's own; results do not
 // depend on how many. AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM
 // (quire/llm.h) the one for a batch.
 #include <array>
@@ -20,6 +21,7 @@
 #include "quire/engine_config.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "quire/lora_serving.h"
 #include "quire/plan.h"
 #include "quire/request_output.h"
 #include "quire/sampling_params.h"
@@ -47,6 +49,9 @@ struct RequestOptions {
   // Where the prompt is text: the spans, in order and apart from each other, in which nothing
   // becomes a special token (RenderedChat::from_messages).
   std::vector<TextSpan> plain_text{};
+  // The name of a loaded adapter; empty: the base model. The request keeps the weights that the
+  // name stands for when it is added, whatever is loaded or unloaded later.
+  std::string lora{};
 };
 
 // What became of drafts since the engine started. A draft is what a step verifies of a sequence; it
@@ -81,6 +86,7 @@ struct EngineStats {
   double decode_s = 0;   // time of the others
   SpeculativeStats speculative{};
   double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
+  LoraStats lora{};
 };
 
 class LLMEngine {
@@ -95,8 +101,8 @@ class LLMEngine {
   // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token
   // id outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in
   // use, a constraint (SamplingParams::structured_output) that cannot be compiled, which is done
-  // here, or whose shortest answer does not fit the limits on tokens. The engine and its other
-  // requests are not affected.
+  // here, or whose shortest answer does not fit the limits on tokens, an adapter
+  // (RequestOptions::lora) that is not loaded. The engine and its other requests are not affected.
   void add_request(std::string request_id, Prompt prompt, SamplingParams params,
                    RequestOptions options = {});
 
@@ -108,6 +114,25 @@ class LLMEngine {
   // in the order in which they were added. With async_scheduling a step's outputs may come one call
   // later.
   std::vector<RequestOutput> step();
+
+  // Adapters, where LoraOptions::enabled is set. Requests and other adapters are not affected by
+  // what fails.
+  //
+  // Reads the adapter in the folder `path` and gives it a name; with `replace` also one that is in
+  // use, for the requests that are added from then on. Throws Error: a name that is in use, empty
+  // or longer than 256 bytes, no such folder, an adapter that is damaged, of another base, of a
+  // rank above max_lora_rank, or of a kind that is not served.
+  void load_lora(const std::string& name, const std::string& path, bool replace = false);
+  // Requests that were added go on with the adapter, whose memory is freed when the last of them
+  // has ended. Throws Error for a name that is not loaded.
+  void unload_lora(const std::string& name);
+  // In the order of their names.
+  std::vector<LoraAdapterInfo> loras() const;
+  // Reads the weights of a loaded adapter, unless they are in host memory, on the calling thread.
+  // add_request() does so too, but not while what this returns is held: so a thread that must not
+  // wait can leave the work to another one. Throws Error for a name that is not loaded, and where
+  // the folder cannot be read any more.
+  std::shared_ptr<const void> hold_lora(const std::string& name);
 
   // No request is unfinished and no output is pending.
   bool is_finished() const;

@@ -9,6 +9,7 @@
 #include "quire/llm.h"
 #include "quire/llm_engine.h"
 #include "quire/lora.h"
+#include "quire/lora_serving.h"
 #include "quire/merge.h"
 #include "quire/model_check.h"
 #include "quire/perplexity.h"

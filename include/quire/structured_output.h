@@ -21,7 +21,7 @@ struct StructuredOutput {
     kJsonSchema,  // JSON that the schema `text` describes
     kJsonObject,  // any JSON object
     kRegex,       // what the regular expression `text` matches as a whole
-    kGrammar,     // a text of the context-free grammar `text`, in GBNF
+    kGrammar,     // a text of the context-free grammar `text`, in GBNF or Lark's notation
     kChoice,      // one of `choices`
     kTags         // text with `tags` in it
   };
@@ -37,6 +37,10 @@ struct StructuredOutput {
   std::string separator{};  // between tags that follow each other without free text
   uint32_t min_tags = 0;
   uint32_t max_tags = UINT32_MAX;
+
+  // JSON has no white space between its tokens, whatever EngineConfig::structured_whitespace
+  // allows.
+  bool disable_any_whitespace = false;
 
   // The constraint begins behind the first of this text in the answer ("</think>"); empty: at once.
   std::string begins_after{};

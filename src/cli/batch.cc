@@ -8,6 +8,7 @@ namespace quire::cli {
 
 void Batch::add(const PromptRequest& request, const SamplingParams& params) {
   RequestOptions options = {.output_kind = OutputKind::kFinalOnly, .priority = request.priority};
+  options.lora = request.lora.value_or("");
   Json shown;
   try {
     Prompt prompt;

@@ -13,12 +13,13 @@ namespace quire::cli {
 
 ChatSession::ChatSession(AsyncLLM& llm, const Interrupts& interrupts,
                          std::function<void()> leave_at_once, ChatOptions options,
-                         const SamplingParams& params)
+                         const SamplingParams& params, std::string adapter)
     : llm_(llm),
       interrupts_(interrupts),
       leave_at_once_(std::move(leave_at_once)),
       options_(std::move(options)),
       params_(params),
+      adapter_(std::move(adapter)),
       chat_(options_.new_chat()) {}
 
 ChatSession::Outcome ChatSession::say(const std::string& message,
@@ -49,7 +50,7 @@ ChatSession::Outcome ChatSession::retry(const std::function<void(std::string_vie
 
 RequestStream ChatSession::ask() {
   try {
-    return llm_.chat(chat_, params_);
+    return llm_.chat(chat_, params_, {.output_kind = OutputKind::kDelta, .lora = adapter_});
   } catch (const EngineFailure&) {
     throw;
   } catch (const Error&) {

@@ -17,7 +17,7 @@ class ChatSession {
   // `llm` and `interrupts` must outlive the session. `leave_at_once` ends the process; it is called
   // on another thread, when an answer is interrupted twice.
   ChatSession(AsyncLLM& llm, const Interrupts& interrupts, std::function<void()> leave_at_once,
-              ChatOptions options, const SamplingParams& params);
+              ChatOptions options, const SamplingParams& params, std::string adapter = "");
 
   enum class Outcome { kFinished, kLengthReached, kContextFull, kInterrupted };
 
@@ -46,6 +46,7 @@ class ChatSession {
   std::function<void()> leave_at_once_;
   ChatOptions options_;
   SamplingParams params_;
+  std::string adapter_;  // that answers; empty: none
   ChatInput chat_;
 
   struct LastAnswer {

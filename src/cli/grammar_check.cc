@@ -130,7 +130,7 @@ void append_masks(JsonWriter& json, const GrammarCheck& check) {
 
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
                                 const grammar::CompileLimits& limits, const MaskChecker* masks,
-                                bool keeps_masks) {
+                                const grammar::GenerationOptions& generation, bool keeps_masks) {
   using Clock = std::chrono::steady_clock;
   GrammarCheck check;
   JsonTree object;
@@ -147,7 +147,7 @@ GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
   const Clock::time_point begin = Clock::now();
   try {
     grammar = compile(parsed, limits);
-    if (masks != nullptr) language = grammar::make_language(grammar, {}, limits);
+    if (masks != nullptr) language = grammar::make_language(grammar, generation, limits);
   } catch (const Error& error) {
     check.error = error.what();
     return check;

@@ -26,7 +26,7 @@ struct GrammarCheck {
 // Without `masks` nothing is generated.
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
                                 const grammar::CompileLimits& limits, const MaskChecker* masks,
-                                bool keeps_masks);
+                                const grammar::GenerationOptions& generation, bool keeps_masks);
 
 struct MaskTimes {
   double mean = 0;

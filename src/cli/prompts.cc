@@ -21,6 +21,7 @@ constexpr std::array<std::string_view, 3> kChatFields = {"tools", "add_generatio
                                                          "chat_template_kwargs"};
 
 constexpr std::string_view kPriorityField = "priority";
+constexpr std::string_view kLoraField = "lora";
 
 bool contains(const auto& names, std::string_view name) {
   for (const std::string_view known : names) {
@@ -34,6 +35,7 @@ std::vector<std::string> known_fields() {
   names.insert(names.end(), kPromptFields.begin(), kPromptFields.end());
   names.insert(names.end(), kChatFields.begin(), kChatFields.end());
   names.emplace_back(kPriorityField);
+  names.emplace_back(kLoraField);
   return names;
 }
 
@@ -62,6 +64,14 @@ int64_t priority_from_json(const Json& value, std::string_view where) {
                             value.is_number() ? value.dump() : std::string(json_kind(value))));
   }
   return value.get<int64_t>();
+}
+
+// Null is the base model.
+std::string lora_from_json(const Json& value, std::string_view where) {
+  if (value.is_null()) return "";
+  if (value.is_string()) return value.get<std::string>();
+  throw Error(
+      fmt::format("{}: lora: expected the name of an adapter, got {}", where, json_kind(value)));
 }
 
 }  // namespace
@@ -113,6 +123,10 @@ PromptRequest prompt_from_json_line(std::string_view line, std::string_view wher
     }
     if (name == kPriorityField) {
       request.priority = priority_from_json(value, where);
+      continue;
+    }
+    if (name == kLoraField) {
+      request.lora = lora_from_json(value, where);
       continue;
     }
     if (!SamplingFields::is_field(name)) {

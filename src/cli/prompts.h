@@ -3,6 +3,7 @@
 // its own.
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -18,7 +19,8 @@ struct PromptRequest {
   std::string where;  // for messages: "--prompt 2", "prompts.jsonl line 7"
   std::variant<std::string, std::vector<int32_t>, ChatInput> prompt;
   SamplingFields sampling;
-  int64_t priority = 0;  // lower goes first
+  int64_t priority = 0;               // lower goes first
+  std::optional<std::string> lora{};  // an adapter's name; empty: none; not set: the command's
 };
 
 enum class PromptFormat {
@@ -34,7 +36,7 @@ ChatInput chat_from_json(const Json& object, std::string_view where);
 bool is_chat_field(std::string_view name);
 
 // One line of a .jsonl file: exactly one of "prompt", "prompt_token_ids" and "messages", if given
-// "priority", and sampling fields. Throws Error, opening with `where`, for anything else.
+// "priority", "lora", and sampling fields. Throws Error, opening with `where`, for anything else.
 PromptRequest prompt_from_json_line(std::string_view line, std::string_view where);
 
 // All prompts of a stream called `name`; blank lines are skipped. Throws Error naming the line that

@@ -58,6 +58,9 @@ TEST(ReadPrompts, BoundsALine) {
 TEST(PromptFromJsonLine, ReadsAPriority) {
   EXPECT_EQ(line(R"({"prompt": "a"})").priority, 0);
   EXPECT_EQ(line(R"({"prompt": "a", "priority": -3})").priority, -3);
+  EXPECT_EQ(line(R"({"prompt": "a"})").lora, std::nullopt);
+  EXPECT_EQ(line(R"({"prompt": "a", "lora": null})").lora, "");
+  EXPECT_EQ(line(R"({"prompt": "a", "lora": "caps"})").lora, "caps");
   EXPECT_EQ(line(R"({"prompt": "a", "priority": 9223372036854775807})").priority,
             std::numeric_limits<int64_t>::max());
 }
@@ -107,6 +110,7 @@ TEST(PromptFromJsonLine, SaysWhatIsWrong) {
       {R"({"prompt": "a", "tools": []})", "tools goes with messages, not with prompt"},
       {R"({"prompt": "a", "max_token": 1})", "unknown field max_token; did you mean max_tokens?"},
       {R"({"promt": "a"})", "there is no prompt"},
+      {R"({"prompt": "a", "lora": 1})", "lora: expected the name of an adapter, got"},
       {R"({"prompt": "a", "priority": "high"})", "priority: expected an integer of 64 bits, got"},
       {R"({"prompt": "a", "priority": 0.5})", "priority: expected an integer of 64 bits, got 0.5"},
       {R"({"prompt": "a", "priority": 9223372036854775808})", "priority: expected an integer"},

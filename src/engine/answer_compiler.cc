@@ -24,8 +24,8 @@ std::string cache_key(const StructuredOutput& output) {
   add_part(key, output.text);
   add_part(key, output.begins_after);
   add_part(key, output.separator);
-  key += fmt::format("{};{};{};{};", output.min_tags, output.max_tags, output.choices.size(),
-                     output.triggers.size());
+  key += fmt::format("{};{};{};{};{};", output.min_tags, output.max_tags, output.choices.size(),
+                     output.triggers.size(), output.disable_any_whitespace);
   for (const std::string& choice : output.choices) add_part(key, choice);
   for (const std::string& trigger : output.triggers) add_part(key, trigger);
   for (const StructuralTag& tag : output.tags) {
@@ -123,7 +123,7 @@ class Place {
 }  // namespace
 
 AnswerCompiler::AnswerCompiler(std::optional<Tokenizer> tokenizer, AnswerCompilerOptions options)
-    : tokenizer_(std::move(tokenizer)), options_(std::move(options)) {}
+    : tokenizer_(std::move(tokenizer)), options_(std::move(options)), failed_(options_.failed) {}
 
 grammar::TokenTriePtr AnswerCompiler::trie() {
   std::call_once(trie_made_, [this] {
@@ -151,11 +151,13 @@ AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& outpu
   auto result = std::make_shared<AnswerLanguage>();
   check_marker(output.begins_after);
   SharedLimits limits(options_.limits);
+  grammar::GenerationOptions generation = options_.generation;
+  if (output.disable_any_whitespace) generation.white_space = grammar::parse_white_space("none");
   if (output.kind == StructuredOutput::Kind::kTags) {
-    result->language = compile_tags(output, options_.generation, limits);
+    result->language = compile_tags(output, generation, limits);
   } else {
     auto texts = compile_grammar(output, limits.left());
-    result->language = grammar::make_language(std::move(texts), options_.generation, limits.left());
+    result->language = grammar::make_language(std::move(texts), generation, limits.left());
   }
   bytes += limits.bytes();
   result->trie = trie();
@@ -174,7 +176,7 @@ AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& outpu
   return result;
 }
 
-AnswerLanguagePtr AnswerCompiler::find(Known& known, const std::string& key) {
+AnswerLanguagePtr AnswerCompiler::take(Known& known, const std::string& key) {
   AnswerLanguagePtr language = known.language.lock();
   if (!language) return nullptr;
   if (known.kept) {
@@ -208,19 +210,39 @@ void AnswerCompiler::drop_unused() {
   });
 }
 
-AnswerLanguagePtr AnswerCompiler::compile(const StructuredOutput& output) {
-  if (!tokenizer_) {
-    throw Error("structured_output needs a tokenizer, and this engine has none.");
+AnswerLanguagePtr AnswerCompiler::find(const std::string& key) {
+  const auto known = known_.find(key);
+  if (known != known_.end()) {
+    if (AnswerLanguagePtr language = take(known->second, key)) return language;
   }
+  const auto error = failed_.find(key, FailedAnswers::Clock::now());
+  if (error) throw Error(*error);
+  return nullptr;
+}
+
+AnswerLanguagePtr AnswerCompiler::find(const StructuredOutput& output) {
+  check_tokenizer();
+  const std::string key = cache_key(output);
+  const std::lock_guard lock(mutex_);
+  return find(key);
+}
+
+void AnswerCompiler::check_tokenizer() const {
+  if (tokenizer_) return;
+  throw Error("structured_output needs a tokenizer, and this engine has none.");
+}
+
+AnswerLanguagePtr AnswerCompiler::compile(const StructuredOutput& output) {
+  check_tokenizer();
   const std::string key = cache_key(output);
   std::promise<AnswerLanguagePtr> promise;
   std::shared_future<AnswerLanguagePtr> result;
   bool is_mine = false;
   {
     const std::lock_guard lock(mutex_);
+    if (AnswerLanguagePtr language = find(key)) return language;
     drop_unused();
     Known& known = known_[key];
-    if (AnswerLanguagePtr language = find(known, key)) return language;
     is_mine = !known.compiling.valid();
     if (is_mine) known.compiling = promise.get_future().share();
     result = known.compiling;
@@ -241,6 +263,12 @@ void AnswerCompiler::compile_for_all(const StructuredOutput& output, const std::
     known.bytes = bytes;
     keep(known, key, language);
     promise.set_value(std::move(language));
+  } catch (const Error& error) {
+    const std::lock_guard lock(mutex_);
+    ++num_failed_;
+    known_.erase(key);
+    failed_.add(key, error.what(), FailedAnswers::Clock::now());
+    promise.set_exception(std::current_exception());
   } catch (...) {
     const std::lock_guard lock(mutex_);
     known_.erase(key);
@@ -251,6 +279,11 @@ void AnswerCompiler::compile_for_all(const StructuredOutput& output, const std::
 int64_t AnswerCompiler::num_compiled() const {
   const std::lock_guard lock(mutex_);
   return num_compiled_;
+}
+
+int64_t AnswerCompiler::num_failed() const {
+  const std::lock_guard lock(mutex_);
+  return num_failed_;
 }
 
 }  // namespace quire

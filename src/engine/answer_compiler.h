@@ -4,7 +4,8 @@
 // compile() works on the caller's thread: callers are those that may wait, never the step loop.
 // Callers with the same constraint wait for one compilation; a few different ones are compiled at
 // a time, each within the limits of grammar::CompileLimits. The newest are kept, by number and by
-// what they take, and all that somebody holds. The tree of the vocabulary is made with the first.
+// what they take, and all that somebody holds; those that cannot be compiled are remembered with
+// their errors. The tree of the vocabulary is made with the first.
 // Thread safety: any thread.
 #include <cstddef>
 #include <cstdint>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "engine/answer_constraint.h"
+#include "engine/failed_answers.h"
 #include "grammar/tokens/language.h"
 #include "quire/structured_output.h"
 #include "quire/tokenizer.h"
@@ -32,6 +34,7 @@ struct AnswerCompilerOptions {
   grammar::GenerationOptions generation;
   size_t max_kept = 256;
   size_t max_kept_bytes = size_t{512} << 20;
+  FailedAnswerLimits failed{};
 };
 
 class AnswerCompiler {
@@ -42,9 +45,13 @@ class AnswerCompiler {
   // Throws Error for what is no constraint, cannot be enforced, passes the limits or has no text
   // that the model's tokens make.
   AnswerLanguagePtr compile(const StructuredOutput& output);
+  // The same without working or waiting: null for a constraint that is not compiled yet. Throws
+  // what compile() threw for one that is remembered.
+  AnswerLanguagePtr find(const StructuredOutput& output);
 
-  // How many constraints were compiled so far.
+  // How many constraints were compiled so far, and how often compiling one has failed.
   int64_t num_compiled() const;
+  int64_t num_failed() const;
 
  private:
   struct Kept {
@@ -59,6 +66,7 @@ class AnswerCompiler {
     std::optional<std::list<Kept>::iterator> kept;    // in kept_
   };
 
+  void check_tokenizer() const;
   grammar::TokenTriePtr trie();
   // Compiles for those who wait for `promise`.
   void compile_for_all(const StructuredOutput& output, const std::string& key,
@@ -67,7 +75,8 @@ class AnswerCompiler {
   AnswerLanguagePtr compile_now(const StructuredOutput& output, size_t& bytes);
   AnswerLanguagePtr compile_language(const StructuredOutput& output, size_t& bytes);
   // With mutex_ held:
-  AnswerLanguagePtr find(Known& known, const std::string& key);
+  AnswerLanguagePtr find(const std::string& key);
+  AnswerLanguagePtr take(Known& known, const std::string& key);
   void keep(Known& known, const std::string& key, AnswerLanguagePtr language);
   void forget_oldest();
   void drop_unused();
@@ -82,7 +91,9 @@ class AnswerCompiler {
   std::unordered_map<std::string, Known> known_;
   std::list<Kept> kept_;  // the newest used first
   size_t kept_bytes_ = 0;
+  FailedAnswers failed_;
   int64_t num_compiled_ = 0;
+  int64_t num_failed_ = 0;
 };
 
 }  // namespace quire

@@ -54,6 +54,14 @@ TEST_F(AnswerCompilerTest, CompilesOnceForAllThatAskForIt) {
   EXPECT_EQ(compiler.num_compiled(), 3);
 }
 
+TEST_F(AnswerCompilerTest, FindsWhatIsCompiled) {
+  AnswerCompiler compiler(tokenizer_, options());
+  EXPECT_EQ(compiler.find(choice({"a"})), nullptr);
+  const AnswerLanguagePtr compiled = compiler.compile(choice({"a"}));
+  EXPECT_EQ(compiler.find(choice({"a"})), compiled);
+  EXPECT_EQ(compiler.num_compiled(), 1);
+}
+
 TEST_F(AnswerCompilerTest, ForgetsTheOldestThatNobodyHolds) {
   AnswerCompilerOptions few = options();
   few.max_kept = 2;
@@ -82,7 +90,12 @@ TEST_F(AnswerCompilerTest, SaysWhatIsWrong) {
   EXPECT_THAT(refusal_of(compiler, regex("(a")), HasSubstr("structured_output: "));
   EXPECT_THAT(refusal_of(compiler, choice({})), HasSubstr("structured_output: "));
   EXPECT_THAT(refusal_of(compiler, json_schema("{\"type\": 7}")), HasSubstr("#/type"));
-  for (int i = 0; i < 2; ++i) EXPECT_NE(refusal_of(compiler, regex("[")), "");
+  const int64_t num_failed = compiler.num_failed();
+  const std::string first = refusal_of(compiler, regex("["));
+  EXPECT_NE(first, "");
+  EXPECT_EQ(refusal_of(compiler, regex("[")), first);
+  EXPECT_THROW(compiler.find(regex("[")), Error);
+  EXPECT_EQ(compiler.num_failed(), num_failed + 1) << "the second time it is known";
   EXPECT_EQ(compiler.num_compiled(), 0);
   AnswerCompilerOptions limited = options();
   limited.limits.memory_bytes = 1000;

@@ -306,6 +306,26 @@ std::shared_ptr<const void> AsyncLLM::compile(const StructuredOutput& output) {
   return impl_->core.compile(output);
 }
 
+std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& output) {
+  return impl_->core.find_compiled(output);
+}
+
+void AsyncLLM::load_lora(const std::string& name, const std::string& path, bool replace) {
+  impl_->core.loras().load(name, path, replace);
+}
+void AsyncLLM::unload_lora(const std::string& name) {
+  impl_->core.loras().unload(name);
+}
+std::vector<LoraAdapterInfo> AsyncLLM::loras() const {
+  return impl_->core.loras().list();
+}
+std::shared_ptr<const void> AsyncLLM::hold_lora(const std::string& name) {
+  return impl_->core.loras().hold(name);
+}
+std::shared_ptr<const void> AsyncLLM::find_lora(const std::string& name) {
+  return impl_->core.loras().find(name);
+}
+
 EngineStats AsyncLLM::stats() const {
   const std::lock_guard lock(impl_->mailbox->mutex);
   EngineStats stats = impl_->mailbox->stats;

@@ -49,6 +49,7 @@ std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
   AnswerCompilerOptions options;
   options.vocab_size = setup.model.vocab_size;
   options.eos_token_ids = setup.generation.eos_token_ids;
+  options.generation.white_space = grammar::parse_white_space(setup.config.structured_whitespace);
   return std::make_unique<AnswerCompiler>(tokenizer, std::move(options));
 }
 
@@ -98,6 +99,7 @@ uint64_t mix(uint64_t x) {
 
 EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve)
     : setup_(set_up_engine(config)),
+      loras_(make_lora_store(setup_)),
       tokenizer_(tokenizer_of(setup_)),
       chat_template_(chat_template_of(setup_)),
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
@@ -157,8 +159,12 @@ AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
   return answer_compiler_->compile(output);
 }
 
+AnswerLanguagePtr EngineCore::find_compiled(const StructuredOutput& output) const {
+  return answer_compiler_->find(output);
+}
+
 PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, SamplingParams params,
-                                    RequestOptions options) const {
+                                    RequestOptions options) {
   check_params(params);
   if (options.client_weight < 1 || options.client_weight > kMaxClientWeight) {
     throw Error(fmt::format("client_weight is {}; expected 1 to {}.", options.client_weight,
@@ -176,6 +182,7 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   facts.client = options.client;
   facts.client_weight = options.client_weight;
   facts.priority = options.priority;
+  if (loras_->enabled() || !options.lora.empty()) set_lora(facts, options.lora);
   if (auto* text = std::get_if<std::string>(&prompt)) {
     facts.prompt_token_ids =
         tokenizer().encode(*text, options.plain_text, options.add_special_tokens);
@@ -208,6 +215,7 @@ void EngineCore::add(PreparedRequest prepared) {
     logits_processors_->add(request->number, std::move(prepared.logits_processors));
   }
   if (request->is_constrained) answer_masks_->add(*request, std::move(prepared.answer_language));
+  if (request->lora_id != 0) ++lora_requests_[{request->lora_name, request->lora_id}];
   std::vector<SequenceId> ids;
   for (int i = 0; i < request->params.n; ++i) {
     ids.push_back(next_sequence_id_++);
@@ -437,6 +445,10 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);
     if (facts.is_constrained) answer_masks_->remove(facts.number);
+    if (facts.lora_id != 0) {
+      const auto count = lora_requests_.find({facts.lora_name, facts.lora_id});
+      if (--count->second == 0) lora_requests_.erase(count);
+    }
     by_id_.erase(facts.id);
     request.reset();
   }
@@ -467,6 +479,7 @@ EngineStats EngineCore::stats() const {
       static_cast<double>(scheduler.num_used_blocks) / static_cast<double>(scheduler.num_blocks);
   stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;
   stats.prefix_cache_hits = scheduler.prefix_cache_hit_tokens;
+  if (loras_->enabled()) stats.lora = lora_stats(scheduler);
   return stats;
 }
 

@@ -4,19 +4,22 @@
 //
 // A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the
 // next is scheduled and handed to the workers before the results of the one that runs are waited
-// for. Thread safety: prepare(), compile() and the accessors of what never changes from any thread;
-// all else from one thread at a time.
+// for. Thread safety: prepare(), compile(), loras() and the accessors of what never changes from
+// any thread; all else from one thread at a time.
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/memory_reserve.h"
 #include "engine/answer_compiler.h"
 #include "engine/answer_masks.h"
 #include "engine/engine_setup.h"
+#include "engine/lora_store.h"
 #include "engine/output_processor.h"
 #include "quire/llm_engine.h"
 #include "request/logits_processors.h"
@@ -43,10 +46,12 @@ class EngineCore {
   // Compiles a constraint, unless that is done, in the calling thread; it is known while somebody
   // holds it. Throws Error.
   AnswerLanguagePtr compile(const StructuredOutput& output) const;
+  AnswerLanguagePtr find_compiled(const StructuredOutput& output) const;
   // Checks a request, compiles its constraint and encodes its prompt. Throws Error if it cannot be
   // served.
   PreparedRequest prepare(std::string request_id, Prompt prompt, SamplingParams params,
-                          RequestOptions options) const;
+                          RequestOptions options);
+  LoraStore& loras() { return *loras_; }
   // Throws Error if the id is in use.
   void add(PreparedRequest prepared);
   // Unknown ids are ignored.
@@ -110,9 +115,14 @@ class EngineCore {
   void check_prompt(const std::vector<int32_t>& token_ids) const;
   // Whether the shortest answer fits the limits on tokens.
   void check_room(const Request& facts, const AnswerLanguage& language) const;
+  static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
+  // Gives a request the adapter of this name.
+  void set_lora(Request& facts, const std::string& name);
+  LoraStats lora_stats(const SchedulerStats& scheduler) const;
   uint64_t resolve_seed(const Request& facts) const;
 
   EngineSetup setup_;
+  std::unique_ptr<LoraStore> loras_;
   std::optional<Tokenizer> tokenizer_;
   std::optional<ChatTemplate> chat_template_;
   std::shared_ptr<LogitsProcessorRegistry> logits_processors_;
@@ -132,6 +142,8 @@ class EngineCore {
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;
   SequenceId next_sequence_id_ = 1;
+  // By name and number, how many requests that have not finished have an adapter.
+  std::map<std::pair<std::string, uint64_t>, int64_t> lora_requests_;
   uint64_t num_requests_ = 0;
   EngineStats counters_;
 };

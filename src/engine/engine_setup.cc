@@ -12,6 +12,7 @@
 #include "core/device_library.h"
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
+#include "grammar/tokens/language.h"
 #include "hub/model_path.h"
 #include "ops/linear.h"
 #include "quire/engine_limits.h"
@@ -65,6 +66,11 @@ void check_settings(const EngineConfig& config) {
               config.quantization == "int8" || config.quantization == "int4",
           fmt::format("--quantization is \"{}\"; expected none, fp8, int8 or int4.",
                       config.quantization));
+  try {
+    grammar::parse_white_space(config.structured_whitespace);
+  } catch (const Error& error) {
+    throw Error(fmt::format("--structured-whitespace: {}.", error.what()));
+  }
   require(config.threads >= 0,
           fmt::format("--threads is {}; expected 0 (the physical cores) or more.", config.threads));
   const auto at_most = [](const char* name, int64_t value, int64_t most) {
@@ -250,6 +256,25 @@ void check_speculation(const EngineConfig& config, bool on_gpu) {
                       config.pipeline_parallel_size));
 }
 
+void check_lora(EngineConfig& config, bool on_gpu) {
+  LoraOptions& lora = config.lora;
+  require(lora.enabled || lora.modules.empty(), "--lora-modules needs --enable-lora.");
+  if (!lora.enabled) return;
+  require(!on_gpu,
+          "--enable-lora needs the CPU (--device cpu): quire has no kernels of adapters for GPUs. "
+          "quire merge makes a model of an adapter and its base, which GPUs take.");
+  require(lora.max_loras >= 1 && lora.max_loras <= kMaxLoras,
+          fmt::format("--max-loras is {}; expected 1 to {}.", lora.max_loras, kMaxLoras));
+  require(lora.max_lora_rank >= 1 && lora.max_lora_rank <= kMaxServedLoraRank,
+          fmt::format("--max-lora-rank is {}; expected 1 to {}.", lora.max_lora_rank,
+                      kMaxServedLoraRank));
+  const int most = lora.max_cpu_loras.value_or(lora.max_loras);
+  require(most >= lora.max_loras,
+          fmt::format("--max-cpu-loras is {}; expected --max-loras, which is {}, or more.", most,
+                      lora.max_loras));
+  lora.max_cpu_loras = most;
+}
+
 }  // namespace
 
 ComputeSetup set_up_compute(const EngineConfig& config) {
@@ -282,6 +307,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   check_eos(setup.generation, setup.model, setup.folder);
   check_stages(config, setup.model, on_gpu);
   check_speculation(config, on_gpu);
+  check_lora(config, on_gpu);
 
   PlanRequest request;
   request.model = choose_model(config, setup.model, choice);
@@ -295,6 +321,10 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
   request.num_stages = config.pipeline_parallel_size;
+  if (config.lora.enabled) {
+    request.max_loras = config.lora.max_loras;
+    request.max_lora_rank = config.lora.max_lora_rank;
+  }
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.block_size = config.block_size;
   request.max_num_batched_tokens = config.max_num_batched_tokens;
@@ -339,6 +369,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   scheduler.num_blocks = setup.plan.num_blocks;
   scheduler.enable_prefix_caching = config.enable_prefix_caching;
   scheduler.eos_token_ids = setup.generation.eos_token_ids;
+  scheduler.max_loras = request.max_loras;
   return setup;
 }
 

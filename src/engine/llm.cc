@@ -8,6 +8,18 @@
 #include "quire/error.h"
 
 namespace quire {
+namespace {
+
+void name_adapters(const std::vector<std::string>& loras, std::vector<RequestOptions>& options) {
+  if (loras.size() != options.size()) {
+    throw Error(
+        fmt::format("There are {} prompts and {} names of adapters; expected one for each prompt.",
+                    options.size(), loras.size()));
+  }
+  for (size_t i = 0; i < loras.size(); ++i) options[i].lora = loras[i];
+}
+
+}  // namespace
 
 class LLM::Impl {
  public:
@@ -102,7 +114,15 @@ std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
 
 std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
                                          const std::vector<SamplingParams>& params) {
-  return impl_->run(prompts, params, std::vector<RequestOptions>(prompts.size()));
+  return generate(prompts, params, std::vector<std::string>(prompts.size()));
+}
+
+std::vector<RequestOutput> LLM::generate(const std::vector<Prompt>& prompts,
+                                         const std::vector<SamplingParams>& params,
+                                         const std::vector<std::string>& loras) {
+  std::vector<RequestOptions> options(prompts.size());
+  name_adapters(loras, options);
+  return impl_->run(prompts, params, std::move(options));
 }
 
 std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
@@ -112,6 +132,12 @@ std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations
 
 std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
                                      const std::vector<SamplingParams>& params) {
+  return chat(conversations, params, std::vector<std::string>(conversations.size()));
+}
+
+std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations,
+                                     const std::vector<SamplingParams>& params,
+                                     const std::vector<std::string>& loras) {
   std::vector<Prompt> prompts;
   std::vector<RequestOptions> options;
   const bool parses = impl_->engine.config().parse_special_tokens;
@@ -121,6 +147,7 @@ std::vector<RequestOutput> LLM::chat(const std::vector<ChatInput>& conversations
     options.push_back({.add_special_tokens = false});
     if (!parses) options.back().plain_text = std::move(rendered.from_messages);
   }
+  name_adapters(loras, options);
   return impl_->run(prompts, params, std::move(options));
 }
 

@@ -28,6 +28,18 @@ void LLMEngine::abort(const std::string& request_id) {
 std::vector<RequestOutput> LLMEngine::step() {
   return impl_->step();
 }
+void LLMEngine::load_lora(const std::string& name, const std::string& path, bool replace) {
+  impl_->loras().load(name, path, replace);
+}
+void LLMEngine::unload_lora(const std::string& name) {
+  impl_->loras().unload(name);
+}
+std::vector<LoraAdapterInfo> LLMEngine::loras() const {
+  return impl_->loras().list();
+}
+std::shared_ptr<const void> LLMEngine::hold_lora(const std::string& name) {
+  return impl_->loras().hold(name);
+}
 bool LLMEngine::is_finished() const {
   return impl_->is_finished();
 }

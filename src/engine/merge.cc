@@ -62,7 +62,7 @@ std::optional<MergeResult> merge_lora(const MergeOptions& options) {
   const LoraAdapter adapter = LoraAdapter::open(options.adapter);
   check_tying(adapter, config);
   const Checkpoint checkpoint = Checkpoint::open(model);
-  const LoraBase base = {checkpoint, model.string(), config.tie_word_embeddings};
+  const LoraBase base = {checkpoint.tensors(), model.string(), config.tie_word_embeddings};
 
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);
   check_lora_fits(adapter, base, pool);

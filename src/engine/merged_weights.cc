@@ -32,7 +32,7 @@ class MergePlanner {
   MergePlanner(const LoraAdapter& adapter, const LoraBase& base) : adapter_(adapter), base_(base) {}
 
   MergePlan plan() {
-    for (const CheckpointTensor& tensor : base_.checkpoint.tensors()) add(tensor);
+    for (const CheckpointTensor& tensor : base_.tensors) add(tensor);
     for (const LoraModule& module : adapter_.modules()) check_bias(module);
     return std::move(plan_);
   }

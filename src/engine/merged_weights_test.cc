@@ -66,7 +66,7 @@ class MergedWeights : public ::testing::Test {
     const Checkpoint base = Checkpoint::open(root_.path() / "base");
     const LoraAdapter adapter = LoraAdapter::open(root_.path() / "adapter");
     ThreadPool pool(2);
-    const LoraBase lora_base = {base, "BASE", has_tied_head};
+    const LoraBase lora_base = {base.tensors(), "BASE", has_tied_head};
     check_lora_fits(adapter, lora_base, pool);
     const MergePlan plan = plan_merge(adapter, lora_base);
     untied_ = plan.untied;

@@ -16,6 +16,7 @@ namespace quire::engine_test {
 struct RandomRequest {
   std::vector<int32_t> prompt;
   SamplingParams params;
+  std::string lora{};
 };
 
 inline EngineConfig base_config(const std::string& model) {
@@ -102,7 +103,8 @@ inline std::vector<RequestOutput> run(const EngineConfig& config,
                          {.output_kind = OutputKind::kFinalOnly,
                           .client = i % 3,
                           .client_weight = i % 3 == 0 ? 25 : kDefaultClientWeight,
-                          .priority = i % 2 == 0 ? 1 : -1});
+                          .priority = i % 2 == 0 ? 1 : -1,
+                          .lora = requests[i].lora});
       ++added;
     }
     for (RequestOutput& output : engine.step()) {

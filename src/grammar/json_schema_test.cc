@@ -347,6 +347,19 @@ TEST(JsonSchema, MemoryOfAllPartsIsCounted) {
   EXPECT_THROW(compile_json_schema(fmt::format(R"({{"default": [{}]}})", values), limits), Error);
 }
 
+// A NUL would end the sentence.
+TEST(JsonSchema, RefusalsShowControlCharactersOfNames) {
+  EXPECT_EQ(
+      schema_error(R"({"properties": {"a\u0000b/\n": {"type": 7}}})"),
+      "#/properties/a\\u0000b~1\\u000a/type: 7 is not a type; expected null, boolean, object, "
+      "array, number, integer or string");
+  const std::string of_pattern = schema_error(R"({"pattern": "x\u0000["})");
+  EXPECT_NE(of_pattern.find("\"x\\u0000[\": "), std::string::npos) << of_pattern;
+  const std::string of_reference =
+      schema_error(R"({"$ref": "#/$defs/a%00b", "$defs": {"a\u0000b": {"minimum": "1"}}})");
+  EXPECT_NE(of_reference.find("expected a number"), std::string::npos) << of_reference;
+}
+
 TEST(JsonSchema, KeywordsOfOtherDraftsAreNone) {
   expect({{R"({"$schema": "https://json-schema.org/draft/2020-12/schema", "$recursiveRef": "#/x"})",
            {"1"},

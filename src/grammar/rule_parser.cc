@@ -6,6 +6,7 @@
 
 #include "base/hex_digit.h"
 #include "grammar/json_tree.h"
+#include "grammar/visible_text.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -15,7 +16,8 @@ void RuleParser::fail(std::string_view what) const {
   const auto line = std::ranges::count(before, '\n') + 1;
   const size_t begin = before.rfind('\n');
   const size_t column = before.size() - (begin == std::string_view::npos ? 0 : begin + 1) + 1;
-  throw Error(fmt::format("the grammar's line {}, column {}: {}", line, column, what));
+  throw Error(
+      fmt::format("the grammar's line {}, column {}: {}", line, column, visible_text(what)));
 }
 
 void RuleParser::fail_at(size_t place, std::string_view what) {

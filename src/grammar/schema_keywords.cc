@@ -9,6 +9,7 @@
 #include "grammar/regex.h"
 #include "grammar/schema_parser.h"
 #include "grammar/uri.h"
+#include "grammar/visible_text.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -70,7 +71,7 @@ int SchemaParser::pattern(const Context& at, std::string_view keyword, const std
   } catch (const Error& error) {
     const std::string_view what = error.what();
     if (what.starts_with('#')) throw;  // a limit, which says where
-    refuse(at, keyword, fmt::format("\"{}\": {}", beginning(text, 200), what));
+    refuse(at, keyword, fmt::format("\"{}\": {}", visible_text(beginning(text, 200)), what));
   }
 }
 

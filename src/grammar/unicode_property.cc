@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "grammar/regex_parser.h"
+#include "grammar/visible_text.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -99,7 +100,7 @@ CharacterSet unicode_property(std::string_view name) {
     throw Error(fmt::format(
         "not a regular expression that can be enforced: the property \\p{{{}}}; general categories "
         "are known",
-        name));
+        visible_text(name)));
   }
   const std::string_view wanted = found->short_name;
   CharacterSet set;

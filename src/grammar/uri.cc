@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "base/hex_digit.h"
+#include "grammar/visible_text.h"
 
 namespace quire::grammar {
 namespace {
@@ -113,7 +114,7 @@ UriReference resolve_reference(std::string_view base, std::string_view reference
 
 std::string pointer_token(std::string_view name) {
   std::string out;
-  for (const char c : name) {
+  for (const char c : visible_text(name)) {
     if (c == '~') {
       out += "~0";
     } else if (c == '/') {

@@ -15,7 +15,7 @@ struct UriReference {
 // What `reference` means where `base` (without a fragment, maybe empty) is the base.
 UriReference resolve_reference(std::string_view base, std::string_view reference);
 
-// A member's name as part of a JSON pointer.
+// A member's name as part of a JSON pointer that a sentence shows (visible_text.h).
 std::string pointer_token(std::string_view name);
 
 }  // namespace quire::grammar

@@ -40,6 +40,11 @@ void Attention::add_parameters(const std::string& name, ParameterMap& parameters
   if (k_norm_) k_norm_->add_parameters(name + ".k_norm", parameters);
 }
 
+void Attention::add_lora_sites(const std::string& name, LoraSites& sites) const {
+  qkv_proj_.add_lora_sites(name + ".qkv_proj", sites);
+  o_proj_.add_lora_sites(name + ".o_proj", sites);
+}
+
 void Attention::add_products(std::vector<MatrixProduct>& products) const {
   products.push_back(qkv_proj_.product("qkv_proj"));
   products.push_back(o_proj_.product("o_proj"));

@@ -36,6 +36,7 @@ class Attention {
 
   // "<name>.qkv_proj.weight" and so on.
   void add_parameters(const std::string& name, ParameterMap& parameters);
+  void add_lora_sites(const std::string& name, LoraSites& sites) const;
 
   // Those of one forward().
   void add_products(std::vector<MatrixProduct>& products) const;

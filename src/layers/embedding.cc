@@ -1,5 +1,6 @@
 #include "layers/embedding.h"
 
+#include <span>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -24,10 +25,24 @@ VocabTable::VocabTable(VocabShard shard, int64_t hidden_size, const Placement& p
                        const MatrixFormat& format)
     : vocab_size_(shard.vocab_size),
       first_id_(shard.first_id),
+      parts_(shard.parts),
       weight_(place, format, shard.rows, hidden_size, std::move(shard.parts)) {}
 
 void VocabTable::add_parameters(const std::string& name, ParameterMap& parameters) {
   parameters.add(name, weight_);
+}
+
+void VocabTable::add_embedding_site(const std::string& name, LoraSites& sites) const {
+  sites.add(name, {.layer = this,
+                   .n = weight_.weight().k(),
+                   .k = vocab_size_,
+                   .parts = parts_,
+                   .is_embedding = true});
+}
+
+void VocabTable::add_output_site(const std::string& name, LoraSites& sites) const {
+  sites.add(name,
+            {.layer = this, .n = weight_.weight().n(), .k = weight_.weight().k(), .parts = parts_});
 }
 
 MatrixProduct VocabTable::product(std::string name) const {
@@ -43,7 +58,24 @@ void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor
   ops::embedding(context.stream, context.batch.token_ids, table.weight(), table.first_id(), out);
   // All but one rank have zeros for a token.
   context.comm.all_reduce_sum(context.stream, out);
+  if (context.lora == nullptr) return;
+  context.lora->add_to_embedding(context.stream, &table, context.batch.token_ids, out);
 }
+
+namespace {
+
+// The rows' products with the rank's part of the table.
+void multiply_table(ForwardContext& context, const VocabTable& table, const Tensor& wanted,
+                    const Tensor& out) {
+  ops::linear(context.stream, wanted, table.weight(), Tensor(), out);
+  if (context.lora == nullptr) return;
+  const Tensor& rows = context.batch.logits_rows;
+  context.lora->add_to_logits(
+      context.stream, &table,
+      std::span(rows.data<int32_t>(), static_cast<size_t>(rows.num_elements())), wanted, out);
+}
+
+}  // namespace
 
 Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
                             const Tensor& hidden) {
@@ -59,13 +91,13 @@ Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table,
   const Tensor wanted = context.arena.allocate(context.dtype, {num_logits, hidden.dim(1)});
   ops::gather_rows(context.stream, hidden, context.batch.logits_rows, wanted);
   if (size == 1) {
-    ops::linear(context.stream, wanted, table.weight(), Tensor(), logits);
+    multiply_table(context, table, wanted, logits);
     return logits;
   }
   const int64_t shard_width = logits_width(rows, context.stream.device().type);
   const Tensor shard =
       context.arena.allocate(DType::kFloat32, {num_logits, shard_width}).columns(0, rows);
-  ops::linear(context.stream, wanted, table.weight(), Tensor(), shard);
+  multiply_table(context, table, wanted, shard);
   if (context.splits_logits) {
     context.comm.all_to_all_columns(context.stream, shard, logits);
   } else {

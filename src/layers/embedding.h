@@ -3,6 +3,7 @@
 //
 // Thread safety: forward is called by the rank's worker.
 #include <string>
+#include <vector>
 
 #include "layers/forward_context.h"
 #include "layers/linear.h"
@@ -22,6 +23,10 @@ class VocabTable {
   // Adds the table's tensors as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
+  // Says that adapters may add to the table as an embedding, or as an output layer.
+  void add_embedding_site(const std::string& name, LoraSites& sites) const;
+  void add_output_site(const std::string& name, LoraSites& sites) const;
+
   // Of compute_vocab_logits().
   MatrixProduct product(std::string name) const;
 
@@ -35,6 +40,7 @@ class VocabTable {
 
   int64_t vocab_size_;
   int64_t first_id_;
+  std::vector<ParameterPart> parts_;
   MatrixParameter weight_;
 };
 

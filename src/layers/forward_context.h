@@ -9,6 +9,7 @@
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
+#include "layers/lora_step.h"
 #include "ops/weight.h"
 
 namespace quire {
@@ -30,6 +31,7 @@ struct ForwardContext {
   // Whether each rank gets only the logits of its share of the rows (RowShare), instead of all.
   bool splits_logits = false;
   LinearObserver* observer = nullptr;  // null: nobody looks
+  const LoraStep* lora = nullptr;      // null: all rows are the base's
 };
 
 }  // namespace quire

@@ -3,14 +3,17 @@
 #include <utility>
 
 #include "base/check.h"
+#include "ops/activation.h"
 #include "ops/linear.h"
 
 namespace quire {
 
 Linear::Linear(const LinearShard& shard, const Placement& place, const MatrixFormat& format)
-    : weight_(place, format, shard.n, shard.k, shard.weight_parts),
+    : parts_(shard.weight_parts),
+      weight_(place, format, shard.n, shard.k, shard.weight_parts),
       is_partial_sum_(shard.partial_sum),
-      adds_bias_(shard.bias && (!shard.partial_sum || place.at.rank == 0)) {
+      may_add_bias_(!shard.partial_sum || place.at.rank == 0),
+      adds_bias_(shard.bias && may_add_bias_) {
   if (shard.bias) bias_.emplace(place, "bias", shard.n, DummyInit::kUniform, shard.bias_parts);
 }
 
@@ -29,20 +32,41 @@ void Linear::add_parameters(const std::string& name, ParameterMap& parameters) {
   if (bias_) parameters.add(name, *bias_);
 }
 
-void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+void Linear::add_lora_sites(const std::string& name, LoraSites& sites) const {
+  sites.add(name, {.layer = this,
+                   .n = weight_.weight().n(),
+                   .k = weight_.weight().k(),
+                   .parts = parts_,
+                   .adds_bias = may_add_bias_});
+}
+
+void Linear::forward_adapted(ForwardContext& context, const Tensor& in, const Tensor& out,
+                             int64_t first_row) const {
+  ops::linear(context.stream, in, weight_.weight(), added_bias(), out);
+  context.lora->add(context.stream, this, first_row, in, added_bias(), out);
+}
+
+void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out,
+                     int64_t first_row) const {
   if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
+  if (context.lora != nullptr) return forward_adapted(context, in, out, first_row);
   Arena::Scope scope(context.arena);
   const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
   ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
 }
 
-void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out,
+                           int64_t first_row) const {
   check(!is_partial_sum_, "a gated layer's outputs are this rank's own");
   if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
   Arena::Scope scope(context.arena);
   Tensor gate_up;
   if (context.stream.is_cpu()) {
     gate_up = context.arena.allocate(DType::kFloat32, {in.dim(0), weight_.weight().n()});
+  }
+  if (context.lora != nullptr) {
+    forward_adapted(context, in, gate_up, first_row);
+    return ops::silu_and_mul(context.stream, gate_up, out);
   }
   const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
   ops::gated_linear(context.stream, in, weight_.weight(), added_bias(), gate_up, out, scratch);

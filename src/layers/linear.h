@@ -5,6 +5,7 @@
 // Thread safety: forward is called by the rank's worker.
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "layers/forward_context.h"
 #include "layers/parameters.h"
@@ -33,11 +34,16 @@ class Linear {
   // Adds the tensors of the weight and of the bias as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // in [T, shard.k], out [T, shard.n].
-  void forward(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  // Says what of the layer adapters may add to.
+  void add_lora_sites(const std::string& name, LoraSites& sites) const;
+
+  // in [T, shard.k], out [T, shard.n]: rows of the batch from first_row on.
+  void forward(ForwardContext& context, const Tensor& in, const Tensor& out,
+               int64_t first_row = 0) const;
   // out [T, shard.n / 2] = silu(first half of the outputs) * second half. Only where the outputs
   // are not one term of a sum.
-  void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out) const;
+  void forward_gated(ForwardContext& context, const Tensor& in, const Tensor& out,
+                     int64_t first_row = 0) const;
   const ops::Weight& weight() const { return weight_.weight(); }
   // float32[shard.n]; undefined where there is none, or another rank adds it.
   Tensor added_bias() const { return adds_bias_ ? bias_->tensor() : Tensor(); }
@@ -45,10 +51,16 @@ class Linear {
   MatrixProduct product(std::string name) const;
 
  private:
+  // The layer's outputs [T, shard.n] with what adapters add to them, on the CPU.
+  void forward_adapted(ForwardContext& context, const Tensor& in, const Tensor& out,
+                       int64_t first_row) const;
+
+  std::vector<ParameterPart> parts_;
   MatrixParameter weight_;
   std::optional<VectorParameter> bias_;
   bool is_partial_sum_ = false;
-  bool adds_bias_ = false;  // in a sum over the ranks only rank 0 adds the bias
+  bool may_add_bias_ = false;  // in a sum over the ranks only rank 0 adds biases
+  bool adds_bias_ = false;     // of the base
 };
 
 }  // namespace quire

@@ -36,6 +36,11 @@ void Mlp::add_parameters(const std::string& name, ParameterMap& parameters) {
   down_proj_.add_parameters(name + ".down_proj", parameters);
 }
 
+void Mlp::add_lora_sites(const std::string& name, LoraSites& sites) const {
+  gate_up_proj_.add_lora_sites(name + ".gate_up_proj", sites);
+  down_proj_.add_lora_sites(name + ".down_proj", sites);
+}
+
 void Mlp::add_products(std::vector<MatrixProduct>& products) const {
   products.push_back(gate_up_proj_.product("gate_up_proj"));
   products.back().is_gated = true;
@@ -56,8 +61,8 @@ void Mlp::forward(ForwardContext& context, const Tensor& in, const Tensor& out) 
     const int64_t end = std::min(in.dim(0), begin + step);
     Arena::Scope scope(context.arena);
     const Tensor inner = context.arena.allocate(context.dtype, {end - begin, inner_features_});
-    gate_up_proj_.forward_gated(context, in.rows(begin, end), inner);
-    down_proj_.forward(context, inner, out.rows(begin, end));
+    gate_up_proj_.forward_gated(context, in.rows(begin, end), inner, begin);
+    down_proj_.forward(context, inner, out.rows(begin, end), begin);
   }
 }
 

@@ -1,5 +1,6 @@
 #include "layers/norm.h"
 
+#include "base/check.h"
 #include "ops/norm.h"
 
 namespace quire {
@@ -12,14 +13,21 @@ void RmsNorm::add_parameters(const std::string& name, ParameterMap& parameters) 
   parameters.add(name, weight_);
 }
 
+void RmsNorm::add_lora_sites(const std::string& name, LoraSites& sites) const {
+  sites.add_norm(name + ".weight", this);
+}
+
 void RmsNorm::forward(ForwardContext& context, const Tensor& in, const Tensor& out) const {
+  check(context.lora == nullptr || in.raw() != out.raw(), "adapters need the norm's input");
   ops::rms_norm(context.stream, in, weight_.tensor(), eps_, out);
+  if (context.lora != nullptr) context.lora->replace_norm(context.stream, this, eps_, in, out);
 }
 
 void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor& residual,
                           const Tensor& out) const {
   if (context.comm.size() > 1) {
-    if (context.comm.all_reduce_add_norm(
+    if (context.lora == nullptr &&
+        context.comm.all_reduce_add_norm(
             context.stream,
             {.x = x, .residual = residual, .weight = weight_.tensor(), .eps = eps_, .out = out})) {
       return;
@@ -27,6 +35,9 @@ void RmsNorm::forward_add(ForwardContext& context, const Tensor& x, const Tensor
     context.comm.all_reduce_sum(context.stream, x);
   }
   ops::add_rms_norm(context.stream, x, residual, weight_.tensor(), eps_, out);
+  if (context.lora != nullptr) {
+    context.lora->replace_norm(context.stream, this, eps_, residual, out);
+  }
 }
 
 }  // namespace quire

@@ -30,7 +30,7 @@ class LoraFit {
 
   void check_all_targets_are_there() const {
     std::vector<std::string> missing;
-    for (const CheckpointTensor& tensor : base_.checkpoint.tensors()) {
+    for (const CheckpointTensor& tensor : base_.tensors) {
       const bool is_tied = base_.has_tied_head && tensor.name == kHeadWeight;
       if (tensor.shape.size() == 2 && tensor.name.ends_with(kWeightSuffix) && !is_tied) {
         add_if_missing(tensor.name.substr(0, tensor.name.size() - kWeightSuffix.size()), missing);
@@ -118,7 +118,9 @@ void check_finite(const LoraAdapter& adapter, ThreadPool& pool) {
 }  // namespace
 
 const CheckpointTensor* LoraBase::find(const std::string& tensor) const {
-  return checkpoint.find(has_tied_head && tensor == kHeadWeight ? kEmbeddingWeight : tensor);
+  const std::string& name = has_tied_head && tensor == kHeadWeight ? kEmbeddingWeight : tensor;
+  const auto found = std::ranges::find(tensors, name, &CheckpointTensor::name);
+  return found == tensors.end() ? nullptr : &*found;
 }
 
 void check_lora_fits(const LoraAdapter& adapter, const LoraBase& base, ThreadPool& pool) {

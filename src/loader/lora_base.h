@@ -3,6 +3,7 @@
 //
 // Thread safety: free functions; the calling thread owns `pool`.
 #include <string>
+#include <vector>
 
 #include "base/thread_pool.h"
 #include "loader/checkpoint.h"
@@ -10,9 +11,9 @@
 
 namespace quire {
 
-// A dense base model's checkpoint.
+// What a dense base model's checkpoint has.
 struct LoraBase {
-  const Checkpoint& checkpoint;
+  const std::vector<CheckpointTensor>& tensors;
   std::string name;            // for messages
   bool has_tied_head = false;  // its embedding is its output layer, too
 

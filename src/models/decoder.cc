@@ -244,6 +244,13 @@ void DecoderLayer::add_parameters(const std::string& name, ParameterMap& paramet
   mlp_.add_parameters(name + ".mlp", parameters);
 }
 
+void DecoderLayer::add_lora_sites(const std::string& name, LoraSites& sites) const {
+  input_norm_.add_lora_sites(name + ".input_layernorm", sites);
+  attention_.add_lora_sites(name + ".self_attn", sites);
+  post_attention_norm_.add_lora_sites(name + ".post_attention_layernorm", sites);
+  mlp_.add_lora_sites(name + ".mlp", sites);
+}
+
 void DecoderLayer::add_memory(DecoderMemory& memory) {
   add_matrices(attention_, memory.attention);
   add_matrices(mlp_, memory.mlp);
@@ -329,6 +336,19 @@ ParameterMap Decoder::parameters() {
   return parameters;
 }
 
+LoraSites Decoder::lora_sites() const {
+  LoraSites sites(fused_checkpoint_ ? PackedModules() : packed_modules());
+  if (embed_tokens_) embed_tokens_->add_embedding_site(std::string(kEmbedding), sites);
+  for (size_t i = 0; i < layers_.size(); ++i) {
+    layers_[i]->add_lora_sites(fmt::format("{}{}", kLayers, first_layer_ + static_cast<int64_t>(i)),
+                               sites);
+  }
+  if (!final_norm_) return sites;
+  final_norm_->add_lora_sites(std::string(kFinalNorm), sites);
+  output_table().add_output_site(std::string(kOutput), sites);
+  return sites;
+}
+
 std::vector<MemoryItem> Decoder::memory() {
   DecoderMemory memory;
   for (const auto& layer : layers_) layer->add_memory(memory);
@@ -396,7 +416,8 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
-    const bool in_one_step = decoder_step_ && decoder_step_->takes(context.batch);
+    const bool in_one_step =
+        context.lora == nullptr && decoder_step_ && decoder_step_->takes(context.batch);
     // On one rank the step embeds by itself.
     const bool embeds = !in_one_step || at_.size > 1;
     if (embeds) embed_tokens(context, *embed_tokens_, state.residual);

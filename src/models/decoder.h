@@ -48,6 +48,7 @@ class DecoderLayer {
   DecoderLayer(const AttentionConfig& attention, const MlpConfig& mlp, const Placement& place);
 
   void add_parameters(const std::string& name, ParameterMap& parameters);
+  void add_lora_sites(const std::string& name, LoraSites& sites) const;
   void add_memory(DecoderMemory& memory);
   void add_products(std::vector<MatrixProduct>& products) const;
 
@@ -75,6 +76,7 @@ class Decoder final : public Model {
   Decoder(const ModelOptions& options, const DecoderOptions& decoder);
 
   ParameterMap parameters() override;
+  LoraSites lora_sites() const override;
   std::vector<MemoryItem> memory() override;
   KvCacheShape kv_cache_shape() const override;
   std::vector<MatrixProduct> products() const override;

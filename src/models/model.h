@@ -21,6 +21,7 @@
 #include "core/tensor.h"
 #include "layers/forward_context.h"
 #include "layers/linear.h"
+#include "layers/lora_layers.h"
 #include "layers/placement.h"
 #include "loader/model_config.h"
 #include "loader/parameter.h"
@@ -86,6 +87,8 @@ class Model {
 
   // The parameters under their names in a checkpoint. Pointers into the model.
   virtual ParameterMap parameters() = 0;
+  // What adapters may add to. Pointers into the model.
+  virtual LoraSites lora_sites() const = 0;
   // All that the model has allocated, weights and tables, part by part.
   virtual std::vector<MemoryItem> memory() = 0;
   virtual KvCacheShape kv_cache_shape() const = 0;

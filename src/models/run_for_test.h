@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/ceil_div.h"
+#include "layers/lora_step.h"
 #include "models/counted_model.h"
 #include "models/families.h"
 
@@ -23,6 +24,7 @@ struct TestRunOptions {
   std::vector<int64_t> stage_ends = {};  // last_layer of each stage; empty: one stage
   std::vector<int64_t> chunks = {};      // tokens in each step; empty: all at once
   int threads = 1;                       // of each rank
+  const LoraWeights* lora = nullptr;     // of all tokens
 };
 
 struct TestRunResult {
@@ -54,6 +56,7 @@ class TestRank {
       planned_ = std::max(planned_, CountedModel(options).activation_bytes(longest, longest));
       stages_.push_back(create_model(options));
       fill(stages_.back()->parameters(), pool_);
+      if (run.lora != nullptr) add_lora(*run.lora, options.dtype);
       add_caches(stages_.back()->kv_cache_shape());
       stages_.back()->bind_cache(stream_, comm_, caches_.back());
       options.first_layer = end;
@@ -96,9 +99,13 @@ class TestRank {
     std::optional<IntermediateTensors> state;
     for (size_t s = 0; s < stages_.size(); ++s) {
       ForwardContext context{stream_, DType::kFloat32, *arena_, comm_, batch};
+      const std::optional<LoraStep> lora = lora_step(s, tokens.size());
+      if (lora) context.lora = &*lora;
       state = stages_[s]->forward(context, state);
     }
     ForwardContext context{stream_, DType::kFloat32, *arena_, comm_, batch};
+    const std::optional<LoraStep> lora = lora_step(stages_.size() - 1, tokens.size());
+    if (lora) context.lora = &*lora;
     const Tensor logits = stages_.back()->compute_logits(context, state->hidden);
     std::vector<std::vector<float>> result;
     for (int64_t row = 0; row < n; ++row) {
@@ -112,6 +119,19 @@ class TestRank {
   size_t arena_planned() const { return planned_; }
 
  private:
+  void add_lora(const LoraWeights& weights, DType dtype) {
+    const LoraSites sites = stages_.back()->lora_sites();
+    loras_.push_back(std::make_unique<LoraLayers>(weights, sites, dtype));
+    const size_t bytes = LoraStep::scratch_bytes(sites, weights.rank);
+    lora_scratch_.push_back(std::make_unique<Arena>(Buffer(bytes)));
+  }
+
+  std::optional<LoraStep> lora_step(size_t stage, size_t num_tokens) const {
+    if (loras_.empty()) return std::nullopt;
+    return LoraStep(std::vector<const LoraLayers*>(num_tokens, loras_[stage].get()),
+                    *lora_scratch_[stage]);
+  }
+
   void add_caches(const KvCacheShape& shape) {
     std::vector<KvCacheView> views;
     for (int64_t layer = 0; layer < shape.num_layers; ++layer) {
@@ -138,6 +158,8 @@ class TestRank {
   std::vector<Buffer> memory_;
   std::vector<std::vector<KvCacheView>> caches_;
   std::unique_ptr<Arena> arena_;
+  std::vector<std::unique_ptr<LoraLayers>> loras_;  // a stage's each
+  std::vector<std::unique_ptr<Arena>> lora_scratch_;
 };
 
 inline TestRunResult run_rank(const ModelOptions& options, const TestRunOptions& run,

@@ -173,13 +173,24 @@ std::optional<ConstraintField> response_format(const Json& value) {
   return field_of(Kind::kJsonSchema, schema.dump(), schema_field);
 }
 
+constexpr std::string_view kNoWhiteSpace = "disable_any_whitespace";
+
+bool forbids_white_space(const Json& outputs) {
+  const Json* value = member(outputs, kNoWhiteSpace);
+  if (value == nullptr) return false;
+  if (!value->is_boolean()) {
+    refuse_kind(fmt::format("{}.{}", kStructuredOutputs, kNoWhiteSpace), *value, "true or false");
+  }
+  return value->get<bool>();
+}
+
 // Fields that change what an answer may be, and that are not acted on.
 void refuse_others(const Json& outputs) {
   for (const auto& [name, value] : outputs.items()) {
     const bool known = std::ranges::any_of(
         kMembers, [&name = name](const Member& each) { return each.name == name; });
     // There is one engine, so that there is none to fall back to.
-    if (known || name == "disable_fallback" || value.is_null()) continue;
+    if (known || name == "disable_fallback" || name == kNoWhiteSpace || value.is_null()) continue;
     if (value.is_boolean() && !value.get<bool>()) continue;
     refuse(fmt::format("{}.{}", kStructuredOutputs, name), "is not supported; leave it out");
   }
@@ -196,6 +207,8 @@ std::vector<ConstraintField> structured_outputs(const Json& value) {
     }
   }
   if (found.empty()) refuse(field, fmt::format("is empty, but must have {}", kOneMember));
+  const bool no_white_space = forbids_white_space(value);
+  for (ConstraintField& each : found) each.constraint.disable_any_whitespace = no_white_space;
   return found;
 }
 

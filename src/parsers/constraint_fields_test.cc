@@ -127,6 +127,13 @@ TEST(ConstraintFields, RefuseWhatIsNoConstraint) {
 }
 
 TEST(ConstraintFields, RefuseWhatIsNotActedOn) {
+  EXPECT_TRUE(
+      constraint_of(
+          Json::parse(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": true}})"))
+          ->constraint.disable_any_whitespace);
+  EXPECT_EQ(refused(R"({"structured_outputs": {"json": {}, "disable_any_whitespace": 1}})"),
+            "structured_outputs.disable_any_whitespace: structured_outputs.disable_any_whitespace "
+            "is 1, but must be true or false.");
   EXPECT_EQ(refused(R"({"structured_outputs": {"regex": "a", "whitespace_pattern": " "}})"),
             "structured_outputs.whitespace_pattern: structured_outputs.whitespace_pattern is not "
             "supported; leave it out.");

@@ -21,7 +21,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kMagic = "QB";
-constexpr uint8_t kVersion = 3;
+constexpr uint8_t kVersion = 4;
 
 [[noreturn]] void refuse(std::string_view problem) {
   throw Error(fmt::format("The bytes of a scheduled batch cannot be read: {}.", problem));
@@ -198,6 +198,7 @@ void code_request(Codec& codec, Facts& request) {
   codec.number(request.has_logits_processors);
   codec.number(request.is_constrained);
   codec.number(request.seed);
+  codec.number(request.lora_id);
 }
 
 void code_kind(Writer& writer, ChunkKind kind) {

@@ -35,6 +35,7 @@ std::shared_ptr<const Request> full_request() {
   request.params.prompt_logprobs = 20;
   request.has_logits_processors = true;
   request.is_constrained = true;
+  request.lora_id = 300;
   request.seed = std::numeric_limits<uint64_t>::max();
   return std::make_shared<const Request>(std::move(request));
 }
@@ -96,6 +97,7 @@ void expect_equal(const Request& actual, const Request& expected) {
   expect_equal(actual.params, expected.params);
   EXPECT_EQ(actual.has_logits_processors, expected.has_logits_processors);
   EXPECT_EQ(actual.is_constrained, expected.is_constrained);
+  EXPECT_EQ(actual.lora_id, expected.lora_id);
   EXPECT_EQ(actual.seed, expected.seed);
 }
 

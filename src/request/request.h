@@ -4,9 +4,10 @@
 // The engine's outputs, the scheduler's sequences and the ranks' all point to one such object, so
 // its prompt is held once. It is plain data: request/batch_encoding.h takes to other processes what
 // ranks read of it. Callbacks and constraints are no data: request/logits_processors.h and
-// request/token_masks.h have them for this process.
-// Thread safety: immutable.
+// request/token_masks.h have them for this process. Nor are the weights of an adapter, which live
+// as long as a request that names them. Thread safety: immutable.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@
 #include "quire/sampling_params.h"
 
 namespace quire {
+
+struct LoraWeights;  // loader/lora_weights.h
 
 struct Request {
   uint64_t number = 0;                    // in its engine's life no other request has it
@@ -31,6 +34,10 @@ struct Request {
   uint64_t client = 0;
   int32_t client_weight = kDefaultClientWeight;
   int64_t priority = 0;  // among the client's requests: lower goes first
+  // The adapter; 0: none. Equal numbers are equal weights.
+  uint64_t lora_id = 0;
+  std::string lora_name;                    // as the request named it
+  std::shared_ptr<const LoraWeights> lora;  // in this process; null where lora_id is 0
 
   int64_t num_prompt_tokens() const { return static_cast<int64_t>(prompt_token_ids.size()); }
 };

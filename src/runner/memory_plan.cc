@@ -17,6 +17,7 @@
 #include "quire/error.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
+#include "runner/lora_slots.h"
 #include "runner/model_support.h"
 
 namespace quire {
@@ -113,6 +114,7 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
 struct ModelNeeds {
   std::vector<MemoryItem> memory;
   int64_t activation_bytes = 0;
+  int64_t lora_bytes = 0;
   int64_t bytes_per_block = 0;
   KvCacheShape kv_cache;  // of all layers, with the heads of a rank
 };
@@ -139,6 +141,10 @@ ModelNeeds needs_of(const PlanRequest& request) {
     }
     needs.activation_bytes += static_cast<int64_t>(
         model.activation_bytes(max_step_tokens(request), max_logits_rows(request)));
+    if (request.max_loras > 0) {
+      needs.lora_bytes += static_cast<int64_t>(LoraSlots::bytes(
+          model.model(), request.max_loras, request.max_lora_rank, request.model.dtype));
+    }
     const KvCacheShape shape = model.model().kv_cache_shape();
     if (part.rank == 0) {
       const int64_t num_layers = needs.kv_cache.num_layers + shape.num_layers;
@@ -268,6 +274,8 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   options.max_num_seqs = std::min(request.max_num_seqs, options.max_tokens);
   options.max_logits_rows = max_logits_rows(request);
   if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
+  options.max_loras = request.max_loras;
+  options.max_lora_rank = request.max_lora_rank;
   return options;
 }
 
@@ -305,6 +313,12 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                                       max_step_tokens(request), max_logits_rows(request), ranks)});
   plan.buffers.push_back(
       {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
+  if (request.max_loras > 0) {
+    plan.buffers.push_back({"adapters", needs.lora_bytes,
+                            fmt::format("{} slot{} of rank {}, {}{}", request.max_loras,
+                                        request.max_loras == 1 ? "" : "s", request.max_lora_rank,
+                                        name_of(request.model.dtype), ranks)});
+  }
   if (request.overhead_bytes > 0) {
     plan.buffers.push_back(
         {"CUDA", request.overhead_bytes * num_ranks(request),

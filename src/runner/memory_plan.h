@@ -30,6 +30,9 @@ struct PlanRequest {
   double gpu_memory_utilization = 0;  // that available_bytes were found with; for messages
   int64_t overhead_bytes = 0;         // of each rank (DeviceLibrary::overhead_bytes)
   int threads_per_rank = 1;
+  // Of adapters: RunnerOptions'.
+  int max_loras = 0;
+  int64_t max_lora_rank = 0;
 };
 
 // Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit,

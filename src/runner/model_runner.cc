@@ -68,6 +68,9 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
   stream_.scratch(static_cast<size_t>(options.scratch_bytes));
+  if (options.max_loras > 0) {
+    lora_slots_.emplace(*model_, options.max_loras, options.max_lora_rank, options.model.dtype);
+  }
 }
 
 void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) {
@@ -90,6 +93,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   if (sequences.empty()) return output;
 
   const ForwardBatch forward = builder_.build(sequences);
+  lora_ = lora_slots_ ? lora_slots_->prepare(sequences, forward.num_tokens) : nullptr;
   const Arena::Scope scope(arena_);
   const Tensor hidden = run_layers(forward).hidden;
 
@@ -118,6 +122,7 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
     groups_.pipeline.receive(stream_, previous->residual, before);
   }
   ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, forward};
+  context.lora = lora_;
   const IntermediateTensors state = model_->forward(context, previous);
   if (!groups_.is_last_stage()) {
     const int next = groups_.stage() + 1;
@@ -145,6 +150,7 @@ Tensor ModelRunner::logits_of(const ForwardBatch& forward, const Tensor& hidden,
   ForwardBatch part = forward;
   part.logits_rows = rows;
   ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, part};
+  context.lora = lora_;
   return model_->compute_logits(context, hidden);
 }
 

@@ -7,6 +7,7 @@
 // know sampled tokens as unknown_token() says. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
 #include "runner/kv_cache.h"
+#include "runner/lora_slots.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
 
@@ -62,6 +64,8 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
+  std::optional<LoraSlots> lora_slots_;  // none: no adapters are served
+  const LoraStep* lora_ = nullptr;       // of the step; null: it has no adapters
 };
 
 }  // namespace quire

@@ -1,5 +1,7 @@
 #include "runner/model_support.h"
 
+#include <utility>
+
 #include "core/kv_cache_view.h"
 #include "models/counted_model.h"
 #include "models/families.h"
@@ -44,6 +46,25 @@ int64_t count_parameters(const ModelOptions& options) {
     count += elements * target.made_of().parameters_each;
   }
   return count;
+}
+
+std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config) {
+  ModelOptions options;
+  options.config = config;
+  options.config.quantization.reset();
+  options.max_model_len = 2;
+  CountedModel model(options);
+  std::vector<CheckpointTensor> tensors;
+  for (const ParameterMap::Target& target : model.model().parameters().targets()) {
+    // Parts of a fused layer that the checkpoint has as one tensor follow each other.
+    if (!tensors.empty() && tensors.back().name == target.name) continue;
+    CheckpointTensor tensor;
+    tensor.name = target.name;
+    tensor.dtype = "F32";
+    tensor.shape = target.shape;
+    tensors.push_back(std::move(tensor));
+  }
+  return tensors;
 }
 
 namespace {

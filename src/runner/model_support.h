@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "loader/checkpoint.h"
 #include "models/model.h"
 #include "quire/benchmark.h"
 
@@ -23,6 +25,10 @@ std::string describe_quantization(const ModelConfig& config);
 // none. Throws Error where the model is not supported.
 int64_t count_parameters(const ModelOptions& options);
 int64_t count_parameters(const ModelConfig& config);
+
+// Names and shapes of what a checkpoint of this model must hold where nothing is quantised, without
+// data. Throws Error where the model is not supported.
+std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config);
 
 // See quire/benchmark.h. In floating point, so that a config of absurd sizes does not overflow.
 // Throws Error where the model is not supported.

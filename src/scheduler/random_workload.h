@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <string>
 #include <vector>
 
 #include "request/scheduled_batch.h"
@@ -69,6 +70,7 @@ struct WorkloadOptions {
   bool with_aborts = false;
   // Above 1: that many clients, with weights, and priorities.
   int64_t num_clients = 1;
+  int64_t num_loras = 0;  // adapters that requests have, or none
 };
 
 inline std::vector<int32_t> random_tokens(Random& random, int64_t count) {
@@ -134,6 +136,10 @@ inline Workload random_workload(Random& random, const WorkloadOptions& options) 
     facts.client = static_cast<uint64_t>(random.pick(0, options.num_clients - 1));
     facts.client_weight = weights[facts.client];
     if (options.num_clients > 1) facts.priority = random.pick(-1, 1);
+    if (options.num_loras > 0) {
+      facts.lora_id = static_cast<uint64_t>(random.pick(0, options.num_loras));
+      facts.cache_salt += std::to_string(facts.lora_id);
+    }
     add_jobs(workload, std::move(facts), random.one_in(3) ? random.pick(2, 4) : 1, arrival);
   }
   for (Job& job : workload.jobs) {

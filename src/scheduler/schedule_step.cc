@@ -138,6 +138,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
 // what others need.
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
+  s_.find_lora_waiter();
   order_.reserve(s_.clients.size());
   for (const auto& [id, client] : s_.clients) {
     client->gave_up_sequence = false;
@@ -253,8 +254,11 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
 }
 
 void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
-  while (may_admit(client) && !client.waiting.empty()) {
-    ScheduledState& state = *client.waiting.front();
+  const auto may_begin = [this](ScheduledState* state) { return s_.may_begin(*state); };
+  while (may_admit(client)) {
+    const auto next = std::ranges::find_if(client.waiting, may_begin);
+    if (next == client.waiting.end()) return;
+    ScheduledState& state = **next;
     // A preempted sequence is handed over anew with all its tokens, so they must be known.
     if (state.num_placeholders > 0 || prefill_length(state, share_of(client)) <= 0) return;
     if (is_full() && giver_of_place(client) == nullptr) return;
@@ -265,10 +269,10 @@ void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
       return;
     }
     if (is_full()) preempt(*giver_of_place(client));
-    client.waiting.pop_front();
+    std::erase(client.waiting, &state);
     insert_in_order(client.running, &state);
     state.running = true;
-    ++s_.num_running;
+    s_.count_running(state);
     const Sequence& sequence = state.sequence;
     batch_.added.push_back(
         {sequence.id(), sequence.request(), sequence.index(), sequence.output_token_ids()});

@@ -10,6 +10,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 
 #include "request/scheduled_batch.h"
@@ -41,6 +42,7 @@ class ScheduleWatcher {
   void scheduled(const ScheduledBatch& batch, const SchedulerStats& stats) {
     verify_limits(batch);
     take(batch);
+    verify_loras();
     verify_order(batch);
     verify_conserving(batch, stats);
     num_preemptions_ = stats.num_preemptions;
@@ -111,12 +113,31 @@ class ScheduleWatcher {
     }
   }
 
-  // None overtakes another of its client.
+  int64_t blocks_of(const Watched& watched) const {
+    return (watched.num_tokens + config_.block_size - 1) / config_.block_size;
+  }
+
+  // Whether it may have to wait for its adapter.
+  bool has_limited_lora(const Watched& watched) const {
+    return config_.max_loras > 0 && watched.request->lora_id != 0;
+  }
+
+  void verify_loras() const {
+    std::set<uint64_t> running;
+    for (const auto& [id, sequence] : sequences_) {
+      if (sequence.running && has_limited_lora(sequence)) running.insert(sequence.request->lora_id);
+    }
+    if (running.empty()) return;
+    EXPECT_LE(std::ssize(running), config_.max_loras);
+  }
+
+  // None overtakes another of its client, unless that waits for its adapter.
   void verify_order(const ScheduledBatch& batch) const {
     for (const NewSequence& added : batch.added) {
       const Watched& one = sequences_.at(added.id);
       for (const auto& [id, other] : sequences_) {
         if (other.running || other.request->client != one.request->client) continue;
+        if (has_limited_lora(other)) continue;
         EXPECT_FALSE(goes_first(other, one)) << added.id << " overtook " << id;
       }
     }
@@ -140,16 +161,21 @@ class ScheduleWatcher {
     int64_t most_blocks = 0;  // that the next of a client needs
     std::map<uint64_t, const Watched*> next;
     for (const auto& [id, sequence] : sequences_) {
-      if (sequence.running) continue;
+      if (sequence.running || has_limited_lora(sequence)) continue;
       const Watched*& first = next[sequence.request->client];
       if (first == nullptr || goes_first(sequence, *first)) first = &sequence;
     }
     for (const auto& [client, sequence] : next) {
       if (sequence->num_awaited > 0) continue;
-      most_blocks = std::max(most_blocks,
-                             (sequence->num_tokens + config_.block_size - 1) / config_.block_size);
+      most_blocks = std::max(most_blocks, blocks_of(*sequence));
     }
     if (most_blocks == 0) return;
+    // Those with adapters may be next, too.
+    for (const auto& [id, sequence] : sequences_) {
+      if (sequence.running || !has_limited_lora(sequence)) continue;
+      if (sequence.num_awaited > 0) return;
+      most_blocks = std::max(most_blocks, blocks_of(sequence));
+    }
     EXPECT_GT(most_blocks, stats.num_blocks - stats.num_used_blocks)
         << "room for " << room << " more tokens, a place and blocks, and sequences wait";
   }

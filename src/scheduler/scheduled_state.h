@@ -39,6 +39,7 @@ struct ScheduledState {
   std::optional<int64_t> num_cached_tokens;
   int64_t num_prompt_logprobs = 0;  // delivered; a preempted sequence computes them again
   int64_t num_preemptions = 0;
+  bool waits_for_lora = false;  // its adapter was in the way of its beginning
 
   std::vector<BlockRef> blocks;
   std::vector<BlockHash> block_hashes;  // of full blocks of known tokens, as far as needed

@@ -76,8 +76,48 @@ void Scheduler::Impl::stop_running(ScheduledState& state) {
   state.num_computed_tokens = 0;
   state.drafts.clear();
   if (!std::exchange(state.running, false)) return;
-  --num_running;
+  count_stopped(state);
   removed.push_back(state.sequence.id());
+}
+
+void Scheduler::Impl::count_running(ScheduledState& state) {
+  ++num_running;
+  state.waits_for_lora = false;
+  const uint64_t lora_id = state.sequence.request()->lora_id;
+  if (lora_id == 0) return;
+  ++running_loras[lora_id];
+  if (lora_waiter && state.arrival > *lora_waiter) ++num_lora_overtakes;
+}
+
+void Scheduler::Impl::count_stopped(const ScheduledState& state) {
+  --num_running;
+  const auto count = running_loras.find(state.sequence.request()->lora_id);
+  if (count != running_loras.end() && --count->second == 0) running_loras.erase(count);
+}
+
+void Scheduler::Impl::find_lora_waiter() {
+  if (config.max_loras == 0) return;
+  std::optional<uint64_t> first;
+  for (const auto& [id, client] : clients) {
+    for (const ScheduledState* state : client->waiting) {
+      if (!state->waits_for_lora) continue;
+      first = std::min(first.value_or(state->arrival), state->arrival);
+    }
+  }
+  if (first != lora_waiter) num_lora_overtakes = 0;
+  lora_waiter = first;
+}
+
+bool Scheduler::Impl::may_begin(ScheduledState& state) {
+  const uint64_t lora_id = state.sequence.request()->lora_id;
+  if (lora_id == 0 || config.max_loras == 0) return true;
+  const bool has_room =
+      running_loras.contains(lora_id) || std::ssize(running_loras) < config.max_loras;
+  const bool is_in_turn =
+      !lora_waiter || state.arrival <= *lora_waiter || num_lora_overtakes < kMaxLoraOvertakes;
+  if (has_room && is_in_turn) return true;
+  if (!std::exchange(state.waits_for_lora, true)) ++totals.num_lora_waits;
+  return false;
 }
 
 void Scheduler::Impl::end(ScheduledState& state, FinishReason reason) {
@@ -172,6 +212,10 @@ int64_t Scheduler::num_preemptions(SequenceId id) const {
   return it == impl_->states.end() ? 0 : it->second->num_preemptions;
 }
 
+bool Scheduler::runs_lora(uint64_t lora_id) const {
+  return impl_->running_loras.contains(lora_id);
+}
+
 bool Scheduler::has_unfinished() const {
   return !impl_->states.empty();
 }
@@ -208,6 +252,7 @@ SchedulerStats Scheduler::stats() const {
         client->running, [](const Impl::ScheduledState* s) { return !s->is_prefilling(); });
   }
   stats.num_in_flight = std::ssize(impl_->in_flight);
+  stats.num_running_loras = std::ssize(impl_->running_loras);
   stats.num_blocks = impl_->pool.num_blocks();
   stats.num_used_blocks = impl_->pool.num_blocks() - impl_->pool.num_free();
   return stats;
@@ -240,6 +285,7 @@ void Scheduler::Impl::check_queues() const {
   check(num_queued == std::ssize(states), "every sequence is in one queue");
   check(running_in_all == num_running, "running sequences are counted");
   check(num_running <= config.max_num_seqs, "no more sequences run than may");
+  check_loras();
 
   std::unordered_map<SequenceId, int64_t> most_tokens;
   for (const InFlightStep& step : in_flight) {
@@ -251,6 +297,17 @@ void Scheduler::Impl::check_queues() const {
     check(state->num_placeholders == (it == most_tokens.end() ? 0 : it->second),
           "placeholders are what steps may sample");
   }
+}
+
+void Scheduler::Impl::check_loras() const {
+  std::unordered_map<uint64_t, int64_t> counts;
+  for (const auto& [id, state] : states) {
+    const uint64_t lora_id = state->sequence.request()->lora_id;
+    if (state->running && lora_id != 0) ++counts[lora_id];
+  }
+  check(counts == running_loras, "running sequences are counted by adapter");
+  check(config.max_loras == 0 || std::ssize(running_loras) <= config.max_loras,
+        "no more adapters run than may");
 }
 
 void Scheduler::Impl::check_client(const ClientQueue& client) const {
@@ -273,7 +330,9 @@ void Scheduler::Impl::check_client(const ClientQueue& client) const {
   check(in_order(client.running) && in_order(client.waiting),
         "queues are in the order of priority, then arrival");
   if (client.waiting.empty()) return;
-  const ScheduledState* next = client.waiting.front();
+  const auto first = std::ranges::find(client.waiting, false, &ScheduledState::waits_for_lora);
+  if (first == client.waiting.end()) return;
+  const ScheduledState* next = *first;
   for (const ScheduledState* state : client.running) {
     if (state->sequence.request()->priority == next->sequence.request()->priority) {
       check(goes_before(state, next), "none overtakes another of its client and priority");

@@ -5,9 +5,10 @@
 // or the next chunk of a prompt each), then its waiting ones while there is budget, a place and
 // enough free blocks for all their tokens; then those of the next client. Within a client, lower
 // priority numbers go first, then those that arrived first, and no waiting sequence overtakes
-// another. When a running sequence needs a block and none is free, the last one of the client that
-// holds the most for its weight, of those whose turn is yet to come, is preempted: it gives up its
-// blocks and goes back to the queue, to be computed anew (mostly from the prefix cache).
+// another, but one whose adapter has to wait. When a running sequence needs a block and none is
+// free, the last one of the client that holds the most for its weight, of those whose turn is yet
+// to come, is preempted: it gives up its blocks and goes back to the queue, to be computed anew
+// (mostly from the prefix cache).
 //
 // Clients share what there is (Request::client, client_weight):
 // - Tokens by what each has used, prompts and answers (fair_share.h). What is found in the prefix
@@ -55,6 +56,11 @@
 // longest prefix of the drafts in which each is what was sampled in its place, and returns these
 // and the token sampled behind the last of them. Where a draft is kDraftOfRunner, it makes one.
 //
+// Sequences may have an adapter (Request::lora_id). Those that run have at most max_loras different
+// ones, so a step has no more. A waiting sequence with another one lets all others pass, until
+// kMaxLoraOvertakes sequences with adapters that came after it began to run: then those wait, too,
+// until one of the adapters that run has none left, and it has its turn.
+//
 // A function of its calls: no clock, no randomness, no tensors.
 // Thread safety: one thread at a time.
 #include <array>
@@ -77,6 +83,7 @@ struct SchedulerConfig {
   int64_t num_blocks = 0;                  // num_blocks * block_size >= max_model_len
   bool enable_prefix_caching = true;
   std::vector<int32_t> eos_token_ids;  // that end a sequence unless it ignores them
+  int max_loras = 0;                   // different adapters that run; 0: as many as come
 };
 
 // What a step brought for one sequence.
@@ -98,8 +105,10 @@ struct SchedulerStats {
   int64_t num_waiting = 0;    // preempted ones included
   int64_t num_in_flight = 0;  // steps scheduled and not processed
   int64_t num_blocks = 0;
-  int64_t num_used_blocks = 0;  // held by a sequence; cached ones that nobody holds are free
+  int64_t num_used_blocks = 0;    // held by a sequence; cached ones that nobody holds are free
+  int64_t num_running_loras = 0;  // different adapters of running sequences
   // Since the start:
+  int64_t num_lora_waits = 0;  // times that a sequence had to wait for its adapter
   int64_t num_preemptions = 0;
   int64_t prefix_cache_queried_tokens = 0;  // prompt tokens looked up
   int64_t prefix_cache_hit_tokens = 0;      // found
@@ -131,6 +140,9 @@ class Scheduler {
   // How often a sequence was preempted; 0 for ids that are unknown or have ended.
   int64_t num_preemptions(SequenceId id) const;
 
+  // Whether a running sequence has the adapter.
+  bool runs_lora(uint64_t lora_id) const;
+
   // Whether any sequence has not ended.
   bool has_unfinished() const;
 
@@ -143,6 +155,7 @@ class Scheduler {
   ScheduledBatch schedule(int64_t max_prefill_tokens = std::numeric_limits<int64_t>::max(),
                           int64_t prompt_logprobs_cost = 1);
   static constexpr int64_t kMaxSharingPrefills = 4;
+  static constexpr int64_t kMaxLoraOvertakes = 64;
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got
   // tokens or prompt logprobs. A sequence whose update has an `end` is gone already.

@@ -49,6 +49,13 @@ struct Scheduler::Impl {
     return num_pending_tokens(state) > 0 &&
            std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1);
   }
+  void count_running(ScheduledState& state);
+  void count_stopped(const ScheduledState& state);
+  // Finds the sequence that came first of those that wait for their adapters.
+  void find_lora_waiter();
+  // Whether a waiting sequence may begin, as far as adapters are concerned; if not, it is noted
+  // that it waits for that.
+  bool may_begin(ScheduledState& state);
   // Whether the prefix cache may serve it: logprobs of the prompt come only from computing it.
   bool uses_prefix_cache(const Sequence& sequence) const {
     return config.enable_prefix_caching && !sequence.params().prompt_logprobs;
@@ -68,6 +75,7 @@ struct Scheduler::Impl {
                                             SequenceOutput output);
 
   void check_queues() const;
+  void check_loras() const;
   void check_client(const ClientQueue& client) const;
   void check_blocks(const ScheduledState& state, std::vector<int32_t>& held) const;
 
@@ -78,6 +86,11 @@ struct Scheduler::Impl {
   std::unordered_map<uint64_t, std::unique_ptr<ClientQueue>> clients;  // that have sequences
   scheduler_internal::VirtualClock clock;
   int64_t num_running = 0;
+  std::unordered_map<uint64_t, int64_t> running_loras;  // how many running sequences have each
+  // Of those that wait for their adapters, the arrival of the first; and how many sequences with
+  // adapters began to run that came after it.
+  std::optional<uint64_t> lora_waiter;
+  int64_t num_lora_overtakes = 0;
   std::deque<InFlightStep> in_flight;
   std::vector<SequenceId> removed;  // since the last batch
   uint64_t next_arrival = 0;

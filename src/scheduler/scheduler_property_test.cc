@@ -238,7 +238,8 @@ void run_random_workloads(const RunOptions& options) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Workload workload = random_workload(random, options.workload);
-    const SchedulerConfig config = random_config(random, workload.max_model_len);
+    SchedulerConfig config = random_config(random, workload.max_model_len);
+    if (options.workload.num_loras > 0) config.max_loras = static_cast<int>(random.pick(1, 3));
     const int64_t max_prefill_tokens =
         random.one_in(2) ? std::numeric_limits<int64_t>::max() : random.pick(1, 60);
     Simulation simulation(workload, config, max_prefill_tokens, options.depth,
@@ -274,6 +275,20 @@ TEST(SchedulerPropertyTest, AbortsWithOneStepInFlight) {
 }
 TEST(SchedulerPropertyTest, AbortsWithThreeStepsInFlight) {
   run_random_workloads({.first_seed = 500'000, .depth = 3, .workload = {.with_aborts = true}});
+}
+
+// Sequences with adapters, of which only a few may run at a time.
+TEST(SchedulerPropertyTest, LorasAtOnce) {
+  run_random_workloads({.first_seed = 2'000'000, .workload = {.num_loras = 4}});
+}
+TEST(SchedulerPropertyTest, LorasWithOneStepInFlight) {
+  run_random_workloads(
+      {.first_seed = 2'100'000, .depth = 1, .workload = {.with_aborts = true, .num_loras = 4}});
+}
+TEST(SchedulerPropertyTest, LorasOfClientsWithThreeStepsInFlight) {
+  run_random_workloads({.first_seed = 2'200'000,
+                        .depth = 3,
+                        .workload = {.with_aborts = true, .num_clients = 3, .num_loras = 4}});
 }
 
 // What a sequence gets, one to five tokens a step, is what it gets one a step.

@@ -58,6 +58,23 @@ const ChatTemplate* chat_template_of(const AsyncLLM& llm) {
   }
 }
 
+std::shared_ptr<AdapterList> list_adapters(const ServeOptions& options, const ModelInfo& model,
+                                           const AsyncLLM& llm) {
+  auto list = std::make_shared<AdapterList>();
+  for (const LoraAdapterInfo& adapter : llm.loras()) {
+    if (is_base_name(model, adapter.name)) {
+      throw Error(fmt::format(
+          "--lora-modules: {} is the name of the model itself; expected another.", adapter.name));
+    }
+    const auto parent = options.lora_parents.find(adapter.name);
+    list->put({.name = adapter.name,
+               .root = adapter.path,
+               .parent = parent == options.lora_parents.end() ? model.id : parent->second,
+               .created = model.created});
+  }
+  return list;
+}
+
 ModelInfo describe_model(const ServeOptions& options, const AsyncLLM& llm) {
   ModelInfo model;
   std::filesystem::path folder = std::filesystem::path(options.engine.model).lexically_normal();
@@ -74,6 +91,8 @@ ModelInfo describe_model(const ServeOptions& options, const AsyncLLM& llm) {
   model.has_tokenizer = tokenizer_of(llm) != nullptr;
   model.has_chat_template = chat_template_of(llm) != nullptr;
   model.created = std::time(nullptr);
+  if (options.engine.lora.enabled) model.adapters = list_adapters(options, model, llm);
+  model.loads_adapters = options.allow_runtime_lora;
   return model;
 }
 
@@ -208,6 +227,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.formats = choose_formats(options_, chat_template_of(*llm_));
   config.access_log = options_.access_log;
   config.log_requests = options_.log_requests;
+  config.lora_dir = options_.lora_dir;
   config.request_log.max_requests = static_cast<size_t>(options_.max_finished_requests);
   config.max_response_bytes = options_.max_response_bytes;
   config.max_server_memory = memory_for_requests(options_, llm_->memory_plan());
@@ -218,6 +238,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
+  if (engine.lora.enabled) config.metrics.max_loras = engine.lora.max_loras;
   if (engine.speculative_config) {
     config.metrics.num_speculative_tokens = engine.speculative_config->num_speculative_tokens;
   }

@@ -4,6 +4,7 @@
 // Thread safety: the constructor, start() and wait() from one thread; stop(), reload() and port()
 // from any.
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -37,6 +38,11 @@ struct ServeOptions {
   ClientWeights client_weights{};
   std::string reasoning_parser = "auto";
   std::string tool_call_parser = "auto";
+  // What the adapters of engine.lora say of their parent (/v1/models), by their names; others: the
+  // served model.
+  std::map<std::string, std::string> lora_parents{};
+  bool allow_runtime_lora = false;  // clients may load and unload adapters
+  std::string lora_dir{};           // ... from below this folder; empty: from anywhere
   std::string metrics_prefix = "quire:";
   LogFormat log_format = LogFormat::kText;
   bool access_log = true;

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -95,9 +97,9 @@ struct Compiled {
   std::optional<std::string> problem{};  // why it cannot be enforced
 };
 
-Compiled compile(const StructuredOutput& constraint, EnginePort& engine) {
+Compiled compile(const StructuredOutput& constraint, const AnswerSource& source) {
   try {
-    return {.holder = engine.compile(constraint)};
+    return {.holder = source(constraint)};
   } catch (const EngineFailure&) {
     throw;
   } catch (const Error& error) {
@@ -125,31 +127,33 @@ StructuredOutput with_calls(const GenerationRequest& request, ToolFormat format,
   return forced_calls(format, callable, parallel);
 }
 
-// Lets go of the schemas that keep the whole from being compiled, because of `problem`.
-void free_functions(std::vector<Function>& functions, GenerationRequest& request,
-                    EnginePort& engine, const std::string& problem) {
+// Lets go of the schemas that keep the whole from being compiled, because of `problem`, and says
+// so.
+std::vector<std::string> free_functions(std::vector<Function>& functions,
+                                        const AnswerSource& source, const std::string& problem) {
   // One schema may take as long as all may take together.
   constexpr std::chrono::seconds kMost{2};
   const auto end = std::chrono::steady_clock::now() + kMost;
-  bool any = false;
+  std::vector<std::string> warnings;
   for (Function& function : functions) {
     if (std::chrono::steady_clock::now() > end) throw not_enforceable("tools", problem);
     StructuredOutput schema{.kind = Kind::kJsonSchema, .text = function.callable.arguments_schema};
-    const std::optional<std::string> own = compile(schema, engine).problem;
+    const std::optional<std::string> own = compile(schema, source).problem;
     if (!own) continue;
     if (function.must_follow) throw not_enforceable(function.field, *own);
-    request.warnings.push_back(
+    warnings.push_back(
         fmt::format("{} cannot be enforced, so that the arguments of {} are any object: {}",
                     function.field, Json(function.callable.name).dump(), *own));
     function.callable.arguments_schema = kAnyObject;
-    any = true;
   }
-  if (!any) throw not_enforceable("tools", problem);
+  if (warnings.empty()) throw not_enforceable("tools", problem);
+  return warnings;
 }
 
 // Null where calls are not constrained.
 std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolFormat format,
-                                            const std::string& begins_after, EnginePort& engine) {
+                                            const std::string& begins_after,
+                                            const AnswerSource& source) {
   const std::optional<StructuredOutput>& answer = request.sampling.structured_output;
   if (answer && answer->kind != Kind::kJsonSchema && answer->kind != Kind::kJsonObject) {
     throw invalid_request(
@@ -165,13 +169,15 @@ std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolForm
   const auto constraint = [&] {
     StructuredOutput whole = with_calls(request, format, functions);
     whole.begins_after = begins_after;
+    whole.disable_any_whitespace = answer && answer->disable_any_whitespace;
     return whole;
   };
-  Compiled compiled = compile(constraint(), engine);
+  Compiled compiled = compile(constraint(), source);
   if (compiled.problem) {
-    free_functions(functions, request, engine, *compiled.problem);
-    compiled = compile(constraint(), engine);
+    std::vector<std::string> warnings = free_functions(functions, source, *compiled.problem);
+    compiled = compile(constraint(), source);
     if (compiled.problem) throw not_enforceable("tools", *compiled.problem);
+    std::ranges::move(warnings, std::back_inserter(request.warnings));
   }
   request.sampling.structured_output = constraint();
   return compiled.holder;
@@ -180,17 +186,18 @@ std::shared_ptr<const void> constrain_calls(GenerationRequest& request, ToolForm
 }  // namespace
 
 std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFormat tools,
-                                             const std::string& begins_after, EnginePort& engine) {
+                                             const std::string& begins_after,
+                                             const AnswerSource& source) {
   std::optional<StructuredOutput>& answer = request.sampling.structured_output;
   Compiled compiled;
   if (answer) {
     answer->begins_after = begins_after;
-    compiled = compile(*answer, engine);
+    compiled = compile(*answer, source);
     if (compiled.problem) throw not_enforceable(request.constraint_field, *compiled.problem);
   }
   if (request.tool_choice == ToolChoice::kNone || tools == ToolFormat::kNone)
     return compiled.holder;
-  return constrain_calls(request, tools, begins_after, engine);
+  return constrain_calls(request, tools, begins_after, source);
 }
 
 ApiError refusal_of(const GenerationRequest& request, const Error& error) {

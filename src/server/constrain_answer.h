@@ -4,6 +4,7 @@
 //
 // Thread safety: free functions.
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -14,16 +15,21 @@
 
 namespace quire::server {
 
-// Completes request.sampling.structured_output and has the engine compile it: what it returns holds
+// Compiles one constraint, as EnginePort::compile() does.
+using AnswerSource = std::function<std::shared_ptr<const void>(const StructuredOutput&)>;
+
+// Completes request.sampling.structured_output and has it compiled: what it returns holds
 // that, and is null where the answer may be anything. `tools` is the format
 // of the answer's calls; kNone: there are none. Warns in the request of functions whose schemas
 // cannot be enforced and need not be. Throws ApiError 400, naming the field, for what cannot be
-// enforced. May take seconds.
+// enforced. Takes as long as `source` does. What that throws beside Error leaves the request as it
+// was.
 //
 // The constraint begins behind the first `begins_after` in the answer, or at once where that is
 // empty.
 std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFormat tools,
-                                             const std::string& begins_after, EnginePort& engine);
+                                             const std::string& begins_after,
+                                             const AnswerSource& source);
 
 // What a request is answered with that the engine refuses in submit(): mostly, as all else has been
 // checked before, because it leaves no room for the shortest answer.

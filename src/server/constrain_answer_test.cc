@@ -15,31 +15,21 @@ namespace {
 using Kind = StructuredOutput::Kind;
 
 // Compiles schemas, those of tags too, and takes anything else.
-class CompilingEngine : public EnginePort {
- public:
-  std::unique_ptr<OutputSource> submit(std::vector<int32_t> /*prompt*/,
-                                       const SamplingParams& /*params*/, RequestOptions /*options*/,
-                                       std::function<void()> /*on_ready*/) override {
-    return nullptr;
+std::shared_ptr<const void> compile_alone(const StructuredOutput& constraint) {
+  if (constraint.kind == Kind::kJsonSchema) grammar::compile_json_schema(constraint.text);
+  if (constraint.kind == Kind::kRegex) grammar::compile_regex(constraint.text);
+  for (const StructuralTag& tag : constraint.tags) {
+    grammar::compile_json_schema(tag.json_schema);
   }
-  EngineStats stats() const override { return {}; }
-  std::shared_ptr<const void> compile(const StructuredOutput& constraint) override {
-    if (constraint.kind == Kind::kJsonSchema) grammar::compile_json_schema(constraint.text);
-    if (constraint.kind == Kind::kRegex) grammar::compile_regex(constraint.text);
-    for (const StructuralTag& tag : constraint.tags) {
-      grammar::compile_json_schema(tag.json_schema);
-    }
-    return nullptr;
-  }
-};
+  return nullptr;
+}
 
 // The chat's constraint.
 std::optional<StructuredOutput> constrained(const std::string& fields,
                                             ToolFormat format = ToolFormat::kHermes,
                                             std::vector<std::string>* warnings = nullptr) {
   GenerationRequest request = parse_chat(chat_body(fields));
-  CompilingEngine engine;
-  constrain_answer(request, format, "</think>", engine);
+  constrain_answer(request, format, "</think>", compile_alone);
   if (warnings != nullptr) *warnings = request.warnings;
   return request.sampling.structured_output;
 }

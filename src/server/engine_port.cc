@@ -32,9 +32,29 @@ class AsyncEnginePort : public EnginePort {
   std::shared_ptr<const void> compile(const StructuredOutput& output) override {
     return llm_.compile(output);
   }
+  std::optional<std::shared_ptr<const void>> find_compiled(
+      const StructuredOutput& output) override {
+    return found(llm_.find_compiled(output));
+  }
+  void load_lora(const std::string& name, const std::string& path, bool replace) override {
+    llm_.load_lora(name, path, replace);
+  }
+  void unload_lora(const std::string& name) override { llm_.unload_lora(name); }
+  std::vector<LoraAdapterInfo> loras() const override { return llm_.loras(); }
+  std::shared_ptr<const void> hold_lora(const std::string& name) override {
+    return llm_.hold_lora(name);
+  }
+  std::optional<std::shared_ptr<const void>> find_lora(const std::string& name) override {
+    return found(llm_.find_lora(name));
+  }
   EngineStats stats() const override { return llm_.stats(); }
 
  private:
+  static std::optional<std::shared_ptr<const void>> found(std::shared_ptr<const void> holder) {
+    if (holder == nullptr) return std::nullopt;
+    return holder;
+  }
+
   AsyncLLM& llm_;
 };
 

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "quire/llm_engine.h"
@@ -45,6 +46,24 @@ class EnginePort {
   // Compiles a constraint, which may take seconds: submit() finds it while somebody holds what this
   // returns. Throws Error for what cannot be compiled. An engine that knows none takes all.
   virtual std::shared_ptr<const void> compile(const StructuredOutput& /*output*/) {
+    return nullptr;
+  }
+  // What compile() would return or throw, where that is known at once; nothing where it has to
+  // work.
+  virtual std::optional<std::shared_ptr<const void>> find_compiled(
+      const StructuredOutput& /*output*/) {
+    return nullptr;
+  }
+  // Adapters, as AsyncLLM has them. An engine that serves none has none, and takes all names.
+  virtual void load_lora(const std::string& /*name*/, const std::string& /*path*/,
+                         bool /*replace*/) {}
+  virtual void unload_lora(const std::string& /*name*/) {}
+  virtual std::vector<LoraAdapterInfo> loras() const { return {}; }
+  // May take long. submit() with that adapter is quick while somebody holds what this returns.
+  virtual std::shared_ptr<const void> hold_lora(const std::string& /*name*/) { return nullptr; }
+  // What hold_lora() would return or throw, where that is known at once; nothing where it has to
+  // read.
+  virtual std::optional<std::shared_ptr<const void>> find_lora(const std::string& /*name*/) {
     return nullptr;
   }
   virtual EngineStats stats() const = 0;

@@ -105,9 +105,32 @@ void Generation::prepare() {
     }
     self->budget_ = std::move(work->budget);
     if (failure) return self->break_off(failure);
-    self->guarded([&] { self->prepared(std::move(work->prepared)); });
+    self->guarded([&] { self->go_on_preparing(std::move(work->prepared)); });
   };
-  run_on_worker(context_, prepare, done);
+  run_on_worker(context_, context_.workers, prepare, done);
+}
+
+void Generation::go_on_preparing(PreparedGeneration prepared) {
+  if (prepared.needs_adapter) {
+    prepare_on(context_.adapter_readers, read_adapter, std::move(prepared));
+  } else if (prepared.needs_compiling) {
+    prepare_on(context_.compilers, compile_constraint, std::move(prepared));
+  } else {
+    this->prepared(std::move(prepared));
+  }
+}
+
+void Generation::prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared) {
+  const auto work = std::make_shared<PreparedGeneration>(std::move(prepared));
+  const auto prepare = [self = shared_from_this(), work, step] {
+    if (!self->exchange_->closed()) step(*work, self->context_);
+  };
+  const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
+    if (self->state_ != State::kPreparing) return;
+    if (failure) return self->break_off(failure);
+    self->guarded([&] { self->go_on_preparing(std::move(*work)); });
+  };
+  run_on_worker(context_, workers, prepare, done);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {
@@ -187,6 +210,7 @@ bool Generation::submit_prompts() {
   options.client = std::hash<std::string>()(record_.client);
   options.client_weight = context_.config.client_weights.of(record_.client);
   options.priority = prepared_.request.priority;
+  options.lora = prepared_.request.adapter;
   try {
     for (size_t i = 0; i < prepared_.prompts.size(); ++i) {
       auto on_ready = [ready = context_.ready, weak = weak_from_this(), i] { ready->add(weak, i); };
@@ -195,12 +219,15 @@ bool Generation::submit_prompts() {
                                                 std::move(on_ready)));
       ++num_running_;
     }
+    prepared_.adapter.reset();  // the engine has it
     return true;
   } catch (const EngineFailure& failure) {
     context_.engine_failed(failure.what());
     refuse(server_error(fmt::format("The engine has failed: {}", failure.what())));
   } catch (const Error& error) {
-    refuse(refusal_of(prepared_.request, error));
+    const std::string& adapter = prepared_.request.adapter;
+    const bool is_gone = !adapter.empty() && !context_.model.adapters->contains(adapter);
+    refuse(is_gone ? model_not_found(adapter) : refusal_of(prepared_.request, error));
   }
   give_up();
   return false;
@@ -218,7 +245,7 @@ void Generation::begin_answer() {
   format.id = (kind_ == RequestKind::kChat ? "chatcmpl-" : "cmpl-") + record_.request_id;
   format.created =
       std::chrono::duration_cast<std::chrono::seconds>(record_.arrived.time_since_epoch()).count();
-  format.model = context_.model.id;
+  format.model = prepared_.request.adapter.empty() ? context_.model.id : prepared_.request.adapter;
   format.tokenizer = context_.tokenizer;
   format.make_parser = [config = prepared_.parser] {
     OutputParserConfig own = config;
@@ -408,7 +435,7 @@ void Generation::answer_from_worker() {
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->answer(std::move(*first_piece)); });
   };
-  run_on_worker(context_, write, done);
+  run_on_worker(context_, context_.workers, write, done);
   state_ = State::kWriting;  // nothing else touches the formatter now
   context_.admission.pump();
 }

@@ -68,6 +68,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void break_off(const std::exception_ptr& failure);
 
   void prepare();
+  // What may take seconds (the answer's constraint, an adapter), each on threads for that alone.
+  using PreparingStep = void (*)(PreparedGeneration&, const ServiceContext&);
+  void go_on_preparing(PreparedGeneration prepared);
+  void prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared);
   void prepared(PreparedGeneration prepared);
   void enqueue();
   void set_deadline();

@@ -6,8 +6,10 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -33,10 +35,22 @@ class MockEngine : public EnginePort {
   std::unique_ptr<OutputSource> submit(std::vector<int32_t> prompt, const SamplingParams& params,
                                        RequestOptions options,
                                        std::function<void()> on_ready) override;
+  std::shared_ptr<const void> compile(const StructuredOutput& output) override;
+  std::optional<std::shared_ptr<const void>> find_compiled(const StructuredOutput& output) override;
+  void load_lora(const std::string& name, const std::string& path, bool replace) override;
+  void unload_lora(const std::string& name) override;
+  std::vector<LoraAdapterInfo> loras() const override;
+  std::shared_ptr<const void> hold_lora(const std::string& name) override;
+  std::optional<std::shared_ptr<const void>> find_lora(const std::string& name) override;
   EngineStats stats() const override;
 
   // Makes it stand still, or go on.
   void hold(bool held);
+  // Compiling takes until this is called with false; but the regular expression "known" is
+  // compiled.
+  void hold_compiling(bool held);
+  // Reading adapters takes until this is called with false; but one of the folder "known" is read.
+  void hold_adapters(bool held);
   // From now on nothing is served: sources throw EngineFailure.
   void fail();
   // In the next step each request fails with this sentence; later ones do not.
@@ -56,6 +70,9 @@ class MockEngine : public EnginePort {
   std::vector<std::shared_ptr<Stream>> streams_;
   EngineStats stats_;
   bool held_ = false;
+  bool compiling_held_ = false;
+  bool adapters_held_ = false;
+  std::map<std::string, std::string> adapters_;  // name to folder
   bool failed_ = false;
   bool closed_ = false;
   std::thread thread_;
@@ -153,6 +170,73 @@ inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> pro
   }
   wake_.notify_all();
   return std::make_unique<Source>(std::move(stream));
+}
+
+inline std::shared_ptr<const void> MockEngine::compile(const StructuredOutput&) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return !compiling_held_; });
+  return nullptr;
+}
+
+inline std::optional<std::shared_ptr<const void>> MockEngine::find_compiled(
+    const StructuredOutput& output) {
+  const std::lock_guard lock(mutex_);
+  if (compiling_held_ && output.text != "known") return std::nullopt;
+  return nullptr;
+}
+
+inline void MockEngine::hold_compiling(bool held) {
+  {
+    const std::lock_guard lock(mutex_);
+    compiling_held_ = held;
+  }
+  wake_.notify_all();
+}
+
+inline void MockEngine::load_lora(const std::string& name, const std::string& path, bool replace) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [&] { return !adapters_held_ || path.ends_with("known"); });
+  if (!replace && adapters_.contains(name)) throw Error("There is one already.");
+  adapters_[name] = path;
+}
+
+inline void MockEngine::unload_lora(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  if (adapters_.erase(name) == 0) throw Error("There is none.");
+}
+
+inline std::vector<LoraAdapterInfo> MockEngine::loras() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LoraAdapterInfo> infos;
+  for (const auto& [name, path] : adapters_) {
+    LoraAdapterInfo& info = infos.emplace_back();
+    info.name = name;
+    info.path = path;
+  }
+  return infos;
+}
+
+inline std::shared_ptr<const void> MockEngine::hold_lora(const std::string& name) {
+  std::unique_lock lock(mutex_);
+  wake_.wait(lock, [this] { return !adapters_held_; });
+  if (!adapters_.contains(name)) throw Error("There is none.");
+  return nullptr;
+}
+
+inline std::optional<std::shared_ptr<const void>> MockEngine::find_lora(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(name);
+  if (found == adapters_.end()) throw Error("There is none.");
+  if (adapters_held_ && !found->second.ends_with("known")) return std::nullopt;
+  return nullptr;
+}
+
+inline void MockEngine::hold_adapters(bool held) {
+  {
+    const std::lock_guard lock(mutex_);
+    adapters_held_ = held;
+  }
+  wake_.notify_all();
 }
 
 inline EngineStats MockEngine::stats() const {

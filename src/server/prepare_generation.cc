@@ -80,10 +80,44 @@ RenderedChat chat_prompt(PreparedGeneration& prepared, const ServiceContext& con
     prompt.text += thinking_opener(parser.reasoning, prompt.text);
   }
   parser.thinking = thinking_at_end_of(prompt.text, parser.reasoning);
-  const bool thinks = parser.thinking == PromptThinking::kOpen;
-  prepared.constraint =
-      constrain_answer(request, parser.tools, thinks ? kThinkingEnd : "", context.engine);
+  if (parser.thinking == PromptThinking::kOpen) prepared.constraint_begins_after = kThinkingEnd;
   return prompt;
+}
+
+void constrain(PreparedGeneration& prepared, const AnswerSource& source) {
+  prepared.constraint = constrain_answer(prepared.request, prepared.parser.tools,
+                                         prepared.constraint_begins_after, source);
+}
+
+// A constraint that somebody has had compiled waits for no other.
+void constrain_if_known(PreparedGeneration& prepared, const ServiceContext& context) {
+  struct NotCompiled {};
+  try {
+    constrain(prepared, [&](const StructuredOutput& output) {
+      const auto found = context.engine.find_compiled(output);
+      if (!found) throw NotCompiled();
+      return *found;
+    });
+  } catch (const NotCompiled&) {
+    prepared.needs_compiling = true;
+  }
+}
+
+ApiError adapter_error(const std::string& adapter, const ModelInfo& model, const Error& error) {
+  return model.adapters->contains(adapter) ? server_error(error.what()) : model_not_found(adapter);
+}
+
+void find_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
+  const std::string& name = prepared.request.adapter;
+  try {
+    const auto found = context.engine.find_lora(name);
+    prepared.needs_adapter = !found;
+    prepared.adapter = found.value_or(nullptr);
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error& error) {
+    throw adapter_error(name, context.model, error);
+  }
 }
 
 // What is known of the answer before the work.
@@ -158,14 +192,33 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
         prepared.prompts.push_back(std::get<std::vector<int32_t>>(request.prompts[i]));
       }
     }
-    prepared.constraint = constrain_answer(request, ToolFormat::kNone, "", context.engine);
   }
   check_choices(request, context.config.admission.max_num_seqs);
   for (size_t i = 0; i < prepared.prompts.size(); ++i) {
     check_length(request, i, prepared.prompts[i].size(), context.model);
   }
   charge_answer(prepared, budget);
+  constrain_if_known(prepared, context);
+  if (!request.adapter.empty()) find_adapter(prepared, context);
   return prepared;
+}
+
+void read_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
+  const std::string& name = prepared.request.adapter;
+  try {
+    prepared.adapter = context.engine.hold_lora(name);
+  } catch (const EngineFailure&) {
+    throw;
+  } catch (const Error& error) {
+    throw adapter_error(name, context.model, error);
+  }
+  prepared.needs_adapter = false;
+}
+
+void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context) {
+  constrain(prepared,
+            [&](const StructuredOutput& output) { return context.engine.compile(output); });
+  prepared.needs_compiling = false;
 }
 
 }  // namespace quire::server

@@ -5,7 +5,7 @@
 
 namespace quire::server {
 
-void run_on_worker(const ServiceContext& context, std::function<void()> work,
+void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::function<void()> work,
                    std::function<void(const std::exception_ptr& failure)> done) {
   struct Task {
     std::function<void()> work;
@@ -19,7 +19,7 @@ void run_on_worker(const ServiceContext& context, std::function<void()> work,
     const Task own = std::move(*task);
     own.done(own.failure);
   };
-  context.workers.run([task, &context, finish = std::move(finish)] {
+  workers.run([task, &context, finish = std::move(finish)] {
     try {
       task->work();
     } catch (...) {

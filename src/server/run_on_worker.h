@@ -9,10 +9,10 @@
 
 namespace quire::server {
 
-// Runs `work` on a worker thread, then `done` on the I/O thread with what `work` threw (null:
+// Runs `work` on a thread of `workers`, then `done` on the I/O thread with what `work` threw (null:
 // nothing), and destroys both there. If this throws, neither is run. After that `done` is called
 // however little memory is left, unless the server ends before.
-void run_on_worker(const ServiceContext& context, std::function<void()> work,
+void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::function<void()> work,
                    std::function<void(const std::exception_ptr& failure)> done);
 
 }  // namespace quire::server

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "quire/version.h"
+#include "server/adapter_calls.h"
 #include "server/run_on_worker.h"
 #include "server/send_body.h"
 #include "server/tokenize_calls.h"
@@ -21,9 +22,12 @@ namespace quire::server {
 namespace {
 
 constexpr std::string_view kModels = "/v1/models/";
+constexpr const char* kPlainText = "text/plain; charset=utf-8";
 constexpr std::string_view kRequests = "/v1/requests/";
 constexpr std::string_view kEvents = "/events";  // behind a request's id
 constexpr size_t kMaxRequestId = 128;
+// The engine reads one adapter at a time; the second finds what was read meanwhile.
+constexpr int kAdapterReaders = 2;
 
 // A request's id, where `id` may be the one that its answer's body has.
 std::string_view without_prefix_of_answer(std::string_view id) {
@@ -80,7 +84,8 @@ struct Service::Route {
   std::string_view suffix{};      // with which the part below it ends
   std::string_view documented{};  // where not the path itself
   bool needs_key = true;
-  bool quiet = false;  // polled all the time: no line in the log where it went well
+  bool is_for_adapters = false;  // there only where clients may load them
+  bool quiet = false;            // polled all the time: no line in the log where it went well
 
   bool computes() const { return method == "POST"; }
   bool matches(std::string_view requested) const {
@@ -110,6 +115,14 @@ const std::vector<Service::Route>& Service::routes() {
        .documented = "/v1/requests/{request_id}"},
       {.method = "POST", .path = "/tokenize", .handler = &Service::tokenize},
       {.method = "POST", .path = "/detokenize", .handler = &Service::detokenize},
+      {.method = "POST",
+       .path = "/v1/load_lora_adapter",
+       .handler = &Service::load_lora_adapter,
+       .is_for_adapters = true},
+      {.method = "POST",
+       .path = "/v1/unload_lora_adapter",
+       .handler = &Service::unload_lora_adapter,
+       .is_for_adapters = true},
       {.method = "GET",
        .path = "/health",
        .handler = &Service::health,
@@ -170,13 +183,18 @@ Service::Service(ServiceConfig config, ModelInfo model, ServiceEnvironment envir
                .memory = memory_,
                .timers = timers_,
                .workers = workers_,
+               .compilers = compilers_,
+               .adapter_readers = adapter_readers_,
                .ready = std::make_shared<ReadyList>(
                    [post = patient(environment_.post),
                     fetch = std::function<void()>([this] { fetch_ready(); })] { post(fetch); }),
                .post = patient(environment_.post),
                .engine_failed = [this](const std::string& message) { engine_failed(message); }},
       generations_(context_),
-      workers_(config_.num_workers) {}
+      workers_(config_.num_workers),
+      compilers_(config_.num_compilers),
+      adapter_readers_(model_.adapters == nullptr ? 0 : kAdapterReaders),
+      adapter_loaders_(model_.loads_adapters ? 1 : 0) {}
 
 Service::~Service() = default;
 
@@ -230,7 +248,7 @@ const Service::Route* Service::route_of(const http::Request& request, RequestRec
   if (path.size() > 1 && path.ends_with('/')) path.remove_suffix(1);
   std::string allowed;
   for (const Route& route : routes()) {
-    if (!route.matches(path)) continue;
+    if (!route.matches(path) || (route.is_for_adapters && !model_.loads_adapters)) continue;
     allowed = route.method == "GET" ? "GET, HEAD" : route.method;
     if (route.method != method) continue;
     if (route.needs_key) authenticate(request, record);
@@ -282,14 +300,35 @@ void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestR
                      [context = &context_](std::string body, RequestBudget& budget) -> Body {
                        auto answer = make_tokenize_body(std::move(body), *context, budget);
                        std::string first = answer->next_piece();
-                       return {std::move(first), std::move(answer)};
+                       return {.first_piece = std::move(first), .rest = std::move(answer)};
                      });
 }
 
 void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
+  answer_from_worker(
+      exchange, std::move(record),
+      [context = &context_](std::string body, RequestBudget& budget) -> Body {
+        return {.first_piece = make_detokenize_body(std::move(body), *context, budget)};
+      });
+}
+
+void Service::load_lora_adapter(const std::shared_ptr<http::Exchange>& exchange,
+                                RequestRecord record) {
+  answer_from_worker(
+      exchange, std::move(record),
+      [context = &context_](std::string body, RequestBudget& budget) -> Body {
+        return {.first_piece = load_adapter(std::move(body), *context, budget),
+                .content_type = kPlainText};
+      },
+      &adapter_loaders_);
+}
+
+void Service::unload_lora_adapter(const std::shared_ptr<http::Exchange>& exchange,
+                                  RequestRecord record) {
   answer_from_worker(exchange, std::move(record),
                      [context = &context_](std::string body, RequestBudget& budget) -> Body {
-                       return {make_detokenize_body(std::move(body), *context, budget), nullptr};
+                       return {.first_piece = unload_adapter(std::move(body), *context, budget),
+                               .content_type = kPlainText};
                      });
 }
 
@@ -380,7 +419,7 @@ void Service::page(const std::shared_ptr<http::Exchange>& exchange, RequestRecor
 }
 
 void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange,
-                                 RequestRecord record, Work work) {
+                                 RequestRecord record, Work work, WorkerPool* workers) {
   key_limits_.arrive(record.owner, /*generates=*/false);
   struct Call {
     std::string request_body;
@@ -401,6 +440,7 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
     try {
       if (failure) std::rethrow_exception(failure);
       http::Response response;
+      if (!call->body.content_type.empty()) response.content_type = call->body.content_type;
       prepare_answer(*exchange, record, response, call->budget);
       send_body(exchange, std::move(response), std::move(call->body.first_piece),
                 std::move(call->body.rest), workers_);
@@ -408,7 +448,7 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
       refuse(*exchange, record, api_error_of(std::current_exception()));
     }
   };
-  run_on_worker(context_, make_body, send);
+  run_on_worker(context_, workers == nullptr ? workers_ : *workers, make_body, send);
 }
 
 void Service::answer(http::Exchange& exchange, RequestRecord record, http::Response response) {

@@ -95,6 +95,8 @@ class Service {
   void completions(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
+  void load_lora_adapter(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
+  void unload_lora_adapter(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void models(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void model(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void health(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
@@ -114,11 +116,13 @@ class Service {
   struct Body {
     std::string first_piece{};
     std::shared_ptr<BodySource> rest{};  // null: nothing follows
+    std::string content_type{};          // empty: JSON's
   };
   using Work = std::function<Body(std::string request_body, RequestBudget& budget)>;
-  // Runs `work`, which may throw ApiError, on a worker, and answers with what it gives.
+  // Runs `work`, which may throw ApiError, on a thread of `workers` (null: those of all), and
+  // answers with what it gives.
   void answer_from_worker(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record,
-                          Work work);
+                          Work work, WorkerPool* workers = nullptr);
   // Completes the head; once the answer has ended, the request is logged and counted, and `budget`,
   // which may be null, is given back.
   void prepare_answer(http::Exchange& exchange, RequestRecord record, http::Response& response,
@@ -150,7 +154,11 @@ class Service {
   bool shutting_down_ = false;
   bool engine_failed_ = false;
   TimerQueue timers_;
-  WorkerPool workers_;  // last: its tasks use the rest
+  // These last: their tasks use the rest.
+  WorkerPool workers_;
+  WorkerPool compilers_;
+  WorkerPool adapter_readers_;  // for requests
+  WorkerPool adapter_loaders_;  // for those who load adapters: however many, requests pass them
 };
 
 }  // namespace quire::server

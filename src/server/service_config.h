@@ -33,7 +33,10 @@ struct ServiceConfig {
   bool log_requests = false;  // a line with all facts for each generation, whatever access_log says
   RequestLogConfig request_log{};
   ResumableConfig resumable{};
-  int num_workers = 2;  // threads that parse, render and tokenise
+  int num_workers = 2;    // threads that parse, render and tokenise
+  int num_compilers = 4;  // threads that compile what answers have to be
+  // Where clients may load adapters from (--lora-dir); empty: from any folder.
+  std::string lora_dir{};
   // Bytes that requests may take together, and that a whole answer may have.
   int64_t max_server_memory = int64_t{1} << 30;
   int64_t max_response_bytes = int64_t{512} << 20;

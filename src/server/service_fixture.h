@@ -133,6 +133,8 @@ class ServiceTest : public testing::Test {
   void TearDown() override {
     if (!service_) return;
     engine_.hold(false);
+    engine_.hold_compiling(false);
+    engine_.hold_adapters(false);
     service_->cut_short();
     EXPECT_TRUE(loop_.run_until([this] { return service_->num_generations() == 0; }));
   }

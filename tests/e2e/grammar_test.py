@@ -75,6 +75,13 @@ class GrammarCheck(CliTest):
             times = answer["mask_us"]
             self.assertEqual(list(times), ["mean", "p99", "max"])
             self.assertLessEqual(times["p99"], times["max"])
+        spaced = json.dumps({"json_schema": True, "texts": ['{"a":1}', '{"a": 1}', '{ "a": 1}', '{\n "a": 1}']})
+        for kind, generated in (("none", [True, False, False, False]), ("compact", [True, True, False, False]),
+                                ("1", [True, True, True, False]), ("2", [True] * 4)):
+            answer = run("grammar", "check", LEXICON, "--json", "--structured-whitespace", kind, stdin=spaced)
+            self.assertEqual(json_lines(answer.stdout)[0]["generated"], generated, kind)
+        self.assert_error(run("grammar", "check", "--structured-whitespace", "much", stdin=spaced), 2,
+                          "--structured-whitespace: expected none, compact or a number")
         kept = run("grammar", "check", LEXICON, "--json", "--masks", stdin=json.dumps(lines[0]))
         first = json_lines(kept.stdout)[0]["masks"][0]
         self.assertEqual(len(first["allowed"]), len(first["token_ids"]) + 1)

@@ -14,6 +14,8 @@ BEYOND_THE_SCHEMA = re.compile(
     r"|tool_choice names the function .* which is not among tools"
     r"| cannot be enforced: "
     r"|are both given, but an answer follows one of them"
+    r"|^lora_path is |^lora_path has |adapter_config\.json|which is the model itself|is loaded already"
+    r"|^The name of the adapter has \d+ bytes"
     r"|structured_outputs is empty, but must have one of"
     r"|begins with none of the triggers"
     r"|structured_outputs\.structural_tag\S* is "  # of its form as a string

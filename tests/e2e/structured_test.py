@@ -61,6 +61,10 @@ TOOLS = [tool("get_weather", CITY), {"type": "function", "function": {"name": "g
 SCHEMAS = {"get_weather": CITY, "get_time": {"type": "object", "maxProperties": 0}}
 
 
+def without_strings(text):
+    return re.sub(r'"(\\.|[^"\\])*"', '""', text)
+
+
 class Asks(CliTest):
     ARGUMENTS = ()
 
@@ -130,6 +134,13 @@ class Answers(Asks):
                 self.assertEqual(choice["finish_reason"], "stop")
                 whole += 1
         self.assertLess(whole, 14)
+
+    def test_a_request_without_white_space(self):
+        for seed in range(4):
+            fields = {"structured_outputs": {"json": SCHEMA, "disable_any_whitespace": True}, "temperature": 2}
+            text = self.chat(**fields, seed=seed)[0]["message"]["content"]
+            self.assertTrue(follows(text, SCHEMA))
+            self.assertNotRegex(without_strings(text), r"\s")
 
     def test_structural_tags(self):
         tag = {"type": "structural_tag", "triggers": ["apple"],
@@ -320,6 +331,14 @@ class CommandLine(CliTest):
         self.assertTrue(follows(second["text"], {"type": "object"}))
         self.assertEqual(second.get("steered_to_end", False), second["finish_reason"] == "length")
         self.assertIn(third["text"], ["a", "b"])
+
+    def test_white_space(self):
+        for kind, allowed in (("none", ""), ("compact", "[:,] ")):
+            for temperature in ("1", "2"):
+                text = self.generate("--json-schema", json.dumps(SCHEMA), "--structured-whitespace", kind,
+                                     "--temperature", temperature).rstrip("\n")
+                self.assertTrue(follows(text, SCHEMA))
+                self.assertNotRegex(re.sub(allowed, "", without_strings(text)), r"\s")
 
     def test_what_is_wrong_is_said(self):
         for says, options in [

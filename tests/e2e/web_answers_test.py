@@ -112,7 +112,8 @@ class Answers(Scripted):
             self.ask(page, "Weather?")
             self.wait_for_answer(page)
             self.assertEqual(page.text(".tool-name"), "weather")
-            self.assertIn("<img src=x>", page.text(".tool-call pre"))
+            self.assertEqual(page.text(".tool-arguments th"), "city")
+            self.assertEqual(page.text(".tool-arguments td"), '"<img src=x>"')
             page.click(".tool-call textarea")
             page.type("21 degrees")
             page.click(".tools > .button")
@@ -122,6 +123,41 @@ class Answers(Scripted):
                 "id": "call_1", "type": "function",
                 "function": {"name": "weather", "arguments": '{"city": "<img src=x>"}'}})
             self.assertEqual(messages[2], {"role": "tool", "content": "21 degrees", "tool_call_id": "call_1"})
+
+    def calls(self, *arguments, finish="tool_calls"):
+        def answer(reply, _):
+            for index, text in enumerate(arguments):
+                reply.delta(tool_calls=[{"index": index, "id": f"call_{index}", "type": "function",
+                                         "function": {"name": f"tool_{index}", "arguments": text}}])
+            reply.end(finish=finish)
+
+        return answer
+
+    def test_arguments_of_tools(self):
+        nested = {"city": "Oslo", "days": 3, "metric": True, "note": None, "code": "a = 1\nb = 2",
+                  "filter": {"tags": ["a", "b"], "deep": {"er": {"and": {"deeper": 1}}}}}
+        large = json.dumps({"list": list(range(6000))})
+        self.script(self.calls(json.dumps(nested), "{}", "", '{"cut": "he', "[1, 2]", large, finish="length"))
+        with self.open(420, 900) as page:
+            self.ask(page, "Weather?")
+            self.wait_for_answer(page)
+            rows = page.run("""[...document.querySelector('.tool-call').querySelectorAll('.tool-arguments > tbody > tr')]
+                .map((row) => [...row.children].map((cell) => cell.innerText))""")
+            self.assertEqual(rows[:5], [["city", '"Oslo"'], ["days", "3"], ["metric", "true"], ["note", "null"],
+                                        ["code", "a = 1\nb = 2"]])
+            self.assertEqual(page.run("document.querySelectorAll('.tool-call td details').length"), 5)
+            cards = page.run("[...document.querySelectorAll('.tool-call')].map((card) => card.innerText)")
+            self.assertEqual(len(cards), 6)
+            self.assertIn("No arguments", cards[1])
+            self.assertIn("No arguments", cards[2])
+            self.assertIn('{"cut": "he', cards[3])
+            self.assertEqual(page.run("document.querySelectorAll('.tool-call:nth-child(5) .json-number').length"), 2)
+            self.assertEqual(page.run("document.querySelector('.tool-call:nth-child(6) pre').innerText"), large)
+            page.run("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
+            page.click(".tool-call .icon-button")
+            page.wait_for("window.copied !== undefined")
+            self.assertEqual(json.loads(page.run("copied")), nested)
+            self.assertLessEqual(page.run("document.documentElement.scrollWidth"), 420)
 
     def test_markdown_code_and_copy(self):
         text = "# Title\n\n| a | b |\n|---|--:|\n| 1 | 2 |\n\n```python\ndef f():\n    return 1\n```\n\n3. third"

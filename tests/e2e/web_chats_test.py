@@ -193,6 +193,22 @@ class Settings(Scripted):
             self.assertEqual(set(self.mock.requests[0]), {"model", "messages", "stream", "stream_options"})
 
 
+class Adapters(Scripted):
+    def test_they_stand_in_the_list_of_models(self):
+        self.mock.adapters = [{"id": "caps", "parent": "mock/model-1"}, {"id": "<b>", "parent": "org/other"}]
+        with self.open() as page:
+            groups = page.run("""[...document.querySelectorAll('#setting-model optgroup')].map((group) =>
+                [group.label, ...[...group.children].map(({ value }) => value)])""")
+            self.assertEqual(groups, [["Adapters of mock/model-1", "caps"], ["Adapters of org/other", "<b>"]])
+            self.assertEqual(page.run("document.querySelector('#setting-model').value"), "mock/model-1")
+            page.run("""(() => { const list = document.querySelector('#setting-model');
+                list.value = 'caps'; list.dispatchEvent(new Event('change', { bubbles: true })); })()""")
+            page.wait_for("document.querySelector('#model-name').textContent === 'caps'")
+            self.ask(page, "Hello?")
+            self.wait_for_answer(page)
+            self.assertEqual(self.mock.requests[0]["model"], "caps")
+
+
 class JsonAnswers(Scripted):
     def test_a_schema_is_asked_for_and_its_answer_is_a_tree(self):
         schema = {"type": "object", "properties": {"word": {"type": "string"}}}

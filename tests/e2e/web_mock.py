@@ -21,6 +21,7 @@ class MockServer:
         self.requests = []  # the fields of each chat completion asked for
         self.key = None  # the API key to ask for
         self.model = "mock/model-1"
+        self.adapters = []  # what /v1/models says behind the model
         self.metrics = ""
         self.metrics_asked = 0
         mock = self
@@ -120,7 +121,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         elif self.refused():
             pass
         elif path == "/v1/models":
-            models = json.dumps({"object": "list", "data": [{"id": mock.model}]}).encode()
+            models = json.dumps({"object": "list", "data": [{"id": mock.model}, *mock.adapters]}).encode()
             self.send(200, models, {"Content-Type": "application/json"})
         elif path == "/metrics":
             mock.metrics_asked += 1

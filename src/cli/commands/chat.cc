@@ -10,6 +10,7 @@
 #include "cli/commands/command.h"
 #include "cli/loading.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/options/sampling_fields.h"
 #include "cli/terminal/line_editor.h"
@@ -27,6 +28,7 @@ message and only the answers are printed; --max-tokens is as many as the context
 Examples:
   quire chat
   quire chat ~/models/Qwen3-0.6B --no-think --system "Answer in one sentence."
+  quire chat ~/models/Qwen3-0.6B --lora caps=./my-adapter
   printf 'define candid\nuse it in a sentence\n' | quire chat --temperature 0)";
 
 constexpr const char* kHelp = R"(/help          this list
@@ -173,6 +175,7 @@ class ChatCommand : public Command {
       : app_(add_command(root, "chat", "Talk to a model", kChatFooter)) {
     add_chat_options(*app_, chat_options_);
     add_sampling_options(*app_, sampling_);
+    add_lora_option(*app_, adapter_, /*several=*/false);
     add_engine_options(*app_, config_, /*seed_is_taken=*/true);
     for (const auto& [option, reason] : kRefused) hide(*app_, option);
   }
@@ -187,6 +190,7 @@ class ChatCommand : public Command {
   EngineConfig config_;
   SamplingFields sampling_;
   ChatOptions chat_options_;
+  std::vector<LoraPath> adapter_;  // one or none
 };
 
 void ChatCommand::check_options() const {
@@ -210,6 +214,7 @@ int ChatCommand::run(Terminal& terminal) {
   };
   std::optional<InterruptHandler> while_loading(std::in_place, interrupts, leave_at_once);
   EngineConfig config = ready_to_load(config_, terminal);
+  config.lora = lora_options_for(adapter_);
   const SamplingParams given = sampling_.apply({});
   if (given.seed) config.seed = *given.seed;
   AsyncLLM llm(std::move(config));
@@ -220,7 +225,8 @@ int ChatCommand::run(Terminal& terminal) {
   llm.chat_template();  // throws where the model has none, before anything is typed
   while_loading.reset();
 
-  ChatSession session(llm, interrupts, leave_at_once, chat_options_, params);
+  ChatSession session(llm, interrupts, leave_at_once, chat_options_, params,
+                      adapter_.empty() ? "" : adapter_.front().name);
   return Repl(session, *editor, terminal).run();
 }
 

@@ -15,6 +15,7 @@
 #include "cli/options/chat_options.h"
 #include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/output_json.h"
 #include "cli/terminal/interrupts.h"
@@ -32,8 +33,8 @@ Lines of a .jsonl file are objects with one of
   {"prompt": "text"}   {"prompt_token_ids": [1, 2]}   {"messages": [{"role": "user", "content": "hi"}]}
 and any sampling options with underscores ("max_tokens": 64), which override the command's; with
 messages also "tools", "add_generation_prompt" and "chat_template_kwargs". Where not all prompts
-fit at a time, those with the lower "priority" (an integer, 0) go first. What a line's output has to
-be is said as to the server:
+fit at a time, those with the lower "priority" (an integer, 0) go first. "lora" names the adapter (--lora)
+that answers a line, and null none. What a line's output has to be is said as to the server:
   "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": {...}}}
   "structured_outputs": {"json": {...}} or {"regex": ...}, {"grammar": ...}, {"choice": ["a", "b"]}
 
@@ -50,6 +51,7 @@ Examples:
   quire generate --chat -p "Is candid a noun or a verb?" --choice noun --choice verb --choice other
   quire generate --chat -p "define apple" --max-tokens 100 --json-schema \
     '{"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}'
+  quire generate Qwen/Qwen3-0.6B --lora caps=./my-adapter --chat -p "Say hello."
   echo "define pear" | quire generate --chat)";
 
 // Before the model is loaded, which takes longer. Throws UsageError.
@@ -104,6 +106,7 @@ class GenerateCommand : public Command {
   SamplingFields sampling_;
   ChatOptions chat_options_;
   std::vector<PromptSource> sources_;
+  std::vector<LoraPath> adapters_;
   bool chat_ = false;
   bool json_ = false;
 };
@@ -114,6 +117,7 @@ GenerateCommand::GenerateCommand(CLI::App& root)
   add_chat_options(*app_, chat_options_);
   add_sampling_options(*app_, sampling_);
   add_constraint_options(*app_, sampling_);
+  add_lora_option(*app_, adapters_, /*several=*/true);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
 
@@ -251,6 +255,10 @@ int GenerateCommand::run(Terminal& terminal) {
   });
 
   EngineConfig config = config_;
+  config.lora = lora_options_for(adapters_);
+  for (PromptRequest& request : requests) {
+    if (!request.lora && !adapters_.empty()) request.lora = adapters_.front().name;
+  }
   if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
   LLMEngine engine(ready_to_load(std::move(config), terminal));
   report_device(engine.memory_plan(), terminal);

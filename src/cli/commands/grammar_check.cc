@@ -11,10 +11,12 @@
 #include "cli/commands/command.h"
 #include "cli/grammar_check.h"
 #include "cli/json_lines.h"
+#include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
 #include "cli/usage_error.h"
 #include "hub/model_path.h"
+#include "quire/engine_config.h"
 
 namespace quire::cli {
 namespace {
@@ -27,8 +29,8 @@ constexpr const char* kGrammarCheckFooter =
   {"choice": ["...", ...], "texts": [...]}        texts that are one of these
 and prints which texts are accepted. Given a model, it also prints which texts could be generated,
 token by token as the model's tokenizer cuts them, and how long the masks of allowed tokens took; the
-model needs no weights for this. JSON is generated with a bounded amount of white space, so a text with
-more is accepted and not generated. A constraint that cannot be enforced exactly is refused with a
+model needs no weights for this. JSON is generated with a bounded amount of white space
+(--structured-whitespace), so a text with more is accepted and not generated. A constraint that cannot be enforced exactly is refused with a
 sentence that names the keyword by its JSON pointer. With --json each line is
   {"compiled": true, "compile_ms": 0.1, "accepted": [true, ...]}   or   {"compiled": false, "error": "..."}
 and with a model, behind "accepted", "generated": [true, ...] and "mask_us": {"mean", "p99", "max"}.
@@ -65,6 +67,7 @@ class GrammarCheckCommand : public Command {
     add_flag(*app_,
              {"--no-formats", "", "Treat \"format\" as an annotation, as JSON Schema allows"},
              no_formats_);
+    add_white_space_option(*app_, white_space_);
   }
 
   const CLI::App& app() const override { return *app_; }
@@ -87,6 +90,7 @@ class GrammarCheckCommand : public Command {
   bool json_ = false;
   bool keeps_masks_ = false;
   bool no_formats_ = false;
+  std::string white_space_ = EngineConfig().structured_whitespace;
 };
 
 int GrammarCheckCommand::run(Terminal& terminal) {
@@ -118,11 +122,13 @@ void GrammarCheckCommand::check_lines(const std::vector<NumberedLine>& lines,
                                       Terminal& terminal) {
   grammar::CompileLimits limits;
   limits.assert_formats = !no_formats_;
+  const grammar::GenerationOptions generation{.white_space =
+                                                  grammar::parse_white_space(white_space_)};
   std::vector<GrammarCheck> checks(lines.size());
   threads.parallel_for(static_cast<int64_t>(lines.size()), [&](int64_t task, int) {
     const auto i = static_cast<size_t>(task);
     checks[i] = check_grammar_line(lines[i].text, fmt::format("{} line {}", name, lines[i].number),
-                                   limits, masks_ ? &*masks_ : nullptr, keeps_masks_);
+                                   limits, masks_ ? &*masks_ : nullptr, generation, keeps_masks_);
   });
   for (size_t i = 0; i < lines.size(); ++i) print(checks[i], lines[i].number, terminal);
   flush(terminal);

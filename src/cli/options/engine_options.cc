@@ -11,8 +11,10 @@
 #include "cli/options/option_helpers.h"
 #include "cli/options/speculative_option.h"
 #include "cli/usage_error.h"
+#include "grammar/tokens/language.h"
 #include "hub/model_path.h"
 #include "quire/engine_limits.h"
+#include "quire/error.h"
 
 namespace quire::cli {
 namespace {
@@ -233,10 +235,29 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
   add_batching_options(app, config);
   add_memory_options(app, config);
   add_device_options(app, config);
+  add_white_space_option(app, config.structured_whitespace, kEngineGroup);
   add_loading_options(app, config);
   if (!seed_is_taken) {
     add_seed_option(app, config.seed, "Seed of random weights and of sampling", kEngineGroup);
   }
+}
+
+void add_white_space_option(CLI::App& app, std::string& white_space, const std::string& group) {
+  add_text(app,
+           {"--structured-whitespace", "KIND",
+            fmt::format("White space that generated JSON may have between its tokens: none; "
+                        "compact, a space behind each colon and comma; or N, a space, or a line "
+                        "break and white space of N bytes together [{}]",
+                        white_space),
+            group},
+           white_space, [](const std::string& text) -> std::string {
+             try {
+               grammar::parse_white_space(text);
+               return "";
+             } catch (const Error& error) {
+               return error.what();
+             }
+           });
 }
 
 void add_threads_option(CLI::App& app, int& threads) {

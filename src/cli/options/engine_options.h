@@ -26,6 +26,10 @@ void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
 // Throws UsageError naming `option` where it is none.
 int64_t parse_count(const std::string& text, const std::string& option);
 
+// Adds --structured-whitespace, whose default is what `white_space` holds
+// (EngineConfig::structured_whitespace).
+void add_white_space_option(CLI::App& app, std::string& white_space, const std::string& group = "");
+
 // Adds --threads to a command that runs no engine; `threads` stays 0 where it is not given.
 void add_threads_option(CLI::App& app, int& threads);
 

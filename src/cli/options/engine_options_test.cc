@@ -54,6 +54,8 @@ TEST(EngineOptions, ReadEveryOption) {
                                      "--linear-algorithms",
                                      "tuned.json",
                                      "--no-async-scheduling",
+                                     "--structured-whitespace",
+                                     "compact",
                                      "--dtype",
                                      "float32",
                                      "--device",
@@ -80,6 +82,7 @@ TEST(EngineOptions, ReadEveryOption) {
   EXPECT_EQ(config.linear_algorithms, "tuned.json");
   EXPECT_FALSE(config.async_scheduling);
   EXPECT_EQ(config.dtype, "float32");
+  EXPECT_EQ(config.structured_whitespace, "compact");
   EXPECT_EQ(config.device, "cpu");
   EXPECT_EQ(config.seed, 7U);
   EXPECT_EQ(config.load_format, LoadFormat::kDummy);
@@ -101,8 +104,10 @@ TEST(EngineOptions, RefuseValuesOutOfRange) {
                                              {"--tensor-parallel-size", "9999999999"}}) {
     EXPECT_THROW(parse(arguments), UsageError) << arguments[0] << ' ' << arguments[1];
   }
-  for (const std::vector<std::string>& arguments : std::vector<std::vector<std::string>>{
-           {"--gpu-memory-utilization", "0"}, {"--gpu-memory-utilization", "1.5"}}) {
+  for (const std::vector<std::string>& arguments :
+       std::vector<std::vector<std::string>>{{"--gpu-memory-utilization", "0"},
+                                             {"--gpu-memory-utilization", "1.5"},
+                                             {"--structured-whitespace", "0"}}) {
     EXPECT_THROW(parse(arguments), CLI::ParseError) << arguments[0] << ' ' << arguments[1];
   }
 }

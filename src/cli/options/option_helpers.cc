@@ -58,6 +58,10 @@ void add_text_list(CLI::App& app, const OptionText& text, std::vector<std::strin
   with_text(app.add_option(text.name, values, text.help), text)->allow_extra_args(false);
 }
 
+void add_several(CLI::App& app, const OptionText& text, std::vector<std::string>& values) {
+  with_text(app.add_option(text.name, values, text.help), text)->allow_extra_args(true);
+}
+
 void add_comma_list(CLI::App& app, const OptionText& text, std::vector<std::string>& values) {
   with_text(app.add_option(text.name, values, text.help), text)
       ->delimiter(',')

@@ -44,7 +44,9 @@ void add_text(CLI::App& app, const OptionText& text, std::string& value,
 void add_number(CLI::App& app, const OptionText& text, double& value, const ValueCheck& check);
 // An option that may be given again; each adds a value.
 void add_text_list(CLI::App& app, const OptionText& text, std::vector<std::string>& values);
-// The same, and a comma ends a value, too.
+// The same, and values may follow each other behind one name.
+void add_several(CLI::App& app, const OptionText& text, std::vector<std::string>& values);
+// As add_text_list, and a comma ends a value, too.
 void add_comma_list(CLI::App& app, const OptionText& text, std::vector<std::string>& values);
 
 using SetValue = std::function<void(const std::string& text)>;

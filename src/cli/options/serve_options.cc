@@ -5,8 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
+#include <utility>
 
 #include "cli/options/engine_options.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 #include "parsers/parser_formats.h"
@@ -169,6 +171,55 @@ void add_model_options(CLI::App& app, server::ServeOptions& options) {
       "How the model writes tool calls [auto]", kServeGroup);
 }
 
+void add_adapter_options(CLI::App& app, ServeArguments& arguments) {
+  constexpr const char* kGroup = "LoRA adapters";
+  server::ServeOptions& options = arguments.options;
+  add_lora_engine_options(app, options.engine.lora);
+  add_several(
+      app,
+      {"--lora-modules", "NAME=PATH...",
+       "Adapters to load at the start: names, and folders that PEFT has saved; or vLLM's JSON, "
+       "'{\"name\": \"x\", \"path\": \"...\", \"base_model_name\": \"...\"}'. MODEL goes before "
+       "them",
+       kGroup},
+      arguments.lora_modules);
+  add_flag(app,
+           {"--allow-runtime-lora", "",
+            "Clients may load and unload adapters: POST /v1/load_lora_adapter and "
+            "/v1/unload_lora_adapter. Whoever may use the API then may have this machine read any "
+            "folder: see --lora-dir [off]",
+            kGroup},
+           options.allow_runtime_lora);
+  add_text(app,
+           {"--lora-dir", "FOLDER",
+            "Clients load adapters from below this folder only; links may not leave it [any "
+            "folder]",
+            kGroup},
+           options.lora_dir);
+}
+
+void complete_adapters(const ServeArguments& arguments, server::ServeOptions& options) {
+  const bool enabled = options.engine.lora.enabled;
+  for (const auto& [given, option] :
+       {std::pair(!arguments.lora_modules.empty(), "--lora-modules"),
+        std::pair(options.allow_runtime_lora, "--allow-runtime-lora")}) {
+    if (given && !enabled) throw UsageError(fmt::format("{} needs --enable-lora", option));
+  }
+  if (!options.lora_dir.empty()) {
+    if (!options.allow_runtime_lora) throw UsageError("--lora-dir needs --allow-runtime-lora");
+    if (!std::filesystem::is_directory(options.lora_dir)) {
+      throw UsageError(fmt::format("--lora-dir: there is no folder {}", options.lora_dir));
+    }
+  }
+  for (const std::string& text : arguments.lora_modules) {
+    LoraModuleArgument module = parse_lora_module(text, "--lora-modules");
+    if (!module.base_model_name.empty()) {
+      options.lora_parents[module.adapter.name] = module.base_model_name;
+    }
+    options.engine.lora.modules.push_back(std::move(module.adapter));
+  }
+}
+
 void add_reporting_options(CLI::App& app, server::ServeOptions& options) {
   add_text(
       app,
@@ -243,6 +294,7 @@ void add_serve_options(CLI::App& app, ServeArguments& arguments) {
   add_weight_options(app, arguments);
   add_reporting_options(app, arguments.options);
   add_trace_options(app, arguments.options);
+  add_adapter_options(app, arguments);
   add_engine_options(app, arguments.options.engine, /*seed_is_taken=*/false);
 }
 
@@ -277,6 +329,7 @@ server::ServeOptions complete(const ServeArguments& arguments) {
   } catch (const Error& error) {
     throw UsageError(fmt::format("--client-weights: {}", error.what()));
   }
+  complete_adapters(arguments, options);
   std::string& host = options.http.host;
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
   for (const std::string& key : options.api_keys) {

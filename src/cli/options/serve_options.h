@@ -14,6 +14,7 @@ namespace quire::cli {
 struct ServeArguments {
   server::ServeOptions options{};
   std::vector<std::string> client_weights{};  // NAME=WEIGHT
+  std::vector<std::string> lora_modules{};    // as parse_lora_module() reads them
 };
 
 // Adds them, and the engine's. `arguments` must outlive the app.

@@ -193,23 +193,35 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
   const JsonCompletion::ObjectFacts& facts =
       completion_.facts(frame.goal_of(of)).objects[of.alternative];
   const uint32_t outer = frame.outer(of);
-  // Bytes from behind a member's name to the end of the text, at most.
-  const auto cost_behind = [&](const std::string& name, const ChildGoals& goals) {
-    uint32_t best = kNever;
+  // Bytes from behind the value of a member with that name, whatever witness it is, to the end of
+  // the text, at most.
+  const auto costs_behind_value = [&](const std::string& name, size_t num_masks) {
+    std::vector<uint32_t> costs(num_masks, kNever);
     const NameList with_name = frame.names.with(name);
-    for (uint32_t mask = 0; mask < goals.size(); ++mask) {
+    for (uint32_t mask = 0; mask < num_masks; ++mask) {
       JsonConfiguration with = of;
-      if (completion_.cost(goals[mask]) == kNever || !counts(frame, with, mask)) continue;
+      if (!counts(frame, with, mask)) continue;
       // A simple object needs what it needed before, or less.
       const bool is_deep = frame.depth > kMaxFreeDepth;
       const uint32_t rest = facts.is_simple && !is_deep
                                 ? of.rest
                                 : rest_of(frame, with, frame.count + 1, with_name, 0, nullptr);
       if (is_deep && rest >= of.rest) continue;
-      best = std::min(best, JsonCompletion::sum(JsonCompletion::sum(rest, outer),
-                                                completion_.cost(goals[mask]) + 2));
+      costs[mask] = JsonCompletion::sum(rest, outer);
+    }
+    return costs;
+  };
+  // The same from behind the name, with the shortest value.
+  const auto cost_with_value = [&](const std::vector<uint32_t>& behind, const ChildGoals& goals) {
+    uint32_t best = kNever;
+    for (uint32_t mask = 0; mask < goals.size(); ++mask) {
+      if (completion_.cost(goals[mask]) == kNever) continue;
+      best = std::min(best, JsonCompletion::sum(behind[mask], completion_.cost(goals[mask]) + 2));
     }
     return best;
+  };
+  const auto cost_behind = [&](const std::string& name, const ChildGoals& goals) {
+    return cost_with_value(costs_behind_value(name, goals.size()), goals);
   };
   for (size_t i = 0; i < object.names.size(); ++i) {
     const ObjectAlternative::Name& name = object.names[i];
@@ -237,8 +249,15 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
   }
   const auto other = completion_.another_member(object, facts, frame.names, 0);
   if (!other) return;
-  const uint32_t cost = cost_behind(other->name, *completion_.goals_of(object, other->name));
-  if (cost == kNever) return;
+  const ChildGoals& goals = *completion_.goals_of(object, other->name);
+  const std::vector<uint32_t> behind = costs_behind_value(other->name, goals.size());
+  if (cost_with_value(behind, goals) == kNever) return;
+  // A name that has begun may become one of those whose shortest values are the longest.
+  uint32_t cost = 0;
+  for (const auto& [patterns, values] : object.others) {
+    const uint32_t of_these = cost_with_value(behind, values);
+    if (of_these != kNever) cost = std::max(cost, of_these);
+  }
   keys.are_alike &= object.patterns.empty();
   keys.other_cost = std::max(keys.other_cost, JsonCompletion::sum(cost, 4));
   if (facts.any_others) {

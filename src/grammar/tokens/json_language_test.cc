@@ -5,6 +5,7 @@
 #include <random>
 
 #include "grammar/tokens/constraint.h"
+#include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
@@ -40,6 +41,8 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a"], "additionalProperties": false}})",
     R"({"type": "object", "properties": {"na me": {"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2,6}$": {"const": {}}}, "minProperties": 1}}, "allOf": [{"required": ["na me"]}]})",
     R"({"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2}$": {"const": {}}}, "minProperties": 2})",
+    R"({"patternProperties": {"^a": {"type": "integer", "minimum": 1e99}}, "minProperties": 1})",
+    R"({"patternProperties": {"^[ab]": {"type": "integer", "minimum": 1e50}, "^c": false}})",
     R"({"type": "array", "minItems": 2, "anyOf": [{"uniqueItems": true}, {}]})",
     R"({"type": "array", "uniqueItems": true, "if": {"maxItems": 2}, "then": {"items": {"type": "string", "pattern": "^[ab]*$", "maxLength": 1}}, "else": {"items": {"type": "null"}}})",
     R"({"if": {"additionalProperties": {"type": "object"}}, "then": {"allOf": [{"not": {}}]}, "else": {"$ref": "#/$defs/A"}, "$defs": {"A": {"properties": {"\u00e9": {}}, "propertyNames": {"enum": ["b", "new\nline"]}}}})",
@@ -93,6 +96,42 @@ TEST_P(JsonLanguageTest, EveryWayLeadsToAnEnd) {
       ASSERT_TRUE(checked.advance(byte)) << text;
       ASSERT_LE(!checked.can_end(), !matcher->can_end()) << text;
     }
+  }
+}
+
+TEST(JsonLanguageWhiteSpace, IsAsMuchAsIsAllowed) {
+  const std::string dense = R"({"a":[1,{}],"b":null})";
+  const std::string compact = R"({"a": [1, {}], "b": null})";
+  const std::string loose = R"({ "a":1})";
+  const std::string indented = "{\n  \"a\": 1\n}";
+  const GrammarPtr any = compile_json_schema("true");
+  const auto with = [&](std::string_view white_space) {
+    return make_language(any, {.white_space = parse_white_space(white_space)});
+  };
+  struct Case {
+    std::string_view white_space;
+    bool compact, loose, indented;
+  };
+  for (const Case& one :
+       {Case{"none", false, false, false}, Case{"compact", true, false, false},
+        Case{"1", true, true, false}, Case{"3", true, true, true}, Case{"32", true, true, true}}) {
+    const LanguagePtr language = with(one.white_space);
+    EXPECT_TRUE(generates(language, dense)) << one.white_space;
+    EXPECT_EQ(generates(language, compact), one.compact) << one.white_space;
+    EXPECT_EQ(generates(language, loose), one.loose) << one.white_space;
+    EXPECT_EQ(generates(language, indented), one.indented) << one.white_space;
+  }
+  for (const char* text : {"{\"a\" :1}", "{\"a\":  1}", "{\"a\":\n1}", "[ 1]", "[1 ]", "[1 ,2]"}) {
+    EXPECT_FALSE(generates(with("compact"), text)) << text;
+    EXPECT_FALSE(generates(with("none"), text)) << text;
+  }
+  EXPECT_TRUE(generates(with("4"), "[\n   1]"));
+  EXPECT_FALSE(generates(with("3"), "[\n   1]"));
+}
+
+TEST(JsonLanguageWhiteSpace, ReadsItsNames) {
+  for (const char* wrong : {"", "0", "1001", "-1", "some", "3 ", "none "}) {
+    EXPECT_THROW(parse_white_space(wrong), Error) << wrong;
   }
 }
 

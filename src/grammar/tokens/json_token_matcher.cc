@@ -114,9 +114,16 @@ bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
   }
 }
 
-// One space, or a line break and indentation: what people and models write, and no more, as a model
-// that has nothing to say may go on with white space for ever.
+// By default one space, or a line break and indentation: what people and models write, and no more,
+// as a model that has nothing to say may go on with white space for ever.
 bool JsonTokenMatcher::take_white_space(const State& from, uint8_t byte, State& to) const {
+  const WhiteSpace& allowed = language_->options().white_space;
+  if (from.white_space >= allowed.most_bytes) return false;
+  if (allowed.is_compact) {
+    const bool is_behind_separator = from.phase == Phase::kValue || from.phase == Phase::kKey;
+    to.white_space = 1;
+    return byte == ' ' && is_behind_separator;
+  }
   const bool breaks_line = byte == '\n' || byte == '\r';
   if (from.white_space == 0) {
     to.white_space = 1;
@@ -126,7 +133,8 @@ bool JsonTokenMatcher::take_white_space(const State& from, uint8_t byte, State& 
   const bool follows_return =
       byte == '\n' && from.white_space == 1 && text_[text_.size() - 2] == '\r';
   if (!from.is_indented || (breaks_line && !follows_return)) return false;
-  return ++to.white_space <= language_->options().max_white_space;
+  ++to.white_space;
+  return true;
 }
 
 bool JsonTokenMatcher::begin_value(const State& from, uint8_t byte, State& to) {

@@ -4,6 +4,7 @@
 // Thread safety: immutable, but for caches that are locked; matchers are for one thread at a time.
 #include <cstddef>
 #include <memory>
+#include <string_view>
 
 #include "grammar/grammar.h"
 #include "grammar/tokens/byte_matcher.h"
@@ -23,9 +24,19 @@ class Language {
 
 using LanguagePtr = std::shared_ptr<const Language>;
 
+// What may be written between the tokens of JSON.
+struct WhiteSpace {
+  // 0: none. Else a space, or a line break and so many bytes with it.
+  size_t most_bytes = 32;
+  // Nothing but a space, and that behind colons and commas only.
+  bool is_compact = false;
+};
+
+// "none", "compact" or a number of bytes from 1 to 1000. Throws Error for any other text.
+WhiteSpace parse_white_space(std::string_view text);
+
 struct GenerationOptions {
-  // White space between the tokens of JSON: a space, or a line break and so many bytes with it.
-  size_t max_white_space = 32;
+  WhiteSpace white_space;
 };
 
 // Throws Error for a grammar whose texts cannot be generated without dead ends, or past the limits.

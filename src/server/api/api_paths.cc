@@ -133,7 +133,7 @@ Json generation_answer(const std::string& whole, const std::string& event) {
 
 }  // namespace
 
-Json api_paths(bool requires_key) {
+Json api_paths(bool requires_key, bool loads_adapters) {
   Paths paths(requires_key);
   paths.add_post("/v1/chat/completions", "createChatCompletion", "Answers a conversation.",
                  "ChatCompletionRequest",
@@ -174,6 +174,14 @@ Json api_paths(bool requires_key) {
   Paths::add_errors(resumed, {400, 404, 410});
 
   const Json text{{"text/plain", {{"schema", {{"type", "string"}}}}}};
+  if (loads_adapters) {
+    paths.add_post("/v1/load_lora_adapter", "loadLoraAdapter",
+                   "Loads a LoRA adapter, which requests then name as their model.",
+                   "LoadLoraAdapterRequest", answer("It is loaded.", text));
+    paths.add_post("/v1/unload_lora_adapter", "unloadLoraAdapter",
+                   "Unloads a LoRA adapter; requests that have it go on.",
+                   "UnloadLoraAdapterRequest", answer("It is unloaded.", text));
+  }
   paths.add_protected("/metrics", "get", "metrics", "Measurements in Prometheus' text format.",
                       answer("The measurements.", text));
   Paths::add_errors(

@@ -14,8 +14,8 @@ Json request_schemas(const ModelInfo& model);
 // ChatCompletion, ChatCompletionChunk, Completion, Error, ModelList, ...
 Json response_schemas();
 
-// The "paths" of the document.
-Json api_paths(bool requires_key);
+// The "paths" of the document. `loads_adapters`: those that load and unload adapters are there.
+Json api_paths(bool requires_key, bool loads_adapters);
 
 // The largest number of alternatives that logprobs show, the most outputs of a prompt, and so on:
 // bounds that do not depend on the model.

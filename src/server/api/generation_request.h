@@ -23,7 +23,8 @@ enum class RequestKind { kChat, kCompletion };
 
 struct GenerationRequest {
   RequestKind kind = RequestKind::kCompletion;
-  std::string model{};  // as the client named it; the served model's id where it did not
+  std::string model{};    // as the client named it; the served model's id where it did not
+  std::string adapter{};  // the adapter that the client named, which is then `model`; empty: none
 
   // Completions: one or more prompts, each of text or token ids.
   std::vector<std::variant<std::string, std::vector<int32_t>>> prompts{};

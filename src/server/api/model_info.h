@@ -1,14 +1,17 @@
 #pragma once
-// The model that a server serves, as far as requests and responses need to know it.
+// The model that a server serves, and its adapters, as far as requests and responses need to know
+// them.
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "quire/sampling_params.h"
+#include "server/api/adapter_list.h"
 
 namespace quire::server {
 
@@ -24,13 +27,24 @@ struct ModelInfo {
   bool has_tokenizer = false;
   bool has_chat_template = false;
   int64_t created = 0;  // Unix time in seconds
+  // That requests can name; it changes while the server runs. Null: there never are any.
+  std::shared_ptr<AdapterList> adapters{};
+  bool loads_adapters = false;  // clients may load and unload them
 };
 
-// Whether a client may name the model so.
-bool serves(const ModelInfo& model, std::string_view name);
+// What a client means by the name of a model.
+struct NamedModel {
+  std::string id;       // as answers name it: the model's own name, or the adapter's
+  std::string adapter;  // empty: none
+};
+// The model by any of its names, an adapter by its own or as "MODEL:ADAPTER"; nothing for any other
+// name.
+std::optional<NamedModel> find_model(const ModelInfo& model, std::string_view name);
+// Whether it is a name of the model itself, and of no adapter.
+bool is_base_name(const ModelInfo& model, std::string_view name);
 
 // The bodies of GET /v1/models and of GET /v1/models/{name}; the latter throws ApiError 404 for a
-// name that serves() does not know.
+// name that find_model() does not know.
 std::string models_body(const ModelInfo& model);
 std::string model_body(const ModelInfo& model, std::string_view name);
 

@@ -23,7 +23,7 @@ Json document_of(const ModelInfo& model, bool requires_key) {
       fmt::format("The OpenAI-compatible API of a quire server. Model: {}.", model.id);
   document["info"]["license"] = Json{{"name", "Apache-2.0"}};
   document["servers"] = Json::array({{{"url", "/"}}});
-  document["paths"] = api_paths(requires_key);
+  document["paths"] = api_paths(requires_key, model.loads_adapters);
   Json& components = document["components"];
   components["schemas"] = request_schemas(model);
   const Json responses = response_schemas();

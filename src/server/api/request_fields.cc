@@ -66,12 +66,16 @@ void check_model(const Json& body, const ModelInfo& model) {
   const auto found = body.find("model");
   if (found == body.end() || !found->is_string()) return;
   const auto& name = found->get_ref<const std::string&>();
-  if (!serves(model, name)) throw model_not_found(name);
+  if (!find_model(model, name)) throw model_not_found(name);
 }
 
 void take_common_fields(const Json& body, const ModelInfo& model, GenerationRequest& request) {
-  request.model = model.id;
-  take_field(body, "model", request.model);
+  std::string name = model.id;
+  take_field(body, "model", name);
+  const std::optional<NamedModel> named = find_model(model, name);
+  if (!named) throw model_not_found(name);  // an adapter that was unloaded just now
+  request.adapter = named->adapter;
+  request.model = request.adapter.empty() ? name : named->id;
   request.sampling = model.defaults;
   request.sampling.max_tokens = std::nullopt;
   take_sampling(body, request.sampling);

@@ -15,7 +15,7 @@ namespace {
 
 // Of both kinds of generation.
 constexpr const char* kCommonProperties = R"json({
-  "model": {"enum": "@models", "description": "The served model, or one of its other names; left out: the served model."},
+  "model": "@model",
   "n": {"type": ["integer", "null"], "minimum": "@n.minimum", "maximum": "@n.maximum", "default": "@n.default", "description": "Outputs for each prompt."},
   "temperature": {"type": ["number", "null"], "minimum": "@temperature.minimum", "maximum": "@temperature.maximum", "description": "0 takes the likeliest token. Left out: the model's own default, as for the other sampling parameters."},
   "top_p": {"type": ["number", "null"], "exclusiveMinimum": "@top_p.minimum", "maximum": "@top_p.maximum"},
@@ -169,7 +169,7 @@ constexpr const char* kChatRequest = R"json({
 constexpr const char* kTokenizeRequest = R"json({
   "type": "object",
   "properties": {
-    "model": {"enum": "@models"},
+    "model": "@model",
     "prompt": {"type": "string"},
     "messages": {"$ref": "#/components/schemas/Messages"},
     "tools": {"$ref": "#/components/schemas/Tools"},
@@ -300,17 +300,32 @@ constexpr const char* kParts = R"json({
         "triggers": {"$ref": "#/components/schemas/TagTriggers"},
         "format": {"type": "null", "x-error": "structural_tag.format is not supported: give structures and triggers."}}},
       "disable_fallback": {"type": ["boolean", "null"], "description": "Changes nothing: there is nothing to fall back to."},
-      "disable_any_whitespace": {"enum": [false, null], "x-error": "structured_outputs.disable_any_whitespace is not supported; leave it out."},
+      "disable_any_whitespace": {"type": ["boolean", "null"], "default": false, "description": "JSON has no white space between its tokens."},
       "disable_additional_properties": {"enum": [false, null], "x-error": "structured_outputs.disable_additional_properties is not supported: the schema says what is allowed."},
       "whitespace_pattern": {"type": "null", "x-error": "structured_outputs.whitespace_pattern is not supported; leave it out."}
     },
     "additionalProperties": false,
     "description": "What the answer is: exactly one of json, regex, choice, grammar, json_object and structural_tag, and not beside another constraint."
   },
+  "LoadLoraAdapterRequest": {
+    "type": "object", "required": ["lora_name", "lora_path"],
+    "properties": {
+      "lora_name": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "@printable", "description": "The model that requests name to have it."},
+      "lora_path": {"type": "string", "minLength": 1, "maxLength": 4096, "description": "A folder on the server, as PEFT has saved it; where the server has --lora-dir, one below that."},
+      "load_inplace": {"type": ["boolean", "null"], "default": false, "description": "Take the place of a loaded adapter with this name, for requests that come afterwards."}
+    }
+  },
+  "UnloadLoraAdapterRequest": {
+    "type": "object", "required": ["lora_name"],
+    "properties": {
+      "lora_name": {"type": "string", "minLength": 1, "maxLength": 256, "pattern": "@printable"},
+      "lora_int_id": {"type": ["integer", "null"], "description": "Changes nothing: adapters go by their names."}
+    }
+  },
   "DetokenizeRequest": {
     "type": "object", "required": ["tokens"],
     "properties": {
-      "model": {"enum": "@models"},
+      "model": "@model",
       "tokens": {"type": "array", "items": {"$ref": "#/components/schemas/TokenId"}}
     }
   }
@@ -355,16 +370,29 @@ void add_sampling_values(std::map<std::string, Json>& values) {
   values["@max_stop_token_ids"] = kMaxStopTokenIds;
 }
 
+// Which names there are is known where adapters neither come nor go.
+Json model_field(const ModelInfo& model) {
+  const char* about = "The served model, or one of its other names; left out: the served model.";
+  if (model.adapters != nullptr) {
+    return Json{
+        {"type", Json::array({"string", "null"})},
+        {"description", std::string(about) + " Or an adapter, by its name or as "
+                                             "\"MODEL:ADAPTER\"; GET /v1/models lists them."}};
+  }
+  Json names = Json::array({model.id});
+  for (const std::string& alias : model.aliases) names.push_back(alias);
+  names.push_back(nullptr);
+  return Json{{"enum", std::move(names)}, {"description", about}};
+}
+
 std::map<std::string, Json> values_of(const ModelInfo& model) {
-  Json models = Json::array({model.id});
-  for (const std::string& alias : model.aliases) models.push_back(alias);
-  models.push_back(nullptr);
-  std::map<std::string, Json> values = {{"@models", std::move(models)},
+  std::map<std::string, Json> values = {{"@model", model_field(model)},
                                         {"@last_token_id", model.vocab_size - 1},
                                         {"@token_id_pattern", pattern_up_to(model.vocab_size - 1)},
                                         {"@max_prompt_tokens", model.max_model_len - 1},
                                         {"@max_output_tokens", model.max_model_len - 1},
-                                        {"@max_prompts", kMaxPrompts}};
+                                        {"@max_prompts", kMaxPrompts},
+                                        {"@printable", "^[^\\u0000-\\u001f\\u007f]+$"}};
   add_sampling_values(values);
   return values;
 }

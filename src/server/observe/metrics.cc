@@ -1,6 +1,7 @@
 #include "server/observe/metrics.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <prometheus/counter.h>
 #include <prometheus/gauge.h>
 #include <prometheus/histogram.h>
@@ -9,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <mutex>
 #include <utility>
 
@@ -88,6 +90,7 @@ class ServerMetrics::Impl {
     for (const std::string_view reason : kFinishReasons) finished(reason);
     for (const std::string_view reason : kRejectReasons) rejected(reason);
     if (config_.num_speculative_tokens > 0) drafts_ = draft_counters();
+    if (config_.max_loras > 0) adapters_ = adapter_counters();
   }
 
   void record(const RequestRecord& record) {
@@ -128,6 +131,7 @@ class ServerMetrics::Impl {
   std::string render() const {
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
     append_gaps(families);
+    if (adapters_) append_adapters(families);
     append_process(families);
     const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
     std::sort(families.begin(), families.end(), by_name);
@@ -144,6 +148,14 @@ class ServerMetrics::Impl {
     Counter* tokens = nullptr;
     Counter* accepted = nullptr;
     std::vector<Counter*> accepted_per_pos{};
+  };
+
+  struct AdapterCounters {
+    Counter* loads = nullptr;
+    Counter* evictions = nullptr;
+    Counter* waits = nullptr;
+    LoraStats last{};      // what the engine said
+    double updated_s = 0;  // when, since the epoch
   };
 
   std::string prefixed(std::string_view name) const { return config_.prefix + std::string(name); }
@@ -212,6 +224,47 @@ class ServerMetrics::Impl {
     }
   }
 
+  AdapterCounters adapter_counters() {
+    AdapterCounters counters;
+    counters.loads = &counter("lora_loads_total",
+                              "Times that the weights of an adapter were read into host memory.");
+    counters.evictions =
+        &counter("lora_evictions_total",
+                 "Times that the weights of an adapter left host memory for those of others.");
+    counters.waits =
+        &counter("lora_waits_total", "Sequences that waited because max_loras other adapters ran.");
+    return counters;
+  }
+
+  static void update_adapters(AdapterCounters& counters, const LoraStats& stats) {
+    raise_to(*counters.loads, static_cast<double>(stats.num_loads));
+    raise_to(*counters.evictions, static_cast<double>(stats.num_evictions));
+    raise_to(*counters.waits, static_cast<double>(stats.num_waits));
+    counters.last = stats;
+    counters.updated_s =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  }
+
+  // As vLLM has it: what counts are its labels, and its value is when that was.
+  void append_adapters(std::vector<prometheus::MetricFamily>& families) const {
+    const std::lock_guard lock(update_mutex_);
+    prometheus::ClientMetric metric;
+    metric.label = {{"max_lora", std::to_string(config_.max_loras)},
+                    {"running_lora_adapters", joined(adapters_->last.running)},
+                    {"waiting_lora_adapters", joined(adapters_->last.waiting)}};
+    metric.gauge.value = adapters_->updated_s;
+    families.push_back(
+        {prefixed("lora_requests_info"),
+         "The adapters of running and of waiting sequences, separated by commas; the value is "
+         "the time.",
+         prometheus::MetricType::Gauge,
+         {metric}});
+  }
+
+  static std::string joined(const std::vector<std::string>& names) {
+    return fmt::format("{}", fmt::join(names, ","));
+  }
+
   void count_http(const RequestRecord& record) {
     const auto route =
         std::find_if(config_.paths.begin(), config_.paths.end(),
@@ -262,6 +315,7 @@ class ServerMetrics::Impl {
     raise_to(prompt_total_, static_cast<double>(engine.prompt_tokens + engine.prefix_cache_hits));
     raise_to(generation_total_, static_cast<double>(engine.generation_tokens));
     if (drafts_) update_drafts(*drafts_, engine.speculative);
+    if (adapters_) update_adapters(*adapters_, engine.lora);
     const int64_t computed = engine.prompt_tokens + engine.generation_tokens;
     const int64_t steps = engine.num_steps - last_steps_;
     if (steps <= 0) return;
@@ -326,7 +380,7 @@ class ServerMetrics::Impl {
   const Labels labels_;
   prometheus::Registry registry_;
   GapHistogram gaps_;
-  std::mutex update_mutex_;
+  mutable std::mutex update_mutex_;
   int64_t last_steps_ = 0;
   int64_t last_tokens_ = 0;
   const std::vector<double> iteration_boundaries_ = iteration_token_buckets();
@@ -350,7 +404,8 @@ class ServerMetrics::Impl {
                                     "Tokens computed in an engine step; a bucket counts the mean "
                                     "of the steps between two updates.",
                                     iteration_boundaries_);
-  std::optional<DraftCounters> drafts_;  // only with speculation, as in vLLM
+  std::optional<DraftCounters> drafts_;      // only with speculation, as in vLLM
+  std::optional<AdapterCounters> adapters_;  // only with adapters, as in vLLM
 
   // Requests, as record() counts them.
   Family<Counter>& finished_ =

@@ -32,6 +32,7 @@ struct MetricsConfig {
   bool enable_prefix_caching = true;
   std::string cache_dtype = "auto";
   int num_speculative_tokens = 0;  // the most drafts of a sequence in a step; 0: no speculation
+  int max_loras = 0;               // adapters in a step; 0: none are served
 };
 
 // The cache_dtype of an engine whose config has every default filled in: "bfloat16", "fp8".

@@ -47,6 +47,7 @@ class Exported {
     MetricsConfig config;
     config.max_model_len = 1;
     config.num_speculative_tokens = 1;
+    config.max_loras = 1;
     ServerMetrics metrics(config);
     metrics.record({});
     const std::string text = metrics.render();

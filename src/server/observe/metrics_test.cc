@@ -207,6 +207,35 @@ TEST(Metrics, CountsDraftsWhereThereAreAny) {
   EXPECT_THAT(without.render(), Not(HasSubstr("spec_decode")));
 }
 
+TEST(Metrics, AdaptersAreLabelsAsInVllm) {
+  EngineStats engine;
+  engine.lora = {.num_loads = 5,
+                 .num_evictions = 2,
+                 .num_waits = 3,
+                 .running = {"a", "b"},
+                 .waiting = {"c\"d"}};
+  MetricsConfig with = config();
+  with.max_loras = 4;
+  ServerMetrics metrics(with);
+  metrics.update({}, {});
+  EXPECT_THAT(metrics.render(),
+              HasSubstr("quire:lora_requests_info{max_lora=\"4\","
+                        "running_lora_adapters=\"\",waiting_lora_adapters=\"\"} "));
+  metrics.update(engine, {});
+  metrics.update(engine, {});
+  const std::string text = metrics.render();
+  EXPECT_THAT(text, HasSubstr(sample("quire:lora_loads_total", "5")));
+  EXPECT_THAT(text, HasSubstr(sample("quire:lora_evictions_total", "2")));
+  EXPECT_THAT(text, HasSubstr(sample("quire:lora_waits_total", "3")));
+  EXPECT_THAT(text, HasSubstr("quire:lora_requests_info{max_lora=\"4\","
+                              "running_lora_adapters=\"a,b\","
+                              "waiting_lora_adapters=\"c\\\"d\"} "));
+  EXPECT_THAT(text, Not(HasSubstr("running_lora_adapters=\"\"")));
+  ServerMetrics without(config());
+  without.update(engine, {});
+  EXPECT_THAT(without.render(), Not(HasSubstr("lora")));
+}
+
 TEST(Metrics, TakesOverTheEnginesCounts) {
   ServerMetrics metrics(config());
   EngineStats engine;

@@ -58,11 +58,12 @@ export class Api {
     return response;
   }
 
-  // The models' ids, the first being the one that is served.
+  // The models as {id, parent}, the first being the one that is served; `parent` is the id of the
+  // model that an adapter is for, and null where it is no adapter.
   async models(signal) {
     const response = await this.#fetch("/v1/models", { signal });
     const { data } = await response.json();
-    return data.map(({ id }) => String(id));
+    return data.map(({ id, parent }) => ({ id: String(id), parent: parent == null ? null : String(parent) }));
   }
 
   async metrics(signal) {

@@ -194,8 +194,9 @@ async function toggleEngine(open) {
 async function loadModels() {
   for (;;) {
     try {
-      models = await api.models();
-      panel.setModels(models, settings.model);
+      const served = await api.models();
+      models = served.map(({ id }) => id);
+      panel.setModels(served, settings.model);
       banner("");
       break;
     } catch (error) {

@@ -1,4 +1,4 @@
-// An answer that is JSON as a tree, whose branches open and close.
+// JSON as a tree, whose branches open and close.
 
 import { h } from "./dom.js";
 
@@ -6,15 +6,18 @@ import { h } from "./dom.js";
 const MAX_VALUES = 5000;
 const OPEN_DEPTH = 3;
 
-// The tree of a text that is a JSON object or array; null for any other.
+// The tree of a text that is a JSON object or array; null for any other, and where it is too large.
 export function jsonTree(text) {
   if (!/^\s*[{[]/.test(text)) return null;
-  let value;
   try {
-    value = JSON.parse(text);
+    return jsonValue(JSON.parse(text));
   } catch {
     return null;
   }
+}
+
+// The tree of any value; null where it is too large.
+export function jsonValue(value) {
   const left = { values: MAX_VALUES };
   const tree = item(null, value, 0, left);
   return left.values < 0 ? null : h("ul", { class: "json-tree", "aria-label": "JSON" }, tree);

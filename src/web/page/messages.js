@@ -1,9 +1,10 @@
 // One message as it is shown.
 
-import { copyText, flash, h, icon, iconButton } from "./dom.js";
+import { copyText, flash, h, iconButton } from "./dom.js";
 import { jsonTree } from "./json_tree.js";
 import { MarkdownView } from "./markdown.js";
 import { isActive } from "./run.js";
+import { toolCard } from "./tool_card.js";
 
 const seconds = (ms) => `${(ms / 1000).toFixed(ms < 995 ? 2 : 1)} s`;
 const FINISHES = {
@@ -136,9 +137,7 @@ export class MessageView {
       h("textarea", { rows: 2, "aria-label": `Result of ${name}`, placeholder: "What the tool answers" }));
     const asks = node.toolCalls.length > 0 && !isActive(node) && node.children.length === 0;
     this.#tools.replaceChildren(
-      ...node.toolCalls.map((call, index) => h("div", { class: "tool-call" },
-        h("div", { class: "tool-name" }, icon("wrench"), call.name || "…"),
-        h("pre", { tabindex: 0 }, pretty(call.arguments)), asks ? fields[index] : null)),
+      ...node.toolCalls.map((call, index) => toolCard(call, !isActive(node), asks ? fields[index] : null)),
       ...(asks ? [h("button", { type: "button", class: "button", onclick: () =>
         this.#actions.sendToolResults(node, fields.map(({ value }) => value)) }, "Send results")] : []));
   }
@@ -230,13 +229,5 @@ export class MessageView {
     grow();
     field.focus();
     field.setSelectionRange(field.value.length, field.value.length);
-  }
-}
-
-function pretty(json) {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
   }
 }

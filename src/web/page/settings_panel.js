@@ -65,9 +65,15 @@ export class SettingsPanel {
   }
 
   // The models that the server has; `chosen` is selected, or the first where it is not among them.
-  setModels(ids, chosen) {
-    this.#models.replaceChildren(...ids.map((id) => h("option", { value: id }, id)));
-    this.#models.value = ids.includes(chosen) ? chosen : (ids[0] ?? "");
+  // Adapters stand behind the models, under the name of the one that they are for.
+  setModels(models, chosen) {
+    const option = ({ id }) => h("option", { value: id }, id);
+    const parents = [...new Set(models.map(({ parent }) => parent))].filter((parent) => parent !== null);
+    this.#models.replaceChildren(
+      ...models.filter(({ parent }) => parent === null).map(option),
+      ...parents.map((name) => h("optgroup", { label: `Adapters of ${name}` },
+        models.filter(({ parent }) => parent === name).map(option))));
+    this.#models.value = models.some(({ id }) => id === chosen) ? chosen : (models[0]?.id ?? "");
   }
 
   // Everything but the model back to what the server and model choose.

@@ -1,0 +1,56 @@
+#pragma once
+// LoRA adapters that an engine serves beside the weights of their base: how many, and which.
+//
+// Thread safety: plain values.
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace quire {
+
+// An adapter under the name that requests have for it.
+struct LoraPath {
+  std::string name;
+  std::string path;  // the folder that PEFT has saved
+};
+
+// Names, meanings and defaults are vLLM's.
+struct LoraOptions {
+  bool enabled = false;
+  int max_loras = 1;           // different adapters in one step, 1 to kMaxLoras
+  int64_t max_lora_rank = 16;  // the largest that an adapter may have, 1 to kMaxServedLoraRank
+  // Adapters whose weights stay in host memory, max_loras or more; none: max_loras. What was used
+  // longest ago goes first, and is read from its folder again when a request asks for it. Those of
+  // unfinished requests stay beyond this number.
+  std::optional<int> max_cpu_loras{};
+  std::vector<LoraPath> modules{};  // loaded before the first request
+};
+
+inline constexpr int kMaxLoras = 1024;
+inline constexpr int64_t kMaxServedLoraRank = 512;
+
+// An adapter that requests can name.
+struct LoraAdapterInfo {
+  std::string name;
+  std::string path;
+  std::string parent;  // the model that it is for: EngineConfig::model, resolved
+  std::string kind;    // "LoRA", "rsLoRA", "DoRA" or "rsDoRA"
+  int64_t rank = 0;    // the largest of its modules; 0: it only replaces weights
+  int64_t bytes = 0;   // of its weights in host memory
+  // Of what it computes, not of its name and folder: adapters with the same hash share their
+  // weights and cached prefixes.
+  std::string content_hash;
+  bool in_host_memory = false;
+};
+
+// A snapshot; counts are since the engine started.
+struct LoraStats {
+  int64_t num_loads = 0;               // of weights into host memory
+  int64_t num_evictions = 0;           // of weights from host memory, for others
+  int64_t num_waits = 0;               // sequences that had to wait because max_loras others ran
+  std::vector<std::string> running{};  // names of adapters of running sequences, each once
+  std::vector<std::string> waiting{};  // of sequences that wait, each once
+};
+
+}  // namespace quire

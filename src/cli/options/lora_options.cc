@@ -1,0 +1,134 @@
+#include "cli/options/lora_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string_view>
+
+#include "base/json_text.h"
+#include "cli/options/engine_options.h"
+#include "cli/options/option_helpers.h"
+#include "cli/usage_error.h"
+#include "quire/lora.h"
+
+namespace quire::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kLoraGroup = "LoRA adapters";
+
+LoraModuleArgument module_from_json(const std::string& text, const std::string& option) {
+  Json object;
+  try {
+    object = parse_json_object(text, option);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  LoraModuleArgument module;
+  for (const auto& [name, value] : object.items()) {
+    std::string* const member = name == "name"              ? &module.adapter.name
+                                : name == "path"            ? &module.adapter.path
+                                : name == "base_model_name" ? &module.base_model_name
+                                                            : nullptr;
+    if (member == nullptr) {
+      throw UsageError(
+          fmt::format("{}: {} is not known; expected \"name\", \"path\" and \"base_model_name\"",
+                      option, Json(name).dump()));
+    }
+    if (value.is_null()) continue;
+    if (!value.is_string()) {
+      throw UsageError(
+          fmt::format("{}: \"{}\" is {}; expected a string", option, name, json_kind(value)));
+    }
+    *member = value.get<std::string>();
+  }
+  return module;
+}
+
+void add_limit(CLI::App& app, const std::string& option, int64_t most,
+               const std::function<void(int64_t)>& set, const std::string& help) {
+  add_value(app, {option, "N", help, kLoraGroup}, [option, most, set](const std::string& text) {
+    const int64_t value = parse_count(text, option);
+    if (value < 1 || value > most) {
+      throw UsageError(fmt::format("{}: expected 1 to {}, got {}", option, most, value));
+    }
+    set(value);
+  });
+}
+
+}  // namespace
+
+LoraModuleArgument parse_lora_module(const std::string& text, const std::string& option) {
+  LoraModuleArgument module;
+  if (text.starts_with('{')) {
+    module = module_from_json(text, option);
+  } else {
+    const size_t equals = text.find('=');
+    module.adapter.name = text.substr(0, equals);
+    if (equals != std::string::npos) module.adapter.path = text.substr(equals + 1);
+  }
+  if (!module.adapter.name.empty() && !module.adapter.path.empty()) return module;
+  throw UsageError(fmt::format(
+      "{}: expected NAME=PATH, the adapter's name and its folder, got '{}'", option, text));
+}
+
+void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
+  add_flag(app,
+           {"--enable-lora", "",
+            "Serve LoRA adapters beside the model, each to requests that name it as their model; "
+            "only on the CPU [off]",
+            kLoraGroup},
+           options.enabled);
+  add_limit(
+      app, "--max-loras", kMaxLoras,
+      [&options](int64_t value) { options.max_loras = static_cast<int>(value); },
+      fmt::format("Different adapters in one step: requests with others wait [{}]",
+                  options.max_loras));
+  add_limit(
+      app, "--max-lora-rank", kMaxServedLoraRank,
+      [&options](int64_t value) { options.max_lora_rank = value; },
+      fmt::format("The largest rank of an adapter; memory is planned for it [{}]",
+                  options.max_lora_rank));
+  add_limit(
+      app, "--max-cpu-loras", 1'000'000,
+      [&options](int64_t value) { options.max_cpu_loras = static_cast<int>(value); },
+      "Adapters that stay in memory; others are read again when a request names them "
+      "[--max-loras]");
+}
+
+void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several) {
+  const char* one = "A LoRA adapter to answer with: a name, and the folder that PEFT has saved";
+  const char* many =
+      "A LoRA adapter to answer with, a name and the folder that PEFT has saved; may be given "
+      "again: prompts that do not name theirs (\"lora\" in JSON lines) take the first";
+  const auto add = [&adapters](const std::string& text) {
+    adapters.push_back(parse_lora_module(text, "--lora").adapter);
+  };
+  if (several) {
+    add_repeatable(app, {"--lora", "NAME=PATH", many, kLoraGroup}, add);
+  } else {
+    add_value(app, {"--lora", "NAME=PATH", one, kLoraGroup}, add);
+  }
+}
+
+LoraOptions lora_options_for(const std::vector<LoraPath>& adapters) {
+  LoraOptions options;
+  if (adapters.empty()) return options;
+  options.enabled = true;
+  options.modules = adapters;
+  options.max_loras = static_cast<int>(std::min<size_t>(adapters.size(), kMaxLoras));
+  options.max_cpu_loras = static_cast<int>(adapters.size());
+  options.max_lora_rank = 1;
+  for (const LoraPath& adapter : adapters) {
+    for (const LoraModuleInfo& module : inspect_lora(adapter.path).modules) {
+      options.max_lora_rank = std::max(options.max_lora_rank, module.rank);
+    }
+  }
+  options.max_lora_rank = std::min(options.max_lora_rank, kMaxServedLoraRank);
+  return options;
+}
+
+}  // namespace quire::cli

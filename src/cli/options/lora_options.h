@@ -1,0 +1,36 @@
+#pragma once
+// LoRA adapters on the command line.
+//
+// Thread safety: free functions.
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "quire/lora_serving.h"
+
+namespace CLI {
+class App;
+}
+
+namespace quire::cli {
+
+// An adapter as --lora-modules names it.
+struct LoraModuleArgument {
+  LoraPath adapter;
+  std::string base_model_name;  // empty: not said
+};
+
+// "NAME=PATH", or vLLM's {"name": ..., "path": ..., "base_model_name": ...}. Throws UsageError,
+// opening with `option`, for anything else.
+LoraModuleArgument parse_lora_module(const std::string& text, const std::string& option);
+
+// --enable-lora, --max-loras, --max-lora-rank, --max-cpu-loras.
+void add_lora_engine_options(CLI::App& app, LoraOptions& options);
+
+// --lora NAME=PATH of a command that makes answers itself; may be given again where `several`.
+void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several);
+// What an engine needs to serve these adapters and no others. Throws Error for a folder that holds
+// none.
+LoraOptions lora_options_for(const std::vector<LoraPath>& adapters);
+
+}  // namespace quire::cli

@@ -1,0 +1,268 @@
+#include "engine/lora_reader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/ceil_div.h"
+#include "base/thread_pool.h"
+#include "engine/lora_product.h"
+#include "hub/content_hash.h"
+#include "loader/lora_adapter.h"
+#include "loader/lora_base.h"
+#include "quantise/matrix_source.h"
+#include "quire/error.h"
+#include "runner/model_support.h"
+
+namespace quire {
+namespace {
+
+constexpr std::string_view kWeightLeaf = ".weight";
+constexpr std::string_view kBiasLeaf = ".bias";
+// Rows of the base's matrices that are in memory at a time.
+constexpr int64_t kRowsOfNorms = 256;
+
+bool ends_norm_name(std::string_view name) {
+  return name.ends_with(".input_layernorm.weight") ||
+         name.ends_with(".post_attention_layernorm.weight") || name == "model.norm.weight";
+}
+
+LoraMatrix copy_of(const CheckpointTensor& tensor) {
+  LoraMatrix matrix;
+  matrix.dtype = dtype_of_tensor(tensor);
+  matrix.rows = tensor.shape[0];
+  matrix.columns = tensor.shape[1];
+  matrix.bytes.assign(tensor.data, tensor.data + tensor.bytes);
+  return matrix;
+}
+
+std::vector<float> vector_of(const CheckpointTensor& tensor) {
+  std::vector<float> values(static_cast<size_t>(tensor.shape.front()));
+  read_floats(tensor, {0, tensor.shape.front()}, values.data());
+  return values;
+}
+
+class LoraReader {
+ public:
+  LoraReader(const LoraAdapter& adapter, const LoraTarget& target)
+      : adapter_(adapter), target_(target) {}
+
+  LoraWeights read() {
+    check_fits();
+    weights_.kind = adapter_.config().kind();
+    for (const LoraModule& module : adapter_.modules()) add_module(module);
+    for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
+    std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
+    count_bytes();
+    weights_.content_hash = hash();
+    return std::move(weights_);
+  }
+
+ private:
+  void check_fits() {
+    if (adapter_.config().ensure_weight_tying && target_.has_tied_head) {
+      refuse("ensure_weight_tying of a model whose embedding is its output layer, too");
+    }
+    for (const LoraModule& module : adapter_.modules()) {
+      if (module.rank <= target_.max_rank) continue;
+      throw Error(
+          fmt::format("{}: the rank of {} is {}; expected at most --max-lora-rank, which is {}.",
+                      adapter_.folder().string(), module.name, module.rank, target_.max_rank));
+    }
+    const LoraBase base = {target_.tensors, target_.model.string(), target_.has_tied_head};
+    check_lora_fits(adapter_, base, pool_);
+  }
+
+  // `what` is a part of a sentence.
+  [[noreturn]] void refuse(const std::string& what) const {
+    throw Error(
+        fmt::format("{}: the adapter cannot be served, as it has {}; merge it into its base "
+                    "(quire merge) and serve the result.",
+                    adapter_.folder().string(), what));
+  }
+
+  // A dense tensor of the model's own weights. `use` says in a message what it is needed for.
+  const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {
+    if (!target_.has_weights) refuse(use + ", and this model's weights are random");
+    if (!checkpoint_) checkpoint_ = Checkpoint::open(target_.model);
+    const bool is_tied_head = target_.has_tied_head && name == "lm_head.weight";
+    const CheckpointTensor* tensor =
+        checkpoint_->find(is_tied_head ? "model.embed_tokens.weight" : name);
+    const bool is_dense = tensor != nullptr && (tensor->dtype == "F32" || tensor->dtype == "BF16" ||
+                                                tensor->dtype == "F16");
+    if (!is_dense || tensor->rotary_heads != 0) {
+      refuse(use + fmt::format(", and {} is quantised", target_.model.string()));
+    }
+    return *tensor;
+  }
+
+  LoraLayer& layer_of(const std::string& module) {
+    const auto found = std::ranges::find(weights_.layers, module, &LoraLayer::name);
+    if (found != weights_.layers.end()) return *found;
+    weights_.layers.push_back({.name = module});
+    return weights_.layers.back();
+  }
+
+  void add_module(const LoraModule& module) {
+    LoraLayer& layer = layer_of(module.name);
+    layer.is_embedding = module.is_embedding;
+    layer.rank = module.rank;
+    layer.scale = static_cast<float>(module.scale);
+    layer.a = copy_of(*module.a);
+    layer.b = copy_of(*module.b);
+    weights_.rank = std::max(weights_.rank, module.rank);
+    if (module.b_bias != nullptr) {
+      layer.added_bias = vector_of(*module.b_bias);
+      for (float& bias : layer.added_bias) bias *= layer.scale;
+    }
+    if (module.magnitude != nullptr) layer.factor = factors_of(module);
+  }
+
+  // Adds up the squares of some rows of W + scale * B A.
+  static void add_squares(const CheckpointTensor& base, const LoraProduct& product, IndexRange rows,
+                          std::vector<double>& squares) {
+    std::vector<float> values(static_cast<size_t>(rows.size() * product.columns()));
+    read_floats(base, rows, values.data());
+    product.add_to(rows, values.data());
+    for (int64_t i = 0; i < rows.size() * product.columns(); ++i) {
+      const int64_t at =
+          product.is_embedding() ? i % product.columns() : rows.begin + i / product.columns();
+      const double value = values[static_cast<size_t>(i)];
+      squares[static_cast<size_t>(at)] += value * value;
+    }
+  }
+
+  // DoRA's magnitudes, each divided by the norm of what it scales: of a row of W + scale * B A, of
+  // an embedding a column.
+  std::vector<float> factors_of(const LoraModule& module) {
+    const CheckpointTensor& base = base_tensor(module.name + std::string(kWeightLeaf), "DoRA");
+    const LoraProduct product(module);
+    const std::vector<float>& magnitudes = product.magnitudes();
+    std::vector<double> squares(magnitudes.size());
+    const int64_t num_pieces = ceil_div(product.rows(), kRowsOfNorms);
+    const auto add_piece = [&](int64_t piece) {
+      const int64_t begin = piece * kRowsOfNorms;
+      const IndexRange rows = {begin, std::min(product.rows(), begin + kRowsOfNorms)};
+      add_squares(base, product, rows, squares);
+    };
+    if (product.is_embedding()) {  // whose pieces add to the same sums
+      for (int64_t piece = 0; piece < num_pieces; ++piece) add_piece(piece);
+    } else {
+      pool_.parallel_for(num_pieces, [&](int64_t piece, int) { add_piece(piece); });
+    }
+    std::vector<float> factors(magnitudes.size());
+    for (size_t i = 0; i < factors.size(); ++i) {
+      factors[i] = static_cast<float>(magnitudes[i] / std::sqrt(squares[i]));
+      if (std::isfinite(factors[i])) continue;
+      throw Error(
+          fmt::format("{}: output {} of {} has no finite scale: its weights are all zero, or "
+                      "the adapter and the base do not fit together.",
+                      adapter_.folder().string(), i, module.name));
+    }
+    return factors;
+  }
+
+  void add_replaced(const std::string& name, const CheckpointTensor& tensor) {
+    if (ends_norm_name(name)) {
+      weights_.norms.emplace(name, vector_of(tensor));
+      return;
+    }
+    if (name.ends_with(kBiasLeaf)) return add_bias(name, tensor);
+    // PEFT saves an embedding beside its adapter even where it was not trained.
+    if (target_.has_weights && is_base(name, tensor)) return;
+    refuse(fmt::format("a trained copy of {}, which is neither a norm's nor a bias", name));
+  }
+
+  bool is_base(const std::string& name, const CheckpointTensor& tensor) {
+    const CheckpointTensor& base = base_tensor(name, "a trained copy of " + name);
+    const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+    std::vector<float> ours(static_cast<size_t>(kRowsOfNorms * columns));
+    std::vector<float> theirs(ours.size());
+    for (int64_t begin = 0; begin < tensor.shape[0]; begin += kRowsOfNorms) {
+      const IndexRange rows = {begin, std::min(tensor.shape[0], begin + kRowsOfNorms)};
+      read_floats(tensor, rows, ours.data());
+      read_floats(base, rows, theirs.data());
+      const auto count = static_cast<std::ptrdiff_t>(rows.size() * columns);
+      if (!std::equal(ours.begin(), ours.begin() + count, theirs.begin())) return false;
+    }
+    return true;
+  }
+
+  void add_bias(const std::string& name, const CheckpointTensor& tensor) {
+    const std::vector<float> base = vector_of(base_tensor(name, "a trained bias"));
+    const std::vector<float> bias = vector_of(tensor);
+    LoraLayer& layer = layer_of(name.substr(0, name.size() - kBiasLeaf.size()));
+    layer.added_bias.resize(bias.size());
+    for (size_t i = 0; i < bias.size(); ++i) layer.added_bias[i] += bias[i] - base[i];
+  }
+
+  void count_bytes() {
+    for (const LoraLayer& layer : weights_.layers) {
+      weights_.bytes +=
+          static_cast<int64_t>(layer.a.bytes.size() + layer.b.bytes.size() +
+                               (layer.factor.size() + layer.added_bias.size()) * sizeof(float));
+    }
+    for (const auto& [name, weight] : weights_.norms) {
+      weights_.bytes += static_cast<int64_t>(weight.size() * sizeof(float));
+    }
+  }
+
+  // Each field with its length before it, so that no two contents read the same.
+  std::string hash() const {
+    ContentHash hash(ContentId::Kind::kSha256, 0);
+    const auto add = [&hash](const void* data, size_t bytes) {
+      const auto size = static_cast<uint64_t>(bytes);
+      hash.update({reinterpret_cast<const char*>(&size), sizeof(size)});
+      hash.update({static_cast<const char*>(data), bytes});
+    };
+    const auto add_floats = [&add](const std::vector<float>& values) {
+      add(values.data(), values.size() * sizeof(float));
+    };
+    for (const LoraLayer& layer : weights_.layers) {
+      add(layer.name.data(), layer.name.size());
+      add(&layer.rank, sizeof(layer.rank));
+      add(&layer.scale, sizeof(layer.scale));
+      for (const LoraMatrix* matrix : {&layer.a, &layer.b}) {
+        add(&matrix->dtype, sizeof(matrix->dtype));
+        add(matrix->bytes.data(), matrix->bytes.size());
+      }
+      add_floats(layer.factor);
+      add_floats(layer.added_bias);
+    }
+    for (const auto& [name, weight] : weights_.norms) {
+      add(name.data(), name.size());
+      add_floats(weight);
+    }
+    return hash.finish();
+  }
+
+  const LoraAdapter& adapter_;
+  const LoraTarget& target_;
+  // Few: an engine's threads work meanwhile.
+  ThreadPool pool_{std::min(4, cpu_topology().num_physical_cores)};
+  std::optional<Checkpoint> checkpoint_;
+  LoraWeights weights_;
+};
+
+}  // namespace
+
+LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
+                       bool has_weights, int64_t max_rank) {
+  return {.model = model,
+          .has_tied_head = config.tie_word_embeddings,
+          .has_weights = has_weights,
+          .tensors = dense_tensors(config),
+          .max_rank = max_rank};
+}
+
+LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target) {
+  const LoraAdapter adapter = LoraAdapter::open(folder);
+  return LoraReader(adapter, target).read();
+}
+
+}  // namespace quire

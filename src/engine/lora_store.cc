@@ -1,0 +1,167 @@
+#include "engine/lora_store.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "quire/error.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kMaxNameBytes = 256;
+// Names that a message lists.
+constexpr size_t kMaxNamesInMessage = 8;
+
+}  // namespace
+
+LoraStore::LoraStore(const LoraOptions& options, LoraTarget target)
+    : options_(options), target_(std::move(target)) {
+  for (const LoraPath& module : options_.modules) load(module.name, module.path, false);
+}
+
+void LoraStore::check_enabled() const {
+  if (options_.enabled) return;
+  throw Error("This engine serves no adapters; enable them with --enable-lora.");
+}
+
+void LoraStore::check_name(const std::string& name, bool replace) const {
+  if (name.empty() || name.size() > kMaxNameBytes) {
+    throw Error(fmt::format("The name of the adapter has {} bytes; expected 1 to {}.", name.size(),
+                            kMaxNameBytes));
+  }
+  const std::lock_guard lock(mutex_);
+  if (replace || !adapters_.contains(name)) return;
+  throw Error(
+      fmt::format("There is an adapter \"{}\" already, from {}; unload it first, or ask for "
+                  "it to be replaced.",
+                  name, adapters_.at(name).path));
+}
+
+void LoraStore::load(const std::string& name, const std::string& path, bool replace) {
+  check_enabled();
+  check_name(name, replace);
+  const std::lock_guard reading(reading_);
+  check_name(name, replace);
+  LoraWeights read = read_lora(path, target_);
+  const std::lock_guard lock(mutex_);
+  ++stats_.num_loads;
+  const LoraWeightsPtr weights = adopt(std::move(read));
+  adapters_[name] = {path,          weights->id,   weights->content_hash,
+                     weights->kind, weights->rank, weights->bytes};
+  drop_nameless();
+  touch(weights);
+}
+
+void LoraStore::unload(const std::string& name) {
+  check_enabled();
+  const std::lock_guard lock(mutex_);
+  at(name);
+  adapters_.erase(name);
+  drop_nameless();
+}
+
+LoraWeightsPtr LoraStore::find(const std::string& name) {
+  check_enabled();
+  const std::lock_guard lock(mutex_);
+  LoraWeightsPtr weights = weights_of(at(name));
+  if (weights) touch(weights);
+  return weights;
+}
+
+LoraWeightsPtr LoraStore::hold(const std::string& name) {
+  if (LoraWeightsPtr weights = find(name)) return weights;
+  const std::lock_guard reading(reading_);
+  // Another thread may have read it meanwhile, or taken its name.
+  if (LoraWeightsPtr weights = find(name)) return weights;
+  std::string path;
+  {
+    const std::lock_guard lock(mutex_);
+    path = at(name).path;
+  }
+  LoraWeights read = read_lora(path, target_);
+  const std::lock_guard lock(mutex_);
+  ++stats_.num_loads;
+  LoraWeightsPtr weights = adopt(std::move(read));
+  if (const auto adapter = adapters_.find(name); adapter != adapters_.end()) {
+    // The folder may hold something else by now.
+    adapter->second = {path,          weights->id,   weights->content_hash,
+                       weights->kind, weights->rank, weights->bytes};
+    touch(weights);
+  }
+  return weights;
+}
+
+std::vector<LoraAdapterInfo> LoraStore::list() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<LoraAdapterInfo> infos;
+  for (const auto& [name, adapter] : adapters_) {
+    const Known& known = known_.at(adapter.content_hash);
+    infos.push_back({.name = name,
+                     .path = adapter.path,
+                     .parent = target_.model.string(),
+                     .kind = adapter.kind,
+                     .rank = adapter.rank,
+                     .bytes = adapter.bytes,
+                     .content_hash = adapter.content_hash,
+                     .in_host_memory = !known.weights.expired()});
+  }
+  return infos;
+}
+
+LoraStats LoraStore::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+const LoraStore::Adapter& LoraStore::at(const std::string& name) const {
+  const auto found = adapters_.find(name);
+  if (found != adapters_.end()) return found->second;
+  std::vector<std::string> names;
+  for (const auto& [other, adapter] : adapters_) {
+    if (names.size() == kMaxNamesInMessage) break;
+    names.push_back(other);
+  }
+  const size_t others = adapters_.size() - names.size();
+  throw Error(fmt::format(
+      "There is no adapter \"{}\"; {}.", name,
+      names.empty() ? std::string("none is loaded")
+                    : fmt::format("loaded are {}{}", fmt::join(names, ", "),
+                                  others > 0 ? fmt::format(" and {} more", others) : "")));
+}
+
+LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
+  return known_.at(adapter.content_hash).weights.lock();
+}
+
+LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
+  const auto [entry, is_new] =
+      known_.try_emplace(weights.content_hash, Known{.id = known_.size() + 1, .weights = {}});
+  if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
+  weights.id = entry->second.id;
+  auto adopted = std::make_shared<const LoraWeights>(std::move(weights));
+  entry->second.weights = adopted;
+  return adopted;
+}
+
+void LoraStore::touch(const LoraWeightsPtr& weights) {
+  std::erase(resident_, weights);
+  resident_.push_back(weights);
+  const auto most = static_cast<size_t>(options_.max_cpu_loras.value_or(options_.max_loras));
+  while (resident_.size() > most) {
+    resident_.pop_front();
+    ++stats_.num_evictions;
+  }
+}
+
+void LoraStore::drop_nameless() {
+  std::erase_if(resident_, [this](const LoraWeightsPtr& weights) {
+    return std::ranges::none_of(
+        adapters_, [&](const auto& adapter) { return adapter.second.id == weights->id; });
+  });
+}
+
+}  // namespace quire

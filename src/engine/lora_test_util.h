@@ -1,0 +1,69 @@
+#pragma once
+// Random adapters of tiny checkpoints, as PEFT would write them.
+#include <algorithm>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/test_models.h"
+#include "loader/model_config.h"
+#include "loader/safetensors_test_util.h"
+#include "runner/model_support.h"
+
+namespace quire::engine_test {
+
+struct RandomAdapter {
+  uint64_t seed = 0;
+  int64_t rank = 4;
+  std::vector<std::string> modules = {"q_proj",  "k_proj",    "v_proj",   "o_proj",
+                                      "up_proj", "gate_proj", "down_proj"};
+  float largest = 0.3F;  // of B's numbers; 0: the adapter changes nothing
+};
+
+// Numbers from -largest to largest.
+inline std::string random_floats(std::mt19937_64& random, int64_t count, float largest) {
+  std::vector<float> values(static_cast<size_t>(count));
+  for (float& value : values) {
+    value = largest * (static_cast<float>(random() % 2001) / 1000.0F - 1.0F);
+  }
+  return bytes_of(values);
+}
+
+// Writes the adapter of the tiny checkpoint `model` into `folder`.
+inline void write_adapter(const std::filesystem::path& folder, const std::string& model,
+                          const RandomAdapter& adapter) {
+  std::mt19937_64 random(adapter.seed);
+  std::vector<FileTensor> tensors;
+  const auto add = [&](const std::string& module, int64_t n, int64_t k) {
+    const std::string leaf = module.substr(module.rfind('.') + 1);
+    if (std::ranges::find(adapter.modules, leaf) == adapter.modules.end()) return;
+    const std::string name = "base_model.model." + module;
+    tensors.push_back({name + ".lora_A.weight",
+                       "F32",
+                       {adapter.rank, k},
+                       random_floats(random, adapter.rank * k, 0.3F)});
+    tensors.push_back({name + ".lora_B.weight",
+                       "F32",
+                       {n, adapter.rank},
+                       random_floats(random, n * adapter.rank, adapter.largest)});
+  };
+  const ModelConfig config = load_model_config(golden_models() / model);
+  for (const CheckpointTensor& tensor : dense_tensors(config)) {
+    if (!tensor.name.ends_with(".weight") || tensor.shape.size() != 2) continue;
+    add(tensor.name.substr(0, tensor.name.rfind('.')), tensor.shape[0], tensor.shape[1]);
+  }
+  if (config.tie_word_embeddings) add("lm_head", config.vocab_size, config.hidden_size);
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "adapter_model.safetensors", std::ios::binary) << to_safetensors(tensors);
+  const nlohmann::json json = {{"peft_type", "LORA"},
+                               {"r", adapter.rank},
+                               {"lora_alpha", 2 * adapter.rank},
+                               {"target_modules", adapter.modules}};
+  std::ofstream(folder / "adapter_config.json") << json.dump();
+}
+
+}  // namespace quire::engine_test

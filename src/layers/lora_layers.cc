@@ -1,0 +1,160 @@
+#include "layers/lora_layers.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "core/counting_memory.h"
+
+namespace quire {
+namespace {
+
+// Of a module that is all of a layer's parts: where its part `index` begins in it.
+int64_t first_row_of(const LoraSite& site, size_t index) {
+  int64_t row = 0;
+  for (size_t i = 0; i < index; ++i) row += site.parts[i].shape[0];
+  return row;
+}
+
+// [columns, rows] of a matrix, as float32.
+std::vector<float> transposed(const LoraMatrix& matrix) {
+  ops::Weight rows(DType::kFloat32, matrix.rows, matrix.columns);
+  rows.pack_rows(0, matrix.tensor());
+  std::vector<float> row(static_cast<size_t>(matrix.columns));
+  std::vector<float> result(static_cast<size_t>(matrix.rows * matrix.columns));
+  for (int64_t r = 0; r < matrix.rows; ++r) {
+    rows.unpack_row(r, row.data());
+    for (int64_t c = 0; c < matrix.columns; ++c) {
+      result[static_cast<size_t>(c * matrix.rows + r)] = row[static_cast<size_t>(c)];
+    }
+  }
+  return result;
+}
+
+}  // namespace
+
+LoraSites::Found LoraSites::find(std::string_view module) const {
+  if (const auto site = sites_.find(module); site != sites_.end()) return {&site->second, {}};
+  const size_t dot = module.rfind('.');
+  const size_t leaf = dot == std::string_view::npos ? 0 : dot + 1;
+  const auto packed = packed_.find(module.substr(leaf));
+  if (packed == packed_.end()) return {};
+  const auto site = sites_.find(std::string(module.substr(0, leaf)) + packed->second.module);
+  if (site == sites_.end()) return {};
+  return {&site->second, packed->second.part};
+}
+
+const void* LoraSites::find_norm(std::string_view tensor) const {
+  const auto norm = norms_.find(tensor);
+  return norm == norms_.end() ? nullptr : norm->second;
+}
+
+LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype) {
+  // The rank's modules, layer by layer: those of one layer share a product.
+  std::map<const LoraSite*, std::vector<std::pair<const LoraLayer*, LoraSites::Found>>> by_site;
+  for (const LoraLayer& layer : weights.layers) {
+    const LoraSites::Found found = sites.find(layer.name);
+    if (found.site != nullptr) by_site[found.site].emplace_back(&layer, found);
+  }
+  for (const auto& [site, modules] : by_site) {
+    if (site->is_embedding) {
+      add_embedding(*modules.front().first, embeddings_[site->layer], dtype);
+      continue;
+    }
+    LoraShare& share = shares_[site->layer];
+    int64_t ranks = 0;
+    for (const auto& [layer, found] : modules) ranks += layer->rank;
+    if (ranks > 0) share.a.emplace(dtype, ranks, site->k);
+    for (const auto& [layer, found] : modules) add(*layer, found, share, dtype);
+  }
+  for (const auto& [tensor, weight] : weights.norms) {
+    const void* norm = sites.find_norm(tensor);
+    if (norm != nullptr) norms_[norm] = keep(weight, {0, static_cast<int64_t>(weight.size())});
+  }
+}
+
+void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
+                     DType dtype) {
+  const LoraSite& site = *found.site;
+  int64_t first_rank = 0;
+  for (const LoraPart& part : share.parts)
+    first_rank = std::max(first_rank, part.first_rank + part.rank);
+  const size_t begin = found.part.value_or(0);
+  const size_t end = found.part ? begin + 1 : site.parts.size();
+  if (layer.rank > 0) {
+    const IndexRange columns = site.parts[begin].columns;
+    share.a->pack_rows(first_rank, layer.a.tensor().columns(columns.begin, columns.end));
+  }
+  for (size_t i = begin; i < end; ++i) {
+    const ParameterPart& held = site.parts[i];
+    const int64_t offset = found.part ? 0 : first_row_of(site, i);
+    const IndexRange rows = {offset + held.rows.begin, offset + held.rows.end};
+    if (rows.size() == 0) continue;
+    LoraPart part = {.first_output = held.first_row,
+                     .num_outputs = rows.size(),
+                     .first_rank = first_rank,
+                     .rank = layer.rank,
+                     .scale = layer.scale};
+    if (layer.rank > 0) {
+      part.b = ops::Weight(dtype, rows.size(), layer.rank);
+      part.b.pack_rows(0, layer.b.tensor().rows(rows.begin, rows.end));
+    }
+    if (!layer.factor.empty()) part.factor = keep(layer.factor, rows);
+    if (!layer.added_bias.empty() && site.adds_bias) part.added_bias = keep(layer.added_bias, rows);
+    share.parts.push_back(std::move(part));
+  }
+}
+
+void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share, DType dtype) {
+  std::vector<float> table = transposed(layer.a);
+  share.a.emplace(dtype, layer.a.columns, layer.rank);
+  share.a->pack_rows(0, Tensor(table.data(), DType::kFloat32, {layer.a.columns, layer.rank}));
+  LoraPart part = {.num_outputs = layer.b.rows, .rank = layer.rank, .scale = layer.scale};
+  part.b = ops::Weight(dtype, layer.b.rows, layer.rank);
+  part.b.pack_rows(0, layer.b.tensor());
+  if (!layer.factor.empty()) part.factor = keep(layer.factor, {0, layer.b.rows});
+  share.parts.push_back(std::move(part));
+}
+
+Tensor LoraLayers::keep(const std::vector<float>& values, IndexRange range) {
+  const auto bytes = static_cast<size_t>(range.size()) * sizeof(float);
+  vectors_.emplace_back(bytes);
+  std::memcpy(vectors_.back().data(), values.data() + range.begin, bytes);
+  return {vectors_.back().data(), DType::kFloat32, {range.size()}};
+}
+
+const LoraShare* LoraLayers::find(const void* layer) const {
+  const auto found = shares_.find(layer);
+  return found == shares_.end() ? nullptr : &found->second;
+}
+
+const LoraShare* LoraLayers::find_embedding(const void* layer) const {
+  const auto found = embeddings_.find(layer);
+  return found == embeddings_.end() ? nullptr : &found->second;
+}
+
+Tensor LoraLayers::find_norm(const void* layer) const {
+  const auto found = norms_.find(layer);
+  return found == norms_.end() ? Tensor() : found->second;
+}
+
+size_t lora_bytes(const LoraSites& sites, int64_t rank, DType dtype) {
+  CountingMemory memory;
+  Device device;
+  device.memory = &memory;
+  for (const auto& [name, site] : sites.all()) {
+    if (site.is_embedding) {
+      const ops::Weight a(dtype, site.k, rank, device);
+      const ops::Weight b(dtype, site.n, rank, device);
+      continue;
+    }
+    const ops::Weight a(dtype, rank * static_cast<int64_t>(site.parts.size()), site.k, device);
+    for (const ParameterPart& part : site.parts) {
+      if (part.rows.size() > 0) const ops::Weight b(dtype, part.rows.size(), rank, device);
+    }
+  }
+  return memory.taken();
+}
+
+}  // namespace quire

@@ -1,0 +1,102 @@
+#pragma once
+// An adapter as one rank computes it: beside each of the rank's layers, the adapter's share there.
+//
+// A model says with LoraSites which module of a checkpoint is which of its layers, and how the rank
+// holds it. Thread safety: const use is free.
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/device.h"
+#include "layers/sharding.h"
+#include "loader/lora_weights.h"
+#include "loader/parameter.h"
+#include "ops/weight.h"
+
+namespace quire {
+
+// A matrix that adapters may add to. `layer` is the key that its forward pass asks with.
+struct LoraSite {
+  const void* layer = nullptr;
+  int64_t n = 0;  // outputs of this rank
+  int64_t k = 0;  // inputs of this rank
+  // Of the weight: where in it each of the checkpoint's modules lies, and which share the rank has.
+  // Of an embedding one, the whole.
+  std::vector<ParameterPart> parts = {};
+  bool adds_bias = true;  // or another rank does
+  bool is_embedding = false;
+};
+
+class LoraSites {
+ public:
+  explicit LoraSites(PackedModules packed = {}) : packed_(std::move(packed)) {}
+
+  void add(const std::string& module, LoraSite site) { sites_.emplace(module, std::move(site)); }
+  // `tensor` is the name of the norm's weight in a checkpoint.
+  void add_norm(const std::string& tensor, const void* layer) { norms_.emplace(tensor, layer); }
+
+  struct Found {
+    const LoraSite* site = nullptr;
+    std::optional<size_t> part = {};  // none: the module is all of its parts
+  };
+  // No site where the rank has no such module.
+  Found find(std::string_view module) const;
+  // Null where the rank has no such norm.
+  const void* find_norm(std::string_view tensor) const;
+  const std::map<std::string, LoraSite, std::less<>>& all() const { return sites_; }
+
+ private:
+  PackedModules packed_;
+  std::map<std::string, LoraSite, std::less<>> sites_;
+  std::map<std::string, const void*, std::less<>> norms_;
+};
+
+// What an adapter adds to some of a layer's outputs.
+struct LoraPart {
+  int64_t first_output = 0;
+  int64_t num_outputs = 0;
+  int64_t first_rank = 0;  // in LoraShare::a
+  int64_t rank = 0;        // 0: only added_bias
+  float scale = 0;
+  ops::Weight b = {};      // [num_outputs, rank]
+  Tensor factor = {};      // float32[num_outputs], or undefined: 1
+  Tensor added_bias = {};  // float32[num_outputs], or undefined: 0
+};
+
+// What an adapter adds to a layer. Of an embedding `a` is [vocab_size, rank].
+struct LoraShare {
+  std::optional<ops::Weight> a = {};  // [sum of the parts' ranks, k]
+  std::vector<LoraPart> parts = {};
+};
+
+class LoraLayers {
+ public:
+  // Matrices are held in `dtype`: float32 or bfloat16.
+  LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype);
+
+  // Null where the adapter has nothing for the layer.
+  const LoraShare* find(const void* layer) const;
+  const LoraShare* find_embedding(const void* layer) const;
+  // The norm's own weight, float32; undefined where it is the base's.
+  Tensor find_norm(const void* layer) const;
+
+ private:
+  Tensor keep(const std::vector<float>& values, IndexRange range);
+  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share, DType dtype);
+  void add_embedding(const LoraLayer& layer, LoraShare& share, DType dtype);
+
+  std::unordered_map<const void*, LoraShare> shares_;
+  std::unordered_map<const void*, LoraShare> embeddings_;
+  std::unordered_map<const void*, Tensor> norms_;
+  std::vector<Buffer> vectors_;
+};
+
+// Bytes of an adapter of `rank` in all layers, at most.
+size_t lora_bytes(const LoraSites& sites, int64_t rank, DType dtype);
+
+}  // namespace quire

@@ -1,0 +1,65 @@
+#pragma once
+// The adapters of one step: which rows are whose, and what they add to each layer's outputs.
+//
+// A row's result depends on its input and its adapter alone, bit for bit, as the base's does.
+// Thread safety: one thread, the rank's worker.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "core/buffer.h"
+#include "core/stream.h"
+#include "core/tensor.h"
+#include "layers/lora_layers.h"
+
+namespace quire {
+
+class LoraStep {
+ public:
+  // adapters[t] is that of the batch's row t, null for the base; not all are. `scratch` has
+  // scratch_bytes() or more and is free; it outlives the step.
+  LoraStep(std::vector<const LoraLayers*> adapters, Arena& scratch);
+
+  // For layers of these widths and adapters of `rank`.
+  static size_t scratch_bytes(const LoraSites& sites, int64_t rank);
+
+  // Whether an adapter of the step has something for the layer.
+  bool adapts(const void* layer) const;
+  // Adds to `out`, what the layer made of `in`: rows of the batch from first_row on. `bias` is the
+  // one that the base added, or undefined.
+  void add(Stream& stream, const void* layer, int64_t first_row, const Tensor& in,
+           const Tensor& bias, const Tensor& out) const;
+  // The same of the output layer: row i of `in` and `out` is row rows[i] of the batch.
+  void add_to_logits(Stream& stream, const void* layer, std::span<const int32_t> rows,
+                     const Tensor& in, const Tensor& out) const;
+  // token_ids int32[T], out [T, hidden_size]: what the embedding made of them.
+  void add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
+                        const Tensor& out) const;
+  // Computes rows of `out` anew whose adapters have a norm of their own: from `in`.
+  void replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
+                    const Tensor& out) const;
+
+ private:
+  // An adapter and its rows, in order.
+  struct Group {
+    const LoraLayers* adapter = nullptr;
+    std::vector<int32_t> rows;
+  };
+
+  static std::vector<Group> groups_of(std::span<const LoraLayers* const> adapters);
+  // Calls body(rows) for pieces of `rows` of which each needs `width` floats a row.
+  template <typename Body>
+  void in_pieces(std::span<const int32_t> rows, int64_t width, const Body& body) const;
+  void add_share(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
+                 const Tensor& in, const Tensor& bias, const Tensor& out) const;
+  // Adds what parts make of u [rows.size(), ranks].
+  void add_parts(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
+                 const Tensor& u, const Tensor& bias, const Tensor& out) const;
+  Tensor gathered(Stream& stream, std::span<const int32_t> rows, const Tensor& in) const;
+
+  std::vector<const LoraLayers*> adapters_;
+  std::vector<Group> groups_;
+  Arena& scratch_;
+};
+
+}  // namespace quire

@@ -1,0 +1,60 @@
+#pragma once
+// The weights of a LoRA adapter in host memory, as ranks take their shares of them.
+//
+// They were compared with the model when they were read (engine/lora_reader.h). Thread safety:
+// immutable once read.
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "core/dtype.h"
+#include "core/tensor.h"
+
+namespace quire {
+
+// A matrix as the adapter's file has it.
+struct LoraMatrix {
+  DType dtype = DType::kFloat32;  // or kBFloat16, kFloat16
+  int64_t rows = 0;
+  int64_t columns = 0;
+  std::vector<std::byte> bytes = {};
+
+  // To be read only.
+  Tensor tensor() const {
+    auto* data =
+        const_cast<std::byte*>(bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    return {data, dtype, {rows, columns}};
+  }
+};
+
+// Of outputs W x + bias of the base, the adapter makes
+//
+//   factor * (W x + scale * B (A x)) + bias + added_bias
+//
+// where an embedding's x is the token's column of A, and has no bias.
+struct LoraLayer {
+  std::string name = {};  // "model.layers.0.self_attn.q_proj"
+  bool is_embedding = false;
+  int64_t rank = 0;  // 0: it has no matrices, only added_bias
+  float scale = 0;
+  LoraMatrix a = {};                   // [rank, inputs]
+  LoraMatrix b = {};                   // [outputs, rank]
+  std::vector<float> factor = {};      // [outputs], of DoRA; empty: 1
+  std::vector<float> added_bias = {};  // [outputs]; empty: 0
+};
+
+struct LoraWeights {
+  // Equal numbers are equal weights; given by whom keeps them, from 1.
+  uint64_t id = 0;
+  std::string content_hash = {};
+  std::string kind = {};  // LoraConfig::kind()
+  int64_t rank = 0;       // the largest
+  int64_t bytes = 0;
+  std::vector<LoraLayer> layers = {};
+  // Of norms that the adapter has trained copies of, by the names of the base's tensors.
+  std::map<std::string, std::vector<float>, std::less<>> norms = {};
+};
+
+}  // namespace quire

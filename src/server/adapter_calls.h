@@ -1,0 +1,20 @@
+#pragma once
+// What /v1/load_lora_adapter and /v1/unload_lora_adapter do, from the body of a request to the text
+// of its answer.
+//
+// Thread safety: free functions; from several threads at once.
+#include <string>
+
+#include "server/request_budget.h"
+#include "server/service_context.h"
+
+namespace quire::server {
+
+// Throw ApiError for whatever is wrong with the body or the adapter, and as RequestBudget does.
+// Loading takes as long as the weights take to be read.
+std::string load_adapter(std::string request_body, const ServiceContext& context,
+                         RequestBudget& budget);
+std::string unload_adapter(std::string request_body, const ServiceContext& context,
+                           RequestBudget& budget);
+
+}  // namespace quire::server
