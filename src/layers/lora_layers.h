@@ -5,6 +5,7 @@
 // holds it. Thread safety: const use is free.
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -74,10 +75,15 @@ struct LoraShare {
   std::vector<LoraPart> parts = {};
 };
 
+class LoraMemory;
+
 class LoraLayers {
  public:
   // Matrices are held in `dtype`: float32 or bfloat16.
   LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype);
+  ~LoraLayers();
+  LoraLayers(LoraLayers&&) noexcept;
+  LoraLayers& operator=(LoraLayers&&) noexcept;
 
   // Null where the adapter has nothing for the layer.
   const LoraShare* find(const void* layer) const;
@@ -87,13 +93,15 @@ class LoraLayers {
 
  private:
   Tensor keep(const std::vector<float>& values, IndexRange range);
-  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share, DType dtype);
-  void add_embedding(const LoraLayer& layer, LoraShare& share, DType dtype);
+  ops::Weight weight(int64_t n, int64_t k) const;
+  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share);
+  void add_embedding(const LoraLayer& layer, LoraShare& share);
 
+  DType dtype_;
+  std::unique_ptr<LoraMemory> memory_;
   std::unordered_map<const void*, LoraShare> shares_;
   std::unordered_map<const void*, LoraShare> embeddings_;
   std::unordered_map<const void*, Tensor> norms_;
-  std::vector<Buffer> vectors_;
 };
 
 // Bytes of an adapter of `rank` in all layers, at most.
