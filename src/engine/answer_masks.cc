@@ -28,6 +28,10 @@ struct AnswerEnds {
   bool may_come_at(size_t position) const { return !token_ids.empty() && position >= min_tokens; }
 };
 
+bool allows(std::span<const uint32_t> mask, int32_t token) {
+  return (mask[static_cast<size_t>(token) / 32] >> (static_cast<size_t>(token) % 32) & 1u) != 0;
+}
+
 bool is_empty(std::span<const uint32_t> mask) {
   return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
 }
@@ -38,8 +42,11 @@ class MaskFiller {
   MaskFiller(AnswerConstraint& constraint, const AnswerEnds& ends, size_t position)
       : constraint_(constraint), ends_(ends), position_(position) {}
 
-  void allow(std::vector<uint32_t>& mask) {
-    fill(mask, [this](grammar::TokenMask bits) { constraint_.allow_tokens(bits); });
+  // Returns AnswerConstraint::allow_tokens()'s number.
+  size_t allow(std::vector<uint32_t>& mask) {
+    size_t tokens_behind = SIZE_MAX;
+    fill(mask, [&](grammar::TokenMask bits) { tokens_behind = constraint_.allow_tokens(bits); });
+    return tokens_behind;
   }
   void allow_in_time(std::vector<uint32_t>& mask) {
     const size_t tokens_left = ends_.room - position_;
@@ -109,6 +116,7 @@ class AnswerState {
     return true;
   }
   AnswerConstraint& constraint() { return constraint_; }
+  size_t num_taken() const { return taken_.size(); }
 
   void note(size_t position, Note note) { notes_[position] = note; }
   Note take_note() {
@@ -154,16 +162,21 @@ class AnswerMasks::Row final : public RowMask {
         tried_(std::move(tried)),
         position_(position),
         mask_(mask_words) {
-    MaskFiller(constraint(), ends(), position_).allow(mask_);
+    const size_t tokens_behind = MaskFiller(constraint(), ends(), position_).allow(mask_);
+    has_time_ = tokens_left() - 1 >= tokens_behind;
   }
 
   std::span<const uint32_t> allowed() const override { return mask_; }
 
+  std::span<const uint32_t> allowed_in_time() override {
+    const std::lock_guard lock(state_.mutex);
+    return find_allowed_in_time();
+  }
+
   bool take(int32_t token) override {
     const std::lock_guard lock(state_.mutex);
     const bool is_end = ends().contains(token);
-    if (!is_steered_ && !is_end && !constraint().leads_to_end(token, tokens_left())) {
-      MaskFiller(constraint(), ends(), position_).allow_in_time(mask_);
+    if (!is_steered_ && !is_end && !leads_to_end(token)) {
       is_steered_ = true;
       return false;
     }
@@ -180,6 +193,25 @@ class AnswerMasks::Row final : public RowMask {
  private:
   const AnswerEnds& ends() const { return answers_->ends; }
   size_t tokens_left() const { return ends().room - position_; }
+  // Where the mask of all that leads to an end is known, it decides: a GPU samples by it.
+  bool leads_to_end(int32_t token) {
+    if (has_time_) return true;
+    if (!mask_in_time_.empty()) return allows(mask_in_time_, token);
+    return constraint().leads_to_end(token, tokens_left());
+  }
+  std::span<const uint32_t> find_allowed_in_time() {
+    if (has_time_ || !mask_in_time_.empty()) return mask_in_time_;
+    mask_in_time_.resize(mask_.size());
+    MaskFiller(constraint(), ends(), position_).allow_in_time(mask_in_time_);
+    // Ends take no time.
+    for (const int32_t id : ends().token_ids) {
+      if (allows(mask_, id)) grammar::allow(mask_in_time_, id);
+    }
+    if (is_steered_ || mask_in_time_ != mask_) return mask_in_time_;
+    has_time_ = true;
+    mask_in_time_.clear();
+    return {};
+  }
   // The output's own constraint does not move between the making of a row and take().
   AnswerConstraint& constraint() { return tried_ ? *tried_ : state_.constraint(); }
 
@@ -199,7 +231,22 @@ class AnswerMasks::Row final : public RowMask {
   std::optional<AnswerConstraint> tried_;
   size_t position_;
   std::vector<uint32_t> mask_;
+  std::vector<uint32_t> mask_in_time_;  // while !has_time_: empty if it is not known
+  bool has_time_ = false;               // an end can be reached behind each token of mask_
   bool is_steered_ = false;
+};
+
+// The mask of an output that its constraint does not allow: nothing may come, and the request
+// fails.
+class NothingAllowed final : public RowMask {
+ public:
+  explicit NothingAllowed(size_t mask_words) : mask_(mask_words) {}
+  std::span<const uint32_t> allowed() const override { return mask_; }
+  std::span<const uint32_t> allowed_in_time() override { return {}; }
+  bool take(int32_t) override { return true; }
+
+ private:
+  std::vector<uint32_t> mask_;
 };
 
 AnswerMasks::AnswerMasks(int64_t vocab_size, int64_t max_model_len,
@@ -249,7 +296,9 @@ std::unique_ptr<RowMask> AnswerMasks::at(const Request& request, uint32_t index,
     tried = state.try_out(output);
     if (!tried) return nullptr;
   } else if (!state.advance_to(output)) {
-    return nullptr;
+    // What follows the end is nobody's; all else would be an answer without its constraint.
+    if (answers->ends.contains(output[state.num_taken()])) return nullptr;
+    return std::make_unique<NothingAllowed>(mask_words_);
   }
   if ((tried ? *tried : state.constraint()).must_end()) return nullptr;
   return std::make_unique<Row>(answers, state, std::move(tried), output.size(), mask_words_);

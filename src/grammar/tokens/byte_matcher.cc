@@ -4,8 +4,9 @@
 
 namespace quire::grammar {
 
-void ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) {
+size_t ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) {
   allow_nodes(trie, 0, trie.nodes().size(), most_ending_bytes, mask);
+  return kNoEnding;
 }
 
 void ByteMatcher::allow_nodes(const TokenTrie& trie, size_t begin, size_t end,

@@ -42,7 +42,9 @@ class ByteMatcher {
 
   // Sets the bits of the tokens that may come next and after which ending_bytes() is at most
   // `most_ending_bytes`. Leaves the others as they are. The matcher is where it was, afterwards.
-  virtual void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
+  // Returns a limit from which on all limits set the same bits, if kNoEnding was given and it knows
+  // one; else kNoEnding.
+  virtual size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
 
  protected:
   // The same for the nodes of the trie from `begin` to `end` alone: whole subtrees of one depth.

@@ -234,7 +234,7 @@ void TagMatcher::push_only(const std::vector<Alternative>& alternatives) {
   add_place().alternatives = alternatives;
 }
 
-void TagMatcher::allow_tokens(const TokenTrie& trie, size_t most, TokenMask mask) {
+size_t TagMatcher::allow_tokens(const TokenTrie& trie, size_t most, TokenMask mask) {
   const std::vector<Alternative> alternatives = newest().alternatives;
   std::vector<Alternative> literals;
   for (const Alternative& from : alternatives) {
@@ -246,10 +246,11 @@ void TagMatcher::allow_tokens(const TokenTrie& trie, size_t most, TokenMask mask
       literals.push_back(from);
     }
   }
-  if (literals.empty()) return;
+  if (literals.empty()) return kNoEnding;
   push_only(literals);
   ByteMatcher::allow_tokens(trie, most, mask);
   pop(1);
+  return kNoEnding;
 }
 
 void TagMatcher::allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most,

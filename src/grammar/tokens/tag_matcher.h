@@ -28,7 +28,7 @@ class TagMatcher final : public ByteMatcher {
   bool must_end() const override { return newest().is_end && newest().alternatives.empty(); }
   std::string ending() const override;
   size_t ending_bytes() const override;
-  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
+  size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
   enum class Kind : uint8_t { kFreeText, kSeparator, kBegin, kInner, kEnd };
