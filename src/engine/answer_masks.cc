@@ -28,10 +28,6 @@ struct AnswerEnds {
   bool may_come_at(size_t position) const { return !token_ids.empty() && position >= min_tokens; }
 };
 
-bool allows(std::span<const uint32_t> mask, int32_t token) {
-  return (mask[static_cast<size_t>(token) / 32] >> (static_cast<size_t>(token) % 32) & 1u) != 0;
-}
-
 bool is_empty(std::span<const uint32_t> mask) {
   return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
 }
@@ -168,16 +164,14 @@ class AnswerMasks::Row final : public RowMask {
 
   std::span<const uint32_t> allowed() const override { return mask_; }
 
-  std::span<const uint32_t> allowed_in_time() override {
-    const std::lock_guard lock(state_.mutex);
-    return find_allowed_in_time();
-  }
+  bool takes_all() const override { return has_time_; }
 
   bool take(int32_t token) override {
     const std::lock_guard lock(state_.mutex);
     const bool is_end = ends().contains(token);
-    if (!is_steered_ && !is_end && !leads_to_end(token)) {
-      is_steered_ = true;
+    if (!has_time_ && !is_end && !constraint().leads_to_end(token, tokens_left())) {
+      MaskFiller(constraint(), ends(), position_).allow_in_time(mask_);
+      has_time_ = is_steered_ = true;
       return false;
     }
     Note note{.steered = is_steered_};
@@ -193,25 +187,6 @@ class AnswerMasks::Row final : public RowMask {
  private:
   const AnswerEnds& ends() const { return answers_->ends; }
   size_t tokens_left() const { return ends().room - position_; }
-  // Where the mask of all that leads to an end is known, it decides: a GPU samples by it.
-  bool leads_to_end(int32_t token) {
-    if (has_time_) return true;
-    if (!mask_in_time_.empty()) return allows(mask_in_time_, token);
-    return constraint().leads_to_end(token, tokens_left());
-  }
-  std::span<const uint32_t> find_allowed_in_time() {
-    if (has_time_ || !mask_in_time_.empty()) return mask_in_time_;
-    mask_in_time_.resize(mask_.size());
-    MaskFiller(constraint(), ends(), position_).allow_in_time(mask_in_time_);
-    // Ends take no time.
-    for (const int32_t id : ends().token_ids) {
-      if (allows(mask_, id)) grammar::allow(mask_in_time_, id);
-    }
-    if (is_steered_ || mask_in_time_ != mask_) return mask_in_time_;
-    has_time_ = true;
-    mask_in_time_.clear();
-    return {};
-  }
   // The output's own constraint does not move between the making of a row and take().
   AnswerConstraint& constraint() { return tried_ ? *tried_ : state_.constraint(); }
 
@@ -231,8 +206,7 @@ class AnswerMasks::Row final : public RowMask {
   std::optional<AnswerConstraint> tried_;
   size_t position_;
   std::vector<uint32_t> mask_;
-  std::vector<uint32_t> mask_in_time_;  // while !has_time_: empty if it is not known
-  bool has_time_ = false;               // an end can be reached behind each token of mask_
+  bool has_time_ = false;  // an end can be reached behind each token of mask_
   bool is_steered_ = false;
 };
 
@@ -242,7 +216,7 @@ class NothingAllowed final : public RowMask {
  public:
   explicit NothingAllowed(size_t mask_words) : mask_(mask_words) {}
   std::span<const uint32_t> allowed() const override { return mask_; }
-  std::span<const uint32_t> allowed_in_time() override { return {}; }
+  bool takes_all() const override { return true; }
   bool take(int32_t) override { return true; }
 
  private:

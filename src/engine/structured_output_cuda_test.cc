@@ -93,7 +93,7 @@ TEST(StructuredOutputCuda, TokensAreThoseThatTheHostSamples) {
   std::mt19937 random(22);
   for (const int ranks : {1, 2}) {
     if (num_gpus() < static_cast<size_t>(ranks)) GTEST_SKIP() << "there are fewer GPUs here";
-    std::vector<ConstrainedRequest> requests = random_constrained_requests(random, 24);
+    std::vector<ConstrainedRequest> requests = random_constrained_requests(random, 9);
     for (size_t i = 0; i < requests.size(); ++i) {
       SamplingParams& params = requests[i].params;
       if (i % 3 == 0) params.logprobs.reset();

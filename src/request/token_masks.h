@@ -17,7 +17,7 @@ namespace quire {
 // The mask of one token to be sampled:
 //
 //   row.allowed()                             sample among these
-//   if (!row.take(token)) sample once more    among row.allowed_in_time(); take() is then true
+//   if (!row.take(token)) sample once more    among fewer; take() is then true
 class RowMask {
  public:
   RowMask() = default;
@@ -27,11 +27,11 @@ class RowMask {
 
   // Bit t % 32 of word t / 32 is set if token t may come; of ceil(vocab_size / 32) words.
   virtual std::span<const uint32_t> allowed() const = 0;
-  // Those of them behind which the answer can end within the request's limit on tokens. Empty if
-  // that is each of them: take() is then true at once.
-  virtual std::span<const uint32_t> allowed_in_time() = 0;
-  // Takes the token that was sampled; one that is not allowed may be anything. False if it is none
-  // of allowed_in_time().
+  // Whether take() is true at once, whatever is sampled.
+  virtual bool takes_all() const = 0;
+  // Takes the token that was sampled; one that is not allowed may be anything. False if behind it
+  // the answer could not end within the request's limit on tokens: allowed() then has those behind
+  // which it can.
   virtual bool take(int32_t token) = 0;
 };
 

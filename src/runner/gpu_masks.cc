@@ -28,20 +28,33 @@ void StepMasks::set(Progress progress) {
   progress_.notify_all();
 }
 
-void StepMasks::tell(ThreadPool* pool) {
+bool StepMasks::take_all() const {
+  return std::ranges::all_of(
+      rows, [](const Row& row) { return row.mask == nullptr || row.mask->takes_all(); });
+}
+
+bool StepMasks::has_refused() const {
+  return std::ranges::any_of(rows, [](const Row& row) { return row.has_refused; });
+}
+
+void StepMasks::tell(const int32_t* ids, ThreadPool* pool) {
+  const auto tell_row = [ids](Row& row) {
+    const int32_t id = ids[row.row];
+    row.has_refused = row.mask != nullptr && id != ops::kNoToken && !row.mask->take(id);
+  };
   if (pool == nullptr) {
-    for (Row& row : rows) tell(row);
+    std::ranges::for_each(rows, tell_row);
   } else {
     pool->parallel_for(std::ssize(rows),
-                       [this](int64_t i, int) { tell(rows[static_cast<size_t>(i)]); });
+                       [&](int64_t i, int) { tell_row(rows[static_cast<size_t>(i)]); });
   }
   set(Progress::kTold);
 }
 
-void StepMasks::tell(Row& row) const {
-  if (row.mask == nullptr || first_ids[row.row] == ops::kNoToken) return;
-  if (row.mask->take(first_ids[row.row]) || ids[row.row] == ops::kNoToken) return;
-  row.mask->take(ids[row.row]);
+void StepMasks::tell_again(const int32_t* ids) {
+  for (Row& row : rows) {
+    if (row.has_refused && ids[row.row] != ops::kNoToken) row.mask->take(ids[row.row]);
+  }
 }
 
 void StepMasks::give_up() {
@@ -58,8 +71,7 @@ void StepMasks::wait_until_told() {
 
 struct GpuMasks::Arrays {
   int32_t* rows = nullptr;
-  int32_t* rows_in_time = nullptr;
-  uint32_t* masks = nullptr;  // up to two a row
+  uint32_t* masks = nullptr;  // up to one a row
   size_t masks_begin = 0;     // bytes before them
   size_t bytes = 0;
 };
@@ -68,9 +80,8 @@ GpuMasks::Arrays GpuMasks::lay_out(std::byte* base, int64_t max_rows, int64_t vo
   ArrayLayout layout(base);
   Arrays arrays;
   arrays.rows = layout.take<int32_t>(max_rows);
-  arrays.rows_in_time = layout.take<int32_t>(max_rows);
   arrays.masks_begin = layout.used();
-  arrays.masks = layout.take<uint32_t>(2 * max_rows * static_cast<int64_t>(words_of(vocab)));
+  arrays.masks = layout.take<uint32_t>(max_rows * static_cast<int64_t>(words_of(vocab)));
   arrays.bytes = layout.used();
   return arrays;
 }
@@ -87,37 +98,25 @@ GpuMasks::GpuMasks(DeviceLibrary& library, const Device& device, int64_t max_row
       device_(bytes(max_rows, vocab), device) {}
 
 UploadedMasks GpuMasks::upload(ThreadPool& pool, std::span<const StepMasks::Row> rows,
-                               int64_t num_rows) {
+                               int64_t num_rows, MaskChoice choice) {
   check(num_rows <= max_rows_, "a step's masks fit where the plan put them");
   const Arrays host = lay_out(pinned_->data(), max_rows_, vocab_);
   const size_t words = words_of(vocab_);
   std::fill_n(host.rows, num_rows, -1);
-  std::fill_n(host.rows_in_time, num_rows, -1);
-  // The narrower masks lie behind all others.
-  std::atomic<bool> has_narrower = false;
-  const auto put = [&](int32_t* which, size_t row, std::span<const uint32_t> mask, size_t at) {
-    check(mask.size() == words, "a mask has a bit for each token");
-    std::ranges::copy(mask, host.masks + at * words);
-    which[row] = static_cast<int32_t>(at);
-  };
   pool.parallel_for(std::ssize(rows), [&](int64_t task, int) {
     const auto at = static_cast<size_t>(task);
     const StepMasks::Row& row = rows[at];
-    if (row.mask == nullptr) return;
-    put(host.rows, row.row, row.mask->allowed(), at);
-    const std::span<const uint32_t> in_time = row.mask->allowed_in_time();
-    if (in_time.empty()) return;
-    put(host.rows_in_time, row.row, in_time, rows.size() + at);
-    has_narrower = true;
+    if (row.mask == nullptr || (choice == MaskChoice::kRefused && !row.has_refused)) return;
+    const std::span<const uint32_t> mask = row.mask->allowed();
+    check(mask.size() == words, "a mask has a bit for each token");
+    std::ranges::copy(mask, host.masks + at * words);
+    host.rows[row.row] = static_cast<int32_t>(at);
   });
-  const size_t num_masks = has_narrower ? 2 * rows.size() : rows.size();
   copies_->copy_to_device(device_.data(), pinned_->data(),
-                          host.masks_begin + num_masks * words * sizeof(uint32_t));
+                          host.masks_begin + rows.size() * words * sizeof(uint32_t));
   copies_->synchronize();
   const Arrays there = lay_out(device_.data(), max_rows_, vocab_);
-  return {.rows = there.rows,
-          .rows_in_time = has_narrower ? there.rows_in_time : nullptr,
-          .masks = there.masks};
+  return {.rows = there.rows, .masks = there.masks};
 }
 
 }  // namespace quire

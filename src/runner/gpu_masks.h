@@ -18,27 +18,31 @@
 
 namespace quire {
 
-// Those of one step. Thread safety: rows and ids belong to the rank's worker until its next step;
-// then two threads may want the masks to be told, the worker and the one that waits for the step's
-// result, and one of them does it:
+// Those of one step. Thread safety: rows belong to the rank's worker until its next step; then two
+// threads may want the masks to be told, the worker and the one that waits for the step's result,
+// and one of them does it:
 //
-//   if (masks.claim()) { wait for the GPU; masks.tell(pool); } else { masks.wait_until_told(); }
+//   if (masks.claim()) { wait for the GPU; masks.tell(ids, pool); } else { masks.wait_until_told();
+//   }
 class StepMasks {
  public:
   struct Row {
     size_t row = 0;                 // of logits
     std::unique_ptr<RowMask> mask;  // null: any token may come
+    bool has_refused = false;       // what was sampled, and has become narrower
   };
   std::vector<Row> rows;
-  // By row of logits, to be read when the GPU is done: the tokens, and those that were sampled
-  // first, before some rows had to take another one. Pinned.
-  const int32_t* ids = nullptr;
-  const int32_t* first_ids = nullptr;
+
+  // Whether no mask will refuse what is sampled.
+  bool take_all() const;
+  bool has_refused() const;
 
   // Whether the caller is the one who tells the masks; it must then call tell() or give_up().
   bool claim();
-  // Tells each mask what was sampled, with the pool's threads where there is one.
-  void tell(ThreadPool* pool);
+  // Tells each mask its token of `ids`, by row of logits, with the pool's threads where there is
+  // one. Those that refuse it are told once more, with tell_again().
+  void tell(const int32_t* ids, ThreadPool* pool);
+  void tell_again(const int32_t* ids);
   // The step failed.
   void give_up();
   // Returns when another thread has told them. Throws Error where it has given up.
@@ -47,7 +51,6 @@ class StepMasks {
  private:
   enum class Progress { kNotClaimed, kClaimed, kTold, kGivenUp };
 
-  void tell(Row& row) const;
   void set(Progress progress);
 
   std::atomic<Progress> progress_ = Progress::kNotClaimed;
@@ -56,11 +59,11 @@ class StepMasks {
 // Where a GPU finds the masks of a step, as CudaSample takes them.
 struct UploadedMasks {
   const int32_t* rows = nullptr;
-  // Narrower masks for those of the rows that may sample a token that leaves no time to end; null:
-  // there are none.
-  const int32_t* rows_in_time = nullptr;
   const uint32_t* masks = nullptr;
 };
+
+// Which of a step's masks.
+enum class MaskChoice { kAll, kRefused };
 
 // The memory of a rank's masks, and the way to its GPU. Thread safety: the rank's worker.
 class GpuMasks {
@@ -71,9 +74,10 @@ class GpuMasks {
   // On the GPU.
   static size_t bytes(int64_t max_rows, int64_t vocab);
 
-  // Copies the masks of a step with `num_rows` rows of logits beside what the GPU does, and returns
-  // when they are there. Those of the step before are overwritten.
-  UploadedMasks upload(ThreadPool& pool, std::span<const StepMasks::Row> rows, int64_t num_rows);
+  // Copies masks of a step with `num_rows` rows of logits beside what the GPU does, and returns
+  // when they are there. Those before are overwritten.
+  UploadedMasks upload(ThreadPool& pool, std::span<const StepMasks::Row> rows, int64_t num_rows,
+                       MaskChoice choice);
 
  private:
   struct Arrays;

@@ -50,7 +50,6 @@ struct GpuRunner::Launched {
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
   int32_t* ids = nullptr;         // pinned: the result
-  int32_t* first_ids = nullptr;   // pinned: StepMasks'
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
@@ -64,7 +63,7 @@ struct GpuRunner::Launched {
     }
     try {
       done->wait();
-      masks.tell(threads);
+      masks.tell(ids, threads);
     } catch (...) {
       masks.give_up();
       throw;
@@ -234,7 +233,6 @@ void GpuRunner::make_masks(std::span<const StepSequence> sequences, Launched& st
     StepMasks::Row& row = step.masks.rows[static_cast<size_t>(task)];
     const SequenceState& state = sequences[step.sampled[row.row].sequence].state;
     row.mask = options_.token_masks->at(*state.request, state.index, state.output_token_ids, false);
-    if (row.mask != nullptr) row.mask->allowed_in_time();
   });
 }
 
@@ -243,19 +241,34 @@ void GpuRunner::sample_masked(std::span<const StepSequence> sequences, const Ten
   // The others get its tokens.
   if (comm_.rank() != 0) return;
   make_masks(sequences, step);
-  const UploadedMasks masks = masks_.upload(pool_, step.masks.rows, logits.dim(0));
+  const UploadedMasks masks =
+      masks_.upload(pool_, step.masks.rows, logits.dim(0), MaskChoice::kAll);
   if (step.shape.adjusts_logits) adjust(logits, step.shape, 0);
   ops::CudaSample args = sample_args(logits, 0);
   args.mask_rows = masks.rows;
   args.masks = masks.masks;
   library_.kernels().sample(gpu_->cuda(), args);
-  step.masks.ids = step.masks.first_ids = step.ids;
-  if (masks.rows_in_time == nullptr) return;
-  gpu_->copy_to_host(step.first_ids, sampled_ids_.data(), step.sampled.size() * sizeof(int32_t));
-  step.masks.first_ids = step.first_ids;
-  args.mask_rows = masks.rows_in_time;
+  if (!step.masks.take_all()) sample_again(args, step);
+}
+
+void GpuRunner::sample_again(ops::CudaSample args, Launched& step) {
+  const size_t bytes = step.sampled.size() * sizeof(int32_t);
+  const auto learn_ids = [&] {
+    gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
+    gpu_->synchronize();
+  };
+  step.masks.claim();
+  learn_ids();
+  step.masks.tell(step.ids, &pool_);
+  if (!step.masks.has_refused()) return;
+  const UploadedMasks masks =
+      masks_.upload(pool_, step.masks.rows, args.rows, MaskChoice::kRefused);
+  args.mask_rows = masks.rows;
+  args.masks = masks.masks;
   args.kept_ids = args.out;
   library_.kernels().sample(gpu_->cuda(), args);
+  learn_ids();
+  step.masks.tell_again(step.ids);
 }
 
 int32_t* GpuRunner::sampled_ids() const {
@@ -358,8 +371,7 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   next_result_ = (next_result_ + 1) % StepInputs::kRing;
   step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
-  step->first_ids = reinterpret_cast<int32_t*>(results + sizes_.sampled_ids);
-  step->logprobs = results + 2 * sizes_.sampled_ids;
+  step->logprobs = results + sizes_.sampled_ids;
   return step;
 }
 

@@ -98,10 +98,10 @@ class GpuRunner final : public RankRunner {
   ops::CudaSample sample_args(const Tensor& logits, int64_t first_row) const;
   // The same for a step with masks, which it makes when the tokens of the step before are known.
   void sample_masked(std::span<const StepSequence> sequences, const Tensor& logits, Launched& step);
+  // Waits for the tokens that sample() chose, and samples others where a mask refuses them.
+  void sample_again(ops::CudaSample args, Launched& step);
   void make_masks(std::span<const StepSequence> sequences, Launched& step);
-  size_t result_bytes() const {
-    return static_cast<size_t>(2 * sizes_.sampled_ids + sizes_.logprobs);
-  }
+  size_t result_bytes() const { return static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs); }
   int32_t* sampled_ids() const;  // on the GPU
   // Those of rows [first, first + count): int32[1, count].
   Tensor sampled_ids_of(int64_t first, int64_t count) const;
@@ -141,7 +141,7 @@ class GpuRunner final : public RankRunner {
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
   GpuMasks masks_;
-  // Of StepInputs::kRing steps: sampled ids, those that were sampled first, logprobs.
+  // Of StepInputs::kRing steps: sampled ids, then logprobs.
   std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;
   std::deque<std::shared_ptr<Launched>> in_flight_;

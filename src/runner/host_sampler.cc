@@ -43,7 +43,7 @@ RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMa
 void settle_with_mask(Stream& stream, const Tensor& logits, RowMask& mask, ops::SamplingRow row,
                       ops::SampledToken& token) {
   if (token.token_id == ops::kNoToken || mask.take(token.token_id)) return;
-  row.allowed = mask.allowed_in_time();
+  row.allowed = mask.allowed();
   ops::sample(stream, logits, std::span(&row, 1), std::span(&token, 1));
   if (token.token_id != ops::kNoToken) mask.take(token.token_id);
 }

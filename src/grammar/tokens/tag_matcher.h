@@ -73,8 +73,9 @@ class TagMatcher final : public ByteMatcher {
   // Bytes behind the inner text of an alternative.
   size_t bytes_behind_inner(const Alternative& alternative) const;
 
-  void allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
-  void allow_inner(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
+  size_t allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most,
+                         TokenMask mask);
+  size_t allow_inner(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
   // The nodes of the trie at which a byte may come that ends the inner text of `from`.
   std::vector<uint32_t> inner_ends(const Alternative& from, const TokenTrie& trie);
   // A place for these alone, until pop(1).
