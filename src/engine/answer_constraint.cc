@@ -31,15 +31,15 @@ void AnswerConstraint::allow_free_tokens(grammar::TokenMask mask) const {
   if (num_tokens % 32 != 0) mask[num_tokens / 32] |= (uint32_t{1} << (num_tokens % 32)) - 1;
 }
 
-void AnswerConstraint::allow_tokens(grammar::TokenMask mask) {
-  if (!is_free_) {
-    constraint_.allow_tokens(grammar::Constraint::kAnyNumber, mask);
-    return;
-  }
+size_t AnswerConstraint::allow_tokens(grammar::TokenMask mask) {
+  if (!is_free_) return constraint_.allow_tokens(grammar::Constraint::kAnyNumber, mask);
   allow_free_tokens(mask);
   for (const auto& crossing : start().crossings(start_state_)) {
     if (!may_begin(*language_->language, crossing.rest)) forbid(mask, crossing.token);
   }
+  const size_t to_end = constraint_.tokens_to_end();
+  const bool is_known = start().crossings(start_state_).empty() && to_end != SIZE_MAX;
+  return is_known ? start().longest_plan() + to_end : SIZE_MAX;
 }
 
 bool AnswerConstraint::has_room(size_t tokens_left) {

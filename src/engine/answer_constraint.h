@@ -28,8 +28,10 @@ class AnswerConstraint {
  public:
   explicit AnswerConstraint(AnswerLanguagePtr language);
 
-  // Sets the bits of the tokens that may come next, end-of-sequence tokens aside.
-  void allow_tokens(grammar::TokenMask mask);
+  // Sets the bits of the tokens that may come next, end-of-sequence tokens aside. Returns a number
+  // of tokens: with that and any greater one left behind the next token, allow_tokens_in_time()
+  // sets the same bits. SIZE_MAX where it knows none.
+  size_t allow_tokens(grammar::TokenMask mask);
   // Of these, those behind which an end can be reached with `tokens_left` tokens, them included. At
   // least one if tokens_left is at least tokens_to_end() and must_end() is false.
   void allow_tokens_in_time(size_t tokens_left, grammar::TokenMask mask);

@@ -38,8 +38,11 @@ class MaskFiller {
   MaskFiller(AnswerConstraint& constraint, const AnswerEnds& ends, size_t position)
       : constraint_(constraint), ends_(ends), position_(position) {}
 
-  void allow(std::vector<uint32_t>& mask) {
-    fill(mask, [this](grammar::TokenMask bits) { constraint_.allow_tokens(bits); });
+  // Returns AnswerConstraint::allow_tokens()'s number.
+  size_t allow(std::vector<uint32_t>& mask) {
+    size_t tokens_behind = SIZE_MAX;
+    fill(mask, [&](grammar::TokenMask bits) { tokens_behind = constraint_.allow_tokens(bits); });
+    return tokens_behind;
   }
   void allow_in_time(std::vector<uint32_t>& mask) {
     const size_t tokens_left = ends_.room - position_;
@@ -109,6 +112,7 @@ class AnswerState {
     return true;
   }
   AnswerConstraint& constraint() { return constraint_; }
+  size_t num_taken() const { return taken_.size(); }
 
   void note(size_t position, Note note) { notes_[position] = note; }
   Note take_note() {
@@ -154,17 +158,20 @@ class AnswerMasks::Row final : public RowMask {
         tried_(std::move(tried)),
         position_(position),
         mask_(mask_words) {
-    MaskFiller(constraint(), ends(), position_).allow(mask_);
+    const size_t tokens_behind = MaskFiller(constraint(), ends(), position_).allow(mask_);
+    has_time_ = tokens_left() - 1 >= tokens_behind;
   }
 
   std::span<const uint32_t> allowed() const override { return mask_; }
 
+  bool takes_all() const override { return has_time_; }
+
   bool take(int32_t token) override {
     const std::lock_guard lock(state_.mutex);
     const bool is_end = ends().contains(token);
-    if (!is_steered_ && !is_end && !constraint().leads_to_end(token, tokens_left())) {
+    if (!has_time_ && !is_end && !constraint().leads_to_end(token, tokens_left())) {
       MaskFiller(constraint(), ends(), position_).allow_in_time(mask_);
-      is_steered_ = true;
+      has_time_ = is_steered_ = true;
       return false;
     }
     Note note{.steered = is_steered_};
@@ -199,7 +206,21 @@ class AnswerMasks::Row final : public RowMask {
   std::optional<AnswerConstraint> tried_;
   size_t position_;
   std::vector<uint32_t> mask_;
+  bool has_time_ = false;  // an end can be reached behind each token of mask_
   bool is_steered_ = false;
+};
+
+// The mask of an output that its constraint does not allow: nothing may come, and the request
+// fails.
+class NothingAllowed final : public RowMask {
+ public:
+  explicit NothingAllowed(size_t mask_words) : mask_(mask_words) {}
+  std::span<const uint32_t> allowed() const override { return mask_; }
+  bool takes_all() const override { return true; }
+  bool take(int32_t) override { return true; }
+
+ private:
+  std::vector<uint32_t> mask_;
 };
 
 AnswerMasks::AnswerMasks(int64_t vocab_size, int64_t max_model_len,
@@ -249,7 +270,9 @@ std::unique_ptr<RowMask> AnswerMasks::at(const Request& request, uint32_t index,
     tried = state.try_out(output);
     if (!tried) return nullptr;
   } else if (!state.advance_to(output)) {
-    return nullptr;
+    // What follows the end is nobody's; all else would be an answer without its constraint.
+    if (answers->ends.contains(output[state.num_taken()])) return nullptr;
+    return std::make_unique<NothingAllowed>(mask_words_);
   }
   if ((tried ? *tried : state.constraint()).must_end()) return nullptr;
   return std::make_unique<Row>(answers, state, std::move(tried), output.size(), mask_words_);

@@ -1,7 +1,9 @@
-// Constrained answers on GPUs, where rows with a constraint are sampled on the host.
+// Constrained answers on GPUs, which sample among the tokens that the host allows.
 #include <gtest/gtest.h>
 
 #include <random>
+#include <span>
+#include <vector>
 
 #include "engine/constrained_requests.h"
 #include "engine/gpu_test_util.h"
@@ -55,6 +57,88 @@ TEST(StructuredOutputCuda, PreemptionAndAbortsLeaveTheOthersRight) {
   while (!engine.is_finished()) engine.step();
   const auto outputs = answers_of(engine, requests);
   for (size_t i = 0; i < requests.size(); ++i) expect_matches(requests[i], outputs[i]);
+}
+
+// The same requests whose tokens the host samples: callbacks are called there.
+std::vector<ConstrainedRequest> sampled_on_host(std::vector<ConstrainedRequest> requests) {
+  for (ConstrainedRequest& request : requests) {
+    request.params.logits_processors = {[](std::span<const int32_t>, std::span<float>) {}};
+  }
+  return requests;
+}
+
+void expect_same(const RequestOutput& on_gpu, const RequestOutput& on_host) {
+  ASSERT_EQ(on_gpu.outputs.size(), on_host.outputs.size());
+  for (size_t i = 0; i < on_gpu.outputs.size(); ++i) {
+    const CompletionOutput& answer = on_gpu.outputs[i];
+    const CompletionOutput& expected = on_host.outputs[i];
+    EXPECT_EQ(answer.token_ids, expected.token_ids) << answer.text << " | " << expected.text;
+    EXPECT_EQ(answer.steered_to_end, expected.steered_to_end) << answer.text;
+    EXPECT_EQ(answer.finish_reason, expected.finish_reason) << answer.text;
+    ASSERT_EQ(answer.logprobs.size(), expected.logprobs.size());
+    for (size_t j = 0; j < answer.logprobs.size(); ++j) {
+      ASSERT_EQ(answer.logprobs[j].size(), expected.logprobs[j].size());
+      for (size_t k = 0; k < answer.logprobs[j].size(); ++k) {
+        EXPECT_EQ(answer.logprobs[j][k].token_id, expected.logprobs[j][k].token_id);
+        EXPECT_EQ(answer.logprobs[j][k].rank, expected.logprobs[j][k].rank);
+        EXPECT_NEAR(answer.logprobs[j][k].logprob, expected.logprobs[j][k].logprob, 1e-4);
+      }
+    }
+  }
+}
+
+// Limits are short, so that many answers are steered to their ends; penalties, biases and
+// min_tokens change the logits of some; others want log-probabilities, or are free.
+TEST(StructuredOutputCuda, TokensAreThoseThatTheHostSamples) {
+  std::mt19937 random(22);
+  for (const int ranks : {1, 2}) {
+    if (num_gpus() < static_cast<size_t>(ranks)) GTEST_SKIP() << "there are fewer GPUs here";
+    std::vector<ConstrainedRequest> requests = random_constrained_requests(random, 9);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SamplingParams& params = requests[i].params;
+      if (i % 3 == 0) params.logprobs.reset();
+      if (i % 4 == 0) params.logit_bias = {{5, 3.0f}, {60, -4.0f}};
+      if (i % 5 == 0) params.presence_penalty = 0.7;
+      if (i % 2 == 0) params.max_tokens = 24;
+    }
+    EngineConfig config = lexicon_config();
+    config.device = "cuda";
+    config.tensor_parallel_size = ranks;
+    config.threads = 2 * ranks;
+    std::vector<RequestOutput> on_gpu;
+    std::vector<RequestOutput> on_host;
+    {
+      LLMEngine engine(config);
+      on_gpu = answers_of(engine, requests);
+    }
+    {
+      LLMEngine engine(config);
+      on_host = answers_of(engine, sampled_on_host(requests));
+    }
+    bool is_one_steered = false;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      SCOPED_TRACE("request " + std::to_string(i) + ", ranks " + std::to_string(ranks));
+      expect_matches(requests[i], on_gpu[i]);
+      expect_same(on_gpu[i], on_host[i]);
+      for (const auto& answer : on_gpu[i].outputs) is_one_steered |= answer.steered_to_end;
+    }
+    EXPECT_TRUE(is_one_steered);
+  }
+}
+
+// Steps are in flight whose masks nobody will be told of.
+TEST(StructuredOutputCuda, EnginesStopInTheMiddle) {
+  if (num_gpus() < 1) GTEST_SKIP() << "there is no GPU here";
+  for (int steps = 0; steps < 6; ++steps) {
+    std::mt19937 random(23);
+    EngineConfig config = lexicon_config();
+    config.device = "cuda";
+    LLMEngine engine(config);
+    for (const ConstrainedRequest& request : random_constrained_requests(random, 6)) {
+      engine.add_request(std::to_string(random()), request.prompt, request.params, {});
+    }
+    for (int step = 0; step < steps; ++step) engine.step();
+  }
 }
 
 }  // namespace

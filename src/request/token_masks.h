@@ -27,6 +27,8 @@ class RowMask {
 
   // Bit t % 32 of word t / 32 is set if token t may come; of ceil(vocab_size / 32) words.
   virtual std::span<const uint32_t> allowed() const = 0;
+  // Whether take() is true at once, whatever is sampled.
+  virtual bool takes_all() const = 0;
   // Takes the token that was sampled; one that is not allowed may be anything. False if behind it
   // the answer could not end within the request's limit on tokens: allowed() then has those behind
   // which it can.

@@ -35,20 +35,40 @@ struct GpuRunner::Launched {
     size_t index = 0;     // in its sequence's output
     size_t sequence = 0;  // in the batch
     bool on_host = false;
+    bool is_masked = false;  // the GPU samples among the tokens that a constraint allows
     // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
     std::optional<int> num_logprobs;
   };
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
   bool wants_host = false;       // some of them are sampled by the host
+  bool has_masks = false;        // some of them are masked
   bool wants_logits = false;     // rank 0 does more with some of them than to sample
+  StepShape shape;
   LogprobsLayout logprobs_layout;
+  StepMasks masks;  // of rank 0
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
   int32_t* ids = nullptr;         // pinned: the result
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
+
+  // Returns when the GPU is done and the masks were told, which the caller does if it has claimed
+  // that.
+  void finish(bool tells_masks, ThreadPool* threads) {
+    if (!tells_masks) {
+      done->wait();
+      if (!masks.claim()) return masks.wait_until_told();
+    }
+    try {
+      done->wait();
+      masks.tell(ids, threads);
+    } catch (...) {
+      masks.give_up();
+      throw;
+    }
+  }
 };
 
 class GpuRunner::Pending final : public PendingStep {
@@ -57,8 +77,9 @@ class GpuRunner::Pending final : public PendingStep {
 
   void finish() override { step_->done->wait(); }
 
+  // The worker tells the masks sooner, with its threads, where it waits for the step as well.
   StepOutput wait() override {
-    finish();
+    step_->finish(false, nullptr);
     StepOutput output = std::move(step_->output);
     output.gpu_s = step_->done->seconds_since(*step_->began);
     for (size_t row = 0; row < step_->sampled.size(); ++row) {
@@ -107,8 +128,8 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
       logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
       prompt_ids_(library_, device_, sizes_.largest_step.num_logits),
-      results_(library_.allocate_pinned(StepInputs::kRing *
-                                        static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs))),
+      masks_(library_, device_, sizes_.largest_step.num_logits, options.model.config.vocab_size),
+      results_(library_.allocate_pinned(StepInputs::kRing * result_bytes())),
       table_(options.eos_token_ids) {
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
   memory_->finish_uploads();
@@ -128,8 +149,8 @@ void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_pr
 
 void GpuRunner::settle(size_t keep) {
   while (in_flight_.size() > keep) {
-    const Launched& step = *in_flight_.front();
-    step.done->wait();
+    Launched& step = *in_flight_.front();
+    step.finish(step.masks.claim(), &pool_);
     for (size_t row = 0; row < step.sampled.size(); ++row) {
       const int32_t token_id = std::max(step.ids[row], 0);  // kNoToken is a 0 to what follows
       table_.resolve_token(step.sampled[row].id, step.sampled[row].index, token_id);
@@ -139,8 +160,8 @@ void GpuRunner::settle(size_t keep) {
 }
 
 ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
-                               const SamplingPlaces& places, const StepShape& shape,
-                               Launched& step) {
+                               const SamplingPlaces& places, Launched& step) {
+  const StepShape& shape = step.shape;
   fill_step(sequences, places, shape, inputs_.next(shape), options_.block_size);
   step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
@@ -183,20 +204,71 @@ void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t fir
   library_.kernels().adjust_logits(gpu_->cuda(), args);
 }
 
+ops::CudaSample GpuRunner::sample_args(const Tensor& logits, int64_t first_row) const {
+  return {.logits = logits.data<float>(),
+          .stride = logits.row_stride(),
+          .rows = logits.dim(0),
+          .vocab = logits.dim(1),
+          .temperature = on_device_.temperature + first_row,
+          .top_k = on_device_.top_k + first_row,
+          .top_p = on_device_.top_p + first_row,
+          .min_p = on_device_.min_p + first_row,
+          .noise_keys = on_device_.noise_keys + 2 * first_row,
+          .out = sampled_ids() + first_row,
+          .scratch = sample_scratch_.data()};
+}
+
 void GpuRunner::sample(const Tensor& logits, const StepShape& shape, int64_t first_row) {
   if (shape.adjusts_logits) adjust(logits, shape, first_row);
-  const ops::CudaSample args = {.logits = logits.data<float>(),
-                                .stride = logits.row_stride(),
-                                .rows = logits.dim(0),
-                                .vocab = logits.dim(1),
-                                .temperature = on_device_.temperature + first_row,
-                                .top_k = on_device_.top_k + first_row,
-                                .top_p = on_device_.top_p + first_row,
-                                .min_p = on_device_.min_p + first_row,
-                                .noise_keys = on_device_.noise_keys + 2 * first_row,
-                                .out = sampled_ids() + first_row,
-                                .scratch = sample_scratch_.data()};
+  library_.kernels().sample(gpu_->cuda(), sample_args(logits, first_row));
+}
+
+void GpuRunner::make_masks(std::span<const StepSequence> sequences, Launched& step) {
+  check(options_.token_masks != nullptr, "who constrains requests has their masks");
+  settle(0);  // masks depend on the tokens before them
+  for (size_t i = 0; i < step.sampled.size(); ++i) {
+    if (step.sampled[i].is_masked) step.masks.rows.push_back({.row = i, .mask = nullptr});
+  }
+  pool_.parallel_for(std::ssize(step.masks.rows), [&](int64_t task, int) {
+    StepMasks::Row& row = step.masks.rows[static_cast<size_t>(task)];
+    const SequenceState& state = sequences[step.sampled[row.row].sequence].state;
+    row.mask = options_.token_masks->at(*state.request, state.index, state.output_token_ids, false);
+  });
+}
+
+void GpuRunner::sample_masked(std::span<const StepSequence> sequences, const Tensor& logits,
+                              Launched& step) {
+  // The others get its tokens.
+  if (comm_.rank() != 0) return;
+  make_masks(sequences, step);
+  const UploadedMasks masks =
+      masks_.upload(pool_, step.masks.rows, logits.dim(0), MaskChoice::kAll);
+  if (step.shape.adjusts_logits) adjust(logits, step.shape, 0);
+  ops::CudaSample args = sample_args(logits, 0);
+  args.mask_rows = masks.rows;
+  args.masks = masks.masks;
   library_.kernels().sample(gpu_->cuda(), args);
+  if (!step.masks.take_all()) sample_again(args, step);
+}
+
+void GpuRunner::sample_again(ops::CudaSample args, Launched& step) {
+  const size_t bytes = step.sampled.size() * sizeof(int32_t);
+  const auto learn_ids = [&] {
+    gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
+    gpu_->synchronize();
+  };
+  step.masks.claim();
+  learn_ids();
+  step.masks.tell(step.ids, &pool_);
+  if (!step.masks.has_refused()) return;
+  const UploadedMasks masks =
+      masks_.upload(pool_, step.masks.rows, args.rows, MaskChoice::kRefused);
+  args.mask_rows = masks.rows;
+  args.masks = masks.masks;
+  args.kept_ids = args.out;
+  library_.kernels().sample(gpu_->cuda(), args);
+  learn_ids();
+  step.masks.tell_again(step.ids);
 }
 
 int32_t* GpuRunner::sampled_ids() const {
@@ -221,10 +293,12 @@ bool GpuRunner::splits_logits(const Launched& step, int64_t num_logits) const {
          num_logits >= kLeastRowsEach * size && RowShare(num_logits, size - 1, size).size() > 0;
 }
 
-Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const StepShape& shape,
+Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step,
                              bool splits) {
+  const StepShape& shape = step.shape;
   ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward, splits};
   const Tensor logits = model_->compute_logits(context, hidden);
+  if (step.has_masks) return logits;
   const int64_t first_row =
       splits ? RowShare(shape.num_logits, comm_.rank(), comm_.size()).begin : 0;
   sample(logits, shape, first_row);
@@ -232,12 +306,13 @@ Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const 
   return logits;
 }
 
-Tensor GpuRunner::run_captured(const StepShape& shape, ForwardBatch& forward, bool splits) {
-  const auto run = [&] { return run_output(forward, run_model(forward), shape, splits); };
-  const GraphKey key = {.rows = shape.num_seqs,
-                        .table_width = shape.table_width,
-                        .adjusts_logits = shape.adjusts_logits,
-                        .splits_logits = splits};
+Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool splits) {
+  const auto run = [&] { return run_output(forward, run_model(forward), step, splits); };
+  const GraphKey key = {.rows = step.shape.num_seqs,
+                        .table_width = step.shape.table_width,
+                        .adjusts_logits = step.shape.adjusts_logits,
+                        .splits_logits = splits,
+                        .samples = !step.has_masks};
   const auto [found, is_new] = captured_.try_emplace(key);
   Captured& captured = found->second;
   // What kernels and libraries set up at their first use cannot be captured.
@@ -259,6 +334,7 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   if (sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
   const Arena::Scope scope(arena_);
   const Tensor logits = compute(sequences, places, *step);
+  if (step->has_masks) sample_masked(sequences, logits, *step);
   collect(sequences, logits, *step);
   // The engine waits for rank 0 and goes on at once, so that wait spins; the others may sleep.
   step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
@@ -281,15 +357,17 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
     if (!chunk.samples) continue;
     const bool on_host = places.rows[step->sampled.size()] == SamplingPlace::kHost;
     step->wants_host |= on_host;
-    step->wants_logits |= on_host || state.params().logprobs.has_value();
+    const bool is_masked = !on_host && state.request->is_constrained;
+    step->has_masks |= is_masked;
+    step->wants_logits |= on_host || is_masked || state.params().logprobs.has_value();
     step->sampled.push_back({.id = chunk.id,
                              .index = state.output_token_ids.size(),
                              .sequence = i,
                              .on_host = on_host,
+                             .is_masked = is_masked,
                              .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
   }
-  std::byte* const results =
-      results_->data() + next_result_ * static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs);
+  std::byte* const results = results_->data() + next_result_ * result_bytes();
   next_result_ = (next_result_ + 1) % StepInputs::kRing;
   step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
@@ -304,15 +382,17 @@ Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const Samplin
   const std::vector<PromptRows> prompts = prompt_rows(sequences, largest.num_logits);
   if (!options_.enforce_eager && prompts.empty()) {
     if (const auto shape = captured_shape(exact, largest, options_.block_size)) {
-      ForwardBatch forward = upload(sequences, places, *shape, step);
-      return run_captured(*shape, forward, splits_logits(step, shape->num_logits));
+      step.shape = *shape;
+      ForwardBatch forward = upload(sequences, places, step);
+      return run_captured(forward, step, splits_logits(step, shape->num_logits));
     }
   }
-  ForwardBatch forward = upload(sequences, places, exact, step);
+  step.shape = exact;
+  ForwardBatch forward = upload(sequences, places, step);
   const Tensor hidden = run_model(forward);
   compute_prompt_logprobs(prompts, forward, hidden, step);
   if (exact.num_logits == 0) return {};
-  return run_output(forward, hidden, exact, splits_logits(step, exact.num_logits));
+  return run_output(forward, hidden, step, splits_logits(step, exact.num_logits));
 }
 
 void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& logits,
@@ -321,9 +401,9 @@ void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& l
   const size_t bytes = step.sampled.size() * sizeof(int32_t);
   gpu_->copy_to_host(step.ids, sampled_ids_.data(), bytes);
   if (comm_.rank() == 0) find_logprobs(logits, step);
-  if (!step.wants_host) return;
-  // One rank asks the callbacks, and all go on with what it got.
-  if (comm_.rank() == 0) {
+  if (!step.wants_host && !step.has_masks) return;
+  // One rank asks the callbacks and has the masks, and all go on with what it got.
+  if (step.wants_host && comm_.rank() == 0) {
     sample_on_host(sequences, logits, step);
     gpu_->copy_to_device(sampled_ids_.data(), step.ids, bytes);
   }

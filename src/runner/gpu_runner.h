@@ -6,7 +6,11 @@
 // them from a copy. Steps in which every sequence has one token are captured as CUDA graphs, one
 // for each of a ladder of sizes, and more where logits are adjusted or all ranks want all of them,
 // the second time that it is met. Of several ranks each samples its share of the rows, where there
-// are enough and nothing but their tokens is wanted. Thread safety: as RankRunner says.
+// are enough and nothing but their tokens is wanted.
+//
+// Where some rows of a step are masked, the model runs first. Meanwhile the host learns the tokens
+// of the step before, makes the masks and queues the sampling behind the model, so the GPU does not
+// wait as long as that takes less time than the model does. Thread safety: as RankRunner says.
 #include <deque>
 #include <map>
 #include <memory>
@@ -20,6 +24,7 @@
 #include "models/model.h"
 #include "runner/gpu_batch.h"
 #include "runner/gpu_logprobs.h"
+#include "runner/gpu_masks.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
 #include "runner/prompt_logprobs.h"
@@ -54,6 +59,7 @@ class GpuRunner final : public RankRunner {
     int64_t table_width = 0;
     bool adjusts_logits = false;
     bool splits_logits = false;
+    bool samples = true;  // false: with masks, which come later than the step is launched
     auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   // What one kind of step was captured as; not yet, where there is no graph.
@@ -77,18 +83,25 @@ class GpuRunner final : public RankRunner {
   void settle(size_t keep);
   // Fills the step's arrays and queues their upload.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                      const StepShape& shape, Launched& step);
+                      Launched& step);
   Tensor run_model(ForwardBatch& forward);
-  // Computes logits and samples; returns the logits. `splits`: as splits_logits() said.
-  Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const StepShape& shape,
-                    bool splits);
-  Tensor run_captured(const StepShape& shape, ForwardBatch& forward, bool splits);
+  // Computes logits, and samples where no row is masked; returns the logits. `splits`: as
+  // splits_logits() said.
+  Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step, bool splits);
+  Tensor run_captured(ForwardBatch& forward, const Launched& step, bool splits);
   // Whether each rank samples its share of the rows, of the step's `num_logits`.
   bool splits_logits(const Launched& step, int64_t num_logits) const;
   void adjust(const Tensor& logits, const StepShape& shape, int64_t first_row);
   // The token of each row of logits, the step's from first_row on; adjusts the logits first where
   // the shape says so.
   void sample(const Tensor& logits, const StepShape& shape, int64_t first_row);
+  ops::CudaSample sample_args(const Tensor& logits, int64_t first_row) const;
+  // The same for a step with masks, which it makes when the tokens of the step before are known.
+  void sample_masked(std::span<const StepSequence> sequences, const Tensor& logits, Launched& step);
+  // Waits for the tokens that sample() chose, and samples others where a mask refuses them.
+  void sample_again(ops::CudaSample args, Launched& step);
+  void make_masks(std::span<const StepSequence> sequences, Launched& step);
+  size_t result_bytes() const { return static_cast<size_t>(sizes_.sampled_ids + sizes_.logprobs); }
   int32_t* sampled_ids() const;  // on the GPU
   // Those of rows [first, first + count): int32[1, count].
   Tensor sampled_ids_of(int64_t first, int64_t count) const;
@@ -127,7 +140,9 @@ class GpuRunner final : public RankRunner {
   Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
-  std::shared_ptr<PinnedBuffer> results_;  // StepInputs::kRing steps' sampled ids, then logprobs
+  GpuMasks masks_;
+  // Of StepInputs::kRing steps: sampled ids, then logprobs.
+  std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;
   std::deque<std::shared_ptr<Launched>> in_flight_;
   std::map<GraphKey, Captured> captured_;

@@ -12,6 +12,7 @@
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/gpu_logprobs.h"
+#include "runner/gpu_masks.h"
 
 namespace quire {
 namespace {
@@ -29,7 +30,7 @@ int64_t rounding(int64_t num_layers) {
 
 int64_t GpuSizes::total() const {
   return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + prompt_ids +
-         logprobs + alignment;
+         logprobs + masks + alignment;
 }
 
 void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
@@ -77,6 +78,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
       RowShare::rows_each(step.num_logits, size) * size * static_cast<int64_t>(sizeof(int32_t));
   sizes.prompt_ids = static_cast<int64_t>(PromptIds::bytes(step.num_logits));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
+  sizes.masks = static_cast<int64_t>(GpuMasks::bytes(step.num_logits, config.vocab_size));
   sizes.alignment = rounding(cache.num_layers);
   return sizes;
 }

@@ -19,6 +19,7 @@ struct GpuSizes {
   int64_t sampled_ids = 0;
   int64_t prompt_ids = 0;  // of rows and tokens, for log-probabilities of prompts
   int64_t logprobs = 0;
+  int64_t masks = 0;      // of constrained rows
   int64_t alignment = 0;  // what all pieces of a rank's memory may lose to it
 
   int64_t total() const;

@@ -46,7 +46,7 @@ bool adjusts_logits(const SequenceState& state) {
 
 bool needs_host_sampling(const SequenceState& state) {
   const SamplingParams& params = state.params();
-  return state.request->has_logits_processors || state.request->is_constrained ||
+  return state.request->has_logits_processors ||
          (params.logprobs.has_value() && adjusts_logits(state));
 }
 

@@ -26,9 +26,8 @@ std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_outpu
 // Whether the next token takes penalties, biases or masks.
 bool adjusts_logits(const SequenceState& state);
 
-// Whether a GPU leaves the next token to the host: callbacks see the logits there, constraints
-// forbid tokens there, and the log-probabilities that are reported are of logits as they were
-// before they were adjusted.
+// Whether a GPU leaves the next token to the host: callbacks see the logits there, and the
+// log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
 // As outputs hold them.

@@ -48,8 +48,18 @@ class Bench(CliTest):
         for label in ("time to first token", "time per token", "GB/s", "GFLOP/s"):
             self.assertIn(label, result.stdout)
 
+    def test_answers_follow_a_constraint(self):
+        arguments = ["bench", "latency", "--batch", "3", "--input-len", "8", "--output-len", "12", "--num-iters", "2", "--json"]
+        result = run(*arguments, "--regex", "[a-z]*")
+        self.assert_ok(result)
+        self.assertEqual(json.loads(result.stdout)["output_tokens"], 72)
+        result = run(*arguments, "--choice", "yes")
+        self.assert_ok(result)
+        self.assertLess(json.loads(result.stdout)["output_tokens"], 72)
+
     def test_a_workload_that_does_not_fit(self):
         self.assert_error(run("bench", "latency", "--input-len", "4096"), 1, "--input-len")
+        self.assert_error(run("bench", "latency", "--output-len", "2", "--regex", "[a-z]{300}"), 1, "at least")
 
 
 def expected_totals():

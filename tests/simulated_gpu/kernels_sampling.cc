@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/thread_pool.h"
 #include "core/stream.h"
 #include "ops/cpu/sampling_cpu.h"
@@ -61,10 +62,28 @@ void keep_top_p(std::vector<Candidate>& candidates, float top_p) {
   candidates.resize(kept);
 }
 
+// Null: every token may come.
+const uint32_t* mask_of(const ops::CudaSample& args, int64_t row) {
+  const int32_t mask_row = args.mask_rows == nullptr ? -1 : args.mask_rows[row];
+  return mask_row < 0 ? nullptr : args.masks + mask_row * ceil_div(args.vocab, 32);
+}
+
+bool allows(const uint32_t* mask, int32_t id) {
+  return (mask[id / 32] >> (id % 32) & 1u) != 0;
+}
+
 int32_t sample_row(const ops::CudaSample& args, int64_t row) {
   std::vector<float> logits(args.logits + row * args.stride,
                             args.logits + row * args.stride + args.vocab);
-  for (float& logit : logits) logit = std::isnan(logit) ? -kInfinity : logit;
+  const uint32_t* const mask = mask_of(args, row);
+  if (args.kept_ids != nullptr) {
+    const int32_t kept = args.kept_ids[row];
+    if (mask == nullptr || kept < 0 || allows(mask, kept)) return kept;
+  }
+  for (size_t id = 0; id < logits.size(); ++id) {
+    const bool may_come = mask == nullptr || allows(mask, static_cast<int32_t>(id));
+    if (std::isnan(logits[id]) || !may_come) logits[id] = -kInfinity;
+  }
   const auto best = std::max_element(logits.begin(), logits.end());
   const float temperature = args.temperature[row];
   if (!std::isfinite(*best)) return ops::kNoToken;

@@ -113,6 +113,7 @@ class WorkloadRun {
     SamplingParams params;
     params.temperature = kTemperature;
     params.ignore_eos = true;
+    params.structured_output = workload_.structured_output;
     for (size_t i = 0; i < workload_.prompts.size(); ++i) {
       params.max_tokens = workload_.output_lengths[i];
       engine_.add_request(std::to_string(i), workload_.prompts[i], params,

@@ -28,7 +28,8 @@ struct BenchFigures {
 };
 
 // Runs one workload to its end and adds to `figures`. Tokens are sampled at temperature 0.6 and
-// the end-of-sequence token is ignored, so that each output has its length.
+// the end-of-sequence token is ignored, so that each output has its length, but for answers to a
+// constraint that are complete before.
 void run_workload(LLMEngine& engine, const BenchWorkload& workload, const ModelCost& cost,
                   BenchFigures& figures);
 

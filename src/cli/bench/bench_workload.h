@@ -1,8 +1,11 @@
 #pragma once
 // What a benchmark runs: prompts of random tokens, and how many tokens to generate for each.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "quire/structured_output.h"
 
 namespace quire::cli {
 
@@ -21,6 +24,8 @@ inline constexpr int64_t kMaxDrawnId = 10000;
 struct BenchWorkload {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<int64_t> output_lengths;
+  // Of every sequence: those whose answers are complete end before they have their length.
+  std::optional<StructuredOutput> structured_output;
 
   int64_t num_prompt_tokens() const;
   int64_t num_output_tokens() const;

@@ -8,6 +8,7 @@
 #include "cli/bench/bench_run.h"
 #include "cli/commands/command.h"
 #include "cli/loading.h"
+#include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
@@ -39,7 +40,8 @@ constexpr const char* kLatencyFooter =
 
 Examples:
   quire bench latency ~/models/Qwen3-0.6B --batch 1 --input-len 512 --output-len 64
-  quire bench latency ~/models/Qwen3-0.6B --load-format dummy --json)";
+  quire bench latency ~/models/Qwen3-0.6B --load-format dummy --json
+  quire bench latency ~/models/Qwen3-0.6B --batch 64 --json-schema schema.json)";
 
 int64_t parse_positive(const std::string& text, const std::string& option) {
   const int64_t value = parse_count(text, option);
@@ -70,12 +72,17 @@ class BenchCommand : public Command {
   EngineConfig config_;
 
  private:
+  // Makes all follow the constraint that was given, if one was.
+  void constrain(BenchWorkload& warm_up, std::vector<BenchWorkload>& runs) const;
+
+  SamplingFields constraint_;
   bool json_ = false;
 };
 
 void BenchCommand::add_common_options() {
   add_seed_option(*app_, config_.seed, "Seed of the lengths and tokens, and of dummy weights",
                   kBenchGroup);
+  add_constraint_options(*app_, constraint_);
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
@@ -92,11 +99,22 @@ void BenchCommand::add_length_option(const char* option, LengthRange& range,
       [&range, option](const std::string& text) { range = parse_length_range(text, option); });
 }
 
+void BenchCommand::constrain(BenchWorkload& warm_up, std::vector<BenchWorkload>& runs) const {
+  const std::optional<StructuredOutput> constraint = constraint_.apply({}).structured_output;
+  if (!constraint) return;
+  // The few tokens of a warm-up may have no room for an answer.
+  warm_up.structured_output = constraint;
+  std::ranges::fill(warm_up.output_lengths, std::ranges::max(runs.front().output_lengths));
+  for (BenchWorkload& run : runs) run.structured_output = constraint;
+}
+
 int BenchCommand::run(Terminal& terminal) {
   EngineConfig config = ready_to_load(config_, terminal);
   const ModelInfo info = inspect(config.model);
   if (!config.max_model_len) config.max_model_len = std::min(kMaxModelLen, info.max_model_len);
-  const std::vector<BenchWorkload> runs = workloads(info.vocab_size);
+  BenchWorkload first = warm_up(info.vocab_size);
+  std::vector<BenchWorkload> runs = workloads(info.vocab_size);
+  constrain(first, runs);
   for (const BenchWorkload& workload : runs) {
     if (workload.max_sequence_length() > *config.max_model_len) {
       throw Error(
@@ -110,7 +128,7 @@ int BenchCommand::run(Terminal& terminal) {
   LLMEngine engine(config);
   report_device(engine.memory_plan(), terminal);
   BenchFigures figures_of_warm_up;
-  run_workload(engine, warm_up(info.vocab_size), cost, figures_of_warm_up);
+  run_workload(engine, first, cost, figures_of_warm_up);
   BenchFigures figures;
   for (const BenchWorkload& workload : runs) run_workload(engine, workload, cost, figures);
   const MachineLimits limits = measure_machine(engine.config());

@@ -4,13 +4,14 @@
 
 namespace quire::grammar {
 
-void ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) {
-  allow_nodes(trie, 0, trie.nodes().size(), most_ending_bytes, mask);
+size_t ByteMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) {
+  return allow_nodes(trie, 0, trie.nodes().size(), most_ending_bytes, mask);
 }
 
-void ByteMatcher::allow_nodes(const TokenTrie& trie, size_t begin, size_t end,
-                              size_t most_ending_bytes, TokenMask mask) {
-  if (begin == end) return;
+size_t ByteMatcher::allow_nodes(const TokenTrie& trie, size_t begin, size_t end,
+                                size_t most_ending_bytes, TokenMask mask) {
+  size_t longest = most_ending_bytes == kNoEnding ? kNoEnding : 0;
+  if (begin == end) return longest;
   const auto nodes = trie.nodes();
   const size_t first_depth = nodes[begin].depth - 1U;
   size_t depth = first_depth;
@@ -25,14 +26,20 @@ void ByteMatcher::allow_nodes(const TokenTrie& trie, size_t begin, size_t end,
     ++depth;
     ++i;
     if (node.token == TokenTrie::kNone) continue;
-    if (most_ending_bytes != kNoEnding && ending_bytes() > most_ending_bytes) continue;
+    if (most_ending_bytes != kNoEnding) {
+      const size_t ending = ending_bytes();
+      if (ending > most_ending_bytes) continue;
+      longest = std::max(longest, ending);
+    }
     trie.allow_node(node, mask);
   }
   pop(depth - first_depth);
+  return longest;
 }
 
-void ByteMatcher::allow_below(const TokenTrie& trie, std::span<const uint32_t> roots,
-                              size_t most_ending_bytes, TokenMask mask) {
+size_t ByteMatcher::allow_below(const TokenTrie& trie, std::span<const uint32_t> roots,
+                                size_t most_ending_bytes, TokenMask mask) {
+  size_t longest = most_ending_bytes == kNoEnding ? kNoEnding : 0;
   std::string_view path;  // that has been pushed
   size_t end = 0;
   for (const uint32_t root : roots) {
@@ -44,9 +51,11 @@ void ByteMatcher::allow_below(const TokenTrie& trie, std::span<const uint32_t> r
     size_t taken = shared;
     while (taken < to.size() && push(static_cast<uint8_t>(to[taken]))) ++taken;
     path = to.substr(0, taken);
-    if (taken == to.size()) allow_nodes(trie, root, end, most_ending_bytes, mask);
+    if (taken != to.size()) continue;
+    longest = std::max(longest, allow_nodes(trie, root, end, most_ending_bytes, mask));
   }
   pop(path.size());
+  return longest;
 }
 
 }  // namespace quire::grammar

@@ -42,16 +42,18 @@ class ByteMatcher {
 
   // Sets the bits of the tokens that may come next and after which ending_bytes() is at most
   // `most_ending_bytes`. Leaves the others as they are. The matcher is where it was, afterwards.
-  virtual void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
+  // Returns what ending_bytes() behind any of them is at most, kNoEnding where it does not know.
+  // Given kNoEnding: limits from that on set the same bits.
+  virtual size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask);
 
  protected:
   // The same for the nodes of the trie from `begin` to `end` alone: whole subtrees of one depth.
   // The matcher is where their first bytes come next.
-  void allow_nodes(const TokenTrie& trie, size_t begin, size_t end, size_t most_ending_bytes,
-                   TokenMask mask);
+  size_t allow_nodes(const TokenTrie& trie, size_t begin, size_t end, size_t most_ending_bytes,
+                     TokenMask mask);
   // The same for these nodes, in order, and all below them. The matcher is before their paths.
-  void allow_below(const TokenTrie& trie, std::span<const uint32_t> roots, size_t most_ending_bytes,
-                   TokenMask mask);
+  size_t allow_below(const TokenTrie& trie, std::span<const uint32_t> roots,
+                     size_t most_ending_bytes, TokenMask mask);
 
   ByteMatcher(const ByteMatcher&) = default;
 };

@@ -39,17 +39,17 @@ size_t Constraint::tokens_to_end() {
   return plan_fails_ ? SIZE_MAX : plan_.size();
 }
 
-void Constraint::allow_tokens(size_t tokens_left, TokenMask mask) {
+size_t Constraint::allow_tokens(size_t tokens_left, TokenMask mask) {
   if (tokens_left == kAnyNumber) {
-    matcher_->allow_tokens(*trie_, ByteMatcher::kNoEnding, mask);
-    return;
+    return matcher_->allow_tokens(*trie_, ByteMatcher::kNoEnding, mask);
   }
-  if (tokens_left == 0) return;
+  if (tokens_left == 0) return kAnyNumber;
   // Every byte is a token or less of one, so an ending takes no more tokens than bytes. It may take
   // fewer: the known ending is always allowed to go on.
   matcher_->allow_tokens(*trie_, tokens_left - 1, mask);
   make_plan();
   if (!plan_.empty()) allow(mask, plan_.front());
+  return kAnyNumber;
 }
 
 bool Constraint::push(std::string_view bytes) {

@@ -31,8 +31,10 @@ class Constraint {
 
   // Sets the bits of the tokens that may come next if an end is to be reached with at most
   // `tokens_left` tokens, them included: at least one, as long as tokens_left never was less than
-  // tokens_to_end() and must_end() is false. Leaves the others as they are.
-  void allow_tokens(size_t tokens_left, TokenMask mask);
+  // tokens_to_end() and must_end() is false. Leaves the others as they are. With kAnyNumber it
+  // returns a number behind the next token from which on every number sets the same bits;
+  // kAnyNumber where it knows none.
+  size_t allow_tokens(size_t tokens_left, TokenMask mask);
   // Whether `token` may come next, not looking at what is left.
   bool allows(int32_t token);
   // Whether allow_tokens(tokens_left, ...) sets the bit of a token that may come next.

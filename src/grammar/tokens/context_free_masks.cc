@@ -98,12 +98,9 @@ void ContextFreeMatcher::allow_in_time(const TokenTrie& trie, size_t most_ending
   allow_below(trie, exits, most_ending_bytes, mask);
 }
 
-void ContextFreeMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
-                                      TokenMask mask) {
-  if (closed_ > 0) {
-    ByteMatcher::allow_tokens(trie, most_ending_bytes, mask);
-    return;
-  }
+size_t ContextFreeMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
+                                        TokenMask mask) {
+  if (closed_ > 0) return ByteMatcher::allow_tokens(trie, most_ending_bytes, mask);
   const PlaceMasks::Key key = mask_key();
   PlaceMasks::MaskPtr known = tables_->place_masks().find(key, trie.id());
   bool lacks_tokens = false;
@@ -121,11 +118,12 @@ void ContextFreeMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_
     lacks_tokens = mask_steps_ > kMaxMaskSteps;
   }
   mask_steps_ = kNoMask;
-  if (!lacks_tokens) return;
+  if (!lacks_tokens) return known->most_ending_bytes;
   const std::string text = ending();
   trie.for_each_prefix(text, [&](int32_t token) {
     if (text.size() - trie.bytes(token).size() <= most_ending_bytes) allow(mask, token);
   });
+  return kNoEnding;
 }
 
 }  // namespace quire::grammar

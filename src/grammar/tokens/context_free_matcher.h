@@ -39,7 +39,7 @@ class ContextFreeMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
-  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
+  size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
   // That are kept, for tests.
   size_t num_places() const { return num_places_; }

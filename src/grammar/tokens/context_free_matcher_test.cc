@@ -132,7 +132,12 @@ TEST(ContextFreeMatcherTest, AllowsTheTokensThatCanBePushed) {
       for (int step = 0; step < 12; ++step) {
         const size_t most = round % 2 == 0 ? ByteMatcher::kNoEnding : random() % 8;
         std::vector<uint32_t> mask(mask_words(trie.num_tokens()));
-        matcher.allow_tokens(trie, most, mask);
+        const size_t all_from = matcher.allow_tokens(trie, most, mask);
+        if (most == ByteMatcher::kNoEnding && all_from != ByteMatcher::kNoEnding) {
+          std::vector<uint32_t> in_time(mask.size());
+          matcher.allow_tokens(trie, all_from, in_time);
+          ASSERT_EQ(in_time, mask) << text << ": an end within " << all_from;
+        }
         std::vector<int32_t> all;
         for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
           size_t taken = 0;

@@ -27,17 +27,18 @@ class DfaMatcher final : public ByteMatcher {
     return text;
   }
   size_t ending_bytes() const override { return language_->endings().distance(states_.back()); }
-  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override {
+  size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override {
     const DfaEndings& endings = language_->endings();
     const int32_t state = states_.back();
     if (most_ending_bytes >= endings.largest_distance()) {
       allow_all(language_->masks().get(language_->dfa(), state, trie)->tokens, mask);
-      return;
+      return endings.largest_distance();
     }
     walk_dfa(language_->dfa(), state, trie, [&](const TokenTrie::Node& node, size_t, int32_t at) {
       if (endings.distance(at) <= most_ending_bytes) trie.allow_node(node, mask);
       return true;
     });
+    return kNoEnding;
   }
 
  private:

@@ -75,12 +75,12 @@ uint32_t JsonTokenMatcher::shortest(const State& at) const {
 }
 
 size_t JsonTokenMatcher::ending_bytes() const {
-  const auto lock = language_->lock();
+  const auto lock = this->lock();
   return cost(states_.back());
 }
 
 std::string JsonTokenMatcher::ending() const {
-  const auto lock = language_->lock();
+  const auto lock = this->lock();
   const JsonFrame* frame = states_.back().context->frame.get();
   if (frame != nullptr && frame->needs_text && states_.back().ending == nullptr) {
     JsonTokenMatcher here = *this;

@@ -2,10 +2,19 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "grammar/tokens/json_token_matcher.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
+namespace {
+
+// Enough that the threads of a machine seldom meet; each learns for itself, which takes time and
+// memory.
+constexpr size_t kMostLearnt = 8;
+
+}  // namespace
 
 JsonLanguage::JsonLanguage(GrammarPtr grammar, const GenerationOptions& options, Budget& budget)
     : grammar_(std::move(grammar)),
@@ -19,6 +28,16 @@ JsonLanguage::JsonLanguage(GrammarPtr grammar, const GenerationOptions& options,
           ? fmt::format("#: the shortest value has more than {} bytes", JsonCompletion::kMost)
           : fmt::format("#: texts of it can be read but not generated, as these cannot: {}",
                         left_out));
+}
+
+std::shared_ptr<JsonLanguage::Learnt> JsonLanguage::share_learnt() const {
+  const std::scoped_lock lock(mutex_);
+  const auto fewest = std::ranges::min_element(
+      learnt_, {}, [](const std::shared_ptr<Learnt>& learnt) { return learnt.use_count(); });
+  if (fewest != learnt_.end() && (fewest->use_count() == 1 || learnt_.size() == kMostLearnt)) {
+    return *fewest;
+  }
+  return learnt_.emplace_back(std::make_shared<Learnt>());
 }
 
 std::unique_ptr<ByteMatcher> JsonLanguage::begin() const {

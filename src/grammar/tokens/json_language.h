@@ -6,7 +6,9 @@
 // text. Numbers of a bounded or otherwise restricted kind have no exponent. Besides, what
 // json_completion.h says is left out.
 // Thread safety: as language.h says.
+#include <memory>
 #include <mutex>
+#include <vector>
 
 #include "grammar/tokens/automaton_tokens.h"
 #include "grammar/tokens/json_frames.h"
@@ -28,22 +30,25 @@ class JsonLanguage final : public Language {
   const JsonCompletion& completion() const { return completion_; }
   const JsonFrames& frames() const { return frames_; }
 
-  // What matchers learn of the language, for all of them: to be used under the lock.
+  // What matchers learn of the language: several share it, under its lock.
   struct Learnt {
+    std::recursive_mutex mutex;
     StringLexer strings;
     NumberLexer numbers;
     AutomatonTokensStore automaton_tokens;
   };
-  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(mutex_); }
-  Learnt& learnt() const { return learnt_; }
+  // For a new matcher: one that the fewest others have, and of these the one that has been there
+  // longest. So matchers of one thread share one, and those of several streams seldom wait for each
+  // other.
+  std::shared_ptr<Learnt> share_learnt() const;
 
  private:
   GrammarPtr grammar_;
   GenerationOptions options_;
   JsonCompletion completion_;
   JsonFrames frames_;
-  mutable std::recursive_mutex mutex_;
-  mutable Learnt learnt_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<Learnt>> learnt_;
 };
 
 }  // namespace quire::grammar

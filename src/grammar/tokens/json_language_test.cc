@@ -163,7 +163,11 @@ TEST_P(JsonLanguageTest, MasksAreThoseOfTryingEachToken) {
     for (int step = 0; step < 12; ++step) {
       std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
       std::vector<uint32_t> expected(mask.size());
-      matcher->allow_tokens(*trie, ByteMatcher::kNoEnding, mask);
+      const size_t all_from = matcher->allow_tokens(*trie, ByteMatcher::kNoEnding, mask);
+      ASSERT_NE(all_from, ByteMatcher::kNoEnding);
+      matcher->allow_tokens(*trie, all_from, expected);
+      ASSERT_EQ(expected, mask) << text << ", an end within " << all_from;
+      std::ranges::fill(expected, 0);
       matcher->ByteMatcher::allow_tokens(*trie, ByteMatcher::kNoEnding, expected);
       std::vector<int32_t> tokens;
       for (int32_t token = 0; token < static_cast<int32_t>(trie->num_tokens()); ++token) {

@@ -14,8 +14,14 @@ class JsonTokenMatcher::Masker {
   Masker(JsonTokenMatcher& matcher, const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask)
       : matcher_(matcher), trie_(trie), most_(most_ending_bytes), mask_(mask) {}
 
-  void run() {
-    if (jump(TokenTrie::kRoot)) return;
+  // Returns what allow_tokens() does.
+  size_t run() {
+    if (!jump(TokenTrie::kRoot)) try_all();
+    return longest_ending_;
+  }
+
+ private:
+  void try_all() {
     const std::optional<std::string> bytes = matcher_.next_bytes(at());
     if (!bytes) return walk(0, static_cast<uint32_t>(trie_.nodes().size()), 0);
     for (const char byte : *bytes) {
@@ -24,9 +30,11 @@ class JsonTokenMatcher::Masker {
     }
   }
 
- private:
   const State& at() const { return matcher_.states_.back(); }
-  bool may_end_in_time(size_t bytes) const {
+  // All that depends on the limit asks here: with one that no question exceeds, the mask is the
+  // same.
+  bool may_end_in_time(size_t bytes) {
+    longest_ending_ = std::max(longest_ending_, bytes);
     return most_ == ByteMatcher::kNoEnding || bytes <= most_;
   }
   void forbid_all(int32_t token) {
@@ -323,14 +331,15 @@ class JsonTokenMatcher::Masker {
   JsonTokenMatcher& matcher_;
   const TokenTrie& trie_;
   size_t most_;
+  size_t longest_ending_ = 0;  // that was asked about
   TokenMask mask_;
   std::vector<int32_t> to_try_;
 };
 
-void JsonTokenMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
-                                    TokenMask mask) {
-  const auto lock = language_->lock();
-  Masker(*this, trie, most_ending_bytes, mask).run();
+size_t JsonTokenMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
+                                      TokenMask mask) {
+  const auto lock = this->lock();
+  return Masker(*this, trie, most_ending_bytes, mask).run();
 }
 
 }  // namespace quire::grammar

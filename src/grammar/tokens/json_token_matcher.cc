@@ -17,7 +17,8 @@ bool is_white_space(uint8_t byte) {
 
 }  // namespace
 
-JsonTokenMatcher::JsonTokenMatcher(const JsonLanguage& language) : language_(&language) {
+JsonTokenMatcher::JsonTokenMatcher(const JsonLanguage& language)
+    : language_(&language), learnt_(language.share_learnt()) {
   State first;
   first.context = frames().root();
   states_.push_back(std::move(first));
@@ -28,7 +29,7 @@ std::unique_ptr<ByteMatcher> JsonTokenMatcher::clone() const {
 }
 
 bool JsonTokenMatcher::push(uint8_t byte) {
-  const auto lock = language_->lock();
+  const auto lock = this->lock();
   return advance(byte);
 }
 
@@ -377,7 +378,7 @@ std::optional<std::string> JsonTokenMatcher::next_bytes(const State& at) const {
 }
 
 bool JsonTokenMatcher::can_end() const {
-  const auto lock = language_->lock();
+  const auto lock = this->lock();
   const State& at = states_.back();
   if (at.phase == Phase::kDone) return true;
   return at.phase == Phase::kInNumber && at.context->frame == nullptr &&
@@ -385,7 +386,7 @@ bool JsonTokenMatcher::can_end() const {
 }
 
 bool JsonTokenMatcher::must_end() const {
-  const auto lock = language_->lock();
+  const auto lock = this->lock();
   const State& at = states_.back();
   if (at.phase == Phase::kDone) return true;
   return can_end() && !learnt().numbers.goes_on(at.lexer);

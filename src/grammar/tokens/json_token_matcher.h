@@ -27,7 +27,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
-  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
+  size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
   enum class Phase : uint8_t {
@@ -60,7 +60,8 @@ class JsonTokenMatcher final : public ByteMatcher {
   };
 
   const JsonFrames& frames() const { return language_->frames(); }
-  JsonLanguage::Learnt& learnt() const { return language_->learnt(); }
+  JsonLanguage::Learnt& learnt() const { return *learnt_; }
+  std::unique_lock<std::recursive_mutex> lock() const { return std::unique_lock(learnt_->mutex); }
 
   bool take(const State& from, uint8_t byte, State& to);
   bool take_white_space(const State& from, uint8_t byte, State& to) const;
@@ -122,6 +123,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   JsonContextPtr remember(const JsonContextPtr& from, char what, uint64_t detail, const Make& make);
 
   const JsonLanguage* language_;
+  std::shared_ptr<JsonLanguage::Learnt> learnt_;
   std::string text_;
   std::vector<State> states_;
   bool assumes_new_ = false;  // items that end are taken for new ones

@@ -3,6 +3,12 @@
 #include <algorithm>
 
 namespace quire::grammar {
+namespace {
+
+// A limit that all pass, so that each ending is looked at.
+constexpr size_t kAnyEnding = ByteMatcher::kNoEnding - 1;
+
+}  // namespace
 
 TagMatcher::TagMatcher(const TagTables& tables) : tables_(&tables) {
   Place& place = add_place();
@@ -234,26 +240,29 @@ void TagMatcher::push_only(const std::vector<Alternative>& alternatives) {
   add_place().alternatives = alternatives;
 }
 
-void TagMatcher::allow_tokens(const TokenTrie& trie, size_t most, TokenMask mask) {
+size_t TagMatcher::allow_tokens(const TokenTrie& trie, size_t most, TokenMask mask) {
+  most = std::min(most, kAnyEnding);
+  size_t longest = 0;
   const std::vector<Alternative> alternatives = newest().alternatives;
   std::vector<Alternative> literals;
   for (const Alternative& from : alternatives) {
     if (from.kind == Kind::kFreeText) {
-      allow_free_text(from, trie, most, mask);
+      longest = std::max(longest, allow_free_text(from, trie, most, mask));
     } else if (from.kind == Kind::kInner) {
-      allow_inner(from, trie, most, mask);
+      longest = std::max(longest, allow_inner(from, trie, most, mask));
     } else {
       literals.push_back(from);
     }
   }
-  if (literals.empty()) return;
+  if (literals.empty()) return longest;
   push_only(literals);
-  ByteMatcher::allow_tokens(trie, most, mask);
+  longest = std::max(longest, ByteMatcher::allow_tokens(trie, most, mask));
   pop(1);
+  return longest;
 }
 
-void TagMatcher::allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most,
-                                 TokenMask mask) {
+size_t TagMatcher::allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most,
+                                   TokenMask mask) {
   // Of a character that is not complete.
   constexpr size_t kMostBrokenBytes = 3;
   const size_t most_needed =
@@ -261,29 +270,36 @@ void TagMatcher::allow_free_text(const Alternative& from, const TokenTrie& trie,
           ? kMostBrokenBytes
           : tables_->most_to_tag_end() + tables_->bytes_behind_tags(from.count + 1);
   push_only({from});
+  size_t longest = most_needed;
   if (most < most_needed) {
-    ByteMatcher::allow_tokens(trie, most, mask);
+    longest = ByteMatcher::allow_tokens(trie, most, mask);
   } else {
     const auto masks = tables_->masks().get_before_end(tables_->free_text(), from.at, trie);
     allow_all(masks->tokens, mask);
-    allow_below(trie, masks->exits, most, mask);
+    longest = std::max(longest, allow_below(trie, masks->exits, most, mask));
   }
   pop(1);
+  return longest;
 }
 
-void TagMatcher::allow_inner(const Alternative& from, const TokenTrie& trie, size_t most,
-                             TokenMask mask) {
+size_t TagMatcher::allow_inner(const Alternative& from, const TokenTrie& trie, size_t most,
+                               TokenMask mask) {
   const size_t behind = bytes_behind_inner(from);
+  size_t longest = 0;
   if (most >= behind) {
-    runs_[static_cast<size_t>(from.at)].matcher->allow_tokens(
-        trie, most == kNoEnding ? kNoEnding : most - behind, mask);
+    longest = runs_[static_cast<size_t>(from.at)].matcher->allow_tokens(
+        trie, most == kAnyEnding ? kNoEnding : most - behind, mask);
+    if (longest != kNoEnding) longest += behind;
   }
-  if (tables_->tag(from.tag).end.empty() && from.count + 1 == tables_->options().max_tags) return;
+  if (tables_->tag(from.tag).end.empty() && from.count + 1 == tables_->options().max_tags) {
+    return longest;
+  }
   // Tokens that go on behind the inner text.
   const std::vector<uint32_t> ends = inner_ends(from, trie);
   push_only({from});
-  allow_below(trie, ends, most, mask);
+  longest = std::max(longest, allow_below(trie, ends, most, mask));
   pop(1);
+  return longest;
 }
 
 std::vector<uint32_t> TagMatcher::inner_ends(const Alternative& from, const TokenTrie& trie) {

@@ -28,7 +28,7 @@ class TagMatcher final : public ByteMatcher {
   bool must_end() const override { return newest().is_end && newest().alternatives.empty(); }
   std::string ending() const override;
   size_t ending_bytes() const override;
-  void allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
+  size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
   enum class Kind : uint8_t { kFreeText, kSeparator, kBegin, kInner, kEnd };
@@ -73,8 +73,9 @@ class TagMatcher final : public ByteMatcher {
   // Bytes behind the inner text of an alternative.
   size_t bytes_behind_inner(const Alternative& alternative) const;
 
-  void allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
-  void allow_inner(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
+  size_t allow_free_text(const Alternative& from, const TokenTrie& trie, size_t most,
+                         TokenMask mask);
+  size_t allow_inner(const Alternative& from, const TokenTrie& trie, size_t most, TokenMask mask);
   // The nodes of the trie at which a byte may come that ends the inner text of `from`.
   std::vector<uint32_t> inner_ends(const Alternative& from, const TokenTrie& trie);
   // A place for these alone, until pop(1).

@@ -275,6 +275,13 @@ struct CudaSample {
   const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
   int32_t* out;                // [rows]; kNoToken where a row has no distribution
   void* scratch;               // sample_scratch_bytes(rows, vocab) bytes
+  // [rows]: which of `masks` says what may come in each row; -1: every token. Null: in all rows.
+  const int32_t* mask_rows = nullptr;
+  // [..., ceil(vocab / 32)]: bit t % 32 of word t / 32 is set if token t may come.
+  const uint32_t* masks = nullptr;
+  // [rows]: a token that its row's mask allows is the result at once, and so is any in a row
+  // without a mask, and kNoToken. Null: nothing is known. May be `out`.
+  const int32_t* kept_ids = nullptr;
 };
 
 // Natural logarithms of raw logits' probabilities: of one given token a row, with its rank, and of

@@ -50,10 +50,13 @@ struct RowShared {
 // same arguments.
 class RowSearch {
  public:
-  // `maxima` and `found_chunks` are shared memory with room for each chunk.
+  // `maxima` and `found_chunks` are shared memory with room for each chunk; `allowed` is
+  // SampleRow's.
   __device__ RowSearch(const float* logits, int32_t vocab, const float* chunk_maxima,
-                       RowShared& shared, float* maxima, int32_t* found_chunks)
+                       RowShared& shared, float* maxima, int32_t* found_chunks,
+                       const uint32_t* allowed = nullptr)
       : logits_(logits),
+        allowed_(allowed),
         vocab_(vocab),
         num_chunks_(static_cast<int32_t>(SampleScratch::num_chunks(vocab))),
         shared_(shared),
@@ -121,7 +124,7 @@ class RowSearch {
       for (int i = 0; i < kUnroll; ++i) {
         const int32_t next = at + i * kChooseWarps;
         ids[i] = next < num_found_chunks ? found_chunks_[next] * kChunk + lane * 4 : vocab_;
-        fours[i] = load_logits(logits_, vocab_, ids[i]);
+        fours[i] = mask_logits(load_logits(logits_, vocab_, ids[i]), allowed_, vocab_, ids[i]);
       }
 #pragma unroll
       for (int i = 0; i < kUnroll; ++i) visit(fours[i], ids[i]);
@@ -297,6 +300,7 @@ class RowSearch {
   }
 
   const float* logits_;
+  const uint32_t* allowed_;
   int32_t vocab_;
   int32_t num_chunks_;
   RowShared& shared_;

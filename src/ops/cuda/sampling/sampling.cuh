@@ -45,7 +45,18 @@ struct SampleRow {
         top_p(args.top_p[row]),
         min_p(args.min_p[row]),
         top_k(args.top_k[row]),
-        key{args.noise_keys[2 * row], args.noise_keys[2 * row + 1]} {}
+        key{args.noise_keys[2 * row], args.noise_keys[2 * row + 1]},
+        allowed(mask_of(args, row)) {}
+
+  // Null: every token may come.
+  static __device__ const uint32_t* mask_of(const CudaSample& args, int64_t row) {
+    const int32_t mask_row = args.mask_rows == nullptr ? -1 : args.mask_rows[row];
+    return mask_row < 0 ? nullptr : args.masks + mask_row * ((args.vocab + 31) / 32);
+  }
+  // Whether the row's result is the token that was chosen before.
+  __device__ bool keeps(int32_t id) const {
+    return allowed == nullptr || id < 0 || (allowed[id / 32] >> (id % 32) & 1u) != 0;
+  }
 
   __device__ bool is_greedy() const { return temperature == 0.0f; }
   __device__ bool has_top_k() const { return top_k > 0 && top_k < vocab; }
@@ -65,6 +76,7 @@ struct SampleRow {
   float min_p;
   int32_t top_k;
   NoiseKey key;
+  const uint32_t* allowed;
 };
 
 // Where the first kernel's results of a row are in the scratch memory.
@@ -110,6 +122,15 @@ __device__ __forceinline__ float4 load_logits(const float* logits, int32_t vocab
   // fmaxf returns the other argument where one is NaN.
   return {fmaxf(v.x, kMinusInfinity), fmaxf(v.y, kMinusInfinity), fmaxf(v.z, kMinusInfinity),
           fmaxf(v.w, kMinusInfinity)};
+}
+
+// The same with those at -infinity that may not come; `at` is a multiple of 4. Null: all may.
+__device__ __forceinline__ float4 mask_logits(const float4& v, const uint32_t* allowed,
+                                              int32_t vocab, int32_t at) {
+  if (allowed == nullptr || at >= vocab) return v;
+  const uint32_t bits = allowed[at / 32] >> (at % 32);
+  return {(bits & 1u) != 0 ? v.x : kMinusInfinity, (bits & 2u) != 0 ? v.y : kMinusInfinity,
+          (bits & 4u) != 0 ? v.z : kMinusInfinity, (bits & 8u) != 0 ? v.w : kMinusInfinity};
 }
 
 __device__ __forceinline__ float max_of(const float4& v) {

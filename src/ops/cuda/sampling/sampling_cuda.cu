@@ -70,11 +70,12 @@ __global__ void __launch_bounds__(kScanThreads, 4) scan_logits(CudaSample args) 
   const auto slice = static_cast<int32_t>(blockIdx.x);
   const int64_t row_index = blockIdx.y;
   const SampleRow row(args, row_index);
+  if (args.kept_ids != nullptr && row.keeps(args.kept_ids[row_index])) return;
   const SampleScratch scratch(args.scratch, args.vocab, row_index);
 
   const ThreadPlace place = place_in(slice);
   ThreadLogits logits;
-  load_slice(row.logits, row.vocab, place, logits);
+  load_slice(row.logits, row.vocab, place, logits, row.allowed);
   const float thread_max = find_chunk_maxima(logits, place, scratch.chunk_maxima);
   if (!row.draws_from_slices()) return;
 
@@ -112,9 +113,14 @@ __global__ void __launch_bounds__(kChooseThreads) choose_token(CudaSample args) 
   wait_for_previous();
   const int64_t row_index = blockIdx.x;
   const SampleRow row(args, row_index);
+  if (args.kept_ids != nullptr && row.keeps(args.kept_ids[row_index])) {
+    if (threadIdx.x == 0) args.out[row_index] = args.kept_ids[row_index];
+    return;
+  }
   const SampleScratch scratch(args.scratch, args.vocab, row_index);
   auto* found_chunks = reinterpret_cast<int32_t*>(maxima + SampleScratch::num_chunks(args.vocab));
-  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, row_shared, maxima, found_chunks);
+  RowSearch search(row.logits, row.vocab, scratch.chunk_maxima, row_shared, maxima, found_chunks,
+                   row.allowed);
   const int32_t id = Chooser(search, row, scratch.slices, shared).choose();
   if (threadIdx.x == 0) args.out[row_index] = id;
 }

@@ -58,12 +58,18 @@ class DeviceBatch {
         min_p_(batch.rows.size()),
         noise_keys_(2 * batch.rows.size()),
         out_(batch.rows.size()),
+        mask_rows_(batch.rows.size()),
+        masks_(batch.rows.size() * words()),
+        kept_ids_(batch.rows.size()),
         scratch_(static_cast<size_t>(cuda::sample_scratch_bytes(rows_, vocab_))) {
     // Between the rows is what would win.
     std::vector<float> logits(static_cast<size_t>(rows_ * stride_), 1e30f);
     std::vector<float> temperature, top_p, min_p;
     std::vector<int32_t> top_k;
     std::vector<uint32_t> noise_keys;
+    // Masks lie in the order of the rows that have one.
+    std::vector<int32_t> mask_rows(batch.rows.size(), -1);
+    std::vector<uint32_t> masks;
     for (size_t i = 0; i < batch.rows.size(); ++i) {
       const SamplingRow& row = batch.rows[i];
       std::ranges::copy(batch.logits[i], logits.begin() + static_cast<std::ptrdiff_t>(i) * stride_);
@@ -73,7 +79,14 @@ class DeviceBatch {
       min_p.push_back(row.min_p);
       noise_keys.push_back(key_of(row).low);
       noise_keys.push_back(key_of(row).high);
+      if (row.allowed.empty()) continue;
+      mask_rows[i] = static_cast<int32_t>(masks.size() / words());
+      masks.insert(masks.end(), row.allowed.begin(), row.allowed.end());
     }
+    has_masks_ = !masks.empty();
+    masks.resize(batch.rows.size() * words(), ~uint32_t{0});
+    mask_rows_.upload(mask_rows);
+    masks_.upload(masks);
     logits_.upload(logits);
     temperature_.upload(temperature);
     top_k_.upload(top_k);
@@ -83,21 +96,44 @@ class DeviceBatch {
     scratch_.poison();
   }
 
-  void sample(CudaStream& stream) {
-    cuda::sample(stream,
-                 {logits_.data(), stride_, rows_, vocab_, temperature_.data(), top_k_.data(),
-                  top_p_.data(), min_p_.data(), noise_keys_.data(), out_.data(), scratch_.data()});
+  void sample(CudaStream& stream) { cuda::sample(stream, args()); }
+  // Keeps the tokens that their rows' masks allow.
+  void sample_again(CudaStream& stream, const std::vector<int32_t>& tokens) {
+    kept_ids_.upload(tokens);
+    CudaSample again = args();
+    again.kept_ids = kept_ids_.data();
+    cuda::sample(stream, again);
   }
   void poison() { out_.poison(); }
   std::vector<int32_t> tokens() const { return out_.download(); }
 
  private:
+  size_t words() const { return static_cast<size_t>((vocab_ + 31) / 32); }
+  CudaSample args() {
+    return {.logits = logits_.data(),
+            .stride = stride_,
+            .rows = rows_,
+            .vocab = vocab_,
+            .temperature = temperature_.data(),
+            .top_k = top_k_.data(),
+            .top_p = top_p_.data(),
+            .min_p = min_p_.data(),
+            .noise_keys = noise_keys_.data(),
+            .out = out_.data(),
+            .scratch = scratch_.data(),
+            .mask_rows = has_masks_ ? mask_rows_.data() : nullptr,
+            .masks = masks_.data()};
+  }
+
   int64_t rows_, vocab_, stride_;
+  bool has_masks_ = false;
   DeviceArray<float> logits_, temperature_;
   DeviceArray<int32_t> top_k_;
   DeviceArray<float> top_p_, min_p_;
   DeviceArray<uint32_t> noise_keys_;
-  DeviceArray<int32_t> out_;
+  DeviceArray<int32_t> out_, mask_rows_;
+  DeviceArray<uint32_t> masks_;
+  DeviceArray<int32_t> kept_ids_;
   DeviceArray<std::byte> scratch_;
 };
 
@@ -176,6 +212,18 @@ class SamplingCudaTest : public CudaTest {
     return logits;
   }
 
+  // Of few tokens, of nearly all, of none.
+  std::vector<uint32_t> random_mask(int64_t vocab) {
+    const int share = pick(0, 3);
+    std::vector<uint32_t> mask(static_cast<size_t>((vocab + 31) / 32));
+    for (uint32_t& word : mask) {
+      if (share == 1 && pick(1, 50) == 1) word = 1u << pick(0, 31);
+      if (share == 2) word = random()();
+      if (share == 3) word = pick(1, 20) == 1 ? 0 : ~uint32_t{0};
+    }
+    return mask;
+  }
+
   SamplingRow random_row(int64_t vocab) {
     SamplingRow row = row_with(pick(1, 6) == 1 ? 0 : real(0.05f, 2));
     if (pick(1, 2) == 1) {
@@ -222,6 +270,51 @@ TEST_F(SamplingCudaTest, RandomRows) {
     Batch batch;
     for (int i = 0; i < num_rows; ++i) batch.add(random_logits(vocab), random_row(vocab));
     expect_as_on_cpu(batch);
+  }
+}
+
+// Rows with masks of all kinds between rows without.
+TEST_F(SamplingCudaTest, MasksSayWhatMayCome) {
+  for (const int64_t vocab : {1, 31, 33, 129, 5000, 151936}) {
+    SCOPED_TRACE("vocab " + std::to_string(vocab));
+    std::vector<std::vector<uint32_t>> masks;
+    for (int i = 0; i < 200; ++i) masks.push_back(random_mask(vocab));
+    Batch batch;
+    for (const std::vector<uint32_t>& mask : masks) {
+      SamplingRow row = random_row(vocab);
+      if (pick(1, 4) != 1) row.allowed = mask;
+      batch.add(random_logits(vocab), row);
+    }
+    expect_as_on_cpu(batch);
+  }
+}
+
+TEST_F(SamplingCudaTest, KeepsTokensThatTheMaskAllows) {
+  constexpr int64_t kVocab = 5000;
+  std::vector<std::vector<uint32_t>> masks;
+  for (int i = 0; i < 64; ++i) masks.push_back(random_mask(kVocab));
+  Batch batch;
+  for (size_t i = 0; i < masks.size(); ++i) {
+    SamplingRow row = random_row(kVocab);
+    if (i % 4 != 0) row.allowed = masks[i];
+    batch.add(random_logits(kVocab), row);
+  }
+  DeviceBatch device(batch);
+  device.sample(stream());
+  synchronize();
+  const std::vector<int32_t> sampled = device.tokens();
+  std::vector<int32_t> before;
+  for (size_t i = 0; i < masks.size(); ++i)
+    before.push_back(pick(0, 8) == 0 ? kNoToken : pick(0, kVocab - 1));
+  device.poison();
+  device.sample_again(stream(), before);
+  synchronize();
+  const std::vector<int32_t> tokens = device.tokens();
+  for (size_t i = 0; i < masks.size(); ++i) {
+    const auto id = static_cast<size_t>(before[i]);
+    const bool is_kept =
+        i % 4 == 0 || before[i] == kNoToken || (masks[i][id / 32] >> (id % 32) & 1u) != 0;
+    EXPECT_EQ(tokens[i], is_kept ? before[i] : sampled[i]) << "row " << i;
   }
 }
 

@@ -33,15 +33,17 @@ __device__ __forceinline__ int32_t id_at(int32_t first_id, int i) {
   return first_id + i / 4 * kChunk + i % 4;
 }
 
-// NaN is left as it is: no maximum takes it, and no comparison.
+// NaN is left as it is: no maximum takes it, and no comparison. `allowed` is SampleRow's.
 __device__ __forceinline__ void load_slice(const float* row, int32_t vocab,
-                                           const ThreadPlace& place, ThreadLogits& logits) {
+                                           const ThreadPlace& place, ThreadLogits& logits,
+                                           const uint32_t* allowed = nullptr) {
   const bool is_inside = (place.slice + 1) * kSlice <= vocab;
 #pragma unroll
   for (int chunk = 0; chunk < kChunksPerWarp; ++chunk) {
     const int32_t at = place.first_id + chunk * kChunk;
-    const float4 four =
+    const float4 raw =
         is_inside ? *reinterpret_cast<const float4*>(row + at) : load_logits(row, vocab, at);
+    const float4 four = mask_logits(raw, allowed, vocab, at);
     logits.at[4 * chunk] = four.x;
     logits.at[4 * chunk + 1] = four.y;
     logits.at[4 * chunk + 2] = four.z;

@@ -1,0 +1,62 @@
+#include "engine/answer_masks.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engine/answer_compiler.h"
+#include "engine/constrained_requests.h"
+#include "quire/model_text.h"
+
+namespace quire {
+namespace {
+
+constexpr int64_t kVocab = 8192;
+constexpr int32_t kEos = 8191;
+
+class AnswerMasksTest : public testing::Test {
+ protected:
+  AnswerMasksTest() : masks_(kVocab, 256, {kEos}) {
+    AnswerCompilerOptions options;
+    options.vocab_size = kVocab;
+    options.eos_token_ids = {kEos};
+    AnswerCompiler compiler(tokenizer_, options);
+    request_.prompt_token_ids = {1};
+    request_.is_constrained = true;
+    masks_.add(request_, compiler.compile(engine_test::regex("[ab]{2,4}")));
+  }
+
+  int32_t token(const char* text) const { return tokenizer_.encode(text, false).front(); }
+  std::unique_ptr<RowMask> at(const std::vector<int32_t>& output) {
+    return masks_.at(request_, 0, output, false);
+  }
+  static size_t count(std::span<const uint32_t> mask) {
+    size_t count = 0;
+    for (const uint32_t word : mask) count += static_cast<size_t>(std::popcount(word));
+    return count;
+  }
+
+  Tokenizer tokenizer_ = load_tokenizer(engine_test::lexicon_config().model);
+  Request request_;
+  AnswerMasks masks_;
+};
+
+TEST_F(AnswerMasksTest, NothingIsAllowedBehindWhatTheConstraintForbids) {
+  const auto lost = at({token("a"), token("c")});
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(count(lost->allowed()), 0U);
+  EXPECT_EQ(lost->allowed().size(), static_cast<size_t>(kVocab / 32));
+  EXPECT_GT(count(at({token("a")})->allowed()), 0U);
+}
+
+TEST_F(AnswerMasksTest, WhatFollowsTheEndOfAnAnswerIsNobodys) {
+  EXPECT_EQ(at({token("a"), token("b"), kEos}), nullptr);
+  masks_.remove(request_.number);
+  EXPECT_EQ(at({token("a")}), nullptr);
+}
+
+}  // namespace
+}  // namespace quire
