@@ -11,10 +11,8 @@
 #include <utility>
 
 #include "quire/version.h"
-#include "server/adapter_calls.h"
 #include "server/run_on_worker.h"
 #include "server/send_body.h"
-#include "server/tokenize_calls.h"
 #include "server/web_page.h"
 #include "web/assets.h"
 
@@ -22,7 +20,6 @@ namespace quire::server {
 namespace {
 
 constexpr std::string_view kModels = "/v1/models/";
-constexpr const char* kPlainText = "text/plain; charset=utf-8";
 constexpr std::string_view kRequests = "/v1/requests/";
 constexpr std::string_view kEvents = "/events";  // behind a request's id
 constexpr size_t kMaxRequestId = 128;
@@ -293,43 +290,6 @@ void Service::generate(const std::shared_ptr<http::Exchange>& exchange, RequestK
   cors_.add_headers(exchange->request(), headers);
   if (environment_.traces != nullptr) record.trace = trace_context_of(exchange->request());
   generations_.start(exchange, kind, std::move(record), std::move(headers));
-}
-
-void Service::tokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(exchange, std::move(record),
-                     [context = &context_](std::string body, RequestBudget& budget) -> Body {
-                       auto answer = make_tokenize_body(std::move(body), *context, budget);
-                       std::string first = answer->next_piece();
-                       return {.first_piece = std::move(first), .rest = std::move(answer)};
-                     });
-}
-
-void Service::detokenize(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  answer_from_worker(
-      exchange, std::move(record),
-      [context = &context_](std::string body, RequestBudget& budget) -> Body {
-        return {.first_piece = make_detokenize_body(std::move(body), *context, budget)};
-      });
-}
-
-void Service::load_lora_adapter(const std::shared_ptr<http::Exchange>& exchange,
-                                RequestRecord record) {
-  answer_from_worker(
-      exchange, std::move(record),
-      [context = &context_](std::string body, RequestBudget& budget) -> Body {
-        return {.first_piece = load_adapter(std::move(body), *context, budget),
-                .content_type = kPlainText};
-      },
-      &adapter_loaders_);
-}
-
-void Service::unload_lora_adapter(const std::shared_ptr<http::Exchange>& exchange,
-                                  RequestRecord record) {
-  answer_from_worker(exchange, std::move(record),
-                     [context = &context_](std::string body, RequestBudget& budget) -> Body {
-                       return {.first_piece = unload_adapter(std::move(body), *context, budget),
-                               .content_type = kPlainText};
-                     });
 }
 
 void Service::models(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {

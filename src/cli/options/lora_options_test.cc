@@ -33,7 +33,7 @@ TEST(LoraModuleOption, SaysWhatIsWrong) {
     EXPECT_EQ(refused(text).find("--lora-modules: expected NAME=PATH"), 0u) << text;
   }
   EXPECT_EQ(refused(R"({"name": "a", "path": 7})"),
-            "--lora-modules: \"path\" is a number; expected a string");
+            "--lora-modules: \"path\" is 7; expected a string");
   EXPECT_NE(refused(R"({"nam": "a"})").find("\"nam\" is not known"), std::string::npos);
   EXPECT_NE(refused("{"), "");
 }
