@@ -100,7 +100,7 @@ class LoraReader {
     for (const LoraModule& module : adapter_.modules()) {
       bytes += align_up(module.a->bytes) + align_up(module.b->bytes);
     }
-    weights_.storage = std::make_unique<std::byte[]>(bytes);  // NOLINT(modernize-avoid-c-arrays)
+    weights_.storage = std::make_unique<std::byte[]>(bytes);
   }
 
   LoraMatrix copy_of(const CheckpointTensor& tensor) {

@@ -25,8 +25,7 @@ struct LoraMatrix {
 
   // To be read only.
   Tensor tensor() const {
-    auto* data =
-        const_cast<std::byte*>(bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    auto* data = const_cast<std::byte*>(bytes.data());
     return {data, dtype, {rows, columns}};
   }
 };
@@ -57,7 +56,7 @@ struct LoraWeights {
   std::vector<LoraLayer> layers = {};
   // All matrices in one piece: of thousands of adapters, pieces of their own would be more than a
   // process may map.
-  std::unique_ptr<std::byte[]> storage = {};  // NOLINT(modernize-avoid-c-arrays)
+  std::unique_ptr<std::byte[]> storage = {};
   // Of norms that the adapter has trained copies of, by the names of the base's tensors.
   std::map<std::string, std::vector<float>, std::less<>> norms = {};
 };
