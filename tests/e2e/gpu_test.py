@@ -110,7 +110,7 @@ class SameTokens(CliTest):
         with tempfile.TemporaryDirectory() as folder:
             model = pathlib.Path(folder) / "int4"
             self.assert_ok(run("quantize", LEXICON, model, "--scheme", "int4", "--json"))
-            for capability, layers in ((90, "int4 in groups"), (80, "bfloat16 from compressed-tensors, 4 bits")):
+            for capability, layers in ((90, "int4 in groups"), (80, "bfloat16 from compressed-tensors pack-quantized")):
                 plan = run("plan", model, env=gpus(capability=capability))
                 self.assertRegex(plan.stdout, rf"attention weights .* {layers}")
             for count in (1, 2):
