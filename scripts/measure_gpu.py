@@ -51,6 +51,9 @@ MODELS = {
         "rope_theta": 1000000.0, "tie_word_embeddings": False, "torch_dtype": "bfloat16",
         "use_sliding_window": False, "vocab_size": 152064},
 }
+# The same as a GPTQ checkpoint of 4 bits.
+MODELS["Qwen3-8B-int4"] = {**MODELS["Qwen3-8B"], "quantization_config": {
+    "quant_method": "gptq", "bits": 4, "group_size": 128, "desc_act": False, "sym": True, "checkpoint_format": "gptq"}}
 SMOKE = {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16,
          "num_hidden_layers": 2, "vocab_size": 512, "bos_token_id": 1, "eos_token_id": 2}
 
@@ -85,6 +88,7 @@ WORK = [
                        *map(float8, (FP8_CACHE, streams(1)))]),
     ("Qwen3-8B", 1, [BENCH_PY, *SWEEP, LONG_CONTEXT, LONG_PROMPTS,
                      *map(float8, (BENCH_PY, FP8_CACHE, *SWEEP, LONG_PROMPTS))]),
+    ("Qwen3-8B-int4", 1, [BENCH_PY, *SWEEP, LONG_PROMPTS]),
     ("Llama-3.2-1B", 1, SHORT),
     ("Qwen2.5-7B", 1, SHORT),
     ("Qwen3-8B", 2, SHORT),

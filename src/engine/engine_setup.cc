@@ -110,33 +110,27 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on
 }
 
 // Which GPUs they are decides it; matrices of sizes that do not fit stay dense.
-void check_float8(const DeviceChoice& choice, DType dtype) {
+void check_rounding(const std::string& to, const DeviceChoice& choice, DType dtype) {
   require(dtype != DType::kFloat32,
-          "--quantization fp8 goes with --dtype bfloat16 or float16, not float32, on a GPU.");
+          fmt::format("--quantization {} goes with --dtype bfloat16 or float16, not float32, on a "
+                      "GPU.",
+                      to));
   require(choice.compute_capability != 0,
-          fmt::format("--quantization fp8 needs GPUs of compute capability {}.{}, and the ranks' "
+          fmt::format("--quantization {} needs GPUs of compute capability {}.{}, and the ranks' "
                       "GPUs differ in theirs; leave the option out, or use --device cpu.",
-                      ops::kFloat8Capability / 10, ops::kFloat8Capability % 10));
-  require(choice.compute_capability == ops::kFloat8Capability,
-          fmt::format("--quantization fp8 needs a GPU of compute capability {}.{}, and {} has "
+                      to, ops::kQuantisedCapability / 10, ops::kQuantisedCapability % 10));
+  require(choice.compute_capability == ops::kQuantisedCapability,
+          fmt::format("--quantization {} needs a GPU of compute capability {}.{}, and {} has "
                       "{}.{}; leave the option out, or use --device cpu.",
-                      ops::kFloat8Capability / 10, ops::kFloat8Capability % 10, choice.name,
-                      choice.compute_capability / 10, choice.compute_capability % 10));
+                      to, ops::kQuantisedCapability / 10, ops::kQuantisedCapability % 10,
+                      choice.name, choice.compute_capability / 10, choice.compute_capability % 10));
 }
 
 WeightRounding choose_rounding(const EngineConfig& config, const DeviceChoice& choice,
                                DType dtype) {
-  const bool on_gpu = choice.library != nullptr;
   if (config.quantization == "none") return WeightRounding::kNone;
-  if (config.quantization == "fp8") {
-    if (on_gpu) check_float8(choice, dtype);
-    return WeightRounding::kFloat8;
-  }
-  require(!on_gpu, fmt::format("--quantization {} needs the CPU (--device cpu): quire has no GPU "
-                               "kernels for weights of integers; GPUs of compute capability {}.{} "
-                               "take fp8.",
-                               config.quantization, ops::kFloat8Capability / 10,
-                               ops::kFloat8Capability % 10));
+  if (choice.library != nullptr) check_rounding(config.quantization, choice, dtype);
+  if (config.quantization == "fp8") return WeightRounding::kFloat8;
   return config.quantization == "int8" ? WeightRounding::kInt8 : WeightRounding::kInt4;
 }
 

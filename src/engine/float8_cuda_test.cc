@@ -5,47 +5,26 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstring>
 
-#include "base/mapped_file.h"
 #include "engine/float8_test_models.h"
 #include "engine/gpu_test_util.h"
-#include "engine/test_models.h"
-#include "loader/safetensors.h"
+#include "engine/quantised_test_util.h"
 #include "quire/chat_input.h"
 #include "quire/llm.h"
-#include "quire/plan.h"
 
 namespace quire {
 namespace {
 
+using engine_test::detail_of;
+using engine_test::expect_close;
 using engine_test::Float8Model;
 using engine_test::Float8Scales;
+using engine_test::golden_logprobs;
+using engine_test::golden_prompt;
+using engine_test::has_simulated_gpus;
+using engine_test::on_gpus;
+using engine_test::prompt_logprobs;
 using ::testing::HasSubstr;
-
-EngineConfig on_gpus(const std::filesystem::path& model, int ranks) {
-  EngineConfig config;
-  config.model = model.string();
-  config.device = "cuda";
-  config.dtype = "bfloat16";
-  config.tensor_parallel_size = ranks;
-  config.skip_tokenizer_init = true;
-  config.max_model_len = 128;
-  config.kv_cache_memory_bytes = int64_t{1} << 26;
-  return config;
-}
-
-bool has_simulated_gpus(const EngineConfig& config) {
-  return plan(config).device_name.find("Simulated") != std::string::npos;
-}
-
-std::string detail_of(const EngineConfig& config, const std::string& buffer) {
-  for (const PlannedBuffer& each : plan(config).buffers) {
-    if (each.name == buffer) return each.detail;
-  }
-  return "no " + buffer;
-}
 
 std::vector<int32_t> prompt_of(int length, int first) {
   std::vector<int32_t> ids;
@@ -72,20 +51,6 @@ struct Continued {
     }
   }
 };
-
-void expect_close(const std::vector<float>& actual, const std::vector<float>& expected,
-                  float tolerance, const std::string& name) {
-  ASSERT_EQ(actual.size(), expected.size());
-  float most = 0;
-  float worst = 0;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_TRUE(std::isfinite(actual[i])) << name << ", token " << i;
-    most = std::max(most, std::abs(expected[i]));
-    worst = std::max(worst, std::abs(actual[i] - expected[i]));
-  }
-  std::printf("%s: max|a-b| is %.2g of max|b|\n", name.c_str(), worst / most);
-  EXPECT_LE(worst, tolerance * most) << name;
-}
 
 // Of rounding activations to float8 in a model of random weights: as much as twice what emulating
 // it gives.
@@ -162,24 +127,6 @@ TEST_P(RoundedToFloat8OnGpus, GivesWhatTheCpuGives) {
                "rounded to float8");
 }
 
-// transformers' log-probabilities of a golden's prompt.
-std::vector<float> golden_logprobs(const std::filesystem::path& folder,
-                                   const std::vector<int32_t>& ids) {
-  const MappedFile file = MappedFile::open(folder / "golden.safetensors");
-  const CheckpointTensor logits = parse_safetensors(file.bytes(), "golden.safetensors").at(0);
-  const auto vocab = static_cast<size_t>(logits.shape.at(1));
-  std::vector<float> row(vocab);
-  std::vector<float> logprobs;
-  for (size_t t = 0; t + 1 < ids.size(); ++t) {
-    std::memcpy(row.data(), logits.data + t * vocab * sizeof(float), vocab * sizeof(float));
-    double sum = 0;
-    for (const float logit : row) sum += std::exp(double{logit});
-    const auto next = static_cast<size_t>(ids[t + 1]);
-    logprobs.push_back(row[next] - static_cast<float>(std::log(sum)));
-  }
-  return logprobs;
-}
-
 class Float8GoldenOnGpus : public testing::TestWithParam<std::tuple<const char*, int>> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, Float8GoldenOnGpus,
                          testing::Combine(testing::Values("fp8-tensor", "fp8-block",
@@ -197,18 +144,8 @@ TEST_P(Float8GoldenOnGpus, GivesTheLogProbabilitiesOfTransformers) {
   const auto [name, ranks] = GetParam();
   QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(ranks));
   const auto folder = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/quantised" / name;
-  std::ifstream file(folder / "golden.json");
-  const auto ids = nlohmann::json::parse(file).at("prompt_token_ids").get<std::vector<int32_t>>();
   const EngineConfig config = on_gpus(folder, ranks);
-  LLM llm(config);
-  SamplingParams params{.temperature = 0, .max_tokens = 1};
-  params.prompt_logprobs = 0;
-  std::vector<float> actual;
-  const RequestOutput output = llm.generate({Prompt(ids)}, params)[0];
-  for (const auto& position : output.prompt_logprobs) {
-    if (!position.empty()) actual.push_back(position.front().logprob);
-  }
-  expect_close(actual, golden_logprobs(folder, ids),
+  expect_close(prompt_logprobs(config, golden_prompt(folder)), golden_logprobs(folder),
                has_simulated_gpus(config) ? 2e-2f : kRoundedTolerance, name);
 }
 

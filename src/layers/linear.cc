@@ -78,7 +78,8 @@ MatrixProduct Linear::product(std::string name) const {
           .k = weight_.weight().k(),
           .format = weight_.weight().format(),
           .stored_as = weight_.stored_as(),
-          .has_bias = bias_.has_value()};
+          .has_bias = bias_.has_value(),
+          .device = weight_.weight().device()};
 }
 
 }  // namespace quire

@@ -25,6 +25,7 @@ struct MatrixProduct {
   bool has_bias = false;
   bool is_gated = false;
   bool is_logits = false;  // only for rows whose logits are wanted; out is float32
+  DeviceType device = DeviceType::kCpu;
 };
 
 class Linear {

@@ -34,8 +34,9 @@ std::string describe_blocks(const MatrixFormat& format) {
   return fmt::format("GGUF {}", fmt::join(types, " and "));
 }
 
-// Groups of integers that dense matrices are rounded to.
+// Groups of integers that dense matrices are rounded to. A GPU has its scales in float32.
 constexpr int64_t kQuantisedGroup = 32;
+constexpr int64_t kQuantisedGroupOnGpu = 128;
 
 ops::WeightFormat format_of_dense(const Placement& place, int64_t n, int64_t k) {
   if (place.rounding == WeightRounding::kNone) return place.dtype;
@@ -44,6 +45,10 @@ ops::WeightFormat format_of_dense(const Placement& place, int64_t n, int64_t k) 
                                           : ops::WeightFormat(place.dtype);
   }
   const bool to_int4 = place.rounding == WeightRounding::kInt4;
+  if (!place.device.is_cpu()) {
+    const auto on_gpu = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroupOnGpu, to_int4);
+    return multiplies_integers(place, on_gpu) ? on_gpu : ops::WeightFormat(place.dtype);
+  }
   auto format = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroup,
                                             /*has_offsets=*/to_int4, DType::kBFloat16);
   format.rounds_activations = place.dtype != DType::kFloat32;
@@ -55,6 +60,14 @@ ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& fo
   const bool is_rounded = format.is_gguf() && place.rounding != WeightRounding::kNone;
   if (format.is_dense() || is_rounded) return format_of_dense(place, n, k);
   return stored_format(place, format.modules, parts);
+}
+
+// Room that a GPU needs in case that the parts of a matrix have their inputs in different orders:
+// its memory is planned before the checkpoint is read.
+size_t bytes_for_dense(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k) {
+  const bool may_differ = format.modules.size() > 1 && format.modules.front().scheme.act_order;
+  if (place.device.is_cpu() || !may_differ) return 0;
+  return ops::weight_data_bytes(place.dtype, n, k, place.device.type);
 }
 
 // Whether what is stored is what is computed with.
@@ -134,7 +147,10 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
-    : place_(place), weight_(computed_format(place, format, n, k, parts), n, k, place.device) {
+    : place_(place),
+      weight_(computed_format(place, format, n, k, parts), n, k, place.device,
+              bytes_for_dense(place, format, n, k)) {
+  reserve_permutation(format);
   if (format.is_gguf()) {
     stored_as_ = describe_blocks(format);
     tensors_ =
@@ -151,6 +167,14 @@ MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& for
   }
   make_stored_parts(format, parts);
   make_tensors();
+}
+
+void MatrixParameter::reserve_permutation(const MatrixFormat& format) {
+  const bool may_be_permuted =
+      weight_.format().is_integer() &&
+      std::any_of(format.modules.begin(), format.modules.end(),
+                  [](const StoredModule& module) { return module.scheme.act_order; });
+  if (may_be_permuted && !place_.device.is_cpu()) weight_.reserve_permutation();
 }
 
 void MatrixParameter::make_stored_parts(const MatrixFormat& format,
@@ -248,7 +272,7 @@ void MatrixParameter::finish(ThreadPool& pool) {
     if (order.empty()) order = own_order;
     fits = fits && own_order == order && can_pack(*part.matrix, order, weight_.format());
   }
-  if (!fits) weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k(), place_.device);
+  if (!fits) make_dense();
   if (weight_.format().is_integer() && !std::is_sorted(order.begin(), order.end())) {
     weight_.set_permutation(order);
   }
@@ -256,6 +280,23 @@ void MatrixParameter::finish(ThreadPool& pool) {
     if (!is_padding(part)) pack_stored(*part.matrix, order, part.first_row, weight_, pool);
     part.matrix->free();
   }
+  weight_.finish_packing(pool);
+}
+
+void MatrixParameter::make_dense() {
+  if (place_.device.is_cpu()) {
+    weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k());
+    return;
+  }
+  if (stored_.size() > 1 && stored_.front().matrix->scheme().act_order) {
+    return weight_.become_dense(place_.dtype);
+  }
+  const StoredMatrix& matrix = *stored_.front().matrix;
+  throw Error(fmt::format(
+      "{}: its tensors do not fit its scheme in config.json ({}): there are zero points where that "
+      "has none, or inputs are in groups of other sizes; a GPU needs them as the scheme says, and "
+      "--device cpu does not.",
+      matrix.share().module, matrix.scheme().describe()));
 }
 
 VectorParameter::VectorParameter(const Placement& place, std::string leaf, int64_t n,

@@ -31,15 +31,16 @@ struct MatrixFormat {
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
 // A dense one is of the placement's dtype. Where the placement says so, rows are rounded as they
-// come, those of a GGUF file's blocks too: to integers in groups of 32 inputs, whose products round
-// activations to int8, but not where the dtype is float32; or to float8, unless the device has no
-// product for it.
+// come, those of a GGUF file's blocks too: on the CPU to integers in groups of 32 inputs, whose
+// products round activations to int8, but not where the dtype is float32; on a GPU to integers in
+// groups of 128; or to float8; unless the device has no product for them.
 //
 // What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
 // Where that is float8 too, numbers are packed as they come, and on the CPU so are a GGUF file's
 // blocks, of which each part has its type. All else is kept in the host's memory until all has
 // come, and then packed. Where integers turn out not to fit the format that their scheme promised,
-// the weight becomes a dense one of the placement's dtype.
+// the weight becomes a dense one of the placement's dtype; on a GPU, which has room for that only
+// where several modules with act-order are one matrix, that is an Error.
 class MatrixParameter final : public Parameter {
  public:
   // Throws Error where the format's schemes cannot store the parts.
@@ -63,6 +64,10 @@ class MatrixParameter final : public Parameter {
     int64_t first_row = 0;
   };
 
+  // On a GPU, whose memory is planned before the checkpoint is read.
+  void reserve_permutation(const MatrixFormat& format);
+  // Where integers do not fit the weight's format.
+  void make_dense();
   void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);
   void make_tensors();
   // Of the part that has this row of the tensor.

@@ -11,7 +11,7 @@
 namespace quire {
 
 // What matrices that the checkpoint has dense become as they load (MatrixParameter): they stay
-// dense, or are rounded to integers on the CPU, or to float8 with a scale for each output.
+// dense, or are rounded to integers in groups, or to float8 with a scale for each output.
 enum class WeightRounding : uint8_t { kNone, kInt8, kInt4, kFloat8 };
 
 struct Placement {
@@ -19,9 +19,9 @@ struct Placement {
   ParallelRank at;
   Device device;
   WeightRounding rounding = WeightRounding::kNone;
-  // On a GPU: whether its weights may be float8. Not the embedding's and the output layer's, where
-  // errors cost more and rows are looked up.
-  bool may_be_float8 = true;
+  // On a GPU: whether its weights may be float8 or integers. Not the embedding's and the output
+  // layer's, where errors cost more and rows are looked up.
+  bool may_be_quantised = true;
 
   // The CPU computes in float32 whatever the weights are; a GPU in the weights' type.
   DType activation_dtype() const { return device.is_cpu() ? DType::kFloat32 : dtype; }

@@ -154,11 +154,34 @@ bool begin_with_blocks(const std::vector<ParameterPart>& parts) {
   });
 }
 
+// Of integers with scales of float32, or dense where the modules are none that can be in groups.
+ops::WeightFormat integer_format(const std::vector<StoredModule>& modules,
+                                 const std::vector<ParameterPart>& parts) {
+  const auto all = [&](const auto& rule) {
+    return std::all_of(modules.begin(), modules.end(),
+                       [&](const StoredModule& module) { return rule(module.scheme); });
+  };
+  const bool in_order = all([](const WeightScheme& scheme) { return !scheme.act_order; });
+  const bool are_integers = all([](const WeightScheme& scheme) { return scheme.is_integer(); }) &&
+                            (in_order || can_be_ordered(parts));
+  const int64_t group_size = are_integers ? common_group_size(modules, parts) : -1;
+  if (group_size == -1) return {};
+  const bool has_offsets = !all([](const WeightScheme& scheme) { return scheme.symmetric; });
+  const bool is_int4 = are_int4(modules);
+  auto format = ops::WeightFormat::integers(is_int4 ? 4 : 8, group_size, has_offsets);
+  format.is_unsigned = is_int4 && is_unsigned(modules.front().scheme);
+  return format;
+}
+
 ops::WeightFormat stored_format_on_gpu(const Placement& place,
                                        const std::vector<StoredModule>& modules,
                                        const std::vector<ParameterPart>& parts) {
   int64_t n = 0;
   for (const ParameterPart& part : parts) n += part.rows.size();
+  const ops::WeightFormat integers = integer_format(modules, parts);
+  if (integers.is_integer()) {
+    return multiplies_integers(place, integers) ? integers : ops::WeightFormat(place.dtype);
+  }
   if (!multiplies_float8(place, n, parts.front().columns.size())) return place.dtype;
   const auto all = [&](const auto& rule) {
     return std::all_of(modules.begin(), modules.end(),
@@ -175,8 +198,14 @@ ops::WeightFormat stored_format_on_gpu(const Placement& place,
 
 bool multiplies_float8(const Placement& place, int64_t n, int64_t k) {
   if (place.device.is_cpu()) return true;
-  return place.may_be_float8 && place.device.compute_capability == ops::kFloat8Capability &&
+  return place.may_be_quantised && place.device.compute_capability == ops::kQuantisedCapability &&
          ops::multiplies_float8_on_gpu(place.dtype, n, k);
+}
+
+bool multiplies_integers(const Placement& place, const ops::WeightFormat& format) {
+  if (place.device.is_cpu()) return true;
+  return place.may_be_quantised && place.device.compute_capability == ops::kQuantisedCapability &&
+         ops::multiplies_integers_on_gpu(place.dtype, format);
 }
 
 ops::WeightFormat stored_format(const Placement& place, const std::vector<StoredModule>& modules,
@@ -187,15 +216,8 @@ ops::WeightFormat stored_format(const Placement& place, const std::vector<Stored
                        [&](const StoredModule& module) { return rule(module.scheme); });
   };
   if (all(is_float8_by_outputs)) return ops::WeightFormat::float8();
-  const bool in_order = all([](const WeightScheme& scheme) { return !scheme.act_order; });
-  const bool are_integers = all([](const WeightScheme& scheme) { return scheme.is_integer(); }) &&
-                            (in_order || can_be_ordered(parts));
-  const int64_t group_size = are_integers ? common_group_size(modules, parts) : -1;
-  if (group_size == -1) return place.dtype;
-  const bool has_offsets = !all([](const WeightScheme& scheme) { return scheme.symmetric; });
-  const bool is_int4 = are_int4(modules);
-  auto format = ops::WeightFormat::integers(is_int4 ? 4 : 8, group_size, has_offsets);
-  format.is_unsigned = is_int4 && is_unsigned(modules.front().scheme);
+  ops::WeightFormat format = integer_format(modules, parts);
+  if (!format.is_integer()) return place.dtype;
   if (has_scale_factors(modules, parts)) format.scale_dtype = DType::kInt8;
   format.rounds_activations = place.dtype != DType::kFloat32;
   return format;

@@ -112,7 +112,6 @@ TEST(StoredFormat, IsFloat8OnAGpuThatMultipliesByIt) {
   EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 16}, 256), WeightFormat::float8());
   EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 8}, 256), kDense);
   EXPECT_EQ(format_on_gpu(kFloat8Tensor, {48, 16, 16}, 192), kDense);
-  EXPECT_EQ(format_on_gpu(gptq(128), {128}, 256), kDense);
   const std::vector<StoredModule> modules{{"a", kFloat8Tensor}};
   const std::vector<ParameterPart> parts{{{64, 256}, {0, 64}, {0, 256}}};
   Placement gpu = on_cpu(DType::kBFloat16);
@@ -122,11 +121,27 @@ TEST(StoredFormat, IsFloat8OnAGpuThatMultipliesByIt) {
   other.device.compute_capability = 80;
   EXPECT_EQ(stored_format(other, modules, parts), kDense);
   other = gpu;
-  other.may_be_float8 = false;
+  other.may_be_quantised = false;
   EXPECT_EQ(stored_format(other, modules, parts), kDense);
   other = gpu;
   other.dtype = DType::kFloat32;
   EXPECT_EQ(stored_format(other, modules, parts), WeightFormat(DType::kFloat32));
+}
+
+TEST(StoredFormat, IsOfIntegersOnAGpuThatMultipliesByThem) {
+  EXPECT_EQ(format_on_gpu(gptq(128), {128, 64}, 256), WeightFormat::integers(4, 128));
+  EXPECT_EQ(format_on_gpu(gptq(0), {48}, 72), WeightFormat::integers(4, 0));
+  EXPECT_EQ(format_on_gpu(gptq(16), {128}, 256), kDense);
+  WeightScheme sorted = gptq(32);
+  sorted.act_order = true;
+  EXPECT_EQ(format_on_gpu(sorted, {128}, 256), WeightFormat::integers(4, 32));
+  // A rank with some of the inputs has parts of many groups.
+  const std::vector<StoredModule> modules{{"a", sorted}};
+  Placement gpu = on_cpu(DType::kBFloat16);
+  gpu.device = {.type = DeviceType::kCuda, .compute_capability = 90};
+  EXPECT_EQ(stored_format(gpu, modules, {{{64, 256}, {0, 64}, {128, 256}}}), kDense);
+  gpu.device.compute_capability = 80;
+  EXPECT_EQ(stored_format(gpu, modules, {{{64, 256}, {0, 64}, {0, 256}}}), kDense);
 }
 
 // Where one rank's parts do not begin with blocks, no rank has them: all decide alike.

@@ -65,10 +65,10 @@ Placement place_of(const ModelOptions& options) {
 // Of the tables with a row for each token: errors in these cost more than in other matrices.
 Placement table_place_of(const ModelOptions& options) {
   Placement place = place_of(options);
-  place.may_be_float8 = false;
-  const bool to_float8 = options.rounding == WeightRounding::kFloat8;
+  place.may_be_quantised = false;
+  const bool stays_dense = options.rounding == WeightRounding::kFloat8 || !options.device.is_cpu();
   if (place.rounding != WeightRounding::kNone) {
-    place.rounding = to_float8 ? WeightRounding::kNone : WeightRounding::kInt8;
+    place.rounding = stays_dense ? WeightRounding::kNone : WeightRounding::kInt8;
   }
   return place;
 }
@@ -140,9 +140,6 @@ const ModelOptions& checked(const ModelOptions& options) {
   check(options.dtype == DType::kFloat32 || options.dtype == DType::kBFloat16 ||
             (options.dtype == DType::kFloat16 && !options.device.is_cpu()),
         "weights are float32 or bfloat16 in memory, or on a GPU float16");
-  check(options.rounding == WeightRounding::kNone || options.rounding == WeightRounding::kFloat8 ||
-            options.device.is_cpu(),
-        "weights are rounded to integers on the CPU");
   check(options.size >= 1 && options.rank >= 0 && options.rank < options.size,
         "a rank is a place in its group");
   check(options.max_model_len >= 1, "a model has positions");

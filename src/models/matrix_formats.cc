@@ -33,13 +33,16 @@ MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
 
 namespace {
 
-std::string describe_integers(const ops::WeightFormat& format) {
+// A GPU's activations are of the model's type.
+std::string describe_integers(const ops::WeightFormat& format, DeviceType device) {
   const std::string groups = format.group_size == 0
                                  ? std::string("with a scale for each output")
                                  : fmt::format("in groups of {}", format.group_size);
-  return fmt::format(
-      "{} {}{}, activations {}", format.kind == ops::WeightKind::kInt4 ? "int4" : "int8", groups,
-      format.has_offsets ? " with offsets" : "", format.rounds_activations ? "int8" : "float32");
+  const char* activations =
+      format.rounds_activations ? ", activations int8" : ", activations float32";
+  return fmt::format("{} {}{}{}", format.kind == ops::WeightKind::kInt4 ? "int4" : "int8", groups,
+                     format.has_offsets ? " with offsets" : "",
+                     device == DeviceType::kCpu ? activations : "");
 }
 
 }  // namespace
@@ -48,7 +51,7 @@ std::string describe(const MatrixProduct& product) {
   const ops::WeightFormat& format = product.format;
   std::string text(name_of(format.dtype));
   if (format.is_integer()) {
-    text = describe_integers(format);
+    text = describe_integers(format, product.device);
   } else if (format.has_scales()) {
     text += format.group_size == 0 ? " with scales" : " with scales of blocks";
   }

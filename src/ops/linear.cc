@@ -12,6 +12,10 @@ bool is_float8_product(const Weight& weight, DType dtype) {
   return weight.format().kind == WeightKind::kFloat8 && takes_float8(dtype, weight.n(), weight.k());
 }
 
+bool is_integer_product(const Weight& weight, DType dtype) {
+  return multiplies_integers_on_gpu(dtype, weight.format());
+}
+
 int64_t bytes_of(const Tensor& scratch) {
   return scratch.defined() ? scratch.dim(0) : 0;
 }
@@ -24,10 +28,11 @@ void linear_on_gpu(Stream& stream, const Tensor& in, const Weight& weight, const
       .expect("in", in, dtype, {&t, &k})
       .expect_optional("bias", bias, DType::kFloat32, {&n})
       .expect("out", out, out.dtype() == DType::kFloat32 ? DType::kFloat32 : dtype, {&t, &out_n})
-      .require(weight.format() == dtype || is_float8_product(weight, dtype),
-               "the weight is dense, of the dtype of the activations, or float8")
+      .require(weight.format() == dtype || is_float8_product(weight, dtype) ||
+                   is_integer_product(weight, dtype),
+               "the weight is dense, of the dtype of the activations, or float8, or of integers")
       .require(bytes_of(scratch) >= linear_scratch(stream, weight, t.value),
-               "there is scratch for a float8 weight");
+               "there is scratch for a quantised weight");
   if (!stream.computes()) return;
   const CudaLinear args = {.dtype = dtype,
                            .in = in.raw(),
@@ -51,8 +56,15 @@ bool multiplies_float8_on_gpu(DType dtype, int64_t n, int64_t k) {
   return takes_float8(dtype, n, k);
 }
 
+bool multiplies_integers_on_gpu(DType dtype, const WeightFormat& format) {
+  return takes_integers(dtype, format);
+}
+
 int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows) {
-  if (stream.is_cpu() || weight.format().kind != WeightKind::kFloat8) return 0;
+  if (stream.is_cpu() || weight.format().is_dense()) return 0;
+  if (weight.format().is_integer()) {
+    return group_scratch_bytes(rows, weight.n(), weight.k(), weight.may_be_permuted());
+  }
   return linear_scratch_bytes(rows, weight.k());
 }
 

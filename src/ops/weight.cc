@@ -1,5 +1,6 @@
 #include "ops/weight.h"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 #include <vector>
@@ -7,6 +8,7 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/quantise.h"
 #include "ops/cpu/weight_panels.h"
+#include "ops/group_tiles.h"
 
 namespace quire::ops {
 namespace {
@@ -51,12 +53,6 @@ void copy_rows(const Tensor& source, DType dtype, std::byte* to) {
   }
 }
 
-size_t data_bytes(WeightFormat format, int64_t n, int64_t k, DeviceType device) {
-  if (format.is_integer()) return group_panel_bytes(group_layout(format, k), n);
-  if (device == DeviceType::kCpu) return panel_bytes(format.dtype, n, k);
-  return static_cast<size_t>(n * k) * size_of(format.dtype);
-}
-
 // Rows and columns of a float8 weight's scales.
 struct ScaleShape {
   int64_t rows = 0;
@@ -91,17 +87,27 @@ void check_format(const WeightFormat& format, const Device& device) {
       check(format.scale_dtype == DType::kFloat32 || format.scale_dtype == DType::kBFloat16 ||
                 (format.scale_dtype == DType::kInt8 && format.group_size != 0),
             "scales of integers are float32, bfloat16, or of groups int8");
-      return check(device.is_cpu(), "weights of integers are on the CPU");
+      return check(device.is_cpu() || has_group_tiles(format),
+                   "a GPU takes groups of at least 32 with scales of float32, and rounds nothing");
   }
 }
 
 }  // namespace
 
-Weight::Weight(WeightFormat format, int64_t n, int64_t k, const Device& device)
+size_t weight_data_bytes(const WeightFormat& format, int64_t n, int64_t k, DeviceType device) {
+  const bool on_cpu = device == DeviceType::kCpu;
+  if (format.is_integer() && on_cpu) return group_panel_bytes(group_layout(format, k), n);
+  if (format.is_integer()) return static_cast<size_t>(group_tiles(format, n, k).bytes());
+  if (on_cpu) return panel_bytes(format.dtype, n, k);
+  return static_cast<size_t>(n * k) * size_of(format.dtype);
+}
+
+Weight::Weight(WeightFormat format, int64_t n, int64_t k, const Device& device, size_t least_bytes)
     : format_(format), n_(n), k_(k), device_(device) {
   check_format(format, device);
   check(n >= 1 && k >= 1, "a weight has at least one row and one column");
-  data_ = Buffer(data_bytes(format, n, k, device.type), device);
+  data_ = Buffer(std::max(weight_data_bytes(format, n, k, device.type), least_bytes), device);
+  if (format.is_integer() && !device.is_cpu()) host_tiles_ = std::make_unique<HostTiles>();
   const ScaleShape scales = scale_shape(format, n, k);
   if (scales.rows == 0) return;
   scales_ = Buffer(static_cast<size_t>(scales.rows * scales.columns) * sizeof(float), device);
@@ -140,14 +146,57 @@ void Weight::pack_groups(int64_t first_row, const GroupedRows& source) {
             (source.offset_factors != nullptr) ==
                 (format_.scale_dtype == DType::kInt8 && format_.has_offsets),
         "rows have int8 scales where the weight's format has them");
-  pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
+  if (device_.is_cpu()) {
+    pack_group_rows(group_layout(format_, k_), first_row, source, data_.data());
+  } else {
+    pack_tile_rows(group_tiles(format_, n_, k_), first_row, source, host_tiles());
+  }
+}
+
+std::byte* Weight::host_tiles() {
+  check(host_tiles_ != nullptr, "integers of a GPU are packed before finish_packing()");
+  std::call_once(host_tiles_->made, [&] {
+    host_tiles_->bytes.resize(weight_data_bytes(format_, n_, k_, device_.type));
+  });
+  return host_tiles_->bytes.data();
+}
+
+void Weight::finish_packing(ThreadPool& pool) {
+  if (host_tiles_ == nullptr) return;
+  const std::vector<std::byte>& bytes = host_tiles_->bytes;
+  constexpr size_t kPiece = size_t{2} << 20;
+  pool.parallel_for(static_cast<int64_t>(ceil_div(bytes.size(), kPiece)), [&](int64_t i, int) {
+    const size_t begin = static_cast<size_t>(i) * kPiece;
+    const size_t size = std::min(kPiece, bytes.size() - begin);
+    device_.memory->upload(data_.data() + begin, size,
+                           [&](std::byte* to) { std::memcpy(to, bytes.data() + begin, size); });
+  });
+  host_tiles_.reset();
 }
 
 void Weight::set_permutation(std::span<const int32_t> permutation) {
   check(format_.is_integer(), "the weight is of integers");
   check(static_cast<int64_t>(permutation.size()) == k_, "a permutation has each input once");
-  permutation_ = Buffer(permutation.size_bytes(), device_);
-  std::memcpy(permutation_.data(), permutation.data(), permutation.size_bytes());
+  check(device_.is_cpu() || permutation_.size() != 0, "there is room for a GPU's permutation");
+  if (device_.is_cpu()) reserve_permutation();
+  is_permuted_ = true;
+  const auto copy = [&](std::byte* to) {
+    std::memcpy(to, permutation.data(), permutation.size_bytes());
+  };
+  if (device_.is_cpu()) return copy(permutation_.data());
+  device_.memory->upload(permutation_.data(), permutation.size_bytes(), copy);
+}
+
+void Weight::become_dense(DType dtype) {
+  check(format_.is_integer() && weight_data_bytes(dtype, n_, k_, device_.type) <= data_.size(),
+        "the memory of integers has room for a dense weight");
+  format_ = dtype;
+  is_permuted_ = false;
+  host_tiles_.reset();
+}
+
+void Weight::reserve_permutation() {
+  permutation_ = Buffer(static_cast<size_t>(k_) * sizeof(int32_t), device_);
 }
 
 void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
@@ -156,7 +205,9 @@ void Weight::quantise_rows(int64_t first_row, const Tensor& source) {
         "the weight is of integers or of float8 with a scale for each output");
   check(source.rank() == 2 && source.dim(1) == k_, "packed rows have the weight's length");
   check(first_row >= 0 && first_row + source.dim(0) <= n_, "packed rows lie inside the weight");
-  ops::quantise_rows(group_layout(format_, k_), first_row, source, data_.data());
+  ops::quantise_rows(
+      group_layout(format_, k_), source,
+      [&](int64_t row, const GroupedRows& rounded) { pack_groups(first_row + row, rounded); });
 }
 
 void Weight::quantise_to_float8(int64_t first_row, const Tensor& source) {

@@ -5,11 +5,16 @@
 // It is made empty and filled row range by row range from a checkpoint's tensors, so that fused
 // layers (q, k and v as one) and shards of a rank are packed straight from the mapped file. On the
 // CPU that is ops/cpu/weight_panels.h's layout, of integers ops/cpu/group_panels.h's; on a GPU rows
-// follow each other. Thread safety: pack_rows, set_scales, pack_groups and quantise_rows may run at
-// once on disjoint row ranges; const use is free.
+// follow each other, and integers lie as ops/group_tiles.h says. Thread safety: pack_rows,
+// set_scales, pack_groups and quantise_rows may run at once on disjoint row ranges; const use is
+// free.
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
+#include <vector>
 
+#include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/dtype.h"
 #include "core/tensor.h"
@@ -21,14 +26,17 @@ namespace quire::ops {
 class Weight {
  public:
   Weight() = default;
-  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; integers are on the CPU,
-  // blocks of float8 on a GPU.
-  Weight(WeightFormat format, int64_t n, int64_t k, const Device& device = {});
+  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; blocks of float8 are on a GPU,
+  // and integers of formats that has_group_tiles() names on either.
+  // The data's memory has at least `least_bytes`.
+  Weight(WeightFormat format, int64_t n, int64_t k, const Device& device = {},
+         size_t least_bytes = 0);
 
   const WeightFormat& format() const { return format_; }
   DType dtype() const { return format_.dtype; }
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
+  DeviceType device() const { return device_.type; }
   // What it takes of the device's memory, scales and permutation included.
   size_t bytes() const { return data_.size() + scales_.size() + permutation_.size(); }
 
@@ -40,11 +48,19 @@ class Weight {
   // Scales of float8 from `source`, float32, bfloat16 or float16, the same way: those of as many
   // rows, [rows, 1], or of blocks those of as many rows of blocks, [rows, ceil(K / kFloat8Block)].
   void set_scales(int64_t first_row, const Tensor& source);
-  // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets.
+  // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets. On a GPU
+  // they are kept in the host's memory until finish_packing().
   void pack_groups(int64_t first_row, const GroupedRows& source);
+  // After the last rows of integers; else it does nothing.
+  void finish_packing(ThreadPool& pool);
   // Of integers: value i of each row that pack_groups is given belongs to input permutation[i], of
   // each input once, so that inputs of a group lie together (act-order). [k]; before the first use.
+  // On a GPU there is room for it only after reserve_permutation().
   void set_permutation(std::span<const int32_t> permutation);
+  void reserve_permutation();
+  // Makes integers whose memory has room for it a dense weight of zeros on the same device.
+  void become_dense(DType dtype);
+  bool may_be_permuted() const { return permutation_.size() != 0; }
   // Dense rows, as pack_rows takes them, rounded (ops/cpu/quantise.h): to int8 without offsets or
   // int4 with them, in groups of inputs, or to float8 with a scale for each output.
   void quantise_rows(int64_t first_row, const Tensor& source);
@@ -58,14 +74,22 @@ class Weight {
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
   // [K]; null where inputs are in their order.
   const int32_t* permutation() const {
-    return reinterpret_cast<const int32_t*>(permutation_.data());
+    return is_permuted_ ? reinterpret_cast<const int32_t*>(permutation_.data()) : nullptr;
   }
   WeightView view() const {
     return {.format = format_, .data = data(), .scales = scales(), .permutation = permutation()};
   }
 
  private:
+  // Integers on their way to a GPU, whose panels have rows of several calls.
+  struct HostTiles {
+    std::once_flag made;
+    std::vector<std::byte> bytes;
+  };
+
   void quantise_to_float8(int64_t first_row, const Tensor& source);
+  // Zero before the first rows.
+  std::byte* host_tiles();
   void unpack_integers(int64_t row, float* out) const;
 
   WeightFormat format_;
@@ -75,6 +99,11 @@ class Weight {
   Buffer data_;
   Buffer scales_;
   Buffer permutation_;
+  bool is_permuted_ = false;
+  std::unique_ptr<HostTiles> host_tiles_;
 };
+
+// Bytes of a weight's data, with the scales of integers, on a device of this type.
+size_t weight_data_bytes(const WeightFormat& format, int64_t n, int64_t k, DeviceType device);
 
 }  // namespace quire::ops

@@ -36,8 +36,8 @@ struct WeightFormat {
   int64_t group_size = 0;
   bool has_offsets = false;
   bool is_unsigned = false;  // of kInt4: integers are from 0 to 15
-  // Integers' scales and offsets in memory: float32, bfloat16, or int8 times a float32 of each
-  // kScaleBlock inputs of an output.
+  // Integers' scales and offsets in memory: float32, or on the CPU also bfloat16, or int8 times a
+  // float32 of each kScaleBlock inputs of an output.
   DType scale_dtype = DType::kFloat32;
   // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
   // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.
@@ -83,8 +83,8 @@ constexpr bool is_group_size(int64_t size) {
 
 // The parts of a weight, in the layout of its device and in its memory. `data` of a dense weight is
 // on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous; that of float8
-// the same way. On the CPU integers have their scales and offsets in their data
-// (ops/cpu/group_panels.h).
+// the same way. Integers have their scales and offsets in their data, on the CPU as
+// ops/cpu/group_panels.h says and on a GPU as ops/group_tiles.h does.
 struct WeightView {
   WeightFormat format;
   const void* data = nullptr;

@@ -56,8 +56,9 @@ std::string why_nothing_is_timed(const TuningRequest& request) {
   if (!std::all_of(products.begin(), products.end(),
                    [](const MatrixProduct& product) { return product.format.is_dense(); })) {
     return fmt::format(
-        "No matrix product of this model is tuned with these numbers of rows: those with float8 "
-        "weights never are, and quire's own kernels take the others; choose larger --rows, up to "
+        "No matrix product of this model is tuned with these numbers of rows: those with "
+        "quantised weights never are, and quire's own kernels take the others; choose larger "
+        "--rows, up to "
         "the {} of a step, or for the output layer {}.",
         request.max_step_tokens, request.max_logits_rows);
   }

@@ -5,7 +5,7 @@
 #include "core/kv_cache_view.h"
 #include "models/counted_model.h"
 #include "models/families.h"
-#include "ops/cpu/group_panels.h"
+#include "ops/weight.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -81,7 +81,7 @@ ModelOptions whole_model(const ModelOptions& model) {
 double weight_bytes(const MatrixProduct& product) {
   if (product.format.is_integer()) {
     return static_cast<double>(
-        ops::group_panel_bytes(ops::group_layout(product.format, product.k), product.n));
+        ops::weight_data_bytes(product.format, product.n, product.k, product.device));
   }
   return static_cast<double>(product.n) * static_cast<double>(product.k) *
          static_cast<double>(size_of(product.format.dtype));

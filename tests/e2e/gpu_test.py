@@ -97,10 +97,27 @@ class SameTokens(CliTest):
             self.assert_error(run(*ask, env=gpus(fault="0:reserve:1")), 1,
                               f"the tensor {name} holds nan at index 0; expected scales that are finite and not zero.")
 
-    def test_rounding_weights_to_integers_is_declined(self):
-        for command in (("plan",), ("generate", "-p", "x")):
-            self.assert_error(run(*command, "--quantization", "int8", env=gpus()), 1,
-                              "--quantization int8 needs the CPU (--device cpu)")
+    def test_rounding_weights_to_integers(self):
+        for to, layers in (("int8", "int8 in groups of 128"), ("int4", "int4 in groups of 128 with offsets")):
+            result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--quantization", to, env=gpus())
+            self.assert_ok(result)
+            self.assertIn("fruit", result.stdout)
+            self.assertRegex(run("plan", "--quantization", to, env=gpus()).stdout, rf"MLP weights .* {layers}")
+            self.assert_error(run("plan", "--quantization", to, env=gpus(capability=80)), 1,
+                              f"--quantization {to} needs a GPU of compute capability 9.0, and Simulated GPU has 8.0")
+
+    def test_what_quantize_writes_in_integers(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = pathlib.Path(folder) / "int4"
+            self.assert_ok(run("quantize", LEXICON, model, "--scheme", "int4", "--json"))
+            for capability, layers in ((90, "int4 in groups"), (80, "bfloat16 from compressed-tensors pack-quantized")):
+                plan = run("plan", model, env=gpus(capability=capability))
+                self.assertRegex(plan.stdout, rf"attention weights .* {layers}")
+            for count in (1, 2):
+                result = run("generate", model, "--temperature", "0", "--chat", "-p", PROMPTS[0],
+                             "--tensor-parallel-size", count, env=gpus(count))
+                self.assert_ok(result)
+                self.assertIn("fruit", result.stdout)
 
     def test_speculation_needs_the_cpu(self):
         for command in (("plan",), ("generate", "-p", "define apple")):

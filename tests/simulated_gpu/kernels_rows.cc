@@ -41,10 +41,15 @@ std::vector<float> silu_and_mul(std::span<const float> gate_up) {
   return out;
 }
 
-// Output i of the weight as numbers. Those of float8 times their scales: so the activations that it
-// is multiplied by are not rounded, and a product is that of the dequantised weight.
+// Output i of the weight as numbers, inputs as they lie in memory. Those of float8 and of integers
+// have their scales: so neither they nor the activations that they are multiplied by are rounded,
+// and a product is that of the dequantised weight.
 void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row) {
   const ops::WeightFormat& format = args.weight.format;
+  if (format.is_integer()) {
+    return ops::unpack_tile_row(ops::group_tiles(format, args.n, args.k), i,
+                                static_cast<const std::byte*>(args.weight.data), row.data());
+  }
   read(format.dtype, args.weight.data, i * args.k, row);
   if (format.is_dense()) return;
   const int64_t block = format.group_size;
@@ -53,6 +58,16 @@ void read_weight(const ops::CudaLinear& args, int64_t i, std::vector<float>& row
   for (int64_t j = 0; j < args.k; ++j) {
     row[static_cast<size_t>(j)] *= scales[block == 0 ? 0 : j / block];
   }
+}
+
+// A row of activations in the order in which the weight's inputs lie in memory.
+std::vector<float> ordered(const ops::CudaLinear& args, std::vector<float> row) {
+  if (args.weight.permutation == nullptr) return row;
+  std::vector<float> result;
+  for (int64_t i = 0; i < args.k; ++i) {
+    result.push_back(row[static_cast<size_t>(args.weight.permutation[i])]);
+  }
+  return result;
 }
 
 }  // namespace
@@ -109,12 +124,15 @@ void silu_and_mul(const ops::CudaSiluAndMul& args) {
 void linear(const ops::CudaLinear& args) {
   // A kernel may leave anything there.
   if (args.scratch != nullptr) {
-    std::memset(args.scratch, 0xa5,
-                static_cast<size_t>(ops::linear_scratch_bytes(args.rows, args.k)));
+    const bool is_permuted = args.weight.permutation != nullptr;
+    const int64_t bytes = args.weight.format.is_integer()
+                              ? ops::group_scratch_bytes(args.rows, args.n, args.k, is_permuted)
+                              : ops::linear_scratch_bytes(args.rows, args.k);
+    std::memset(args.scratch, 0xa5, static_cast<size_t>(bytes));
   }
   std::vector<std::vector<float>> in;
   for (int64_t row = 0; row < args.rows; ++row) {
-    in.push_back(read(args.dtype, args.in, row * args.in_stride, args.k));
+    in.push_back(ordered(args, read(args.dtype, args.in, row * args.in_stride, args.k)));
   }
   const auto n = static_cast<size_t>(args.n);
   std::vector<std::vector<float>> out(in.size(), std::vector<float>(n));

@@ -186,8 +186,8 @@ void round_rows_to_float8(const Tensor& source, Float8E4M3* numbers, float* scal
   }
 }
 
-void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
-                   std::byte* panels) {
+void quantise_rows(const GroupLayout& layout, const Tensor& source,
+                   const std::function<void(int64_t first_row, const GroupedRows& rows)>& take) {
   check(!layout.one_scale && !layout.is_unsigned && layout.scale_bytes != 1 &&
             layout.has_offsets == layout.four_bits,
         "rows are rounded to int8 without offsets or int4 with them, in groups of inputs");
@@ -203,7 +203,7 @@ void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& s
                                  .data = rows.data.data(),
                                  .scales = rows.scales.data(),
                                  .offsets = layout.has_offsets ? rows.offsets.data() : nullptr};
-    pack_group_rows(layout, first_row + first, rounded, panels);
+    take(first, rounded);
   }
 }
 

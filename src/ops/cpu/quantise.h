@@ -7,16 +7,18 @@
 // each the scale and offset of the least squared error follow, and the best of the four is taken.
 // Integers are rounded with the scale and offset as they are stored. float8 has a scale for each
 // row, its largest magnitude / 448. Thread safety: free functions without state.
+#include <functional>
+
 #include "core/tensor.h"
 #include "ops/cpu/group_panels.h"
 
 namespace quire::ops {
 
-// Packs `source` [rows, k], float32, bfloat16 or float16, as rows from first_row on: int8 without
-// offsets, or int4 with them, in groups of inputs. A group with a value that is not finite, or
-// whose square is not, has the scale NaN.
-void quantise_rows(const GroupLayout& layout, int64_t first_row, const Tensor& source,
-                   std::byte* panels);
+// Gives `take` the rows of `source` [rows, k], float32, bfloat16 or float16, a few at a time and
+// with the number of the first: int8 without offsets, or int4 with them, in groups of inputs. A
+// group with a value that is not finite, or whose square is not, has the scale NaN.
+void quantise_rows(const GroupLayout& layout, const Tensor& source,
+                   const std::function<void(int64_t first_row, const GroupedRows& rows)>& take);
 
 // To numbers [rows, k] and scales [rows] from the same. A row of zeros, or of numbers too small for
 // their scale to be a float32, becomes zeros with the scale 1; one with a value that is not finite

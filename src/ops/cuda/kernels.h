@@ -23,6 +23,7 @@
 #include "core/dtype.h"
 #include "core/peer_words.h"
 #include "ops/cuda/linear/algorithms.h"
+#include "ops/group_tiles.h"
 #include "ops/no_token.h"
 #include "ops/weight_format.h"
 
@@ -96,9 +97,11 @@ struct CudaSiluAndMul {
 };
 
 // out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that. Kernels take
-// dense weights of `dtype`, and float8 where takes_float8 says so; ops/linear.cc lets no other
-// through. With float8 each row of `in` is rounded to float8 on the way, with a scale that follows
-// from the row's values or, where the weight has blocks, from kFloat8Block of them.
+// dense weights of `dtype`, float8 where takes_float8 says so and integers where takes_integers
+// does; ops/linear.cc lets no other through. With float8 each row of `in` is rounded to float8 on
+// the way, with a scale that follows from the row's values or, where the weight has blocks, from
+// kFloat8Block of them. Shifts of integers (ops/group_tiles.h), their sums with the integers and,
+// of many rows, those times their scales are rounded to `dtype`.
 struct CudaLinear {
   DType dtype;
   const void* in;  // [rows, k], rows `in_stride` elements apart
@@ -106,13 +109,14 @@ struct CudaLinear {
   WeightView weight;  // [n, k]
   int64_t rows;
   int64_t n;
-  int64_t k;                // any; fast where it is a multiple of 8
-  const float* bias;        // [n] or null
-  void* out;                // [rows, n], or [rows, n / 2] with silu_and_mul
-  int64_t out_stride;       // in elements of out_dtype
-  DType out_dtype;          // dtype, or float32 (logits)
-  bool silu_and_mul;        // n is even: gate in the first half of the outputs, up in the second
-  void* scratch = nullptr;  // of a float8 weight: linear_scratch_bytes(rows, k) bytes
+  int64_t k;           // any; fast where it is a multiple of 8
+  const float* bias;   // [n] or null
+  void* out;           // [rows, n], or [rows, n / 2] with silu_and_mul
+  int64_t out_stride;  // in elements of out_dtype
+  DType out_dtype;     // dtype, or float32 (logits)
+  bool silu_and_mul;   // n is even: gate in the first half of the outputs, up in the second
+  // Of a float8 weight linear_scratch_bytes(...) bytes, of integers group_scratch_bytes(...).
+  void* scratch = nullptr;
 };
 
 // Room for the rows as float8, and a float32 for each kFloat8Block inputs of a row, of whole tiles
@@ -127,6 +131,21 @@ inline constexpr int64_t linear_scratch_bytes(int64_t rows, int64_t k) {
 inline constexpr bool takes_float8(DType dtype, int64_t n, int64_t k) {
   return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && n % 16 == 0 &&
          k % kFloat8Block == 0;
+}
+
+// Whether linear multiplies by integers of this format, on a GPU of compute capability 9.0.
+inline constexpr bool takes_integers(DType dtype, const WeightFormat& format) {
+  return (dtype == DType::kBFloat16 || dtype == DType::kFloat16) && has_group_tiles(format);
+}
+
+// Room for the rows in the order of a permutation, and behind them for the weight's numbers in 16
+// bits where there are more than kMostGroupRows.
+inline constexpr int64_t kMostGroupRows = 512;
+inline constexpr int64_t group_order_bytes(int64_t rows, int64_t k, bool is_permuted) {
+  return is_permuted ? round_up<int64_t>(rows * round_up<int64_t>(k, 8) * 2, 256) : 0;
+}
+inline constexpr int64_t group_scratch_bytes(int64_t rows, int64_t n, int64_t k, bool is_permuted) {
+  return group_order_bytes(rows, k, is_permuted) + (rows > kMostGroupRows ? n * k * 2 : 0);
 }
 
 // One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be

@@ -15,6 +15,7 @@
 #include "core/launch.cuh"
 #include "ops/cuda/linear/float8.cuh"
 #include "ops/cuda/linear/skinny.cuh"
+#include "ops/cuda/linear/stages.cuh"
 #include "ops/cuda/ptx/barriers.cuh"
 #include "ops/cuda/ptx/clusters.cuh"
 #include "ops/cuda/ptx/shared_memory.cuh"
@@ -69,23 +70,6 @@ struct Float8Memory {
 };
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-
-// barrier_wait() with a loop that the compiler sees, so that it does not unroll those around.
-__device__ __forceinline__ void wait_for_stage(uint32_t barrier, uint32_t parity) {
-  while (!barrier_try_wait(barrier, parity)) {
-  }
-}
-
-// A stage and the parity of its barriers' phase.
-struct StageCursor {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ void advance(int num_stages) {
-    if (++stage != num_stages) return;
-    stage = 0;
-    parity ^= 1;
-  }
-};
 
 // Fetches blocks [first, end) of k.
 template <bool kBlocks, int kTileColumns, int kTileRows>

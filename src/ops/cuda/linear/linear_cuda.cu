@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/linear/float8.cuh"
+#include "ops/cuda/linear/group.cuh"
 #include "ops/cuda/linear/linear.cuh"
 
 namespace quire::ops::cuda {
@@ -188,6 +189,7 @@ bool dense_or_rounded_product(CudaStream& stream, const CudaLinear& args) {
 
 // linear without silu_and_mul.
 void product(CudaStream& stream, const CudaLinear& args) {
+  if (args.weight.format.is_integer()) return group_linear(stream, args, group_plan(args));
   const bool is_float8 = !args.weight.format.is_dense();
   if (is_float8) round_activations(stream, args, float8_activations(args, true));
   if (!dense_or_rounded_product(stream, args)) round_and_multiply(stream, args);
@@ -247,18 +249,37 @@ void product_and_activation(CudaStream& stream, const CudaLinear& args) {
   }
 }
 
-void check_float8(const CudaStream& stream, const CudaLinear& args) {
-  check(args.weight.format.kind == WeightKind::kFloat8 &&
-            takes_float8(args.dtype, args.n, args.k) && stream.compute_capability() == 90,
+void check_quantised(const CudaStream& stream, const CudaLinear& args) {
+  const bool is_integer = args.weight.format.is_integer();
+  check((is_integer ? takes_integers(args.dtype, args.weight.format)
+                    : takes_float8(args.dtype, args.n, args.k)) &&
+            stream.compute_capability() == 90,
         "a kernel takes the weight's format, of these sizes and on this device");
+}
+
+// linear of integers, whose inputs are in order.
+void ordered_group_linear(CudaStream& stream, const CudaLinear& args) {
+  if (args.rows > kMostGroupRows) {
+    // skinny_linear would read the numbers before they are there.
+    const CudaLinear dense = expand_groups(stream, args);
+    return args.silu_and_mul ? product_and_activation(stream, dense) : product(stream, dense);
+  }
+  if (args.silu_and_mul && !gated_group_linear_takes(args)) {
+    return product_and_activation(stream, args);
+  }
+  group_linear(stream, args, group_plan(args));
 }
 
 }  // namespace
 
 void linear(CudaStream& stream, const CudaLinear& args) {
   if (args.rows == 0 || args.n == 0) return;
-  const bool is_float8 = !args.weight.format.is_dense();
-  if (is_float8) check_float8(stream, args);
+  const bool is_float8 = args.weight.format.kind == WeightKind::kFloat8;
+  if (!args.weight.format.is_dense()) check_quantised(stream, args);
+  if (args.weight.format.is_integer()) {
+    return ordered_group_linear(
+        stream, args.weight.permutation == nullptr ? args : order_inputs(stream, args));
+  }
   if (is_float8 && !float8_by_cublas(args)) return round_and_multiply(stream, args);
   if (!is_float8 && skinny_linear_takes(stream, args)) {
     skinny_linear(stream, args, skinny_plan(args));

@@ -1,12 +1,13 @@
-// How skinny_linear and float8_linear cut a product, and which products they take: what was fastest
-// of all plans and cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as rules. They look only
-// at the shape, so that a product's sums do not depend on the device.
+// How skinny_linear, float8_linear and group_linear cut a product, and which products they take:
+// what was fastest of all plans and cuBLAS on an H200 with the shapes of Qwen3-0.6B and 8B, as
+// rules. They look only at the shape, so that a product's sums do not depend on the device.
 #include <algorithm>
 #include <cstdint>
 
 #include "base/ceil_div.h"
 #include "core/stream_cuda.h"
 #include "ops/cuda/linear/float8.cuh"
+#include "ops/cuda/linear/group.cuh"
 #include "ops/cuda/linear/linear.cuh"
 
 namespace quire::ops::cuda {
@@ -88,6 +89,39 @@ Float8Plan float8_plan(const CudaLinear& args) {
   // With 8 rows four blocks would fit a multiprocessor, and the device be done before those that
   // have four.
   if (is_long) plan.tile_rows = std::max(plan.tile_rows, 16);
+  plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
+  return plan;
+}
+
+GroupPlan group_plan(const CudaLinear& args) {
+  GroupPlan plan = {64, 1, 2};
+  for (const int rows : {16, 8}) {
+    if (args.rows <= rows) plan.tile_rows = rows;
+  }
+  // Wide tiles multiply faster, but leave some multiprocessors idle where there are few of them.
+  constexpr int kWide = 128;
+  const bool fills_device = args.n <= args.k || args.n >= 2 * args.k;
+  if (args.rows > kWide && fills_device) plan.tile_rows = kWide;
+  const bool is_few = plan.tile_rows <= 16;
+  const bool is_wide = plan.tile_rows == kWide;
+  const int64_t tiles = ceil_div(args.rows, plan.tile_rows) *
+                        ceil_div(args.n, is_wide ? 2 * kGroupColumns : kGroupColumns);
+  const int64_t depths = ceil_div(args.k, kTileInputs);
+  const int64_t most_blocks = is_few ? 600 : is_wide ? 132 : args.rows <= 64 ? 256 : 400;
+  const auto gains = [&] {
+    const int64_t blocks = plan.splits * tiles;
+    if (depths < 4 * plan.splits) return false;
+    // A device that is full gains from more blocks only where each has much to do.
+    constexpr int64_t kManyDepths = 16;
+    if (is_few && blocks >= most_blocks / 2) {
+      return blocks < most_blocks && depths >= 2 * kManyDepths * plan.splits;
+    }
+    return is_few || 2 * blocks <= most_blocks;
+  };
+  while (plan.splits < 8 && gains()) plan.splits *= 2;
+  const int64_t own_depths = depths / plan.splits;
+  if (is_few) plan.num_stages = own_depths <= 8 ? 8 : 4;
+  if (is_wide || (!is_few && plan.splits <= 2 && plan.splits * tiles <= 264)) plan.num_stages = 3;
   plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
   return plan;
 }

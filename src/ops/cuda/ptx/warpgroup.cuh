@@ -148,6 +148,20 @@ __device__ __forceinline__ void wgmma(float (&d)[kN / 2], uint32_t a0, uint32_t 
   QUIRE_WGMMA(256, 128, "1", "{%128, %129, %130, %131}, %132, p, 1, 1, 1", QUIRE_INPUTS)
 #undef QUIRE_INPUTS
 }
+
+// d = a * b^T, plus d where `accumulate` is not 0: a is [64, 16] in registers, laid out the same
+// way; b is [kN, 16] of T, K-major in shared memory.
+template <typename T, int kN>
+__device__ __forceinline__ void wgmma_rows(float (&d)[kN / 2], const uint32_t (&a)[4], uint64_t b,
+                                           int accumulate) {
+  static_assert(kN == 8 || kN == 16 || kN == 64 || kN == 128);
+#define QUIRE_INPUTS "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(accumulate)
+  QUIRE_WGMMA(8, 4, "%9", "{%4, %5, %6, %7}, %8, p, 1, 1, 0", QUIRE_INPUTS)
+  QUIRE_WGMMA(16, 8, "%13", "{%8, %9, %10, %11}, %12, p, 1, 1, 0", QUIRE_INPUTS)
+  QUIRE_WGMMA(64, 32, "%37", "{%32, %33, %34, %35}, %36, p, 1, 1, 0", QUIRE_INPUTS)
+  QUIRE_WGMMA(128, 64, "%69", "{%64, %65, %66, %67}, %68, p, 1, 1, 0", QUIRE_INPUTS)
+#undef QUIRE_INPUTS
+}
 #undef QUIRE_WGMMA_FLOAT8
 #undef QUIRE_WGMMA
 #undef QUIRE_WGMMA_OF_TYPE

@@ -1,0 +1,133 @@
+#include "ops/group_tiles.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+namespace quire::ops {
+namespace {
+
+constexpr int64_t kStepInputs = 16;
+
+// Where an integer is in a block's data.
+struct TilePlace {
+  int64_t byte = 0;
+  int shift = 0;  // of its bits in the byte
+};
+
+TilePlace place_in_tile(bool four_bits, int64_t output, int64_t input) {
+  const int64_t half = output / 16;
+  const int64_t upper = output % 16 / 8;
+  const int64_t step = input / kStepInputs;
+  const int64_t further = input % kStepInputs / 8;
+  const int64_t lane = output % 8 * 4 + input % 8 / 2;
+  const int64_t second = input % 2;
+  if (!four_bits) {
+    const int64_t word = ((half * 4 + step / 2) * 32 + lane) * 4 + step % 2 * 2 + upper;
+    return {word * 4 + further + 2 * second, 0};
+  }
+  const int64_t word = ((half * 2 + step / 4) * 32 + lane) * 4 + step % 4 / 2 * 2 + upper;
+  const int64_t nibble = step % 2 * 2 + further + 4 * second;
+  return {word * 4 + nibble / 2, static_cast<int>(nibble % 2 * 4)};
+}
+
+// Of the 128 inputs of an output: the same for each block, and worked out once for all.
+using TilePlaces = std::vector<TilePlace>;
+
+TilePlaces places_of(const GroupTiles& layout, int64_t output) {
+  TilePlaces places;
+  for (int64_t input = 0; input < kTileInputs; ++input) {
+    places.push_back(place_in_tile(layout.four_bits, output, input));
+  }
+  return places;
+}
+
+// Scale and shift of a group, and whether all of its integers are 0 instead of the source's.
+struct TileScale {
+  float scale = 0;
+  float shift = 0;
+  bool is_constant = false;
+};
+
+// What the group's numbers differ by counts for nothing beside a shift larger than this: types of
+// 16 bits cannot tell them apart.
+constexpr float kLargestShift = 2048;
+
+TileScale scale_with_offset(float scale, float offset) {
+  if (offset == 0) return {scale, 0};
+  const float exact = offset / scale;
+  if (!std::isnan(scale) && !(std::abs(exact) <= kLargestShift)) return {offset, 1, true};
+  const float nearest = std::nearbyint(exact);
+  return {scale, scale * nearest == offset ? nearest : exact};
+}
+
+TileScale scale_at(const GroupTiles& layout, const GroupedRows& source, int64_t row,
+                   int64_t input) {
+  if (input >= layout.k) return {};
+  const int64_t size = layout.source_group;
+  const int64_t at = size == 0 ? row : row * ceil_div(layout.k, size) + input / size;
+  return scale_with_offset(source.scales[at], source.offsets == nullptr ? 0 : source.offsets[at]);
+}
+
+float* scales_in(const GroupTiles& layout, int64_t group, std::byte* block) {
+  return reinterpret_cast<float*>(block + layout.data_bytes()) + group * kTileOutputs;
+}
+
+void set_scale(const GroupTiles& layout, int64_t group, int64_t output, const TileScale& scale,
+               std::byte* block) {
+  float* const scales = scales_in(layout, group, block);
+  scales[output] = scale.scale;
+  if (layout.has_shifts) scales[layout.groups * kTileOutputs + output] = scale.shift;
+}
+
+std::byte* block_of(const GroupTiles& layout, int64_t row, int64_t block, std::byte* tiles) {
+  return tiles + (row / kTileOutputs * layout.blocks() + block) * layout.block_bytes();
+}
+
+}  // namespace
+
+void pack_tile_rows(const GroupTiles& layout, int64_t first_row, const GroupedRows& source,
+                    std::byte* tiles) {
+  for (int64_t row = 0; row < source.rows; ++row) {
+    const int64_t output = (first_row + row) % kTileOutputs;
+    const TilePlaces places = places_of(layout, output);
+    const int8_t* const integers = source.data + row * layout.k;
+    for (int64_t block = 0; block < layout.blocks(); ++block) {
+      std::byte* const to = block_of(layout, first_row + row, block, tiles);
+      const int64_t first = block * kTileInputs;
+      for (int64_t group = 0; group < layout.groups; ++group) {
+        const int64_t begin = group * layout.group_inputs();
+        TileScale scale = scale_at(layout, source, row, first + begin);
+        const bool takes_integers = !scale.is_constant;
+        if (layout.is_unsigned && takes_integers) scale.shift += static_cast<float>(layout.excess);
+        set_scale(layout, group, output, scale, to);
+        for (int64_t i = begin; i < begin + layout.group_inputs(); ++i) {
+          const bool exists = takes_integers && first + i < layout.k;
+          int code = layout.excess;
+          if (exists) code = integers[first + i] + (layout.is_unsigned ? 0 : layout.excess);
+          const TilePlace& place = places[static_cast<size_t>(i)];
+          to[place.byte] |= static_cast<std::byte>(code << place.shift);
+        }
+      }
+    }
+  }
+}
+
+void unpack_tile_row(const GroupTiles& layout, int64_t row, const std::byte* tiles, float* out) {
+  const int64_t output = row % kTileOutputs;
+  const int mask = layout.four_bits ? 15 : 255;
+  for (int64_t i = 0; i < layout.k; ++i) {
+    const int64_t in_block = i % kTileInputs;
+    const std::byte* const block =
+        tiles + (row / kTileOutputs * layout.blocks() + i / kTileInputs) * layout.block_bytes();
+    const auto* scales = reinterpret_cast<const float*>(block + layout.data_bytes()) +
+                         in_block / layout.group_inputs() * kTileOutputs + output;
+    const TilePlace place = place_in_tile(layout.four_bits, output, in_block);
+    const int code = static_cast<int>(block[place.byte]) >> place.shift & mask;
+    const float shift = layout.has_shifts ? scales[layout.groups * kTileOutputs] : 0.0f;
+    out[i] = *scales * (static_cast<float>(code - layout.excess) + shift);
+  }
+}
+
+}  // namespace quire::ops
