@@ -5,12 +5,14 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/ceil_div.h"
 #include "base/thread_pool.h"
+#include "core/buffer.h"
 #include "engine/lora_product.h"
 #include "hub/content_hash.h"
 #include "loader/lora_adapter.h"
@@ -32,15 +34,6 @@ bool ends_norm_name(std::string_view name) {
          name.ends_with(".post_attention_layernorm.weight") || name == "model.norm.weight";
 }
 
-LoraMatrix copy_of(const CheckpointTensor& tensor) {
-  LoraMatrix matrix;
-  matrix.dtype = dtype_of_tensor(tensor);
-  matrix.rows = tensor.shape[0];
-  matrix.columns = tensor.shape[1];
-  matrix.bytes.assign(tensor.data, tensor.data + tensor.bytes);
-  return matrix;
-}
-
 std::vector<float> vector_of(const CheckpointTensor& tensor) {
   std::vector<float> values(static_cast<size_t>(tensor.shape.front()));
   read_floats(tensor, {0, tensor.shape.front()}, values.data());
@@ -55,6 +48,7 @@ class LoraReader {
   LoraWeights read() {
     check_fits();
     weights_.kind = adapter_.config().kind();
+    reserve_storage();
     for (const LoraModule& module : adapter_.modules()) add_module(module);
     for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
     std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
@@ -99,6 +93,24 @@ class LoraReader {
       refuse(use + fmt::format(", and {} is quantised", target_.model.string()));
     }
     return *tensor;
+  }
+
+  void reserve_storage() {
+    size_t bytes = 0;
+    for (const LoraModule& module : adapter_.modules()) {
+      bytes += align_up(module.a->bytes) + align_up(module.b->bytes);
+    }
+    weights_.storage = std::make_unique<std::byte[]>(bytes);
+  }
+
+  LoraMatrix copy_of(const CheckpointTensor& tensor) {
+    std::byte* const to = weights_.storage.get() + stored_bytes_;
+    std::memcpy(to, tensor.data, tensor.bytes);
+    stored_bytes_ += align_up(tensor.bytes);
+    return {.dtype = dtype_of_tensor(tensor),
+            .rows = tensor.shape[0],
+            .columns = tensor.shape[1],
+            .bytes = {to, tensor.bytes}};
   }
 
   LoraLayer& layer_of(const std::string& module) {
@@ -247,6 +259,7 @@ class LoraReader {
   ThreadPool pool_{std::min(4, cpu_topology().num_physical_cores)};
   std::optional<Checkpoint> checkpoint_;
   LoraWeights weights_;
+  size_t stored_bytes_ = 0;
 };
 
 }  // namespace

@@ -34,6 +34,33 @@ std::vector<float> transposed(const LoraMatrix& matrix) {
 
 }  // namespace
 
+// Hands out an adapter's memory from few large pieces: there may be more matrices and vectors than
+// pieces that a process may map.
+class LoraMemory final : public DeviceMemory {
+ public:
+  std::byte* take(size_t bytes) override {
+    const size_t size = align_up(bytes, 256);
+    if (pieces_.empty() || pieces_.back().size() - used_ < size) {
+      pieces_.emplace_back(std::max(size, kPieceBytes));
+      used_ = 0;
+    }
+    return pieces_.back().data() + std::exchange(used_, used_ + size);
+  }
+  void upload(std::byte*, size_t, const std::function<void(std::byte*)>&) override {
+    check(false, "an adapter on the CPU is written in place");
+  }
+  void finish_uploads() override {}
+  void download(void* to, const std::byte* from, size_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+
+ private:
+  static constexpr size_t kPieceBytes = size_t{8} << 20;
+
+  std::vector<Buffer> pieces_;
+  size_t used_ = 0;  // of the last
+};
+
 LoraSites::Found LoraSites::find(std::string_view module) const {
   if (const auto site = sites_.find(module); site != sites_.end()) return {&site->second, {}};
   const size_t dot = module.rfind('.');
@@ -50,32 +77,55 @@ const void* LoraSites::find_norm(std::string_view tensor) const {
   return norm == norms_.end() ? nullptr : norm->second;
 }
 
-LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype) {
+LoraLayers::~LoraLayers() = default;
+LoraLayers::LoraLayers(LoraLayers&&) noexcept = default;
+LoraLayers& LoraLayers::operator=(LoraLayers&&) noexcept = default;
+
+LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype,
+                       ThreadPool& pool)
+    : dtype_(dtype), memory_(std::make_unique<LoraMemory>()) {
   // The rank's modules, layer by layer: those of one layer share a product.
   std::map<const LoraSite*, std::vector<std::pair<const LoraLayer*, LoraSites::Found>>> by_site;
   for (const LoraLayer& layer : weights.layers) {
     const LoraSites::Found found = sites.find(layer.name);
     if (found.site != nullptr) by_site[found.site].emplace_back(&layer, found);
   }
+  std::vector<Packing> packings;
   for (const auto& [site, modules] : by_site) {
     if (site->is_embedding) {
-      add_embedding(*modules.front().first, embeddings_[site->layer], dtype);
+      add_embedding(*modules.front().first, embeddings_[site->layer]);
       continue;
     }
     LoraShare& share = shares_[site->layer];
     int64_t ranks = 0;
     for (const auto& [layer, found] : modules) ranks += layer->rank;
-    if (ranks > 0) share.a.emplace(dtype, ranks, site->k);
-    for (const auto& [layer, found] : modules) add(*layer, found, share, dtype);
+    if (ranks > 0) share.a = weight(ranks, site->k);
+    for (const auto& [layer, found] : modules) add(*layer, found, share, packings);
   }
+  pack(packings, pool);
   for (const auto& [tensor, weight] : weights.norms) {
     const void* norm = sites.find_norm(tensor);
     if (norm != nullptr) norms_[norm] = keep(weight, {0, static_cast<int64_t>(weight.size())});
   }
 }
 
+ops::Weight LoraLayers::weight(int64_t n, int64_t k) const {
+  Device device;
+  device.memory = memory_.get();
+  return {dtype_, n, k, device};
+}
+
+void LoraLayers::pack(std::span<const Packing> packings, ThreadPool& pool) {
+  pool.parallel_for(std::ssize(packings), [&](int64_t task, int) {
+    const Packing& packing = packings[static_cast<size_t>(task)];
+    LoraShare& share = *packing.share;
+    ops::Weight& weight = packing.part ? share.parts[*packing.part].b : *share.a;
+    weight.pack_rows(packing.first_row, packing.source);
+  });
+}
+
 void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
-                     DType dtype) {
+                     std::vector<Packing>& packings) {
   const LoraSite& site = *found.site;
   int64_t first_rank = 0;
   for (const LoraPart& part : share.parts)
@@ -84,7 +134,9 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
   const size_t end = found.part ? begin + 1 : site.parts.size();
   if (layer.rank > 0) {
     const IndexRange columns = site.parts[begin].columns;
-    share.a->pack_rows(first_rank, layer.a.tensor().columns(columns.begin, columns.end));
+    packings.push_back({.share = &share,
+                        .first_row = first_rank,
+                        .source = layer.a.tensor().columns(columns.begin, columns.end)});
   }
   for (size_t i = begin; i < end; ++i) {
     const ParameterPart& held = site.parts[i];
@@ -97,8 +149,10 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
                      .rank = layer.rank,
                      .scale = layer.scale};
     if (layer.rank > 0) {
-      part.b = ops::Weight(dtype, rows.size(), layer.rank);
-      part.b.pack_rows(0, layer.b.tensor().rows(rows.begin, rows.end));
+      part.b = weight(rows.size(), layer.rank);
+      packings.push_back({.share = &share,
+                          .part = share.parts.size(),
+                          .source = layer.b.tensor().rows(rows.begin, rows.end)});
     }
     if (!layer.factor.empty()) part.factor = keep(layer.factor, rows);
     if (!layer.added_bias.empty() && site.adds_bias) part.added_bias = keep(layer.added_bias, rows);
@@ -106,12 +160,12 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
   }
 }
 
-void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share, DType dtype) {
+void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share) {
   std::vector<float> table = transposed(layer.a);
-  share.a.emplace(dtype, layer.a.columns, layer.rank);
+  share.a = weight(layer.a.columns, layer.rank);
   share.a->pack_rows(0, Tensor(table.data(), DType::kFloat32, {layer.a.columns, layer.rank}));
   LoraPart part = {.num_outputs = layer.b.rows, .rank = layer.rank, .scale = layer.scale};
-  part.b = ops::Weight(dtype, layer.b.rows, layer.rank);
+  part.b = weight(layer.b.rows, layer.rank);
   part.b.pack_rows(0, layer.b.tensor());
   if (!layer.factor.empty()) part.factor = keep(layer.factor, {0, layer.b.rows});
   share.parts.push_back(std::move(part));
@@ -119,9 +173,9 @@ void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share, DType d
 
 Tensor LoraLayers::keep(const std::vector<float>& values, IndexRange range) {
   const auto bytes = static_cast<size_t>(range.size()) * sizeof(float);
-  vectors_.emplace_back(bytes);
-  std::memcpy(vectors_.back().data(), values.data() + range.begin, bytes);
-  return {vectors_.back().data(), DType::kFloat32, {range.size()}};
+  std::byte* const to = memory_->take(bytes);
+  std::memcpy(to, values.data() + range.begin, bytes);
+  return {to, DType::kFloat32, {range.size()}};
 }
 
 const LoraShare* LoraLayers::find(const void* layer) const {

@@ -5,12 +5,15 @@
 // holds it. Thread safety: const use is free.
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/device.h"
 #include "layers/sharding.h"
@@ -74,10 +77,15 @@ struct LoraShare {
   std::vector<LoraPart> parts = {};
 };
 
+class LoraMemory;
+
 class LoraLayers {
  public:
-  // Matrices are held in `dtype`: float32 or bfloat16.
-  LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype);
+  // Matrices are held in `dtype`: float32 or bfloat16. They are packed on `pool`.
+  LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype, ThreadPool& pool);
+  ~LoraLayers();
+  LoraLayers(LoraLayers&&) noexcept;
+  LoraLayers& operator=(LoraLayers&&) noexcept;
 
   // Null where the adapter has nothing for the layer.
   const LoraShare* find(const void* layer) const;
@@ -87,13 +95,25 @@ class LoraLayers {
 
  private:
   Tensor keep(const std::vector<float>& values, IndexRange range);
-  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share, DType dtype);
-  void add_embedding(const LoraLayer& layer, LoraShare& share, DType dtype);
+  // Rows of a matrix of the adapter, and the weight that they go to.
+  struct Packing {
+    LoraShare* share = nullptr;
+    std::optional<size_t> part = {};  // whose b it is; none: the share's a
+    int64_t first_row = 0;
+    Tensor source = {};
+  };
 
+  ops::Weight weight(int64_t n, int64_t k) const;
+  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
+           std::vector<Packing>& packings);
+  static void pack(std::span<const Packing> packings, ThreadPool& pool);
+  void add_embedding(const LoraLayer& layer, LoraShare& share);
+
+  DType dtype_;
+  std::unique_ptr<LoraMemory> memory_;
   std::unordered_map<const void*, LoraShare> shares_;
   std::unordered_map<const void*, LoraShare> embeddings_;
   std::unordered_map<const void*, Tensor> norms_;
-  std::vector<Buffer> vectors_;
 };
 
 // Bytes of an adapter of `rank` in all layers, at most.

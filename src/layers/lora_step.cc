@@ -23,8 +23,7 @@ int64_t floats_of_row(int64_t k, int64_t ranks, int64_t n) {
 }
 
 Tensor as_ids(std::span<const int32_t> values) {
-  auto* data =
-      const_cast<int32_t*>(values.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+  auto* data = const_cast<int32_t*>(values.data());
   return {data, DType::kInt32, {static_cast<int64_t>(values.size())}};
 }
 

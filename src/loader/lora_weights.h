@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -19,12 +21,11 @@ struct LoraMatrix {
   DType dtype = DType::kFloat32;  // or kBFloat16, kFloat16
   int64_t rows = 0;
   int64_t columns = 0;
-  std::vector<std::byte> bytes = {};
+  std::span<const std::byte> bytes = {};  // in LoraWeights::storage
 
   // To be read only.
   Tensor tensor() const {
-    auto* data =
-        const_cast<std::byte*>(bytes.data());  // NOLINT(cppcoreguidelines-pro-type-const-cast)
+    auto* data = const_cast<std::byte*>(bytes.data());
     return {data, dtype, {rows, columns}};
   }
 };
@@ -53,6 +54,9 @@ struct LoraWeights {
   int64_t rank = 0;       // the largest
   int64_t bytes = 0;
   std::vector<LoraLayer> layers = {};
+  // All matrices in one piece: of thousands of adapters, pieces of their own would be more than a
+  // process may map.
+  std::unique_ptr<std::byte[]> storage = {};
   // Of norms that the adapter has trained copies of, by the names of the base's tensors.
   std::map<std::string, std::vector<float>, std::less<>> norms = {};
 };

@@ -175,12 +175,12 @@ TEST(BatchEncoding, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of(bytes), HasSubstr("no scheduled batch"));
   bytes = encode_batch({});
   bytes[2] = std::byte{99};
-  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 3"));
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 4"));
   bytes = encode_batch({});
   bytes[4] = std::byte{0x7f};  // the number of removed sequences
   EXPECT_THAT(refusal_of(bytes), HasSubstr("a list of 127 items has 3 bytes"));
   // A step of more than 64 bits.
-  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{3}};
+  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{4}};
   bytes.insert(bytes.end(), 11, std::byte{0xff});
   EXPECT_THAT(refusal_of(bytes), HasSubstr("more than 64 bits"));
 }
@@ -226,8 +226,8 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(BatchEncoding, RefusesNumbersThatAreLongerThanTheyNeed) {
-  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 3, 0x80, 1, 0, 0, 0, 0})), "");
-  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 3, 0x81, 0, 0, 0, 0, 0})),
+  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 4, 0x80, 1, 0, 0, 0, 0})), "");
+  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 4, 0x81, 0, 0, 0, 0, 0})),
               HasSubstr("a number ends with a byte of 0"));
 }
 
