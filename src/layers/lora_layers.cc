@@ -81,7 +81,8 @@ LoraLayers::~LoraLayers() = default;
 LoraLayers::LoraLayers(LoraLayers&&) noexcept = default;
 LoraLayers& LoraLayers::operator=(LoraLayers&&) noexcept = default;
 
-LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype)
+LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype,
+                       ThreadPool& pool)
     : dtype_(dtype), memory_(std::make_unique<LoraMemory>()) {
   // The rank's modules, layer by layer: those of one layer share a product.
   std::map<const LoraSite*, std::vector<std::pair<const LoraLayer*, LoraSites::Found>>> by_site;
@@ -89,6 +90,7 @@ LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType
     const LoraSites::Found found = sites.find(layer.name);
     if (found.site != nullptr) by_site[found.site].emplace_back(&layer, found);
   }
+  std::vector<Packing> packings;
   for (const auto& [site, modules] : by_site) {
     if (site->is_embedding) {
       add_embedding(*modules.front().first, embeddings_[site->layer]);
@@ -98,8 +100,9 @@ LoraLayers::LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType
     int64_t ranks = 0;
     for (const auto& [layer, found] : modules) ranks += layer->rank;
     if (ranks > 0) share.a = weight(ranks, site->k);
-    for (const auto& [layer, found] : modules) add(*layer, found, share);
+    for (const auto& [layer, found] : modules) add(*layer, found, share, packings);
   }
+  pack(packings, pool);
   for (const auto& [tensor, weight] : weights.norms) {
     const void* norm = sites.find_norm(tensor);
     if (norm != nullptr) norms_[norm] = keep(weight, {0, static_cast<int64_t>(weight.size())});
@@ -112,7 +115,17 @@ ops::Weight LoraLayers::weight(int64_t n, int64_t k) const {
   return {dtype_, n, k, device};
 }
 
-void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share) {
+void LoraLayers::pack(std::span<const Packing> packings, ThreadPool& pool) {
+  pool.parallel_for(std::ssize(packings), [&](int64_t task, int) {
+    const Packing& packing = packings[static_cast<size_t>(task)];
+    LoraShare& share = *packing.share;
+    ops::Weight& weight = packing.part ? share.parts[*packing.part].b : *share.a;
+    weight.pack_rows(packing.first_row, packing.source);
+  });
+}
+
+void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
+                     std::vector<Packing>& packings) {
   const LoraSite& site = *found.site;
   int64_t first_rank = 0;
   for (const LoraPart& part : share.parts)
@@ -121,7 +134,9 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
   const size_t end = found.part ? begin + 1 : site.parts.size();
   if (layer.rank > 0) {
     const IndexRange columns = site.parts[begin].columns;
-    share.a->pack_rows(first_rank, layer.a.tensor().columns(columns.begin, columns.end));
+    packings.push_back({.share = &share,
+                        .first_row = first_rank,
+                        .source = layer.a.tensor().columns(columns.begin, columns.end)});
   }
   for (size_t i = begin; i < end; ++i) {
     const ParameterPart& held = site.parts[i];
@@ -135,7 +150,9 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
                      .scale = layer.scale};
     if (layer.rank > 0) {
       part.b = weight(rows.size(), layer.rank);
-      part.b.pack_rows(0, layer.b.tensor().rows(rows.begin, rows.end));
+      packings.push_back({.share = &share,
+                          .part = share.parts.size(),
+                          .source = layer.b.tensor().rows(rows.begin, rows.end)});
     }
     if (!layer.factor.empty()) part.factor = keep(layer.factor, rows);
     if (!layer.added_bias.empty() && site.adds_bias) part.added_bias = keep(layer.added_bias, rows);

@@ -7,11 +7,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "core/device.h"
 #include "layers/sharding.h"
@@ -79,8 +81,8 @@ class LoraMemory;
 
 class LoraLayers {
  public:
-  // Matrices are held in `dtype`: float32 or bfloat16.
-  LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype);
+  // Matrices are held in `dtype`: float32 or bfloat16. They are packed on `pool`.
+  LoraLayers(const LoraWeights& weights, const LoraSites& sites, DType dtype, ThreadPool& pool);
   ~LoraLayers();
   LoraLayers(LoraLayers&&) noexcept;
   LoraLayers& operator=(LoraLayers&&) noexcept;
@@ -93,8 +95,18 @@ class LoraLayers {
 
  private:
   Tensor keep(const std::vector<float>& values, IndexRange range);
+  // Rows of a matrix of the adapter, and the weight that they go to.
+  struct Packing {
+    LoraShare* share = nullptr;
+    std::optional<size_t> part = {};  // whose b it is; none: the share's a
+    int64_t first_row = 0;
+    Tensor source = {};
+  };
+
   ops::Weight weight(int64_t n, int64_t k) const;
-  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share);
+  void add(const LoraLayer& layer, const LoraSites::Found& found, LoraShare& share,
+           std::vector<Packing>& packings);
+  static void pack(std::span<const Packing> packings, ThreadPool& pool);
   void add_embedding(const LoraLayer& layer, LoraShare& share);
 
   DType dtype_;

@@ -121,7 +121,7 @@ class TestRank {
  private:
   void add_lora(const LoraWeights& weights, DType dtype) {
     const LoraSites sites = stages_.back()->lora_sites();
-    loras_.push_back(std::make_unique<LoraLayers>(weights, sites, dtype));
+    loras_.push_back(std::make_unique<LoraLayers>(weights, sites, dtype, pool_));
     const size_t bytes = LoraStep::scratch_bytes(sites, weights.rank);
     lora_scratch_.push_back(std::make_unique<Arena>(Buffer(bytes)));
   }

@@ -7,10 +7,12 @@
 
 namespace quire {
 
-LoraSlots::LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype)
+LoraSlots::LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype,
+                     ThreadPool& pool)
     : sites_(model.lora_sites()),
       max_loras_(static_cast<size_t>(max_loras)),
       dtype_(dtype),
+      pool_(pool),
       scratch_(Buffer(LoraStep::scratch_bytes(sites_, max_rank))) {}
 
 size_t LoraSlots::bytes(const Model& model, int max_loras, int64_t max_rank, DType dtype) {
@@ -46,7 +48,7 @@ const LoraLayers& LoraSlots::take(const Request& request) {
   if (found != slots_.end()) return found->second.layers;
   check(request.lora != nullptr, "a request with an adapter has its weights");
   make_room();
-  Slot slot = {.last_step = step_, .layers = LoraLayers(*request.lora, sites_, dtype_)};
+  Slot slot = {.last_step = step_, .layers = LoraLayers(*request.lora, sites_, dtype_, pool_)};
   return slots_.emplace(request.lora_id, std::move(slot)).first->second.layers;
 }
 

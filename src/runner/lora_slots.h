@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "base/thread_pool.h"
 #include "core/buffer.h"
 #include "layers/lora_layers.h"
 #include "layers/lora_step.h"
@@ -21,7 +22,8 @@ namespace quire {
 class LoraSlots {
  public:
   // For at most max_loras adapters of at most max_rank in a step of `model`, which outlives this.
-  LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype);
+  // So does `pool`, whose threads pack them.
+  LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype, ThreadPool& pool);
 
   // What slots and scratch take.
   static size_t bytes(const Model& model, int max_loras, int64_t max_rank, DType dtype);
@@ -41,6 +43,7 @@ class LoraSlots {
   LoraSites sites_;
   size_t max_loras_;
   DType dtype_;
+  ThreadPool& pool_;
   Arena scratch_;
   uint64_t step_ = 0;
   std::unordered_map<uint64_t, Slot> slots_;  // by LoraWeights::id

@@ -69,7 +69,8 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
   stream_.scratch(static_cast<size_t>(options.scratch_bytes));
   if (options.max_loras > 0) {
-    lora_slots_.emplace(*model_, options.max_loras, options.max_lora_rank, options.model.dtype);
+    lora_slots_.emplace(*model_, options.max_loras, options.max_lora_rank, options.model.dtype,
+                        stream_.pool());
   }
 }
 

@@ -29,6 +29,7 @@ Examples:
   quire serve
   quire serve ~/models/Qwen3-0.6B --port 8080 --api-key-file keys.txt
   quire serve Qwen/Qwen3-0.6B --host 0.0.0.0 --ssl-certfile cert.pem --ssl-keyfile key.pem
+  quire serve Qwen/Qwen3-0.6B --enable-lora --max-loras 2 --lora-modules caps=./caps rhyme=./rhyme
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "define apple"}]}')";
 

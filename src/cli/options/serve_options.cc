@@ -177,7 +177,7 @@ void add_adapter_options(CLI::App& app, ServeArguments& arguments) {
   add_lora_engine_options(app, options.engine.lora);
   add_several(
       app,
-      {"--lora-modules", "NAME=PATH...",
+      {"--lora-modules", "NAME=PATH",
        "Adapters to load at the start: names, and folders that PEFT has saved; or vLLM's JSON, "
        "'{\"name\": \"x\", \"path\": \"...\", \"base_model_name\": \"...\"}'. MODEL goes before "
        "them",

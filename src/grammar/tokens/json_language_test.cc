@@ -41,7 +41,7 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "boolean"}, "b": {"type": "integer"}}, "required": ["a"], "additionalProperties": false}})",
     R"({"type": "object", "properties": {"na me": {"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2,6}$": {"const": {}}}, "minProperties": 1}}, "allOf": [{"required": ["na me"]}]})",
     R"({"type": "object", "patternProperties": {"^a": {"type": "number"}, "^.{2}$": {"const": {}}}, "minProperties": 2})",
-    R"({"patternProperties": {"^a": {"type": "integer", "minimum": 1e99}}, "minProperties": 1})",
+    R"({"patternProperties": {"^x": {"type": "integer", "minimum": 1e99}}, "minProperties": 1})",
     R"({"patternProperties": {"^[ab]": {"type": "integer", "minimum": 1e50}, "^c": false}})",
     R"({"type": "array", "minItems": 2, "anyOf": [{"uniqueItems": true}, {}]})",
     R"({"type": "array", "uniqueItems": true, "if": {"maxItems": 2}, "then": {"items": {"type": "string", "pattern": "^[ab]*$", "maxLength": 1}}, "else": {"items": {"type": "null"}}})",
@@ -97,6 +97,18 @@ TEST_P(JsonLanguageTest, EveryWayLeadsToAnEnd) {
       ASSERT_LE(!checked.can_end(), !matcher->can_end()) << text;
     }
   }
+}
+
+// What a name that has begun may become decides how long its value is at least.
+TEST(JsonLanguageNames, AreBoundByTheLongestOfTheirValues) {
+  const LanguagePtr language = make_language(compile_json_schema(
+      R"({"patternProperties": {"^z": {"type": "integer", "minimum": 1e99}, "b$": {}}})"));
+  const auto matcher = language->begin();
+  for (const char c : std::string_view("{\"x\":1,\"zbc")) {
+    ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << c;
+    EXPECT_LE(matcher->ending().size(), matcher->ending_bytes()) << c;
+  }
+  EXPECT_GT(matcher->ending().size(), 99u);
 }
 
 TEST(JsonLanguageWhiteSpace, IsAsMuchAsIsAllowed) {
