@@ -39,9 +39,8 @@ step() {
 
 # Shows what failed and ctest's closing lines, not each test that passed.
 run_ctest() {
-  # Two more than there are cores: of the end-to-end tests that run at a time, one or two wait for browsers,
-  # pauses between tries and paced answers.
-  ctest --output-on-failure --no-tests=error --parallel "$(($(nproc) + 2))" "$@" |
+  # One more than there are cores: end-to-end tests wait for servers, browsers and timers.
+  ctest --output-on-failure --no-tests=error --parallel "$(($(nproc) + 1))" "$@" |
     grep -vE '^ +Start +[0-9]+:|Test +#[0-9]+: .* Passed '
 }
 

@@ -63,7 +63,7 @@ class LoraFolders : public ::testing::Test {
     ThreadPool pool(1);
     const LoraAdapter adapter = open();
     try {
-      check_lora_fits(adapter, {checkpoint, "BASE", has_tied_head}, pool);
+      check_lora_fits(adapter, {checkpoint.tensors(), "BASE", has_tied_head}, pool);
     } catch (const Error& error) {
       return error.what();
     }

@@ -6,7 +6,6 @@
 #include <deque>
 #include <map>
 
-#include "base/sanitized_test_util.h"
 #include "request/batch_encoding.h"
 #include "scheduler/mock_runner.h"
 #include "scheduler/random_workload.h"
@@ -227,7 +226,7 @@ struct RunOptions {
   WorkloadOptions workload{};
 };
 
-constexpr int kNumWorkloads = kSanitized ? 500 : 2000;
+constexpr int kNumWorkloads = 2000;
 
 void run_random_workloads(const RunOptions& options) {
   int64_t num_preemptions = 0;

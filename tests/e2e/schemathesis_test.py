@@ -19,8 +19,7 @@ use_test_packages()
 from server_support import serving  # noqa: E402
 from support import SOURCE_DIR, CliTest  # noqa: E402
 
-# Under a sanitizer fewer: the memory that parsing uses is the fuzz targets' business.
-EXAMPLES = os.environ.get("QUIRE_SCHEMATHESIS_EXAMPLES", "25" if os.environ.get("QUIRE_SANITIZE") else "100")
+EXAMPLES = os.environ.get("QUIRE_SCHEMATHESIS_EXAMPLES", "100")
 KEY = "the-key-of-the-tests"
 HERE = pathlib.Path(__file__).parent
 
