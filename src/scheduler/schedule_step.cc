@@ -1,5 +1,6 @@
 // Scheduler::schedule(): how a step is made.
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
 #include <utility>
 #include <vector>
@@ -254,11 +255,11 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
 }
 
 void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
-  const auto may_begin = [this](ScheduledState* state) { return s_.may_begin(*state); };
+  size_t next = 0;  // those before it wait for their adapters
   while (may_admit(client)) {
-    const auto next = std::ranges::find_if(client.waiting, may_begin);
-    if (next == client.waiting.end()) return;
-    ScheduledState& state = **next;
+    while (next < client.waiting.size() && !s_.may_begin(*client.waiting[next])) ++next;
+    if (next == client.waiting.size()) return;
+    ScheduledState& state = *client.waiting[next];
     // A preempted sequence is handed over anew with all its tokens, so they must be known.
     if (state.num_placeholders > 0 || prefill_length(state, share_of(client)) <= 0) return;
     if (is_full() && giver_of_place(client) == nullptr) return;
@@ -269,7 +270,8 @@ void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
       return;
     }
     if (is_full()) preempt(*giver_of_place(client));
-    std::erase(client.waiting, &state);
+    // Only other clients were preempted, so it is where it was.
+    client.waiting.erase(client.waiting.begin() + static_cast<std::ptrdiff_t>(next));
     insert_in_order(client.running, &state);
     state.running = true;
     s_.count_running(state);
