@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -118,6 +119,8 @@ class Scheduler::StepMaker {
   bool may_admit_ = true;
   bool may_admit_more_ = true;  // of clients that hold blocks
   bool may_preempt_ = true;
+  // Impl::lora_turn when the step began, if that sequence's adapter had room.
+  std::optional<uint64_t> free_lora_turn_;
   // Running sequences that have not had their turn: of the client that has its turn, and of those
   // behind it; and the blocks that the next tokens of all these need.
   int64_t num_own_behind_ = 0;
@@ -139,7 +142,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
 // what others need.
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
-  s_.find_lora_waiter();
+  if (s_.lora_turn && s_.has_lora_room(s_.lora_id_in_turn())) free_lora_turn_ = s_.lora_turn;
   order_.reserve(s_.clients.size());
   for (const auto& [id, client] : s_.clients) {
     client->gave_up_sequence = false;
@@ -304,6 +307,10 @@ void Scheduler::StepMaker::grow_running(ClientQueue& client, int64_t share) {
 }
 
 void Scheduler::StepMaker::end() {
+  if (free_lora_turn_ && free_lora_turn_ == s_.lora_turn &&
+      s_.has_lora_room(s_.lora_id_in_turn())) {
+    s_.count_unused_lora_turn();
+  }
   int64_t weight = 0;
   for (const ClientQueue* client : with_prompts_.empty() ? order_ : with_prompts_) {
     weight += client->weight;
