@@ -47,28 +47,31 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
   const std::lock_guard reading(reading_);
   check_name(name, replace);
   LoraWeights read = read_lora(path, target_);
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   const LoraWeightsPtr weights = adopt(std::move(read));
   adapters_[name] = {path,          weights->id,   weights->content_hash,
                      weights->kind, weights->rank, weights->bytes};
-  drop_nameless();
-  touch(weights);
+  drop_nameless(dropped);
+  touch(weights, dropped);
 }
 
 void LoraStore::unload(const std::string& name) {
   check_enabled();
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   at(name);
   adapters_.erase(name);
-  drop_nameless();
+  drop_nameless(dropped);
 }
 
 LoraWeightsPtr LoraStore::find(const std::string& name) {
   check_enabled();
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   LoraWeightsPtr weights = weights_of(at(name));
-  if (weights) touch(weights);
+  if (weights) touch(weights, dropped);
   return weights;
 }
 
@@ -83,6 +86,7 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
     path = at(name).path;
   }
   LoraWeights read = read_lora(path, target_);
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   LoraWeightsPtr weights = adopt(std::move(read));
@@ -90,7 +94,7 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
     // The folder may hold something else by now.
     adapter->second = {path,          weights->id,   weights->content_hash,
                        weights->kind, weights->rank, weights->bytes};
-    touch(weights);
+    touch(weights, dropped);
   }
   return weights;
 }
@@ -137,7 +141,7 @@ LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
   return known_.at(adapter.content_hash).weights.lock();
 }
 
-LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
+LoraWeightsPtr LoraStore::adopt(LoraWeights&& weights) {
   const auto [entry, is_new] =
       known_.try_emplace(weights.content_hash, Known{.id = known_.size() + 1, .weights = {}});
   if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
@@ -147,21 +151,23 @@ LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
   return adopted;
 }
 
-void LoraStore::touch(const LoraWeightsPtr& weights) {
+void LoraStore::touch(const LoraWeightsPtr& weights, Dropped& dropped) {
   std::erase(resident_, weights);
   resident_.push_back(weights);
   const auto most = static_cast<size_t>(options_.max_cpu_loras.value_or(options_.max_loras));
   while (resident_.size() > most) {
-    resident_.pop_front();
+    dropped.splice(dropped.end(), resident_, resident_.begin());
     ++stats_.num_evictions;
   }
 }
 
-void LoraStore::drop_nameless() {
-  std::erase_if(resident_, [this](const LoraWeightsPtr& weights) {
-    return std::ranges::none_of(
-        adapters_, [&](const auto& adapter) { return adapter.second.id == weights->id; });
-  });
+void LoraStore::drop_nameless(Dropped& dropped) {
+  for (auto next = resident_.begin(); next != resident_.end();) {
+    const auto weights = next++;
+    const bool is_named = std::ranges::any_of(
+        adapters_, [&](const auto& adapter) { return adapter.second.id == (*weights)->id; });
+    if (!is_named) dropped.splice(dropped.end(), resident_, weights);
+  }
 }
 
 }  // namespace quire
