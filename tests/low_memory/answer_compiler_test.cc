@@ -49,9 +49,12 @@ TEST(LowMemoryFailedAnswers, ForgetWhatTheyHaveNoMemoryFor) {
 }
 
 TEST(LowMemoryAnswerCompiler, TellsWhatIsWrong) {
-  const std::string folder = QUIRE_SOURCE_DIR "/models/lexicon";
-  AnswerCompiler compiler(load_tokenizer(folder), {.vocab_size = 8192});
-  const StructuredOutput wrong{.kind = StructuredOutput::Kind::kRegex, .text = "(never closed"};
+  AnswerCompilerOptions options;
+  options.vocab_size = 8192;
+  AnswerCompiler compiler(load_tokenizer(QUIRE_SOURCE_DIR "/models/lexicon"), options);
+  StructuredOutput wrong;
+  wrong.kind = StructuredOutput::Kind::kRegex;
+  wrong.text = "(never closed";
   bool is_remembered = false;
   for (long count = 0; !is_remembered; ++count) {
     const int64_t num_failed = compiler.num_failed();
