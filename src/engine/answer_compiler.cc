@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <utility>
 
 #include "base/check.h"
@@ -267,12 +268,20 @@ void AnswerCompiler::compile_for_all(const StructuredOutput& output, const std::
     const std::lock_guard lock(mutex_);
     ++num_failed_;
     known_.erase(key);
-    failed_.add(key, error.what(), FailedAnswers::Clock::now());
     promise.set_exception(std::current_exception());
+    remember_failure(key, error);
   } catch (...) {
     const std::lock_guard lock(mutex_);
     known_.erase(key);
     promise.set_exception(std::current_exception());
+  }
+}
+
+void AnswerCompiler::remember_failure(const std::string& key, const Error& error) {
+  try {
+    failed_.add(key, error.what(), FailedAnswers::Clock::now());
+  } catch (const std::bad_alloc&) {
+    return;  // asking again costs a compilation, which is no reason to fail otherwise
   }
 }
 

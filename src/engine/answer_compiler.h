@@ -22,6 +22,7 @@
 #include "engine/answer_constraint.h"
 #include "engine/failed_answers.h"
 #include "grammar/tokens/language.h"
+#include "quire/error.h"
 #include "quire/structured_output.h"
 #include "quire/tokenizer.h"
 
@@ -79,6 +80,7 @@ class AnswerCompiler {
   AnswerLanguagePtr take(Known& known, const std::string& key);
   void keep(Known& known, const std::string& key, AnswerLanguagePtr language);
   void forget_oldest();
+  void remember_failure(const std::string& key, const Error& error);
   void drop_unused();
 
   std::optional<Tokenizer> tokenizer_;

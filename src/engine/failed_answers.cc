@@ -7,9 +7,12 @@ namespace quire {
 void FailedAnswers::add(std::string key, std::string error, Clock::time_point now) {
   const auto known = places_.find(key);
   if (known != places_.end()) forget(known->second);
-  newest_first_.push_front({std::move(key), std::move(error), now + limits_.lifetime});
-  const Place place = newest_first_.begin();
+  // All that needs memory comes before the list changes.
+  std::list<Failure> added;
+  added.push_front({std::move(key), std::move(error), now + limits_.lifetime});
+  const Place place = added.begin();
   places_.emplace(place->key, place);
+  newest_first_.splice(newest_first_.begin(), added);
   bytes_ += place->bytes();
   while (newest_first_.size() > limits_.max_kept || bytes_ > limits_.max_kept_bytes) {
     forget(std::prev(newest_first_.end()));

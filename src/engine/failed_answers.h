@@ -26,6 +26,7 @@ class FailedAnswers {
   explicit FailedAnswers(const FailedAnswerLimits& limits) : limits_(limits) {}
 
   // `key`: all that makes the constraint. One that is larger than all that may be kept is not kept.
+  // If this throws (no memory), it is not remembered.
   void add(std::string key, std::string error, Clock::time_point now);
   // The error of a constraint that is remembered.
   std::optional<std::string> find(std::string_view key, Clock::time_point now);

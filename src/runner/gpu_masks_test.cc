@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
+#include <future>
 #include <memory>
 #include <span>
 #include <thread>
@@ -68,23 +70,67 @@ TEST_F(StepMasksTest, TellsWhatWasSampledAndTellsThoseThatRefuseItAgain) {
   EXPECT_FALSE(masks_.has_refused());
 }
 
+// A thread that waits until masks are told.
+class Waiter {
+ public:
+  template <typename Wait>
+  explicit Waiter(Wait wait)
+      : thread_([this, wait] {
+          begun_.set_value();
+          wait();
+          returned_.set_value();
+        }) {}
+  ~Waiter() { thread_.join(); }
+  Waiter(const Waiter&) = delete;
+  Waiter& operator=(const Waiter&) = delete;
+
+  // Whether it waits, as far as can be seen: one that does never fails this.
+  bool waits() {
+    begun_.get_future().wait();
+    constexpr std::chrono::milliseconds kLongForOneThatDoesNot{50};
+    return returned_.get_future().wait_for(kLongForOneThatDoesNot) == std::future_status::timeout;
+  }
+
+ private:
+  std::promise<void> begun_;
+  std::promise<void> returned_;
+  std::thread thread_;
+};
+
+// Is told while another thread waits.
+class MaskThatLooks final : public RowMask {
+ public:
+  explicit MaskThatLooks(Waiter& waiter) : waiter_(waiter) {}
+  std::span<const uint32_t> allowed() const override { return {}; }
+  bool takes_all() const override { return true; }
+  bool take(int32_t /*token*/) override {
+    EXPECT_TRUE(waiter_.waits());
+    return true;
+  }
+
+ private:
+  Waiter& waiter_;
+};
+
 TEST_F(StepMasksTest, OneThreadTellsAndTheOtherWaits) {
   ASSERT_TRUE(masks_.claim());
   EXPECT_FALSE(masks_.claim());
-  std::thread other([this] {
-    masks_.wait_until_told();
-    EXPECT_THAT(told_[0], ElementsAre(10));
-  });
-  masks_.tell(ids_, nullptr);
-  other.join();
+  {
+    Waiter other([this] {
+      masks_.wait_until_told();
+      EXPECT_THAT(told_[0], ElementsAre(10));
+    });
+    masks_.rows[1].mask = std::make_unique<MaskThatLooks>(other);
+    masks_.tell(ids_, nullptr);
+  }
   EXPECT_FALSE(masks_.claim());
 }
 
 TEST_F(StepMasksTest, WhoWaitsLearnsThatTheOtherHasGivenUp) {
   ASSERT_TRUE(masks_.claim());
-  std::thread other([this] { EXPECT_THROW(masks_.wait_until_told(), Error); });
+  Waiter other([this] { EXPECT_THROW(masks_.wait_until_told(), Error); });
+  EXPECT_TRUE(other.waits());
   masks_.give_up();
-  other.join();
 }
 
 TEST(StepMasks, OfAStepWithoutAnyNobodyWaits) {

@@ -128,7 +128,10 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
       logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
       prompt_ids_(library_, device_, sizes_.largest_step.num_logits),
-      masks_(library_, device_, sizes_.largest_step.num_logits, options.model.config.vocab_size),
+      masks_(comm.rank() != 0 || options.token_masks == nullptr
+                 ? nullptr
+                 : std::make_unique<GpuMasks>(library_, device_, sizes_.largest_step.num_logits,
+                                              options.model.config.vocab_size)),
       results_(library_.allocate_pinned(StepInputs::kRing * result_bytes())),
       table_(options.eos_token_ids) {
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
@@ -242,7 +245,7 @@ void GpuRunner::sample_masked(std::span<const StepSequence> sequences, const Ten
   if (comm_.rank() != 0) return;
   make_masks(sequences, step);
   const UploadedMasks masks =
-      masks_.upload(pool_, step.masks.rows, logits.dim(0), MaskChoice::kAll);
+      masks_->upload(pool_, step.masks.rows, logits.dim(0), MaskChoice::kAll);
   if (step.shape.adjusts_logits) adjust(logits, step.shape, 0);
   ops::CudaSample args = sample_args(logits, 0);
   args.mask_rows = masks.rows;
@@ -262,7 +265,7 @@ void GpuRunner::sample_again(ops::CudaSample args, Launched& step) {
   step.masks.tell(step.ids, &pool_);
   if (!step.masks.has_refused()) return;
   const UploadedMasks masks =
-      masks_.upload(pool_, step.masks.rows, args.rows, MaskChoice::kRefused);
+      masks_->upload(pool_, step.masks.rows, args.rows, MaskChoice::kRefused);
   args.mask_rows = masks.rows;
   args.masks = masks.masks;
   args.kept_ids = args.out;

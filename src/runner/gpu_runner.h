@@ -140,7 +140,7 @@ class GpuRunner final : public RankRunner {
   Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
-  GpuMasks masks_;
+  std::unique_ptr<GpuMasks> masks_;  // of the rank that samples constrained rows; else null
   // Of StepInputs::kRing steps: sampled ids, then logprobs.
   std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;

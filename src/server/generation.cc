@@ -105,7 +105,10 @@ void Generation::prepare() {
     }
     self->budget_ = std::move(work->budget);
     if (failure) return self->break_off(failure);
-    self->guarded([&] { self->go_on_preparing(std::move(work->prepared)); });
+    self->guarded([&] {
+      self->set_deadline(work->prepared.request.timeout_s);
+      self->go_on_preparing(std::move(work->prepared));
+    });
   };
   run_on_worker(context_, context_.workers, prepare, done);
 }
@@ -123,14 +126,14 @@ void Generation::go_on_preparing(PreparedGeneration prepared) {
 void Generation::prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared) {
   const auto work = std::make_shared<PreparedGeneration>(std::move(prepared));
   const auto prepare = [self = shared_from_this(), work, step] {
-    if (!self->exchange_->closed()) step(*work, self->context_);
+    if (!self->exchange_->closed() && !self->given_up_) step(*work, self->context_);
   };
   const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
     if (self->state_ != State::kPreparing) return;
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->go_on_preparing(std::move(*work)); });
   };
-  run_on_worker(context_, workers, prepare, done);
+  run_on_worker(context_, workers, prepare, done, record_.client);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {
@@ -166,11 +169,10 @@ void Generation::enqueue() {
   waiting.weight = context_.config.client_weights.of(record_.client);
   ticket_ = context_.admission.enqueue(std::move(waiting), prepared_.request.priority);
   state_ = State::kQueued;
-  set_deadline();
   context_.admission.pump();
 }
 
-void Generation::set_deadline() {
+void Generation::set_deadline(std::optional<double> timeout_s) {
   const auto set = [this](Clock::time_point due, void (Generation::*passed)()) {
     const std::function<void()> task = [weak = weak_from_this(), passed] {
       if (const auto self = weak.lock()) (self.get()->*passed)();
@@ -181,8 +183,8 @@ void Generation::set_deadline() {
     return arrived_ + std::chrono::duration_cast<Clock::duration>(
                           std::chrono::duration<double>(std::min(seconds, 1e8)));
   };
-  if (prepared_.request.timeout_s) {
-    deadline_ = set(after(*prepared_.request.timeout_s), &Generation::deadline_passed);
+  if (timeout_s) {
+    deadline_ = set(after(*timeout_s), &Generation::deadline_passed);
   }
   if (context_.config.max_queue_time_s > 0) {
     queue_limit_ = set(after(context_.config.max_queue_time_s), &Generation::queue_time_passed);
@@ -451,7 +453,7 @@ void Generation::answer(std::string first_piece) {
 void Generation::deadline_passed() {
   deadline_.reset();
   guarded([this] {
-    if (state_ == State::kQueued) {
+    if (state_ == State::kPreparing || state_ == State::kQueued) {
       record_.reject_reason = "queue_timeout";
       throw rate_limited("The request's timeout passed while it waited for its turn.",
                          context_.admission.retry_after_s());
@@ -466,7 +468,7 @@ void Generation::deadline_passed() {
 void Generation::queue_time_passed() {
   queue_limit_.reset();
   guarded([this] {
-    if (state_ != State::kQueued) return;
+    if (state_ != State::kPreparing && state_ != State::kQueued) return;
     record_.reject_reason = "queue_timeout";
     throw rate_limited(fmt::format("The request waited for {} s without getting its turn "
                                    "(--max-queue-time); try again later.",
@@ -496,6 +498,7 @@ void Generation::cut_short() {
 }
 
 void Generation::give_up() {
+  given_up_ = true;
   const State before = std::exchange(state_, State::kDraining);
   if (before == State::kPreparing) context_.admission.turn_away();
   if (before == State::kQueued) context_.admission.leave(ticket_);

@@ -9,6 +9,7 @@
 // counted once it is known whether the client has got the answer.
 //
 // Thread safety: the I/O thread, but for what prepare does on a worker with its own data.
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <exception>
@@ -74,7 +75,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared);
   void prepared(PreparedGeneration prepared);
   void enqueue();
-  void set_deadline();
+  // Counts from its arrival, over all that it waits for.
+  void set_deadline(std::optional<double> timeout_s);
   void run();
   bool submit_prompts();
   void begin_answer();
@@ -131,6 +133,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   bool cut_ = false;        // sequences were cancelled because nothing more is needed
   bool paused_ = false;     // the client reads more slowly than the engine writes
   bool recorded_ = false;
+  std::atomic<bool> given_up_ = false;  // threads that prepare it look: no work without a reader
 };
 
 }  // namespace quire::server

@@ -49,6 +49,8 @@ class MockEngine : public EnginePort {
   // Compiling takes until this is called with false; but the regular expression "known" is
   // compiled.
   void hold_compiling(bool held);
+  // The texts of what was compiled, in order.
+  std::vector<std::string> compiled() const;
   // Reading adapters takes until this is called with false; but one of the folder "known" is read.
   void hold_adapters(bool held);
   // From now on nothing is served: sources throw EngineFailure.
@@ -71,6 +73,7 @@ class MockEngine : public EnginePort {
   EngineStats stats_;
   bool held_ = false;
   bool compiling_held_ = false;
+  std::vector<std::string> compiled_;
   bool adapters_held_ = false;
   std::map<std::string, std::string> adapters_;  // name to folder
   bool failed_ = false;
@@ -172,9 +175,10 @@ inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> pro
   return std::make_unique<Source>(std::move(stream));
 }
 
-inline std::shared_ptr<const void> MockEngine::compile(const StructuredOutput&) {
+inline std::shared_ptr<const void> MockEngine::compile(const StructuredOutput& output) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] { return !compiling_held_; });
+  compiled_.push_back(output.text);
   return nullptr;
 }
 
@@ -183,6 +187,11 @@ inline std::optional<std::shared_ptr<const void>> MockEngine::find_compiled(
   const std::lock_guard lock(mutex_);
   if (compiling_held_ && output.text != "known") return std::nullopt;
   return nullptr;
+}
+
+inline std::vector<std::string> MockEngine::compiled() const {
+  const std::lock_guard lock(mutex_);
+  return compiled_;
 }
 
 inline void MockEngine::hold_compiling(bool held) {

@@ -6,7 +6,8 @@
 namespace quire::server {
 
 void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::function<void()> work,
-                   std::function<void(const std::exception_ptr& failure)> done) {
+                   std::function<void(const std::exception_ptr& failure)> done,
+                   const std::string& client) {
   struct Task {
     std::function<void()> work;
     std::function<void(const std::exception_ptr&)> done;
@@ -19,14 +20,15 @@ void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::func
     const Task own = std::move(*task);
     own.done(own.failure);
   };
-  workers.run([task, &context, finish = std::move(finish)] {
+  std::function<void()> run = [task, &context, finish = std::move(finish)] {
     try {
       task->work();
     } catch (...) {
       task->failure = std::current_exception();
     }
     context.post(finish);
-  });
+  };
+  workers.run(std::move(run), client);
 }
 
 }  // namespace quire::server

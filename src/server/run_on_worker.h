@@ -4,15 +4,17 @@
 // Thread safety: free functions.
 #include <exception>
 #include <functional>
+#include <string>
 
 #include "server/service_context.h"
 
 namespace quire::server {
 
-// Runs `work` on a thread of `workers`, then `done` on the I/O thread with what `work` threw (null:
-// nothing), and destroys both there. If this throws, neither is run. After that `done` is called
-// however little memory is left, unless the server ends before.
+// Runs `work` on a thread of `workers`, as a task of `client`, then `done` on the I/O thread with
+// what `work` threw (null: nothing), and destroys both there. If this throws, neither is run. After
+// that `done` is called however little memory is left, unless the server ends before.
 void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::function<void()> work,
-                   std::function<void(const std::exception_ptr& failure)> done);
+                   std::function<void(const std::exception_ptr& failure)> done,
+                   const std::string& client = {});
 
 }  // namespace quire::server

@@ -3,12 +3,14 @@
 // tokenising.
 //
 // Thread safety: run() from any thread.
-#include <atomic>
+#include <condition_variable>
+#include <deque>
 #include <functional>
+#include <list>
+#include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
-
-#include "base/blocking_queue.h"
 
 namespace quire::server {
 
@@ -21,15 +23,27 @@ class WorkerPool {
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // In the order given, as threads become free. A task that throws is dropped with
-  // what it holds.
-  void run(std::function<void()> task) { tasks_.push(std::move(task)); }
+  // As threads become free: the clients that have tasks in turn, the tasks of a client in the order
+  // given. So whatever one has queued, another waits for one of its tasks a thread, not for all. A
+  // task that throws is dropped with what it holds. If this throws, or once the
+  // pool goes, the task is not run.
+  void run(std::function<void()> task, const std::string& client = {});
 
  private:
+  struct Client {
+    std::string name;
+    std::deque<std::function<void()>> tasks;
+  };
+
+  void work();
+  // With mutex_ held; requires that a task waits. Needs no memory.
+  std::function<void()> next_task();
   void stop();
 
-  std::atomic<bool> stopping_ = false;
-  BlockingQueue<std::function<void()>> tasks_;
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::list<Client> clients_;  // those that have tasks, the next first
+  bool stopping_ = false;
   std::vector<std::thread> threads_;
 };
 

@@ -3,12 +3,12 @@
 namespace quire::grammar {
 const AutomatonTokens& AutomatonTokensStore::at(const TokenTrie& trie, uint32_t node, int32_t state,
                                                 StringLexer& lexer) {
-  const auto found = known_.find({trie.id(), node, state});
-  if (found != known_.end()) return found->second;
-  if (num_bytes_ > kMaxBytes) {
+  if (num_bytes_ > max_bytes_) {
     known_.clear();
     num_bytes_ = 0;
   }
+  const auto found = known_.find({trie.id(), node, state});
+  if (found != known_.end()) return found->second;
   AutomatonTokens tokens;
   std::vector<int32_t> inside;
   const auto nodes = trie.nodes();

@@ -2,7 +2,9 @@
 // What the tokens below a node of a TokenTrie do within a string of automata: remembered by the
 // string's state, as walking all of a vocabulary takes about a millisecond.
 //
-// Thread safety: one thread at a time.
+// Thread safety: one thread at a time, but for limit(), which any thread may call.
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <tuple>
@@ -30,9 +32,13 @@ class AutomatonTokensStore {
   const AutomatonTokens& at(const TokenTrie& trie, uint32_t node, int32_t state,
                             StringLexer& lexer);
 
- private:
-  static constexpr size_t kMaxBytes = 16 << 20;  // of all that are remembered
+  // Bytes of all that is remembered. Where there are more, the next call of at() forgets it all.
+  void limit(size_t max_bytes) { max_bytes_ = max_bytes; }
+  size_t max_bytes() const { return max_bytes_; }
+  size_t bytes() const { return num_bytes_; }
 
+ private:
+  std::atomic<size_t> max_bytes_ = 0;
   std::map<std::tuple<uint64_t, uint32_t, int32_t>, AutomatonTokens> known_;
   size_t num_bytes_ = 0;
 };

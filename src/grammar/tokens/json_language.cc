@@ -13,6 +13,7 @@ namespace {
 // Enough that the threads of a machine seldom meet; each learns for itself, which takes time and
 // memory.
 constexpr size_t kMostLearnt = 8;
+constexpr size_t kMaxTokensBytes = 16 << 20;  // of what they remember of tokens, together
 
 }  // namespace
 
@@ -32,12 +33,24 @@ JsonLanguage::JsonLanguage(GrammarPtr grammar, const GenerationOptions& options,
 
 std::shared_ptr<JsonLanguage::Learnt> JsonLanguage::share_learnt() const {
   const std::scoped_lock lock(mutex_);
-  const auto fewest = std::ranges::min_element(
-      learnt_, {}, [](const std::shared_ptr<Learnt>& learnt) { return learnt.use_count(); });
-  if (fewest != learnt_.end() && (fewest->use_count() == 1 || learnt_.size() == kMostLearnt)) {
-    return *fewest;
+  const auto is_unused = [](const std::shared_ptr<Learnt>& learnt) {
+    return learnt.use_count() == 1;
+  };
+  const auto unused = std::ranges::find_if(learnt_, is_unused);
+  std::shared_ptr<Learnt> chosen;
+  if (unused != learnt_.end()) {
+    chosen = *unused;
+    std::erase_if(learnt_, is_unused);
+  } else if (learnt_.size() < kMostLearnt) {
+    chosen = learnt_.emplace_back(std::make_shared<Learnt>());
+  } else {
+    return *std::ranges::min_element(
+        learnt_, {}, [](const std::shared_ptr<Learnt>& learnt) { return learnt.use_count(); });
   }
-  return learnt_.emplace_back(std::make_shared<Learnt>());
+  for (const auto& learnt : learnt_) {
+    learnt->automaton_tokens.limit(kMaxTokensBytes / learnt_.size());
+  }
+  return chosen;
 }
 
 std::unique_ptr<ByteMatcher> JsonLanguage::begin() const {

@@ -39,7 +39,7 @@ class JsonLanguage final : public Language {
   };
   // For a new matcher: one that the fewest others have, and of these the one that has been there
   // longest. So matchers of one thread share one, and those of several streams seldom wait for each
-  // other.
+  // other. What nobody else has is dropped, and all together remember no more than one did alone.
   std::shared_ptr<Learnt> share_learnt() const;
 
  private:

@@ -2,7 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <memory>
 #include <random>
+#include <set>
+#include <vector>
 
 #include "grammar/tokens/constraint.h"
 #include "quire/error.h"
@@ -204,6 +208,47 @@ TEST_P(JsonLanguageTest, MasksAreThoseOfTryingEachToken) {
       text += bytes;
     }
   }
+}
+
+TEST(JsonLanguageLearnt, ManyRememberNoMoreThanOne) {
+  const LanguagePtr language = make_language(compile_json_schema(kSchemas[0]));
+  const auto& json = dynamic_cast<const JsonLanguage&>(*language);
+  using Learnt = std::shared_ptr<JsonLanguage::Learnt>;
+  const Learnt first = json.share_learnt();
+  const size_t most = first->automaton_tokens.max_bytes();
+  EXPECT_GT(most, 0u);
+  std::vector<Learnt> others;
+  std::vector<std::weak_ptr<JsonLanguage::Learnt>> known;
+  for (int i = 0; i < 20; ++i) known.push_back(others.emplace_back(json.share_learnt()));
+  std::set<Learnt> different(others.begin(), others.end());
+  different.insert(first);
+  EXPECT_GT(different.size(), 2u);
+  size_t together = 0;
+  for (const Learnt& learnt : different) together += learnt->automaton_tokens.max_bytes();
+  EXPECT_LE(together, most);
+  different.clear();
+  others.clear();
+  const Learnt next = json.share_learnt();
+  EXPECT_EQ(next->automaton_tokens.max_bytes(), most / 2);
+  for (const auto& learnt : known) {
+    const Learnt left = learnt.lock();
+    EXPECT_TRUE(left == nullptr || left == first || left == next) << "nobody has it";
+  }
+}
+
+TEST(AutomatonTokensStore, ForgetsWhereItHasMoreThanItMay) {
+  const TokenTriePtr trie = json_trie();
+  StringLexer lexer;
+  const int32_t state = lexer.begin({StringTarget{}});
+  AutomatonTokensStore store;
+  store.limit(SIZE_MAX);
+  store.at(*trie, TokenTrie::kRoot, state, lexer);
+  const size_t of_one = store.bytes();
+  store.at(*trie, 0, state, lexer);
+  EXPECT_GT(store.bytes(), of_one);
+  store.limit(of_one);
+  store.at(*trie, TokenTrie::kRoot, state, lexer);
+  EXPECT_EQ(store.bytes(), of_one);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, JsonLanguageTest, testing::ValuesIn(kSchemas));
