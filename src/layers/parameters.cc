@@ -62,11 +62,19 @@ ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& fo
   return stored_format(place, format.modules, parts);
 }
 
-// Room that a GPU needs in case that the parts of a matrix have their inputs in different orders:
-// its memory is planned before the checkpoint is read.
+bool has_act_order(const StoredModule& module) {
+  return module.scheme.act_order;
+}
+
+// Whether a GPU keeps room for a dense matrix, as its memory is planned before the checkpoint is
+// read: several modules may have their inputs in different orders.
+bool keeps_room_for_dense(const Placement& place, const MatrixFormat& format) {
+  return !place.device.is_cpu() && format.modules.size() > 1 &&
+         std::any_of(format.modules.begin(), format.modules.end(), has_act_order);
+}
+
 size_t bytes_for_dense(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k) {
-  const bool may_differ = format.modules.size() > 1 && format.modules.front().scheme.act_order;
-  if (place.device.is_cpu() || !may_differ) return 0;
+  if (!keeps_room_for_dense(place, format)) return 0;
   return ops::weight_data_bytes(place.dtype, n, k, place.device.type);
 }
 
@@ -149,7 +157,8 @@ MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& for
                                  int64_t k, std::vector<ParameterPart> parts)
     : place_(place),
       weight_(computed_format(place, format, n, k, parts), n, k, place.device,
-              bytes_for_dense(place, format, n, k)) {
+              bytes_for_dense(place, format, n, k)),
+      has_room_for_dense_(keeps_room_for_dense(place, format)) {
   reserve_permutation(format);
   if (format.is_gguf()) {
     stored_as_ = describe_blocks(format);
@@ -172,8 +181,7 @@ MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& for
 void MatrixParameter::reserve_permutation(const MatrixFormat& format) {
   const bool may_be_permuted =
       weight_.format().is_integer() &&
-      std::any_of(format.modules.begin(), format.modules.end(),
-                  [](const StoredModule& module) { return module.scheme.act_order; });
+      std::any_of(format.modules.begin(), format.modules.end(), has_act_order);
   if (may_be_permuted && !place_.device.is_cpu()) weight_.reserve_permutation();
 }
 
@@ -263,6 +271,8 @@ void MatrixParameter::finish(ThreadPool& pool) {
   const auto is_padding = [](const StoredPart& part) {
     return part.matrix->share().outputs.size() == 0;
   };
+  // A dense weight takes numbers in any order.
+  const bool is_packed = weight_.format().is_integer();
   std::vector<int32_t> order;
   bool fits = true;
   for (const StoredPart& part : stored_) {
@@ -272,10 +282,10 @@ void MatrixParameter::finish(ThreadPool& pool) {
     if (order.empty()) order = own_order;
     fits = fits && own_order == order && can_pack(*part.matrix, order, weight_.format());
   }
-  if (!fits) make_dense();
-  if (weight_.format().is_integer() && !std::is_sorted(order.begin(), order.end())) {
-    weight_.set_permutation(order);
-  }
+  const bool is_permuted = !std::is_sorted(order.begin(), order.end());
+  fits = fits && (!is_permuted || place_.device.is_cpu() || weight_.may_be_permuted());
+  if (is_packed && !fits) make_dense();
+  if (weight_.format().is_integer() && is_permuted) weight_.set_permutation(order);
   for (const StoredPart& part : stored_) {
     if (!is_padding(part)) pack_stored(*part.matrix, order, part.first_row, weight_, pool);
     part.matrix->free();
@@ -288,14 +298,12 @@ void MatrixParameter::make_dense() {
     weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k());
     return;
   }
-  if (stored_.size() > 1 && stored_.front().matrix->scheme().act_order) {
-    return weight_.become_dense(place_.dtype);
-  }
+  if (has_room_for_dense_) return weight_.become_dense(place_.dtype);
   const StoredMatrix& matrix = *stored_.front().matrix;
   throw Error(fmt::format(
       "{}: its tensors do not fit its scheme in config.json ({}): there are zero points where that "
-      "has none, or inputs are in groups of other sizes; a GPU needs them as the scheme says, and "
-      "--device cpu does not.",
+      "has none, or inputs are in groups of other sizes or in another order; a GPU needs them as "
+      "the scheme says, and --dtype float32 and --device cpu do not.",
       matrix.share().module, matrix.scheme().describe()));
 }
 
