@@ -66,6 +66,11 @@ bool has_act_order(const StoredModule& module) {
   return module.scheme.act_order;
 }
 
+// GPTQ has a g_idx without act-order, too, and some files have their inputs in another order then.
+bool may_store_order(const StoredModule& module) {
+  return has_act_order(module) || module.scheme.layout == WeightLayout::kGptq;
+}
+
 // Whether a GPU keeps room for a dense matrix, as its memory is planned before the checkpoint is
 // read: several modules may have their inputs in different orders.
 bool keeps_room_for_dense(const Placement& place, const MatrixFormat& format) {
@@ -181,7 +186,7 @@ MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& for
 void MatrixParameter::reserve_permutation(const MatrixFormat& format) {
   const bool may_be_permuted =
       weight_.format().is_integer() &&
-      std::any_of(format.modules.begin(), format.modules.end(), has_act_order);
+      std::any_of(format.modules.begin(), format.modules.end(), may_store_order);
   if (may_be_permuted && !place_.device.is_cpu()) weight_.reserve_permutation();
 }
 

@@ -201,5 +201,25 @@ TEST_F(MatrixOnAGpu, RefusesGroupsOfOtherSizesWithASentence) {
   expect_numbers(groups_in_order());
 }
 
+// Whatever the config says of zero points and of an order.
+TEST_F(MatrixOnAGpu, StaysPackedWhereZeroPointsAreNotSymmetric) {
+  for (const bool act_order : {false, true}) {
+    for (const int num_modules : {1, 2}) {
+      make(num_modules, act_order);
+      load(groups_in_order(), groups_in_order(), /*zero_point=*/7);
+      EXPECT_EQ(format(), WeightFormat::integers(4, 32, /*has_offsets=*/true));
+      expect_numbers(groups_in_order(), /*zero_point=*/7);
+    }
+  }
+}
+
+TEST_F(MatrixOnAGpu, StaysPackedWhereInputsAreInAnotherOrder) {
+  make(2, /*act_order=*/false);
+  load(groups_swapped(5, 40), groups_swapped(5, 40));
+  EXPECT_TRUE(format().is_integer());
+  EXPECT_NE(matrix().weight().permutation(), nullptr);
+  expect_numbers(groups_swapped(5, 40));
+}
+
 }  // namespace
 }  // namespace quire
