@@ -47,7 +47,7 @@ ops::WeightFormat format_of_dense(const Placement& place, int64_t n, int64_t k) 
   const bool to_int4 = place.rounding == WeightRounding::kInt4;
   if (!place.device.is_cpu()) {
     const auto on_gpu = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroupOnGpu, to_int4);
-    return multiplies_integers(place, on_gpu) ? on_gpu : ops::WeightFormat(place.dtype);
+    return multiplies_integers(place, on_gpu, k) ? on_gpu : ops::WeightFormat(place.dtype);
   }
   auto format = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroup,
                                             /*has_offsets=*/to_int4, DType::kBFloat16);

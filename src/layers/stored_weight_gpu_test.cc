@@ -221,5 +221,20 @@ TEST_F(MatrixOnAGpu, StaysPackedWhereInputsAreInAnotherOrder) {
   expect_numbers(groups_swapped(5, 40));
 }
 
+// Rows of activations would not begin at multiples of 16 bytes.
+TEST(RoundedMatrixOnAGpu, IsDenseWhereInputsAreNoMultipleOf8) {
+  MemoryOfTheHost memory;
+  Placement gpu;
+  gpu.dtype = DType::kBFloat16;
+  gpu.device = {.type = DeviceType::kCuda, .memory = &memory, .compute_capability = 90};
+  for (const WeightRounding rounding : {WeightRounding::kInt4, WeightRounding::kInt8}) {
+    gpu.rounding = rounding;
+    for (const int64_t k : {100, 129, 136}) {
+      const MatrixParameter matrix(gpu, {}, 32, k, {{{32, k}, {0, 32}, {0, k}}});
+      EXPECT_EQ(matrix.weight().format().is_integer(), k == 136) << k;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace quire
