@@ -78,9 +78,27 @@ bool keeps_room_for_dense(const Placement& place, const MatrixFormat& format) {
          std::any_of(format.modules.begin(), format.modules.end(), has_act_order);
 }
 
-size_t bytes_for_dense(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k) {
-  if (!keeps_room_for_dense(place, format)) return 0;
-  return ops::weight_data_bytes(place.dtype, n, k, place.device.type);
+// GPTQ has zero points even where its config says that they are symmetric, and some files' are not.
+bool may_store_zero_points(const WeightScheme& scheme) {
+  return scheme.layout == WeightLayout::kGptq;
+}
+
+ops::Weight make_weight(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k,
+                        const std::vector<ParameterPart>& parts) {
+  const ops::WeightFormat computed = computed_format(place, format, n, k, parts);
+  const auto bytes_as = [&](const ops::WeightFormat& other) {
+    return ops::weight_data_bytes(other, n, k, place.device.type);
+  };
+  size_t room = keeps_room_for_dense(place, format) ? bytes_as(place.dtype) : 0;
+  const bool may_have_offsets =
+      std::any_of(format.modules.begin(), format.modules.end(),
+                  [](const StoredModule& module) { return may_store_zero_points(module.scheme); });
+  if (computed.is_integer() && !place.device.is_cpu() && may_have_offsets) {
+    ops::WeightFormat with_offsets = computed;
+    with_offsets.has_offsets = true;
+    room = std::max(room, bytes_as(with_offsets));
+  }
+  return ops::Weight(computed, n, k, place.device, room);
 }
 
 // Whether what is stored is what is computed with.
@@ -161,8 +179,7 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
     : place_(place),
-      weight_(computed_format(place, format, n, k, parts), n, k, place.device,
-              bytes_for_dense(place, format, n, k)),
+      weight_(make_weight(place, format, n, k, parts)),
       has_room_for_dense_(keeps_room_for_dense(place, format)) {
   reserve_permutation(format);
   if (format.is_gguf()) {
@@ -276,8 +293,16 @@ void MatrixParameter::finish(ThreadPool& pool) {
   const auto is_padding = [](const StoredPart& part) {
     return part.matrix->share().outputs.size() == 0;
   };
+  const auto needs_offsets = [&](const StoredPart& part) {
+    return !is_padding(part) && may_store_zero_points(part.matrix->scheme()) &&
+           part.matrix->has_zero_points();
+  };
   // A dense weight takes numbers in any order.
   const bool is_packed = weight_.format().is_integer();
+  if (is_packed && !place_.device.is_cpu() &&
+      std::any_of(stored_.begin(), stored_.end(), needs_offsets)) {
+    weight_.add_offsets();
+  }
   std::vector<int32_t> order;
   bool fits = true;
   for (const StoredPart& part : stored_) {

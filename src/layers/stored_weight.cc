@@ -173,21 +173,13 @@ ops::WeightFormat integer_format(const std::vector<StoredModule>& modules,
   return format;
 }
 
-// Whatever the config says of them: some files that call themselves symmetric are not, and a GPU's
-// memory is planned before they are read.
-bool stores_zero_points(const StoredModule& module) {
-  return module.scheme.layout == WeightLayout::kGptq;
-}
-
 ops::WeightFormat stored_format_on_gpu(const Placement& place,
                                        const std::vector<StoredModule>& modules,
                                        const std::vector<ParameterPart>& parts) {
   int64_t n = 0;
   for (const ParameterPart& part : parts) n += part.rows.size();
-  ops::WeightFormat integers = integer_format(modules, parts);
+  const ops::WeightFormat integers = integer_format(modules, parts);
   if (integers.is_integer()) {
-    integers.has_offsets =
-        integers.has_offsets || std::any_of(modules.begin(), modules.end(), stores_zero_points);
     return multiplies_integers(place, integers, parts.front().columns.size())
                ? integers
                : ops::WeightFormat(place.dtype);

@@ -209,6 +209,10 @@ TEST_F(MatrixOnAGpu, StaysPackedWhereZeroPointsAreNotSymmetric) {
       load(groups_in_order(), groups_in_order(), /*zero_point=*/7);
       EXPECT_EQ(format(), WeightFormat::integers(4, 32, /*has_offsets=*/true));
       expect_numbers(groups_in_order(), /*zero_point=*/7);
+      make(num_modules, act_order);
+      load(groups_in_order(), groups_in_order());
+      EXPECT_EQ(format(), WeightFormat::integers(4, 32));
+      expect_numbers(groups_in_order());
     }
   }
 }

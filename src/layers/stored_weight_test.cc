@@ -129,15 +129,12 @@ TEST(StoredFormat, IsFloat8OnAGpuThatMultipliesByIt) {
 }
 
 TEST(StoredFormat, IsOfIntegersOnAGpuThatMultipliesByThem) {
-  EXPECT_EQ(format_on_gpu(gptq(128), {128, 64}, 256), WeightFormat::integers(4, 128, true));
-  EXPECT_EQ(format_on_gpu(gptq(0), {48}, 72), WeightFormat::integers(4, 0, true));
-  const WeightScheme packed{
-      .name = "packed", .layout = WeightLayout::kPacked, .bits = 4, .group_inputs = 128};
-  EXPECT_EQ(format_on_gpu(packed, {128}, 256), WeightFormat::integers(4, 128));
+  EXPECT_EQ(format_on_gpu(gptq(128), {128, 64}, 256), WeightFormat::integers(4, 128));
+  EXPECT_EQ(format_on_gpu(gptq(0), {48}, 72), WeightFormat::integers(4, 0));
   EXPECT_EQ(format_on_gpu(gptq(16), {128}, 256), kDense);
   WeightScheme sorted = gptq(32);
   sorted.act_order = true;
-  EXPECT_EQ(format_on_gpu(sorted, {128}, 256), WeightFormat::integers(4, 32, true));
+  EXPECT_EQ(format_on_gpu(sorted, {128}, 256), WeightFormat::integers(4, 32));
   // A rank with some of the inputs has parts of many groups.
   const std::vector<StoredModule> modules{{"a", sorted}};
   Placement gpu = on_cpu(DType::kBFloat16);
