@@ -68,6 +68,17 @@ TEST(IntegersCuda, StayPackedInHalfPrecision) {
   EXPECT_THAT(engine_test::detail_of(config, "MLP weights"), HasSubstr("float32 from GPTQ"));
 }
 
+// Where no product takes integers, whatever the orders of their inputs.
+TEST(IntegersCuda, AreDenseInFloat32) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  for (const char* name : {"gptq-act-order", "ct-pack-act-order"}) {
+    EngineConfig config = engine_test::on_gpus(folder_of(name), 1);
+    config.dtype = "float32";
+    engine_test::expect_close(engine_test::prompt_logprobs(config, golden_prompt(folder_of(name))),
+                              golden_logprobs(folder_of(name)), 1e-3f, name);
+  }
+}
+
 TEST(IntegersCuda, TakeRandomWeights) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
   for (const char* folder : {"gptq-4bit", "gptq-act-order", "awq"}) {

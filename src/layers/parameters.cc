@@ -47,7 +47,7 @@ ops::WeightFormat format_of_dense(const Placement& place, int64_t n, int64_t k) 
   const bool to_int4 = place.rounding == WeightRounding::kInt4;
   if (!place.device.is_cpu()) {
     const auto on_gpu = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroupOnGpu, to_int4);
-    return multiplies_integers(place, on_gpu) ? on_gpu : ops::WeightFormat(place.dtype);
+    return multiplies_integers(place, on_gpu, k) ? on_gpu : ops::WeightFormat(place.dtype);
   }
   auto format = ops::WeightFormat::integers(to_int4 ? 4 : 8, kQuantisedGroup,
                                             /*has_offsets=*/to_int4, DType::kBFloat16);
@@ -62,12 +62,43 @@ ops::WeightFormat computed_format(const Placement& place, const MatrixFormat& fo
   return stored_format(place, format.modules, parts);
 }
 
-// Room that a GPU needs in case that the parts of a matrix have their inputs in different orders:
-// its memory is planned before the checkpoint is read.
-size_t bytes_for_dense(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k) {
-  const bool may_differ = format.modules.size() > 1 && format.modules.front().scheme.act_order;
-  if (place.device.is_cpu() || !may_differ) return 0;
-  return ops::weight_data_bytes(place.dtype, n, k, place.device.type);
+bool has_act_order(const StoredModule& module) {
+  return module.scheme.act_order;
+}
+
+// GPTQ has a g_idx without act-order, too, and some files have their inputs in another order then.
+bool may_store_order(const StoredModule& module) {
+  return has_act_order(module) || module.scheme.layout == WeightLayout::kGptq;
+}
+
+// Whether a GPU keeps room for a dense matrix, as its memory is planned before the checkpoint is
+// read: several modules may have their inputs in different orders.
+bool keeps_room_for_dense(const Placement& place, const MatrixFormat& format) {
+  return !place.device.is_cpu() && format.modules.size() > 1 &&
+         std::any_of(format.modules.begin(), format.modules.end(), has_act_order);
+}
+
+// GPTQ has zero points even where its config says that they are symmetric, and some files' are not.
+bool may_store_zero_points(const WeightScheme& scheme) {
+  return scheme.layout == WeightLayout::kGptq;
+}
+
+ops::Weight make_weight(const Placement& place, const MatrixFormat& format, int64_t n, int64_t k,
+                        const std::vector<ParameterPart>& parts) {
+  const ops::WeightFormat computed = computed_format(place, format, n, k, parts);
+  const auto bytes_as = [&](const ops::WeightFormat& other) {
+    return ops::weight_data_bytes(other, n, k, place.device.type);
+  };
+  size_t room = keeps_room_for_dense(place, format) ? bytes_as(place.dtype) : 0;
+  const bool may_have_offsets =
+      std::any_of(format.modules.begin(), format.modules.end(),
+                  [](const StoredModule& module) { return may_store_zero_points(module.scheme); });
+  if (computed.is_integer() && !place.device.is_cpu() && may_have_offsets) {
+    ops::WeightFormat with_offsets = computed;
+    with_offsets.has_offsets = true;
+    room = std::max(room, bytes_as(with_offsets));
+  }
+  return ops::Weight(computed, n, k, place.device, room);
 }
 
 // Whether what is stored is what is computed with.
@@ -148,8 +179,8 @@ void check_cuts(const StoredModule& module, const std::vector<ParameterPart>& pa
 MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& format, int64_t n,
                                  int64_t k, std::vector<ParameterPart> parts)
     : place_(place),
-      weight_(computed_format(place, format, n, k, parts), n, k, place.device,
-              bytes_for_dense(place, format, n, k)) {
+      weight_(make_weight(place, format, n, k, parts)),
+      has_room_for_dense_(keeps_room_for_dense(place, format)) {
   reserve_permutation(format);
   if (format.is_gguf()) {
     stored_as_ = describe_blocks(format);
@@ -172,8 +203,7 @@ MatrixParameter::MatrixParameter(const Placement& place, const MatrixFormat& for
 void MatrixParameter::reserve_permutation(const MatrixFormat& format) {
   const bool may_be_permuted =
       weight_.format().is_integer() &&
-      std::any_of(format.modules.begin(), format.modules.end(),
-                  [](const StoredModule& module) { return module.scheme.act_order; });
+      std::any_of(format.modules.begin(), format.modules.end(), may_store_order);
   if (may_be_permuted && !place_.device.is_cpu()) weight_.reserve_permutation();
 }
 
@@ -263,6 +293,16 @@ void MatrixParameter::finish(ThreadPool& pool) {
   const auto is_padding = [](const StoredPart& part) {
     return part.matrix->share().outputs.size() == 0;
   };
+  const auto needs_offsets = [&](const StoredPart& part) {
+    return !is_padding(part) && may_store_zero_points(part.matrix->scheme()) &&
+           part.matrix->has_zero_points();
+  };
+  // A dense weight takes numbers in any order.
+  const bool is_packed = weight_.format().is_integer();
+  if (is_packed && !place_.device.is_cpu() &&
+      std::any_of(stored_.begin(), stored_.end(), needs_offsets)) {
+    weight_.add_offsets();
+  }
   std::vector<int32_t> order;
   bool fits = true;
   for (const StoredPart& part : stored_) {
@@ -272,10 +312,10 @@ void MatrixParameter::finish(ThreadPool& pool) {
     if (order.empty()) order = own_order;
     fits = fits && own_order == order && can_pack(*part.matrix, order, weight_.format());
   }
-  if (!fits) make_dense();
-  if (weight_.format().is_integer() && !std::is_sorted(order.begin(), order.end())) {
-    weight_.set_permutation(order);
-  }
+  const bool is_permuted = !std::is_sorted(order.begin(), order.end());
+  fits = fits && (!is_permuted || place_.device.is_cpu() || weight_.may_be_permuted());
+  if (is_packed && !fits) make_dense();
+  if (weight_.format().is_integer() && is_permuted) weight_.set_permutation(order);
   for (const StoredPart& part : stored_) {
     if (!is_padding(part)) pack_stored(*part.matrix, order, part.first_row, weight_, pool);
     part.matrix->free();
@@ -288,14 +328,12 @@ void MatrixParameter::make_dense() {
     weight_ = ops::Weight(place_.dtype, weight_.n(), weight_.k());
     return;
   }
-  if (stored_.size() > 1 && stored_.front().matrix->scheme().act_order) {
-    return weight_.become_dense(place_.dtype);
-  }
+  if (has_room_for_dense_) return weight_.become_dense(place_.dtype);
   const StoredMatrix& matrix = *stored_.front().matrix;
   throw Error(fmt::format(
       "{}: its tensors do not fit its scheme in config.json ({}): there are zero points where that "
-      "has none, or inputs are in groups of other sizes; a GPU needs them as the scheme says, and "
-      "--device cpu does not.",
+      "has none, or inputs are in groups of other sizes or in another order; a GPU needs them as "
+      "the scheme says, and --dtype float32 and --device cpu do not.",
       matrix.share().module, matrix.scheme().describe()));
 }
 

@@ -78,7 +78,8 @@ class MatrixParameter final : public Parameter {
 
   Placement place_;
   ops::Weight weight_;
-  std::vector<StoredPart> stored_;  // none: rows are packed as they come
+  bool has_room_for_dense_ = false;  // on a GPU
+  std::vector<StoredPart> stored_;   // none: rows are packed as they come
   std::vector<ParameterTensor> tensors_;
   std::string stored_as_;
 };

@@ -180,7 +180,9 @@ ops::WeightFormat stored_format_on_gpu(const Placement& place,
   for (const ParameterPart& part : parts) n += part.rows.size();
   const ops::WeightFormat integers = integer_format(modules, parts);
   if (integers.is_integer()) {
-    return multiplies_integers(place, integers) ? integers : ops::WeightFormat(place.dtype);
+    return multiplies_integers(place, integers, parts.front().columns.size())
+               ? integers
+               : ops::WeightFormat(place.dtype);
   }
   if (!multiplies_float8(place, n, parts.front().columns.size())) return place.dtype;
   const auto all = [&](const auto& rule) {
@@ -202,9 +204,11 @@ bool multiplies_float8(const Placement& place, int64_t n, int64_t k) {
          ops::multiplies_float8_on_gpu(place.dtype, n, k);
 }
 
-bool multiplies_integers(const Placement& place, const ops::WeightFormat& format) {
+bool multiplies_integers(const Placement& place, const ops::WeightFormat& format, int64_t k) {
   if (place.device.is_cpu()) return true;
-  return place.may_be_quantised && place.device.compute_capability == ops::kQuantisedCapability &&
+  // Rows of activations lie k elements apart, and its copies begin at multiples of 16 bytes.
+  return k % 8 == 0 && place.may_be_quantised &&
+         place.device.compute_capability == ops::kQuantisedCapability &&
          ops::multiplies_integers_on_gpu(place.dtype, format);
 }
 

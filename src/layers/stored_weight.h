@@ -3,9 +3,10 @@
 //
 // A GPU has kernels for dense weights, and one of compute capability 9.0 for float8 with a scale
 // for each output or for each block of 128 x 128, and for integers of 4 and 8 bits in groups of at
-// least 32 inputs; the CPU for float8 with a scale for each output, and for integers in groups. No
-// value changes: what a device cannot take as it is stored is dequantised. Thread safety: free
-// functions without state.
+// least 32 inputs; the CPU for float8 with a scale for each output, and for integers in groups.
+// What a device cannot take as it is stored is dequantised. No value changes but in a GPU's groups
+// with zero points that 16 bits cannot hold (ops/group_tiles.cc). Thread safety: free functions
+// without state.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -25,8 +26,8 @@ struct StoredModule {
 
 // Whether the placement has a kernel for a float8 matrix [n, k] with a scale for each output.
 bool multiplies_float8(const Placement& place, int64_t n, int64_t k);
-// Whether it has one for integers of this format.
-bool multiplies_integers(const Placement& place, const ops::WeightFormat& format);
+// Whether it has one for integers of this format and k inputs, of which a GPU takes multiples of 8.
+bool multiplies_integers(const Placement& place, const ops::WeightFormat& format, int64_t k);
 
 // The format of a matrix that is made of these modules; `parts` are those of a dense "weight".
 // Products with integers round activations to int8, but not where the placement's dtype is float32.

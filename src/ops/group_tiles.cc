@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 namespace quire::ops {
@@ -50,16 +51,27 @@ struct TileScale {
   bool is_constant = false;
 };
 
-// What the group's numbers differ by counts for nothing beside a shift larger than this: types of
-// 16 bits cannot tell them apart.
-constexpr float kLargestShift = 2048;
+// The largest shift whose sums with integers float16 holds.
+constexpr float kLargestShift = 32768;
 
-TileScale scale_with_offset(float scale, float offset) {
+// Beyond that the group is a constant, as its numbers differ by less than 1 % of their `mean`.
+TileScale scale_with_offset(float scale, float offset, float mean) {
   if (offset == 0) return {scale, 0};
   const float exact = offset / scale;
-  if (!std::isnan(scale) && !(std::abs(exact) <= kLargestShift)) return {offset, 1, true};
+  if (!std::isnan(scale) && !(std::abs(exact) <= kLargestShift)) {
+    return {offset + scale * mean, 1, true};
+  }
   const float nearest = std::nearbyint(exact);
   return {scale, scale * nearest == offset ? nearest : exact};
+}
+
+// Of the group in the layout that begins at `input`.
+float mean_integer(const GroupTiles& layout, const GroupedRows& source, int64_t row,
+                   int64_t input) {
+  const int64_t count = std::min(layout.group_inputs(), layout.k - input);
+  const int8_t* const integers = source.data + row * layout.k + input;
+  return static_cast<float>(std::accumulate(integers, integers + count, 0)) /
+         static_cast<float>(count);
 }
 
 TileScale scale_at(const GroupTiles& layout, const GroupedRows& source, int64_t row,
@@ -67,7 +79,8 @@ TileScale scale_at(const GroupTiles& layout, const GroupedRows& source, int64_t 
   if (input >= layout.k) return {};
   const int64_t size = layout.source_group;
   const int64_t at = size == 0 ? row : row * ceil_div(layout.k, size) + input / size;
-  return scale_with_offset(source.scales[at], source.offsets == nullptr ? 0 : source.offsets[at]);
+  const float offset = source.offsets == nullptr ? 0 : source.offsets[at];
+  return scale_with_offset(source.scales[at], offset, mean_integer(layout, source, row, input));
 }
 
 float* scales_in(const GroupTiles& layout, int64_t group, std::byte* block) {

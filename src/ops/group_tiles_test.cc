@@ -108,7 +108,50 @@ TEST(GroupTiles, GivesBackWhatWasPackedInAnyPieces) {
   }
 }
 
-// A group whose numbers differ by nothing that 16 bits could tell has its offset as its scale.
+// The one row of a case with this offset, of scales of 1.
+std::vector<float> row_with_offset(const TilesCase& c, float offset, float* mean = nullptr) {
+  TilesSource source(c);
+  source.scales() = {1};
+  source.offsets() = {offset};
+  const GroupTiles layout = group_tiles(c.format, c.n, c.k);
+  std::vector<std::byte> tiles(static_cast<size_t>(layout.bytes()));
+  pack_tile_rows(layout, 0, source.rows(0, 1), tiles.data());
+  std::vector<float> row(static_cast<size_t>(c.k));
+  unpack_tile_row(layout, 0, tiles.data(), row.data());
+  for (int64_t i = 0; i < c.k; ++i) {
+    if (mean != nullptr) {
+      *mean += source.at(0, i) / static_cast<float>(c.k);
+    } else {
+      EXPECT_EQ(row[static_cast<size_t>(i)], source.at(0, i)) << offset;
+    }
+  }
+  return row;
+}
+
+// As long as both types of 16 bits hold the sums: they tell numbers apart that are 1 % of them.
+TEST(GroupTiles, KeepsIntegersBesideLargeShifts) {
+  for (const int bits : {4, 8}) {
+    const TilesCase c = {WeightFormat::integers(bits, 128, /*has_offsets=*/true), 1, 128};
+    for (const float offset : {2049.0f, -2500.0f, 32768.0f, -32768.0f}) {
+      for (const float value : row_with_offset(c, offset)) {
+        EXPECT_NEAR(static_cast<float>(Float16(value)), value, std::abs(value) / 2048);
+        EXPECT_NEAR(static_cast<float>(BFloat16(value)), value, std::abs(value) / 256);
+      }
+    }
+  }
+}
+
+TEST(GroupTiles, HasTheMeanOfAGroupWithALargerShift) {
+  for (const int bits : {4, 8}) {
+    const TilesCase c = {WeightFormat::integers(bits, 128, /*has_offsets=*/true), 1, 100};
+    for (const float offset : {32769.0f, -40000.0f}) {
+      float mean = 0;
+      for (const float value : row_with_offset(c, offset, &mean)) EXPECT_NEAR(value, mean, 0.1f);
+    }
+  }
+}
+
+// A group whose numbers differ by next to nothing has their mean as its scale.
 TEST(GroupTiles, HasNoShiftThatIsNotFinite) {
   const TilesCase c = {WeightFormat::integers(4, 128, /*has_offsets=*/true), 2, 128};
   TilesSource source(c);
@@ -121,7 +164,7 @@ TEST(GroupTiles, HasNoShiftThatIsNotFinite) {
   unpack_tile_row(layout, 0, tiles.data(), row.data());
   for (const float value : row) EXPECT_EQ(value, 0.5f);
   unpack_tile_row(layout, 1, tiles.data(), row.data());
-  for (const float value : row) EXPECT_EQ(value, -0.25f);
+  for (const float value : row) EXPECT_NEAR(value, -0.25f, 1e-8f);
 }
 
 TEST(GroupTiles, KeepsScalesThatAreNotNumbers) {

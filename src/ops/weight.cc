@@ -195,6 +195,15 @@ void Weight::become_dense(DType dtype) {
   host_tiles_.reset();
 }
 
+void Weight::add_offsets() {
+  WeightFormat with_offsets = format_;
+  with_offsets.has_offsets = true;
+  check(
+      format_.is_integer() && weight_data_bytes(with_offsets, n_, k_, device_.type) <= data_.size(),
+      "the memory of integers has room for offsets");
+  format_ = with_offsets;
+}
+
 void Weight::reserve_permutation() {
   permutation_ = Buffer(static_cast<size_t>(k_) * sizeof(int32_t), device_);
 }

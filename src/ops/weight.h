@@ -60,6 +60,8 @@ class Weight {
   void reserve_permutation();
   // Makes integers whose memory has room for it a dense weight of zeros on the same device.
   void become_dense(DType dtype);
+  // Gives integers whose memory has room for them offsets; before the first rows.
+  void add_offsets();
   bool may_be_permuted() const { return permutation_.size() != 0; }
   // Dense rows, as pack_rows takes them, rounded (ops/cpu/quantise.h): to int8 without offsets or
   // int4 with them, in groups of inputs, or to float8 with a scale for each output.

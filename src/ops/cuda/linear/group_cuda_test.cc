@@ -217,6 +217,8 @@ TEST_F(GroupLinearCudaTest, TakesInputsInAnyOrder) {
                   .in_gap = 8});
     expect_right({.rows = rows, .n = 64, .k = 100, .is_permuted = true});
   }
+  // More than a grid has in that direction.
+  expect_right({.rows = 65'600, .n = 32, .k = 40, .is_permuted = true});
 }
 
 TEST_F(GroupLinearCudaTest, IsRightHoweverItIsCut) {

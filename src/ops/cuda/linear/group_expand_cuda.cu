@@ -1,8 +1,8 @@
 // Before products: inputs in the order of a permutation, and integers as a dense weight.
+#include <algorithm>
 #include <cstdint>
 
 #include "base/ceil_div.h"
-#include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/elements.cuh"
 #include "ops/cuda/linear/group.cuh"
@@ -17,6 +17,7 @@ struct OrderArgs {
   const uint16_t* in;
   int64_t in_stride;
   const int32_t* permutation;
+  int64_t rows;
   int k;
   uint16_t* out;
   int64_t out_stride;
@@ -28,7 +29,9 @@ __global__ __launch_bounds__(kOrderThreads) void order_inputs_kernel(OrderArgs a
   wait_for_previous();
   release_next();
   if (i >= args.k) return;
-  args.out[blockIdx.y * args.out_stride + i] = args.in[blockIdx.y * args.in_stride + from];
+  for (int64_t row = blockIdx.y; row < args.rows; row += gridDim.y) {
+    args.out[row * args.out_stride + i] = args.in[row * args.in_stride + from];
+  }
 }
 
 // A thread has 16 inputs of an output: a step of a block.
@@ -116,20 +119,19 @@ char* behind_order(const CudaLinear& args, bool is_permuted) {
 }  // namespace
 
 CudaLinear order_inputs(CudaStream& stream, const CudaLinear& args) {
-  constexpr int64_t kMostGridRows = 65535;
-  check(args.rows <= kMostGridRows, "a product has that many rows at most");
+  constexpr int64_t kMostGridRows = 65535;  // a block has several rows where there are more
   CudaLinear ordered = args;
   ordered.in = args.scratch;
   ordered.in_stride = round_up<int64_t>(args.k, 8);
   ordered.scratch = behind_order(args, true);
   ordered.weight.permutation = nullptr;
-  launch(
-      stream, order_inputs_kernel,
-      dim3(static_cast<unsigned>(ceil_div<int64_t>(args.k, kOrderThreads)),
-           static_cast<unsigned>(args.rows)),
-      kOrderThreads, 0,
-      OrderArgs{static_cast<const uint16_t*>(args.in), args.in_stride, args.weight.permutation,
-                static_cast<int>(args.k), static_cast<uint16_t*>(args.scratch), ordered.in_stride});
+  launch(stream, order_inputs_kernel,
+         dim3(static_cast<unsigned>(ceil_div<int64_t>(args.k, kOrderThreads)),
+              static_cast<unsigned>(std::min(args.rows, kMostGridRows))),
+         kOrderThreads, 0,
+         OrderArgs{static_cast<const uint16_t*>(args.in), args.in_stride, args.weight.permutation,
+                   args.rows, static_cast<int>(args.k), static_cast<uint16_t*>(args.scratch),
+                   ordered.in_stride});
   return ordered;
 }
 
