@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "quire/error.h"
@@ -25,7 +26,10 @@ LoraStore::LoraStore(const LoraOptions& options, LoraTarget target)
 
 void LoraStore::check_enabled() const {
   if (options_.enabled) return;
-  throw Error("This engine serves no adapters; enable them with --enable-lora.");
+  throw Error(
+      "This engine serves no adapters; give them with --lora NAME=PATH (quire generate, quire "
+      "chat), "
+      "or enable them with --enable-lora (quire serve).");
 }
 
 void LoraStore::check_name(const std::string& name, bool replace) const {
@@ -41,17 +45,19 @@ void LoraStore::check_name(const std::string& name, bool replace) const {
                   name, adapters_.at(name).path));
 }
 
-void LoraStore::load(const std::string& name, const std::string& path, bool replace) {
+void LoraStore::load(const std::string& name, const std::string& path, bool replace,
+                     LoraPathCheck check) {
   check_enabled();
   check_name(name, replace);
   const std::lock_guard reading(reading_);
   check_name(name, replace);
+  if (check) check(path);
   LoraWeights read = read_lora(path, target_);
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   const LoraWeightsPtr weights = adopt(std::move(read));
-  adapters_[name] = {path,          weights->id,   weights->content_hash,
-                     weights->kind, weights->rank, weights->bytes};
+  adapters_[name] = {path,          weights->id,    weights->content_hash, weights->kind,
+                     weights->rank, weights->bytes, std::move(check)};
   drop_nameless();
   touch(weights);
 }
@@ -78,18 +84,22 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
   // Another thread may have read it meanwhile, or taken its name.
   if (LoraWeightsPtr weights = find(name)) return weights;
   std::string path;
+  LoraPathCheck check;
   {
     const std::lock_guard lock(mutex_);
-    path = at(name).path;
+    const Adapter& adapter = at(name);
+    path = adapter.path;
+    check = adapter.check;
   }
+  if (check) check(path);
   LoraWeights read = read_lora(path, target_);
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   LoraWeightsPtr weights = adopt(std::move(read));
   if (const auto adapter = adapters_.find(name); adapter != adapters_.end()) {
     // The folder may hold something else by now.
-    adapter->second = {path,          weights->id,   weights->content_hash,
-                       weights->kind, weights->rank, weights->bytes};
+    adapter->second = {path,          weights->id,    weights->content_hash, weights->kind,
+                       weights->rank, weights->bytes, std::move(check)};
     touch(weights);
   }
   return weights;
@@ -98,18 +108,26 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
 std::vector<LoraAdapterInfo> LoraStore::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<LoraAdapterInfo> infos;
-  for (const auto& [name, adapter] : adapters_) {
-    const Known& known = known_.at(adapter.content_hash);
-    infos.push_back({.name = name,
-                     .path = adapter.path,
-                     .parent = target_.model.string(),
-                     .kind = adapter.kind,
-                     .rank = adapter.rank,
-                     .bytes = adapter.bytes,
-                     .content_hash = adapter.content_hash,
-                     .in_host_memory = !known.weights.expired()});
-  }
+  for (const auto& [name, adapter] : adapters_) infos.push_back(describe(name, adapter));
   return infos;
+}
+
+std::optional<LoraAdapterInfo> LoraStore::info(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto adapter = adapters_.find(name);
+  if (adapter == adapters_.end()) return std::nullopt;
+  return describe(name, adapter->second);
+}
+
+LoraAdapterInfo LoraStore::describe(const std::string& name, const Adapter& adapter) const {
+  return {.name = name,
+          .path = adapter.path,
+          .parent = target_.model.string(),
+          .kind = adapter.kind,
+          .rank = adapter.rank,
+          .bytes = adapter.bytes,
+          .content_hash = adapter.content_hash,
+          .in_host_memory = !known_.at(adapter.content_hash).weights.expired()};
 }
 
 LoraStats LoraStore::stats() const {
@@ -138,8 +156,8 @@ LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
 }
 
 LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
-  const auto [entry, is_new] =
-      known_.try_emplace(weights.content_hash, Known{.id = known_.size() + 1, .weights = {}});
+  const auto [entry, is_new] = known_.try_emplace(weights.content_hash);
+  if (is_new) entry->second.id = ++last_id_;
   if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
   weights.id = entry->second.id;
   auto adopted = std::make_shared<const LoraWeights>(std::move(weights));
@@ -158,9 +176,12 @@ void LoraStore::touch(const LoraWeightsPtr& weights) {
 }
 
 void LoraStore::drop_nameless() {
-  std::erase_if(resident_, [this](const LoraWeightsPtr& weights) {
-    return std::ranges::none_of(
-        adapters_, [&](const auto& adapter) { return adapter.second.id == weights->id; });
+  std::unordered_set<uint64_t> named;
+  for (const auto& [name, adapter] : adapters_) named.insert(adapter.id);
+  std::erase_if(resident_,
+                [&](const LoraWeightsPtr& weights) { return !named.contains(weights->id); });
+  std::erase_if(known_, [&](const auto& known) {
+    return !named.contains(known.second.id) && known.second.weights.expired();
   });
 }
 
