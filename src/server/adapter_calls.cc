@@ -54,9 +54,10 @@ void check_name(const std::string& name, bool in_place, const ServiceContext& co
   for (size_t colon = name.find(':'); colon != std::string::npos;
        colon = name.find(':', colon + 1)) {
     if (!is_base_name(context.model, name.substr(0, colon))) continue;
-    refuse(fmt::format("lora_name is {}, which is what requests may call the adapter {} of {}; "
-                       "expected another name.",
-                       name, name.substr(colon + 1), name.substr(0, colon)));
+    refuse(
+        fmt::format("lora_name is {}, which is what requests may call the adapter {} of {}; "
+                    "expected another name.",
+                    name, name.substr(colon + 1), name.substr(0, colon)));
   }
   if (adapters.contains(name)) {
     if (in_place) return;
