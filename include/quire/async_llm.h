@@ -81,13 +81,16 @@ class AsyncLLM {
   std::shared_ptr<const void> find_compiled(const StructuredOutput& output);
 
   // As LLMEngine has them.
-  void load_lora(const std::string& name, const std::string& path, bool replace = false);
+  void load_lora(const std::string& name, const std::string& path, bool replace = false,
+                 LoraPathCheck check = {});
   void unload_lora(const std::string& name);
   std::vector<LoraAdapterInfo> loras() const;
-  std::shared_ptr<const void> hold_lora(const std::string& name);
+  // Nothing where that name is not loaded.
+  std::optional<LoraAdapterInfo> find_lora_info(const std::string& name) const;
+  HeldLora hold_lora(const std::string& name);
   // The same at once: null where hold_lora() has weights to read. Throws Error for a name that is
   // not loaded.
-  std::shared_ptr<const void> find_lora(const std::string& name);
+  HeldLora find_lora(const std::string& name);
 
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;

@@ -12,6 +12,7 @@
 // (quire/llm.h) the one for a batch.
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <variant>
@@ -34,6 +35,13 @@ namespace quire {
 // where the model has one).
 using Prompt = std::variant<std::string, std::vector<int32_t>>;
 
+struct LoraWeights;
+// The weights of an adapter, which stay in memory while this lives.
+using HeldLora = std::shared_ptr<const LoraWeights>;
+// Called with an adapter's folder before each time that it is read. What it throws is thrown by the
+// call that wanted it read.
+using LoraPathCheck = std::function<void(const std::string& path)>;
+
 struct RequestOptions {
   OutputKind output_kind = OutputKind::kCumulative;
   // Requests share cached prefixes only with those of the same salt.
@@ -52,6 +60,9 @@ struct RequestOptions {
   // The name of a loaded adapter; empty: the base model. The request keeps the weights that the
   // name stands for when it is added, whatever is loaded or unloaded later.
   std::string lora{};
+  // What hold_lora() gave for `lora`: the request has these weights, whatever the name stands for
+  // by now. Null: those that the name stands for.
+  HeldLora lora_weights{};
 };
 
 // What became of drafts since the engine started. A draft is what a step verifies of a sequence; it
@@ -129,10 +140,10 @@ class LLMEngine {
   // In the order of their names.
   std::vector<LoraAdapterInfo> loras() const;
   // Reads the weights of a loaded adapter, unless they are in host memory, on the calling thread.
-  // add_request() does so too, but not while what this returns is held: so a thread that must not
-  // wait can leave the work to another one. Throws Error for a name that is not loaded, and where
-  // the folder cannot be read any more.
-  std::shared_ptr<const void> hold_lora(const std::string& name);
+  // add_request() does so too, but not with what this returns (RequestOptions::lora_weights): so a
+  // thread that must not wait can leave the work to another one. Throws Error for a name that is
+  // not loaded, and where the folder cannot be read any more.
+  HeldLora hold_lora(const std::string& name);
 
   // No request is unfinished and no output is pending.
   bool is_finished() const;

@@ -310,8 +310,9 @@ std::shared_ptr<const void> AsyncLLM::find_compiled(const StructuredOutput& outp
   return impl_->core.find_compiled(output);
 }
 
-void AsyncLLM::load_lora(const std::string& name, const std::string& path, bool replace) {
-  impl_->core.loras().load(name, path, replace);
+void AsyncLLM::load_lora(const std::string& name, const std::string& path, bool replace,
+                         LoraPathCheck check) {
+  impl_->core.loras().load(name, path, replace, std::move(check));
 }
 void AsyncLLM::unload_lora(const std::string& name) {
   impl_->core.loras().unload(name);
@@ -319,10 +320,13 @@ void AsyncLLM::unload_lora(const std::string& name) {
 std::vector<LoraAdapterInfo> AsyncLLM::loras() const {
   return impl_->core.loras().list();
 }
-std::shared_ptr<const void> AsyncLLM::hold_lora(const std::string& name) {
+std::optional<LoraAdapterInfo> AsyncLLM::find_lora_info(const std::string& name) const {
+  return impl_->core.loras().info(name);
+}
+HeldLora AsyncLLM::hold_lora(const std::string& name) {
   return impl_->core.loras().hold(name);
 }
-std::shared_ptr<const void> AsyncLLM::find_lora(const std::string& name) {
+HeldLora AsyncLLM::find_lora(const std::string& name) {
   return impl_->core.loras().find(name);
 }
 

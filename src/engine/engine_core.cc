@@ -139,7 +139,9 @@ PreparedRequest EngineCore::prepare(std::string request_id, Prompt prompt, Sampl
   facts.client = options.client;
   facts.client_weight = options.client_weight;
   facts.priority = options.priority;
-  if (loras_->enabled() || !options.lora.empty()) set_lora(facts, options.lora);
+  if (loras_->enabled() || !options.lora.empty()) {
+    set_lora(facts, options.lora, std::move(options.lora_weights));
+  }
   if (auto* text = std::get_if<std::string>(&prompt)) {
     facts.prompt_token_ids =
         tokenizer().encode(*text, options.plain_text, options.add_special_tokens);

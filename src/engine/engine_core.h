@@ -117,7 +117,7 @@ class EngineCore {
   void check_room(const Request& facts, const AnswerLanguage& language) const;
   static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
   // Gives a request the adapter of this name.
-  void set_lora(Request& facts, const std::string& name);
+  void set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights);
   LoraStats lora_stats(const SchedulerStats& scheduler) const;
   uint64_t resolve_seed(const Request& facts) const;
 

@@ -1,6 +1,7 @@
 // What an engine does about adapters beyond keeping them (engine/lora_store.h).
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/engine_core.h"
@@ -17,10 +18,10 @@ std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup)
 
 // The salt begins with the adapter's hash and a line break, which a hash has not: whatever salt a
 // client chooses, no request has the prefixes of another adapter.
-void EngineCore::set_lora(Request& facts, const std::string& name) {
+void EngineCore::set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights) {
   std::string key;
   if (!name.empty()) {
-    facts.lora = loras_->hold(name);
+    facts.lora = weights && loras_->enabled() ? std::move(weights) : loras_->hold(name);
     facts.lora_id = facts.lora->id;
     facts.lora_name = name;
     key = facts.lora->content_hash;

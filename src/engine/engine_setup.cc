@@ -254,9 +254,11 @@ void check_lora(EngineConfig& config, bool on_gpu) {
   LoraOptions& lora = config.lora;
   require(lora.enabled || lora.modules.empty(), "--lora-modules needs --enable-lora.");
   if (!lora.enabled) return;
-  require(!on_gpu,
-          "--enable-lora needs the CPU (--device cpu): quire has no kernels of adapters for GPUs. "
-          "quire merge makes a model of an adapter and its base, which GPUs take.");
+  require(
+      !on_gpu,
+      "LoRA adapters (--enable-lora, --lora) need the CPU (--device cpu): quire has no kernels of "
+      "adapters for GPUs. "
+      "quire merge makes a model of an adapter and its base, which GPUs take.");
   require(lora.max_loras >= 1 && lora.max_loras <= kMaxLoras,
           fmt::format("--max-loras is {}; expected 1 to {}.", lora.max_loras, kMaxLoras));
   require(lora.max_lora_rank >= 1 && lora.max_lora_rank <= kMaxServedLoraRank,

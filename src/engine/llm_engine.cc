@@ -37,7 +37,7 @@ void LLMEngine::unload_lora(const std::string& name) {
 std::vector<LoraAdapterInfo> LLMEngine::loras() const {
   return impl_->loras().list();
 }
-std::shared_ptr<const void> LLMEngine::hold_lora(const std::string& name) {
+HeldLora LLMEngine::hold_lora(const std::string& name) {
   return impl_->loras().hold(name);
 }
 bool LLMEngine::is_finished() const {

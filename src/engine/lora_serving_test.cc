@@ -260,6 +260,31 @@ TEST_F(LoraServing, RunningRequestsKeepTheirWeights) {
   EXPECT_TRUE(engine.stats().lora.running.empty());
 }
 
+// Whatever becomes of their name meanwhile: nothing is read when the request is added.
+TEST_F(LoraServing, ARequestHasTheWeightsThatItWasGiven) {
+  EngineConfig config = config_with(2);
+  config.lora.max_loras = 1;
+  LLM llm(config);
+  const std::vector<int32_t> a = tokens_of(llm, "a");
+  LLMEngine& engine = llm.engine();
+  const HeldLora held = engine.hold_lora("a");
+  const auto tokens_with_held = [&] {
+    engine.add_request("x", prompt(), greedy_tokens(12),
+                       {.output_kind = OutputKind::kFinalOnly, .lora = "a", .lora_weights = held});
+    std::vector<int32_t> tokens;
+    while (!engine.is_finished()) {
+      for (const RequestOutput& output : engine.step()) tokens = output.outputs[0].token_ids;
+    }
+    return tokens;
+  };
+  engine.load_lora("a", config.lora.modules[1].path, /*replace=*/true);
+  const int64_t num_loads = engine.stats().lora.num_loads;
+  EXPECT_EQ(tokens_with_held(), a);
+  engine.unload_lora("a");
+  EXPECT_EQ(tokens_with_held(), a);
+  EXPECT_EQ(engine.stats().lora.num_loads, num_loads);
+}
+
 TEST_F(LoraServing, AdaptersThatWereNotUsedLeaveMemory) {
   EngineConfig config = config_with(4);
   config.lora.max_loras = 1;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <unordered_set>
 #include <utility>
 
 #include "quire/error.h"
@@ -25,7 +26,10 @@ LoraStore::LoraStore(const LoraOptions& options, LoraTarget target)
 
 void LoraStore::check_enabled() const {
   if (options_.enabled) return;
-  throw Error("This engine serves no adapters; enable them with --enable-lora.");
+  throw Error(
+      "This engine serves no adapters; give them with --lora NAME=PATH (quire generate, quire "
+      "chat), "
+      "or enable them with --enable-lora (quire serve).");
 }
 
 void LoraStore::check_name(const std::string& name, bool replace) const {
@@ -41,37 +45,36 @@ void LoraStore::check_name(const std::string& name, bool replace) const {
                   name, adapters_.at(name).path));
 }
 
-void LoraStore::load(const std::string& name, const std::string& path, bool replace) {
+void LoraStore::load(const std::string& name, const std::string& path, bool replace,
+                     LoraPathCheck check) {
   check_enabled();
   check_name(name, replace);
   const std::lock_guard reading(reading_);
   check_name(name, replace);
+  if (check) check(path);
   LoraWeights read = read_lora(path, target_);
-  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   const LoraWeightsPtr weights = adopt(std::move(read));
-  adapters_[name] = {path,          weights->id,   weights->content_hash,
-                     weights->kind, weights->rank, weights->bytes};
-  drop_nameless(dropped);
-  touch(weights, dropped);
+  adapters_[name] = {path,          weights->id,    weights->content_hash, weights->kind,
+                     weights->rank, weights->bytes, std::move(check)};
+  drop_nameless();
+  touch(weights);
 }
 
 void LoraStore::unload(const std::string& name) {
   check_enabled();
-  Dropped dropped;
   const std::lock_guard lock(mutex_);
   at(name);
   adapters_.erase(name);
-  drop_nameless(dropped);
+  drop_nameless();
 }
 
 LoraWeightsPtr LoraStore::find(const std::string& name) {
   check_enabled();
-  Dropped dropped;
   const std::lock_guard lock(mutex_);
   LoraWeightsPtr weights = weights_of(at(name));
-  if (weights) touch(weights, dropped);
+  if (weights) touch(weights);
   return weights;
 }
 
@@ -81,20 +84,23 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
   // Another thread may have read it meanwhile, or taken its name.
   if (LoraWeightsPtr weights = find(name)) return weights;
   std::string path;
+  LoraPathCheck check;
   {
     const std::lock_guard lock(mutex_);
-    path = at(name).path;
+    const Adapter& adapter = at(name);
+    path = adapter.path;
+    check = adapter.check;
   }
+  if (check) check(path);
   LoraWeights read = read_lora(path, target_);
-  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   LoraWeightsPtr weights = adopt(std::move(read));
   if (const auto adapter = adapters_.find(name); adapter != adapters_.end()) {
     // The folder may hold something else by now.
-    adapter->second = {path,          weights->id,   weights->content_hash,
-                       weights->kind, weights->rank, weights->bytes};
-    touch(weights, dropped);
+    adapter->second = {path,          weights->id,    weights->content_hash, weights->kind,
+                       weights->rank, weights->bytes, std::move(check)};
+    touch(weights);
   }
   return weights;
 }
@@ -102,18 +108,26 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
 std::vector<LoraAdapterInfo> LoraStore::list() const {
   const std::lock_guard lock(mutex_);
   std::vector<LoraAdapterInfo> infos;
-  for (const auto& [name, adapter] : adapters_) {
-    const Known& known = known_.at(adapter.content_hash);
-    infos.push_back({.name = name,
-                     .path = adapter.path,
-                     .parent = target_.model.string(),
-                     .kind = adapter.kind,
-                     .rank = adapter.rank,
-                     .bytes = adapter.bytes,
-                     .content_hash = adapter.content_hash,
-                     .in_host_memory = !known.weights.expired()});
-  }
+  for (const auto& [name, adapter] : adapters_) infos.push_back(describe(name, adapter));
   return infos;
+}
+
+std::optional<LoraAdapterInfo> LoraStore::info(const std::string& name) const {
+  const std::lock_guard lock(mutex_);
+  const auto adapter = adapters_.find(name);
+  if (adapter == adapters_.end()) return std::nullopt;
+  return describe(name, adapter->second);
+}
+
+LoraAdapterInfo LoraStore::describe(const std::string& name, const Adapter& adapter) const {
+  return {.name = name,
+          .path = adapter.path,
+          .parent = target_.model.string(),
+          .kind = adapter.kind,
+          .rank = adapter.rank,
+          .bytes = adapter.bytes,
+          .content_hash = adapter.content_hash,
+          .in_host_memory = !known_.at(adapter.content_hash).weights.expired()};
 }
 
 LoraStats LoraStore::stats() const {
@@ -141,9 +155,9 @@ LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
   return known_.at(adapter.content_hash).weights.lock();
 }
 
-LoraWeightsPtr LoraStore::adopt(LoraWeights&& weights) {
-  const auto [entry, is_new] =
-      known_.try_emplace(weights.content_hash, Known{.id = known_.size() + 1, .weights = {}});
+LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
+  const auto [entry, is_new] = known_.try_emplace(weights.content_hash);
+  if (is_new) entry->second.id = ++last_id_;
   if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
   weights.id = entry->second.id;
   auto adopted = std::make_shared<const LoraWeights>(std::move(weights));
@@ -151,23 +165,24 @@ LoraWeightsPtr LoraStore::adopt(LoraWeights&& weights) {
   return adopted;
 }
 
-void LoraStore::touch(const LoraWeightsPtr& weights, Dropped& dropped) {
+void LoraStore::touch(const LoraWeightsPtr& weights) {
   std::erase(resident_, weights);
   resident_.push_back(weights);
   const auto most = static_cast<size_t>(options_.max_cpu_loras.value_or(options_.max_loras));
   while (resident_.size() > most) {
-    dropped.splice(dropped.end(), resident_, resident_.begin());
+    resident_.pop_front();
     ++stats_.num_evictions;
   }
 }
 
-void LoraStore::drop_nameless(Dropped& dropped) {
-  for (auto next = resident_.begin(); next != resident_.end();) {
-    const auto weights = next++;
-    const bool is_named = std::ranges::any_of(
-        adapters_, [&](const auto& adapter) { return adapter.second.id == (*weights)->id; });
-    if (!is_named) dropped.splice(dropped.end(), resident_, weights);
-  }
+void LoraStore::drop_nameless() {
+  std::unordered_set<uint64_t> named;
+  for (const auto& [name, adapter] : adapters_) named.insert(adapter.id);
+  std::erase_if(resident_,
+                [&](const LoraWeightsPtr& weights) { return !named.contains(weights->id); });
+  std::erase_if(known_, [&](const auto& known) {
+    return !named.contains(known.second.id) && known.second.weights.expired();
+  });
 }
 
 }  // namespace quire

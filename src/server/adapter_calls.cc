@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
+#include <cstddef>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
-#include <vector>
 
 #include "base/json_text.h"
 #include "server/adapter_paths.h"
@@ -17,6 +16,7 @@ namespace quire::server {
 namespace {
 
 constexpr const char* kName = "lora_name";
+constexpr size_t kMaxNameBytes = 256;
 
 Json checked_body(std::string request_body, const char* schema, const ServiceContext& context,
                   RequestBudget& budget) {
@@ -28,15 +28,48 @@ Json checked_body(std::string request_body, const char* schema, const ServiceCon
 
 // Makes the list say of this adapter what the engine says: calls for one name may cross.
 void take_over(const std::string& name, const ServiceContext& context) {
-  context.model.adapters->update(name, [&]() -> std::optional<ServedAdapter> {
-    const std::vector<LoraAdapterInfo> loaded = context.engine.loras();
-    const auto found = std::ranges::find(loaded, name, &LoraAdapterInfo::name);
-    if (found == loaded.end()) return std::nullopt;
-    return ServedAdapter{.name = name,
-                         .root = found->path,
-                         .parent = context.model.id,
-                         .created = std::time(nullptr)};
-  });
+  context.model.adapters->update(
+      name, [&](const ServedAdapter* before) -> std::optional<ServedAdapter> {
+        const std::optional<LoraAdapterInfo> loaded = context.engine.find_lora_info(name);
+        if (!loaded) return std::nullopt;
+        return ServedAdapter{.name = name,
+                             .root = loaded->path,
+                             .parent = before == nullptr ? context.model.id : before->parent,
+                             .created = std::time(nullptr)};
+      });
+}
+
+void check_name(const std::string& name, bool in_place, const ServiceContext& context) {
+  const AdapterList& adapters = *context.model.adapters;
+  const auto refuse = [](const std::string& message) {
+    throw invalid_request(message, kName, "invalid_value");
+  };
+  if (name.size() > kMaxNameBytes) {
+    refuse(fmt::format("lora_name has {} bytes in UTF-8; expected at most {}.", name.size(),
+                       kMaxNameBytes));
+  }
+  if (is_base_name(context.model, name)) {
+    refuse(fmt::format("lora_name is {}, which is the model itself; expected another name.", name));
+  }
+  for (size_t colon = name.find(':'); colon != std::string::npos;
+       colon = name.find(':', colon + 1)) {
+    if (!is_base_name(context.model, name.substr(0, colon))) continue;
+    refuse(
+        fmt::format("lora_name is {}, which is what requests may call the adapter {} of {}; "
+                    "expected another name.",
+                    name, name.substr(colon + 1), name.substr(0, colon)));
+  }
+  if (adapters.contains(name)) {
+    if (in_place) return;
+    refuse(
+        fmt::format("The LoRA adapter {} is loaded already; unload it, or set load_inplace to "
+                    "true.",
+                    name));
+  }
+  if (adapters.size() >= context.config.max_adapter_names) {
+    refuse(fmt::format("{} LoRA adapters are loaded; expected at most {} at a time: unload some.",
+                       adapters.size(), context.config.max_adapter_names));
+  }
 }
 
 }  // namespace
@@ -51,21 +84,17 @@ std::string load_adapter(std::string request_body, const ServiceContext& context
   take_field(body, kName, name);
   take_field(body, "lora_path", path);
   take_field(body, "load_inplace", in_place);
-  if (is_base_name(context.model, name)) {
-    throw invalid_request(
-        fmt::format("lora_name is {}, which is the model itself; expected another name.", name),
-        kName, "invalid_value");
-  }
-  if (!in_place && context.model.adapters->contains(name)) {
-    throw invalid_request(fmt::format("The LoRA adapter {} is loaded already; unload it, or set "
-                                      "load_inplace to true.",
-                                      name),
-                          kName, "invalid_value");
-  }
+  check_name(name, in_place, context);
+  // Again before each time that it is read: what is below the folder changes.
+  const LoraPathCheck check = [allowed = context.config.lora_dir](const std::string& folder) {
+    adapter_folder(folder, allowed);
+  };
   const std::string folder = adapter_folder(path, context.config.lora_dir);
   try {
-    context.engine.load_lora(name, folder, in_place);
+    context.engine.load_lora(name, folder, in_place, check);
   } catch (const EngineFailure&) {
+    throw;
+  } catch (const ApiError&) {
     throw;
   } catch (const Error& error) {
     throw invalid_request(error.what(), "lora_path", "invalid_value");

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
@@ -36,15 +37,45 @@ ApiError no_folder(const std::string& path) {
   return error;
 }
 
+// Where a path leads when all links are followed, whether anything is there or not: so what is said
+// of a path does not depend on what is elsewhere. Links that go round in circles lead to nothing.
+fs::path resolve(const fs::path& path) {
+  constexpr int kMaxLinks = 40;
+  std::deque<fs::path> rest(path.begin(), path.end());
+  fs::path resolved;
+  int num_links = 0;
+  while (!rest.empty()) {
+    const fs::path part = rest.front();
+    rest.pop_front();
+    if (part.empty() || part == ".") continue;
+    if (part == "..") {
+      resolved = resolved.parent_path();
+      continue;
+    }
+    const fs::path next = resolved / part;
+    std::error_code error;
+    if (!fs::is_symlink(fs::symlink_status(next, error))) {
+      resolved = next;
+      continue;
+    }
+    const fs::path target = fs::read_symlink(next, error);
+    if (error || ++num_links > kMaxLinks) return {};
+    rest.insert(rest.begin(), target.begin(), target.end());
+  }
+  return resolved;
+}
+
 // The files of an adapter may be links, as in the cache of Hugging Face.
 void check_files(const fs::path& folder, const fs::path& allowed, const std::string& path) {
   std::error_code error;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end;
        entry.increment(error)) {
-    std::error_code ignored;
-    if (!fs::is_symlink(entry->symlink_status(ignored))) continue;
-    const fs::path target = fs::canonical(entry->path(), ignored);
-    if (!ignored && !is_within(target, allowed)) throw elsewhere(path);
+    if (!is_within(resolve(entry->path()), allowed)) throw elsewhere(path);
+  }
+  if (error) {
+    throw invalid_request(
+        fmt::format("lora_path is {}, whose files cannot be listed: {}.", path, error.message()),
+        kParam, "invalid_value");
   }
 }
 
@@ -65,11 +96,10 @@ std::string adapter_folder(const std::string& path, const std::string& allowed) 
     throw server_error(
         fmt::format("The folder of --lora-dir cannot be read: {}.", error.message()));
   }
-  // What a path says by itself is judged first, so that nobody learns what is elsewhere.
+  // Where a path leads is judged before what is there, so that nobody learns what is elsewhere.
   const fs::path asked = (root / path).lexically_normal();
   if (!is_within(asked, root)) throw elsewhere(path);
-  const fs::path folder = fs::canonical(asked, error);
-  if (error) throw no_folder(path);
+  const fs::path folder = resolve(asked);
   if (!is_within(folder, root)) throw elsewhere(path);
   if (!fs::is_directory(folder, error)) throw no_folder(path);
   check_files(folder, root, path);

@@ -70,6 +70,23 @@ TEST_F(AdapterPaths, LinksMayNotLeaveIt) {
   EXPECT_EQ(found("files"), "allowed/files");
 }
 
+TEST_F(AdapterPaths, BehindLinksNothingTellsWhatIsThere) {
+  fs::create_directory_symlink(root() / "elsewhere", root() / "allowed/link");
+  fs::create_directory_symlink(root() / "elsewhere/none", root() / "allowed/dangling");
+  fs::create_directory_symlink("../allowed/link", root() / "allowed/twice");
+  fs::create_directory_symlink("round", root() / "allowed/round");
+  for (const char* path : {"link/secret", "link/none", "link/secret/weights", "link/none/../x",
+                           "dangling", "twice/secret", "twice/none", "round", "round/x"}) {
+    EXPECT_EQ(found(path), "400") << path;
+  }
+  fs::create_directory(root() / "allowed/files");
+  fs::create_symlink(root() / "elsewhere/none", root() / "allowed/files/weights");
+  EXPECT_EQ(found("files"), "400") << "a file that is a link to nothing elsewhere";
+  fs::create_directory_symlink("deep", root() / "allowed/inner");
+  EXPECT_EQ(found("inner/er"), "allowed/deep/er");
+  EXPECT_EQ(found("inner/none"), "404");
+}
+
 TEST_F(AdapterPaths, AnyFolderWhereNoneIsNamed) {
   const std::string secret = (root() / "elsewhere/secret").string();
   EXPECT_EQ(adapter_folder(secret, ""), secret);

@@ -3,7 +3,15 @@
 //
 // The engine gets only as many requests as it can run soon; the others wait here, where they are
 // picked fairly (fair_queue.h). The engine shares what it has between the clients that it knows, so
-// a client that has less than its part of it never waits here for others. When too many wait, a
+// a client that has less than its part of it never waits here for others.
+//
+// Requests with adapters wait here until their adapter has room: those in the engine have at most
+// max_loras different ones, so that none waits there for its adapter, in front of others, and no
+// more weights are held than max_loras adapters have. The first request of an adapter has it read;
+// the others wait until that is done. One that was passed by kMaxLoraOvertakes requests with
+// adapters, because others had the room, is the next with an adapter.
+//
+// When too many wait, a
 // request is refused at once, with the time after which a place is likely to be free.
 //
 // Thread safety: one thread at a time, the I/O thread.
@@ -11,6 +19,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "quire/engine_limits.h"
@@ -23,18 +32,21 @@ namespace quire::server {
 struct AdmissionConfig {
   int64_t max_num_queued_requests = 2048;  // that wait, >= 0
   int64_t max_num_seqs = 512;              // as the engine's
+  int64_t max_loras = 0;                   // as the engine's; 0: as many as come
 };
 
 class Admission {
  public:
   using Clock = std::chrono::steady_clock;
   using Ticket = uint64_t;
+  static constexpr int64_t kMaxLoraOvertakes = 64;
   struct Waiting {
     std::string client;
     int64_t num_sequences = 1;
     int64_t num_prompt_tokens = 0;          // in all
     std::function<void()> start;            // its turn has come; must not throw
     int32_t weight = kDefaultClientWeight;  // of the client
+    std::string adapter{};                  // empty: none
   };
 
   // `engine` must outlive it.
@@ -51,13 +63,19 @@ class Admission {
   // It leaves without having had its turn; false if it had it.
   bool leave(Ticket ticket);
   // One that had its turn is over: it holds no place in the engine any more.
-  void finished(const std::string& client, int64_t num_sequences, Clock::time_point now);
+  void finished(const std::string& client, int64_t num_sequences, Clock::time_point now,
+                const std::string& adapter = {});
+  // The adapter of one that had its turn is in memory: others that name it need not wait.
+  void adapter_is_read(const std::string& adapter);
   // Tokens were generated for a client.
   void charge_output(const std::string& client, int64_t num_tokens);
 
   // Gives turns while the engine has room. Call it whenever something was enqueued, finished, or
   // came out of the engine. Needs no memory, without which a turn might never be given.
   void pump();
+
+  // Adds what waits here for room for adapters.
+  void add_to(LoraStats& stats);
 
   // From now on arrive() refuses; what has been accepted goes on.
   void shut_down() { shutting_down_ = true; }
@@ -73,19 +91,36 @@ class Admission {
     int64_t num_sequences = 0;
     int32_t weight = 0;
   };
-  // One that waits, with the entry of in_engine_ that it needs if its client has none.
+  struct AdapterInEngine {
+    int64_t num_requests = 0;
+    bool is_read = false;
+  };
+  // One that waits, with the entries that it needs if its client or adapter has none.
   struct Turn {
     Waiting waiting;
     std::map<std::string, InEngine>::node_type seat;
+    std::map<std::string, AdapterInEngine>::node_type adapter_seat;  // where it has an adapter
+    // num_adapters_begun_ when others had all room for adapters; nothing where its own has some.
+    std::optional<int64_t> passed_since{};
+    bool waited = false;  // it had such a time
   };
   bool has_room(int64_t num_sequences) const;
+  bool adapter_has_room(const std::string& adapter) const;
+  // The first that was passed too often because its adapter had no room.
+  std::optional<Ticket> find_overdue();
+  std::optional<Ticket> choose_next();
+  void give_turn(Turn turn);
   // Whether a client has so little in the engine that it need not wait for what others have there.
   bool has_less_than_its_part(const Waiting& waiting) const;
 
   AdmissionConfig config_;
   const EnginePort& engine_;
   FairQueue<Turn> queue_;
-  std::map<std::string, InEngine> in_engine_;  // by client
+  std::map<std::string, InEngine> in_engine_;        // by client
+  std::map<std::string, AdapterInEngine> adapters_;  // by name
+  int64_t num_waiting_with_adapters_ = 0;
+  int64_t num_adapters_begun_ = 0;  // requests with adapters that had their turn
+  int64_t num_lora_waits_ = 0;      // sequences that waited because others had all room
   int64_t num_preparing_ = 0;
   int64_t num_in_engine_ = 0;  // sequences
   bool shutting_down_ = false;

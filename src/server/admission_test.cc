@@ -32,6 +32,27 @@ class AdmissionTest : public testing::Test {
   Admission make(int64_t max_queued, int64_t max_seqs) {
     return Admission({.max_num_queued_requests = max_queued, .max_num_seqs = max_seqs}, engine_);
   }
+  // With --max-loras.
+  Admission make_with_loras(int64_t max_seqs, int64_t max_loras) {
+    return Admission(
+        {.max_num_queued_requests = 1000, .max_num_seqs = max_seqs, .max_loras = max_loras},
+        engine_);
+  }
+  // Whoever has its turn is written down as its client and adapter.
+  void ask(Admission& admission, const std::string& client, const std::string& adapter,
+           int64_t priority = 0) {
+    std::string reason;
+    admission.arrive(reason);
+    const auto start = [this, name = client + ":" + adapter] { started_.push_back(name); };
+    admission.enqueue(
+        {.client = client, .num_prompt_tokens = 10, .start = start, .adapter = adapter}, priority);
+    admission.pump();
+  }
+  void end(Admission& admission, const std::string& client, const std::string& adapter) {
+    admission.finished(client, 1, now_, adapter);
+    admission.pump();
+  }
+
   Admission::Ticket come(Admission& admission, const std::string& client, int64_t sequences = 1,
                          int64_t priority = 0) {
     std::string reason;
@@ -147,6 +168,59 @@ TEST_F(AdmissionTest, ARequestLargerThanTheEngineStillGetsItsTurn) {
   admission.finished("a", 9, now_);
   admission.pump();
   EXPECT_EQ(started_.size(), 3u);
+}
+
+TEST_F(AdmissionTest, WhatWaitsForAnAdapterKeepsNothingElseWaiting) {
+  Admission admission = make_with_loras(512, 1);
+  ask(admission, "x", "a");
+  admission.adapter_is_read("a");
+  for (int i = 0; i < 100; ++i) ask(admission, "x", "b");
+  EXPECT_THAT(started_, ElementsAre("x:a"));
+  ask(admission, "x", "");
+  ask(admission, "x", "a");
+  ask(admission, "y", "");
+  EXPECT_THAT(started_, ElementsAre("x:a", "x:", "x:a", "y:"));
+  end(admission, "x", "a");
+  EXPECT_EQ(started_.size(), 4u);
+  end(admission, "x", "a");
+  EXPECT_EQ(started_.size(), 5u) << "the first has the adapter read, and the others wait for that";
+  admission.adapter_is_read("b");
+  admission.pump();
+  EXPECT_EQ(std::ranges::count(started_, "x:b"), 100);
+}
+
+TEST_F(AdmissionTest, OneWhoseAdapterCannotBeReadLeavesTheRoomToTheNext) {
+  Admission admission = make_with_loras(8, 1);
+  ask(admission, "x", "broken");
+  ask(admission, "x", "broken");
+  ask(admission, "x", "b");
+  EXPECT_EQ(started_.size(), 1u);
+  end(admission, "x", "broken");
+  end(admission, "x", "broken");
+  EXPECT_THAT(started_, ElementsAre("x:broken", "x:broken", "x:b"));
+}
+
+// Neither a stream of requests for another adapter nor its own client's more urgent requests keep a
+// request from its turn, and it keeps nothing from others that have no adapter.
+TEST_F(AdmissionTest, WhoWaitsForAnAdapterIsPassedSoManyTimes) {
+  Admission admission = make_with_loras(8, 1);
+  ask(admission, "y", "a");
+  admission.adapter_is_read("a");
+  ask(admission, "x", "b", /*priority=*/9);
+  for (int64_t i = 0; i < Admission::kMaxLoraOvertakes; ++i) {
+    ask(admission, "y", "a");
+    end(admission, "y", "a");
+    ask(admission, "x", "");
+    end(admission, "x", "");
+  }
+  ask(admission, "y", "a");
+  EXPECT_EQ(std::ranges::count(started_, "y:a"), 1 + Admission::kMaxLoraOvertakes);
+  ask(admission, "z", "");
+  EXPECT_EQ(started_.back(), "z:");
+  end(admission, "y", "a");
+  EXPECT_EQ(started_.back(), "x:b");
+  end(admission, "x", "b");
+  EXPECT_EQ(started_.back(), "y:a");
 }
 
 TEST_F(AdmissionTest, WhoLeavesGetsNoTurn) {

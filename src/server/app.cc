@@ -214,7 +214,8 @@ std::unique_ptr<Service> App::Impl::make_service() {
   ModelInfo model = describe_model(options_, *llm_);
   ServiceConfig config;
   config.admission = {.max_num_queued_requests = options_.max_num_queued_requests,
-                      .max_num_seqs = engine.max_num_seqs};
+                      .max_num_seqs = engine.max_num_seqs,
+                      .max_loras = engine.lora.enabled ? engine.lora.max_loras : 0};
   config.max_queue_time_s = options_.max_queue_time_s;
   config.api_keys = first_keys_;
   config.key_limits = first_limits_;

@@ -36,21 +36,23 @@ class AsyncEnginePort : public EnginePort {
       const StructuredOutput& output) override {
     return found(llm_.find_compiled(output));
   }
-  void load_lora(const std::string& name, const std::string& path, bool replace) override {
-    llm_.load_lora(name, path, replace);
+  void load_lora(const std::string& name, const std::string& path, bool replace,
+                 const LoraPathCheck& check) override {
+    llm_.load_lora(name, path, replace, check);
   }
   void unload_lora(const std::string& name) override { llm_.unload_lora(name); }
-  std::vector<LoraAdapterInfo> loras() const override { return llm_.loras(); }
-  std::shared_ptr<const void> hold_lora(const std::string& name) override {
-    return llm_.hold_lora(name);
+  std::optional<LoraAdapterInfo> find_lora_info(const std::string& name) const override {
+    return llm_.find_lora_info(name);
   }
-  std::optional<std::shared_ptr<const void>> find_lora(const std::string& name) override {
+  HeldLora hold_lora(const std::string& name) override { return llm_.hold_lora(name); }
+  std::optional<HeldLora> find_lora(const std::string& name) override {
     return found(llm_.find_lora(name));
   }
   EngineStats stats() const override { return llm_.stats(); }
 
  private:
-  static std::optional<std::shared_ptr<const void>> found(std::shared_ptr<const void> holder) {
+  template <typename Holder>
+  static std::optional<Holder> found(Holder holder) {
     if (holder == nullptr) return std::nullopt;
     return holder;
   }

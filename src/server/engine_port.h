@@ -55,17 +55,17 @@ class EnginePort {
     return nullptr;
   }
   // Adapters, as AsyncLLM has them. An engine that serves none has none, and takes all names.
-  virtual void load_lora(const std::string& /*name*/, const std::string& /*path*/,
-                         bool /*replace*/) {}
+  virtual void load_lora(const std::string& /*name*/, const std::string& /*path*/, bool /*replace*/,
+                         const LoraPathCheck& /*check*/ = {}) {}
   virtual void unload_lora(const std::string& /*name*/) {}
-  virtual std::vector<LoraAdapterInfo> loras() const { return {}; }
-  // May take long. submit() with that adapter is quick while somebody holds what this returns.
-  virtual std::shared_ptr<const void> hold_lora(const std::string& /*name*/) { return nullptr; }
+  virtual std::optional<LoraAdapterInfo> find_lora_info(const std::string& /*name*/) const {
+    return std::nullopt;
+  }
+  // May take long. submit() is quick with what this returns (RequestOptions::lora_weights).
+  virtual HeldLora hold_lora(const std::string& /*name*/) { return nullptr; }
   // What hold_lora() would return or throw, where that is known at once; nothing where it has to
   // read.
-  virtual std::optional<std::shared_ptr<const void>> find_lora(const std::string& /*name*/) {
-    return nullptr;
-  }
+  virtual std::optional<HeldLora> find_lora(const std::string& /*name*/) { return nullptr; }
   virtual EngineStats stats() const = 0;
 };
 

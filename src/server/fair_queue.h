@@ -45,26 +45,47 @@ class FairQueue {
   bool empty() const { return places_.empty(); }
   size_t size() const { return places_.size(); }
 
-  // The next request; nothing where none waits. It stays until pop().
-  const T* front() const {
-    const auto client = next_client();
-    return client == clients_.end() ? nullptr : &client->second.items.begin()->second;
+  // The next request: the first one of the least served client for which fits(request) is true.
+  // Requests for which passes_over(request) is true are as if they did not wait. Nothing where
+  // there is none.
+  template <typename PassesOver, typename Fits>
+  std::optional<Ticket> next(const PassesOver& passes_over, const Fits& fits) const {
+    const Client* best = nullptr;
+    Ticket best_ticket = 0;
+    for (const auto& [name, client] : clients_) {
+      auto first = client.items.begin();
+      while (first != client.items.end() && passes_over(first->second)) ++first;
+      if (first == client.items.end() || !fits(first->second)) continue;
+      const Ticket ticket = first->first.second;
+      if (best != nullptr &&
+          std::pair(best->counter, best_ticket) < std::pair(client.counter, ticket)) {
+        continue;
+      }
+      best = &client;
+      best_ticket = ticket;
+    }
+    if (best == nullptr) return std::nullopt;
+    return best_ticket;
+  }
+  std::optional<Ticket> next() const { return next(none, all); }
+
+  // Requires that it waits.
+  const T& at(Ticket ticket) const {
+    const Place& place = places_.at(ticket);
+    return clients_.at(place.client).items.at(std::pair(place.priority, ticket));
+  }
+  // Gives this one its turn. Requires that it waits.
+  T pop(Ticket ticket) {
+    floor_ = std::max(floor_, clients_.at(places_.at(ticket).client).counter);
+    return std::move(*remove(ticket));
   }
 
-  // Requires that one waits.
-  T pop() { return pop(clients_.find(next_client()->first)); }
-
-  // The first request of the least served client whose first request fits: fits(request) is true.
-  // Nothing where there is none.
-  template <typename Fits>
-  std::optional<T> pop_if(const Fits& fits) {
-    auto best = clients_.end();
-    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
-      if (it->second.items.empty() || !fits(it->second.items.begin()->second)) continue;
-      if (best == clients_.end() || before(it->second, best->second)) best = it;
+  // Calls visit(ticket, request) for all, in the order in which they came.
+  template <typename Visit>
+  void for_each(const Visit& visit) {
+    for (const auto& [ticket, place] : places_) {
+      visit(ticket, clients_.at(place.client).items.at(std::pair(place.priority, ticket)));
     }
-    if (best == clients_.end()) return std::nullopt;
-    return pop(best);
   }
 
   // Takes a request out of the middle; nothing if it is not waiting.
@@ -103,36 +124,16 @@ class FairQueue {
     std::string client;
     int64_t priority = 0;
   };
-  using Clients = std::map<std::string, Client>;
-
-  T pop(typename Clients::iterator client) {
-    auto node = client->second.items.extract(client->second.items.begin());
-    places_.erase(node.key().second);
-    floor_ = std::max(floor_, client->second.counter);
-    return std::move(node.mapped());
-  }
-
-  // Of clients that are level, the one whose first request came first.
-  typename Clients::const_iterator next_client() const {
-    auto best = clients_.end();
-    for (auto it = clients_.begin(); it != clients_.end(); ++it) {
-      if (it->second.items.empty()) continue;
-      if (best == clients_.end() || before(it->second, best->second)) best = it;
-    }
-    return best;
-  }
-  static bool before(const Client& a, const Client& b) {
-    return std::pair(a.counter, a.items.begin()->first.second) <
-           std::pair(b.counter, b.items.begin()->first.second);
-  }
+  static bool none(const T&) { return false; }
+  static bool all(const T&) { return true; }
   // Where a client starts: level with the least served of those that wait, or with the last one
   // that was served.
   int64_t least_waiting_counter() const {
-    const auto client = next_client();
-    return client == clients_.end() ? floor_ : client->second.counter;
+    const std::optional<Ticket> first = next();
+    return first ? clients_.at(places_.at(*first).client).counter : floor_;
   }
 
-  Clients clients_;
+  std::map<std::string, Client> clients_;
   std::map<Ticket, Place> places_;
   Ticket next_ticket_ = 0;
   int64_t floor_ = 0;

@@ -18,19 +18,19 @@ TEST(FairQueue, OneClientIsServedInOrder) {
   queue.push("a", -1, 9);
   std::vector<int> order;
   while (!queue.empty()) {
-    const int next = *queue.front();
-    order.push_back(queue.pop());
+    const int next = queue.at(*queue.next());
+    order.push_back(queue.pop(*queue.next()));
     EXPECT_EQ(order.back(), next);
   }
   EXPECT_THAT(order, ElementsAre(9, 0, 1, 2, 3));
-  EXPECT_EQ(queue.front(), nullptr);
+  EXPECT_EQ(queue.next(), std::nullopt);
 }
 
 TEST(FairQueue, AFloodDelaysOnlyItself) {
   FairQueue<std::string> queue;
   for (int i = 0; i < 100; ++i) queue.push("flood", 0, "flood");
   const auto serve = [&queue] {
-    std::string client = queue.pop();
+    std::string client = queue.pop(*queue.next());
     queue.charge(client, 10);
     return client;
   };
@@ -51,7 +51,7 @@ TEST(FairQueue, WeightsDivideWhatAClientGot) {
   }
   std::map<std::string, int> served;
   for (int i = 0; i < 40; ++i) {
-    const std::string client = queue.pop();
+    const std::string client = queue.pop(*queue.next());
     ++served[client];
     queue.charge(client, 7);
   }
@@ -64,26 +64,29 @@ TEST(FairQueue, OneThatDoesNotFitLetsOthersPass) {
   queue.push("a", 0, 1);
   queue.push("b", 0, 2);
   const auto small = [](int item) { return item < 10; };
-  EXPECT_EQ(queue.pop_if(small), 2);
-  EXPECT_EQ(queue.pop_if(small), std::nullopt) << "within a client nothing passes";
-  EXPECT_EQ(queue.pop(), 100);
-  EXPECT_EQ(queue.pop_if(small), 1);
+  const auto large = [](int item) { return item >= 10; };
+  const auto none = [](int) { return false; };
+  EXPECT_EQ(queue.pop(queue.next(none, small).value()), 2);
+  EXPECT_EQ(queue.next(none, small), std::nullopt) << "within a client nothing passes";
+  EXPECT_EQ(queue.at(queue.next(large, small).value()), 1) << "but what is passed over";
+  EXPECT_EQ(queue.pop(*queue.next()), 100);
+  EXPECT_EQ(queue.pop(queue.next(none, small).value()), 1);
 }
 
 TEST(FairQueue, AClientThatComesBackHasNothingSavedUp) {
   FairQueue<std::string> queue;
   queue.push("old", 0, "old");
-  queue.pop();
+  queue.pop(*queue.next());
   for (int i = 0; i < 50; ++i) {
     queue.push("busy", 0, "busy");
-    queue.pop();
+    queue.pop(*queue.next());
     queue.charge("busy", 100);
   }
   queue.push("busy", 0, "busy");
   for (int i = 0; i < 5; ++i) queue.push("old", 0, "old");
   std::vector<std::string> order;
   while (!queue.empty()) {
-    order.push_back(queue.pop());
+    order.push_back(queue.pop(*queue.next()));
     queue.charge(order.back(), 100);
   }
   EXPECT_THAT(order, ElementsAre("busy", "old", "old", "old", "old", "old"));
@@ -97,8 +100,8 @@ TEST(FairQueue, RemovesFromTheMiddle) {
   EXPECT_EQ(queue.remove(ticket), 2);
   EXPECT_EQ(queue.remove(ticket), std::nullopt);
   EXPECT_EQ(queue.size(), 2u);
-  EXPECT_EQ(queue.pop(), 1);
-  EXPECT_EQ(queue.pop(), 3);
+  EXPECT_EQ(queue.pop(*queue.next()), 1);
+  EXPECT_EQ(queue.pop(*queue.next()), 3);
   queue.forget("a");
   queue.forget("b");
   EXPECT_EQ(queue.num_clients(), 0u);
@@ -119,7 +122,7 @@ TEST(FairQueue, ServiceOfWaitingClientsStaysLevel) {
       queue.push(name, 0, name);
     }
     for (int i = 0; i < 500; ++i) {
-      const std::string name = queue.pop();
+      const std::string name = queue.pop(*queue.next());
       const auto cost = static_cast<int64_t>(1 + random() % kLargest);
       got[name] += cost;
       queue.charge(name, cost);

@@ -114,26 +114,18 @@ void Generation::prepare() {
 }
 
 void Generation::go_on_preparing(PreparedGeneration prepared) {
-  if (prepared.needs_adapter) {
-    prepare_on(context_.adapter_readers, read_adapter, std::move(prepared));
-  } else if (prepared.needs_compiling) {
-    prepare_on(context_.compilers, compile_constraint, std::move(prepared));
-  } else {
-    this->prepared(std::move(prepared));
-  }
-}
-
-void Generation::prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared) {
+  if (!prepared.needs_compiling) return this->prepared(std::move(prepared));
   const auto work = std::make_shared<PreparedGeneration>(std::move(prepared));
-  const auto prepare = [self = shared_from_this(), work, step] {
-    if (!self->exchange_->closed() && !self->given_up_) step(*work, self->context_);
+  const auto compile = [self = shared_from_this(), work] {
+    if (self->exchange_->closed() || self->given_up_) return;
+    compile_constraint(*work, self->context_);
   };
   const auto done = [self = shared_from_this(), work](const std::exception_ptr& failure) {
     if (self->state_ != State::kPreparing) return;
     if (failure) return self->break_off(failure);
-    self->guarded([&] { self->go_on_preparing(std::move(*work)); });
+    self->guarded([&] { self->prepared(std::move(*work)); });
   };
-  run_on_worker(context_, workers, prepare, done, record_.client);
+  run_on_worker(context_, context_.compilers, compile, done, record_.client);
 }
 
 void Generation::prepared(PreparedGeneration prepared) {
@@ -167,6 +159,7 @@ void Generation::enqueue() {
   waiting.num_prompt_tokens = record_.prompt_tokens;
   waiting.start = [self = shared_from_this()] { self->run(); };
   waiting.weight = context_.config.client_weights.of(record_.client);
+  waiting.adapter = prepared_.request.adapter;
   ticket_ = context_.admission.enqueue(std::move(waiting), prepared_.request.priority);
   state_ = State::kQueued;
   context_.admission.pump();
@@ -192,15 +185,42 @@ void Generation::set_deadline(std::optional<double> timeout_s) {
 }
 
 void Generation::run() {
-  state_ = State::kRunning;
+  state_ = State::kReading;
   has_place_ = true;
   if (queue_limit_) context_.timers.cancel(*std::exchange(queue_limit_, std::nullopt));
   guarded([this] {
-    if (submit_prompts()) begin_answer();
+    const std::string& adapter = prepared_.request.adapter;
+    if (adapter.empty()) return start({});
+    if (std::optional<HeldLora> weights = find_adapter(adapter, context_)) {
+      start(std::move(*weights));
+    } else {
+      read_weights();
+    }
   });
 }
 
-bool Generation::submit_prompts() {
+void Generation::read_weights() {
+  const auto weights = std::make_shared<HeldLora>();
+  const auto read = [self = shared_from_this(), weights, name = prepared_.request.adapter] {
+    if (self->exchange_->closed() || self->given_up_) return;
+    *weights = read_adapter(name, self->context_);
+  };
+  const auto done = [self = shared_from_this(), weights](const std::exception_ptr& failure) {
+    // client_gone() ends those that are closed.
+    if (self->state_ != State::kReading || self->exchange_->closed()) return;
+    if (failure) return self->break_off(failure);
+    self->guarded([&] { self->start(std::move(*weights)); });
+    self->context_.admission.pump();  // others waited for the adapter
+  };
+  run_on_worker(context_, context_.adapter_readers, read, done, record_.client);
+}
+
+void Generation::start(HeldLora weights) {
+  state_ = State::kRunning;
+  if (submit_prompts(std::move(weights))) begin_answer();
+}
+
+bool Generation::submit_prompts(HeldLora weights) {
   submitted_ = Clock::now();
   last_outputs_.resize(prepared_.prompts.size());
   engine_metrics_.resize(prepared_.prompts.size());
@@ -213,6 +233,7 @@ bool Generation::submit_prompts() {
   options.client_weight = context_.config.client_weights.of(record_.client);
   options.priority = prepared_.request.priority;
   options.lora = prepared_.request.adapter;
+  options.lora_weights = std::move(weights);
   try {
     for (size_t i = 0; i < prepared_.prompts.size(); ++i) {
       auto on_ready = [ready = context_.ready, weak = weak_from_this(), i] { ready->add(weak, i); };
@@ -221,15 +242,13 @@ bool Generation::submit_prompts() {
                                                 std::move(on_ready)));
       ++num_running_;
     }
-    prepared_.adapter.reset();  // the engine has it
+    if (!options.lora.empty()) context_.admission.adapter_is_read(options.lora);
     return true;
   } catch (const EngineFailure& failure) {
     context_.engine_failed(failure.what());
     refuse(server_error(fmt::format("The engine has failed: {}", failure.what())));
   } catch (const Error& error) {
-    const std::string& adapter = prepared_.request.adapter;
-    const bool is_gone = !adapter.empty() && !context_.model.adapters->contains(adapter);
-    refuse(is_gone ? model_not_found(adapter) : refusal_of(prepared_.request, error));
+    refuse(refusal_of(prepared_.request, error));
   }
   give_up();
   return false;
@@ -312,7 +331,7 @@ void Generation::leave_engine_if_done() {
 void Generation::leave_engine() {
   if (!std::exchange(has_place_, false)) return;
   context_.admission.finished(record_.client, static_cast<int64_t>(prepared_.request.num_choices()),
-                              Clock::now());
+                              Clock::now(), prepared_.request.adapter);
 }
 
 void Generation::break_off(const std::exception_ptr& failure) {
@@ -453,7 +472,7 @@ void Generation::answer(std::string first_piece) {
 void Generation::deadline_passed() {
   deadline_.reset();
   guarded([this] {
-    if (state_ == State::kPreparing || state_ == State::kQueued) {
+    if (state_ == State::kPreparing || state_ == State::kQueued || state_ == State::kReading) {
       record_.reject_reason = "queue_timeout";
       throw rate_limited("The request's timeout passed while it waited for its turn.",
                          context_.admission.retry_after_s());
@@ -491,7 +510,7 @@ void Generation::cut_short() {
   guarded([this] {
     if (state_ == State::kRunning) {
       cancel_sources();
-    } else if (state_ == State::kPreparing || state_ == State::kQueued) {
+    } else if (state_ < State::kRunning) {
       throw service_unavailable("The server is shutting down.", 1);
     }
   });

@@ -1,7 +1,7 @@
 #pragma once
 // One call of /v1/chat/completions or /v1/completions, from its first byte to its last.
 //
-//   arrive -> prepare (worker thread) -> wait for its turn -> run -> answered
+//   arrive -> prepare (worker thread) -> wait for its turn -> read its adapter -> run -> answered
 //
 // It may end early from any state: refused, its client gone, its deadline passed, the engine
 // failed, no memory left. However it ends, it ends once: its place in the queue or the engine is
@@ -55,6 +55,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     kArriving,
     kPreparing,
     kQueued,
+    kReading,  // it had its turn; its adapter is being read
     kRunning,
     kWriting,   // a worker writes the answer
     kDraining,  // answered or given up; the engine has yet to let go of its sequences
@@ -69,16 +70,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void break_off(const std::exception_ptr& failure);
 
   void prepare();
-  // What may take seconds (the answer's constraint, an adapter), each on threads for that alone.
-  using PreparingStep = void (*)(PreparedGeneration&, const ServiceContext&);
+  // With the answer's constraint, which may take seconds, on threads for that alone.
   void go_on_preparing(PreparedGeneration prepared);
-  void prepare_on(WorkerPool& workers, PreparingStep step, PreparedGeneration prepared);
   void prepared(PreparedGeneration prepared);
   void enqueue();
   // Counts from its arrival, over all that it waits for.
   void set_deadline(std::optional<double> timeout_s);
+  // Its turn has come.
   void run();
-  bool submit_prompts();
+  // May take seconds, too.
+  void read_weights();
+  void start(HeldLora weights);
+  bool submit_prompts(HeldLora weights);
   void begin_answer();
   http::Response response_head() const;
   void leave_engine_if_done();

@@ -3,6 +3,7 @@
 // tests and measurements of the front end.
 //
 // Thread safety: as EnginePort.
+#include <algorithm>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -37,13 +38,16 @@ class MockEngine : public EnginePort {
                                        std::function<void()> on_ready) override;
   std::shared_ptr<const void> compile(const StructuredOutput& output) override;
   std::optional<std::shared_ptr<const void>> find_compiled(const StructuredOutput& output) override;
-  void load_lora(const std::string& name, const std::string& path, bool replace) override;
+  void load_lora(const std::string& name, const std::string& path, bool replace,
+                 const LoraPathCheck& check) override;
   void unload_lora(const std::string& name) override;
-  std::vector<LoraAdapterInfo> loras() const override;
-  std::shared_ptr<const void> hold_lora(const std::string& name) override;
-  std::optional<std::shared_ptr<const void>> find_lora(const std::string& name) override;
+  std::optional<LoraAdapterInfo> find_lora_info(const std::string& name) const override;
+  HeldLora hold_lora(const std::string& name) override;
+  std::optional<HeldLora> find_lora(const std::string& name) override;
   EngineStats stats() const override;
 
+  // Adapters whose weights requests hold, counted once for each request.
+  int64_t num_held_loras() const;
   // Makes it stand still, or go on.
   void hold(bool held);
   // Compiling takes until this is called with false; but the regular expression "known" is
@@ -75,7 +79,13 @@ class MockEngine : public EnginePort {
   bool compiling_held_ = false;
   std::vector<std::string> compiled_;
   bool adapters_held_ = false;
-  std::map<std::string, std::string> adapters_;  // name to folder
+  struct Adapter {
+    std::string path;
+    LoraPathCheck check;
+  };
+  HeldLora hold(const Adapter& adapter);     // with mutex_ held
+  std::map<std::string, Adapter> adapters_;  // by name
+  std::vector<std::weak_ptr<const std::string>> held_loras_;
   bool failed_ = false;
   bool closed_ = false;
   std::thread thread_;
@@ -91,6 +101,7 @@ struct MockEngine::Stream {
   bool finished = false;
   int64_t tokens_left = 0;
   size_t n = 1;
+  HeldLora lora_weights;
   std::string error;
   std::function<void()> on_ready;
 
@@ -159,12 +170,13 @@ inline MockEngine::~MockEngine() {
 
 inline std::unique_ptr<OutputSource> MockEngine::submit(std::vector<int32_t> prompt,
                                                         const SamplingParams& params,
-                                                        RequestOptions,
+                                                        RequestOptions options,
                                                         std::function<void()> on_ready) {
   auto stream = std::make_shared<Stream>();
   stream->tokens_left = params.max_tokens.value_or(16);
   stream->n = static_cast<size_t>(params.n);
   stream->on_ready = std::move(on_ready);
+  stream->lora_weights = std::move(options.lora_weights);
   stream->pending.prompt_token_ids = std::move(prompt);
   {
     const std::lock_guard lock(mutex_);
@@ -202,11 +214,13 @@ inline void MockEngine::hold_compiling(bool held) {
   wake_.notify_all();
 }
 
-inline void MockEngine::load_lora(const std::string& name, const std::string& path, bool replace) {
+inline void MockEngine::load_lora(const std::string& name, const std::string& path, bool replace,
+                                  const LoraPathCheck& check) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [&] { return !adapters_held_ || path.ends_with("known"); });
   if (!replace && adapters_.contains(name)) throw Error("There is one already.");
-  adapters_[name] = path;
+  if (check) check(path);
+  adapters_[name] = {path, check};
 }
 
 inline void MockEngine::unload_lora(const std::string& name) {
@@ -214,30 +228,42 @@ inline void MockEngine::unload_lora(const std::string& name) {
   if (adapters_.erase(name) == 0) throw Error("There is none.");
 }
 
-inline std::vector<LoraAdapterInfo> MockEngine::loras() const {
+inline std::optional<LoraAdapterInfo> MockEngine::find_lora_info(const std::string& name) const {
   const std::lock_guard lock(mutex_);
-  std::vector<LoraAdapterInfo> infos;
-  for (const auto& [name, path] : adapters_) {
-    LoraAdapterInfo& info = infos.emplace_back();
-    info.name = name;
-    info.path = path;
-  }
-  return infos;
+  const auto found = adapters_.find(name);
+  if (found == adapters_.end()) return std::nullopt;
+  LoraAdapterInfo info;
+  info.name = name;
+  info.path = found->second.path;
+  return info;
 }
 
-inline std::shared_ptr<const void> MockEngine::hold_lora(const std::string& name) {
+// Each request has an object of its own for its adapter's weights, so that they can be counted.
+inline HeldLora MockEngine::hold(const Adapter& adapter) {
+  auto folder = std::make_shared<std::string>(adapter.path);
+  held_loras_.emplace_back(folder);
+  return {std::move(folder), nullptr};
+}
+
+inline HeldLora MockEngine::hold_lora(const std::string& name) {
   std::unique_lock lock(mutex_);
   wake_.wait(lock, [this] { return !adapters_held_; });
   if (!adapters_.contains(name)) throw Error("There is none.");
-  return nullptr;
+  if (adapters_[name].check) adapters_[name].check(adapters_[name].path);
+  return hold(adapters_[name]);
 }
 
-inline std::optional<std::shared_ptr<const void>> MockEngine::find_lora(const std::string& name) {
+inline std::optional<HeldLora> MockEngine::find_lora(const std::string& name) {
   const std::lock_guard lock(mutex_);
   const auto found = adapters_.find(name);
   if (found == adapters_.end()) throw Error("There is none.");
-  if (adapters_held_ && !found->second.ends_with("known")) return std::nullopt;
-  return nullptr;
+  if (adapters_held_ && !found->second.path.ends_with("known")) return std::nullopt;
+  return hold(found->second);
+}
+
+inline int64_t MockEngine::num_held_loras() const {
+  const std::lock_guard lock(mutex_);
+  return std::ranges::count_if(held_loras_, [](const auto& held) { return !held.expired(); });
 }
 
 inline void MockEngine::hold_adapters(bool held) {

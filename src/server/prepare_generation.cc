@@ -103,20 +103,16 @@ void constrain_if_known(PreparedGeneration& prepared, const ServiceContext& cont
   }
 }
 
-ApiError adapter_error(const std::string& adapter, const ModelInfo& model, const Error& error) {
-  return model.adapters->contains(adapter) ? server_error(error.what()) : model_not_found(adapter);
-}
-
-void find_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
-  const std::string& name = prepared.request.adapter;
+// What `get` gives, or the error of a request that names the adapter.
+template <typename Get>
+auto or_adapter_error(const std::string& name, const ModelInfo& model, const Get& get) {
   try {
-    const auto found = context.engine.find_lora(name);
-    prepared.needs_adapter = !found;
-    prepared.adapter = found.value_or(nullptr);
+    return get();
   } catch (const EngineFailure&) {
     throw;
   } catch (const Error& error) {
-    throw adapter_error(name, context.model, error);
+    if (!model.adapters->contains(name)) throw model_not_found(name);
+    throw server_error(fmt::format("The LoRA adapter {} cannot be read: {}", name, error.what()));
   }
 }
 
@@ -199,20 +195,15 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
   }
   charge_answer(prepared, budget);
   constrain_if_known(prepared, context);
-  if (!request.adapter.empty()) find_adapter(prepared, context);
   return prepared;
 }
 
-void read_adapter(PreparedGeneration& prepared, const ServiceContext& context) {
-  const std::string& name = prepared.request.adapter;
-  try {
-    prepared.adapter = context.engine.hold_lora(name);
-  } catch (const EngineFailure&) {
-    throw;
-  } catch (const Error& error) {
-    throw adapter_error(name, context.model, error);
-  }
-  prepared.needs_adapter = false;
+std::optional<HeldLora> find_adapter(const std::string& name, const ServiceContext& context) {
+  return or_adapter_error(name, context.model, [&] { return context.engine.find_lora(name); });
+}
+
+HeldLora read_adapter(const std::string& name, const ServiceContext& context) {
+  return or_adapter_error(name, context.model, [&] { return context.engine.hold_lora(name); });
 }
 
 void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context) {

@@ -5,6 +5,7 @@
 // Thread safety: free functions of what is immutable.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,8 +24,6 @@ struct PreparedGeneration {
   std::shared_ptr<const void> constraint;     // what holds the answer's, compiled
   bool needs_compiling = false;               // by compile_constraint()
   std::string constraint_begins_after;        // constrain_answer()'s argument
-  std::shared_ptr<const void> adapter;        // what holds the request's, read
-  bool needs_adapter = false;                 // by read_adapter()
   int64_t num_prompt_tokens() const;          // over all prompts
   // Of the prompts, their log-probabilities and the answer's constraint, while it runs.
   int64_t running_bytes() const;
@@ -32,8 +31,7 @@ struct PreparedGeneration {
 
 // Throws ApiError for whatever is wrong with the body, and as RequestBudget does: the body, the
 // prompts and what is known of the answer before the work are charged to `budget`. A constraint
-// that has yet to be compiled is left to compile_constraint(), an adapter that has yet to be read
-// to read_adapter().
+// that has yet to be compiled is left to compile_constraint(), the adapter to read_adapter().
 PreparedGeneration prepare_generation(RequestKind kind, std::string body,
                                       const ServiceContext& context, RequestBudget& budget);
 
@@ -41,9 +39,12 @@ PreparedGeneration prepare_generation(RequestKind kind, std::string body,
 // enforced.
 void compile_constraint(PreparedGeneration& prepared, const ServiceContext& context);
 
-// Reads the request's adapter, which may take seconds. Throws ApiError 404 where it is not loaded
-// any more, 500 where its folder cannot be read.
-void read_adapter(PreparedGeneration& prepared, const ServiceContext& context);
+// The weights of an adapter that a request names, which may take seconds to read. Throws ApiError
+// 404 where it is not loaded any more, 500 where its folder cannot be read. What waits for its turn
+// holds none, or the queue would fill the memory.
+HeldLora read_adapter(const std::string& name, const ServiceContext& context);
+// The same at once: nothing where there is something to read.
+std::optional<HeldLora> find_adapter(const std::string& name, const ServiceContext& context);
 
 // The ids of `text`, charged to `budget`, in which the spans `from_messages` become no special
 // tokens unless parse_special_tokens is set. Throws ApiError 400 naming `param` for text that is no

@@ -321,7 +321,7 @@ void Service::version(const std::shared_ptr<http::Exchange>& exchange, RequestRe
 }
 
 void Service::metrics(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record) {
-  metrics_.update(environment_.engine.stats(), server_stats());
+  metrics_.update(engine_stats(), server_stats());
   http::Response response;
   response.content_type = ServerMetrics::kContentType;
   response.body = metrics_.render();
@@ -455,12 +455,18 @@ void Service::refuse(http::Exchange& exchange, RequestRecord record, const ApiEr
 
 void Service::fetch_ready() {
   generations_.fetch_ready();
-  metrics_.update(environment_.engine.stats(), server_stats());
+  metrics_.update(engine_stats(), server_stats());
   admission_.pump();
 }
 
 void Service::engine_failed(const std::string& message) {
   if (!std::exchange(engine_failed_, true)) environment_.engine_failed(message);
+}
+
+EngineStats Service::engine_stats() {
+  EngineStats stats = environment_.engine.stats();
+  admission_.add_to(stats.lora);
+  return stats;
 }
 
 ServerStats Service::server_stats() const {

@@ -134,6 +134,8 @@ class Service {
   void fetch_ready();
   // The engine has failed: health checks fail from now on.
   void engine_failed(const std::string& message);
+  // With what waits in front of the engine for its adapter.
+  EngineStats engine_stats();
   ServerStats server_stats() const;
 
   ServiceConfig config_;

@@ -37,6 +37,8 @@ struct ServiceConfig {
   int num_compilers = 4;  // threads that compile what answers have to be
   // Where clients may load adapters from (--lora-dir); empty: from any folder.
   std::string lora_dir{};
+  // Names that adapters may have at a time.
+  size_t max_adapter_names = 10'000;
   // Bytes that requests may take together, and that a whole answer may have.
   int64_t max_server_memory = int64_t{1} << 30;
   int64_t max_response_bytes = int64_t{512} << 20;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <utility>
 
 #include "base/json_text.h"
 #include "cli/options/engine_options.h"
@@ -105,7 +106,12 @@ void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool severa
       "A LoRA adapter to answer with, a name and the folder that PEFT has saved; may be given "
       "again: prompts that do not name theirs (\"lora\" in JSON lines) take the first";
   const auto add = [&adapters](const std::string& text) {
-    adapters.push_back(parse_lora_module(text, "--lora").adapter);
+    LoraPath adapter = parse_lora_module(text, "--lora").adapter;
+    if (std::ranges::find(adapters, adapter.name, &LoraPath::name) != adapters.end()) {
+      throw UsageError(fmt::format(
+          "--lora: the name {} is given twice; expected another for each adapter", adapter.name));
+    }
+    adapters.push_back(std::move(adapter));
   };
   if (several) {
     add_repeatable(app, {"--lora", "NAME=PATH", many, kLoraGroup}, add);

@@ -10,14 +10,22 @@ void AdapterList::put(ServedAdapter adapter) {
   adapters_.insert_or_assign(std::move(name), std::move(adapter));
 }
 
-void AdapterList::update(const std::string& name,
-                         const std::function<std::optional<ServedAdapter>()>& current) {
+void AdapterList::update(
+    const std::string& name,
+    const std::function<std::optional<ServedAdapter>(const ServedAdapter*)>& current) {
   const std::lock_guard lock(mutex_);
-  if (std::optional<ServedAdapter> adapter = current()) {
+  const auto before = adapters_.find(name);
+  if (std::optional<ServedAdapter> adapter =
+          current(before == adapters_.end() ? nullptr : &before->second)) {
     adapters_.insert_or_assign(name, std::move(*adapter));
   } else {
     adapters_.erase(name);
   }
+}
+
+size_t AdapterList::size() const {
+  const std::lock_guard lock(mutex_);
+  return adapters_.size();
 }
 
 bool AdapterList::contains(std::string_view name) const {

@@ -2,6 +2,7 @@
 // The LoRA adapters that requests can name as their model.
 //
 // Thread safety: any thread.
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -24,11 +25,14 @@ class AdapterList {
  public:
   // Adds it, or takes the place of the one with its name.
   void put(ServedAdapter adapter);
-  // Makes the entry of `name` what `current` gives; nothing: there is none. The list stands still
+  // Makes the entry of `name` what `current` gives for the one before (null where there is none);
+  // nothing: there is none. The list stands still
   // meanwhile, so that of calls that cross the last one counts.
-  void update(const std::string& name,
-              const std::function<std::optional<ServedAdapter>()>& current);
+  void update(
+      const std::string& name,
+      const std::function<std::optional<ServedAdapter>(const ServedAdapter* before)>& current);
 
+  size_t size() const;
   bool contains(std::string_view name) const;
   std::optional<ServedAdapter> find(std::string_view name) const;
   // In the order of their names.

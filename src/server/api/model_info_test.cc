@@ -58,7 +58,8 @@ TEST(ModelInfo, BodiesSayWhoseAdapterItIs) {
   EXPECT_EQ(caps["root"], "/adapters");
   EXPECT_EQ(caps["created"], 7);
   EXPECT_EQ(nlohmann::json::parse(model_body(model, "gpt-4"))["parent"], nullptr);
-  model.adapters->update("caps", [] { return std::optional<ServedAdapter>(); });
+  model.adapters->update("caps",
+                         [](const ServedAdapter*) { return std::optional<ServedAdapter>(); });
   EXPECT_EQ(refusal([&] { model_body(model, "caps"); }),
             "404 model: The model 'caps' does not exist.");
 }
