@@ -274,7 +274,7 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
 }
 
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target) {
-  const LoraAdapter adapter = LoraAdapter::open(folder);
+  const LoraAdapter adapter = LoraAdapter::read(folder);
   return LoraReader(adapter, target).read();
 }
 

@@ -53,28 +53,31 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
   check_name(name, replace);
   if (check) check(path);
   LoraWeights read = read_lora(path, target_);
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   const LoraWeightsPtr weights = adopt(std::move(read));
   adapters_[name] = {path,          weights->id,    weights->content_hash, weights->kind,
                      weights->rank, weights->bytes, std::move(check)};
-  drop_nameless();
-  touch(weights);
+  drop_nameless(dropped);
+  touch(weights, dropped);
 }
 
 void LoraStore::unload(const std::string& name) {
   check_enabled();
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   at(name);
   adapters_.erase(name);
-  drop_nameless();
+  drop_nameless(dropped);
 }
 
 LoraWeightsPtr LoraStore::find(const std::string& name) {
   check_enabled();
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   LoraWeightsPtr weights = weights_of(at(name));
-  if (weights) touch(weights);
+  if (weights) touch(weights, dropped);
   return weights;
 }
 
@@ -93,6 +96,7 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
   }
   if (check) check(path);
   LoraWeights read = read_lora(path, target_);
+  Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
   LoraWeightsPtr weights = adopt(std::move(read));
@@ -100,7 +104,7 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
     // The folder may hold something else by now.
     adapter->second = {path,          weights->id,    weights->content_hash, weights->kind,
                        weights->rank, weights->bytes, std::move(check)};
-    touch(weights);
+    touch(weights, dropped);
   }
   return weights;
 }
@@ -155,7 +159,7 @@ LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
   return known_.at(adapter.content_hash).weights.lock();
 }
 
-LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
+LoraWeightsPtr LoraStore::adopt(LoraWeights&& weights) {
   const auto [entry, is_new] = known_.try_emplace(weights.content_hash);
   if (is_new) entry->second.id = ++last_id_;
   if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
@@ -165,21 +169,23 @@ LoraWeightsPtr LoraStore::adopt(LoraWeights weights) {
   return adopted;
 }
 
-void LoraStore::touch(const LoraWeightsPtr& weights) {
+void LoraStore::touch(const LoraWeightsPtr& weights, Dropped& dropped) {
   std::erase(resident_, weights);
   resident_.push_back(weights);
   const auto most = static_cast<size_t>(options_.max_cpu_loras.value_or(options_.max_loras));
   while (resident_.size() > most) {
-    resident_.pop_front();
+    dropped.splice(dropped.end(), resident_, resident_.begin());
     ++stats_.num_evictions;
   }
 }
 
-void LoraStore::drop_nameless() {
+void LoraStore::drop_nameless(Dropped& dropped) {
   std::unordered_set<uint64_t> named;
   for (const auto& [name, adapter] : adapters_) named.insert(adapter.id);
-  std::erase_if(resident_,
-                [&](const LoraWeightsPtr& weights) { return !named.contains(weights->id); });
+  for (auto next = resident_.begin(); next != resident_.end();) {
+    const auto weights = next++;
+    if (!named.contains((*weights)->id)) dropped.splice(dropped.end(), resident_, weights);
+  }
   std::erase_if(known_, [&](const auto& known) {
     return !named.contains(known.second.id) && known.second.weights.expired();
   });

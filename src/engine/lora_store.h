@@ -68,11 +68,14 @@ class LoraStore {
   LoraWeightsPtr weights_of(const Adapter& adapter);
   LoraAdapterInfo describe(const std::string& name, const Adapter& adapter) const;
   // Gives weights their number, or those that are there already in their place.
-  LoraWeightsPtr adopt(LoraWeights weights);
+  LoraWeightsPtr adopt(LoraWeights&& weights);
+  // Weights that are let go of. A caller declares it before it locks mutex_, so that their memory,
+  // which may take long to free, is freed without the lock.
+  using Dropped = std::list<LoraWeightsPtr>;
   // Says that these were used last, and lets go of those that are too many.
-  void touch(const LoraWeightsPtr& weights);
+  void touch(const LoraWeightsPtr& weights, Dropped& dropped);
   // Lets go of weights that no name stands for, and forgets those that nobody holds either.
-  void drop_nameless();
+  void drop_nameless(Dropped& dropped);
 
   LoraOptions options_;
   LoraTarget target_;

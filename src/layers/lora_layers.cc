@@ -17,15 +17,19 @@ int64_t first_row_of(const LoraSite& site, size_t index) {
   return row;
 }
 
-// [columns, rows] of a matrix, as float32.
-std::vector<float> transposed(const LoraMatrix& matrix) {
-  ops::Weight rows(DType::kFloat32, matrix.rows, matrix.columns);
-  rows.pack_rows(0, matrix.tensor());
-  std::vector<float> row(static_cast<size_t>(matrix.columns));
-  std::vector<float> result(static_cast<size_t>(matrix.rows * matrix.columns));
+// Columns of an embedding's matrix that are turned around at a time: there may be a copy of these
+// in float32, and none of the whole matrix.
+constexpr int64_t kTurnedColumns = 64;
+
+// [columns, rows] of some columns of a matrix, as float32.
+std::vector<float> transposed(const LoraMatrix& matrix, IndexRange columns) {
+  ops::Weight rows(DType::kFloat32, matrix.rows, columns.size());
+  rows.pack_rows(0, matrix.tensor().columns(columns.begin, columns.end));
+  std::vector<float> row(static_cast<size_t>(columns.size()));
+  std::vector<float> result(static_cast<size_t>(matrix.rows * columns.size()));
   for (int64_t r = 0; r < matrix.rows; ++r) {
     rows.unpack_row(r, row.data());
-    for (int64_t c = 0; c < matrix.columns; ++c) {
+    for (int64_t c = 0; c < columns.size(); ++c) {
       result[static_cast<size_t>(c * matrix.rows + r)] = row[static_cast<size_t>(c)];
     }
   }
@@ -161,9 +165,12 @@ void LoraLayers::add(const LoraLayer& layer, const LoraSites::Found& found, Lora
 }
 
 void LoraLayers::add_embedding(const LoraLayer& layer, LoraShare& share) {
-  std::vector<float> table = transposed(layer.a);
   share.a = weight(layer.a.columns, layer.rank);
-  share.a->pack_rows(0, Tensor(table.data(), DType::kFloat32, {layer.a.columns, layer.rank}));
+  for (int64_t begin = 0; begin < layer.a.columns; begin += kTurnedColumns) {
+    const IndexRange columns = {begin, std::min(layer.a.columns, begin + kTurnedColumns)};
+    std::vector<float> table = transposed(layer.a, columns);
+    share.a->pack_rows(begin, {table.data(), DType::kFloat32, {columns.size(), layer.rank}});
+  }
   LoraPart part = {.num_outputs = layer.b.rows, .rank = layer.rank, .scale = layer.scale};
   part.b = weight(layer.b.rows, layer.rank);
   part.b.pack_rows(0, layer.b.tensor());

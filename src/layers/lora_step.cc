@@ -67,11 +67,6 @@ std::vector<LoraStep::Group> LoraStep::groups_of(std::span<const LoraLayers* con
   return groups;
 }
 
-bool LoraStep::adapts(const void* layer) const {
-  return std::ranges::any_of(
-      groups_, [layer](const Group& group) { return group.adapter->find(layer) != nullptr; });
-}
-
 template <typename Body>
 void LoraStep::in_pieces(std::span<const int32_t> rows, int64_t width, const Body& body) const {
   const auto capacity = static_cast<int64_t>(scratch_.capacity() / sizeof(float));

@@ -23,8 +23,6 @@ class LoraStep {
   // For layers of these widths and adapters of `rank`.
   static size_t scratch_bytes(const LoraSites& sites, int64_t rank);
 
-  // Whether an adapter of the step has something for the layer.
-  bool adapts(const void* layer) const;
   // Adds to `out`, what the layer made of `in`: rows of the batch from first_row on. `bias` is the
   // one that the base added, or undefined.
   void add(Stream& stream, const void* layer, int64_t first_row, const Tensor& in,

@@ -96,10 +96,8 @@ std::string LoraAdapter::at(const CheckpointTensor& tensor) const {
   return fmt::format("{}: the tensor {}", file(), name_in_message(tensor.name));
 }
 
-LoraAdapter LoraAdapter::open(const fs::path& folder) {
-  LoraAdapter adapter;
-  adapter.folder_ = folder;
-  adapter.config_ = load_lora_config(folder);
+LoraAdapter::LoraAdapter(const fs::path& folder)
+    : folder_(folder), config_(load_lora_config(folder)) {
   std::error_code error;
   if (!fs::exists(folder / kWeightsFile, error)) {
     throw Error(fmt::format(
@@ -110,11 +108,26 @@ LoraAdapter LoraAdapter::open(const fs::path& folder) {
                           kPickleFile)
             : "; expected an adapter that PEFT has saved."));
   }
+}
+
+LoraAdapter LoraAdapter::open(const fs::path& folder) {
+  LoraAdapter adapter(folder);
   adapter.mapped_ = MappedFile::open(folder / kWeightsFile);
-  adapter.tensors_ = parse_safetensors(adapter.mapped_->bytes(), adapter.file());
-  adapter.sort_tensors();
-  adapter.check_modules();
+  adapter.take(adapter.mapped_->bytes());
   return adapter;
+}
+
+LoraAdapter LoraAdapter::read(const fs::path& folder) {
+  LoraAdapter adapter(folder);
+  adapter.read_ = read_file_bytes(folder / kWeightsFile);
+  adapter.take(adapter.read_.bytes());
+  return adapter;
+}
+
+void LoraAdapter::take(std::span<const std::byte> content) {
+  tensors_ = parse_safetensors(content, file());
+  sort_tensors();
+  check_modules();
 }
 
 void LoraAdapter::sort_tensors() {

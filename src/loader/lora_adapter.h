@@ -2,7 +2,7 @@
 // A LoRA adapter: the folder that Hugging Face's PEFT writes, with adapter_config.json and
 // adapter_model.safetensors.
 //
-// The weights are mapped, never copied: tensors are views that are valid as long as the adapter.
+// Tensors are views of the file, mapped or read, that are valid as long as the adapter.
 // When it is opened, names, shapes and dtypes are compared with each other and with the config;
 // loader/lora_base.h compares them with a base model. What is wrong is an Error with the file, the
 // tensor and what was expected. Thread safety: const use is free.
@@ -10,11 +10,13 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "base/regular_file.h"
 #include "loader/checkpoint.h"
 #include "loader/lora_config.h"
 
@@ -42,7 +44,11 @@ std::string shape_text(const std::vector<int64_t>& shape);
 
 class LoraAdapter {
  public:
+  // Maps the weights, for tools: a file that shrinks meanwhile ends the process (MappedFile).
   static LoraAdapter open(const std::filesystem::path& folder);
+  // Reads the weights into memory, for servers: a file that is rewritten meanwhile is an Error, and
+  // later changes nothing.
+  static LoraAdapter read(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
   const LoraConfig& config() const { return config_; }
@@ -62,8 +68,8 @@ class LoraAdapter {
   std::string file() const;
 
  private:
-  LoraAdapter() = default;
-
+  explicit LoraAdapter(const std::filesystem::path& folder);
+  void take(std::span<const std::byte> content);
   void sort_tensors();
   void add_replaced(const CheckpointTensor& tensor, std::string name);
   void check_modules();
@@ -74,7 +80,8 @@ class LoraAdapter {
 
   std::filesystem::path folder_;
   LoraConfig config_;
-  std::optional<MappedFile> mapped_;
+  std::optional<MappedFile> mapped_;  // or:
+  FileBytes read_;
   std::vector<CheckpointTensor> tensors_;
   std::vector<LoraModule> modules_;
   std::map<std::string, const CheckpointTensor*, std::less<>> replaced_;

@@ -158,6 +158,19 @@ TEST_F(LoraFolders, FoldersThatAreNone) {
   EXPECT_THROW(LoraAdapter::open(folder_.path() / "nothing"), Error);
 }
 
+// As where a trainer saves in place while a server loads: of a mapped file, reading on would end
+// the process.
+TEST_F(LoraFolders, WhatIsReadStaysWhenTheFileIsRewritten) {
+  open();
+  const LoraAdapter adapter = LoraAdapter::read(folder_.path());
+  fs::resize_file(folder_.path() / "adapter_model.safetensors", 0);
+  ASSERT_EQ(adapter.modules().size(), 1);
+  const CheckpointTensor& a = *adapter.modules()[0].a;
+  const auto* bytes = reinterpret_cast<const char*>(a.data);
+  EXPECT_EQ(std::string(bytes, a.bytes), bytes_of(std::vector<float>(8, 1)));
+  EXPECT_THROW(LoraAdapter::read(folder_.path()), Error);
+}
+
 TEST_F(LoraFolders, RefusesAnotherBase) {
   const std::vector<FileTensor> sound = base_tensors_;
   base_tensors_[2].shape = {4, 8};

@@ -2,7 +2,8 @@
 // The adapters that a rank on the CPU holds ready to compute with: as many as may run in one step.
 //
 // An adapter's share is made when its first step comes, in the place of the one that was used
-// longest ago. All ranks run the same steps, so they hold the same adapters. Thread safety: one
+// longest ago; it stays there, also when no request has the adapter any more, until another one
+// takes its place. All ranks run the same steps, so they hold the same adapters. Thread safety: one
 // thread, the rank's worker.
 #include <cstdint>
 #include <optional>

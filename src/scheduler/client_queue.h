@@ -32,6 +32,9 @@ struct ClientQueue {
   std::vector<ScheduledState*> running;
   std::deque<ScheduledState*> waiting;
 
+  // Steps in which others left an adapter's place to one of `waiting`, and it did not take it.
+  int64_t num_unused_lora_turns = 0;
+
   // Of the step that is being made: prompts, prompt tokens that are given to it and taken by it,
   // and whether it had to give up a sequence.
   int64_t num_prompts = 0;

@@ -1,6 +1,8 @@
 // Scheduler::schedule(): how a step is made.
 #include <algorithm>
+#include <cstddef>
 #include <iterator>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -117,6 +119,8 @@ class Scheduler::StepMaker {
   bool may_admit_ = true;
   bool may_admit_more_ = true;  // of clients that hold blocks
   bool may_preempt_ = true;
+  // Impl::lora_turn when the step began, if that sequence's adapter had room.
+  std::optional<uint64_t> free_lora_turn_;
   // Running sequences that have not had their turn: of the client that has its turn, and of those
   // behind it; and the blocks that the next tokens of all these need.
   int64_t num_own_behind_ = 0;
@@ -138,7 +142,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
 // what others need.
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
-  s_.find_lora_waiter();
+  if (s_.lora_turn && s_.has_lora_room(s_.lora_id_in_turn())) free_lora_turn_ = s_.lora_turn;
   order_.reserve(s_.clients.size());
   for (const auto& [id, client] : s_.clients) {
     client->gave_up_sequence = false;
@@ -254,11 +258,11 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
 }
 
 void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
-  const auto may_begin = [this](ScheduledState* state) { return s_.may_begin(*state); };
+  size_t next = 0;  // those before it wait for their adapters
   while (may_admit(client)) {
-    const auto next = std::ranges::find_if(client.waiting, may_begin);
-    if (next == client.waiting.end()) return;
-    ScheduledState& state = **next;
+    while (next < client.waiting.size() && !s_.may_begin(*client.waiting[next])) ++next;
+    if (next == client.waiting.size()) return;
+    ScheduledState& state = *client.waiting[next];
     // A preempted sequence is handed over anew with all its tokens, so they must be known.
     if (state.num_placeholders > 0 || prefill_length(state, share_of(client)) <= 0) return;
     if (is_full() && giver_of_place(client) == nullptr) return;
@@ -269,7 +273,8 @@ void Scheduler::StepMaker::schedule_waiting(ClientQueue& client) {
       return;
     }
     if (is_full()) preempt(*giver_of_place(client));
-    std::erase(client.waiting, &state);
+    // Only other clients were preempted, so it is where it was.
+    client.waiting.erase(client.waiting.begin() + static_cast<std::ptrdiff_t>(next));
     insert_in_order(client.running, &state);
     state.running = true;
     s_.count_running(state);
@@ -302,6 +307,10 @@ void Scheduler::StepMaker::grow_running(ClientQueue& client, int64_t share) {
 }
 
 void Scheduler::StepMaker::end() {
+  if (free_lora_turn_ && free_lora_turn_ == s_.lora_turn &&
+      s_.has_lora_room(s_.lora_id_in_turn())) {
+    s_.count_unused_lora_turn();
+  }
   int64_t weight = 0;
   for (const ClientQueue* client : with_prompts_.empty() ? order_ : with_prompts_) {
     weight += client->weight;

@@ -40,6 +40,8 @@ struct ScheduledState {
   int64_t num_prompt_logprobs = 0;  // delivered; a preempted sequence computes them again
   int64_t num_preemptions = 0;
   bool waits_for_lora = false;  // its adapter was in the way of its beginning
+  // Sequences with adapters that came after it and began since then.
+  int64_t num_lora_overtakes = 0;
 
   std::vector<BlockRef> blocks;
   std::vector<BlockHash> block_hashes;  // of full blocks of known tokens, as far as needed

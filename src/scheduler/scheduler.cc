@@ -82,11 +82,18 @@ void Scheduler::Impl::stop_running(ScheduledState& state) {
 
 void Scheduler::Impl::count_running(ScheduledState& state) {
   ++num_running;
-  state.waits_for_lora = false;
   const uint64_t lora_id = state.sequence.request()->lora_id;
   if (lora_id == 0) return;
   ++running_loras[lora_id];
-  if (lora_waiter && state.arrival > *lora_waiter) ++num_lora_overtakes;
+  state.client.num_unused_lora_turns = 0;
+  end_lora_wait(state);
+  for (const auto& [arrival, waiter] : lora_waiters) {
+    if (arrival > state.arrival) break;
+    // One that none may overtake any more comes before all others of which that holds.
+    if (++waiter->num_lora_overtakes == kMaxLoraOvertakes) {
+      lora_turn = std::min(lora_turn.value_or(arrival), arrival);
+    }
+  }
 }
 
 void Scheduler::Impl::count_stopped(const ScheduledState& state) {
@@ -95,34 +102,48 @@ void Scheduler::Impl::count_stopped(const ScheduledState& state) {
   if (count != running_loras.end() && --count->second == 0) running_loras.erase(count);
 }
 
-void Scheduler::Impl::find_lora_waiter() {
-  if (config.max_loras == 0) return;
-  std::optional<uint64_t> first;
-  for (const auto& [id, client] : clients) {
-    for (const ScheduledState* state : client->waiting) {
-      if (!state->waits_for_lora) continue;
-      first = std::min(first.value_or(state->arrival), state->arrival);
-    }
-  }
-  if (first != lora_waiter) num_lora_overtakes = 0;
-  lora_waiter = first;
+void Scheduler::Impl::begin_lora_wait(ScheduledState& state) {
+  if (std::exchange(state.waits_for_lora, true)) return;
+  state.num_lora_overtakes = 0;
+  lora_waiters.emplace(state.arrival, &state);
+  ++totals.num_lora_waits;
+}
+
+void Scheduler::Impl::end_lora_wait(ScheduledState& state) {
+  if (!std::exchange(state.waits_for_lora, false)) return;
+  lora_waiters.erase(state.arrival);
+  if (lora_turn == state.arrival) find_lora_turn();
+}
+
+void Scheduler::Impl::find_lora_turn() {
+  const auto first = std::ranges::find_if(lora_waiters, [](const auto& waiter) {
+    return waiter.second->num_lora_overtakes >= kMaxLoraOvertakes;
+  });
+  lora_turn = first == lora_waiters.end() ? std::nullopt : std::optional(first->first);
+}
+
+// All of its client's begin to count anew: or each of them could hold others up in turn.
+void Scheduler::Impl::count_unused_lora_turn() {
+  ClientQueue& client = lora_waiters.at(*lora_turn)->client;
+  if (++client.num_unused_lora_turns < kMaxUnusedLoraTurns) return;
+  client.num_unused_lora_turns = 0;
+  for (ScheduledState* state : client.waiting) state->num_lora_overtakes = 0;
+  find_lora_turn();
 }
 
 bool Scheduler::Impl::may_begin(ScheduledState& state) {
   const uint64_t lora_id = state.sequence.request()->lora_id;
   if (lora_id == 0 || config.max_loras == 0) return true;
-  const bool has_room =
-      running_loras.contains(lora_id) || std::ssize(running_loras) < config.max_loras;
-  const bool is_in_turn =
-      !lora_waiter || state.arrival <= *lora_waiter || num_lora_overtakes < kMaxLoraOvertakes;
-  if (has_room && is_in_turn) return true;
-  if (!std::exchange(state.waits_for_lora, true)) ++totals.num_lora_waits;
+  const bool is_in_turn = !lora_turn || state.arrival <= *lora_turn;
+  if (has_lora_room(lora_id) && is_in_turn) return true;
+  begin_lora_wait(state);
   return false;
 }
 
 void Scheduler::Impl::end(ScheduledState& state, FinishReason reason) {
   ClientQueue& client = state.client;
   state.running ? std::erase(client.running, &state) : std::erase(client.waiting, &state);
+  end_lora_wait(state);
   stop_running(state);
   ++totals.num_finished[static_cast<size_t>(reason)];
   states.erase(state.sequence.id());
@@ -301,10 +322,20 @@ void Scheduler::Impl::check_queues() const {
 
 void Scheduler::Impl::check_loras() const {
   std::unordered_map<uint64_t, int64_t> counts;
+  int64_t num_waiting = 0;
+  std::optional<uint64_t> turn;
   for (const auto& [id, state] : states) {
     const uint64_t lora_id = state->sequence.request()->lora_id;
     if (state->running && lora_id != 0) ++counts[lora_id];
+    if (!state->waits_for_lora) continue;
+    ++num_waiting;
+    check(!state->running && lora_waiters.contains(state->arrival),
+          "sequences that wait for their adapters are known");
+    if (state->num_lora_overtakes < kMaxLoraOvertakes) continue;
+    turn = std::min(turn.value_or(state->arrival), state->arrival);
   }
+  check(num_waiting == std::ssize(lora_waiters), "only waiting sequences wait for adapters");
+  check(turn == lora_turn, "the first that was overtaken often has its turn");
   check(counts == running_loras, "running sequences are counted by adapter");
   check(config.max_loras == 0 || std::ssize(running_loras) <= config.max_loras,
         "no more adapters run than may");

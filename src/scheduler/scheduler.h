@@ -59,7 +59,9 @@
 // Sequences may have an adapter (Request::lora_id). Those that run have at most max_loras different
 // ones, so a step has no more. A waiting sequence with another one lets all others pass, until
 // kMaxLoraOvertakes sequences with adapters that came after it began to run: then those wait, too,
-// until one of the adapters that run has none left, and it has its turn.
+// until one of the adapters that run has none left, and it has its turn. A client whose sequence
+// does not begin in kMaxUnusedLoraTurns steps, as others of its client go before it or places,
+// blocks or tokens are missing, lets others pass again, kMaxLoraOvertakes for each of its own.
 //
 // A function of its calls: no clock, no randomness, no tensors.
 // Thread safety: one thread at a time.
@@ -156,6 +158,7 @@ class Scheduler {
                           int64_t prompt_logprobs_cost = 1);
   static constexpr int64_t kMaxSharingPrefills = 4;
   static constexpr int64_t kMaxLoraOvertakes = 64;
+  static constexpr int64_t kMaxUnusedLoraTurns = 8;
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got
   // tokens or prompt logprobs. A sequence whose update has an `end` is gone already.

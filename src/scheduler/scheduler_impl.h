@@ -3,6 +3,7 @@
 //
 // Thread safety: none needed; the scheduler's thread owns it.
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -51,8 +52,20 @@ struct Scheduler::Impl {
   }
   void count_running(ScheduledState& state);
   void count_stopped(const ScheduledState& state);
-  // Finds the sequence that came first of those that wait for their adapters.
-  void find_lora_waiter();
+  bool has_lora_room(uint64_t lora_id) const {
+    return running_loras.contains(lora_id) || std::ssize(running_loras) < config.max_loras;
+  }
+  // The adapter of the sequence whose turn it is.
+  uint64_t lora_id_in_turn() const {
+    return lora_waiters.at(*lora_turn)->sequence.request()->lora_id;
+  }
+  // Says that a sequence waits for its adapter, or does not wait any more.
+  void begin_lora_wait(ScheduledState& state);
+  void end_lora_wait(ScheduledState& state);
+  void find_lora_turn();
+  // Notes that the sequence whose turn it is was held by something else than adapters in this step,
+  // and after several such steps has others begin again.
+  void count_unused_lora_turn();
   // Whether a waiting sequence may begin, as far as adapters are concerned; if not, it is noted
   // that it waits for that.
   bool may_begin(ScheduledState& state);
@@ -87,10 +100,9 @@ struct Scheduler::Impl {
   scheduler_internal::VirtualClock clock;
   int64_t num_running = 0;
   std::unordered_map<uint64_t, int64_t> running_loras;  // how many running sequences have each
-  // Of those that wait for their adapters, the arrival of the first; and how many sequences with
-  // adapters began to run that came after it.
-  std::optional<uint64_t> lora_waiter;
-  int64_t num_lora_overtakes = 0;
+  std::map<uint64_t, ScheduledState*> lora_waiters;     // for their adapters, by arrival
+  // The arrival of the first of these that was overtaken so often that none may overtake it now.
+  std::optional<uint64_t> lora_turn;
   std::deque<InFlightStep> in_flight;
   std::vector<SequenceId> removed;  // since the last batch
   uint64_t next_arrival = 0;

@@ -544,51 +544,5 @@ TEST_F(SchedulerTest, MisuseAborts) {
   EXPECT_DEATH(Scheduler{small}, "fits the cache");
 }
 
-// One adapter runs at a time. A sequence of another one lets those of the base and of the running
-// adapter pass, but not for ever.
-TEST_F(SchedulerTest, AnAdapterThatHasToWaitHasItsTurn) {
-  SchedulerConfig limited = config();
-  limited.max_loras = 1;
-  limited.enable_prefix_caching = false;
-  Scheduler scheduler(limited);
-  SequenceId next_id = 1;
-  const auto add = [&](uint64_t lora_id) {
-    Request facts = request(2, {.max_tokens = 4});
-    facts.lora_id = lora_id;
-    facts.client = next_id % 2;
-    scheduler.add(sequence_of(next_id, std::move(facts)));
-    return next_id++;
-  };
-  const auto began = [](const ScheduledBatch& batch, SequenceId id) {
-    return std::ranges::any_of(batch.added, [id](const NewSequence& s) { return s.id == id; });
-  };
-  add(7);
-  const auto step = [&] {
-    ScheduledBatch batch = scheduler.schedule();
-    scheduler.process(output_of(batch));
-    scheduler.check_integrity();
-    return batch;
-  };
-  step();
-  const SequenceId waiting = add(8);
-  EXPECT_TRUE(began(step(), add(0)));
-  EXPECT_EQ(scheduler.stats().num_lora_waits, 1);
-  EXPECT_EQ(scheduler.stats().num_running_loras, 1);
-  // The running adapter never ends by itself.
-  int64_t num_passed = 0;
-  bool has_begun = false;
-  while (!has_begun && num_passed < 10 * Scheduler::kMaxLoraOvertakes) {
-    const SequenceId newcomer = add(7);
-    const ScheduledBatch batch = step();
-    num_passed += began(batch, newcomer) ? 1 : 0;
-    has_begun = began(batch, waiting);
-  }
-  EXPECT_TRUE(has_begun);
-  EXPECT_GE(num_passed, Scheduler::kMaxLoraOvertakes);
-  EXPECT_LE(num_passed, Scheduler::kMaxLoraOvertakes + limited.max_num_seqs);
-  while (scheduler.has_unfinished()) step();
-  EXPECT_EQ(scheduler.stats().num_running_loras, 0);
-}
-
 }  // namespace
 }  // namespace quire
