@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <cstdint>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -51,18 +50,21 @@ void MappedFile::check_inside(std::span<const std::byte> part) const {
 void MappedFile::will_need(std::span<const std::byte> part) const {
   check_inside(part);
   if (part.empty()) return;
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = reinterpret_cast<uintptr_t>(part.data()) / page * page;
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size());
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  // A mapping begins with a page.
+  const auto offset = static_cast<size_t>(part.data() - data_);
+  const size_t begin = offset / page * page;
+  ::madvise(const_cast<std::byte*>(data_ + begin), offset + part.size() - begin, MADV_WILLNEED);
 }
 
 void MappedFile::release(std::span<const std::byte> part) const {
   check_inside(part);
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto begin = round_up(reinterpret_cast<uintptr_t>(part.data()), page);
-  const auto end = reinterpret_cast<uintptr_t>(part.data() + part.size()) / page * page;
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+  if (part.empty()) return;
+  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
+  const auto offset = static_cast<size_t>(part.data() - data_);
+  const size_t begin = round_up(offset, page);
+  const size_t end = (offset + part.size()) / page * page;
+  if (begin < end) ::madvise(const_cast<std::byte*>(data_ + begin), end - begin, MADV_DONTNEED);
 }
 
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes) {

@@ -70,8 +70,9 @@ void RegularFile::check_unchanged() const {
 
 FileBytes read_file_bytes(const std::filesystem::path& path) {
   const RegularFile file(path);
-  FileBytes content = {.data = std::make_unique_for_overwrite<std::byte[]>(file.size()),
-                       .size = file.size()};
+  FileBytes content;
+  content.data = std::make_unique_for_overwrite<std::byte[]>(file.size());
+  content.size = file.size();
   file.read({content.data.get(), content.size});
   file.check_unchanged();
   return content;
