@@ -147,7 +147,8 @@ TEST(ServedAdapters, GreedyTokensOfABatchWithSeveral) {
     std::vector<std::vector<int32_t>> expected;
     for (const std::string& name : names) {
       config.lora.modules.push_back({name, (golden_folder() / "lora" / name).string()});
-      for (const auto& prompt : golden_of(name)["prompts"]) {
+      const nlohmann::json golden = golden_of(name);
+      for (const auto& prompt : golden["prompts"]) {
         for (const std::string& lora : {name, std::string()}) {
           prompts.emplace_back(prompt["prompt_token_ids"].get<std::vector<int32_t>>());
           SamplingParams greedy;
