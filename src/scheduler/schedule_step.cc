@@ -2,10 +2,12 @@
 #include <algorithm>
 #include <cstddef>
 #include <iterator>
+#include <limits>
 #include <optional>
 #include <utility>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "scheduler/scheduler_impl.h"
 
@@ -50,6 +52,9 @@ class Scheduler::StepMaker {
   // Says of each client how many prompt tokens it may take.
   void share_prompt_tokens();
   int64_t claim_of(const ClientQueue& client, int64_t most) const;
+  // Where the runner has several stages: how many sequences may decode in this step, and how many
+  // tokens of prompts it may have.
+  void share_stages();
   // The running sequences of one client, then those of its queue.
   void schedule_client(ClientQueue& client);
   void schedule_running(ClientQueue& client);
@@ -112,6 +117,7 @@ class Scheduler::StepMaker {
   std::vector<ClientQueue*> with_prompts_;  // by virtual time
   size_t turn_ = 0;                         // in order_
   int64_t prefill_left_;
+  int64_t decodes_left_ = std::numeric_limits<int64_t>::max();  // sequences
   // Almost no step has room for prompts beside so many sequences: then whoever used least goes
   // first, and nothing is kept for those behind.
   bool order_by_use_;
@@ -130,6 +136,7 @@ class Scheduler::StepMaker {
 
 ScheduledBatch Scheduler::StepMaker::make() {
   begin();
+  if (s_.config.num_stages > 1) share_stages();
   share_prompt_tokens();
   for (turn_ = 0; turn_ < order_.size(); ++turn_) schedule_client(*order_[turn_]);
   may_preempt_ = false;
@@ -185,6 +192,31 @@ void Scheduler::StepMaker::set_virtual_times() {
       client->virtual_time = std::max(client->virtual_time, start);
     }
   }
+}
+
+void Scheduler::StepMaker::share_stages() {
+  int64_t num_decoding = 0;
+  int64_t num_ready = 0;  // of these
+  int64_t num_pending = 0;
+  for (const ClientQueue* client : order_) {
+    for (const ScheduledState* state : client->running) {
+      if (state->is_prefilling()) {
+        num_pending += s_.num_pending_tokens(*state);
+        continue;
+      }
+      ++num_decoding;
+      if (s_.num_pending_tokens(*state) > 0) ++num_ready;
+    }
+    // Where there are so many tokens, the chunk is no longer for more.
+    for (const ScheduledState* state : client->waiting) {
+      if (num_pending >= s_.config.max_num_batched_tokens) break;
+      num_pending += state->sequence.num_tokens();
+    }
+  }
+  prefill_left_ = std::min(prefill_left_, stage_chunk(s_.config, num_pending));
+  const int64_t num_stages = s_.config.num_stages;
+  const int64_t num_free = std::max<int64_t>(1, num_stages - std::ssize(s_.in_flight));
+  decodes_left_ = std::min(ceil_div(num_decoding, num_stages), ceil_div(num_ready, num_free));
 }
 
 void Scheduler::StepMaker::share_prompt_tokens() {
@@ -249,10 +281,12 @@ void Scheduler::StepMaker::schedule_running(ClientQueue& client) {
       }
       continue;
     }
+    if (decodes_left_ == 0) continue;
     if (s_.needs_block(state)) {
       if (!free_block(client, i)) return;
       --num_blocks_behind_;
     }
+    --decodes_left_;
     schedule_decode(state);
   }
 }

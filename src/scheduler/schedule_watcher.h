@@ -13,6 +13,7 @@
 #include <set>
 #include <tuple>
 
+#include "base/ceil_div.h"
 #include "request/scheduled_batch.h"
 #include "scheduler/scheduler.h"
 
@@ -41,10 +42,12 @@ class ScheduleWatcher {
   // `stats` as they are once the step was made.
   void scheduled(const ScheduledBatch& batch, const SchedulerStats& stats) {
     verify_limits(batch);
+    verify_groups(batch);
+    const int64_t chunk = stage_chunk(config_, num_pending());
     take(batch);
     verify_loras();
     verify_order(batch);
-    verify_conserving(batch, stats);
+    verify_conserving(batch, stats, std::min(max_prefill_tokens_, chunk));
     num_preemptions_ = stats.num_preemptions;
   }
 
@@ -64,6 +67,9 @@ class ScheduleWatcher {
     bool running = false;
     int64_t num_prefill = 0;  // tokens that it had when it began to run
     int64_t num_computed = 0;
+    int64_t sampled_in = 0;  // the number of the last batch in which it sampled
+
+    bool is_prefilling() const { return num_computed < num_prefill; }
   };
 
   static bool goes_first(const Watched& a, const Watched& b) {
@@ -94,6 +100,35 @@ class ScheduleWatcher {
     return num_tokens;
   }
 
+  // Of prompts, before a step.
+  int64_t num_pending() const {
+    int64_t num_tokens = 0;
+    for (const auto& [id, sequence] : sequences_) {
+      num_tokens += !sequence.running          ? sequence.num_tokens
+                    : sequence.is_prefilling() ? sequence.num_prefill - sequence.num_computed
+                                               : 0;
+    }
+    return num_tokens;
+  }
+
+  // The sequences that decode are divided between as many steps as there are stages.
+  void verify_groups(const ScheduledBatch& batch) const {
+    if (config_.num_stages == 1) return;
+    int64_t num_decoding = 0;
+    for (const auto& [id, sequence] : sequences_) {
+      if (sequence.running && !sequence.is_prefilling()) ++num_decoding;
+    }
+    int64_t num_decodes = 0;
+    for (const ScheduledSequence& chunk : batch.sequences) {
+      if (chunk.kind != ChunkKind::kPrefill) ++num_decodes;
+      const Watched& sequence = sequences_.at(chunk.id);
+      if (sequence.num_awaited == 0) continue;
+      EXPECT_GE(num_batches_ - sequence.sampled_in, config_.num_stages)
+          << chunk.id << " is in another stage";
+    }
+    EXPECT_LE(num_decodes, ceil_div(num_decoding, config_.num_stages));
+  }
+
   void take(const ScheduledBatch& batch) {
     for (const SequenceId id : batch.removed) {
       const auto it = sequences_.find(id);
@@ -110,7 +145,9 @@ class ScheduleWatcher {
       EXPECT_TRUE(watched.running) << chunk.id;
       watched.num_computed = chunk.num_computed_tokens + chunk.num_tokens;
       watched.num_awaited += chunk.samples ? 1 : 0;
+      if (chunk.samples) watched.sampled_in = num_batches_;
     }
+    if (!batch.empty()) ++num_batches_;
   }
 
   int64_t blocks_of(const Watched& watched) const {
@@ -145,13 +182,14 @@ class ScheduleWatcher {
 
   // A step with room for prompt tokens has all of those that run, and each client's next is
   // admitted while there are places and blocks.
-  void verify_conserving(const ScheduledBatch& batch, const SchedulerStats& stats) const {
+  void verify_conserving(const ScheduledBatch& batch, const SchedulerStats& stats,
+                         int64_t max_prefill_tokens) const {
     const int64_t room = std::min(config_.max_num_batched_tokens - batch.num_tokens,
-                                  max_prefill_tokens_ - num_prefill_tokens(batch));
+                                  max_prefill_tokens - num_prefill_tokens(batch));
     if (room <= 0) return;
     for (const auto& [id, sequence] : sequences_) {
       if (!sequence.running) continue;
-      EXPECT_GE(sequence.num_computed, sequence.num_prefill)
+      EXPECT_FALSE(sequence.is_prefilling())
           << "room for " << room << " more tokens, and the prompt of " << id << " is not computed";
     }
     // Who had to be preempted for others' next tokens has none that come after it.
@@ -176,7 +214,9 @@ class ScheduleWatcher {
       if (sequence.num_awaited > 0) return;
       most_blocks = std::max(most_blocks, blocks_of(sequence));
     }
-    EXPECT_GT(most_blocks, stats.num_blocks - stats.num_used_blocks)
+    // Each that decodes in another step may be kept a block for its next token.
+    const int64_t num_kept = config_.num_stages == 1 ? 0 : stats.num_decoding;
+    EXPECT_GT(most_blocks, stats.num_blocks - stats.num_used_blocks - num_kept)
         << "room for " << room << " more tokens, a place and blocks, and sequences wait";
   }
 
@@ -185,6 +225,7 @@ class ScheduleWatcher {
   std::map<SequenceId, Watched> sequences_;  // that have not ended
   uint64_t next_arrival_ = 0;
   int64_t num_preemptions_ = 0;
+  int64_t num_batches_ = 0;  // with sequences
 };
 
 }  // namespace quire::scheduler_internal

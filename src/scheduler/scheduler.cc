@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 #include "scheduler/scheduler_impl.h"
 
@@ -13,6 +14,7 @@ using scheduler_internal::insert_in_order;
 
 int64_t Scheduler::Impl::num_pending_tokens(const ScheduledState& state) const {
   if (state.num_tokens() >= state.sequence.max_num_tokens(config.max_model_len)) return 0;
+  if (goes_round(state)) return 0;
   return state.num_tokens() - state.num_computed_tokens;
 }
 
@@ -190,11 +192,20 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
   return update;
 }
 
+int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending) {
+  if (config.num_stages == 1) return std::numeric_limits<int64_t>::max();
+  const int64_t num_parts = 2 * int64_t{config.num_stages};
+  const int64_t least = config.least_stage_chunk;
+  const int64_t most = std::max(least, config.max_num_batched_tokens / num_parts);
+  return std::clamp(ceil_div(num_pending, num_parts), least, most);
+}
+
 Scheduler::Scheduler(SchedulerConfig config) {
   check(config.max_num_batched_tokens >= 1, "a step has a budget");
   check(config.max_num_seqs >= 1, "at least one sequence runs");
   check(config.max_model_len >= 2, "a sequence has room for a prompt and a token");
   check(config.block_size >= 1, "a block holds at least one token");
+  check(config.num_stages >= 1 && config.least_stage_chunk >= 1, "a model has a stage");
   check(config.num_blocks >= (config.max_model_len - 1) / config.block_size + 1,
         "a sequence of max_model_len fits the cache");
   impl_ = std::make_unique<Impl>(std::move(config));

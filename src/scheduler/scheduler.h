@@ -44,6 +44,16 @@
 // takes placeholders and lengths back for what did not come; the blocks stay with the sequence,
 // whose next chunk writes the slots of rejected drafts again.
 //
+// Where the runner's layers are cut into P stages (num_stages), P steps are at work at a time, each
+// in another stage, and the caller keeps that many in flight, or one more. The sequences that
+// decode are then divided between P steps that go round:
+// - A sequence whose token is awaited is in none of the P - 1 steps that follow. The step after
+//   these may begin with the placeholder: the runner knows the token by then.
+// - A step has at most an equal part of the sequences that decode (rounded up), and of those that
+//   may be scheduled now as many as leave some for the stages that have no step yet.
+// - A step has at most stage_chunk() prompt tokens. Chunks of one prompt follow each other without
+//   waiting, as only the last one samples.
+//
 // The caller may also limit the prompt tokens of a step, so that no step takes long while others
 // wait for their next token. Then up to kMaxSharingPrefills prompts of a client share what it gets
 // in equal parts, so that a short prompt is not held up by long ones. What short ones leave goes to
@@ -86,7 +96,16 @@ struct SchedulerConfig {
   bool enable_prefix_caching = true;
   std::vector<int32_t> eos_token_ids;  // that end a sequence unless it ignores them
   int max_loras = 0;                   // different adapters that run; 0: as many as come
+  int num_stages = 1;                  // of the runner's pipeline, each at work on another step
+  // Of stage_chunk(), >= 1. Products of so many rows take longer than reading their weights.
+  int64_t least_stage_chunk = 256;
 };
+
+// The most prompt tokens of a step where the runner has several stages and `num_pending` tokens of
+// prompts are to be computed: 1 / 2P of them for P stages, so that all stages soon have something
+// to do, but at least least_stage_chunk, and at most 1 / 2P of a step's budget where that is more.
+// For one stage: no limit.
+int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending);
 
 // What a step brought for one sequence.
 struct SequenceUpdate {

@@ -45,6 +45,14 @@ struct Scheduler::Impl {
   // Tokens that the next step could compute; 0 where results must come first, or a length limit is
   // known to end the sequence.
   int64_t num_pending_tokens(const ScheduledState& state) const;
+  // Of a sequence that decodes: whether it is in one of the steps of a pipeline that must be ahead
+  // of its next one.
+  bool goes_round(const ScheduledState& state) const {
+    if (config.num_stages == 1 || state.num_placeholders == 0 || !state.running) return false;
+    const auto num_ahead = static_cast<size_t>(config.num_stages);
+    return in_flight.size() < num_ahead ||
+           *state.chunk_step > in_flight[in_flight.size() - num_ahead].step;
+  }
   // Whether the next token of a running sequence needs a block that it does not have.
   bool needs_block(const ScheduledState& state) const {
     return num_pending_tokens(state) > 0 &&

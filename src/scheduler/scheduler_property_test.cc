@@ -224,21 +224,25 @@ struct RunOptions {
   size_t depth = 0;
   bool with_drafts = false;
   WorkloadOptions workload{};
+  int num_stages = 1;
+  int num_workloads = 2000;
 };
 
-constexpr int kNumWorkloads = 2000;
-
 void run_random_workloads(const RunOptions& options) {
+  const int num_workloads = options.num_workloads;
   int64_t num_preemptions = 0;
   int64_t num_hit_tokens = 0;
   int64_t num_kept_drafts = 0;
   int64_t num_rejected_drafts = 0;
-  for (uint64_t seed = options.first_seed; seed < options.first_seed + kNumWorkloads; ++seed) {
+  for (uint64_t seed = options.first_seed;
+       seed < options.first_seed + static_cast<uint64_t>(num_workloads); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Random random(seed);
     const Workload workload = random_workload(random, options.workload);
     SchedulerConfig config = random_config(random, workload.max_model_len);
     if (options.workload.num_loras > 0) config.max_loras = static_cast<int>(random.pick(1, 3));
+    config.num_stages = options.num_stages;
+    if (options.num_stages > 1) config.least_stage_chunk = random.pick(1, 60);
     const int64_t max_prefill_tokens =
         random.one_in(2) ? std::numeric_limits<int64_t>::max() : random.pick(1, 60);
     Simulation simulation(workload, config, max_prefill_tokens, options.depth,
@@ -251,10 +255,10 @@ void run_random_workloads(const RunOptions& options) {
     num_rejected_drafts += simulation.runner().num_rejected_drafts();
   }
   // The workloads are such that they test something.
-  EXPECT_GT(num_preemptions, kNumWorkloads / 2);
-  EXPECT_GT(num_hit_tokens, kNumWorkloads);
-  EXPECT_EQ(num_kept_drafts > 3 * kNumWorkloads, options.with_drafts) << num_kept_drafts;
-  EXPECT_EQ(num_rejected_drafts > 3 * kNumWorkloads, options.with_drafts) << num_rejected_drafts;
+  EXPECT_GT(num_preemptions, num_workloads / 2);
+  EXPECT_GT(num_hit_tokens, num_workloads);
+  EXPECT_EQ(num_kept_drafts > 3 * num_workloads, options.with_drafts) << num_kept_drafts;
+  EXPECT_EQ(num_rejected_drafts > 3 * num_workloads, options.with_drafts) << num_rejected_drafts;
 }
 
 TEST(SchedulerPropertyTest, ResultsAtOnce) {
@@ -332,6 +336,38 @@ TEST(SchedulerPropertyTest, ClientsWithSeveralTokensAStepAndThreeInFlight) {
                         .depth = 3,
                         .with_drafts = true,
                         .workload = {.with_aborts = true, .num_clients = 2}});
+}
+
+// Stages at work on as many steps, with one more scheduled ahead of them, and without.
+void run_with_stages(int num_stages) {
+  const uint64_t first_seed = 3'000'000 + 100'000 * static_cast<uint64_t>(num_stages);
+  for (const bool ahead : {false, true}) {
+    for (const int64_t num_clients : {1, 4}) {
+      run_random_workloads({.first_seed = first_seed,
+                            .depth = static_cast<size_t>(num_stages - 1 + (ahead ? 1 : 0)),
+                            .workload = {.with_aborts = true,
+                                         .num_clients = num_clients,
+                                         .num_loras = num_clients == 1 ? 0 : 4},
+                            .num_stages = num_stages,
+                            .num_workloads = 150});
+    }
+  }
+}
+
+TEST(SchedulerPropertyTest, OneStage) {
+  run_with_stages(1);
+}
+TEST(SchedulerPropertyTest, TwoStages) {
+  run_with_stages(2);
+}
+TEST(SchedulerPropertyTest, ThreeStages) {
+  run_with_stages(3);
+}
+TEST(SchedulerPropertyTest, FourStages) {
+  run_with_stages(4);
+}
+TEST(SchedulerPropertyTest, FourStagesWithResultsAtOnce) {
+  run_random_workloads({.first_seed = 3'900'000, .num_stages = 4, .num_workloads = 150});
 }
 
 // Floods of a few clients, and now and then the one short request of another.
