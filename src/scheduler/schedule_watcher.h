@@ -44,6 +44,7 @@ class ScheduleWatcher {
     verify_limits(batch);
     verify_groups(batch);
     const int64_t chunk = stage_chunk(config_, num_pending());
+    EXPECT_LE(num_prefill_tokens(batch), chunk);
     take(batch);
     verify_loras();
     verify_order(batch);
