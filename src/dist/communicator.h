@@ -72,9 +72,9 @@ class Communicator {
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
   // Hands a contiguous tensor to rank `to`, which receives one of the same shape and type from this
   // rank. The other ranks take no part. What goes from one rank to another arrives in the order in
-  // which it was sent. On the CPU both return when the receiver has the tensor: a rank that sends
-  // waits for the one that receives. On GPUs both queue their work, which takes NCCL (Error where
-  // it is not installed, or where the two ranks share a GPU).
+  // which it was sent. On the CPU send() takes a copy and returns: the sender never waits for the
+  // receiver, so that two ranks may send to each other. On GPUs both queue their work, which takes
+  // NCCL (Error where it is not installed, or where the two ranks share a GPU).
   virtual void send(Stream& stream, const Tensor& tensor, int to) = 0;
   virtual void receive(Stream& stream, const Tensor& tensor, int from) = 0;
   // This rank's words, for one kernel's use: to be called once. None where the GPUs do not reach

@@ -124,15 +124,22 @@ TEST_P(LocalCommunicators, SendInOrderToTheNextRank) {
     for (int i = 0; i < 100; ++i) {
       std::vector<int32_t> sent{comm.rank(), i, -1};
       std::vector<int32_t> received(3);
-      const auto send = [&] {
-        comm.send(stream, Tensor(sent.data(), DType::kInt32, {3}), next);
-        sent.assign(3, 0);  // the receiver has it
-      };
-      // A ring of ranks that all send first would wait for ever.
-      if (comm.rank() == 0) send();
+      comm.send(stream, Tensor(sent.data(), DType::kInt32, {3}), next);
+      sent.assign(3, 0);  // what was sent is a copy
       comm.receive(stream, Tensor(received.data(), DType::kInt32, {3}), previous);
-      if (comm.rank() != 0) send();
       ASSERT_EQ(received, (std::vector<int32_t>{previous, i, -1}));
+    }
+  });
+}
+
+TEST(LocalCommunicatorsSend, DoesNotWaitForTheReceiver) {
+  run_ranks(2, [](Communicator& comm, Stream& stream) {
+    const int other = 1 - comm.rank();
+    for (int64_t i = 0; i < 20; ++i) comm.send(stream, Tensor(&i, DType::kInt64, {1}), other);
+    for (int64_t i = 0; i < 20; ++i) {
+      int64_t received = -1;
+      comm.receive(stream, Tensor(&received, DType::kInt64, {1}), other);
+      EXPECT_EQ(received, i);
     }
   });
 }
@@ -184,14 +191,15 @@ TEST(LocalCommunicatorsAbort, WakesWaitingRanksWithAnError) {
   });
 }
 
-TEST(LocalCommunicatorsAbort, WakesRanksThatSendAndReceive) {
+TEST(LocalCommunicatorsAbort, WakesRanksThatReceiveAndEndsSending) {
   run_ranks(3, [](Communicator& comm, Stream& stream) {
     float value = 1.0f;
     const Tensor tensor(&value, DType::kFloat32, {1});
     if (comm.rank() == 0) {
-      EXPECT_THROW(comm.send(stream, tensor, 1), Error);
+      EXPECT_THROW(comm.receive(stream, tensor, 1), Error);
     } else if (comm.rank() == 1) {
       comm.abort();
+      EXPECT_THROW(comm.send(stream, tensor, 0), Error);
     } else {
       EXPECT_THROW(comm.receive(stream, tensor, 1), Error);
     }

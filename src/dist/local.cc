@@ -1,8 +1,11 @@
-// Ranks that are threads of one process: they show each other their tensors between two barriers.
+// Ranks that are threads of one process. In collectives they show each other their tensors between
+// two barriers; what one rank sends to another is copied.
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstring>
+#include <deque>
+#include <memory>
 #include <mutex>
 #include <thread>
 
@@ -25,6 +28,11 @@ void pause_cpu() {
 #else
   std::this_thread::yield();
 #endif
+}
+
+[[noreturn]] void throw_aborted(int rank, int group_size) {
+  throw Error(fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank,
+                          group_size));
 }
 
 // Whether abort() ends a wait. A rank that waits for a collective to open may leave; one that waits
@@ -84,21 +92,70 @@ class MeetingPoint {
     changed_.notify_all();
   }
 
-  [[noreturn]] static void throw_aborted(int rank, int group_size) {
-    throw Error(fmt::format("Rank {} of {} stopped because another rank of its group failed.", rank,
-                            group_size));
-  }
-
   const int size_;
   std::atomic<uint64_t> state_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
 };
 
-// The way from one rank to another: the sender shows its tensor while the receiver copies it.
-struct Channel {
-  Tensor sent;
-  MeetingPoint meeting{2};
+// The way from one rank to another: copies of what was sent and not received yet.
+class Channel {
+ public:
+  // Throws Error, as take() does, once the group was aborted.
+  void put(const Tensor& tensor, int rank, int group_size) {
+    Message message;
+    message.dtype = tensor.dtype();
+    message.num_elements = tensor.num_elements();
+    message.bytes = std::make_unique_for_overwrite<std::byte[]>(message.size());
+    if (message.size() > 0) std::memcpy(message.bytes.get(), tensor.raw(), message.size());
+    {
+      const std::lock_guard lock(mutex_);
+      if (aborted_) throw_aborted(rank, group_size);
+      messages_.push_back(std::move(message));
+      num_waiting_.fetch_add(1, std::memory_order_release);
+    }
+    changed_.notify_one();
+  }
+
+  // Waits for the next message.
+  void take(const Tensor& tensor, int rank, int group_size) {
+    const auto may_go_on = [this] { return num_waiting_.load(std::memory_order_acquire) != 0; };
+    for (int i = 0; i < kSpins && !may_go_on(); ++i) pause_cpu();
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return aborted_ || !messages_.empty(); });
+    if (aborted_) throw_aborted(rank, group_size);
+    const Message message = std::move(messages_.front());
+    messages_.pop_front();
+    num_waiting_.fetch_sub(1, std::memory_order_release);
+    lock.unlock();
+    check(message.num_elements == tensor.num_elements() && message.dtype == tensor.dtype(),
+          "a tensor is received as it was sent");
+    if (message.size() > 0) std::memcpy(tensor.raw(), message.bytes.get(), message.size());
+  }
+
+  void abort() {
+    {
+      const std::lock_guard lock(mutex_);
+      aborted_ = true;
+      num_waiting_.fetch_add(1, std::memory_order_release);
+    }
+    changed_.notify_all();
+  }
+
+ private:
+  struct Message {
+    DType dtype = DType::kFloat32;
+    int64_t num_elements = 0;
+    std::unique_ptr<std::byte[]> bytes;
+
+    size_t size() const { return static_cast<size_t>(num_elements) * size_of(dtype); }
+  };
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Message> messages_;
+  bool aborted_ = false;
+  std::atomic<int64_t> num_waiting_ = 0;  // messages, and one more once the group was aborted
 };
 
 class Group {
@@ -122,7 +179,7 @@ class Group {
 
   void abort() {
     all_.abort();
-    for (Channel& channel : channels_) channel.meeting.abort();
+    for (Channel& channel : channels_) channel.abort();
   }
 
  private:
@@ -192,22 +249,13 @@ class LocalCommunicator final : public Communicator {
   void send(Stream&, const Tensor& tensor, int to) override {
     check_peer(to);
     check(tensor.contiguous(), "send takes a contiguous tensor");
-    Channel& channel = group_->channel(rank_, to);
-    channel.sent = tensor;
-    channel.meeting.arrive(OnAbort::kThrow, rank_, size());
-    channel.meeting.arrive(OnAbort::kStay, rank_, size());
+    group_->channel(rank_, to).put(tensor, rank_, size());
   }
 
   void receive(Stream&, const Tensor& tensor, int from) override {
     check_peer(from);
     check(tensor.contiguous(), "receive takes a contiguous tensor");
-    Channel& channel = group_->channel(from, rank_);
-    channel.meeting.arrive(OnAbort::kThrow, rank_, size());
-    check(channel.sent.num_elements() == tensor.num_elements() &&
-              channel.sent.dtype() == tensor.dtype(),
-          "a tensor is received as it was sent");
-    copy_all(channel.sent, tensor);
-    channel.meeting.arrive(OnAbort::kStay, rank_, size());
+    group_->channel(from, rank_).take(tensor, rank_, size());
   }
 
   void barrier() override { group_->barrier(rank_, OnAbort::kThrow); }
