@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "quire/lora_serving.h"
 #include "quire/speculative_config.h"
@@ -36,10 +37,11 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   // Above 1 on GPUs: a GPU belongs to one such engine of a process at a time.
   int tensor_parallel_size = 1;
-  // CPU only: stages that the model's layers are cut into, evenly; where they do not divide, the
-  // first stages have one more. Each stage has tensor_parallel_size ranks. The tokens are those of
-  // one stage.
+  // CPU only: stages that the model's layers are cut into, each with tensor_parallel_size ranks.
+  // The tokens are those of one stage.
   int pipeline_parallel_size = 1;
+  // Layers of each stage, the first stage's first; empty: as many as make stages take equal time.
+  std::vector<int64_t> pipeline_layers{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.

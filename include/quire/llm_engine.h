@@ -81,6 +81,12 @@ struct SpeculativeStats {
   }
 };
 
+// Of one stage of a pipeline, since the engine started.
+struct StageStats {
+  int64_t num_steps = 0;
+  double busy_s = 0;  // time of its first rank without that in which it waited for other stages
+};
+
 // A snapshot. Token counts are since the engine started.
 struct EngineStats {
   int64_t num_running = 0;
@@ -98,6 +104,7 @@ struct EngineStats {
   SpeculativeStats speculative{};
   double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
   LoraStats lora{};
+  std::vector<StageStats> stages{};  // in their order; empty where there is one
 };
 
 class LLMEngine {

@@ -19,6 +19,14 @@ struct PlannedBuffer {
       detail;  // what it is made of: "28 layers x 8 heads x 128 x 4,096 blocks of 16, bfloat16"
 };
 
+// Of a model that is cut into stages; bytes are over the stage's ranks.
+struct PlannedStage {
+  int64_t first_layer = 0;
+  int64_t num_layers = 0;
+  int64_t weight_bytes = 0;
+  int64_t kv_bytes = 0;
+};
+
 struct MemoryPlan {
   std::string model;  // the folder
   std::string architecture;
@@ -31,6 +39,7 @@ struct MemoryPlan {
   int64_t num_parameters = 0;
   int tensor_parallel_size = 1;
   int pipeline_parallel_size = 1;
+  std::vector<PlannedStage> stages;  // empty where there is one
   std::vector<PlannedBuffer> buffers;
   int64_t total_bytes = 0;
   int64_t available_bytes = 0;  // free on the machine, or the container's limit where that is
@@ -49,6 +58,10 @@ struct MemoryPlan {
 // Throws Error as LLMEngine's constructor would: no such model, unsupported, not enough memory for
 // even one sequence (naming which setting to change to what).
 MemoryPlan plan(const EngineConfig& config);
+// The same for tensor_parallel_size * pipeline_parallel_size GPUs that the machine need not have,
+// each with `memory_bytes`, of which gpu_memory_utilization may be taken. Nothing on this machine
+// is asked for; what kernels take for themselves is estimated (docs/parallelism.md).
+MemoryPlan plan_for_gpus(const EngineConfig& config, int64_t memory_bytes);
 
 struct TensorInfo {
   std::string name;

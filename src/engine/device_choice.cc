@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "ops/linear.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -89,6 +90,16 @@ DeviceChoice choose_device(const EngineConfig& config) {
   return {.library = nullptr,
           .name = "",
           .note = "Running on the CPU, as no GPU can be used: " + search.obstacle};
+}
+
+DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
+  const int num_gpus = config.tensor_parallel_size * config.pipeline_parallel_size;
+  const double gib = static_cast<double>(memory_bytes) / static_cast<double>(int64_t{1} << 30);
+  return {.library = nullptr,
+          .name = fmt::format("{} GPU{} of {:.4g} GiB", num_gpus, num_gpus == 1 ? "" : "s", gib),
+          .note = "Planned for GPUs that need not be here; what kernels take is estimated.",
+          .compute_capability = ops::kQuantisedCapability,
+          .planned_bytes = memory_bytes};
 }
 
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who) {

@@ -207,16 +207,16 @@ std::vector<RequestOutput> EngineCore::step() {
     return collect_outputs();
   }
   const bool scheduled = schedule();
-  const size_t ahead = scheduled && setup_.config.async_scheduling ? 1 : 0;
+  const size_t ahead = scheduled ? max_steps_in_flight() - 1 : 0;
   if (in_flight_.size() > ahead) process(executor_->wait());
   return collect_outputs();
 }
 
 int64_t EngineCore::max_prefill_tokens() const {
-  const double target_s = setup_.config.target_step_s;
+  const double target_s = target_step_s();
   if (target_s <= 0) return setup_.config.max_num_batched_tokens;
   if (token_s_ <= 0) return kFirstChunk;
-  const int64_t num_decoding = scheduler_.stats().num_decoding;
+  const int64_t num_decoding = num_decoding_in_step();
   double num_tokens = target_s / token_s_;
   if (num_decoding == 0) {
     num_tokens = std::max(num_tokens, std::min(kEfficientChunk, kIdleStretch * num_tokens));
@@ -439,6 +439,9 @@ EngineStats EngineCore::stats() const {
   stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;
   stats.prefix_cache_hits = scheduler.prefix_cache_hit_tokens;
   if (loras_->enabled()) stats.lora = lora_stats(scheduler);
+  for (const StageLoad& stage : executor_->stages()) {
+    stats.stages.push_back({stage.num_steps, stage.busy_s});
+  }
   return stats;
 }
 

@@ -4,8 +4,9 @@
 //
 // A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the
 // next is scheduled and handed to the workers before the results of the one that runs are waited
-// for. Thread safety: prepare(), compile(), loras() and the accessors of what never changes from
-// any thread; all else from one thread at a time.
+// for. Of a model in stages as many more are in flight (engine_core_pipeline.cc). Thread safety:
+// prepare(), compile(), loras() and the accessors of what never changes from any thread; all else
+// from one thread at a time.
 #include <deque>
 #include <map>
 #include <memory>
@@ -92,6 +93,12 @@ class EngineCore {
   // does not end, nor does the reserve shrink, for want of drafts.
   template <typename Work>
   void speculate(const Work& work);
+  // Of which one is scheduled before the oldest is waited for.
+  size_t max_steps_in_flight() const;
+  // What a step of a stage may take of EngineConfig::target_step_s; the sequences that decode in
+  // it.
+  double target_step_s() const;
+  int64_t num_decoding_in_step() const;
   // How many tokens of prompts the next step may hold for it to take target_step_s.
   int64_t max_prefill_tokens() const;
   // What a prompt token counts as there whose log-probabilities are asked for.

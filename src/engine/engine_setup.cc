@@ -6,7 +6,9 @@
 #include <cstdlib>
 #include <limits>
 #include <utility>
+#include <vector>
 
+#include "base/ceil_div.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "core/device_library.h"
@@ -20,6 +22,7 @@
 #include "runner/gpu_algorithms.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"
+#include "runner/stage_layers.h"
 #include "speculative/proposer.h"
 
 namespace quire {
@@ -129,7 +132,7 @@ void check_rounding(const std::string& to, const DeviceChoice& choice, DType dty
 WeightRounding choose_rounding(const EngineConfig& config, const DeviceChoice& choice,
                                DType dtype) {
   if (config.quantization == "none") return WeightRounding::kNone;
-  if (choice.library != nullptr) check_rounding(config.quantization, choice, dtype);
+  if (choice.on_gpu()) check_rounding(config.quantization, choice, dtype);
   if (config.quantization == "fp8") return WeightRounding::kFloat8;
   return config.quantization == "int8" ? WeightRounding::kInt8 : WeightRounding::kInt4;
 }
@@ -137,7 +140,7 @@ WeightRounding choose_rounding(const EngineConfig& config, const DeviceChoice& c
 // The whole model on its device, without the sizes of an engine.
 ModelOptions choose_model(const EngineConfig& config, const ModelConfig& model,
                           const DeviceChoice& choice) {
-  const bool on_gpu = choice.library != nullptr;
+  const bool on_gpu = choice.on_gpu();
   ModelOptions options;
   options.config = model;
   options.dtype = choose_dtype(config, model, on_gpu);
@@ -166,13 +169,13 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
 }
 
 // What an engine may take of the GPUs' memory, over all ranks.
-int64_t available_gpu_memory(DeviceLibrary& library, const EngineConfig& config) {
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (int rank = 0; rank < config.tensor_parallel_size; ++rank) {
-    least = std::min(least, library.free_bytes(rank));
+int64_t available_gpu_memory(const DeviceChoice& choice, const EngineConfig& config) {
+  int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
+  for (int rank = 0; !choice.planned_bytes && rank < num_ranks(config); ++rank) {
+    least = std::min(least, choice.library->free_bytes(rank));
   }
   return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
-         config.tensor_parallel_size;
+         num_ranks(config);
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -227,9 +230,10 @@ int choose_threads(const EngineConfig& config) {
   return config.threads;
 }
 
-void check_stages(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
+void check_stages(const EngineConfig& config, const ModelConfig& model,
+                  const DeviceChoice& choice) {
   const int stages = config.pipeline_parallel_size;
-  require(stages == 1 || !on_gpu,
+  require(stages == 1 || choice.library == nullptr,
           fmt::format("--pipeline-parallel-size is {}, but on GPUs only 1 is supported. Spread the "
                       "model with --tensor-parallel-size, or use --device cpu.",
                       stages));
@@ -237,6 +241,42 @@ void check_stages(const EngineConfig& config, const ModelConfig& model, bool on_
           fmt::format("--pipeline-parallel-size is {}, but the model has {} layers; expected at "
                       "most as many stages as layers.",
                       stages, model.num_hidden_layers));
+  const std::vector<int64_t>& layers = config.pipeline_layers;
+  if (layers.empty()) return;
+  require(std::ssize(layers) == stages,
+          fmt::format("--pipeline-layers has {} number{}, but --pipeline-parallel-size is {}; "
+                      "expected one number a stage.",
+                      layers.size(), layers.size() == 1 ? "" : "s", stages));
+  int64_t sum = 0;
+  for (const int64_t count : layers) {
+    require(count >= 1 && count <= model.num_hidden_layers,
+            fmt::format("--pipeline-layers: a stage has {} layers; expected 1 to {}, the model's "
+                        "layers.",
+                        count, model.num_hidden_layers));
+    sum += count;
+  }
+  require(sum == model.num_hidden_layers,
+          fmt::format("--pipeline-layers is {} together, but the model has {} layers; expected "
+                      "numbers that add up to these.",
+                      sum, model.num_hidden_layers));
+}
+
+// How the model's layers are cut; empty: not at all.
+std::vector<int64_t> layers_of_stages(const EngineConfig& config, const ModelOptions& model) {
+  if (config.pipeline_parallel_size == 1) return {};
+  if (!config.pipeline_layers.empty()) return config.pipeline_layers;
+  return balanced_stage_layers(model, config.pipeline_parallel_size);
+}
+
+// The most tokens of a step: of several stages each has a part of what one would have.
+int64_t max_step_tokens_of(const EngineConfig& config) {
+  if (config.pipeline_parallel_size == 1) return config.max_num_batched_tokens;
+  SchedulerConfig scheduler;
+  scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  scheduler.num_stages = config.pipeline_parallel_size;
+  const int64_t prompts = stage_chunk(scheduler, config.max_num_batched_tokens);
+  return std::min(config.max_num_batched_tokens,
+                  prompts + ceil_div(config.max_num_seqs, config.pipeline_parallel_size));
 }
 
 void check_speculation(const EngineConfig& config, bool on_gpu) {
@@ -271,37 +311,20 @@ void check_lora(EngineConfig& config, bool on_gpu) {
   lora.max_cpu_loras = most;
 }
 
-}  // namespace
-
-ComputeSetup set_up_compute(const EngineConfig& config) {
-  check_settings(config);
-  ComputeSetup setup;
-  const ModelConfig model = load_model_config(resolve_model(config.model));
-  const DeviceChoice choice = choose_device(config);
-  setup.on_gpu = choice.library != nullptr;
-  setup.model = choose_model(config, model, choice);
-  setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
-  setup.isa = choose_isa();
-  setup.threads = choose_threads(config);
-  return setup;
-}
-
-EngineSetup set_up_engine(const EngineConfig& requested) {
-  check_settings(requested);
+EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice) {
   EngineSetup setup;
   EngineConfig& config = setup.config;
   config = requested;
   setup.folder = resolve_model(config.model);
   config.model = setup.folder.string();
-  const DeviceChoice choice = choose_device(config);
   setup.executor.gpu_library = choice.library;
   DeviceLibrary* const gpus = choice.library.get();
-  const bool on_gpu = gpus != nullptr;
+  const bool on_gpu = choice.on_gpu();
   config.device = on_gpu ? "cuda" : "cpu";
   setup.model = load_model_config(setup.folder);
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
-  check_stages(config, setup.model, on_gpu);
+  check_stages(config, setup.model, choice);
   check_speculation(config, on_gpu);
   check_lora(config, on_gpu);
 
@@ -310,24 +333,26 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   require(on_gpu || config.linear_algorithms.empty(), "--linear-algorithms needs a GPU.");
   if (on_gpu) check_gpu_takes(setup.model, config.max_num_seqs);
   if (on_gpu) {
-    request.kernels = &gpus->kernels();
+    request.kernels = gpus != nullptr ? &gpus->kernels() : &planned_kernels();
     request.gpu_memory_utilization = config.gpu_memory_utilization;
-    request.overhead_bytes = gpus->overhead_bytes(config.tensor_parallel_size);
+    request.overhead_bytes = gpus != nullptr ? gpus->overhead_bytes(config.tensor_parallel_size)
+                                             : planned_overhead_bytes(num_ranks(config));
   }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
   request.num_stages = config.pipeline_parallel_size;
+  request.model.stage_layers = layers_of_stages(config, request.model);
   if (config.lora.enabled) {
     request.max_loras = config.lora.max_loras;
     request.max_lora_rank = config.lora.max_lora_rank;
   }
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
   request.block_size = config.block_size;
-  request.max_num_batched_tokens = config.max_num_batched_tokens;
+  request.max_num_batched_tokens = max_step_tokens_of(config);
   request.max_num_seqs = config.max_num_seqs;
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
-  request.available_bytes = on_gpu ? available_gpu_memory(*gpus, config) : available_memory();
+  request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : available_memory();
   config.threads = choose_threads(config);
   request.threads_per_rank = config.threads / num_ranks(config);
   setup.plan = make_memory_plan(request);
@@ -339,7 +364,7 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);
-  if (!config.linear_algorithms.empty()) {
+  if (!config.linear_algorithms.empty() && gpus != nullptr) {
     GivenAlgorithms given =
         load_gpu_algorithms(config.linear_algorithms, gpus->devices().front(), request.model);
     runner.linear_algorithms = std::move(given.table);
@@ -366,7 +391,34 @@ EngineSetup set_up_engine(const EngineConfig& requested) {
   scheduler.enable_prefix_caching = config.enable_prefix_caching;
   scheduler.eos_token_ids = setup.generation.eos_token_ids;
   scheduler.max_loras = request.max_loras;
+  scheduler.num_stages = config.pipeline_parallel_size;
   return setup;
+}
+
+}  // namespace
+
+ComputeSetup set_up_compute(const EngineConfig& config) {
+  check_settings(config);
+  ComputeSetup setup;
+  const ModelConfig model = load_model_config(resolve_model(config.model));
+  const DeviceChoice choice = choose_device(config);
+  setup.on_gpu = choice.on_gpu();
+  setup.model = choose_model(config, model, choice);
+  setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
+  setup.isa = choose_isa();
+  setup.threads = choose_threads(config);
+  return setup;
+}
+
+EngineSetup set_up_engine(const EngineConfig& config) {
+  check_settings(config);
+  return set_up(config, choose_device(config));
+}
+
+EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
+  check_settings(config);
+  require(config.device != "cpu", "--device-memory plans for GPUs; leave --device cpu out.");
+  return set_up(config, planned_gpus(config, memory_bytes));
 }
 
 }  // namespace quire

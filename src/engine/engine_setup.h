@@ -37,5 +37,7 @@ ComputeSetup set_up_compute(const EngineConfig& config);
 
 // Throws Error naming the setting, file or field that is wrong and what is expected.
 EngineSetup set_up_engine(const EngineConfig& config);
+// For a plan only, of GPUs that need not be there, each with `memory_bytes`. Throws as above.
+EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes);
 
 }  // namespace quire

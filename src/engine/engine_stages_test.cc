@@ -1,7 +1,11 @@
 // A model cut into stages computes what one stage computes, bit for bit, in any schedule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <utility>
@@ -36,7 +40,8 @@ std::vector<RandomRequest> requests_with_penalties(std::mt19937& random,
 }
 
 // Compares with one stage of as many ranks.
-void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uint32_t seed) {
+void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uint32_t seed,
+                                 const std::vector<int64_t>& layers = {}) {
   std::mt19937 random(seed);
   config.tensor_parallel_size = ranks;
   config.threads = ranks;
@@ -44,6 +49,7 @@ void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uin
   const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
 
   config.pipeline_parallel_size = stages;
+  config.pipeline_layers = layers;
   RunTotals totals;
   constexpr int kTrials = 6;
   for (int trial = 0; trial < kTrials; ++trial) {
@@ -92,6 +98,93 @@ TEST(EngineStages, ComputeInBFloat16WhatOneComputes) {
   EngineConfig config = base_config("qwen3-bf16");
   config.dtype = "bfloat16";
   expect_results_of_one_stage(config, 2, 1, 5);
+}
+
+// The config of a tiny model with more layers, for random weights.
+class DeepModel {
+ public:
+  explicit DeepModel(int num_layers)
+      : folder_(std::filesystem::temp_directory_path() /
+                ("quire_deep_" + std::to_string(num_layers) + "_" + std::to_string(getpid()))) {
+    std::filesystem::create_directory(folder_);
+    std::ifstream in(golden_models() / "qwen3-tied" / "config.json");
+    nlohmann::json config = nlohmann::json::parse(in);
+    config["num_hidden_layers"] = num_layers;
+    config.erase("layer_types");
+    std::ofstream(folder_ / "config.json") << config;
+  }
+  ~DeepModel() { std::filesystem::remove_all(folder_); }
+  DeepModel(const DeepModel&) = delete;
+  DeepModel& operator=(const DeepModel&) = delete;
+
+  EngineConfig config() const {
+    EngineConfig config = base_config("qwen3-tied");
+    config.model = folder_.string();
+    config.load_format = LoadFormat::kDummy;
+    config.seed = 3;
+    return config;
+  }
+
+ private:
+  std::filesystem::path folder_;
+};
+
+TEST(EngineStages, FourComputeWhatOneComputes) {
+  const DeepModel model(5);
+  const EngineConfig config = model.config();
+  expect_results_of_one_stage(config, 4, 1, 6);
+  expect_results_of_one_stage(config, 4, 1, 7, {1, 2, 1, 1});
+}
+
+TEST(EngineStages, ComputeWithIntegersWhatOneComputes) {
+  const DeepModel model(4);
+  EngineConfig config = model.config();
+  config.quantization = "int8";
+  config.kv_cache_dtype = "int8";
+  expect_results_of_one_stage(config, 3, 1, 8);
+}
+
+// Callbacks that look at all tokens so far, and n outputs.
+TEST(EngineStages, CallbacksSeeWhatTheySeeInOneStage) {
+  const DeepModel model(4);
+  const auto generate = [&model](int stages) {
+    EngineConfig config = model.config();
+    config.pipeline_parallel_size = stages;
+    config.threads = stages;
+    LLM llm(config);
+    SamplingParams params{.n = 3, .max_tokens = 12, .ignore_eos = true, .seed = 5};
+    params.logits_processors.push_back(
+        [](std::span<const int32_t> tokens, std::span<float> logits) {
+          size_t sum = tokens.size();
+          for (const int32_t token : tokens) sum += static_cast<size_t>(token);
+          logits[sum % logits.size()] += 5;
+        });
+    std::vector<std::vector<int32_t>> answers;
+    const std::vector<Prompt> prompts(6, std::vector<int32_t>{1, 2, 3});
+    for (const RequestOutput& output : llm.generate(prompts, params)) {
+      for (const CompletionOutput& answer : output.outputs) answers.push_back(answer.token_ids);
+    }
+    return answers;
+  };
+  const auto expected = generate(1);
+  EXPECT_EQ(expected.size(), 18u);
+  for (const int stages : {2, 4}) EXPECT_EQ(generate(stages), expected) << stages << " stages";
+}
+
+TEST(EngineStages, CountTheirSteps) {
+  EngineConfig config = base_config("qwen3-tied");
+  EXPECT_TRUE(LLMEngine(config).stats().stages.empty());
+  config.pipeline_parallel_size = 2;
+  config.threads = 2;
+  LLMEngine engine(config);
+  engine.add_request("a", std::vector<int32_t>{1, 2, 3}, {.max_tokens = 4, .ignore_eos = true});
+  while (!engine.is_finished()) engine.step();
+  const EngineStats stats = engine.stats();
+  ASSERT_EQ(stats.stages.size(), 2u);
+  for (const StageStats& stage : stats.stages) {
+    EXPECT_GE(stage.num_steps, 3) << "the first stage may not have counted the last of four yet";
+    EXPECT_GE(stage.busy_s, 0);
+  }
 }
 
 TEST(EngineStages, LogitsThatAreNoNumbersFailTheRequestInEveryDivision) {
@@ -157,6 +250,68 @@ TEST(EngineStages, ArePlannedAsTheyAre) {
   // The last stage has a copy of the table that the first one embeds with.
   EXPECT_EQ(bytes_of(one, "output layer"), 0);
   EXPECT_EQ(bytes_of(two, "output layer"), bytes_of(two, "embedding"));
+  EXPECT_TRUE(one.stages.empty());
+  ASSERT_EQ(two.stages.size(), 2u);
+  EXPECT_EQ(two.stages[1].first_layer, 1);
+  int64_t weights = 0;
+  int64_t kv_bytes = 0;
+  for (const PlannedStage& stage : two.stages) {
+    EXPECT_EQ(stage.num_layers, 1);
+    weights += stage.weight_bytes;
+    kv_bytes += stage.kv_bytes;
+  }
+  EXPECT_EQ(kv_bytes, bytes_of(two, "kv cache"));
+  EXPECT_EQ(weights + kv_bytes + bytes_of(two, "activations") + bytes_of(two, "scratch") +
+                bytes_of(two, "messages"),
+            two.total_bytes);
+}
+
+TEST(EngineStages, ArePlannedForGpusThatAreNotThere) {
+  const DeepModel model(5);
+  EngineConfig config = model.config();
+  config.device = "cuda";
+  config.threads = 8;
+  config.tensor_parallel_size = 2;
+  config.pipeline_parallel_size = 4;
+  config.max_num_seqs = 64;
+  constexpr int64_t kMemory = int64_t{4} << 30;
+  const MemoryPlan memory = plan_for_gpus(config, kMemory);
+  EXPECT_EQ(memory.device, "cuda");
+  EXPECT_THAT(memory.device_name, HasSubstr("8 GPUs of 4 GiB"));
+  EXPECT_EQ(memory.stages.size(), 4u);
+  EXPECT_LE(memory.total_bytes, memory.available_bytes);
+  config.num_gpu_blocks_override = 100'000'000;
+  EXPECT_THROW(plan_for_gpus(config, kMemory), Error);
+  config.device = "cpu";
+  EXPECT_THROW(plan_for_gpus(config, kMemory), Error);
+}
+
+TEST(EngineStages, HaveTheLayersThatAreAskedFor) {
+  const DeepModel model(5);
+  const auto cut = [&model](std::vector<int64_t> layers) {
+    EngineConfig config = model.config();
+    config.pipeline_parallel_size = 3;
+    config.threads = 3;
+    config.pipeline_layers = std::move(layers);
+    std::string text;
+    try {
+      for (const PlannedStage& stage : plan(config).stages) {
+        text += std::to_string(stage.num_layers) + " ";
+      }
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return text;
+  };
+  EXPECT_EQ(cut({1, 3, 1}), "1 3 1 ");
+  EXPECT_EQ(cut({2, 3}),
+            "--pipeline-layers has 2 numbers, but --pipeline-parallel-size is 3; expected one "
+            "number a stage.");
+  EXPECT_EQ(cut({2, 3, 0}),
+            "--pipeline-layers: a stage has 0 layers; expected 1 to 5, the model's layers.");
+  EXPECT_EQ(cut({2, 3, 1}),
+            "--pipeline-layers is 6 together, but the model has 5 layers; expected numbers that "
+            "add up to these.");
 }
 
 TEST(EngineStages, AreNoMoreThanLayersAndThreads) {

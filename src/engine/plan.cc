@@ -121,6 +121,12 @@ MemoryPlan plan(const EngineConfig& config) {
   return setup.plan;
 }
 
+MemoryPlan plan_for_gpus(const EngineConfig& config, int64_t memory_bytes) {
+  EngineSetup setup = set_up_planned_gpus(config, memory_bytes);
+  setup.plan.num_parameters = count_parameters(setup.executor.runner.model);
+  return setup.plan;
+}
+
 ModelInfo inspect(const std::string& name) {
   const std::filesystem::path folder = resolve_model(name);
   const ModelConfig model = load_model_config(folder);

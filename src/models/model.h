@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <span>
@@ -45,17 +46,16 @@ struct ModelOptions {
   // applies the final norm and computes logits.
   int64_t first_layer = 0;
   int64_t last_layer = -1;  // -1: the number of layers
+  // Of the whole: the layers of each stage that it is cut into; empty: one stage.
+  std::vector<int64_t> stage_layers;
 };
 
-// Stage `stage` of a model that is cut into `num_stages` (at most one a layer). Stages have equally
-// many layers; where that does not come out even, the first ones have one more, as the last one
-// also computes logits.
-inline ModelOptions stage_of_model(ModelOptions model, int stage, int num_stages) {
-  const int64_t each = model.config.num_hidden_layers / num_stages;
-  const int64_t left = model.config.num_hidden_layers % num_stages;
-  const auto first_of = [&](int64_t s) { return s * each + std::min(s, left); };
-  model.first_layer = first_of(stage);
-  model.last_layer = first_of(stage + 1);
+// Stage `stage` of a model that is cut as its stage_layers say.
+inline ModelOptions stage_of_model(ModelOptions model, int stage) {
+  if (model.stage_layers.empty()) return model;
+  const auto first = model.stage_layers.begin();
+  model.first_layer = std::accumulate(first, first + stage, int64_t{0});
+  model.last_layer = model.first_layer + first[stage];
   return model;
 }
 

@@ -5,22 +5,24 @@
 namespace quire {
 namespace {
 
-TEST(StageOfModel, CutsLayersEvenlyTheFirstHavingOneMore) {
-  for (const int64_t num_layers : {1, 2, 7, 28, 61}) {
-    ModelOptions model;
-    model.config.num_hidden_layers = num_layers;
-    for (int num_stages = 1; num_stages <= num_layers; ++num_stages) {
-      int64_t next = 0;
-      for (int stage = 0; stage < num_stages; ++stage) {
-        const ModelOptions part = stage_of_model(model, stage, num_stages);
-        EXPECT_EQ(part.first_layer, next);
-        const int64_t one_more = stage < num_layers % num_stages ? 1 : 0;
-        EXPECT_EQ(part.last_layer - part.first_layer, num_layers / num_stages + one_more);
-        next = part.last_layer;
-      }
-      EXPECT_EQ(next, num_layers);
-    }
+TEST(StageOfModel, HasItsRangeOfTheLayers) {
+  ModelOptions model;
+  model.config.num_hidden_layers = 7;
+  model.stage_layers = {2, 4, 1};
+  int64_t next = 0;
+  for (int stage = 0; stage < 3; ++stage) {
+    const ModelOptions part = stage_of_model(model, stage);
+    EXPECT_EQ(part.first_layer, next);
+    EXPECT_EQ(part.last_layer - part.first_layer, model.stage_layers[static_cast<size_t>(stage)]);
+    next = part.last_layer;
   }
+  EXPECT_EQ(next, 7);
+}
+
+TEST(StageOfModel, IsTheWholeWhereThereIsOne) {
+  const ModelOptions part = stage_of_model({}, 0);
+  EXPECT_EQ(part.first_layer, 0);
+  EXPECT_EQ(part.last_layer, -1);
 }
 
 }  // namespace

@@ -26,6 +26,22 @@ int64_t rounding(int64_t num_layers) {
   return 256 * 16 * (num_layers + 16);
 }
 
+ops::CudaKernels make_planned_kernels() {
+  ops::CudaKernels kernels = {};
+  // Partial sums of each head, and two floats for each eight of them.
+  kernels.paged_attention_scratch_bytes = [](int64_t max_decode_items, int64_t, int num_heads, int,
+                                             int head_dim) {
+    constexpr int64_t kCounters = int64_t{1} << 20;
+    const int64_t width = int64_t{num_heads} * head_dim;
+    return kCounters + max_decode_items * (width + width / 4) * int64_t{sizeof(float)};
+  };
+  // Less than a float for each sixteen tokens.
+  kernels.sample_scratch_bytes = [](int64_t rows, int64_t vocab) {
+    return rows * (vocab / 16 + 64) * int64_t{sizeof(float)};
+  };
+  return kernels;
+}
+
 }  // namespace
 
 int64_t GpuSizes::total() const {
@@ -50,6 +66,18 @@ void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
     throw Error(fmt::format("--max-num-seqs is {}; on a GPU at most {} is expected.", max_num_seqs,
                             ops::kMaxStepLogitsRows));
   }
+}
+
+const ops::CudaKernels& planned_kernels() {
+  static const ops::CudaKernels kernels = make_planned_kernels();
+  return kernels;
+}
+
+int64_t planned_overhead_bytes(int num_ranks) {
+  // Kernels, graphs and cuBLAS; messages between GPUs and what NCCL takes.
+  constexpr int64_t kOneGpu = int64_t{512} << 20;
+  constexpr int64_t kGroup = int64_t{768} << 20;
+  return num_ranks > 1 ? kOneGpu + kGroup : kOneGpu;
 }
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options) {

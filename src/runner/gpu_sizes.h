@@ -30,4 +30,9 @@ void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs);
 
 GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options);
 
+// For plans of GPUs that are not there: kernels that only say, about, how much scratch they take;
+// and DeviceLibrary::overhead_bytes().
+const ops::CudaKernels& planned_kernels();
+int64_t planned_overhead_bytes(int num_ranks);
+
 }  // namespace quire

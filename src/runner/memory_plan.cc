@@ -52,7 +52,7 @@ std::vector<ModelOptions> parts_of_ranks(const PlanRequest& request) {
   std::vector<ModelOptions> parts;
   for (int stage = 0; stage < request.num_stages; ++stage) {
     for (int rank = 0; rank < request.model.size; ++rank) {
-      parts.push_back(stage_of_model(request.model, stage, request.num_stages));
+      parts.push_back(stage_of_model(request.model, stage));
       parts.back().rank = rank;
     }
   }
@@ -73,9 +73,9 @@ std::string available_memory_of(const PlanRequest& request) {
   if (on_cpu(request)) return size_text(request.available_bytes) + " of memory is free";
   return fmt::format("{} may be taken (--gpu-memory-utilization {} of what is free on {})",
                      size_text(request.available_bytes), request.gpu_memory_utilization,
-                     request.model.size == 1
+                     num_ranks(request) == 1
                          ? "the GPU"
-                         : fmt::format("the {} GPUs together", request.model.size));
+                         : fmt::format("the {} GPUs together", num_ranks(request)));
 }
 
 // How to have more of it; opens a sentence.
@@ -110,8 +110,18 @@ int64_t blocks_per_full_sequence(const PlanRequest& request) {
   return ceil_div(request.model.max_model_len, request.block_size);
 }
 
+// What the layers of a stage take, over its ranks.
+struct StageNeeds {
+  int64_t first_layer = 0;
+  int64_t num_layers = 0;
+  int64_t weight_bytes = 0;
+  int64_t other_bytes = 0;  // activations and adapters
+  int64_t bytes_per_block = 0;
+};
+
 // What the model's layers take, over all ranks.
 struct ModelNeeds {
+  std::vector<StageNeeds> stages;
   std::vector<MemoryItem> memory;
   int64_t activation_bytes = 0;
   int64_t lora_bytes = 0;
@@ -130,6 +140,9 @@ ModelNeeds needs_of(const PlanRequest& request) {
   ModelNeeds needs;
   for (const ModelOptions& part : parts_of_ranks(request)) {
     CountedModel model(part);
+    if (part.rank == 0) needs.stages.emplace_back();
+    StageNeeds& stage = needs.stages.back();
+    stage.weight_bytes += static_cast<int64_t>(model.weight_bytes());
     const std::vector<MemoryItem> items = model.model().memory();
     if (needs.memory.empty()) {
       needs.memory = items;
@@ -139,18 +152,25 @@ ModelNeeds needs_of(const PlanRequest& request) {
         needs.memory[i].formats.insert(items[i].formats.begin(), items[i].formats.end());
       }
     }
-    needs.activation_bytes += static_cast<int64_t>(
+    const auto activations = static_cast<int64_t>(
         model.activation_bytes(max_step_tokens(request), max_logits_rows(request)));
-    if (request.max_loras > 0) {
-      needs.lora_bytes += static_cast<int64_t>(LoraSlots::bytes(
-          model.model(), request.max_loras, request.max_lora_rank, request.model.dtype));
-    }
+    const auto loras =
+        request.max_loras == 0
+            ? int64_t{0}
+            : static_cast<int64_t>(LoraSlots::bytes(model.model(), request.max_loras,
+                                                    request.max_lora_rank, request.model.dtype));
+    needs.activation_bytes += activations;
+    needs.lora_bytes += loras;
+    stage.other_bytes += activations + loras;
     const KvCacheShape shape = model.model().kv_cache_shape();
     if (part.rank == 0) {
       const int64_t num_layers = needs.kv_cache.num_layers + shape.num_layers;
       needs.kv_cache = {num_layers, shape.num_kv_heads, shape.head_dim};
     }
     needs.bytes_per_block += bytes_per_block(request, shape);
+    stage.first_layer = part.first_layer;
+    stage.num_layers = shape.num_layers;
+    stage.bytes_per_block += bytes_per_block(request, shape);
   }
   return needs;
 }
@@ -177,6 +197,14 @@ std::string describe_scratch(const PlanRequest& request) {
   if (!on_cpu(request)) return "partial results of attention and sampling, inputs";
   return fmt::format("packed inputs and attention tiles of {} threads",
                      request.threads_per_rank * num_ranks(request));
+}
+
+// Hidden states and residuals on their way between stages, over all ranks: of each step in flight
+// (EngineCore::max_steps_in_flight) at most one.
+int64_t message_bytes(const PlanRequest& request) {
+  if (request.num_stages == 1) return 0;
+  const int64_t floats = 2 * max_step_tokens(request) * request.model.config.hidden_size;
+  return (request.num_stages + 1) * request.model.size * floats * int64_t{sizeof(float)};
 }
 
 // The longest sequence that `blocks` hold, as advice for a message.
@@ -236,6 +264,44 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
   return std::min(given ? blocks : std::min(blocks, most), kMaxNumBlocks);
+}
+
+// Each stage has GPUs of its own: the one with room for the fewest blocks decides.
+int64_t choose_num_blocks_of_gpus(const PlanRequest& request, const ModelNeeds& needs,
+                                  int64_t shared_bytes) {
+  PlanRequest part = request;
+  part.available_bytes = request.available_bytes / request.num_stages;
+  int64_t num_blocks = std::numeric_limits<int64_t>::max();
+  for (const StageNeeds& stage : needs.stages) {
+    const int64_t other =
+        stage.weight_bytes + stage.other_bytes + shared_bytes / request.num_stages;
+    if (request.kv_cache_memory_bytes) {
+      part.kv_cache_memory_bytes =
+          *request.kv_cache_memory_bytes / needs.bytes_per_block * stage.bytes_per_block;
+    }
+    const int64_t chosen = choose_num_blocks(part, other, stage.bytes_per_block);
+    if (other > part.available_bytes ||
+        chosen > (part.available_bytes - other) / stage.bytes_per_block) {
+      throw Error(fmt::format(
+          "The stage of layers {} to {} does not fit its {} GPU{}, of which {} may be taken. {}, "
+          "or cut the layers otherwise with --pipeline-layers.",
+          stage.first_layer, stage.first_layer + stage.num_layers - 1, request.model.size,
+          request.model.size == 1 ? "" : "s", size_text(part.available_bytes),
+          more_memory_advice(request)));
+    }
+    num_blocks = std::min(num_blocks, chosen);
+  }
+  return num_blocks;
+}
+
+std::vector<PlannedStage> planned_stages(const ModelNeeds& needs, int64_t num_blocks) {
+  std::vector<PlannedStage> stages;
+  if (needs.stages.size() == 1) return stages;
+  for (const StageNeeds& stage : needs.stages) {
+    stages.push_back({stage.first_layer, stage.num_layers, stage.weight_bytes,
+                      num_blocks * stage.bytes_per_block});
+  }
+  return stages;
 }
 
 // What a container's limit (cgroup v2) leaves; nothing where there is none. File pages that were
@@ -319,6 +385,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                                         request.max_loras == 1 ? "" : "s", request.max_lora_rank,
                                         name_of(request.model.dtype), ranks)});
   }
+  if (request.num_stages > 1) {
+    plan.buffers.push_back({"messages", message_bytes(request),
+                            "hidden states and residuals on their way between stages" + ranks});
+  }
   if (request.overhead_bytes > 0) {
     plan.buffers.push_back(
         {"CUDA", request.overhead_bytes * num_ranks(request),
@@ -334,7 +404,11 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   }
 
   plan.bytes_per_block = needs.bytes_per_block;
-  plan.num_blocks = choose_num_blocks(request, other, plan.bytes_per_block);
+  const bool have_own_memory = !on_cpu(request) && request.num_stages > 1;
+  int64_t of_stages = 0;
+  for (const StageNeeds& stage : needs.stages) of_stages += stage.weight_bytes + stage.other_bytes;
+  plan.num_blocks = have_own_memory ? choose_num_blocks_of_gpus(request, needs, other - of_stages)
+                                    : choose_num_blocks(request, other, plan.bytes_per_block);
   plan.num_cache_tokens = plan.num_blocks * request.block_size;
   plan.max_full_length_seqs = plan.num_blocks / blocks_per_full_sequence(request);
   const KvCacheShape& shape = needs.kv_cache;
@@ -356,6 +430,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
         "--kv-cache-memory-bytes or --num-gpu-blocks-override.",
         size_text(plan.total_bytes), size_text(kv_bytes), available_memory_of(request)));
   }
+  plan.stages = planned_stages(needs, plan.num_blocks);
   return plan;
 }
 

@@ -126,6 +126,31 @@ TEST(MemoryPlan, TakesAllThatIsLeftOfAGpuForTheCache) {
   }
 }
 
+TEST(MemoryPlan, TheStageWithTheLeastRoomDecidesOnTheBlocksOfGpus) {
+  const ops::CudaKernels kernels = sizes_of_kernels();
+  PlanRequest request = on_gpus(kernels, 1);
+  request.num_stages = 2;
+  request.model.stage_layers = {14, 14};
+  const MemoryPlan even = make_memory_plan(request);
+  request.model.stage_layers = {21, 7};
+  const MemoryPlan uneven = make_memory_plan(request);
+  ASSERT_EQ(uneven.stages.size(), 2u);
+  EXPECT_EQ(uneven.stages[0].num_layers, 21);
+  EXPECT_EQ(uneven.stages[1].first_layer, 21);
+  EXPECT_LT(uneven.num_blocks, even.num_blocks);
+  for (const MemoryPlan& plan : {even, uneven}) {
+    int64_t kv_bytes = 0;
+    for (const PlannedStage& stage : plan.stages) {
+      EXPECT_LT(stage.weight_bytes + stage.kv_bytes, plan.available_bytes / 2);
+      EXPECT_EQ(stage.kv_bytes % plan.num_blocks, 0);
+      kv_bytes += stage.kv_bytes;
+    }
+    EXPECT_EQ(kv_bytes, plan.num_blocks * plan.bytes_per_block);
+  }
+  request.num_blocks_override = uneven.num_blocks + 1;
+  EXPECT_THAT(error_of(request), HasSubstr("The stage of layers 0 to 20 does not fit its 1 GPU"));
+}
+
 TEST(MemoryPlan, SaysWhatToChangeWhereAGpuIsTooSmall) {
   const ops::CudaKernels kernels = sizes_of_kernels();
   PlanRequest request = on_gpus(kernels, 1);

@@ -1,6 +1,7 @@
 #include "runner/model_runner.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -18,15 +19,10 @@ namespace quire {
 namespace {
 
 ModelOptions part_of(const ModelOptions& model, const RankGroups& groups) {
-  ModelOptions part = stage_of_model(model, groups.stage(), groups.pipeline.size());
+  ModelOptions part = stage_of_model(model, groups.stage());
   part.rank = groups.tensor.rank();
   part.size = groups.tensor.size();
   return part;
-}
-
-bool has_drafts(const ScheduledBatch& batch) {
-  return std::ranges::any_of(
-      batch.sequences, [](const ScheduledSequence& s) { return s.kind == ChunkKind::kVerify; });
 }
 
 // Which token each row of logits is for, in the order of ForwardBatch::logits_rows.
@@ -92,6 +88,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   output.step = batch.step;
   const std::vector<StepSequence> sequences = table_.apply(batch);
   if (sequences.empty()) return output;
+  receive_awaited_ids(sequences);
 
   const ForwardBatch forward = builder_.build(sequences);
   lora_ = lora_slots_ ? lora_slots_->prepare(sequences, forward.num_tokens) : nullptr;
@@ -106,9 +103,10 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   if (groups_.is_last_stage()) {
     compute_prompt_logprobs(forward, hidden, sequences, output);
     sampled = sample(forward, hidden, sequences, sampled_ids);
+    if (!groups_.is_first_stage()) send_sampled_ids(sampled_ids);
   }
-  share_sampled_ids(sampled_ids, has_drafts(batch));
   keep_sampled(sequences, sampled_ids, sampled, output);
+  if (groups_.is_first_stage() && !groups_.is_last_stage()) await_ids(sequences);
   return output;
 }
 
@@ -119,8 +117,8 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
     const auto shape = {forward.num_tokens, options_.model.config.hidden_size};
     previous = {.hidden = arena_.allocate(DType::kFloat32, shape),
                 .residual = arena_.allocate(DType::kFloat32, shape)};
-    groups_.pipeline.receive(stream_, previous->hidden, before);
-    groups_.pipeline.receive(stream_, previous->residual, before);
+    receive(previous->hidden, before);
+    receive(previous->residual, before);
   }
   ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, forward};
   context.lora = lora_;
@@ -133,16 +131,44 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
   return state;
 }
 
-void ModelRunner::share_sampled_ids(std::vector<int32_t>& ids, bool has_drafts) {
-  const int last = groups_.pipeline.size() - 1;
-  if (ids.empty() || last == 0) return;
-  const int num_receivers = has_drafts ? last : 1;
-  if (groups_.is_last_stage()) {
-    for (int stage = 0; stage < num_receivers; ++stage) {
-      groups_.pipeline.send(stream_, as_tensor(ids), stage);
-    }
-  } else if (groups_.stage() < num_receivers) {
-    groups_.pipeline.receive(stream_, as_tensor(ids), last);
+void ModelRunner::receive(const Tensor& tensor, int from) {
+  const auto begin = std::chrono::steady_clock::now();
+  groups_.pipeline.receive(stream_, tensor, from);
+  waited_s_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void ModelRunner::send_sampled_ids(std::vector<int32_t>& ids) {
+  if (!ids.empty()) groups_.pipeline.send(stream_, as_tensor(ids), 0);
+}
+
+void ModelRunner::await_ids(std::span<const StepSequence> sequences) {
+  std::vector<AwaitedId> step;
+  for (const StepSequence& sequence : sequences) {
+    if (!sequence.chunk.samples) continue;
+    check(sequence.chunk.num_logits_rows() == 1, "several stages take no drafts");
+    step.push_back({sequence.chunk.id, sequence.state.output_token_ids.size() - 1});
+  }
+  if (!step.empty()) awaited_.push_back(std::move(step));
+}
+
+void ModelRunner::receive_awaited_ids(std::span<const StepSequence> sequences) {
+  if (!groups_.is_first_stage()) return;
+  for (const StepSequence& sequence : sequences) {
+    const std::vector<int32_t>& output = sequence.state.output_token_ids;
+    while (!output.empty() && row_of_unknown(output.back()) >= 0) receive_oldest_ids();
+  }
+  // So many steps back, their results were processed before this step was scheduled.
+  while (std::ssize(awaited_) > groups_.pipeline.size() + 1) receive_oldest_ids();
+}
+
+void ModelRunner::receive_oldest_ids() {
+  check(!awaited_.empty(), "the ids of sampled tokens are awaited");
+  const std::vector<AwaitedId> step = std::move(awaited_.front());
+  awaited_.pop_front();
+  std::vector<int32_t> ids(step.size());
+  receive(as_tensor(ids), groups_.pipeline.size() - 1);
+  for (size_t i = 0; i < step.size(); ++i) {
+    table_.resolve_token(step[i].sequence, step[i].index, ids[i]);
   }
 }
 

@@ -3,9 +3,11 @@
 //
 // A stage gets the hidden state and the residual from the same rank of the stage before, and hands
 // them to the next. Rank 0 of the last stage samples; the others of that stage learn the tokens
-// from it, and hand them to the first stage, which needs them for its next step. Stages in between
-// know sampled tokens as unknown_token() says. Thread safety: one thread, the rank's worker.
+// from it, and hand them to the first stage. That goes on with other sequences meanwhile, and takes
+// the ids when a step needs one of them. Stages in between know sampled tokens as unknown_token()
+// says. Several stages take no verify chunks. Thread safety: one thread, the rank's worker.
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <span>
@@ -35,8 +37,15 @@ class ModelRunner final : public RankRunner {
   void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) override;
   // Runs the step.
   std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) override;
+  double waited_s() const override { return waited_s_; }
 
  private:
+  // A sampled token that the first stage does not know yet.
+  struct AwaitedId {
+    SequenceId sequence;
+    size_t index;  // in its output
+  };
+
   StepOutput execute(const ScheduledBatch& batch);
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
@@ -45,9 +54,15 @@ class ModelRunner final : public RankRunner {
   std::vector<ops::SampledToken> sample(const ForwardBatch& forward, const Tensor& hidden,
                                         std::span<const StepSequence> sequences,
                                         std::vector<int32_t>& ids);
-  // Hands the sampled ids from the last stage to the first. With drafts they go to all stages, as
-  // they say how many tokens a sequence has.
-  void share_sampled_ids(std::vector<int32_t>& ids, bool has_drafts);
+  // receive() of the pipeline's group, timed.
+  void receive(const Tensor& tensor, int from);
+  // From the last stage to the first.
+  void send_sampled_ids(std::vector<int32_t>& ids);
+  // On the first stage: notes which ids of the step the last stage will send.
+  void await_ids(std::span<const StepSequence> sequences);
+  // On the first stage: takes the ids that the chunks of a step begin with, and older ones.
+  void receive_awaited_ids(std::span<const StepSequence> sequences);
+  void receive_oldest_ids();
   // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
   void keep_sampled(std::span<const StepSequence> sequences, std::span<const int32_t> ids,
                     std::span<const ops::SampledToken> sampled, StepOutput& output);
@@ -64,8 +79,10 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<LoraSlots> lora_slots_;  // none: no adapters are served
-  const LoraStep* lora_ = nullptr;       // of the step; null: it has no adapters
+  std::optional<LoraSlots> lora_slots_;         // none: no adapters are served
+  const LoraStep* lora_ = nullptr;              // of the step; null: it has no adapters
+  std::deque<std::vector<AwaitedId>> awaited_;  // of each step that sampled, in their order
+  double waited_s_ = 0;
 };
 
 }  // namespace quire

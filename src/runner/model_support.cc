@@ -114,6 +114,15 @@ ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype) {
   return cost;
 }
 
+WeightBytes weight_bytes_of(const ModelOptions& options) {
+  CountedModel model(whole_model(options));
+  WeightBytes bytes;
+  for (const MatrixProduct& product : model.model().products()) {
+    (product.is_logits ? bytes.output_layer : bytes.layers) += weight_bytes(product);
+  }
+  return bytes;
+}
+
 double integer_share(const ModelOptions& options) {
   CountedModel model(whole_model(options));
   double all = 0;

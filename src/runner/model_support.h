@@ -34,6 +34,13 @@ std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config);
 // Throws Error where the model is not supported.
 ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype);
 
+// Of the matrices that a step reads, in bytes. Throws Error where the model is not supported.
+struct WeightBytes {
+  double layers = 0;
+  double output_layer = 0;
+};
+WeightBytes weight_bytes_of(const ModelOptions& options);
+
 // What part of the multiply-adds of a token's layers is done by products with integers, which round
 // activations to int8, on the CPU: from 0 to 1. The rest is done in floating point. Throws Error
 // where the model is not supported.

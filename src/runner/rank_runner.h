@@ -71,6 +71,9 @@ class RankRunner {
   // scheduler/scheduler.h; here drafts have ids (no runner makes kDraftOfRunner ones), and a GPU
   // takes no verify chunks.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
+
+  // The part of the time of all launches, in seconds, in which the rank waited for other stages.
+  virtual double waited_s() const { return 0; }
 };
 
 }  // namespace quire

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <chrono>
 #include <exception>
 #include <latch>
 #include <mutex>
@@ -36,6 +38,7 @@ class ThreadExecutor final : public Executor {
   void start(const Checkpoint* checkpoint);
   void submit(std::shared_ptr<const ScheduledBatch> batch) override;
   StepOutput wait() override;
+  std::vector<StageLoad> stages() const override;
 
  private:
   using Batch = std::shared_ptr<const ScheduledBatch>;
@@ -52,6 +55,8 @@ class ThreadExecutor final : public Executor {
     // they are aborted.
     Steps steps;
     std::thread watcher;
+    std::atomic<int64_t> num_steps = 0;
+    std::atomic<double> busy_s = 0;
 
     RankGroups groups() const { return {*tensor, *pipeline}; }
     // Whether the steps' outputs are this rank's.
@@ -65,6 +70,9 @@ class ThreadExecutor final : public Executor {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
+  // A step of a rank, timed.
+  static std::unique_ptr<PendingStep> launch(Rank& rank, RankRunner& runner,
+                                             const ScheduledBatch& batch);
   // Waits for the steps of a rank until their queue is closed, or one failed. The body of a
   // watcher.
   void watch(Steps& steps);
@@ -216,10 +224,32 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   }
 }
 
+std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
+                                                    const ScheduledBatch& batch) {
+  using Clock = std::chrono::steady_clock;
+  const double waited_before = runner.waited_s();
+  const Clock::time_point begin = Clock::now();
+  std::unique_ptr<PendingStep> step = runner.launch(batch);
+  const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
+  if (batch.empty()) return step;
+  rank.busy_s = rank.busy_s + elapsed - (runner.waited_s() - waited_before);
+  ++rank.num_steps;
+  return step;
+}
+
+std::vector<StageLoad> ThreadExecutor::stages() const {
+  std::vector<StageLoad> stages;
+  if (options_.pipeline_parallel_size == 1) return stages;
+  for (const auto& rank : ranks_) {
+    if (rank->tensor->rank() == 0) stages.push_back({rank->num_steps, rank->busy_s});
+  }
+  return stages;
+}
+
 void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
   const MemoryReserve::User user(options_.memory_reserve);
   while (std::optional<Batch> batch = rank.batches.pop()) {
-    std::unique_ptr<PendingStep> step = runner.launch(**batch);
+    std::unique_ptr<PendingStep> step = launch(rank, runner, **batch);
     if (rank.reports()) {
       results_.push(std::move(step));
     } else if (options_.gpu_library != nullptr) {

@@ -24,6 +24,22 @@ class Plan(CliTest):
         self.assertEqual(plan["max_full_length_seqs"], plan["num_cache_tokens"] // 1024)
         self.assertIn({"length": 1024, "sequences": plan["max_full_length_seqs"]}, plan["sequences_that_fit"])
 
+    def test_stages_of_gpus_that_are_not_there(self):
+        options = ["--pipeline-parallel-size", "3", "--tensor-parallel-size", "2", "--device-memory", "80G"]
+        table = run("plan", *options)
+        self.assert_ok(table)
+        plan = json.loads(run("plan", *options, "--json").stdout)
+        self.assertEqual(plan["device"], "cuda")
+        self.assertIn("6 GPUs of 80 GiB", table.stdout)
+        self.assertEqual(sum(stage["num_layers"] for stage in plan["stages"]), 8)
+        self.assertEqual(sum(stage["kv_bytes"] for stage in plan["stages"]),
+                         plan["num_blocks"] * plan["bytes_per_block"])
+        uneven = run("plan", *options, "--pipeline-layers", "1,5,2", "--json")
+        self.assertEqual([stage["num_layers"] for stage in json.loads(uneven.stdout)["stages"]], [1, 5, 2])
+        self.assert_error(run("plan", *options, "--pipeline-layers", "1,5"), 1, "expected one number a stage")
+        self.assert_error(run("plan", "--device-memory", "80G", "--device", "cpu"), 1, "--device-memory")
+        self.assert_error(run("plan", "--device-memory", "0"), 2, "--device-memory")
+
     def test_needs_no_weights(self):
         with model_copy(without=("model.safetensors",)) as folder:
             self.assert_ok(run("plan", folder, "--load-format", "dummy"))

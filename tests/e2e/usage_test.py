@@ -31,7 +31,7 @@ class Usage(CliTest):
         text = run("generate", "--help").stdout
         for option in """--max-num-batched-tokens --max-num-seqs --max-model-len --block-size
                 --num-gpu-blocks-override --kv-cache-memory-bytes --gpu-memory-utilization
-                --no-enable-prefix-caching --tensor-parallel-size --pipeline-parallel-size --enforce-eager --linear-algorithms --dtype --device --seed
+                --no-enable-prefix-caching --tensor-parallel-size --pipeline-parallel-size --pipeline-layers --enforce-eager --linear-algorithms --dtype --device --seed
                 --load-format --skip-tokenizer-init --threads --temperature --top-p --top-k --min-p --max-tokens
                 --min-tokens --ignore-eos --stop --stop-token-ids --n --logprobs --prompt-logprobs
                 --logit-bias --repetition-penalty --presence-penalty --frequency-penalty

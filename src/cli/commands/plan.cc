@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <ostream>
 #include <set>
 
@@ -13,13 +14,17 @@
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/terminal/text_format.h"
+#include "cli/usage_error.h"
 
 namespace quire::cli {
 namespace {
 
 constexpr const char* kPlanFooter = R"(Examples:
   quire plan ~/models/Qwen3-0.6B
-  quire plan ~/models/Qwen3-0.6B --kv-cache-memory-bytes 4G --max-model-len 8K --json)";
+  quire plan ~/models/Qwen3-0.6B --kv-cache-memory-bytes 4G --max-model-len 8K --json
+  quire plan ~/models/Llama-3.1-405B --pipeline-parallel-size 4 --tensor-parallel-size 8 --device-memory 80G)";
+
+constexpr int64_t kMostDeviceMemory = int64_t{1} << 50;
 
 // How many sequences of `length` tokens fit in the cache at once.
 int64_t sequences_that_fit(const MemoryPlan& plan, int64_t length) {
@@ -44,6 +49,13 @@ Json to_json(const MemoryPlan& plan) {
   json["num_parameters"] = plan.num_parameters;
   json["tensor_parallel_size"] = plan.tensor_parallel_size;
   json["pipeline_parallel_size"] = plan.pipeline_parallel_size;
+  json["stages"] = Json::array();
+  for (const PlannedStage& stage : plan.stages) {
+    json["stages"].push_back({{"first_layer", stage.first_layer},
+                              {"num_layers", stage.num_layers},
+                              {"weight_bytes", stage.weight_bytes},
+                              {"kv_bytes", stage.kv_bytes}});
+  }
   json["buffers"] = Json::array();
   for (const PlannedBuffer& buffer : plan.buffers) {
     json["buffers"].push_back(
@@ -65,6 +77,25 @@ Json to_json(const MemoryPlan& plan) {
         {{"length", length}, {"sequences", sequences_that_fit(plan, length)}});
   }
   return json;
+}
+
+void print_stages(const MemoryPlan& plan, Terminal& terminal) {
+  terminal.out << styled("Stages", Style::kBold, terminal.out_colours) << '\n';
+  Table table(
+      {Table::Align::kRight, Table::Align::kLeft, Table::Align::kRight, Table::Align::kRight});
+  table.add({"stage", "layers", "weights", "kv cache"});
+  for (size_t i = 0; i < plan.stages.size(); ++i) {
+    const PlannedStage& stage = plan.stages[i];
+    table.add({std::to_string(i),
+               fmt::format("{}: {} to {}", stage.num_layers, stage.first_layer,
+                           stage.first_layer + stage.num_layers - 1),
+               format_bytes(stage.weight_bytes), format_bytes(stage.kv_bytes)});
+  }
+  terminal.out << table.str();
+  if (plan.device == "cuda") {
+    terminal.out << "  The stage with room for the fewest blocks decides how many all have.\n";
+  }
+  terminal.out << '\n';
 }
 
 void print_table(const MemoryPlan& plan, Terminal& terminal) {
@@ -92,6 +123,7 @@ void print_table(const MemoryPlan& plan, Terminal& terminal) {
   buffers.add(
       {"available", format_bytes(plan.available_bytes), with_commas(plan.available_bytes), ""});
   out << buffers.str() << '\n';
+  if (!plan.stages.empty()) print_stages(plan, terminal);
   heading("KV cache");
   out << fmt::format("  {} blocks of {} tokens, {} each: {} tokens in all\n\n",
                      with_commas(plan.num_blocks), plan.block_size,
@@ -117,6 +149,16 @@ class PlanCommand : public Command {
       : app_(add_command(root, "plan", "Show what a model takes of memory, before loading it",
                          kPlanFooter)) {
     add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
+    add_value(*app_,
+              {"--device-memory", "BYTES",
+               "Plan for as many GPUs as ranks, each with so much memory, e.g. 80G; the machine "
+               "need not have them"},
+              [this](const std::string& text) {
+                device_memory_ = parse_count(text, "--device-memory");
+                if (*device_memory_ >= 1 && *device_memory_ <= kMostDeviceMemory) return;
+                throw UsageError(fmt::format("--device-memory: expected 1 to {}, got {}",
+                                             kMostDeviceMemory, text));
+              });
     add_engine_options(*app_, config_, /*seed_is_taken=*/false);
   }
 
@@ -124,7 +166,8 @@ class PlanCommand : public Command {
 
   int run(Terminal& terminal) override {
     config_.model = model_folder(config_.model);
-    const MemoryPlan memory = plan(config_);
+    const MemoryPlan memory =
+        device_memory_ ? plan_for_gpus(config_, *device_memory_) : plan(config_);
     if (json_) {
       terminal.out << to_line(to_json(memory)) << '\n';
     } else {
@@ -136,6 +179,7 @@ class PlanCommand : public Command {
  private:
   CLI::App* app_;
   EngineConfig config_;
+  std::optional<int64_t> device_memory_;
   bool json_ = false;
 };
 

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <vector>
 
 #include "cli/options/option_helpers.h"
 #include "cli/options/speculative_option.h"
@@ -65,6 +67,23 @@ void add_count(CLI::App& app, const std::string& option, Range range,
         }
         store(*value);
       });
+}
+
+// "9,9,10,8".
+std::vector<int64_t> parse_layers(const std::string& text) {
+  std::vector<int64_t> layers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t count = 0;
+    const auto [rest, error] = std::from_chars(text.data() + begin, text.data() + end, count);
+    if (error != std::errc() || rest != text.data() + end || count < 1) {
+      throw UsageError(fmt::format(
+          "--pipeline-layers: expected the layers of each stage, like 9,9,10,8, got '{}'", text));
+    }
+    layers.push_back(count);
+    begin = end + 1;
+  }
+  return layers;
 }
 
 void add_memory_options(CLI::App& app, EngineConfig& config) {
@@ -165,8 +184,15 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_count(
       app, "--pipeline-parallel-size", {.most = kMaxPipelineParallelSize},
       [&config](int64_t value) { config.pipeline_parallel_size = static_cast<int>(value); },
-      fmt::format("Stages to cut the layers into, each with ranks of its own; CPU only [{}]",
+      fmt::format("Stages to cut the layers into, each with ranks of its own and at work on "
+                  "another step; CPU "
+                  "only [{}]",
                   config.pipeline_parallel_size));
+  add_value(app,
+            {"--pipeline-layers", "N,N,...",
+             "Layers of each stage, e.g. 9,9,10,8 [as many as make stages take equal time]",
+             kEngineGroup},
+            [&config](const std::string& text) { config.pipeline_layers = parse_layers(text); });
   add_count(
       app, "--threads", {.least = 0, .most = kMaxThreads},
       [&config](int64_t value) { config.threads = static_cast<int>(value); },

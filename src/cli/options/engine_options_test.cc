@@ -50,6 +50,8 @@ TEST(EngineOptions, ReadEveryOption) {
                                      "2",
                                      "--pipeline-parallel-size",
                                      "3",
+                                     "--pipeline-layers",
+                                     "9,10,8",
                                      "--enforce-eager",
                                      "--linear-algorithms",
                                      "tuned.json",
@@ -78,6 +80,7 @@ TEST(EngineOptions, ReadEveryOption) {
   EXPECT_FALSE(config.enable_prefix_caching);
   EXPECT_EQ(config.tensor_parallel_size, 2);
   EXPECT_EQ(config.pipeline_parallel_size, 3);
+  EXPECT_EQ(config.pipeline_layers, (std::vector<int64_t>{9, 10, 8}));
   EXPECT_TRUE(config.enforce_eager);
   EXPECT_EQ(config.linear_algorithms, "tuned.json");
   EXPECT_FALSE(config.async_scheduling);
@@ -133,6 +136,12 @@ TEST(EngineOptions, SayTheRangeOfWhatIsOutOfIt) {
             "--tensor-parallel-size: expected 1 to 256, got 257");
   EXPECT_EQ(refused("--pipeline-parallel-size", "0"),
             "--pipeline-parallel-size: expected 1 to 256, got 0");
+  for (const char* text : {"9,0", "9,,1", "9,", "a", "9 9", "-1"}) {
+    EXPECT_EQ(refused("--pipeline-layers", text),
+              std::string("--pipeline-layers: expected the layers of each stage, like 9,9,10,8, "
+                          "got '") +
+                  text + "'");
+  }
   EXPECT_EQ(refused("--num-gpu-blocks-override", "2147483647"),
             "--num-gpu-blocks-override: expected 1 to 2147483646, got 2147483647");
   for (const char* seed : {"-1", "1.5", "18446744073709551616"}) {
