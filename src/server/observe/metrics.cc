@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <iterator>
 #include <mutex>
 #include <utility>
 
@@ -20,6 +21,7 @@
 #include "server/observe/metrics_buckets.h"
 #include "server/observe/metrics_gaps.h"
 #include "server/observe/metrics_process.h"
+#include "server/observe/metrics_stages.h"
 
 namespace quire::server {
 namespace {
@@ -132,6 +134,7 @@ class ServerMetrics::Impl {
     std::vector<prometheus::MetricFamily> families = registry_.Collect();
     append_gaps(families);
     if (adapters_) append_adapters(families);
+    if (config_.num_stages > 1) append_stages(families);
     append_process(families);
     const auto by_name = [](const auto& a, const auto& b) { return a.name < b.name; };
     std::sort(families.begin(), families.end(), by_name);
@@ -261,6 +264,12 @@ class ServerMetrics::Impl {
          {metric}});
   }
 
+  void append_stages(std::vector<prometheus::MetricFamily>& families) const {
+    const std::lock_guard lock(update_mutex_);
+    std::ranges::move(stage_families(config_.prefix, labels_, config_.num_stages, stages_),
+                      std::back_inserter(families));
+  }
+
   static std::string joined(const std::vector<std::string>& names) {
     return fmt::format("{}", fmt::join(names, ","));
   }
@@ -316,6 +325,7 @@ class ServerMetrics::Impl {
     raise_to(generation_total_, static_cast<double>(engine.generation_tokens));
     if (drafts_) update_drafts(*drafts_, engine.speculative);
     if (adapters_) update_adapters(*adapters_, engine.lora);
+    if (config_.num_stages > 1) stages_ = engine;
     const int64_t computed = engine.prompt_tokens + engine.generation_tokens;
     const int64_t steps = engine.num_steps - last_steps_;
     if (steps <= 0) return;
@@ -406,6 +416,7 @@ class ServerMetrics::Impl {
                                     iteration_boundaries_);
   std::optional<DraftCounters> drafts_;      // only with speculation, as in vLLM
   std::optional<AdapterCounters> adapters_;  // only with adapters, as in vLLM
+  EngineStats stages_;                       // of several stages: what the engine said
 
   // Requests, as record() counts them.
   Family<Counter>& finished_ =

@@ -236,6 +236,28 @@ TEST(Metrics, AdaptersAreLabelsAsInVllm) {
   EXPECT_THAT(without.render(), Not(HasSubstr("lora")));
 }
 
+TEST(Metrics, StagesOfAPipelineHaveTheirShareOfIdleTime) {
+  EngineStats engine;
+  engine.prefill_s = 4;
+  engine.decode_s = 4;
+  engine.stages = {{.num_steps = 4, .busy_s = 6}, {.num_steps = 4, .busy_s = 4}};
+  MetricsConfig with = config();
+  with.num_stages = 2;
+  ServerMetrics metrics(with);
+  metrics.update(engine, {});
+  const std::string text = metrics.render();
+  const auto of_stage = [](const std::string& name, const std::string& stage,
+                           const std::string& value) {
+    return "\nquire:pipeline_stage_" + name + "{" + kLabels + ",stage=\"" + stage + "\"} " + value +
+           "\n";
+  };
+  EXPECT_THAT(text, HasSubstr(of_stage("idle_ratio", "0", "0.25")));
+  EXPECT_THAT(text, HasSubstr(of_stage("idle_ratio", "1", "0.5")));
+  EXPECT_THAT(text, HasSubstr(of_stage("step_seconds", "0", "1.5")));
+  EXPECT_THAT(text, HasSubstr(of_stage("busy_seconds_total", "1", "4")));
+  EXPECT_THAT(ServerMetrics(config()).render(), Not(HasSubstr("pipeline")));
+}
+
 TEST(Metrics, TakesOverTheEnginesCounts) {
   ServerMetrics metrics(config());
   EngineStats engine;
