@@ -35,6 +35,8 @@ struct ClusterOptions {
   // Nodes prove to each other that they know it, and what they send is encrypted with keys made of
   // it.
   std::string secret{};
+  // Called with lines for the user about nodes that come, from any thread.
+  std::function<void(const std::string&)> on_message{};
 };
 
 struct EngineConfig {

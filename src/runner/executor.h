@@ -23,6 +23,9 @@ class Executor {
   // The result of the oldest step submitted and not waited for. Throws Error if a rank or its GPU
   // failed; then the executor cannot be used any more.
   virtual StepOutput wait() = 0;
+
+  // Throws the Error of a rank that has failed, of steps or between them.
+  virtual void check_health() = 0;
 };
 
 }  // namespace quire
