@@ -92,6 +92,10 @@ class AsyncLLM {
   // not loaded.
   HeldLora find_lora(const std::string& name);
 
+  // Calls back once when the engine has failed, with why, also where no request runs: from the
+  // engine's thread, or at once if it has failed. An empty function takes the one before away.
+  void on_failure(std::function<void(const std::string&)> callback);
+
   // num_waiting counts what the engine has yet to take, too.
   EngineStats stats() const;
   int64_t vocab_size() const;

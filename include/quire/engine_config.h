@@ -23,6 +23,23 @@ enum class LoadFormat {
 // whole, in bytes.
 using ProgressCallback = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
+// Ranks in several processes, the nodes, which may be on several hosts; CPU only. Every node has
+// the same settings but for `node_rank`, and as many ranks as the others. Node 0 has the engine.
+struct ClusterOptions {
+  int num_nodes = 1;
+  int node_rank = 0;  // of this process, 0 to num_nodes - 1
+  // Where node 0 listens: a name or an address of its own, and a port.
+  std::string master_addr = "127.0.0.1";
+  int master_port = 29501;
+  double join_timeout_s = 120;  // until all nodes are there
+  // What every node knows and nobody else; needed where master_addr is not this machine's loopback.
+  // Nodes prove to each other that they know it, and what they send is encrypted with keys made of
+  // it.
+  std::string secret{};
+  // Called with lines for the user about nodes that come, from any thread.
+  std::function<void(const std::string&)> on_message{};
+};
+
 struct EngineConfig {
   std::string model{};  // a folder as Hugging Face publishes it, or "org/name" in the local cache
 
@@ -42,6 +59,7 @@ struct EngineConfig {
   int pipeline_parallel_size = 1;
   // Layers of each stage, the first stage's first; empty: as many as make stages take equal time.
   std::vector<int64_t> pipeline_layers{};
+  ClusterOptions cluster{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.
@@ -80,7 +98,7 @@ struct EngineConfig {
   // of N bytes together. JSON is read with any white space.
   std::string structured_whitespace = "32";
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
-  int threads = 0;                   // CPU threads in all, over all ranks; 0: the physical cores
+  int threads = 0;                   // CPU threads of this process; 0: the physical cores
   ProgressCallback on_progress{};
 };
 

@@ -12,6 +12,7 @@
 #include "quire/lora_serving.h"
 #include "quire/merge.h"
 #include "quire/model_check.h"
+#include "quire/node.h"
 #include "quire/perplexity.h"
 #include "quire/plan.h"
 #include "quire/quantize.h"

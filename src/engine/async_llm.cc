@@ -133,8 +133,8 @@ class AsyncLLM::Impl {
  public:
   explicit Impl(const EngineConfig& config)
       : reserve(kReserveBlocks, kReserveBlockBytes),
-        core(config, &reserve),
-        mailbox(std::make_shared<Mailbox>()) {
+        mailbox(std::make_shared<Mailbox>()),
+        core(config, &reserve, [box = mailbox] { box->note_failure(); }) {
     mailbox->stats = core.stats();
     try {
       thread = std::thread([this] { run(); });
@@ -166,12 +166,22 @@ class AsyncLLM::Impl {
     EngineStats stats;
     uint64_t next_id = 0;
     bool closed = false;
+    bool rank_failed = false;
     std::exception_ptr error;  // the engine failed; nothing is taken any more
+    std::function<void(const std::string&)> on_failure;
+
+    void note_failure() {
+      {
+        const std::lock_guard lock(mutex);
+        rank_failed = true;
+      }
+      wake.notify_all();
+    }
   };
 
   MemoryReserve reserve;  // the ranks of `core` use it
-  EngineCore core;
   std::shared_ptr<Mailbox> mailbox;
+  EngineCore core;
 
  private:
   void run();
@@ -219,10 +229,11 @@ bool AsyncLLM::Impl::take_mail() {
   std::unique_lock lock(mailbox->mutex);
   mailbox->stats = core.stats();
   mailbox->wake.wait(lock, [this] {
-    return mailbox->closed || !mailbox->added.empty() || !mailbox->cancelled.empty() ||
-           !core.is_finished();
+    return mailbox->closed || mailbox->rank_failed || !mailbox->added.empty() ||
+           !mailbox->cancelled.empty() || !core.is_finished();
   });
   if (mailbox->closed) return false;
+  if (mailbox->rank_failed) core.check_health();
   auto added = std::exchange(mailbox->added, {});
   auto cancelled = std::exchange(mailbox->cancelled, {});
   lock.unlock();
@@ -282,6 +293,8 @@ void AsyncLLM::Impl::run() {
     end_streams(std::make_exception_ptr(EngineFailure("The engine was shut down.")));
   } catch (const std::exception& error) {
     end_streams(std::make_exception_ptr(EngineFailure(error.what())));
+    const std::lock_guard lock(mailbox->mutex);
+    if (mailbox->on_failure) mailbox->on_failure(error.what());
   }
 }
 
@@ -328,6 +341,17 @@ HeldLora AsyncLLM::hold_lora(const std::string& name) {
 }
 HeldLora AsyncLLM::find_lora(const std::string& name) {
   return impl_->core.loras().find(name);
+}
+
+void AsyncLLM::on_failure(std::function<void(const std::string&)> callback) {
+  const std::lock_guard lock(impl_->mailbox->mutex);
+  impl_->mailbox->on_failure = std::move(callback);
+  if (!impl_->mailbox->on_failure || !impl_->mailbox->error) return;
+  try {
+    std::rethrow_exception(impl_->mailbox->error);
+  } catch (const std::exception& error) {
+    impl_->mailbox->on_failure(error.what());
+  }
 }
 
 EngineStats AsyncLLM::stats() const {

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "base/check.h"
-#include "loader/checkpoint.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "quire/model_text.h"
@@ -29,19 +28,16 @@ std::optional<ChatTemplate> chat_template_of(const EngineSetup& setup) {
   return load_chat_template(setup.folder);
 }
 
-std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
-                                         std::shared_ptr<const LogitsProcessorRegistry> processors,
-                                         std::shared_ptr<TokenMasks> token_masks,
-                                         MemoryReserve* memory_reserve) {
-  ThreadExecutorOptions options = setup.executor;
-  options.memory_reserve = memory_reserve;
-  options.runner.logits_processors = std::move(processors);
-  options.runner.token_masks = std::move(token_masks);
-  if (setup.config.load_format == LoadFormat::kDummy) {
-    return make_thread_executor(options, nullptr);
+EngineSetup set_up_core(const EngineConfig& config, std::function<void()> on_failure) {
+  if (config.cluster.node_rank > 0) {
+    throw Error(fmt::format(
+        "--node-rank is {}, but the engine is on node 0; the other nodes run quire serve with the "
+        "same settings.",
+        config.cluster.node_rank));
   }
-  const Checkpoint checkpoint = Checkpoint::open(setup.folder);
-  return make_thread_executor(options, &checkpoint);
+  EngineSetup setup = set_up_node(config);
+  setup.executor.on_failure = std::move(on_failure);
+  return setup;
 }
 
 std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
@@ -97,8 +93,9 @@ uint64_t mix(uint64_t x) {
 
 }  // namespace
 
-EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve)
-    : setup_(set_up_engine(config)),
+EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve,
+                       std::function<void()> on_failure)
+    : setup_(set_up_core(config, std::move(on_failure))),
       loras_(make_lora_store(setup_)),
       tokenizer_(tokenizer_of(setup_)),
       chat_template_(chat_template_of(setup_)),

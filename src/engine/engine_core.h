@@ -8,6 +8,7 @@
 // prepare(), compile(), loras() and the accessors of what never changes from any thread; all else
 // from one thread at a time.
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,8 +42,10 @@ struct PreparedRequest {
 
 class EngineCore {
  public:
-  // `memory_reserve`: for the threads of its ranks; outlives it, and may be null.
-  explicit EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve = nullptr);
+  // `memory_reserve`: for the threads of its ranks; outlives it, and may be null. `on_failure` is
+  // called when a rank has failed, from any thread; check_health() then throws why.
+  explicit EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve = nullptr,
+                      std::function<void()> on_failure = {});
 
   // Compiles a constraint, unless that is done, in the calling thread; it is known while somebody
   // holds it. Throws Error.
@@ -59,6 +62,8 @@ class EngineCore {
   void abort(const std::string& request_id);
   std::vector<RequestOutput> step();
   bool is_finished() const;
+  // Throws Error if a rank has failed, also while no step runs.
+  void check_health() { executor_->check_health(); }
   // The id of the request that came last of those that have not finished; nothing if there is none.
   std::optional<std::string> newest_request() const;
   EngineStats stats() const;

@@ -14,8 +14,10 @@
 #include "core/device_library.h"
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
+#include "engine/node_setup.h"
 #include "grammar/tokens/language.h"
 #include "hub/model_path.h"
+#include "loader/checkpoint.h"
 #include "ops/linear.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
@@ -215,16 +217,17 @@ void check_eos(const GenerationConfig& generation, const ModelConfig& model,
   }
 }
 
-// Threads over all ranks.
-int choose_threads(const EngineConfig& config) {
-  const int ranks = num_ranks(config);
-  if (config.threads == 0) return std::max(cpu_topology().num_physical_cores, ranks);
+// Threads over all ranks of this process, one of several on this machine.
+int choose_threads(const EngineConfig& config, int num_ranks, int num_processes) {
+  if (config.threads == 0) {
+    return std::max(cpu_topology().num_physical_cores / num_processes, num_ranks);
+  }
   const std::string stages =
       config.pipeline_parallel_size == 1
           ? std::string()
           : fmt::format(" with --pipeline-parallel-size {}", config.pipeline_parallel_size);
   require(
-      config.threads >= ranks,
+      config.threads >= num_ranks,
       fmt::format("--threads is {}, but --tensor-parallel-size {}{} needs a thread for each rank.",
                   config.threads, config.tensor_parallel_size, stages));
   return config.threads;
@@ -311,7 +314,34 @@ void check_lora(EngineConfig& config, bool on_gpu) {
   lora.max_cpu_loras = most;
 }
 
-EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice) {
+// What the nodes agree on before they plan their memory.
+struct SharedMachine {
+  int num_nodes = 1;            // on this machine
+  int64_t available_bytes = 0;  // of main memory, over all ranks
+};
+
+SharedMachine share_machine(cluster::NodeGroup* nodes) {
+  if (nodes == nullptr) return {.available_bytes = available_memory()};
+  const int num_here = num_nodes_here(*nodes);
+  return {
+      .num_nodes = num_here,
+      .available_bytes = nodes->agree_least(available_memory() / num_here) * nodes->num_nodes()};
+}
+
+// All nodes have the cache's blocks that the least of them has.
+MemoryPlan make_shared_plan(PlanRequest& request, cluster::NodeGroup* nodes) {
+  MemoryPlan plan = make_memory_plan(request);
+  if (nodes == nullptr) return plan;
+  const int64_t num_blocks = nodes->agree_least(plan.num_blocks);
+  if (num_blocks == plan.num_blocks) return plan;
+  request.num_blocks_override = num_blocks;
+  return make_memory_plan(request);
+}
+
+// `choice`: of the device. `joined`: null, or where the group of nodes goes that it waits for, if
+// there are to be several.
+EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
+                   std::shared_ptr<cluster::NodeGroup>* joined) {
   EngineSetup setup;
   EngineConfig& config = setup.config;
   config = requested;
@@ -327,6 +357,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice) {
   check_stages(config, setup.model, choice);
   check_speculation(config, on_gpu);
   check_lora(config, on_gpu);
+  check_cluster(config, on_gpu);
 
   PlanRequest request;
   request.model = choose_model(config, setup.model, choice);
@@ -352,15 +383,23 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice) {
   request.max_num_seqs = config.max_num_seqs;
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
-  request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : available_memory();
-  config.threads = choose_threads(config);
-  request.threads_per_rank = config.threads / num_ranks(config);
-  setup.plan = make_memory_plan(request);
+  config.dtype = name_of(request.model.dtype);
+  config.max_model_len = request.model.max_model_len;
+  if (joined != nullptr && config.cluster.num_nodes > 1) {
+    *joined = join_nodes(config, setup.folder);
+    setup.executor.nodes = *joined;
+  }
+  cluster::NodeGroup* const nodes = setup.executor.nodes.get();
+  const SharedMachine machine = share_machine(nodes);
+  setup.executor.pins_threads = machine.num_nodes == 1;
+  request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : machine.available_bytes;
+  const int num_ranks_here = num_ranks(config) / config.cluster.num_nodes;
+  config.threads = choose_threads(config, num_ranks_here, machine.num_nodes);
+  request.threads_per_rank = config.threads / num_ranks_here;
+  setup.plan = make_shared_plan(request, nodes);
   setup.plan.model = config.model;
   setup.plan.device_name = choice.name;
   setup.plan.device_note = choice.note;
-  config.dtype = name_of(request.model.dtype);
-  config.max_model_len = request.model.max_model_len;
 
   RunnerOptions& runner = setup.executor.runner;
   runner = runner_options(request, setup.plan.num_blocks);
@@ -406,19 +445,45 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.model = choose_model(config, model, choice);
   setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
   setup.isa = choose_isa();
-  setup.threads = choose_threads(config);
+  setup.threads = choose_threads(config, num_ranks(config), 1);
   return setup;
 }
 
 EngineSetup set_up_engine(const EngineConfig& config) {
   check_settings(config);
-  return set_up(config, choose_device(config));
+  return set_up(config, choose_device(config), nullptr);
 }
 
 EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
   check_settings(config);
   require(config.device != "cpu", "--device-memory plans for GPUs; leave --device cpu out.");
-  return set_up(config, planned_gpus(config, memory_bytes));
+  return set_up(config, planned_gpus(config, memory_bytes), nullptr);
+}
+
+EngineSetup set_up_node(const EngineConfig& config) {
+  check_settings(config);
+  std::shared_ptr<cluster::NodeGroup> nodes;
+  try {
+    return set_up(config, choose_device(config), &nodes);
+  } catch (const Error& error) {
+    if (nodes) nodes->fail(fmt::format("Node {} cannot start: {}", nodes->node(), error.what()));
+    throw;
+  }
+}
+
+std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
+                                         std::shared_ptr<const LogitsProcessorRegistry> processors,
+                                         std::shared_ptr<TokenMasks> token_masks,
+                                         MemoryReserve* memory_reserve) {
+  ThreadExecutorOptions options = setup.executor;
+  options.memory_reserve = memory_reserve;
+  options.runner.logits_processors = std::move(processors);
+  options.runner.token_masks = std::move(token_masks);
+  if (setup.config.load_format == LoadFormat::kDummy) {
+    return make_thread_executor(options, nullptr);
+  }
+  const Checkpoint checkpoint = Checkpoint::open(setup.folder);
+  return make_thread_executor(options, &checkpoint);
 }
 
 }  // namespace quire

@@ -3,11 +3,16 @@
 //
 // Thread safety: free functions of their arguments, the files and the machine's free memory.
 #include <filesystem>
+#include <memory>
 
 #include "base/cpu_features.h"
+#include "base/memory_reserve.h"
 #include "loader/model_config.h"
 #include "quire/engine_config.h"
 #include "quire/plan.h"
+#include "request/logits_processors.h"
+#include "request/token_masks.h"
+#include "runner/executor.h"
 #include "runner/thread_executor.h"
 #include "scheduler/scheduler.h"
 
@@ -39,5 +44,14 @@ ComputeSetup set_up_compute(const EngineConfig& config);
 EngineSetup set_up_engine(const EngineConfig& config);
 // For a plan only, of GPUs that need not be there, each with `memory_bytes`. Throws as above.
 EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes);
+// The same, and waits for the other nodes where there are to be several.
+EngineSetup set_up_node(const EngineConfig& config);
+
+// Starts the ranks that are in this process, with the weights of the setup's model. The last
+// three may be null.
+std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
+                                         std::shared_ptr<const LogitsProcessorRegistry> processors,
+                                         std::shared_ptr<TokenMasks> token_masks,
+                                         MemoryReserve* memory_reserve);
 
 }  // namespace quire

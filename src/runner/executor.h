@@ -32,8 +32,11 @@ class Executor {
   // failed; then the executor cannot be used any more.
   virtual StepOutput wait() = 0;
 
-  // Of each stage of a pipeline; empty where there is one. From any thread.
+  // Of each stage of a pipeline; empty where there is one, or they are in several processes. From
+  // any thread.
   virtual std::vector<StageLoad> stages() const { return {}; }
+  // Throws the Error of a rank that has failed, of steps or between them.
+  virtual void check_health() = 0;
 };
 
 }  // namespace quire

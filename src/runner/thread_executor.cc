@@ -2,12 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
 #include <latch>
 #include <mutex>
-#include <numeric>
 #include <optional>
 #include <system_error>
 #include <thread>
@@ -18,10 +18,12 @@
 #include "base/check.h"
 #include "base/memory_reserve.h"
 #include "base/thread_pool.h"
+#include "cluster/node_communicator.h"
 #include "dist/communicator.h"
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
 #include "quire/error.h"
+#include "request/batch_encoding.h"
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
 
@@ -39,6 +41,7 @@ class ThreadExecutor final : public Executor {
   void submit(std::shared_ptr<const ScheduledBatch> batch) override;
   StepOutput wait() override;
   std::vector<StageLoad> stages() const override;
+  void check_health() override { rethrow_error(); }
 
  private:
   using Batch = std::shared_ptr<const ScheduledBatch>;
@@ -63,7 +66,14 @@ class ThreadExecutor final : public Executor {
     bool reports() const { return tensor->rank() == 0 && groups().is_last_stage(); }
   };
 
-  std::vector<std::unique_ptr<Communicator>> make_tensor_group() const;
+  bool is_here(int rank) const;
+  // The communicators of the ranks of a group that are here, which are these of the model's; null
+  // for the others.
+  std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,
+                                                        const std::vector<int>& ranks) const;
+  void make_ranks();
+  // A rank's place among those that are here.
+  int place_of(const Rank& rank) const { return rank.index - ranks_.front()->index; }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
@@ -78,6 +88,10 @@ class ThreadExecutor final : public Executor {
   void watch(Steps& steps);
   // Keeps the first error and ends all ranks. Within a catch block.
   void fail();
+  // The same when the group of nodes has failed.
+  void fail_with_nodes();
+  // Ends the group of nodes with the first error.
+  void tell_nodes();
   // Wakes the ranks that wait for another.
   void abort_ranks();
   void rethrow_error();
@@ -107,44 +121,87 @@ std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size) {
   return single;
 }
 
+// Tells the messages of the ranks' groups apart: two ranks can be in one of each kind.
+constexpr uint8_t kTensorGroup = 0;
+constexpr uint8_t kPipelineGroup = 1;
+
+ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
+  const int num_nodes = options.nodes ? options.nodes->num_nodes() : 1;
+  return ptrdiff_t{options.tensor_parallel_size} * options.pipeline_parallel_size / num_nodes;
+}
+
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
-    : options_(options),
-      loaded_(std::ptrdiff_t{options.tensor_parallel_size} * options.pipeline_parallel_size) {
-  check(options.gpu_library == nullptr || options.pipeline_parallel_size == 1,
-        "stages run on the CPU");
-  for (int stage = 0; stage < options.pipeline_parallel_size; ++stage) {
-    for (auto& comm : make_tensor_group()) {
-      ranks_.push_back(std::make_unique<Rank>());
-      ranks_.back()->index = static_cast<int>(ranks_.size()) - 1;
-      ranks_.back()->tensor = std::move(comm);
-    }
+    : options_(options), loaded_(num_ranks_here(options)) {
+  check(options.gpu_library == nullptr ||
+            (options.pipeline_parallel_size == 1 && options.nodes == nullptr),
+        "stages and nodes run on the CPU");
+  make_ranks();
+  if (options_.nodes) options_.nodes->on_failure([this] { fail_with_nodes(); });
+}
+
+bool ThreadExecutor::is_here(int rank) const {
+  return !options_.nodes || options_.nodes->node_of_rank(rank) == options_.nodes->node();
+}
+
+void ThreadExecutor::make_ranks() {
+  const int width = options_.tensor_parallel_size;
+  const int num_ranks = width * options_.pipeline_parallel_size;
+  std::vector<std::unique_ptr<Rank>> all;
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    all.push_back(std::make_unique<Rank>());
+    all.back()->index = rank;
   }
-  const auto stride = static_cast<size_t>(options.tensor_parallel_size);
-  for (size_t rank = 0; rank < stride; ++rank) {
-    auto stages = make_group_of_threads(options.pipeline_parallel_size);
-    for (size_t stage = 0; stage < stages.size(); ++stage) {
-      ranks_[stage * stride + rank]->pipeline = std::move(stages[stage]);
+  const auto join_group = [&](uint8_t group, int first, int last, int stride, auto member) {
+    std::vector<int> members;
+    for (int rank = first; rank < last; rank += stride) members.push_back(rank);
+    auto communicators = make_group(group, members);
+    for (size_t i = 0; i < members.size(); ++i) {
+      (*all[static_cast<size_t>(members[i])]).*member = std::move(communicators[i]);
     }
+  };
+  for (int first = 0; first < num_ranks; first += width) {
+    join_group(kTensorGroup, first, first + width, 1, &Rank::tensor);
+  }
+  for (int first = 0; first < width; ++first) {
+    join_group(kPipelineGroup, first, num_ranks, width, &Rank::pipeline);
+  }
+  for (auto& rank : all) {
+    if (is_here(rank->index)) ranks_.push_back(std::move(rank));
   }
 }
 
 ThreadExecutor::~ThreadExecutor() {
+  if (options_.nodes) options_.nodes->on_failure({});
   for (auto& rank : ranks_) rank->batches.close();
   // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
+  if (std::ranges::none_of(ranks_, [](const auto& rank) { return rank->reports(); })) {
+    results_.close();
+  }
   watch(results_);
   for (auto& rank : ranks_) {
     if (rank->thread.joinable()) rank->thread.join();
     rank->steps.close();
     if (rank->watcher.joinable()) rank->watcher.join();
   }
+  if (options_.nodes && options_.nodes->node() == 0) options_.nodes->end();
 }
 
-std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_tensor_group() const {
-  const int size = options_.tensor_parallel_size;
-  if (size == 1 || options_.gpu_library == nullptr) return make_group_of_threads(size);
-  std::vector<int> gpus(static_cast<size_t>(size));
-  std::iota(gpus.begin(), gpus.end(), 0);
-  return options_.gpu_library->make_communicators(gpus);
+std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_group(
+    uint8_t group, const std::vector<int>& ranks) const {
+  const auto size = static_cast<int>(ranks.size());
+  const auto num_here = std::ranges::count_if(ranks, [this](int rank) { return is_here(rank); });
+  if (size > 1 && group == kTensorGroup && options_.gpu_library != nullptr) {
+    return options_.gpu_library->make_communicators(ranks);
+  }
+  if (num_here == size) return make_group_of_threads(size);
+  std::vector<std::unique_ptr<Communicator>> communicators(ranks.size());
+  for (int i = 0; i < size; ++i) {
+    const auto place = static_cast<size_t>(i);
+    if (is_here(ranks[place])) {
+      communicators[place] = make_node_communicator(options_.nodes, group, ranks, i);
+    }
+  }
+  return communicators;
 }
 
 void ThreadExecutor::fail() {
@@ -152,8 +209,27 @@ void ThreadExecutor::fail() {
     const std::lock_guard lock(error_mutex_);
     if (!error_) error_ = std::current_exception();
   }
+  if (options_.nodes) tell_nodes();
   abort_ranks();
   results_.close();
+  if (options_.on_failure) options_.on_failure();
+}
+
+void ThreadExecutor::tell_nodes() {
+  try {
+    rethrow_error();
+  } catch (const std::exception& error) {
+    options_.nodes->fail(
+        fmt::format("Node {} has failed: {}", options_.nodes->node(), error.what()));
+  }
+}
+
+void ThreadExecutor::fail_with_nodes() {
+  try {
+    throw Error(options_.nodes->failure().value_or(""));
+  } catch (...) {
+    fail();
+  }
 }
 
 void ThreadExecutor::abort_ranks() {
@@ -180,6 +256,7 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
   }
   loaded_.wait();
   rethrow_error();
+  if (options_.nodes) options_.nodes->agree_least(0);  // all have loaded
 }
 
 void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
@@ -203,12 +280,13 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   std::optional<Stream> stream;
   std::unique_ptr<RankRunner> runner;
   try {
-    pool.emplace(
-        options_.threads_per_rank,
-        cpus_of_rank(rank.index, options_.threads_per_rank, static_cast<int>(ranks_.size())),
-        options_.memory_reserve);
+    pool.emplace(options_.threads_per_rank,
+                 options_.pins_threads ? cpus_of_rank(place_of(rank), options_.threads_per_rank,
+                                                      static_cast<int>(ranks_.size()))
+                                       : std::vector<int>(),
+                 options_.memory_reserve);
     runner = make_runner(rank, *pool, stream);
-    runner->load(checkpoint, rank.index == 0 ? options_.on_progress : ProgressCallback());
+    runner->load(checkpoint, place_of(rank) == 0 ? options_.on_progress : ProgressCallback());
     // What went wrong at the start of a group comes out here, and not with the first request.
     rank.tensor->barrier();
   } catch (...) {
@@ -239,7 +317,7 @@ std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runn
 
 std::vector<StageLoad> ThreadExecutor::stages() const {
   std::vector<StageLoad> stages;
-  if (options_.pipeline_parallel_size == 1) return stages;
+  if (options_.pipeline_parallel_size == 1 || options_.nodes) return stages;
   for (const auto& rank : ranks_) {
     if (rank->tensor->rank() == 0) stages.push_back({rank->num_steps, rank->busy_s});
   }
@@ -272,6 +350,9 @@ void ThreadExecutor::watch(Steps& steps) {
 }
 
 void ThreadExecutor::submit(std::shared_ptr<const ScheduledBatch> batch) {
+  if (options_.nodes && options_.nodes->node() == 0) {
+    options_.nodes->send_batch(encode_batch(*batch));
+  }
   for (auto& rank : ranks_) rank->batches.push(batch);
 }
 

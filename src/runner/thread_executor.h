@@ -1,12 +1,16 @@
 #pragma once
 // An executor whose ranks are threads of this process: one worker a rank, fed with batches from a
-// queue. On GPUs each rank but the first has a second thread, which waits for the rank's steps and
-// so sees one that fails.
+// queue. With several nodes it has the ranks of this one; on node 0 it hands each batch to the
+// others, too, on which next_batch() of their NodeGroup gives what is to be submitted. On GPUs each
+// rank but the first has a second thread, which waits for the rank's steps and so sees one that
+// fails.
 #include <cstddef>
+#include <functional>
 #include <memory>
 
 #include "base/cpu_features.h"
 #include "base/memory_reserve.h"
+#include "cluster/node_group.h"
 #include "core/device_library.h"
 #include "loader/checkpoint.h"
 #include "quire/engine_config.h"
@@ -24,7 +28,12 @@ struct ThreadExecutorOptions {
   // With a library, rank i runs on GPU i and reserves gpu_rank_bytes on it.
   std::shared_ptr<DeviceLibrary> gpu_library;
   size_t gpu_rank_bytes = 0;
+  std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here; with a library null
+  bool pins_threads = true;                   // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
+  // Called when a rank or the group of nodes has failed, from any thread and perhaps more than
+  // once; may be empty.
+  std::function<void()> on_failure;
   MemoryReserve* memory_reserve = nullptr;  // of the ranks' steps; outlives the executor
 };
 

@@ -177,6 +177,7 @@ class App::Impl {
   std::condition_variable ended_;
   std::optional<bool> ended_well_;
   bool stopping_ = false;
+  bool failed_ = false;
   TimerQueue timers_;  // last: its calls use the rest
 };
 
@@ -202,6 +203,9 @@ App::Impl::Impl(ServeOptions options)
   engine_ = make_engine_port(*llm_);
   service_ = make_service();
   gate_->open(http_.get());
+  llm_->on_failure([this](const std::string& message) {
+    gate_->post([this, message] { engine_failed(message); });
+  });
   const MemoryPlan& plan = llm_->memory_plan();
   if (!plan.device_note.empty()) log_.warning(plan.device_note);
   log_.info(fmt::format("quire {} loaded {} on {} in {:.2f} s", version(), options_.engine.model,
@@ -258,6 +262,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
 }
 
 App::Impl::~Impl() {
+  llm_->on_failure({});
   gate_->close();
   http_.reset();  // no I/O thread from here on
   service_.reset();
@@ -333,7 +338,9 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
                 [this, until, cut] { gate_->post([this, until, cut] { drain(until, cut); }); });
 }
 
+// On the I/O thread.
 void App::Impl::engine_failed(const std::string& message) {
+  if (std::exchange(failed_, true)) return;
   log_.error(fmt::format("the engine has failed, and the server ends: {}", message));
   // What is being answered with this failure gets a moment to be sent.
   timers_.after(std::chrono::seconds(1), [this] { finish(false); });

@@ -8,6 +8,7 @@
 #include "cli/bench/bench_run.h"
 #include "cli/commands/command.h"
 #include "cli/loading.h"
+#include "cli/node.h"
 #include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
 #include "cli/options/option_helpers.h"
@@ -112,6 +113,7 @@ int BenchCommand::run(Terminal& terminal) {
   EngineConfig config = ready_to_load(config_, terminal);
   const ModelInfo info = inspect(config.model);
   if (!config.max_model_len) config.max_model_len = std::min(kMaxModelLen, info.max_model_len);
+  if (config.cluster.node_rank > 0) return run_node(config, terminal);
   BenchWorkload first = warm_up(info.vocab_size);
   std::vector<BenchWorkload> runs = workloads(info.vocab_size);
   constrain(first, runs);

@@ -12,6 +12,7 @@
 #include "cli/bench/step_meter.h"
 #include "cli/commands/command.h"
 #include "cli/loading.h"
+#include "cli/node.h"
 #include "cli/options/chat_options.h"
 #include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
@@ -260,7 +261,9 @@ int GenerateCommand::run(Terminal& terminal) {
     if (!request.lora && !adapters_.empty()) request.lora = adapters_.front().name;
   }
   if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
-  LLMEngine engine(ready_to_load(std::move(config), terminal));
+  config = ready_to_load(std::move(config), terminal);
+  if (config.cluster.node_rank > 0) return run_node(config, terminal);
+  LLMEngine engine(std::move(config));
   report_device(engine.memory_plan(), terminal);
   const SamplingParams defaults = sampling_.apply(engine.default_sampling_params());
   Batch batch(engine);

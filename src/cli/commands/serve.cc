@@ -9,6 +9,7 @@
 #include "base/memory_reserve.h"
 #include "cli/commands/command.h"
 #include "cli/loading.h"
+#include "cli/node.h"
 #include "cli/options/option_helpers.h"
 #include "cli/options/serve_options.h"
 #include "cli/terminal/stop_signals.h"
@@ -29,6 +30,7 @@ Examples:
   quire serve
   quire serve ~/models/Qwen3-0.6B --port 8080 --api-key-file keys.txt
   quire serve Qwen/Qwen3-0.6B --host 0.0.0.0 --ssl-certfile cert.pem --ssl-keyfile key.pem
+  quire serve MODEL --tensor-parallel-size 2 --nnodes 2 --node-rank 1 --master-addr 10.0.0.1
   quire serve Qwen/Qwen3-0.6B --enable-lora --max-loras 2 --lora-modules caps=./caps rhyme=./rhyme
   curl http://127.0.0.1:8000/v1/chat/completions -H 'Content-Type: application/json' \
     -d '{"messages": [{"role": "user", "content": "define apple"}]}')";
@@ -56,6 +58,7 @@ class ServeCommand : public Command {
     MemoryReserve::let_new_use_them();
     server::ServeOptions options = complete(arguments_);
     options.engine = ready_to_load(std::move(options.engine), terminal);
+    if (options.engine.cluster.node_rank > 0) return run_node(options.engine, terminal);
     std::mutex mutex;
     server::App* serving = nullptr;
     bool reload_at_start = false;

@@ -22,6 +22,8 @@ namespace quire::cli {
 namespace {
 
 constexpr const char* kEngineGroup = "Engine";
+constexpr const char* kGroupSecretVariable = "QUIRE_GROUP_SECRET";
+constexpr int64_t kMaxNodes = 1024;
 
 // Each of k, m, g, t is a thousand times the one before, each of K, M, G, T 1,024 times.
 int64_t unit_of(char suffix) {
@@ -196,7 +198,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
   add_count(
       app, "--threads", {.least = 0, .most = kMaxThreads},
       [&config](int64_t value) { config.threads = static_cast<int>(value); },
-      "CPU threads in all, over all ranks [the physical cores]");
+      "CPU threads of this process, over all its ranks [the physical cores]");
   add_flag(app,
            {"--enforce-eager", "",
             "Use no CUDA graphs, which is slower; no effect on the CPU [off]", kEngineGroup},
@@ -209,6 +211,42 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
            config.linear_algorithms, [](const std::string& text) -> std::string {
              return text.empty() ? "expected a file, got an empty text" : "";
            });
+}
+
+void add_node_options(CLI::App& app, ClusterOptions& cluster) {
+  add_count(
+      app, "--nnodes", {.most = kMaxNodes},
+      [&cluster](int64_t value) { cluster.num_nodes = static_cast<int>(value); },
+      fmt::format("Processes, on one host or several, that the ranks are spread over; each runs "
+                  "the same command but for --node-rank; CPU only [{}]",
+                  cluster.num_nodes));
+  add_count(
+      app, "--node-rank", {.least = 0, .most = kMaxNodes - 1},
+      [&cluster](int64_t value) { cluster.node_rank = static_cast<int>(value); },
+      fmt::format("Which of them this is; 0 has the engine and serves [{}]", cluster.node_rank));
+  add_text(
+      app,
+      {"--master-addr", "ADDRESS",
+       fmt::format("Where node 0 listens for the others, an address of its own. Elsewhere than "
+                   "on loopback each node needs the same secret in {} [{}]",
+                   kGroupSecretVariable, cluster.master_addr),
+       kEngineGroup},
+      cluster.master_addr, [](const std::string& text) -> std::string {
+        return text.empty() ? "expected an address or a name, got an empty text" : "";
+      });
+  add_count(
+      app, "--master-port", {.least = 0, .most = std::numeric_limits<uint16_t>::max()},
+      [&cluster](int64_t value) { cluster.master_port = static_cast<int>(value); },
+      fmt::format("Port there; 0: any that is free, which node 0 tells [{}]", cluster.master_port));
+  add_number(app,
+             {"--join-timeout", "SECONDS",
+              fmt::format("How long nodes wait until all are there [{}]", cluster.join_timeout_s),
+              kEngineGroup},
+             cluster.join_timeout_s, [](const std::string& text) -> std::string {
+               const double value = std::strtod(text.c_str(), nullptr);
+               if (value > 0 && value <= 86400) return "";
+               return "expected more than 0 seconds and at most 86400, got " + text;
+             });
 }
 
 void add_loading_options(CLI::App& app, EngineConfig& config) {
@@ -261,6 +299,7 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
   add_batching_options(app, config);
   add_memory_options(app, config);
   add_device_options(app, config);
+  add_node_options(app, config.cluster);
   add_white_space_option(app, config.structured_whitespace, kEngineGroup);
   add_loading_options(app, config);
   if (!seed_is_taken) {

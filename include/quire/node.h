@@ -1,0 +1,37 @@
+#pragma once
+// A process with ranks of an engine that is in another process (ClusterOptions).
+//
+//   quire::Node node(config);  // config.cluster.node_rank is 1 or more, all else as on node 0
+//   node.run();                // until node 0 ends the group
+//
+// Thread safety: stop() from any thread, all else from one at a time.
+#include <memory>
+#include <string>
+
+#include "quire/engine_config.h"
+#include "quire/error.h"
+
+namespace quire {
+
+class Node {
+ public:
+  // Waits until all nodes are there, and loads this one's part of the model. Throws Error: what an
+  // engine throws, and nodes that are missing, late, or differ in what has to be the same.
+  explicit Node(const EngineConfig& config);
+  ~Node();
+  Node(Node&&) noexcept;
+  Node& operator=(Node&&) noexcept;
+
+  // Runs the steps that node 0 schedules. Returns when node 0 has ended the group in order; throws
+  // Error when the group failed.
+  void run();
+
+  // Ends the whole group with this sentence.
+  void stop(const std::string& reason);
+
+ private:
+  class Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace quire

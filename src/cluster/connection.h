@@ -1,0 +1,77 @@
+#pragma once
+// Frames over a socket, encrypted once both sides have proved what they know.
+//
+// Thread safety: send() from any thread, receive() from one at a time, shut_down() from any.
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cluster/frame.h"
+#include "cluster/secret.h"
+#include "cluster/socket.h"
+
+namespace quire::cluster {
+
+// A node that says nothing for so long, though it pings every kPingInterval, is lost.
+inline constexpr std::chrono::seconds kSilence{8};
+inline constexpr std::chrono::milliseconds kPingInterval{1000};
+
+struct Received {
+  Frame frame;
+  std::vector<std::byte> payload;
+};
+
+class Connection {
+ public:
+  explicit Connection(Socket socket) : socket_(std::move(socket)) {}
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // From here on frames are encrypted. Before the connection is shared between threads.
+  void encrypt(const Digest& send_key, const Digest& receive_key);
+  void set_deadline(std::optional<Clock::time_point> deadline) { deadline_ = deadline; }
+
+  // One payload of at most kMaxPayload; `frame.length` is set from it.
+  Io send(Frame frame, std::span<const std::byte> payload = {});
+  Io send(FrameKind kind, std::span<const std::byte> payload = {}) {
+    return send(Frame{.kind = kind}, payload);
+  }
+  Io send(FrameKind kind, std::string_view text) {
+    return send(kind, std::as_bytes(std::span(text)));
+  }
+  // The same, unless another thread is sending.
+  void send_unless_busy(FrameKind kind);
+  // Gives up after a second: for a last word to those who may not listen any more.
+  void try_send(FrameKind kind, std::string_view text);
+  // Of any length, in parts.
+  Io send_parts(Frame frame, std::span<const std::byte> bytes);
+
+  // Throws Error for bytes that are no frame, and for frames that were changed on the way.
+  Io receive(Received& received, size_t max_payload = kMaxPayload);
+
+  void shut_down() const { socket_.shut_down(); }
+  void finish_sending() const { socket_.finish_sending(); }
+  std::string peer() const { return socket_.peer(); }
+  uint64_t bytes_sent() const { return bytes_sent_; }
+
+ private:
+  Io send_locked(Frame frame, std::span<const std::byte> payload, Clock::duration limit);
+
+  Socket socket_;
+  std::optional<Clock::time_point> deadline_;
+  std::mutex send_mutex_;
+  std::optional<Sealer> seals_;
+  std::optional<Sealer> opens_;
+  std::vector<std::byte> sealed_;
+  std::atomic<uint64_t> bytes_sent_ = 0;
+};
+
+}  // namespace quire::cluster

@@ -1,0 +1,265 @@
+#include "cluster/node_group.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cluster/cluster_test_util.h"
+#include "quire/error.h"
+
+namespace quire::cluster {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+using NodeGroupPtr = std::shared_ptr<NodeGroup>;
+
+std::vector<std::byte> bytes_like(const std::string& text, size_t times = 1) {
+  std::vector<std::byte> bytes;
+  for (size_t i = 0; i < times; ++i) {
+    const auto raw = std::as_bytes(std::span(text));
+    bytes.insert(bytes.end(), raw.begin(), raw.end());
+  }
+  return bytes;
+}
+
+TEST(NodeGroup, AgreesOnTheLeastNumber) {
+  const auto errors = run_nodes(3, [](const NodeGroupPtr& group) {
+    EXPECT_EQ(group->num_nodes(), 3);
+    EXPECT_EQ(group->agree_least(10 - group->node()), 8);
+    EXPECT_EQ(group->agree_least(-5 + group->node()), -5);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, CarriesMessagesBetweenAllRanksInOrder) {
+  // 3 MiB: of several parts.
+  const auto long_message = bytes_like("0123456789abcdef", size_t{3} << 16);
+  const auto errors = run_nodes(3, [&](const NodeGroupPtr& group) {
+    const int me = group->node();
+    for (int other = 0; other < 3; ++other) {
+      if (other == me) continue;
+      const Route to{.group = 1, .from = me, .to = other};
+      group->send(to, bytes_like("first of " + std::to_string(me)));
+      group->send(to, long_message);
+    }
+    for (int other = 0; other < 3; ++other) {
+      if (other == me) continue;
+      const Route from{.group = 1, .from = other, .to = me};
+      auto received = bytes_like("first of x");
+      group->receive(from, received);
+      EXPECT_EQ(received, bytes_like("first of " + std::to_string(other)));
+      std::vector<std::byte> received_long(long_message.size());
+      group->receive(from, received_long);
+      EXPECT_TRUE(received_long == long_message);
+    }
+    EXPECT_GT(group->bytes_sent(), long_message.size());
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, HandsStepsToTheOtherNodes) {
+  const auto large = bytes_like("0123456789abcdef", size_t{3} << 16);
+  const auto errors = run_nodes(2, [&](const NodeGroupPtr& group) {
+    if (group->node() == 0) {
+      group->send_batch(bytes_like("a step"));
+      group->send_batch(large);
+      return;
+    }
+    EXPECT_EQ(group->next_batch(), bytes_like("a step"));
+    EXPECT_TRUE(group->next_batch() == large);
+    EXPECT_EQ(group->next_batch(), std::nullopt);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, NeedsNoSecretOnLoopback) {
+  const auto errors = run_nodes(
+      2, [](const NodeGroupPtr& group) { EXPECT_EQ(group->agree_least(group->node()), 0); },
+      [](JoinOptions& options) { options.secret.clear(); });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, FailsOnEveryNodeWithOneSentence) {
+  const auto errors = run_nodes(3, [](const NodeGroupPtr& group) {
+    if (group->node() == 1) group->fail("Node 1 has had enough.");
+    std::vector<std::byte> never(1);
+    group->receive({.group = 0, .from = 1, .to = group->node() == 0 ? 2 : 0}, never);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("Node 1 has had enough.")));
+}
+
+TEST(NodeGroup, NoticesANodeThatHasGone) {
+  std::vector<std::byte> never(1);
+  const auto errors = run_nodes(3, [&](const NodeGroupPtr& group) {
+    if (group->node() == 2) throw Error("gone");  // without a word to the others
+    std::vector<std::byte> byte(1);
+    group->receive({.group = 0, .from = 2, .to = group->node()}, byte);
+  });
+  EXPECT_THAT(errors[0], HasSubstr("node 2 has gone"));
+  EXPECT_THAT(errors[1], HasSubstr("node 2 has gone"));
+}
+
+TEST(NodeGroup, CallsBackWhenItFails) {
+  const auto errors = run_nodes(2, [](const NodeGroupPtr& group) {
+    std::atomic<int> calls = 0;
+    group->on_failure([&] { ++calls; });
+    if (group->node() == 1) group->fail("It ends.");
+    std::vector<std::byte> never(1);
+    EXPECT_THROW(group->receive({.from = 1 - group->node(), .to = group->node()}, never), Error);
+    group->on_failure({});
+    // Where it has failed, at once.
+    int late_calls = 0;
+    group->on_failure([&] { ++late_calls; });
+    EXPECT_EQ(late_calls, 1);
+    group->on_failure({});
+    EXPECT_LE(calls, 1);
+  });
+  EXPECT_THAT(errors, SizeIs(2));
+}
+
+TEST(Join, TellsEveryNodeWhichOneDiffersInWhat) {
+  const auto errors = run_nodes(
+      3, [](const NodeGroupPtr&) {},
+      [](JoinOptions& options) {
+        if (options.node == 2) options.facts[1].second = "8";
+      });
+  EXPECT_THAT(errors, Each(HasSubstr("Node 2 differs from node 0 in --max-num-seqs: 8 there, 4 on "
+                                     "node 0; expected the same on every node.")));
+}
+
+TEST(Join, TurnsAwayWhoDoesNotKnowTheSecret) {
+  const auto errors = run_nodes(
+      2, [](const NodeGroupPtr&) {},
+      [](JoinOptions& options) {
+        if (options.node == 1) options.secret = "another secret";
+        if (options.node == 0) options.timeout_s = 2;
+      });
+  EXPECT_THAT(errors[1], HasSubstr("QUIRE_GROUP_SECRET"));
+  EXPECT_THAT(errors[0], HasSubstr("lacks node 1"));
+  EXPECT_THAT(errors[0], HasSubstr("QUIRE_GROUP_SECRET"));
+}
+
+TEST(Join, TellsBothOfTwoNodesOfOneRank) {
+  const auto errors = run_nodes(
+      3, [](const NodeGroupPtr&) {},
+      [](JoinOptions& options) {
+        if (options.node == 2) options.node = 1;
+      });
+  EXPECT_THAT(errors, Each(HasSubstr("Two nodes came with --node-rank 1")));
+}
+
+TEST(Join, NeedsEveryNodeInTime) {
+  const auto errors = run_nodes(
+      1, [](const NodeGroupPtr&) {},
+      [](JoinOptions& options) {
+        options.num_nodes = 3;
+        options.timeout_s = 0.2;
+      });
+  EXPECT_THAT(errors[0], HasSubstr("After 0.2 s (--join-timeout) the group of 3 nodes"));
+  EXPECT_THAT(errors[0], HasSubstr("lacks node 1, 2"));
+}
+
+TEST(Join, SaysThatAPortIsInUse) {
+  const Socket taken = listen_at("127.0.0.1", 0);
+  EXPECT_THAT([&] { listen_at("127.0.0.1", taken.port()); },
+              testing::ThrowsMessage<Error>(HasSubstr("Address already in use")));
+}
+
+TEST(Join, SaysThatNode0IsNotThere) {
+  JoinOptions options{.num_nodes = 2,
+                      .node = 1,
+                      .address = "127.0.0.1",
+                      .timeout_s = 0.3,
+                      .secret = {},
+                      .facts = {},
+                      .node_of_rank = {},
+                      .log = {}};
+  {
+    const Socket taken = listen_at("127.0.0.1", 0);
+    options.port = taken.port();
+  }
+  EXPECT_THAT([&] { join_at_door(options); },
+              testing::ThrowsMessage<Error>(HasSubstr("node 1 has not reached node 0")));
+}
+
+// A connection to the door of a group that waits for one node.
+class StrangerTest : public testing::Test {
+ protected:
+  StrangerTest() {
+    options_.num_nodes = 2;
+    options_.address = "127.0.0.1";
+    options_.timeout_s = 60;
+    options_.secret = "a secret of tests";
+    options_.node_of_rank = {0, 1};
+    door_.emplace(options_);
+    options_.port = door_->port();
+    options_.node = 1;
+  }
+
+  std::unique_ptr<Connection> knock() {
+    auto socket = connect_to("127.0.0.1", options_.port, Clock::now() + std::chrono::seconds(60));
+    return std::make_unique<Connection>(std::move(*socket));
+  }
+
+  // The group still comes together.
+  void expect_open() {
+    std::thread node([this] { EXPECT_NE(join_at_door(options_), nullptr); });
+    EXPECT_THAT(door_->wait(), SizeIs(2));
+    node.join();
+  }
+
+  JoinOptions options_;
+  std::optional<Door> door_;
+};
+
+TEST_F(StrangerTest, BytesChangeNothing) {
+  for (const std::string text :
+       {"GET / HTTP/1.1\r\n\r\n", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"}) {
+    const Socket socket =
+        *connect_to("127.0.0.1", options_.port, Clock::now() + std::chrono::seconds(60));
+    socket.send(std::as_bytes(std::span(text)), {}, std::chrono::seconds(10));
+    std::vector<std::byte> answer(1);
+    EXPECT_EQ(socket.receive(answer, std::chrono::seconds(60)), Io::kClosed);
+  }
+  expect_open();
+}
+
+TEST_F(StrangerTest, AProofThatIsSentBackProvesNothing) {
+  const auto connection = knock();
+  Received received;
+  connection->send(FrameKind::kHello, encode_hello({.node = 1, .nonce = draw_nonce()}));
+  ASSERT_EQ(connection->receive(received), Io::kDone);
+  ASSERT_EQ(received.frame.kind, FrameKind::kChallenge);
+  // What node 0 would answer, were it asked the same; a node without the secret has only its bytes.
+  connection->send(FrameKind::kProof, received.payload);
+  ASSERT_EQ(connection->receive(received), Io::kDone);
+  EXPECT_EQ(received.frame.kind, FrameKind::kRefused);
+  expect_open();
+}
+
+TEST_F(StrangerTest, ANodeThatIsLateIsToldSo) {
+  expect_open();
+  EXPECT_THAT([&] { join_at_door(options_); },
+              testing::ThrowsMessage<Error>(HasSubstr("a node came late or twice")));
+}
+
+TEST_F(StrangerTest, ANodeThatLeavesBeforeAllAreThereMayComeAgain) {
+  std::vector<std::byte> hello = encode_hello({.node = 1, .nonce = draw_nonce()});
+  {
+    const auto connection = knock();
+    connection->send(FrameKind::kHello, hello);
+  }
+  expect_open();
+}
+
+}  // namespace
+}  // namespace quire::cluster

@@ -1,0 +1,64 @@
+#pragma once
+// TCP between the nodes of a group: calls that wait, each with a limit.
+//
+// Thread safety: one thread reads and one writes at a time; shut_down() from any.
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+
+namespace quire::cluster {
+
+using Clock = std::chrono::steady_clock;
+
+enum class Io {
+  kDone,
+  kClosed,    // by the other side, or a failure of the network
+  kTimedOut,  // nothing came, or nothing was taken, for as long as the limit
+};
+
+class Socket {
+ public:
+  Socket() = default;
+  explicit Socket(int fd) : fd_(fd) {}
+  Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Socket& operator=(Socket&& other) noexcept {
+    std::swap(fd_, other.fd_);
+    return *this;
+  }
+  ~Socket();
+
+  int fd() const { return fd_; }
+  // `limit` is for each wait; with a deadline also for the whole.
+  Io receive(std::span<std::byte> bytes, Clock::duration limit,
+             std::optional<Clock::time_point> deadline = std::nullopt) const;
+  // Two parts as one message.
+  Io send(std::span<const std::byte> head, std::span<const std::byte> body, Clock::duration limit,
+          std::optional<Clock::time_point> deadline = std::nullopt) const;
+  // Ends what waits in receive() and send(), now and later.
+  void shut_down() const;
+  // No more is sent; what comes can still be read.
+  void finish_sending() const;
+  // "10.0.0.2:51234"; of a connection.
+  std::string peer() const;
+  uint16_t port() const;  // its own
+
+ private:
+  int fd_ = -1;
+};
+
+// Whether an address is this machine's loopback ("localhost", 127.0.0.0/8, "::1").
+bool is_loopback(const std::string& address);
+
+// Listens on one address, and on no other. Throws Error naming address and port.
+Socket listen_at(const std::string& address, uint16_t port);
+// Waits for a connection: until `wake_fd` can be read (nothing).
+std::optional<Socket> accept_from(const Socket& listener, int wake_fd);
+// Nothing where nobody listens there (yet), or the address is not known (yet).
+std::optional<Socket> connect_to(const std::string& address, uint16_t port,
+                                 Clock::time_point deadline);
+
+}  // namespace quire::cluster

@@ -1,0 +1,63 @@
+#include "quire/node.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "engine/engine_setup.h"
+#include "request/batch_encoding.h"
+
+namespace quire {
+namespace {
+
+EngineSetup set_up_other_node(const EngineConfig& config) {
+  if (config.cluster.node_rank < 1) {
+    throw Error("--node-rank is 0, which has the engine; expected 1 or more for another node.");
+  }
+  return set_up_node(config);
+}
+
+}  // namespace
+
+class Node::Impl {
+ public:
+  explicit Impl(const EngineConfig& config)
+      : setup_(set_up_other_node(config)),
+        nodes_(setup_.executor.nodes),
+        executor_(start_executor(setup_, nullptr, nullptr, nullptr)) {}
+
+  void run() {
+    while (const auto bytes = nodes_->next_batch()) {
+      try {
+        executor_->submit(std::make_shared<const ScheduledBatch>(decode_batch(*bytes)));
+      } catch (const Error& error) {
+        stop(error.what());
+      }
+    }
+    executor_.reset();
+  }
+
+  void stop(const std::string& reason) {
+    nodes_->fail(fmt::format("Node {} ends the group: {}", nodes_->node(), reason));
+  }
+
+ private:
+  EngineSetup setup_;
+  std::shared_ptr<cluster::NodeGroup> nodes_;
+  std::unique_ptr<Executor> executor_;
+};
+
+Node::Node(const EngineConfig& config) : impl_(std::make_unique<Impl>(config)) {}
+Node::~Node() = default;
+Node::Node(Node&&) noexcept = default;
+Node& Node::operator=(Node&&) noexcept = default;
+
+void Node::run() {
+  impl_->run();
+}
+
+void Node::stop(const std::string& reason) {
+  impl_->stop(reason);
+}
+
+}  // namespace quire

@@ -1,0 +1,181 @@
+#include "engine/node_setup.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "hub/content_hash.h"
+#include "loader/checkpoint.h"
+#include "loader/model_config.h"
+#include "quire/error.h"
+#include "quire/version.h"
+#include "runner/rank_layout.h"
+
+namespace quire {
+namespace {
+
+constexpr size_t kLeastSecret = 16;
+
+void require_of_cluster(bool ok, const std::string& message) {
+  if (!ok) throw Error(message);
+}
+
+class FactHash {
+ public:
+  void add(std::string_view bytes) {
+    hash_.update(fmt::format("{} ", bytes.size()));
+    hash_.update(bytes);
+  }
+  // Enough of it to tell models apart, and short enough for a sentence.
+  std::string finish() { return hash_.finish().substr(0, 16); }
+
+ private:
+  ContentHash hash_{ContentId::Kind::kSha256, 0};
+};
+
+std::string hash_of_file(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+  FactHash hash;
+  hash.add(content);
+  return hash.finish();
+}
+
+// Of what the files say of the tensors, and the first bytes of each, by which models of one shape
+// differ.
+std::string hash_of_weights(const std::filesystem::path& model) {
+  constexpr size_t kSample = 64;
+  const Checkpoint checkpoint = Checkpoint::open(model);
+  FactHash hash;
+  for (const CheckpointTensor& tensor : checkpoint.tensors()) {
+    hash.add(fmt::format("{} {} {} {}", tensor.name, tensor.dtype, fmt::join(tensor.shape, " "),
+                         tensor.bytes));
+    hash.add({reinterpret_cast<const char*>(tensor.data), std::min(tensor.bytes, kSample)});
+  }
+  return hash.finish();
+}
+
+std::string text_of(const std::optional<int64_t>& value) {
+  return value ? std::to_string(*value) : "not given";
+}
+
+cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model) {
+  const bool is_dummy = config.load_format == LoadFormat::kDummy;
+  const std::filesystem::path config_file = model / "config.json";
+  return {
+      {"the version of quire", std::string(version())},
+      {"--nnodes", std::to_string(config.cluster.num_nodes)},
+      {"--tensor-parallel-size", std::to_string(config.tensor_parallel_size)},
+      {"--pipeline-parallel-size", std::to_string(config.pipeline_parallel_size)},
+      {"--pipeline-layers", fmt::format("{}", fmt::join(config.pipeline_layers, ","))},
+      {"the model's config.json (its hash)",
+       std::filesystem::exists(config_file) ? hash_of_file(config_file) : "none"},
+      {"the weights (a hash of their names, types, shapes and first bytes)",
+       is_dummy ? fmt::format("dummy weights of --seed {}", config.seed) : hash_of_weights(model)},
+      {"the tokens that end an answer",
+       fmt::format("{}", fmt::join(load_generation_config(model).eos_token_ids, " "))},
+      {"--dtype", config.dtype},
+      {"--quantization", config.quantization},
+      {"--kv-cache-dtype", config.kv_cache_dtype},
+      {"--block-size", std::to_string(config.block_size)},
+      {"--max-num-batched-tokens", std::to_string(config.max_num_batched_tokens)},
+      {"--max-num-seqs", std::to_string(config.max_num_seqs)},
+      {"--max-model-len", text_of(config.max_model_len)},
+      {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
+      {"--kv-cache-memory-bytes", text_of(config.kv_cache_memory_bytes)},
+  };
+}
+
+// Of the machine since it was started; containers on one machine have the same.
+int64_t machine_number() {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string id;
+  std::getline(file, id);
+  return static_cast<int64_t>(std::hash<std::string>()(id) >> 1);
+}
+
+}  // namespace
+
+void check_cluster(const EngineConfig& config, bool on_gpu) {
+  const ClusterOptions& cluster = config.cluster;
+  const int ranks = config.tensor_parallel_size * config.pipeline_parallel_size;
+  require_of_cluster(cluster.num_nodes >= 1,
+                     fmt::format("--nnodes is {}; expected 1 or more.", cluster.num_nodes));
+  require_of_cluster(cluster.node_rank >= 0 && cluster.node_rank < cluster.num_nodes,
+                     fmt::format("--node-rank is {} with --nnodes {}; expected 0 to {}.",
+                                 cluster.node_rank, cluster.num_nodes, cluster.num_nodes - 1));
+  if (cluster.num_nodes == 1) return;
+  require_of_cluster(!on_gpu, fmt::format("--nnodes is {}, but ranks in several processes need the "
+                                          "CPU (--device cpu).",
+                                          cluster.num_nodes));
+  require_of_cluster(
+      ranks % cluster.num_nodes == 0,
+      fmt::format("--tensor-parallel-size {} times --pipeline-parallel-size {} is {} ranks; "
+                  "expected a multiple of --nnodes {}, so that each node has as many.",
+                  config.tensor_parallel_size, config.pipeline_parallel_size, ranks,
+                  cluster.num_nodes));
+  require_of_cluster(!config.lora.enabled,
+                     "LoRA adapters (--enable-lora) need one process; leave out --nnodes.");
+  require_of_cluster(cluster.master_port >= 0 && cluster.master_port <= 65535,
+                     fmt::format("--master-port is {}; expected 0 to 65535.", cluster.master_port));
+  require_of_cluster(
+      cluster.join_timeout_s > 0 && cluster.join_timeout_s <= 86400,
+      fmt::format("--join-timeout is {}; expected more than 0 seconds and at most 86400.",
+                  cluster.join_timeout_s));
+  require_of_cluster(
+      !cluster.secret.empty() || cluster::is_loopback(cluster.master_addr),
+      fmt::format(
+          "--master-addr {} is not this machine's loopback, where other machines could join "
+          "the group; give every node the same secret in QUIRE_GROUP_SECRET.",
+          cluster.master_addr));
+  require_of_cluster(
+      cluster.secret.empty() || cluster.secret.size() >= kLeastSecret,
+      fmt::format("QUIRE_GROUP_SECRET has {} characters; expected {} or more, for example those of "
+                  "'openssl rand -hex 32'.",
+                  cluster.secret.size(), kLeastSecret));
+}
+
+std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
+                                               const std::filesystem::path& model) {
+  const ClusterOptions& given = config.cluster;
+  const auto log = [on_message = given.on_message](const std::string& line) {
+    if (on_message) on_message(line);
+  };
+  const cluster::JoinOptions options{
+      .num_nodes = given.num_nodes,
+      .node = given.node_rank,
+      .address = given.master_addr,
+      .port = static_cast<uint16_t>(given.master_port),
+      .timeout_s = given.join_timeout_s,
+      .secret = given.secret,
+      .facts = facts_of(config, model),
+      .node_of_rank = nodes_of_ranks(config.tensor_parallel_size, config.pipeline_parallel_size,
+                                     given.num_nodes),
+      .log = log};
+  auto nodes = cluster::NodeGroup::join(options, [&](uint16_t port) {
+    log(fmt::format("node 0 waits at {}:{} for {} other node{}", given.master_addr, port,
+                    given.num_nodes - 1, given.num_nodes == 2 ? "" : "s"));
+  });
+  log(fmt::format("node {}: all {} nodes are there", given.node_rank, given.num_nodes));
+  return nodes;
+}
+
+int num_nodes_here(cluster::NodeGroup& nodes) {
+  const int64_t mine = machine_number();
+  int here = 0;
+  for (int node = 0; node < nodes.num_nodes(); ++node) {
+    const int64_t theirs =
+        nodes.agree_least(node == nodes.node() ? mine : std::numeric_limits<int64_t>::max());
+    here += theirs == mine ? 1 : 0;
+  }
+  return here;
+}
+
+}  // namespace quire

@@ -1,0 +1,319 @@
+"""A model's ranks in several processes: quire serve --nnodes, on this machine's loopback."""
+
+import concurrent.futures
+import contextlib
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import time
+import unittest
+import urllib.request
+
+from support import BINARY, CPU, CliTest, PROMPTS, generate, json_lines, run
+
+# Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
+SOON_S = 120
+SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-override", 200, "--threads", 2)
+
+
+class Process:
+    """quire with its standard error as lines that can be waited for."""
+
+    def __init__(self, *arguments, env=None):
+        self.process = subprocess.Popen(
+            [BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            text=True, errors="replace", env={**os.environ, **CPU, **(env or {})})
+        self.lines = []
+        self.ended = False
+        self.news = threading.Condition()
+        self.reader = threading.Thread(target=self._read, daemon=True)
+        self.reader.start()
+
+    def _read(self):
+        for line in self.process.stderr:
+            with self.news:
+                self.lines.append(line)
+                self.news.notify_all()
+        with self.news:
+            self.ended = True
+            self.news.notify_all()
+
+    @property
+    def log(self):
+        return "".join(self.lines)
+
+    def wait_for_line(self, pattern):
+        """The match of the first line that has one."""
+        deadline = time.monotonic() + SOON_S
+        with self.news:
+            while True:
+                match = next((m for line in self.lines if (m := re.search(pattern, line))), None)
+                if match:
+                    return match
+                if self.ended or not self.news.wait(deadline - time.monotonic()):
+                    raise AssertionError(f"no line has {pattern!r}: {self.log}")
+
+    def wait(self):
+        code = self.process.wait(SOON_S)
+        self.reader.join(SOON_S)
+        return code
+
+    def kill(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        self.reader.join(10)
+        self.process.stdout.close()
+        self.process.stderr.close()
+
+
+class Group:
+    """Node 0 running a command, and the other nodes; `launcher`: variables that say how many and which one."""
+
+    def __init__(self, *command, tensor=1, stages=1, nodes=2, others=(), env=None, others_env=None, options=SMALL,
+                 launcher=None):
+        self.options = [*options, "--tensor-parallel-size", tensor, "--pipeline-parallel-size", stages]
+        self.launcher = launcher
+        self.num_nodes = nodes
+        self.nodes = [self.start(0, *command, "--master-port", 0, env=env)]
+        try:
+            self.port = self.nodes[0].wait_for_line(r"node 0 waits at 127\.0\.0\.1:(\d+)")[1]
+            for node in range(1, nodes):
+                self.add(node, *others, env=others_env or env)
+        except BaseException:
+            self.kill()
+            raise
+
+    def start(self, node, *command, env=None):
+        if self.launcher:
+            size, rank = self.launcher
+            return Process(*command, *self.options, env={**(env or {}), size: str(self.num_nodes), rank: str(node)})
+        return Process(*command, *self.options, "--nnodes", self.num_nodes, "--node-rank", node, env=env)
+
+    def add(self, node, *arguments, env=None):
+        self.nodes.append(self.start(node, "serve", *arguments, "--master-port", self.port, env=env))
+
+    def serving(self):
+        match = self.nodes[0].wait_for_line(r"serving at http://([\d.]+):(\d+)")
+        self.address = match[1], int(match[2])
+        return self
+
+    def request(self, body, path="/v1/completions"):
+        connection = http.client.HTTPConnection(*self.address, timeout=SOON_S)
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        return connection, connection.getresponse()
+
+    def complete(self, prompt):
+        connection, response = self.request({"prompt": prompt, "temperature": 0, "max_tokens": 12})
+        with contextlib.closing(connection):
+            return json.loads(response.read())["choices"][0]["text"]
+
+    def stream(self, body):
+        """All that comes of a streamed completion."""
+        connection, response = self.request({**body, "stream": True})
+        with contextlib.closing(connection):
+            return response.read().decode()
+
+    def wait_until_running(self):
+        """Until the engine has a request that runs."""
+        deadline = time.monotonic() + SOON_S
+        while time.monotonic() < deadline:
+            with urllib.request.urlopen(f"http://{self.address[0]}:{self.address[1]}/metrics", timeout=SOON_S) as page:
+                if re.search(r"^quire:num_requests_running\{.*\} 1", page.read().decode(), re.MULTILINE):
+                    return
+            time.sleep(0.02)
+        raise AssertionError(f"no request runs: {self.nodes[0].log}")
+
+    def wait(self):
+        return [node.wait() for node in self.nodes]
+
+    def kill(self):
+        for node in self.nodes:
+            node.kill()
+
+
+@contextlib.contextmanager
+def group(*command, **options):
+    made = Group(*command, **options)
+    try:
+        yield made
+    finally:
+        made.kill()
+
+
+def serving(**options):
+    return group("serve", "--port", 0, **options)
+
+
+class Answers(CliTest):
+    def test_are_those_of_one_process(self):
+        prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
+        expected = {}
+        for tensor, stages, nodes in ((1, 2, 2), (2, 1, 2), (2, 2, 2), (2, 2, 4), (4, 1, 4)):
+            with self.subTest(tensor=tensor, stages=stages, nodes=nodes):
+                if tensor not in expected:
+                    result = generate("--max-tokens", 24, "--tensor-parallel-size", tensor, env=CPU)
+                    self.assert_ok(result)
+                    expected[tensor] = json_lines(result.stdout)
+                with group("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, *prompts,
+                           tensor=tensor, stages=stages, nodes=nodes,
+                           options=(*SMALL[:-1], 4)) as made:
+                    output = made.nodes[0].process.stdout.read()
+                    self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
+                    self.assertEqual(json_lines(output), expected[tensor])
+
+    def test_with_a_secret_callbacks_and_constraints_are_node_0s(self):
+        secret = {"QUIRE_GROUP_SECRET": "0123456789abcdef0123"}
+        with serving(tensor=2, stages=2, options=(*SMALL[:-1], 4), env=secret) as made:
+            made.serving()
+            connection, response = made.request({"prompt": "define apple", "temperature": 0, "max_tokens": 20,
+                                                 "structured_outputs": {"choice": ["red", "green"]}})
+            with contextlib.closing(connection):
+                text = json.loads(response.read())["choices"][0]["text"]
+            self.assertIn(text, ("red", "green"))
+            made.nodes[0].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+
+
+    def test_take_the_nodes_from_mpirun(self):
+        with group("generate", "-p", "define apple", "--max-tokens", 4, tensor=2,
+                   launcher=("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK")) as made:
+            output = made.nodes[0].process.stdout.read()
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+        result = run("generate", "-p", "define apple", "--max-tokens", 4, "--tensor-parallel-size", 2, env=CPU)
+        self.assertEqual(output, result.stdout)
+
+
+class Ends(CliTest):
+    """Every process ends, and says why."""
+
+    def assert_ended(self, made, *fragments):
+        for number, code in enumerate(made.wait()):
+            self.assertEqual(code, 1, made.nodes[number].log)
+            for fragment in fragments:
+                self.assertIn(fragment, made.nodes[number].log)
+
+    def test_in_order_with_sigterm_to_node_0(self):
+        with serving(tensor=2, nodes=2) as made:
+            made.serving()
+            self.assertEqual(made.complete("define apple"), made.complete("define apple"))
+            made.nodes[0].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+            self.assertIn("node 0 has ended the group", made.nodes[1].log)
+
+    def test_with_sigterm_to_another_node_that_is_named(self):
+        with serving(stages=3, nodes=3, options=(*SMALL[:-1], 3)) as made:
+            made.serving()
+            made.nodes[2].process.send_signal(signal.SIGTERM)
+            self.assert_ended(made, "Node 2 ends the group: it was told to stop")
+
+    def answer_that_fails(self, made, end):
+        """What comes of a stream that node 1, which is stopped, cannot work on, when end() was done meanwhile."""
+        made.serving()
+        made.nodes[1].process.send_signal(signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": 1500, "ignore_eos": True})
+            made.wait_until_running()
+            end()
+            return stream.result()
+
+    def test_when_a_node_is_killed_under_a_stream(self):
+        with serving(tensor=2) as made:
+            answer = self.answer_that_fails(made, made.nodes[1].process.kill)
+            self.assertIn("node 1 has gone", answer)
+            self.assertEqual(made.nodes[0].wait(), 1)
+            self.assertIn("node 1 has gone", made.nodes[0].log)
+
+    def test_when_a_node_stalls(self):
+        with serving(stages=2) as made:
+            answer = self.answer_that_fails(made, lambda: None)
+            self.assertIn("node 1 has said nothing for 8 s", answer)
+            self.assertEqual(made.nodes[0].wait(), 1)
+            made.nodes[1].process.send_signal(signal.SIGCONT)
+            self.assertEqual(made.nodes[1].wait(), 1)
+            # What node 0 said last, or that it has gone.
+            self.assertIn("The group of 2 nodes ends: node ", made.nodes[1].log)
+
+    def test_when_a_node_is_killed_and_nothing_runs(self):
+        with serving(tensor=2) as made:
+            made.serving()
+            made.nodes[1].process.kill()
+            self.assertEqual(made.nodes[0].wait(), 1)
+            self.assertIn("node 1 has gone", made.nodes[0].log)
+
+    def test_when_node_0_is_killed(self):
+        with serving(tensor=2) as made:
+            made.serving()
+            made.nodes[0].process.kill()
+            self.assertEqual(made.nodes[1].wait(), 1)
+            self.assertIn("node 0 has gone", made.nodes[1].log)
+
+
+class Join(CliTest):
+    def assert_all_say(self, made, *fragments):
+        for number, code in enumerate(made.wait()):
+            self.assertEqual(code, 1, made.nodes[number].log)
+            for fragment in fragments:
+                self.assertIn(fragment, made.nodes[number].log)
+
+    def test_names_the_setting_that_differs(self):
+        with group("generate", "-p", "a", tensor=2, others=("--block-size", 32)) as made:
+            self.assert_all_say(made, "Node 1 differs from node 0 in --block-size: 32 there, 16 on node 0")
+
+    def test_names_the_model_that_differs(self):
+        with group("generate", "-p", "a", tensor=2, others=("--load-format", "dummy")) as made:
+            self.assert_all_say(made, "Node 1 differs from node 0 in the weights")
+
+    def test_needs_the_secret(self):
+        secrets = [{"QUIRE_GROUP_SECRET": letter * 20} for letter in "ab"]
+        with group("generate", "-p", "a", "--join-timeout", 3, tensor=2, env=secrets[0],
+                   others_env=secrets[1]) as made:
+            self.assert_all_say(made, "The secret of a node (QUIRE_GROUP_SECRET) is not that of node 0")
+            self.assertIn("lacks node 1", made.nodes[0].log)
+
+    def test_tells_a_node_that_comes_late_or_twice(self):
+        with serving(tensor=2) as made:
+            made.serving()
+            made.add(1)
+            late = made.nodes.pop()
+            try:
+                self.assertEqual(late.wait(), 1)
+                self.assertIn("The group of 2 nodes is complete; a node came late or twice.", late.log)
+            finally:
+                late.kill()
+            with socket.create_connection(("127.0.0.1", int(made.port))) as stranger:
+                stranger.sendall(b"GET / HTTP/1.1\r\n\r\n")
+                stranger.settimeout(SOON_S)
+                with contextlib.suppress(ConnectionResetError):
+                    self.assertEqual(stranger.recv(1), b"")
+            self.assertTrue(made.complete("define apple"))
+
+    def test_does_not_wait_for_ever(self):
+        for arguments in (("--master-port", 0), ("--node-rank", 1, "--master-port", 1)):
+            result = run("serve", "--port", 0, "--nnodes", 2, "--tensor-parallel-size", 2, "--join-timeout", 0.5, *SMALL,
+                         *arguments, env=CPU)
+            self.assertEqual(result.returncode, 1)
+            self.assertIn("After 0.5 s (--join-timeout)", result.stderr)
+
+    def test_refuses_what_cannot_be(self):
+        two = ("--nnodes", 2, "--tensor-parallel-size", 2)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            port = taken.getsockname()[1]
+            for arguments, *fragments in (
+                    ((*two, *SMALL, "--master-port", port), "Address already in use", "--master-port"),
+                    ((*two, "--node-rank", 2), "--node-rank is 2 with --nnodes 2; expected 0 to 1"),
+                    (("--nnodes", 3, "--tensor-parallel-size", 2), "is 2 ranks; expected a multiple of --nnodes 3"),
+                    ((*two, "--pipeline-parallel-size", 9), "the model has 8 layers"),
+                    ((*two, "--master-addr", "0.0.0.0"), "QUIRE_GROUP_SECRET"),
+                    ((*two, "--enable-lora"), "--enable-lora", "--nnodes")):
+                with self.subTest(arguments=arguments):
+                    self.assert_error(run("serve", "--port", 0, *arguments, env=CPU), 1, *fragments)
+
+
+if __name__ == "__main__":
+    unittest.main()
