@@ -20,6 +20,7 @@
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
+#include "runner/draft_model.h"
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
 #include "runner/rank_runner.h"
@@ -38,6 +39,9 @@ class ModelRunner final : public RankRunner {
 
  private:
   StepOutput execute(const ScheduledBatch& batch);
+  // Has the draft model make the drafts that have no ids yet.
+  void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                   StepOutput& output);
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
   // Samples a token for each row of logits, on the last stage: its id on all ranks into `ids`, its
@@ -64,8 +68,9 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<LoraSlots> lora_slots_;  // none: no adapters are served
-  const LoraStep* lora_ = nullptr;       // of the step; null: it has no adapters
+  std::optional<DraftModel> draft_model_;  // none: drafts have ids
+  std::optional<LoraSlots> lora_slots_;    // none: no adapters are served
+  const LoraStep* lora_ = nullptr;         // of the step; null: it has no adapters
 };
 
 }  // namespace quire
