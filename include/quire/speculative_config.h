@@ -15,11 +15,14 @@ inline constexpr int kMaxSpeculativeTokens = 16;
 struct SpeculativeConfig {
   // Where drafts come from. "ngram": what followed the newest tokens earlier in the sequence.
   // "suffix": the most frequent continuation, there and in what earlier requests of the same cache
-  // salt were answered.
+  // salt were answered. "draft_model": what a smaller model of the same vocabulary would answer.
   std::string method{};
   // The most drafts of a sequence in a step, 1 to kMaxSpeculativeTokens. There are fewer, or none,
-  // where too few are kept for what it costs to verify them.
+  // where too few are kept for what it costs to make and to verify them.
   int num_speculative_tokens = 8;
+  // Whether there are fewer. False: as many as the method gives, whatever they cost, for
+  // measurements.
+  bool adaptive = true;
 
   // "ngram": how many of the newest tokens have to have occurred earlier, 1 to 32; the most that
   // did are taken. If one is given, the other is the same; if none, both are 5.
@@ -35,6 +38,14 @@ struct SpeculativeConfig {
   double suffix_decoding_max_spec_factor = 1.0;
   // "suffix": how often a draft, with those before it, has to have followed the match, 0 to 1.
   double suffix_decoding_min_token_prob = 0.1;
+
+  // "draft_model": a model as EngineConfig::model names one, with the vocabulary of the model that
+  // it drafts for. It runs in the same ranks.
+  std::string model{};
+  // "draft_model": as EngineConfig::quantization, of the draft model's weights.
+  std::string quantization = "none";
+  // "draft_model": the ranks that share it: tensor_parallel_size, which it is if none is given.
+  std::optional<int> draft_tensor_parallel_size{};
 };
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "engine/draft_tokenizer.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "quire/model_text.h"
@@ -20,7 +21,11 @@ namespace {
 
 std::optional<Tokenizer> tokenizer_of(const EngineSetup& setup) {
   if (setup.config.skip_tokenizer_init || !has_tokenizer(setup.folder)) return std::nullopt;
-  return load_tokenizer(setup.folder);
+  Tokenizer tokenizer = load_tokenizer(setup.folder);
+  if (setup.executor.runner.draft) {
+    check_draft_tokenizer(tokenizer, setup.executor.runner.draft->folder);
+  }
+  return tokenizer;
 }
 
 std::optional<ChatTemplate> chat_template_of(const EngineSetup& setup) {
@@ -261,7 +266,7 @@ void EngineCore::propose() {
   for (auto& [id, draft] : drafts) {
     const SequenceOwner& owner = owners_.at(id);
     const Request& request = owner.request->request();
-    if (request.is_constrained) {
+    if (request.is_constrained && !setup_.executor.runner.draft) {
       answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
     }
     scheduler_.propose(id, std::move(draft));
@@ -270,8 +275,9 @@ void EngineCore::propose() {
 
 bool EngineCore::schedule() {
   propose();
-  auto batch = std::make_shared<const ScheduledBatch>(
-      scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost()));
+  ScheduledBatch scheduled = scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost());
+  scheduled.drafter_reads_prompts = setup_.executor.runner.draft && speculator_->reads_prompts();
+  auto batch = std::make_shared<const ScheduledBatch>(std::move(scheduled));
   if (batch->empty() && batch->removed.empty()) return false;
   InFlight step;
   step.num_tokens = batch->num_tokens;
@@ -308,12 +314,25 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   last_result_ = now;
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
   if (step.has_prefill) learn_speed(step, elapsed);
-  if (speculator_ && !step.has_prefill && step.num_tokens > 0) {
-    speculator_->learn_step(step.num_tokens, elapsed);
-  }
+  if (speculator_) learn_drafting(step, output, elapsed);
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
+}
+
+void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
+  const double drafting_s = output.draft_s + output.draft_reading_s;
+  if (!step.has_prefill && step.num_tokens > 0) {
+    speculator_->learn_step(step.num_tokens, std::max(elapsed - drafting_s, 0.0));
+  }
+  if (drafting_s <= 0) return;
+  size_t num_drafts = 0;
+  size_t num_passes = 0;
+  for (const auto& [id, count] : step.num_drafts) {
+    num_drafts += count;
+    num_passes = std::max(num_passes, count);
+  }
+  speculator_->learn_drafting(num_drafts, num_passes, output.draft_s, output.draft_reading_s);
 }
 
 void EngineCore::learn_speed(const InFlight& step, double elapsed) {

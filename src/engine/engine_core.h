@@ -120,6 +120,8 @@ class EngineCore {
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
+  // From what a step took, what drafts cost.
+  void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
   // From how long a step with prompts took.
   void learn_speed(const InFlight& step, double elapsed);
   std::vector<RequestOutput> collect_outputs();

@@ -293,6 +293,48 @@ void check_speculation(const EngineConfig& config, bool on_gpu) {
                       config.pipeline_parallel_size));
 }
 
+// What the draft model of this config is, for the model that `request` is of.
+DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoice& choice,
+                                   const PlanRequest& request) {
+  const SpeculativeConfig& speculation = *config.speculative_config;
+  const ModelConfig& model = request.model.config;
+  DraftModelOptions draft;
+  draft.folder = resolve_model(speculation.model);
+  const ModelConfig found = load_model_config(draft.folder);
+  require(found.vocab_size == model.vocab_size,
+          fmt::format("its vocabulary has {} tokens, and that of the model {}; expected the same.",
+                      found.vocab_size, model.vocab_size));
+  require(
+      found.max_model_len() >= request.model.max_model_len ||
+          found.rope.type == RopeType::kDynamicNtk,
+      fmt::format("it supports {} tokens, and --max-model-len is {}; expected a --max-model-len "
+                  "of at most that.",
+                  found.max_model_len(), request.model.max_model_len));
+  EngineConfig alone = config;
+  alone.quantization = speculation.quantization;
+  draft.model = choose_model(alone, found, choice);
+  draft.model.max_model_len = request.model.max_model_len;
+  draft.model.size = request.model.size;
+  draft.kv_cache_dtype = choose_kv_cache_dtype(config, found, draft.model.dtype, false);
+  return draft;
+}
+
+DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceChoice& choice,
+                                     const PlanRequest& request) {
+  const std::string& name = config.speculative_config->model;
+  const int size =
+      config.speculative_config->draft_tensor_parallel_size.value_or(config.tensor_parallel_size);
+  require(size == config.tensor_parallel_size,
+          fmt::format("--speculative-config: draft_tensor_parallel_size is {}; expected {}, as "
+                      "--tensor-parallel-size says, or none.",
+                      size, config.tensor_parallel_size));
+  try {
+    return load_draft_model(config, choice, request);
+  } catch (const Error& error) {
+    throw Error(fmt::format("--speculative-config: the draft model {}: {}", name, error.what()));
+  }
+}
+
 void check_lora(EngineConfig& config, bool on_gpu) {
   LoraOptions& lora = config.lora;
   require(lora.enabled || lora.modules.empty(), "--lora-modules needs --enable-lora.");
@@ -378,6 +420,9 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     request.max_lora_rank = config.lora.max_lora_rank;
   }
   request.kv_cache_dtype = choose_kv_cache_dtype(config, setup.model, request.model.dtype, on_gpu);
+  if (config.speculative_config && drafts_with_model(*config.speculative_config)) {
+    request.draft = choose_draft_model(config, choice, request);
+  }
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config);
   request.max_num_seqs = config.max_num_seqs;

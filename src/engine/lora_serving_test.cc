@@ -119,9 +119,13 @@ TEST_F(LoraServing, ResultsDoNotDependOnTheSchedule) {
       changed.num_gpu_blocks_override = ceil_div(160, 16) + draw(0, 6);
       changed.lora.max_loras = draw(1, 5);
       changed.lora.max_cpu_loras = changed.lora.max_loras;
+      if (trial == 3) {
+        changed.speculative_config.emplace().method = "draft_model";
+        changed.speculative_config->model = config.model;
+        changed.speculative_config->adaptive = false;
+      }
       if (trial == 4) {
-        changed.speculative_config.emplace();
-        changed.speculative_config->method = "ngram";
+        changed.speculative_config.emplace().method = "ngram";
         changed.speculative_config->prompt_lookup_min = 1;
       }
       std::vector<int> arrival_steps;

@@ -178,6 +178,72 @@ TEST(StepLoop, DraftsChangeTheNumberOfStepsAndNothingElse) {
   }
 }
 
+// Asks a draft model for up to four drafts of about every third sequence, so that it lags behind.
+Propose now_and_then(uint32_t seed) {
+  return [random = std::mt19937(seed)](Scheduler& scheduler,
+                                       const std::map<SequenceId, Result>& now) mutable {
+    for (const auto& [id, result] : now) {
+      if (random() % 3 != 0) continue;
+      scheduler.propose(id, std::vector<int32_t>(1 + random() % 4, kDraftOfRunner));
+    }
+  };
+}
+
+// What was handed to the ranks.
+struct Submitted {
+  size_t num_tokens = 0;  // that steps bring if all drafts are kept
+  size_t num_drafts = 0;
+};
+
+// Has the draft model read the prompts of every other step.
+Submit reading_now_and_then(Submitted& submitted) {
+  return [&submitted](Executor& executor, ScheduledBatch batch) {
+    batch.drafter_reads_prompts = batch.step % 2 == 0;
+    for (const ScheduledSequence& chunk : batch.sequences) {
+      submitted.num_tokens += static_cast<size_t>(chunk.num_logits_rows());
+      submitted.num_drafts += chunk.draft_token_ids.size();
+    }
+    submit_decoded(executor, std::move(batch));
+  };
+}
+
+EngineConfig drafted_by(const std::string& model, EngineConfig config) {
+  config.speculative_config.emplace().method = "draft_model";
+  config.speculative_config->model = (engine_test::golden_models() / model).string();
+  return config;
+}
+
+TEST(StepLoop, ADraftModelThatRunsNowAndThenChangesTheNumberOfStepsAndNothingElse) {
+  for (const int ranks : {1, 2}) {
+    const LoopRun plain = run(small_config(ranks), mixed_requests(), submit_itself);
+    const EngineConfig config = drafted_by("qwen2-tied", small_config(ranks));
+    for (const size_t depth : {0, 1}) {
+      Submitted submitted;
+      const LoopRun drafted = run(config, mixed_requests(), reading_now_and_then(submitted),
+                                  nullptr, now_and_then(5), depth);
+      EXPECT_EQ(drafted.results, plain.results) << ranks << ' ' << depth;
+      EXPECT_GT(submitted.num_drafts, 0u);
+    }
+  }
+}
+
+// Also where it has to catch up: on prompts, on tokens that came while it did not run, on prefixes
+// that another sequence has read, and after a preemption.
+TEST(StepLoop, ADraftModelThatIsTheModelItselfIsRightWheneverItRuns) {
+  for (const int ranks : {1, 2}) {
+    const EngineConfig config = drafted_by("qwen3-tied", small_config(ranks));
+    for (uint32_t seed = 1; seed <= 4; ++seed) {
+      Submitted submitted;
+      const LoopRun drafted = run(config, mixed_requests(), reading_now_and_then(submitted),
+                                  nullptr, now_and_then(seed), 0);
+      size_t num_tokens = 0;
+      for (const auto& [id, result] : drafted.results) num_tokens += result.token_ids.size();
+      EXPECT_EQ(submitted.num_tokens, num_tokens) << ranks << ' ' << seed;
+      EXPECT_GT(submitted.num_drafts, 0u);
+    }
+  }
+}
+
 // Callbacks see the drafts before a row as the tokens that they then are.
 TEST(StepLoop, CallbacksAreCalledForEachTokenOfAStep) {
   const auto registry = std::make_shared<LogitsProcessorRegistry>();

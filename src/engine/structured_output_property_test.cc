@@ -81,8 +81,12 @@ TEST_F(StructuredOutputProperty, AnswersDoNotDependOnStages) {
 TEST_F(StructuredOutputProperty, AnswersDoNotDependOnDrafts) {
   SpeculativeConfig speculation;
   speculation.num_speculative_tokens = 4;
-  for (const char* method : {"ngram", "suffix"}) {
+  for (const char* method : {"ngram", "suffix", "draft_model"}) {
     speculation.method = method;
+    if (speculation.method == "draft_model") {
+      speculation.model = lexicon_config().model;
+      speculation.adaptive = false;
+    }
     speculation.prompt_lookup_min = speculation.method == "ngram" ? std::optional(1) : std::nullopt;
     speculation.prompt_lookup_max = speculation.method == "ngram" ? std::optional(3) : std::nullopt;
     EngineConfig config = lexicon_config();

@@ -21,7 +21,7 @@ namespace quire {
 namespace {
 
 constexpr std::string_view kMagic = "QB";
-constexpr uint8_t kVersion = 4;
+constexpr uint8_t kVersion = 5;
 
 [[noreturn]] void refuse(std::string_view problem) {
   throw Error(fmt::format("The bytes of a scheduled batch cannot be read: {}.", problem));
@@ -303,6 +303,7 @@ std::vector<std::byte> encode_batch(const ScheduledBatch& batch) {
   for (const char c : kMagic) writer.byte(static_cast<uint8_t>(c));
   writer.byte(kVersion);
   writer.number(batch.step);
+  writer.number(batch.drafter_reads_prompts);
   code_numbers(writer, batch.removed);
   const Requests requests = requests_of(batch);
   writer.list(requests.requests, [&](const auto& request) { code_request(writer, *request); });
@@ -327,6 +328,7 @@ ScheduledBatch decode_batch(std::span<const std::byte> bytes) {
   }
   ScheduledBatch batch;
   reader.number(batch.step);
+  reader.number(batch.drafter_reads_prompts);
   code_numbers(reader, batch.removed);
   Requests read;
   reader.list(read.requests, [&](auto& request) {

@@ -71,6 +71,7 @@ ScheduledBatch full_batch() {
                       .samples = false,
                       .new_block_ids = {0, 70'000}}};
   batch.num_tokens = 10;
+  batch.drafter_reads_prompts = true;
   return batch;
 }
 
@@ -116,6 +117,7 @@ TEST(BatchEncoding, GivesTheSameBatch) {
   EXPECT_EQ(decoded.step, batch.step);
   EXPECT_EQ(decoded.removed, batch.removed);
   EXPECT_EQ(decoded.num_tokens, batch.num_tokens);
+  EXPECT_EQ(decoded.drafter_reads_prompts, batch.drafter_reads_prompts);
   ASSERT_EQ(decoded.added.size(), batch.added.size());
   for (size_t i = 0; i < batch.added.size(); ++i) {
     EXPECT_EQ(decoded.added[i].id, batch.added[i].id);
@@ -175,12 +177,12 @@ TEST(BatchEncoding, NamesWhatIsWrong) {
   EXPECT_THAT(refusal_of(bytes), HasSubstr("no scheduled batch"));
   bytes = encode_batch({});
   bytes[2] = std::byte{99};
-  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 4"));
+  EXPECT_THAT(refusal_of(bytes), HasSubstr("version 99, but this program reads 5"));
   bytes = encode_batch({});
-  bytes[4] = std::byte{0x7f};  // the number of removed sequences
+  bytes[5] = std::byte{0x7f};  // the number of removed sequences
   EXPECT_THAT(refusal_of(bytes), HasSubstr("a list of 127 items has 3 bytes"));
   // A step of more than 64 bits.
-  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{4}};
+  bytes = {std::byte{'Q'}, std::byte{'B'}, std::byte{5}};
   bytes.insert(bytes.end(), 11, std::byte{0xff});
   EXPECT_THAT(refusal_of(bytes), HasSubstr("more than 64 bits"));
 }
@@ -226,8 +228,8 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 }
 
 TEST(BatchEncoding, RefusesNumbersThatAreLongerThanTheyNeed) {
-  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 4, 0x80, 1, 0, 0, 0, 0})), "");
-  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 4, 0x81, 0, 0, 0, 0, 0})),
+  EXPECT_EQ(refusal_of(bytes_of({'Q', 'B', 5, 0x80, 1, 0, 0, 0, 0, 0})), "");
+  EXPECT_THAT(refusal_of(bytes_of({'Q', 'B', 5, 0x81, 0, 0, 0, 0, 0, 0})),
               HasSubstr("a number ends with a byte of 0"));
 }
 

@@ -73,6 +73,9 @@ struct ScheduledBatch {
   // that another one fills in this step.
   std::vector<ScheduledSequence> sequences;
   int64_t num_tokens = 0;  // over all sequences
+  // Whether a drafter of the runner reads the prompts of this step, too: drafts are worth their
+  // cost lately. What it has not read it catches up on before the sequence's first draft.
+  bool drafter_reads_prompts = false;
 
   bool empty() const { return sequences.empty(); }
 };
@@ -98,7 +101,11 @@ struct SequenceOutput {
 
 struct StepOutput {
   uint64_t step = 0;
-  double gpu_s = 0;                       // for which the GPU worked on it; 0 on the CPU
+  double gpu_s = 0;  // for which the GPU worked on it; 0 on the CPU
+  // Of the step's time, in seconds, what the runner's drafter took: for drafts, and to read text
+  // that it had not read.
+  double draft_s = 0;
+  double draft_reading_s = 0;
   std::vector<SequenceOutput> sequences;  // in the batch's order
 };
 

@@ -1,5 +1,6 @@
 #include "runner/host_sampler.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 
@@ -20,8 +21,10 @@ void call_logits_processors(const LogitsRow& row, std::span<float> logits,
 
 using RowMasks = std::vector<std::unique_ptr<RowMask>>;
 
-// Null for rows where all tokens may come.
-RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMasks* masks) {
+// Null for rows where all tokens may come. With `drafting` nothing of the rows is settled: what is
+// sampled is a guess.
+RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMasks* masks,
+                        bool drafting = false) {
   RowMasks result(rows.size());
   std::vector<size_t> constrained;
   for (size_t i = 0; i < rows.size() && masks != nullptr; ++i) {
@@ -32,8 +35,9 @@ RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMa
     const size_t i = constrained[static_cast<size_t>(task)];
     const SequenceState& state = *rows[i].state;
     const size_t num_output = rows[i].num_tokens - state.request->prompt_token_ids.size();
-    result[i] = masks->at(*state.request, state.index,
-                          std::span(state.output_token_ids).first(num_output), rows[i].has_drafts);
+    result[i] =
+        masks->at(*state.request, state.index, std::span(state.output_token_ids).first(num_output),
+                  drafting || rows[i].has_drafts);
   });
   return result;
 }
@@ -73,6 +77,21 @@ std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
     settle_with_mask(stream, logits.rows(row, row + 1), *masks[i], sampling[i], tokens[i]);
   }
   return tokens;
+}
+
+void sample_drafts(Stream& stream, const Tensor& logits, std::span<const LogitsRow> rows,
+                   TokenMasks* masks, std::span<int32_t> ids) {
+  const RowMasks row_masks = make_row_masks(stream, rows, masks, true);
+  std::vector<ops::SamplingRow> sampling;
+  sampling.reserve(rows.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    sampling.push_back(to_sampling_row(*rows[i].state, rows[i].num_tokens));
+    sampling.back().num_logprobs = -1;
+    if (row_masks[i]) sampling.back().allowed = row_masks[i]->allowed();
+  }
+  std::vector<ops::SampledToken> tokens(rows.size());
+  ops::sample(stream, logits, sampling, tokens);
+  for (size_t i = 0; i < rows.size(); ++i) ids[i] = std::max(tokens[i].token_id, 0);
 }
 
 }  // namespace quire

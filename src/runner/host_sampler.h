@@ -4,6 +4,7 @@
 //
 // Thread safety: a free function; one thread at a time on a stream.
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <vector>
 
@@ -33,5 +34,11 @@ struct RequestHooks {
 std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
                                            std::span<const LogitsRow> rows,
                                            const RequestHooks& hooks);
+
+// Guesses of what sample_rows() would give for a larger model's logits: without callbacks and
+// log-probabilities, and without a say in the answer. Token 0 where none can be chosen. logits
+// float32[R, vocab], changed in place; rows.size() == ids.size() == R; `masks` may be null.
+void sample_drafts(Stream& stream, const Tensor& logits, std::span<const LogitsRow> rows,
+                   TokenMasks* masks, std::span<int32_t> ids);
 
 }  // namespace quire

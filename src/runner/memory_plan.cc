@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -84,6 +85,16 @@ std::string more_memory_advice(const PlanRequest& request) {
   return "Free memory of the GPU or raise --gpu-memory-utilization, spread the model over more "
          "GPUs "
          "with --tensor-parallel-size, take a smaller model";
+}
+
+// What a plan of the draft model alone would be made from.
+PlanRequest draft_request(const PlanRequest& request) {
+  PlanRequest alone = request;
+  alone.model = request.draft->model;
+  alone.kv_cache_dtype = request.draft->kv_cache_dtype;
+  alone.max_loras = 0;
+  alone.draft.reset();
+  return alone;
 }
 
 // Sizes as floating point, each a lower bound: the exact sums below are integers, which a config of
@@ -175,8 +186,37 @@ ModelNeeds needs_of(const PlanRequest& request) {
   return needs;
 }
 
+ModelNeeds needs_of_draft(const PlanRequest& request) {
+  const PlanRequest alone = draft_request(request);
+  try {
+    check_magnitude(alone);
+    return needs_of(alone);
+  } catch (const Error& error) {
+    throw Error(fmt::format("--speculative-config: the draft model {}: {}",
+                            request.draft->folder.string(), error.what()));
+  }
+}
+
+void add_draft_buffers(const ModelNeeds& draft, const std::string& ranks, MemoryPlan& plan) {
+  int64_t weight_bytes = 0;
+  std::set<std::string> formats;
+  for (const MemoryItem& item : draft.memory) {
+    weight_bytes += static_cast<int64_t>(item.bytes);
+    if (item.bytes > 0) formats.insert(item.formats.begin(), item.formats.end());
+  }
+  plan.buffers.push_back({"draft model", weight_bytes,
+                          fmt::format("all weights, {}{}", fmt::join(formats, ", "), ranks)});
+  plan.buffers.push_back(
+      {"draft activations", draft.activation_bytes, fmt::format("of the same steps{}", ranks)});
+}
+
 // What the ops of one rank use for themselves.
 int64_t scratch_bytes(const PlanRequest& request) {
+  if (request.draft) {
+    PlanRequest without = request;
+    without.draft.reset();
+    return std::max(scratch_bytes(without), scratch_bytes(draft_request(request)));
+  }
   if (request.kernels != nullptr) {
     return gpu_sizes(*request.kernels, runner_options(request, 0)).total();
   }
@@ -342,6 +382,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
   options.max_loras = request.max_loras;
   options.max_lora_rank = request.max_lora_rank;
+  options.draft = request.draft;
   return options;
 }
 
@@ -354,6 +395,8 @@ int64_t max_logits_rows(const PlanRequest& request) {
 
 MemoryPlan make_memory_plan(const PlanRequest& request) {
   check_magnitude(request);
+  ModelNeeds draft;
+  if (request.draft) draft = needs_of_draft(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
   plan.device = on_cpu(request) ? "cpu" : "cuda";
@@ -377,6 +420,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   plan.buffers.push_back({"activations", needs.activation_bytes,
                           fmt::format("{} tokens a step, {} rows of logits at a time{}",
                                       max_step_tokens(request), max_logits_rows(request), ranks)});
+  if (request.draft) add_draft_buffers(draft, ranks, plan);
   plan.buffers.push_back(
       {"scratch", scratch_bytes(request) * num_ranks(request), describe_scratch(request) + ranks});
   if (request.max_loras > 0) {
@@ -398,12 +442,13 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {
     throw Error(
-        fmt::format("The weights and activations of this model take {}, but {}. {}, or lower "
+        fmt::format("The weights and activations of this model{} take {}, but {}. {}, or lower "
                     "--max-num-batched-tokens.",
-                    size_text(other), available_memory_of(request), more_memory_advice(request)));
+                    request.draft ? " and its draft model" : "", size_text(other),
+                    available_memory_of(request), more_memory_advice(request)));
   }
 
-  plan.bytes_per_block = needs.bytes_per_block;
+  plan.bytes_per_block = needs.bytes_per_block + draft.bytes_per_block;
   const bool have_own_memory = !on_cpu(request) && request.num_stages > 1;
   int64_t of_stages = 0;
   for (const StageNeeds& stage : needs.stages) of_stages += stage.weight_bytes + stage.other_bytes;
@@ -419,9 +464,12 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
           : plan.num_blocks * plan.bytes_per_block;
   plan.buffers.push_back(
       {"kv cache", kv_bytes,
-       fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}",
+       fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}{}",
                    shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
                    request.block_size, name_of(request.kv_cache_dtype),
+                   request.draft ? fmt::format(", and {} layers of the draft model",
+                                               draft.kv_cache.num_layers)
+                                 : std::string(),
                    on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {

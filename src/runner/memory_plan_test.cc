@@ -11,6 +11,7 @@
 namespace quire {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -54,6 +55,29 @@ TEST(MemoryPlan, TakesHalfOfFreeMemoryForTheCache) {
   EXPECT_EQ(plan.bytes_per_block, 114688 * 16);
   EXPECT_EQ(plan.num_blocks, (int64_t{12} << 30) / plan.bytes_per_block);
   EXPECT_EQ(plan.max_full_length_seqs, plan.num_blocks / 2560);
+}
+
+TEST(MemoryPlan, HasADraftModelInTheSameBlocks) {
+  const MemoryPlan without = make_memory_plan(qwen3_600m());
+  PlanRequest request = qwen3_600m();
+  request.draft = DraftModelOptions{request.model, DType::kBFloat16, "draft"};
+  request.draft->model.config.num_hidden_layers = 7;
+  request.draft->model.config.layer_sliding_window.assign(7, 0);
+  const MemoryPlan with = make_memory_plan(request);
+  EXPECT_EQ(with.bytes_per_block, without.bytes_per_block * 5 / 4);
+  EXPECT_EQ(with.num_blocks, (int64_t{12} << 30) / with.bytes_per_block);
+}
+
+TEST(MemoryPlan, RefusesADraftModelThatDoesNotFit) {
+  PlanRequest request = qwen3_600m();
+  request.draft = DraftModelOptions{request.model, DType::kBFloat16, "draft"};
+  request.draft->model.config.hidden_size = 1 << 16;
+  EXPECT_THAT(error_of(request),
+              AllOf(HasSubstr("--speculative-config: the draft model draft: The weights"),
+                    HasSubstr("24.00 GiB of memory is free")));
+  request.draft->model = request.model;
+  request.available_bytes = int64_t{3} << 29;  // the model itself takes 1.2 GiB
+  EXPECT_THAT(error_of(request), HasSubstr("this model and its draft model take"));
 }
 
 TEST(MemoryPlan, TakesTheSameForAnyNumberOfRanks) {

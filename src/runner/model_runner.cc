@@ -64,6 +64,7 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
   stream_.scratch(static_cast<size_t>(options.scratch_bytes));
+  if (options.draft) draft_model_.emplace(options, groups_.tensor, stream_);
   if (options.max_loras > 0) {
     lora_slots_.emplace(*model_, options.max_loras, options.max_lora_rank, options.model.dtype,
                         stream_.pool());
@@ -77,6 +78,7 @@ void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_
     check(checkpoint != nullptr, "weights are loaded from a checkpoint");
     load_weights(*checkpoint, model_->parameters(), stream_.pool(), on_progress);
   }
+  if (draft_model_) draft_model_->load(on_progress);
 }
 
 std::unique_ptr<PendingStep> ModelRunner::launch(const ScheduledBatch& batch) {
@@ -90,6 +92,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   if (sequences.empty()) return output;
   receive_awaited_ids(sequences);
 
+  make_drafts(batch, sequences, output);
   const ForwardBatch forward = builder_.build(sequences);
   lora_ = lora_slots_ ? lora_slots_->prepare(sequences, forward.num_tokens) : nullptr;
   const Arena::Scope scope(arena_);
@@ -108,6 +111,14 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   keep_sampled(sequences, sampled_ids, sampled, output);
   if (groups_.is_first_stage() && !groups_.is_last_stage()) await_ids(sequences);
   return output;
+}
+
+void ModelRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                              StepOutput& output) {
+  if (!draft_model_) return;
+  const DraftModel::Times times = draft_model_->make_drafts(batch, sequences);
+  output.draft_s = times.drafting_s;
+  output.draft_reading_s = times.reading_s;
 }
 
 IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {

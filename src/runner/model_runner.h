@@ -22,6 +22,7 @@
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
+#include "runner/draft_model.h"
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
 #include "runner/rank_runner.h"
@@ -47,6 +48,9 @@ class ModelRunner final : public RankRunner {
   };
 
   StepOutput execute(const ScheduledBatch& batch);
+  // Has the draft model make the drafts that have no ids yet.
+  void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                   StepOutput& output);
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
   // Samples a token for each row of logits, on the last stage: its id on all ranks into `ids`, its
@@ -79,8 +83,9 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<LoraSlots> lora_slots_;         // none: no adapters are served
-  const LoraStep* lora_ = nullptr;              // of the step; null: it has no adapters
+  std::optional<DraftModel> draft_model_;  // none: drafts have ids
+  std::optional<LoraSlots> lora_slots_;    // none: no adapters are served
+  const LoraStep* lora_ = nullptr;         // of the step; null: it has no adapters
   std::deque<std::vector<AwaitedId>> awaited_;  // of each step that sampled, in their order
   double waited_s_ = 0;
 };

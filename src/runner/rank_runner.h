@@ -5,7 +5,9 @@
 // tensor-parallel group. All ranks run the same batches in the same order. Thread safety: one
 // thread, the rank's worker.
 #include <cstdint>
+#include <filesystem>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "dist/communicator.h"
@@ -19,6 +21,14 @@
 #include "runner/pending_step.h"
 
 namespace quire {
+
+// CPU only: a smaller model that makes drafts for the rank's model, in the same tensor-parallel
+// groups and with the same blocks.
+struct DraftModelOptions {
+  ModelOptions model;  // the whole; each rank sets its own rank
+  DType kv_cache_dtype = DType::kFloat32;
+  std::filesystem::path folder;  // or its GGUF file
+};
 
 // Sizes and settings that all ranks share.
 struct RunnerOptions {
@@ -40,6 +50,7 @@ struct RunnerOptions {
   // CPU only: adapters in a step, 0: none are served; and their largest rank.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
+  std::optional<DraftModelOptions> draft;  // none: drafts have ids
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs
@@ -68,8 +79,8 @@ class RankRunner {
 
   // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
   // of the last stage; the others' only says whether they failed. What a chunk asks for is said in
-  // scheduler/scheduler.h; here drafts have ids (no runner makes kDraftOfRunner ones), and a GPU
-  // takes no verify chunks.
+  // scheduler/scheduler.h; here a chunk's drafts are kDraftOfRunner all or none, and all only with
+  // a draft model. A GPU takes no verify chunks.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
   // The part of the time of all launches, in seconds, in which the rank waited for other stages.

@@ -48,10 +48,8 @@ std::vector<StepSequence> SequenceTable::apply(const ScheduledBatch& batch) {
     SequenceState& state = it->second;
     state.block_table.insert(state.block_table.end(), chunk.new_block_ids.begin(),
                              chunk.new_block_ids.end());
-    for (const int32_t draft : chunk.draft_token_ids) {
-      check(draft != kDraftOfRunner, "this runner has no drafter");
-      state.output_token_ids.push_back(draft);
-    }
+    state.output_token_ids.insert(state.output_token_ids.end(), chunk.draft_token_ids.begin(),
+                                  chunk.draft_token_ids.end());
     // All but prefills reach to the sequence's last token, wherever that has come to be.
     const int64_t begin = chunk.kind == ChunkKind::kPrefill
                               ? chunk.num_computed_tokens

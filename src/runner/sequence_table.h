@@ -65,7 +65,8 @@ class SequenceTable {
 
   // Takes in a batch's removed, added and scheduled sequences. Returns the scheduled ones in the
   // batch's order; they point into the batch and the table, and hold until the next call. The
-  // drafts of a verify chunk are then tokens of its sequence, until append_sampled().
+  // drafts of a verify chunk are then tokens of its sequence, until append_sampled(); those of the
+  // runner are still to be put in their places.
   std::vector<StepSequence> apply(const ScheduledBatch& batch);
   // Says what the output token `index` of a sequence is, which was appended as unknown. Sequences
   // that are gone are passed over.

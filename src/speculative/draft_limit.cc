@@ -11,6 +11,8 @@ constexpr double kDecay = 0.98;
 constexpr double kMostStretch = 3;
 // Until steps have differed in rows: a row more takes this share of a step of one row.
 constexpr double kUsualShare = 0.125;
+// Of the time of steps, what drafts may lose.
+constexpr double kShareToLose = 0.01;
 // The least variance of rows, in rows^2, that tells what a row costs.
 constexpr double kLeastVariance = 0.01;
 
@@ -26,18 +28,31 @@ void StepCost::learn(int64_t rows, double seconds) {
   xy_ = kDecay * xy_ + x * y;
 }
 
-double StepCost::tokens_per_row(int64_t rows) const {
-  const auto n = static_cast<double>(rows);
-  const double usual = kUsualShare * n / (1 + kUsualShare * (n - 1));
-  if (weight_ <= 0 || y_ <= 0) return usual;
+double StepCost::slope() const {
+  if (weight_ <= 0 || y_ <= 0) return -1;
   const double mean_x = x_ / weight_;
   const double mean_y = y_ / weight_;
   const double variance = xx_ / weight_ - mean_x * mean_x;
-  if (variance < kLeastVariance) return usual;
-  const double slope =
-      std::clamp((xy_ / weight_ - mean_x * mean_y) / variance, 0.0, mean_y / mean_x);
-  const double step_s = mean_y + slope * (n - mean_x);
-  return std::min(slope * n / step_s, 1.0);
+  if (variance < kLeastVariance) return -1;
+  return std::clamp((xy_ / weight_ - mean_x * mean_y) / variance, 0.0, mean_y / mean_x);
+}
+
+double StepCost::seconds(int64_t rows) const {
+  if (weight_ <= 0) return 0;
+  const double mean_x = x_ / weight_;
+  const double mean_y = y_ / weight_;
+  const double more = static_cast<double>(rows) - mean_x;
+  const double row_s = slope();
+  if (row_s >= 0) return mean_y + row_s * more;
+  const double usual = mean_y * kUsualShare / (1 + kUsualShare * (mean_x - 1));
+  return mean_y + usual * more;
+}
+
+double StepCost::tokens_per_row(int64_t rows) const {
+  const auto n = static_cast<double>(rows);
+  const double row_s = slope();
+  if (row_s < 0) return kUsualShare * n / (1 + kUsualShare * (n - 1));
+  return std::min(row_s * n / seconds(rows), 1.0);
 }
 
 void Acceptance::learn(size_t num_drafts, size_t num_kept) {
@@ -45,9 +60,24 @@ void Acceptance::learn(size_t num_drafts, size_t num_kept) {
   if (num_kept < num_drafts) rate_ -= smoothing_ * rate_;
 }
 
+void DraftLedger::elapse(double seconds) {
+  enter(kShareToLose * seconds);
+}
+
+void DraftLedger::enter(double seconds) {
+  credit_s_ = std::min(credit_s_ + seconds, kMostCredit);
+}
+
 size_t worthwhile_drafts(double rate, double cost, size_t most) {
   size_t count = 0;
-  for (double expected = rate; count < most && expected > cost; expected *= rate) ++count;
+  double tokens = 1;    // of a sequence in a step
+  double duration = 1;  // of the step, in those that a token takes without drafts
+  for (double expected = rate; count < most; expected *= rate) {
+    if (expected * duration <= cost * tokens) break;
+    tokens += expected;
+    duration += cost;
+    ++count;
+  }
   return count;
 }
 

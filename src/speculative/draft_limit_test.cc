@@ -40,6 +40,34 @@ TEST(StepCost, OneSlowStepChangesLittle) {
   EXPECT_LT(cost.tokens_per_row(1), 0.3);
 }
 
+TEST(StepCost, SaysWhatAStepTakes) {
+  StepCost cost;
+  EXPECT_EQ(cost.seconds(3), 0);
+  cost.learn(2, 0.018);
+  EXPECT_NEAR(cost.seconds(2), 0.018, 1e-9);
+  EXPECT_NEAR(cost.seconds(3), 0.020, 1e-9);  // a row more is an eighth of a step of one
+  for (int i = 0; i < 400; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));
+  EXPECT_NEAR(cost.seconds(20), 0.030, 1e-4);
+}
+
+TEST(DraftLedger, EndsWhereDraftsLose) {
+  DraftLedger ledger;
+  EXPECT_TRUE(ledger.may_draft());
+  ledger.enter(-1.5);
+  EXPECT_TRUE(ledger.may_draft());
+  ledger.enter(-1.5);
+  EXPECT_FALSE(ledger.may_draft());
+  // A hundredth of the time goes on being tried.
+  ledger.elapse(90);
+  EXPECT_FALSE(ledger.may_draft());
+  ledger.elapse(20);
+  EXPECT_TRUE(ledger.may_draft());
+  // What was saved long ago does not pay for it.
+  ledger.enter(1000);
+  ledger.enter(-2.5);
+  EXPECT_FALSE(ledger.may_draft());
+}
+
 TEST(Acceptance, LearnsOfTheDraftsUpToTheFirstThatFailed) {
   Acceptance acceptance(0.5, 0.1);
   acceptance.learn(0, 0);
@@ -50,8 +78,9 @@ TEST(Acceptance, LearnsOfTheDraftsUpToTheFirstThatFailed) {
   EXPECT_NEAR(acceptance.rate(), 1, 1e-6);
 }
 
-TEST(WorthwhileDrafts, AreThoseThatBringMoreThanTheyCost) {
-  EXPECT_EQ(worthwhile_drafts(0.5, 0.1, 8), 3u);  // 0.5, 0.25, 0.125
+TEST(WorthwhileDrafts, BringTheMostTokensForTheirTime) {
+  // 1.75 tokens in the time of 1.2 is more than 1.5 in 1.1 and 1.875 in 1.3.
+  EXPECT_EQ(worthwhile_drafts(0.5, 0.1, 8), 2u);
   EXPECT_EQ(worthwhile_drafts(0.9, 0.1, 8), 8u);
   EXPECT_EQ(worthwhile_drafts(0.05, 0.1, 8), 0u);
   EXPECT_EQ(worthwhile_drafts(0, 0, 8), 0u);

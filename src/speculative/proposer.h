@@ -24,7 +24,7 @@ class Proposer {
   // Tokens that were generated behind those that it has. The id is in use, as below.
   virtual void append(SequenceId id, std::span<const int32_t> token_ids) = 0;
   // At most `most`, >= 1, drafts of what follows the sequence's last token; often none. Each was a
-  // token of a sequence.
+  // token of a sequence, or all are kDraftOfRunner.
   virtual std::vector<int32_t> propose(SequenceId id, size_t most) = 0;
   // The sequence has ended. Its id is then free.
   virtual void remove(SequenceId id) = 0;
@@ -32,6 +32,9 @@ class Proposer {
 
 // The proposer of a config that passed check_speculative_config().
 std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config);
+
+// Whether the drafts are those of a model, which the runner makes.
+bool drafts_with_model(const SpeculativeConfig& config);
 
 // Throws Error, which names the field of --speculative-config and says what was expected.
 void check_speculative_config(const SpeculativeConfig& config);

@@ -5,6 +5,7 @@
 #include "quire/error.h"
 #include "speculative/ngram_proposer.h"
 #include "speculative/proposer.h"
+#include "speculative/runner_proposer.h"
 #include "speculative/suffix_proposer.h"
 
 namespace quire {
@@ -21,10 +22,10 @@ void require_field(bool ok, const char* field, const std::string& value, const c
 }
 
 void check_method(const std::string& method) {
-  if (method == "ngram" || method == "suffix") return;
+  if (method == "ngram" || method == "suffix" || method == "draft_model") return;
   throw Error(
-      fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\" or \"suffix\", the "
-                  "methods that quire takes.",
+      fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\", \"suffix\" or "
+                  "\"draft_model\", the methods that quire takes.",
                   method));
 }
 
@@ -52,7 +53,25 @@ void check_suffix(const SpeculativeConfig& config) {
                 fmt::format("{}", least), "a number from 0 to 1");
 }
 
+void check_draft_model(const SpeculativeConfig& config) {
+  if (drafts_with_model(config)) {
+    require_field(!config.model.empty(), "model", "missing",
+                  "a folder, a GGUF file or a name, of a smaller model with the same vocabulary");
+  } else {
+    require_field(
+        config.model.empty(), "model", fmt::format("\"{}\"", config.model),
+        fmt::format("none with method \"{}\"; \"draft_model\" takes one", config.method).c_str());
+  }
+  const std::string& to = config.quantization;
+  require_field(to == "none" || to == "fp8" || to == "int8" || to == "int4", "quantization",
+                fmt::format("\"{}\"", to), "none, fp8, int8 or int4");
+}
+
 }  // namespace
+
+bool drafts_with_model(const SpeculativeConfig& config) {
+  return config.method == "draft_model";
+}
 
 NgramLengths ngram_lengths(const SpeculativeConfig& config) {
   constexpr int kUsual = 5;
@@ -68,10 +87,12 @@ void check_speculative_config(const SpeculativeConfig& config) {
                 std::to_string(most), "1 to 16");
   check_ngram(config);
   check_suffix(config);
+  check_draft_model(config);
 }
 
 std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config) {
   if (config.method == "suffix") return std::make_unique<SuffixProposer>(config);
+  if (drafts_with_model(config)) return std::make_unique<RunnerProposer>();
   return std::make_unique<NgramProposer>(ngram_lengths(config));
 }
 

@@ -51,7 +51,8 @@ TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
   using Config = SpeculativeConfig;
   const std::vector<BadField> fields = {
       {[](Config& c) { c.method = "eagle3"; },
-       "method is \"eagle3\"; expected \"ngram\" or \"suffix\", the methods that quire takes."},
+       "method is \"eagle3\"; expected \"ngram\", \"suffix\" or \"draft_model\", the methods that "
+       "quire takes."},
       {[](Config& c) { c.num_speculative_tokens = 0; },
        "num_speculative_tokens is 0; expected 1 to 16."},
       {[](Config& c) { c.num_speculative_tokens = 17; },
@@ -75,6 +76,14 @@ TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
        "suffix_decoding_max_spec_factor is 0; expected a number above 0 and up to 100."},
       {[](Config& c) { c.suffix_decoding_min_token_prob = 1.5; },
        "suffix_decoding_min_token_prob is 1.5; expected a number from 0 to 1."},
+      {[](Config& c) { c.model = "org/draft"; },
+       "model is \"org/draft\"; expected none with method \"ngram\"; \"draft_model\" takes one."},
+      {[](Config& c) { c.method = "draft_model"; },
+       "model is missing; expected a folder, a GGUF file or a name, of a smaller model with the "
+       "same "
+       "vocabulary."},
+      {[](Config& c) { c.quantization = "int2"; },
+       "quantization is \"int2\"; expected none, fp8, int8 or int4."},
   };
   for (const BadField& field : fields) {
     SpeculativeConfig config = usual("ngram");

@@ -1,5 +1,7 @@
 #include "speculative/speculator.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -19,11 +21,14 @@ constexpr double kOverallSmoothing = 0.02;
 }  // namespace
 
 Speculator::Speculator(const SpeculativeConfig& config)
-    : Speculator(make_proposer(config), static_cast<size_t>(config.num_speculative_tokens)) {}
+    : Speculator(make_proposer(config), static_cast<size_t>(config.num_speculative_tokens),
+                 config.adaptive) {}
 
-Speculator::Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens)
+Speculator::Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens,
+                       bool adaptive)
     : proposer_(std::move(proposer)),
       most_(num_speculative_tokens),
+      adaptive_(adaptive),
       acceptance_(kFirstRate, kOverallSmoothing) {}
 
 void Speculator::append(SequenceId id, const Request& request, std::span<const int32_t> token_ids,
@@ -36,6 +41,7 @@ void Speculator::append(SequenceId id, const Request& request, std::span<const i
   proposer_->append(id, token_ids);
   state.acceptance.learn(num_drafts, token_ids.size() - 1);
   acceptance_.learn(num_drafts, token_ids.size() - 1);
+  enter_savings(num_drafts, token_ids.size() - 1);
   set_limit(state);
   if (state.limit > 0 && !std::exchange(state.ready, true)) ready_.push_back(id);
 }
@@ -48,11 +54,50 @@ void Speculator::remove(SequenceId id) {
   proposer_->remove(id);
 }
 
+void Speculator::learn_step(int64_t num_tokens, double seconds) {
+  cost_.learn(num_tokens, seconds);
+  ledger_.elapse(seconds);
+}
+
+void Speculator::learn_drafting(size_t num_drafts, size_t num_passes, double seconds,
+                                double reading_s) {
+  if (num_passes > 0) {
+    const auto passes = static_cast<double>(num_passes);
+    drafting_.learn(std::max<int64_t>(1, std::lround(static_cast<double>(num_drafts) / passes)),
+                    seconds / passes);
+  }
+  ledger_.enter(-seconds - reading_s);
+}
+
+bool Speculator::reads_prompts() const {
+  return worthwhile(acceptance_.rate()) > 0;
+}
+
+size_t Speculator::worthwhile(double rate) const {
+  if (!adaptive_) return most_;
+  return ledger_.may_draft() ? worthwhile_drafts(rate, cost_of_draft(), most_) : 0;
+}
+
+double Speculator::cost_of_draft() const {
+  const auto rows = static_cast<int64_t>(std::max<size_t>(1, states_.size()));
+  const double verifying = cost_.tokens_per_row(rows);
+  const double step_s = cost_.seconds(rows);
+  return step_s > 0 ? verifying + drafting_.seconds(rows) / step_s : verifying;
+}
+
+void Speculator::enter_savings(size_t num_drafts, size_t num_kept) {
+  const auto rows = static_cast<int64_t>(states_.size());
+  if (num_drafts == 0 || drafting_.seconds(rows) <= 0) return;
+  const double token_s = cost_.seconds(rows) / static_cast<double>(rows);
+  const double row_s = cost_.tokens_per_row(rows) * token_s;
+  ledger_.enter(static_cast<double>(num_kept) * token_s - static_cast<double>(num_drafts) * row_s);
+}
+
 void Speculator::set_limit(State& state) {
   clear_limit(state);
-  const double cost = cost_.tokens_per_row(static_cast<int64_t>(states_.size()));
-  state.limit = worthwhile_drafts(state.acceptance.rate(), cost, most_);
-  const bool probes = state.limit == 0 && ++state.tokens_undrafted >= kProbeInterval;
+  state.limit = worthwhile(state.acceptance.rate());
+  const bool probes =
+      ledger_.may_draft() && state.limit == 0 && ++state.tokens_undrafted >= kProbeInterval;
   if (probes) state.limit = 1;
   if (state.limit > 0) ++num_drafting_;
 }

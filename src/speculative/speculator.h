@@ -6,8 +6,8 @@
 //   ... schedule, run; for each sequence that got tokens: speculator.append(...)
 //
 // Of a sequence whose drafts are not worth their cost (draft_limit.h), one token in kProbeInterval
-// has a single draft, so that a change is noticed. A new sequence starts with the rate at which the
-// drafts of all were kept lately.
+// has a single draft, so that a change is noticed, unless drafts have lost more than they may. A
+// new sequence starts with the rate at which the drafts of all were kept lately.
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -31,7 +31,9 @@ class Speculator {
 
   // A config that passed check_speculative_config().
   explicit Speculator(const SpeculativeConfig& config);
-  Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens);
+  // `adaptive`: SpeculativeConfig's.
+  Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens,
+             bool adaptive = true);
 
   // A step brought a sequence tokens, at least one, and verified `num_drafts` drafts of it. The
   // first call for an id adds it.
@@ -42,7 +44,15 @@ class Speculator {
   // The sequence has ended. Unknown ids: no effect.
   void remove(SequenceId id);
   // A step of so many tokens, none of a prompt, took so long.
-  void learn_step(int64_t num_tokens, double seconds) { cost_.learn(num_tokens, seconds); }
+  // It is the time without that of a model that makes drafts.
+  void learn_step(int64_t num_tokens, double seconds);
+  // A model made `num_drafts` drafts in that many passes over its sequences, which took `seconds`,
+  // and read what it had not read in `reading_s`.
+  void learn_drafting(size_t num_drafts, size_t num_passes, double seconds, double reading_s);
+
+  // Whether drafts are worth their cost at the rate at which those of all sequences were kept
+  // lately, so that a model that makes them should read the prompts that come.
+  bool reads_prompts() const;
 
   // Whether any sequence is to have drafts behind its newest token.
   bool drafts_next() const { return num_drafting_ > 0; }
@@ -59,12 +69,21 @@ class Speculator {
     int tokens_undrafted = 0;  // since take_ready() last named it
   };
 
+  // What a draft of each sequence costs, in the tokens of a step of one row each.
+  double cost_of_draft() const;
+  // Of drafts that a model made, what they saved.
+  void enter_savings(size_t num_drafts, size_t num_kept);
+  // The drafts of a sequence that are worth their cost at this rate.
+  size_t worthwhile(double rate) const;
   void set_limit(State& state);
   void clear_limit(State& state);
 
   std::unique_ptr<Proposer> proposer_;
   size_t most_;
+  bool adaptive_;
   speculative_internal::StepCost cost_;
+  speculative_internal::StepCost drafting_;  // of passes of a model that makes drafts
+  speculative_internal::DraftLedger ledger_;
   speculative_internal::Acceptance acceptance_;  // of all sequences
   std::unordered_map<SequenceId, State> states_;
   std::vector<SequenceId> ready_;

@@ -130,5 +130,58 @@ TEST_F(SpeculatorTest, RowsThatCostNothingAreWorthAllDrafts) {
   EXPECT_EQ(next_drafts(4).size(), 8);
 }
 
+// Steps of about 8 seconds, whatever their rows, and passes of a model that makes drafts.
+class ModelDraftsTest : public SpeculatorTest {
+ protected:
+  void steps(int count, double drafting_s) {
+    for (int i = 0; i < count; ++i) {
+      speculator_.learn_step(1 + i % 7, 8.0 + 0.1 * (i % 7));
+      speculator_.learn_drafting(3, 3, 3 * drafting_s, 0);
+      step(4, 3, 3);
+    }
+  }
+};
+
+TEST_F(ModelDraftsTest, AreMoreTheLessTheyCost) {
+  steps(50, 0.1);
+  EXPECT_EQ(next_drafts(4).size(), 8);
+  EXPECT_TRUE(speculator_.reads_prompts());
+  steps(400, 3);
+  const size_t fewer = next_drafts(4).size();
+  EXPECT_GT(fewer, 0);
+  // A pass that takes longer than a step never pays.
+  for (int i = 0; i < 400; ++i) speculator_.learn_drafting(1, 1, 9, 0);
+  step(4, 1, 1);
+  EXPECT_THAT(next_drafts(4), IsEmpty());
+  EXPECT_FALSE(speculator_.reads_prompts());
+}
+
+TEST_F(ModelDraftsTest, EndWhereReadingCostsMoreThanTheySave) {
+  steps(50, 0.1);
+  speculator_.learn_drafting(0, 0, 0, 100);
+  step(4, 0, 0);
+  EXPECT_THAT(next_drafts(4), IsEmpty());
+  EXPECT_FALSE(speculator_.reads_prompts());
+  for (int i = 0; i < 5 * Speculator::kProbeInterval; ++i) {
+    step(4, 0, 0);
+    ASSERT_THAT(next_drafts(4), IsEmpty());  // no probes, either
+  }
+  for (int i = 0; i < 2000; ++i) speculator_.learn_step(1, 8.0);
+  step(4, 0, 0);
+  EXPECT_FALSE(next_drafts(4).empty());
+}
+
+TEST_F(ModelDraftsTest, AreAsManyAsAskedForWhereTheyNeedNotPay) {
+  Speculator always(std::make_unique<FakeProposer>(num_tokens_), 5, false);
+  for (int i = 0; i < 100; ++i) {
+    always.learn_step(1 + i % 7, 1.0 + i % 7);
+    always.learn_drafting(5, 5, 50, 50);
+    always.append(6, request_, std::vector<int32_t>{5}, 5);
+  }
+  ASSERT_THAT(always.take_ready(), ElementsAre(6));
+  EXPECT_EQ(always.propose(6).size(), 5);
+  EXPECT_TRUE(always.reads_prompts());
+}
+
 }  // namespace
 }  // namespace quire

@@ -4,11 +4,14 @@ import json
 import unittest
 
 from server_support import serving
-from support import CPU, CliTest, generate, json_lines, run
+from support import CPU, LEXICON, SOURCE_DIR, CliTest, generate, json_lines, run
+
+TINY = str(SOURCE_DIR / "tests" / "golden" / "models" / "qwen3-tied")
 
 METHODS = (
     {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},
     {"method": "suffix", "num_speculative_tokens": 16},
+    {"method": "draft_model", "model": str(LEXICON), "quantization": "int4", "adaptive": False},
 )
 # An answer that repeats itself: a token that is always the most likely.
 REPEATING = {"prompt": "define apple", "max_tokens": 60, "temperature": 0, "ignore_eos": True,
@@ -65,7 +68,10 @@ class Speculative(CliTest):
                  ('{"method": "ngram", "num_speculative_tokens": "4"}', "a string")]
         for text, expected in usage:
             self.assert_error(run("generate", "-p", "a", "--speculative-config", text), 2, expected)
-        fields = [({"method": "eagle3"}, 'expected "ngram" or "suffix"'),
+        fields = [({"method": "eagle3"}, 'expected "ngram", "suffix" or "draft_model"'),
+                  ({"method": "draft_model"}, "model is missing"),
+                  ({"method": "draft_model", "model": "no/such"}, "the draft model no/such"),
+                  ({"method": "draft_model", "model": TINY}, "its vocabulary has 128 tokens"),
                   ({"method": "ngram", "num_speculative_tokens": 0}, "expected 1 to 16"),
                   ({"method": "ngram", "num_speculative_tokens": 100}, "expected 1 to 16"),
                   ({"method": "ngram", "prompt_lookup_min": 3, "prompt_lookup_max": 2}, "at most prompt_lookup_max"),

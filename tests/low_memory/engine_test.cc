@@ -67,6 +67,10 @@ TEST_P(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   if (!GetParam().empty()) {
     config.speculative_config.emplace().method = GetParam();
     config.speculative_config->num_speculative_tokens = 4;
+    if (GetParam() == "draft_model") {
+      config.speculative_config->model = config.model;
+      config.speculative_config->adaptive = false;
+    }
     if (GetParam() == "ngram") config.speculative_config->prompt_lookup_min = 1;
   }
   AsyncLLM llm(config);
@@ -81,7 +85,8 @@ TEST_P(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   EXPECT_GT(index, 100);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drafts, LowMemoryEngine, testing::Values("", "ngram", "suffix"));
+INSTANTIATE_TEST_SUITE_P(Drafts, LowMemoryEngine,
+                         testing::Values("", "ngram", "suffix", "draft_model"));
 
 }  // namespace
 }  // namespace quire

@@ -24,6 +24,11 @@ struct SpeculativeField {
   std::function<bool(SpeculativeConfig&, const Json&)> set;
 };
 
+bool set_string_field(std::string& field, const Json& value) {
+  if (value.is_string()) field = value.get<std::string>();
+  return value.is_string();
+}
+
 // Whole numbers beyond T's range are those at its ends, which no field takes.
 template <typename T>
 bool set_integer_field(T& field, const Json& value) {
@@ -48,13 +53,15 @@ const std::vector<SpeculativeField>& speculative_fields() {
   using Config = SpeculativeConfig;
   static const std::vector<SpeculativeField> kFields = {
       {"method", "a string",
-       [](Config& config, const Json& value) {
-         if (value.is_string()) config.method = value.get<std::string>();
-         return value.is_string();
-       }},
+       [](Config& c, const Json& value) { return set_string_field(c.method, value); }},
       {"num_speculative_tokens", "an integer",
        [](Config& c, const Json& value) {
          return set_integer_field(c.num_speculative_tokens, value);
+       }},
+      {"adaptive", "true or false",
+       [](Config& c, const Json& value) {
+         if (value.is_boolean()) c.adaptive = value.get<bool>();
+         return value.is_boolean();
        }},
       {"prompt_lookup_min", "an integer",
        [](Config& c, const Json& value) { return set_optional_field(c.prompt_lookup_min, value); }},
@@ -75,6 +82,14 @@ const std::vector<SpeculativeField>& speculative_fields() {
       {"suffix_decoding_min_token_prob", "a number",
        [](Config& c, const Json& value) {
          return set_number_field(c.suffix_decoding_min_token_prob, value);
+       }},
+      {"model", "a string",
+       [](Config& c, const Json& value) { return set_string_field(c.model, value); }},
+      {"quantization", "a string",
+       [](Config& c, const Json& value) { return set_string_field(c.quantization, value); }},
+      {"draft_tensor_parallel_size", "an integer",
+       [](Config& c, const Json& value) {
+         return set_optional_field(c.draft_tensor_parallel_size, value);
        }},
   };
   return kFields;

@@ -15,7 +15,8 @@ TEST(SpeculativeOption, ReadsEveryField) {
       R"({"method": "suffix", "num_speculative_tokens": 5, "prompt_lookup_min": 2,
           "prompt_lookup_max": null, "suffix_decoding_max_tree_depth": 32,
           "suffix_decoding_max_cached_requests": 7, "suffix_decoding_max_spec_factor": 2,
-          "suffix_decoding_min_token_prob": 0.25})");
+          "suffix_decoding_min_token_prob": 0.25, "model": "org/draft", "quantization": "int4",
+          "draft_tensor_parallel_size": 2, "adaptive": false})");
   EXPECT_EQ(config.method, "suffix");
   EXPECT_EQ(config.num_speculative_tokens, 5);
   EXPECT_EQ(config.prompt_lookup_min, 2);
@@ -24,6 +25,10 @@ TEST(SpeculativeOption, ReadsEveryField) {
   EXPECT_EQ(config.suffix_decoding_max_cached_requests, 7);
   EXPECT_EQ(config.suffix_decoding_max_spec_factor, 2);
   EXPECT_EQ(config.suffix_decoding_min_token_prob, 0.25);
+  EXPECT_EQ(config.model, "org/draft");
+  EXPECT_EQ(config.quantization, "int4");
+  EXPECT_EQ(config.draft_tensor_parallel_size, 2);
+  EXPECT_FALSE(config.adaptive);
 }
 
 struct BadText {
@@ -45,9 +50,10 @@ TEST(SpeculativeOption, SaysWhatIsWrong) {
        "--speculative-config: suffix_decoding_min_token_prob is true; expected a number"},
       {R"({"method": "ngram", "synthetic_acceptance_length": 3})",
        "--speculative-config: there is no field \"synthetic_acceptance_length\"; expected method, "
-       "num_speculative_tokens, prompt_lookup_min, prompt_lookup_max, "
+       "num_speculative_tokens, adaptive, prompt_lookup_min, prompt_lookup_max, "
        "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, "
-       "suffix_decoding_max_spec_factor, suffix_decoding_min_token_prob"},
+       "suffix_decoding_max_spec_factor, suffix_decoding_min_token_prob, model, quantization, "
+       "draft_tensor_parallel_size"},
   };
   for (const BadText& bad : texts) {
     try {

@@ -1,0 +1,75 @@
+#pragma once
+// For tests that compare answers with drafts to those without.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/random_requests.h"
+#include "quire/error.h"
+
+namespace quire::engine_test {
+
+// Requests whose prompts repeat themselves and whose answers do, so that drafts come and many are
+// kept: a bias towards a few tokens.
+inline std::vector<RandomRequest> repetitive_requests(std::mt19937& random, int64_t vocab_size) {
+  std::vector<RandomRequest> requests = random_requests(random, vocab_size);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    RandomRequest& request = requests[i];
+    for (size_t j = 4; j < request.prompt.size(); ++j) request.prompt[j] = request.prompt[j % 4];
+    if (i % 2 == 0) {
+      request.params.logit_bias = {{3, 60.0f}, {static_cast<int32_t>(i) + 4, 59.5f}};
+    }
+    if (i % 3 == 0) request.params.presence_penalty = 0.5;
+    if (i % 4 == 1) request.params.frequency_penalty = -0.3;
+    if (i % 5 == 2)
+      request.params.min_tokens = std::min<int64_t>(5, request.params.max_tokens.value_or(5));
+    if (i % 6 == 3) request.params.stop_token_ids = {request.prompt.front()};
+  }
+  return requests;
+}
+
+inline void expect_same_answers(const SpeculativeConfig& speculation, const std::string& model,
+                                uint32_t seed) {
+  std::mt19937 random(seed);
+  EngineConfig config = base_config(model);
+  const std::vector<RandomRequest> requests =
+      repetitive_requests(random, LLMEngine(config).vocab_size());
+  const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
+  config.speculative_config = speculation;
+  RunTotals totals;
+  for (int trial = 0; trial < 4; ++trial) {
+    const auto draw = [&random](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    config.enable_prefix_caching = trial % 2 == 0;
+    config.async_scheduling = trial < 2;
+    config.max_num_batched_tokens = trial % 2 == 0 ? draw(3, 40) : 512;
+    config.max_num_seqs = draw(1, 40);
+    config.num_gpu_blocks_override = 10 + draw(0, 6);
+    std::vector<int> arrival_steps;
+    for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
+    const auto outputs = run(config, requests, arrival_steps, &totals);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_equal(outputs[i], expected[i],
+                   "trial " + std::to_string(trial) + ", request " + std::to_string(i));
+    }
+  }
+  EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
+  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+}
+
+// What is said of a config that no engine is made of.
+inline std::string refusal(const EngineConfig& config) {
+  try {
+    const LLMEngine engine(config);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "taken";
+}
+
+}  // namespace quire::engine_test
