@@ -15,6 +15,7 @@
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
@@ -126,6 +127,12 @@ int64_t bytes_per_block(const PlanRequest& request, const KvCacheShape& shape) {
   return bytes + request.block_size * int64_t{sizeof(int32_t)};
 }
 
+// Of one rank.
+size_t lora_bytes(const PlanRequest& request, const Model& model) {
+  if (!on_cpu(request)) return GpuLoraSlots::bytes(model, runner_options(request, 0));
+  return LoraSlots::bytes(model, request.max_loras, request.max_lora_rank, request.model.dtype);
+}
+
 ModelNeeds needs_of(const PlanRequest& request) {
   ModelNeeds needs;
   for (const ModelOptions& part : parts_of_ranks(request)) {
@@ -142,8 +149,7 @@ ModelNeeds needs_of(const PlanRequest& request) {
     needs.activation_bytes += static_cast<int64_t>(
         model.activation_bytes(max_step_tokens(request), max_logits_rows(request)));
     if (request.max_loras > 0) {
-      needs.lora_bytes += static_cast<int64_t>(LoraSlots::bytes(
-          model.model(), request.max_loras, request.max_lora_rank, request.model.dtype));
+      needs.lora_bytes += static_cast<int64_t>(lora_bytes(request, model.model()));
     }
     const KvCacheShape shape = model.model().kv_cache_shape();
     if (part.rank == 0) {
