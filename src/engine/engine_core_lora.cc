@@ -11,9 +11,11 @@ namespace quire {
 std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup) {
   const LoraOptions& options = setup.config.lora;
   if (!options.enabled) return std::make_unique<LoraStore>();
-  return std::make_unique<LoraStore>(
-      options, lora_target(setup.folder, setup.model,
-                           setup.config.load_format != LoadFormat::kDummy, options.max_lora_rank));
+  LoraTarget target =
+      lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
+                  options.max_lora_rank);
+  target.on_gpu = setup.executor.gpu_library != nullptr;
+  return std::make_unique<LoraStore>(options, std::move(target));
 }
 
 // The salt begins with the adapter's hash and a line break, which a hash has not: whatever salt a

@@ -335,15 +335,10 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
   }
 }
 
-void check_lora(EngineConfig& config, bool on_gpu) {
+void check_lora(EngineConfig& config) {
   LoraOptions& lora = config.lora;
   require(lora.enabled || lora.modules.empty(), "--lora-modules needs --enable-lora.");
   if (!lora.enabled) return;
-  require(
-      !on_gpu,
-      "LoRA adapters (--enable-lora, --lora) need the CPU (--device cpu): quire has no kernels of "
-      "adapters for GPUs. "
-      "quire merge makes a model of an adapter and its base, which GPUs take.");
   require(lora.max_loras >= 1 && lora.max_loras <= kMaxLoras,
           fmt::format("--max-loras is {}; expected 1 to {}.", lora.max_loras, kMaxLoras));
   require(lora.max_lora_rank >= 1 && lora.max_lora_rank <= kMaxServedLoraRank,
@@ -398,7 +393,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   check_eos(setup.generation, setup.model, setup.folder);
   check_stages(config, setup.model, choice);
   check_speculation(config, on_gpu);
-  check_lora(config, on_gpu);
+  check_lora(config);
   check_cluster(config, on_gpu);
 
   PlanRequest request;

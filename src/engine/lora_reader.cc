@@ -52,6 +52,7 @@ class LoraReader {
     for (const LoraModule& module : adapter_.modules()) add_module(module);
     for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
     std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
+    if (target_.on_gpu) check_gpu_takes();
     count_bytes();
     weights_.content_hash = hash();
     return std::move(weights_);
@@ -78,6 +79,22 @@ class LoraReader {
         fmt::format("{}: the adapter cannot be served, as it has {}; merge it into its base "
                     "(quire merge) and serve the result.",
                     adapter_.folder().string(), what));
+  }
+
+  void check_gpu_takes() const {
+    for (const LoraLayer& layer : weights_.layers) {
+      if (layer.is_embedding || layer.name == "lm_head") refuse_on_gpu("matrices", layer.name);
+      if (!layer.factor.empty()) refuse_on_gpu("DoRA", layer.name);
+      if (!layer.added_bias.empty()) refuse_on_gpu("a bias", layer.name);
+    }
+    if (!weights_.norms.empty()) refuse_on_gpu("a trained copy", weights_.norms.begin()->first);
+  }
+
+  [[noreturn]] void refuse_on_gpu(const std::string& what, const std::string& of) const {
+    throw Error(
+        fmt::format("{}: the adapter has {} of {}, which quire has no kernels for on GPUs; merge "
+                    "it into its base (quire merge) and serve the result, or use --device cpu.",
+                    adapter_.folder().string(), what, of));
   }
 
   // A dense tensor of the model's own weights. `use` says in a message what it is needed for.

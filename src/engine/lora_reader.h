@@ -21,6 +21,7 @@ struct LoraTarget {
   // Names and shapes of what its checkpoint would have if it was dense; no data.
   std::vector<CheckpointTensor> tensors = {};
   int64_t max_rank = 0;
+  bool on_gpu = false;
 };
 
 LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& config,
@@ -29,7 +30,8 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
 // All of LoraWeights but its id. Throws Error where the folder holds no adapter, one that is
 // damaged or does not fit the model, a larger rank than max_rank, or what is not served: trained
 // copies (modules_to_save) of other modules than norms, and DoRA or trained biases where the
-// model's own weights beneath are not dense.
+// model's own weights beneath are not dense. For GPUs also what they have no kernels for: all but
+// matrices of linear layers within the model.
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target);
 
 }  // namespace quire

@@ -41,8 +41,11 @@ void VocabTable::add_embedding_site(const std::string& name, LoraSites& sites) c
 }
 
 void VocabTable::add_output_site(const std::string& name, LoraSites& sites) const {
-  sites.add(name,
-            {.layer = this, .n = weight_.weight().n(), .k = weight_.weight().k(), .parts = parts_});
+  sites.add(name, {.layer = this,
+                   .n = weight_.weight().n(),
+                   .k = weight_.weight().k(),
+                   .parts = parts_,
+                   .is_output = true});
 }
 
 MatrixProduct VocabTable::product(std::string name) const {

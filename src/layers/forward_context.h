@@ -9,6 +9,7 @@
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
 #include "dist/communicator.h"
+#include "layers/gpu_lora.h"
 #include "layers/lora_step.h"
 #include "ops/weight.h"
 
@@ -31,7 +32,9 @@ struct ForwardContext {
   // Whether each rank gets only the logits of its share of the rows (RowShare), instead of all.
   bool splits_logits = false;
   LinearObserver* observer = nullptr;  // null: nobody looks
-  const LoraStep* lora = nullptr;      // null: all rows are the base's
+  // Null: all rows are the base's. The first is the CPU's, the second a GPU's.
+  const LoraStep* lora = nullptr;
+  const GpuLoraStep* gpu_lora = nullptr;
 };
 
 }  // namespace quire

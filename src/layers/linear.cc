@@ -1,5 +1,6 @@
 #include "layers/linear.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/check.h"
@@ -46,10 +47,43 @@ void Linear::forward_adapted(ForwardContext& context, const Tensor& in, const Te
   context.lora->add(context.stream, this, first_row, in, added_bias(), out);
 }
 
+const ops::LoraSlotLayer* Linear::slots_of(const ForwardContext& context) const {
+  return context.gpu_lora == nullptr ? nullptr : context.gpu_lora->find(this);
+}
+
+// The base's product comes between the adapters' two: its kernel fetches weights while the first
+// runs.
+void Linear::forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
+                              const Tensor& in, const Tensor& out, int64_t first_row) const {
+  context.gpu_lora->shrink(context.stream, slots, first_row, in);
+  Arena::Scope scope(context.arena);
+  const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
+  ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
+  context.gpu_lora->expand(context.stream, slots, first_row, in, out);
+}
+
+void Linear::forward_gated_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
+                                    const Tensor& in, const Tensor& out, int64_t first_row) const {
+  for (int64_t begin = 0; begin < in.dim(0); begin += GpuLora::kMostGatedRows) {
+    const int64_t end = std::min(in.dim(0), begin + GpuLora::kMostGatedRows);
+    const Tensor rows = in.rows(begin, end);
+    const Tensor gate_up = context.gpu_lora->gate_up(end - begin, weight_.weight().n());
+    context.gpu_lora->shrink(context.stream, slots, first_row + begin, rows);
+    Arena::Scope scope(context.arena);
+    const Tensor scratch = scratch_of(context, weight_.weight(), end - begin);
+    ops::linear(context.stream, rows, weight_.weight(), added_bias(), gate_up, scratch);
+    context.gpu_lora->expand_gated(context.stream, slots, first_row + begin, rows, gate_up,
+                                   out.rows(begin, end));
+  }
+}
+
 void Linear::forward(ForwardContext& context, const Tensor& in, const Tensor& out,
                      int64_t first_row) const {
   if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
   if (context.lora != nullptr) return forward_adapted(context, in, out, first_row);
+  if (const auto* slots = slots_of(context)) {
+    return forward_in_slots(context, *slots, in, out, first_row);
+  }
   Arena::Scope scope(context.arena);
   const Tensor scratch = scratch_of(context, weight_.weight(), in.dim(0));
   ops::linear(context.stream, in, weight_.weight(), added_bias(), out, scratch);
@@ -59,6 +93,9 @@ void Linear::forward_gated(ForwardContext& context, const Tensor& in, const Tens
                            int64_t first_row) const {
   check(!is_partial_sum_, "a gated layer's outputs are this rank's own");
   if (context.observer != nullptr) context.observer->observe(weight_.weight(), in);
+  if (const auto* slots = slots_of(context)) {
+    return forward_gated_in_slots(context, *slots, in, out, first_row);
+  }
   Arena::Scope scope(context.arena);
   Tensor gate_up;
   if (context.stream.is_cpu()) {

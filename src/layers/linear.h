@@ -56,6 +56,14 @@ class Linear {
   void forward_adapted(ForwardContext& context, const Tensor& in, const Tensor& out,
                        int64_t first_row) const;
 
+  // The same on a GPU. Scratch is the arena's.
+  void forward_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots, const Tensor& in,
+                        const Tensor& out, int64_t first_row) const;
+  void forward_gated_in_slots(ForwardContext& context, const ops::LoraSlotLayer& slots,
+                              const Tensor& in, const Tensor& out, int64_t first_row) const;
+  // What slots add to this layer; null where no row has an adapter, or none adds anything here.
+  const ops::LoraSlotLayer* slots_of(const ForwardContext& context) const;
+
   std::vector<ParameterPart> parts_;
   MatrixParameter weight_;
   std::optional<VectorParameter> bias_;

@@ -33,6 +33,7 @@ struct LoraSite {
   std::vector<ParameterPart> parts = {};
   bool adds_bias = true;  // or another rank does
   bool is_embedding = false;
+  bool is_output = false;  // the output layer
 };
 
 class LoraSites {

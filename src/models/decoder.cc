@@ -413,8 +413,8 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
-    const bool in_one_step =
-        context.lora == nullptr && decoder_step_ && decoder_step_->takes(context.batch);
+    const bool in_one_step = context.lora == nullptr && context.gpu_lora == nullptr &&
+                             decoder_step_ && decoder_step_->takes(context.batch);
     // On one rank the step embeds by itself.
     const bool embeds = !in_one_step || at_.size > 1;
     if (embeds) embed_tokens(context, *embed_tokens_, state.residual);

@@ -126,6 +126,9 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
       attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),
       sample_scratch_(static_cast<size_t>(sizes_.sample_scratch), device_),
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
+      lora_slots_(options.max_loras == 0
+                      ? std::nullopt
+                      : std::make_optional<GpuLoraSlots>(*model_, options, device_, pool)),
       logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
       prompt_ids_(library_, device_, sizes_.largest_step.num_logits),
       masks_(comm.rank() != 0 || options.token_masks == nullptr
@@ -163,11 +166,16 @@ void GpuRunner::settle(size_t keep) {
 }
 
 ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
-                               const SamplingPlaces& places, Launched& step) {
+                               const SamplingPlaces& places, std::span<const int32_t> row_slots,
+                               Launched& step) {
   const StepShape& shape = step.shape;
-  fill_step(sequences, places, shape, inputs_.next(shape), options_.block_size);
+  const StepArrays arrays = inputs_.next(shape);
+  fill_step(sequences, places, shape, arrays, options_.block_size);
+  if (!row_slots.empty()) fill_lora_items(row_slots, shape, arrays);
   step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
+  lora_step_.reset();
+  if (!row_slots.empty()) lora_step_.emplace(lora_slots_->step(on_device_, shape));
   ForwardBatch forward = gpu_forward_batch(on_device_, shape);
   forward.attention_scratch = attention_scratch_.data();
   return forward;
@@ -183,6 +191,7 @@ Tensor GpuRunner::run_model(ForwardBatch& forward) {
       .num_tokens = forward.num_tokens};
   library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
   ForwardContext context{stream_, activation_dtype(options_), arena_, comm_, forward};
+  if (lora_step_) context.gpu_lora = &*lora_step_;
   return model_->forward(context, std::nullopt).hidden;
 }
 
@@ -315,6 +324,7 @@ Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool
                         .table_width = step.shape.table_width,
                         .adjusts_logits = step.shape.adjusts_logits,
                         .splits_logits = splits,
+                        .has_loras = lora_step_.has_value(),
                         .samples = !step.has_masks};
   const auto [found, is_new] = captured_.try_emplace(key);
   Captured& captured = found->second;
@@ -381,17 +391,25 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
 Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                           Launched& step) {
   const StepShape& largest = sizes_.largest_step;
-  const StepShape exact = step_shape(sequences, places, largest);
+  StepShape exact = step_shape(sequences, places, largest);
+  std::vector<int32_t> row_slots;
+  if (lora_slots_) row_slots = lora_slots_->place(sequences, exact.num_tokens, *gpu_);
+  if (!row_slots.empty()) {
+    exact.num_lora_items = lora_item_room(exact.num_tokens, options_.max_loras);
+  }
   const std::vector<PromptRows> prompts = prompt_rows(sequences, largest.num_logits);
   if (!options_.enforce_eager && prompts.empty()) {
     if (const auto shape = captured_shape(exact, largest, options_.block_size)) {
       step.shape = *shape;
-      ForwardBatch forward = upload(sequences, places, step);
+      if (!row_slots.empty()) {
+        step.shape.num_lora_items = lora_item_room(shape->num_tokens, options_.max_loras);
+      }
+      ForwardBatch forward = upload(sequences, places, row_slots, step);
       return run_captured(forward, step, splits_logits(step, shape->num_logits));
     }
   }
   step.shape = exact;
-  ForwardBatch forward = upload(sequences, places, step);
+  ForwardBatch forward = upload(sequences, places, row_slots, step);
   const Tensor hidden = run_model(forward);
   compute_prompt_logprobs(prompts, forward, hidden, step);
   if (exact.num_logits == 0) return {};

@@ -10,10 +10,12 @@
 //
 // Where some rows of a step are masked, the model runs first. Meanwhile the host learns the tokens
 // of the step before, makes the masks and queues the sampling behind the model, so the GPU does not
-// wait as long as that takes less time than the model does. Thread safety: as RankRunner says.
+// wait as long as that takes less time than the model does. Steps in which some rows have adapters
+// have graphs of their own, which serve any mix of adapters. Thread safety: as RankRunner says.
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -24,6 +26,7 @@
 #include "models/model.h"
 #include "runner/gpu_batch.h"
 #include "runner/gpu_logprobs.h"
+#include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
@@ -59,6 +62,7 @@ class GpuRunner final : public RankRunner {
     int64_t table_width = 0;
     bool adjusts_logits = false;
     bool splits_logits = false;
+    bool has_loras = false;
     bool samples = true;  // false: with masks, which come later than the step is launched
     auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
@@ -81,9 +85,9 @@ class GpuRunner final : public RankRunner {
   void remember(std::span<const StepSequence> sequences, const std::shared_ptr<Launched>& step);
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
-  // Fills the step's arrays and queues their upload.
+  // Fills the step's arrays and queues their upload. row_slots: as GpuLoraSlots says.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                      Launched& step);
+                      std::span<const int32_t> row_slots, Launched& step);
   Tensor run_model(ForwardBatch& forward);
   // Computes logits, and samples where no row is masked; returns the logits. `splits`: as
   // splits_logits() said.
@@ -137,7 +141,9 @@ class GpuRunner final : public RankRunner {
   StepArrays on_device_ = {};  // of the step that is being launched
   Buffer attention_scratch_;
   Buffer sample_scratch_;
-  Buffer sampled_ids_;  // of the last step, in the order of its rows of logits
+  Buffer sampled_ids_;                      // of the last step, in the order of its rows of logits
+  std::optional<GpuLoraSlots> lora_slots_;  // where adapters are served
+  std::optional<GpuLoraStep> lora_step_;    // of the step that is being launched, if it has any
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
   std::unique_ptr<GpuMasks> masks_;  // of the rank that samples constrained rows; else null

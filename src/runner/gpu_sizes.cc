@@ -12,6 +12,7 @@
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "runner/gpu_logprobs.h"
+#include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
 
 namespace quire {
@@ -93,6 +94,9 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
+  if (options.max_loras > 0) {
+    step.num_lora_items = lora_item_room(step.num_tokens, options.max_loras);
+  }
   step.adjusts_logits = true;
   step.num_biases = kMaxStepBiases;
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(

@@ -16,6 +16,7 @@
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
@@ -147,6 +148,12 @@ int64_t bytes_per_block(const PlanRequest& request, const KvCacheShape& shape) {
   return bytes + request.block_size * int64_t{sizeof(int32_t)};
 }
 
+// Of one rank.
+size_t lora_bytes(const PlanRequest& request, const Model& model) {
+  if (!on_cpu(request)) return GpuLoraSlots::bytes(model, runner_options(request, 0));
+  return LoraSlots::bytes(model, request.max_loras, request.max_lora_rank, request.model.dtype);
+}
+
 ModelNeeds needs_of(const PlanRequest& request) {
   ModelNeeds needs;
   for (const ModelOptions& part : parts_of_ranks(request)) {
@@ -165,11 +172,9 @@ ModelNeeds needs_of(const PlanRequest& request) {
     }
     const auto activations = static_cast<int64_t>(
         model.activation_bytes(max_step_tokens(request), max_logits_rows(request)));
-    const auto loras =
-        request.max_loras == 0
-            ? int64_t{0}
-            : static_cast<int64_t>(LoraSlots::bytes(model.model(), request.max_loras,
-                                                    request.max_lora_rank, request.model.dtype));
+    const auto loras = request.max_loras == 0
+                           ? int64_t{0}
+                           : static_cast<int64_t>(lora_bytes(request, model.model()));
     needs.activation_bytes += activations;
     needs.lora_bytes += loras;
     stage.other_bytes += activations + loras;

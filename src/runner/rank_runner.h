@@ -47,7 +47,7 @@ struct RunnerOptions {
   std::shared_ptr<const LogitsProcessorRegistry> logits_processors;
   // Of constrained requests, asked likewise; null: none.
   std::shared_ptr<TokenMasks> token_masks;
-  // CPU only: adapters in a step, 0: none are served; and their largest rank.
+  // Adapters in a step, 0: none are served; and their largest rank.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids

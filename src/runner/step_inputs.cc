@@ -15,6 +15,11 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
   arrays.top_p = layout.take<float>(shape.num_logits);
   arrays.min_p = layout.take<float>(shape.num_logits);
   arrays.noise_keys = layout.take<uint32_t>(2 * shape.num_logits);
+  if (shape.num_lora_items > 0) {
+    arrays.lora_items = layout.take<ops::LoraItem>(shape.num_lora_items);
+    arrays.num_lora_items = layout.take<int32_t>(1);
+    arrays.lora_rows = layout.take<int32_t>(shape.num_tokens);
+  }
   if (!shape.adjusts_logits) return arrays;
   arrays.repetition_penalty = layout.take<float>(shape.num_logits);
   arrays.presence_penalty = layout.take<float>(shape.num_logits);

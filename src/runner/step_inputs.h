@@ -13,6 +13,7 @@
 #include "core/device_library.h"
 #include "core/forward_batch.h"
 #include "ops/cuda/kernels.h"
+#include "ops/cuda/lora_kernels.h"
 #include "runner/batch_builder.h"
 
 namespace quire {
@@ -25,6 +26,7 @@ struct StepShape : BatchShape {
   int64_t num_decode_items = 0;  // room for
   bool adjusts_logits = false;   // some rows have biases or penalties
   int64_t num_biases = 0;        // 0 where adjusts_logits is false
+  int64_t num_lora_items = 0;    // room for; 0: no row has an adapter
   bool operator==(const StepShape&) const = default;
 };
 
@@ -39,6 +41,10 @@ struct StepArrays : BatchArrays {
   float* top_p = nullptr;
   float* min_p = nullptr;
   uint32_t* noise_keys = nullptr;
+  // Of CudaLoraRows; null where no row has an adapter.
+  ops::LoraItem* lora_items = nullptr;
+  int32_t* num_lora_items = nullptr;
+  int32_t* lora_rows = nullptr;
   // Of CudaAdjustLogits; null where the step adjusts none.
   float* repetition_penalty = nullptr;
   float* presence_penalty = nullptr;

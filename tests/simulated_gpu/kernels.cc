@@ -1,5 +1,6 @@
 #include "simulated_gpu/kernels.h"
 
+#include "ops/cuda/lora_kernels.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/stream.h"
 
@@ -62,6 +63,14 @@ constexpr ops::CudaKernels kKernels = {
     .logprobs =
         [](CudaStream& stream, const ops::CudaLogprobs& args) {
           stream.queue("logprobs", [args] { logprobs(args); });
+        },
+    .lora_shrink =
+        [](CudaStream& stream, const ops::CudaLoraShrink& args) {
+          queue<lora_shrink>(stream, "lora_shrink", args);
+        },
+    .lora_expand =
+        [](CudaStream& stream, const ops::CudaLoraExpand& args) {
+          queue<lora_expand>(stream, "lora_expand", args);
         },
     .decoder_step =
         [](CudaStream& stream, const ops::CudaDecoderStep& args) {

@@ -116,8 +116,9 @@ class WorkloadRun {
     params.structured_output = workload_.structured_output;
     for (size_t i = 0; i < workload_.prompts.size(); ++i) {
       params.max_tokens = workload_.output_lengths[i];
-      engine_.add_request(std::to_string(i), workload_.prompts[i], params,
-                          {.output_kind = OutputKind::kDelta});
+      RequestOptions options = {.output_kind = OutputKind::kDelta};
+      if (!workload_.loras.empty()) options.lora = workload_.loras[i % workload_.loras.size()];
+      engine_.add_request(std::to_string(i), workload_.prompts[i], params, options);
       const auto length = static_cast<int64_t>(workload_.prompts[i].size());
       figures_.prefill_flops += flops(cost_, length, static_cast<double>(length) / 2, 1);
     }

@@ -26,6 +26,8 @@ struct BenchWorkload {
   std::vector<int64_t> output_lengths;
   // Of every sequence: those whose answers are complete end before they have their length.
   std::optional<StructuredOutput> structured_output;
+  // Adapters that the sequences take in turn; empty: none has one.
+  std::vector<std::string> loras;
 
   int64_t num_prompt_tokens() const;
   int64_t num_output_tokens() const;

@@ -11,6 +11,7 @@
 #include "cli/node.h"
 #include "cli/options/constraint_options.h"
 #include "cli/options/engine_options.h"
+#include "cli/options/lora_options.h"
 #include "cli/options/option_helpers.h"
 #include "cli/usage_error.h"
 #include "quire/plan.h"
@@ -42,6 +43,7 @@ constexpr const char* kLatencyFooter =
 Examples:
   quire bench latency ~/models/Qwen3-0.6B --batch 1 --input-len 512 --output-len 64
   quire bench latency ~/models/Qwen3-0.6B --load-format dummy --json
+  quire bench latency ~/models/Qwen3-0.6B --batch 8 --lora caps=./caps --lora rhyme=./rhyme
   quire bench latency ~/models/Qwen3-0.6B --batch 64 --json-schema schema.json)";
 
 int64_t parse_positive(const std::string& text, const std::string& option) {
@@ -76,7 +78,11 @@ class BenchCommand : public Command {
   // Makes all follow the constraint that was given, if one was.
   void constrain(BenchWorkload& warm_up, std::vector<BenchWorkload>& runs) const;
 
+  // Has the sequences take the adapters that were given.
+  void adapt(EngineConfig& config, BenchWorkload& warm_up, std::vector<BenchWorkload>& runs) const;
+
   SamplingFields constraint_;
+  std::vector<LoraPath> loras_;
   bool json_ = false;
 };
 
@@ -84,6 +90,8 @@ void BenchCommand::add_common_options() {
   add_seed_option(*app_, config_.seed, "Seed of the lengths and tokens, and of dummy weights",
                   kBenchGroup);
   add_constraint_options(*app_, constraint_);
+  add_lora_engine_options(*app_, config_.lora);
+  add_lora_option(*app_, loras_, "A LoRA adapter; may be given again: sequences take them in turn");
   add_flag(*app_, {"--json", "", "Print a JSON object"}, json_);
   add_engine_options(*app_, config_, /*seed_is_taken=*/true);
 }
@@ -109,6 +117,18 @@ void BenchCommand::constrain(BenchWorkload& warm_up, std::vector<BenchWorkload>&
   for (BenchWorkload& run : runs) run.structured_output = constraint;
 }
 
+void BenchCommand::adapt(EngineConfig& config, BenchWorkload& warm_up,
+                         std::vector<BenchWorkload>& runs) const {
+  if (loras_.empty()) return;
+  LoraOptions given = lora_options_for(loras_);
+  given.max_loras = std::max(given.max_loras, config.lora.max_loras);
+  given.max_cpu_loras = std::max(given.max_loras, *given.max_cpu_loras);
+  given.max_lora_rank = std::max(given.max_lora_rank, config.lora.max_lora_rank);
+  config.lora = given;
+  for (const LoraPath& adapter : loras_) warm_up.loras.push_back(adapter.name);
+  for (BenchWorkload& run : runs) run.loras = warm_up.loras;
+}
+
 int BenchCommand::run(Terminal& terminal) {
   EngineConfig config = ready_to_load(config_, terminal);
   const ModelInfo info = inspect(config.model);
@@ -117,6 +137,7 @@ int BenchCommand::run(Terminal& terminal) {
   BenchWorkload first = warm_up(info.vocab_size);
   std::vector<BenchWorkload> runs = workloads(info.vocab_size);
   constrain(first, runs);
+  adapt(config, first, runs);
   for (const BenchWorkload& workload : runs) {
     if (workload.max_sequence_length() > *config.max_model_len) {
       throw Error(

@@ -60,6 +60,18 @@ void add_limit(CLI::App& app, const std::string& option, int64_t most,
   });
 }
 
+// What --lora does with each of its values.
+auto adder_to(std::vector<LoraPath>& adapters) {
+  return [&adapters](const std::string& text) {
+    LoraPath adapter = parse_lora_module(text, "--lora").adapter;
+    if (std::ranges::find(adapters, adapter.name, &LoraPath::name) != adapters.end()) {
+      throw UsageError(fmt::format(
+          "--lora: the name {} is given twice; expected another for each adapter", adapter.name));
+    }
+    adapters.push_back(std::move(adapter));
+  };
+}
+
 }  // namespace
 
 LoraModuleArgument parse_lora_module(const std::string& text, const std::string& option) {
@@ -77,12 +89,12 @@ LoraModuleArgument parse_lora_module(const std::string& text, const std::string&
 }
 
 void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
-  add_flag(app,
-           {"--enable-lora", "",
-            "Serve LoRA adapters beside the model, each to requests that name it as their model; "
-            "only on the CPU [off]",
-            kLoraGroup},
-           options.enabled);
+  add_flag(
+      app,
+      {"--enable-lora", "",
+       "Serve LoRA adapters beside the model, each to requests that name it as their model [off]",
+       kLoraGroup},
+      options.enabled);
   add_limit(
       app, "--max-loras", kMaxLoras,
       [&options](int64_t value) { options.max_loras = static_cast<int>(value); },
@@ -100,24 +112,17 @@ void add_lora_engine_options(CLI::App& app, LoraOptions& options) {
       "[--max-loras]");
 }
 
+void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, const char* help) {
+  add_repeatable(app, {"--lora", "NAME=PATH", help, kLoraGroup}, adder_to(adapters));
+}
+
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several) {
   const char* one = "A LoRA adapter to answer with: a name, and the folder that PEFT has saved";
   const char* many =
       "A LoRA adapter to answer with, a name and the folder that PEFT has saved; may be given "
       "again: prompts that do not name theirs (\"lora\" in JSON lines) take the first";
-  const auto add = [&adapters](const std::string& text) {
-    LoraPath adapter = parse_lora_module(text, "--lora").adapter;
-    if (std::ranges::find(adapters, adapter.name, &LoraPath::name) != adapters.end()) {
-      throw UsageError(fmt::format(
-          "--lora: the name {} is given twice; expected another for each adapter", adapter.name));
-    }
-    adapters.push_back(std::move(adapter));
-  };
-  if (several) {
-    add_repeatable(app, {"--lora", "NAME=PATH", many, kLoraGroup}, add);
-  } else {
-    add_value(app, {"--lora", "NAME=PATH", one, kLoraGroup}, add);
-  }
+  if (several) return add_lora_option(app, adapters, many);
+  add_value(app, {"--lora", "NAME=PATH", one, kLoraGroup}, adder_to(adapters));
 }
 
 LoraOptions lora_options_for(const std::vector<LoraPath>& adapters) {

@@ -29,6 +29,8 @@ void add_lora_engine_options(CLI::App& app, LoraOptions& options);
 
 // --lora NAME=PATH of a command that makes answers itself; may be given again where `several`.
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several);
+// The same with its own help, which says what more than one is for.
+void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, const char* help);
 // What an engine needs to serve these adapters and no others. Throws Error for a folder that holds
 // none.
 LoraOptions lora_options_for(const std::vector<LoraPath>& adapters);

@@ -383,6 +383,10 @@ struct CudaDecoderStep {
   PeerWords peers = {};
 };
 
+// Of adapters: ops/cuda/lora_kernels.h.
+struct CudaLoraShrink;
+struct CudaLoraExpand;
+
 // Words for each half of a layer, each rank and each row.
 inline int64_t decoder_step_peer_words(int64_t hidden, int size) {
   return int64_t{2} * size * kMaxDecoderStepRows * hidden;
@@ -409,6 +413,8 @@ struct CudaKernels {
   void (*paged_attention)(CudaStream&, const CudaPagedAttention&);
   void (*sample)(CudaStream&, const CudaSample&);
   void (*logprobs)(CudaStream&, const CudaLogprobs&);
+  void (*lora_shrink)(CudaStream&, const CudaLoraShrink&);
+  void (*lora_expand)(CudaStream&, const CudaLoraExpand&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Whether decoder_step takes a model of these sizes on this device; rows are not looked at. Loads
   // the kernel: what loads it later may wait for a kernel that waits for this rank's.
@@ -436,6 +442,8 @@ void qk_norm_rope_cache(CudaStream& stream, const CudaQkNormRopeCache& args);
 void paged_attention(CudaStream& stream, const CudaPagedAttention& args);
 void sample(CudaStream& stream, const CudaSample& args);
 void logprobs(CudaStream& stream, const CudaLogprobs& args);
+void lora_shrink(CudaStream& stream, const CudaLoraShrink& args);
+void lora_expand(CudaStream& stream, const CudaLoraExpand& args);
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,

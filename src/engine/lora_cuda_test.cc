@@ -1,0 +1,217 @@
+// Adapters served on GPUs: the tokens of the CPU in float32, whatever else is in the batch.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/temporary_folder_test_util.h"
+#include "engine/gpu_test_util.h"
+#include "engine/lora_test_util.h"
+#include "engine/quantised_test_util.h"
+#include "engine/random_requests.h"
+#include "quire/llm.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+using testing::HasSubstr;
+
+constexpr const char* kModules[] = {"q_proj",    "k_proj",  "v_proj",   "o_proj",
+                                    "gate_proj", "up_proj", "down_proj"};
+
+class LoraOnGpus : public testing::TestWithParam<int> {
+ protected:
+  // Adapters "a", "b", ... of several ranks; the second and third have some modules only.
+  EngineConfig config_with(int num_adapters, const std::string& model) {
+    const int ranks[] = {1, 16, 5, 64, 33};
+    EngineConfig config = base_config(model);
+    config.dtype = "float32";
+    config.kv_cache_memory_bytes = int64_t{1} << 24;
+    config.lora.enabled = true;
+    config.lora.max_lora_rank = 64;
+    config.lora.max_loras = num_adapters;
+    for (int i = 0; i < num_adapters; ++i) {
+      const std::string name(1, static_cast<char>('a' + i));
+      RandomAdapter adapter = {.seed = static_cast<uint64_t>(i),
+                               .rank = ranks[i],
+                               .modules = {std::begin(kModules), std::end(kModules)}};
+      // Larger sums of more products would be all that a token depends on.
+      adapter.largest = 0.3F / static_cast<float>(1 + ranks[i] / 8);
+      if (i == 1) adapter.modules = {"q_proj", "v_proj", "down_proj"};
+      if (i == 2) adapter.modules = {"up_proj"};
+      write_adapter(root_.path() / name, model, adapter);
+      config.lora.modules.push_back({name, (root_.path() / name).string()});
+    }
+    return config;
+  }
+
+  static EngineConfig on_gpu(EngineConfig config, int ranks) {
+    config.device = "cuda";
+    config.tensor_parallel_size = ranks;
+    config.threads = ranks;
+    return config;
+  }
+
+  // Greedy, of prompts that share a beginning; every sixth without an adapter.
+  static std::vector<RandomRequest> requests_for(int num_adapters) {
+    std::vector<RandomRequest> requests;
+    for (int i = 0; i < 12; ++i) {
+      RandomRequest request;
+      for (int j = 0; j < 5 + 9 * (i % 5); ++j) {
+        request.prompt.push_back(j < 20 ? 1 + j * 7 % 50 : 1 + (j * 5 + i) % 50);
+      }
+      request.params.temperature = 0;
+      request.params.ignore_eos = true;
+      request.params.max_tokens = 3 + i;
+      const int which = i % (num_adapters + 1);
+      if (which > 0) request.lora = std::string(1, static_cast<char>('a' + which - 1));
+      requests.push_back(request);
+    }
+    return requests;
+  }
+
+  static void expect_tokens(const std::vector<RequestOutput>& actual,
+                            const std::vector<RequestOutput>& expected, const std::string& where) {
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < actual.size(); ++i) {
+      EXPECT_EQ(actual[i].outputs[0].token_ids, expected[i].outputs[0].token_ids)
+          << where << ", request " << i;
+    }
+  }
+
+  TemporaryFolder root_;
+};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraOnGpus, testing::Values(1, 2),
+                         [](const auto& info) { return std::to_string(info.param); });
+
+TEST_P(LoraOnGpus, TokensAreThoseOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const char* model : {"qwen3-tied", "llama-bias"}) {
+    const EngineConfig config = config_with(5, model);
+    const std::vector<RandomRequest> requests = requests_for(5);
+    std::vector<int> arrivals;
+    for (int i = 0; i < std::ssize(requests); ++i) arrivals.push_back(i / 2);
+    EngineConfig on_cpu = config;
+    on_cpu.device = "cpu";
+    const auto expected = run(on_cpu, requests, arrivals);
+    EXPECT_NE(expected[0].outputs[0].token_ids[0], expected[6].outputs[0].token_ids[0]);
+    EngineConfig graphs = on_gpu(config, GetParam());
+    expect_tokens(run(graphs, requests, arrivals), expected, std::string(model) + " in graphs");
+    EngineConfig eager = graphs;
+    eager.enforce_eager = true;
+    eager.max_num_batched_tokens = 11;
+    expect_tokens(run(eager, requests, arrivals), expected, std::string(model) + " in chunks");
+    // Slots are taken from each other.
+    EngineConfig few = graphs;
+    few.lora.max_loras = 2;
+    few.lora.max_cpu_loras = 5;
+    few.enable_prefix_caching = false;
+    expect_tokens(run(few, requests, arrivals), expected, std::string(model) + " in two slots");
+  }
+}
+
+TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  EngineConfig config = on_gpu(base_config("qwen3-bf16"), GetParam());
+  config.kv_cache_memory_bytes = int64_t{1} << 24;
+  config.dtype = "float32";
+  std::vector<RandomRequest> requests = requests_for(0);
+  const std::vector<int> arrivals(requests.size(), 0);
+  const auto expected = run(config, requests, arrivals);
+  write_adapter(root_.path() / "zero", "qwen3-bf16", {.rank = 8, .largest = 0});
+  config.lora.enabled = true;
+  config.lora.modules = {{"zero", (root_.path() / "zero").string()}};
+  expect_tokens(run(config, requests, arrivals), expected, "without an adapter");
+  for (RandomRequest& request : requests) request.lora = "zero";
+  expect_tokens(run(config, requests, arrivals), expected, "with the adapter");
+}
+
+// Adapters that PEFT has saved and GPUs take.
+constexpr const char* kGoldens[] = {"float16", "fused", "layers", "lora", "patterns", "rslora"};
+
+class LoraCuda : public testing::Test {
+ protected:
+  static std::filesystem::path golden_folder(const std::string& golden) {
+    return std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/lora" / golden;
+  }
+  static nlohmann::json golden_of(const std::string& golden) {
+    return nlohmann::json::parse(std::ifstream(golden_folder(golden) / "golden.json"));
+  }
+  static EngineConfig config_of(const std::string& golden) {
+    EngineConfig config = base_config(golden_of(golden)["base"].get<std::string>());
+    config.device = "cuda";
+    config.dtype = "float32";
+    config.kv_cache_memory_bytes = int64_t{1} << 24;
+    config.lora.enabled = true;
+    config.lora.modules = {{"adapter", golden_folder(golden).string()}};
+    return config;
+  }
+  // What an engine says of a golden adapter.
+  static std::string error_of(const std::string& golden) {
+    try {
+      const LLMEngine engine(config_of(golden));
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+  // Of the tokens of a prompt that the adapter reads.
+  static std::vector<float> logprobs_of(const EngineConfig& config) {
+    LLM llm(config);
+    std::vector<int32_t> prompt(40);
+    for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7 % 50);
+    SamplingParams params{.temperature = 0, .max_tokens = 1};
+    params.prompt_logprobs = 0;
+    const auto outputs = llm.generate({Prompt(prompt)}, std::vector{params}, {"adapter"});
+    std::vector<float> logprobs;
+    for (const auto& position : outputs[0].prompt_logprobs) {
+      if (!position.empty()) logprobs.push_back(position.front().logprob);
+    }
+    return logprobs;
+  }
+};
+
+TEST_F(LoraCuda, GivesTheTokensOfPeft) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  for (const char* golden : kGoldens) {
+    LLM llm(config_of(golden));
+    const nlohmann::json expected = golden_of(golden);
+    for (const nlohmann::json& prompt : expected["prompts"]) {
+      const auto tokens = prompt["output_token_ids"].get<std::vector<int32_t>>();
+      SamplingParams params{.temperature = 0, .max_tokens = std::ssize(tokens)};
+      params.ignore_eos = true;
+      const Prompt ids(prompt["prompt_token_ids"].get<std::vector<int32_t>>());
+      const auto outputs = llm.generate({ids}, std::vector{params}, {"adapter"});
+      EXPECT_EQ(outputs[0].outputs[0].token_ids, tokens) << golden;
+    }
+  }
+}
+
+TEST_F(LoraCuda, LogprobsAreCloseInLowerPrecision) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  for (const char* golden : kGoldens) {
+    EngineConfig config = config_of(golden);
+    const std::vector<float> expected = logprobs_of(config);
+    for (const char* dtype : {"bfloat16", "float16"}) {
+      config.dtype = dtype;
+      expect_close(logprobs_of(config), expected, 3e-2F, std::string(golden) + ", " + dtype);
+    }
+  }
+}
+
+TEST_F(LoraCuda, RefusesWhatHasNoKernels) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  for (const char* golden : {"dora", "biases-lora-only", "lora-bias", "embedding"}) {
+    const std::string error = error_of(golden);
+    EXPECT_THAT(error, HasSubstr(", which quire has no kernels for on GPUs")) << golden;
+    EXPECT_THAT(error, HasSubstr("quire merge")) << golden;
+  }
+}
+
+}  // namespace
+}  // namespace quire

@@ -1,0 +1,234 @@
+#include "layers/gpu_lora.h"
+
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "base/ceil_div.h"
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// As a GPU's memory hands out pieces.
+constexpr size_t kPieceAlignment = 256;
+
+int64_t padded_rank(int64_t rank) {
+  return round_up<int64_t>(rank, ops::kLoraRankStep);
+}
+
+// Those that GPUs have adapters of.
+bool is_served(const LoraSite& site) {
+  return !site.is_embedding && !site.is_output;
+}
+
+template <typename To, typename From>
+void convert_row(const From* from, int64_t count, To* to) {
+  if constexpr (std::is_same_v<To, From>) {
+    std::memcpy(to, from, static_cast<size_t>(count) * sizeof(To));
+  } else {
+    for (int64_t i = 0; i < count; ++i) to[i] = To(static_cast<float>(from[i]));
+  }
+}
+
+template <typename To>
+void convert_row_to(const Tensor& source, int64_t row, To* to) {
+  const int64_t count = source.dim(1);
+  switch (source.dtype()) {
+    case DType::kFloat32:
+      return convert_row(source.row<float>(row), count, to);
+    case DType::kBFloat16:
+      return convert_row(source.row<BFloat16>(row), count, to);
+    case DType::kFloat16:
+      return convert_row(source.row<Float16>(row), count, to);
+    default:
+      check(false, "an adapter has float32, bfloat16 or float16");
+  }
+}
+
+void write_row(const Tensor& source, int64_t row, DType dtype, std::byte* to) {
+  switch (dtype) {
+    case DType::kBFloat16:
+      return convert_row_to(source, row, reinterpret_cast<BFloat16*>(to));
+    case DType::kFloat16:
+      return convert_row_to(source, row, reinterpret_cast<Float16*>(to));
+    default:
+      return convert_row_to(source, row, reinterpret_cast<float*>(to));
+  }
+}
+
+}  // namespace
+
+GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& limits) {
+  Layout layout;
+  const size_t element = size_of(limits.dtype);
+  const int64_t rank = padded_rank(limits.max_rank);
+  const auto take = [&](int64_t count) {
+    const size_t bytes = align_up(static_cast<size_t>(count) * element, kPieceAlignment);
+    return std::exchange(layout.slot_bytes, layout.slot_bytes + bytes);
+  };
+  const int64_t sum_rows = std::max(
+      limits.max_rows, ops::kMaxLoraSplits * std::min(limits.max_rows, ops::kMostLoraSplitRows));
+  for (const auto& [name, site] : sites.all()) {
+    if (!is_served(site)) continue;
+    const auto num_parts = static_cast<int64_t>(site.parts.size());
+    check(num_parts >= 1 && num_parts <= ops::kMaxLoraParts, "a layer has one to three parts");
+    ops::LoraSlotLayer layer = {
+        .k = site.k, .max_ranks = num_parts * rank, .num_parts = static_cast<int>(num_parts)};
+    Place place = {.a = take(layer.max_ranks * site.k)};
+    for (size_t i = 0; i < site.parts.size(); ++i) {
+      layer.first_output[i] = site.parts[i].first_row;
+      layer.num_outputs[i] = site.parts[i].rows.size();
+      place.b[i] = take(layer.num_outputs[i] * rank);
+    }
+    layout.sums_bytes = std::max(layout.sums_bytes,
+                                 static_cast<size_t>(sum_rows * layer.max_ranks) * sizeof(float));
+    if (num_parts == 2) {
+      const int64_t rows = std::min(limits.max_rows, kMostGatedRows);
+      layout.gate_up_bytes =
+          std::max(layout.gate_up_bytes, static_cast<size_t>(rows * site.n) * element);
+    }
+    layout.sites.push_back(&site);
+    layout.layers.push_back(layer);
+    layout.places.push_back(place);
+  }
+  return layout;
+}
+
+size_t GpuLora::bytes(const LoraSites& sites, const GpuLoraLimits& limits) {
+  const Layout layout = lay_out(sites, limits);
+  const auto slots = static_cast<size_t>(limits.max_loras);
+  const auto piece = [](size_t bytes) { return align_up(bytes, kPieceAlignment); };
+  return piece(slots * layout.slot_bytes) +
+         piece(slots * layout.sites.size() * sizeof(ops::CudaLoraLayer)) +
+         piece(layout.sums_bytes) + piece(layout.gate_up_bytes);
+}
+
+GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& device)
+    : sites_(std::move(sites)),
+      dtype_(limits.dtype),
+      memory_(*device.memory),
+      layout_(lay_out(sites_, limits)),
+      slots_(static_cast<size_t>(limits.max_loras) * layout_.slot_bytes, device),
+      table_(
+          static_cast<size_t>(limits.max_loras) * layout_.sites.size() * sizeof(ops::CudaLoraLayer),
+          device),
+      sums_(layout_.sums_bytes, device),
+      gate_up_(layout_.gate_up_bytes, device) {
+  const auto* table = reinterpret_cast<const ops::CudaLoraLayer*>(table_.data());
+  for (size_t i = 0; i < layout_.sites.size(); ++i) {
+    ops::LoraSlotLayer layer = layout_.layers[i];
+    layer.slots = table + i;
+    layer.stride = std::ssize(layout_.sites);
+    layers_.emplace(layout_.sites[i]->layer, layer);
+  }
+}
+
+void GpuLora::add(const LoraLayer& module, const LoraSites::Found& found, size_t site,
+                  std::byte* slot, ops::CudaLoraLayer& entry, std::vector<Copy>& copies) const {
+  const LoraSite& held = *found.site;
+  const Place& place = layout_.places[site];
+  const int64_t rank = padded_rank(module.rank);
+  const size_t begin = found.part.value_or(0);
+  const size_t end = found.part ? begin + 1 : held.parts.size();
+  const IndexRange inputs = held.parts[begin].columns;
+  auto* const a = slot + place.a + static_cast<size_t>(entry.ranks * held.k) * size_of(dtype_);
+  copies.push_back({.to = a,
+                    .rows = rank,
+                    .columns = held.k,
+                    .source = module.a.tensor().columns(inputs.begin, inputs.end)});
+  int64_t offset = 0;  // of the part in the module
+  for (size_t i = begin; i < end; ++i) {
+    const ParameterPart& part = held.parts[i];
+    if (part.rows.size() > 0) {
+      auto* const b = slot + place.b[i];
+      entry.b[i] = b;
+      entry.first_rank[i] = entry.ranks;
+      entry.rank[i] = static_cast<int32_t>(rank);
+      entry.scale[i] = module.scale;
+      copies.push_back(
+          {.to = b,
+           .rows = part.rows.size(),
+           .columns = rank,
+           .source = module.b.tensor().rows(offset + part.rows.begin, offset + part.rows.end)});
+    }
+    offset += part.shape[0];
+  }
+  entry.a = slot + place.a;
+  entry.ranks += static_cast<int32_t>(rank);
+}
+
+void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
+  std::vector<ops::CudaLoraLayer> entries(layout_.sites.size());
+  std::vector<Copy> copies;
+  auto* const to = slots_.data() + static_cast<size_t>(slot) * layout_.slot_bytes;
+  for (const LoraLayer& module : weights.layers) {
+    const LoraSites::Found found = sites_.find(module.name);
+    if (found.site == nullptr) continue;
+    check(is_served(*found.site) && module.rank > 0 && module.factor.empty() &&
+              module.added_bias.empty(),
+          "what GPUs have no kernels for was refused");
+    const auto site = std::ranges::find(layout_.sites, found.site) - layout_.sites.begin();
+    add(module, found, static_cast<size_t>(site), to, entries[static_cast<size_t>(site)], copies);
+  }
+  const size_t element = size_of(dtype_);
+  pool.parallel_for(std::ssize(copies), [&](int64_t task, int) {
+    const Copy& copy = copies[static_cast<size_t>(task)];
+    const size_t row_bytes = static_cast<size_t>(copy.columns) * element;
+    memory_.upload(copy.to, static_cast<size_t>(copy.rows) * row_bytes, [&](std::byte* from) {
+      std::memset(from, 0, static_cast<size_t>(copy.rows) * row_bytes);
+      for (int64_t row = 0; row < copy.source.dim(0); ++row) {
+        write_row(copy.source, row, dtype_, from + static_cast<size_t>(row) * row_bytes);
+      }
+    });
+  });
+  const size_t bytes = entries.size() * sizeof(ops::CudaLoraLayer);
+  memory_.upload(table_.data() + static_cast<size_t>(slot) * bytes, bytes,
+                 [&](std::byte* from) { std::memcpy(from, entries.data(), bytes); });
+  memory_.finish_uploads();
+}
+
+const ops::LoraSlotLayer* GpuLora::find(const void* layer) const {
+  const auto found = layers_.find(layer);
+  return found == layers_.end() ? nullptr : &found->second;
+}
+
+Tensor GpuLora::sums(const ops::LoraSlotLayer& layer, int64_t rows) const {
+  const int64_t count = ops::lora_sums(layer, rows);
+  check(static_cast<size_t>(count) * sizeof(float) <= sums_.size(), "the plan has room for sums");
+  return {sums_.data(), DType::kFloat32, {count}};
+}
+
+Tensor GpuLora::gate_up(int64_t rows, int64_t n) const {
+  check(static_cast<size_t>(rows * n) * size_of(dtype_) <= gate_up_.size(),
+        "the plan has room for a gated layer's outputs");
+  return {gate_up_.data(), dtype_, {rows, n}};
+}
+
+ops::CudaLoraRows GpuLoraStep::rows_from(int64_t first_row, int64_t num_rows) const {
+  ops::CudaLoraRows rows = rows_;
+  rows.first_row = first_row;
+  rows.num_rows = num_rows;
+  return rows;
+}
+
+void GpuLoraStep::shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
+                         const Tensor& in) const {
+  ops::lora_shrink(stream, rows_from(first_row, in.dim(0)), layer, in,
+                   adapters_.sums(layer, in.dim(0)));
+}
+
+void GpuLoraStep::expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
+                         const Tensor& in, const Tensor& out) const {
+  ops::lora_expand(stream, rows_from(first_row, out.dim(0)), layer, in,
+                   adapters_.sums(layer, out.dim(0)), out);
+}
+
+void GpuLoraStep::expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
+                               const Tensor& in, const Tensor& gate_up, const Tensor& out) const {
+  ops::lora_expand_gated(stream, rows_from(first_row, out.dim(0)), layer, in,
+                         adapters_.sums(layer, out.dim(0)), gate_up, out);
+}
+
+}  // namespace quire

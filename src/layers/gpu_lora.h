@@ -1,0 +1,111 @@
+#pragma once
+// Adapters in a GPU's memory, as one rank computes them: a number of slots, each with room for an
+// adapter of the largest rank.
+//
+// A slot's matrices lie where those of the largest rank would begin, so that an adapter is replaced
+// in place, and CUDA graphs that were captured for other adapters hold. What a slot has is said in
+// a table on the GPU, a row for each slot. Adapters have matrices of linear layers and nothing
+// else; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker; const
+// use is free.
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "core/buffer.h"
+#include "core/device.h"
+#include "layers/lora_layers.h"
+#include "loader/lora_weights.h"
+#include "ops/lora_slots.h"
+
+namespace quire {
+
+struct GpuLoraLimits {
+  int max_loras = 0;
+  int64_t max_rank = 0;
+  int64_t max_rows = 0;  // in a step
+  DType dtype = DType::kFloat32;
+};
+
+class GpuLora {
+ public:
+  // Takes bytes() of the device's memory.
+  GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& device);
+
+  static size_t bytes(const LoraSites& sites, const GpuLoraLimits& limits);
+
+  // Makes `slot` hold the rank's shares of an adapter, and returns when they have arrived. No step
+  // that reads the slot is under way.
+  void store(int slot, const LoraWeights& weights, ThreadPool& pool);
+
+  // Null where adapters have nothing for the layer.
+  const ops::LoraSlotLayer* find(const void* layer) const;
+  // Scratch of a step, one layer's at a time.
+  Tensor sums(const ops::LoraSlotLayer& layer, int64_t rows) const;
+  // Rows of a gated layer that are computed at a time, and room for their outputs.
+  static constexpr int64_t kMostGatedRows = 4096;
+  Tensor gate_up(int64_t rows, int64_t n) const;
+
+ private:
+  // Where a layer's matrices lie in a slot, in bytes.
+  struct Place {
+    size_t a = 0;
+    size_t b[ops::kMaxLoraParts] = {};
+  };
+  struct Layout {
+    std::vector<const LoraSite*> sites;
+    std::vector<ops::LoraSlotLayer> layers;  // without `slots`
+    std::vector<Place> places;
+    size_t slot_bytes = 0;
+    size_t sums_bytes = 0;
+    size_t gate_up_bytes = 0;
+  };
+  // A matrix on its way: `rows` rows of `columns` numbers, of which source has the first.
+  struct Copy {
+    std::byte* to = nullptr;
+    int64_t rows = 0;
+    int64_t columns = 0;
+    Tensor source = {};
+  };
+
+  static Layout lay_out(const LoraSites& sites, const GpuLoraLimits& limits);
+  // Adds a module of the adapter to what `entry` has of its layer.
+  void add(const LoraLayer& module, const LoraSites::Found& found, size_t site, std::byte* slot,
+           ops::CudaLoraLayer& entry, std::vector<Copy>& copies) const;
+
+  LoraSites sites_;
+  DType dtype_;
+  DeviceMemory& memory_;
+  Layout layout_;
+  Buffer slots_;
+  Buffer table_;  // CudaLoraLayer[slots][layers]
+  Buffer sums_;
+  Buffer gate_up_;
+  std::unordered_map<const void*, ops::LoraSlotLayer> layers_;
+};
+
+// Which rows of a step have which slot, and what the slots add to a layer's outputs.
+class GpuLoraStep {
+ public:
+  GpuLoraStep(const GpuLora& adapters, const ops::CudaLoraRows& rows)
+      : adapters_(adapters), rows_(rows) {}
+
+  // A layer of rows [first_row, first_row + in.dim(0)) of the step: shrink() before anything else
+  // is shrunk, then what the base makes of `in`, then the rest.
+  const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
+  void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
+              const Tensor& in) const;
+  void expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row, const Tensor& in,
+              const Tensor& out) const;
+  void expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
+                    const Tensor& in, const Tensor& gate_up, const Tensor& out) const;
+  Tensor gate_up(int64_t rows, int64_t n) const { return adapters_.gate_up(rows, n); }
+
+ private:
+  ops::CudaLoraRows rows_from(int64_t first_row, int64_t num_rows) const;
+
+  const GpuLora& adapters_;
+  ops::CudaLoraRows rows_;
+};
+
+}  // namespace quire

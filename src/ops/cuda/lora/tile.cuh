@@ -1,0 +1,86 @@
+#pragma once
+// A warp's 16 rows by 32 outputs of what adapters add: t B^T, 16 ranks at a time.
+//
+// t is multiplied as the sum of two numbers of T. Which output is which column of a product is
+// free: lane l has the 8 from 8 (l % 4) on, which it adds to the outputs at once, of rows l / 4 and
+// l / 4 + 8. Which rank is which is free as well: the lane's are 4 (l % 4) and the next three.
+#include <cstdint>
+
+#include "ops/cuda/elements.cuh"
+#include "ops/cuda/math.cuh"
+#include "ops/cuda/ptx/mma.cuh"
+
+namespace quire::ops::cuda {
+
+inline constexpr int kTileOutputs = 32;
+
+// The lane's part of B for 16 ranks: of an output each. Zeros beyond the matrix.
+struct TileWeights {
+  uint2 at[4];
+};
+
+// matrix [num_outputs, ranks]; not looked at where `rank`, the first of the 16, is not below ranks.
+template <typename T>
+__device__ __forceinline__ TileWeights load_weights(const void* matrix, int ranks, int num_outputs,
+                                                    int first_output, int rank) {
+  const int octet = threadIdx.x % 32 / 4;
+  TileWeights b;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const int output = first_output + octet / 2 * 8 + 2 * i + octet % 2;
+    b.at[i] = make_uint2(0, 0);
+    if (rank < ranks && output < num_outputs) {
+      b.at[i] = *reinterpret_cast<const uint2*>(
+          static_cast<const T*>(matrix) + int64_t{output} * ranks + rank + 4 * (threadIdx.x % 4));
+    }
+  }
+  return b;
+}
+
+// Sums of the lane's outputs: number i of row l / 4 is in at[i / 2][i % 2], that of row l / 4 + 8
+// in at[i / 2][2 + i % 2].
+struct TileSums {
+  float at[4][4];
+};
+
+// t's 16 ranks from `rank` on, in rows kStride elements apart.
+template <typename T, int kStride>
+__device__ __forceinline__ void multiply_tile(TileSums& sums, const T* t, int rank,
+                                              const TileWeights& b) {
+  const int octet = threadIdx.x % 32 / 4;
+  const T* from = t + octet * kStride + rank + 4 * (threadIdx.x % 4);
+  const uint2 upper = *reinterpret_cast<const uint2*>(from);
+  const uint2 lower = *reinterpret_cast<const uint2*>(from + 8 * kStride);
+  const uint32_t a[4] = {upper.x, lower.x, upper.y, lower.y};
+#pragma unroll
+  for (int i = 0; i < 4; ++i) multiply_add<T>(sums.at[i], a, b.at[i].x, b.at[i].y);
+}
+
+// base + scale * the sums of one of the lane's two rows.
+template <typename T>
+__device__ __forceinline__ Pack<T> add_sums(const Pack<T>& base, const TileSums& sums, int half,
+                                            float scale) {
+  Pack<T> result;
+#pragma unroll
+  for (int i = 0; i < kPackSize; ++i) {
+    result.at[i] = from_float<T>(to_float(base.at[i]) + scale * sums.at[i / 2][2 * half + i % 2]);
+  }
+  return result;
+}
+
+// silu(gate + ...) * (up + ...), the same way.
+template <typename T>
+__device__ __forceinline__ Pack<T> gate_sums(const Pack<T>& gates, const Pack<T>& ups,
+                                             const TileSums (&sums)[2], int half,
+                                             const float (&scales)[2]) {
+  Pack<T> result;
+#pragma unroll
+  for (int i = 0; i < kPackSize; ++i) {
+    const float gate = to_float(gates.at[i]) + scales[0] * sums[0].at[i / 2][2 * half + i % 2];
+    const float up = to_float(ups.at[i]) + scales[1] * sums[1].at[i / 2][2 * half + i % 2];
+    result.at[i] = from_float<T>(silu(gate) * up);
+  }
+  return result;
+}
+
+}  // namespace quire::ops::cuda

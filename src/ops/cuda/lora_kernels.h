@@ -1,0 +1,117 @@
+#pragma once
+// What the kernels of adapters take: ops/cuda/kernels.h says what holds for all kernels.
+//
+// An adapter lies in one of a number of slots. Of each layer it adds to, a slot has matrices A and
+// B, and of a layer that is several modules of a checkpoint (q, k and v) their As below each other
+// and a B for each part of the outputs:
+//
+//   t = x A^T                                          lora_shrink
+//   out[part] += scale[part] * t[part's ranks] B^T     lora_expand
+//
+// Rows of a step that have the same slot are gathered into items, so that a matrix is read once for
+// up to kLoraItemRows rows. What is where is read on the device, so that one graph serves any mix
+// of adapters. Sums are float32; t is float32 too.
+#include <cstdint>
+
+#include "core/dtype.h"
+
+namespace quire::ops {
+
+inline constexpr int kLoraItemRows = 16;
+inline constexpr int kMaxLoraParts = 3;
+// Ranks of a part are padded to a multiple of this, with zeros in A and B.
+inline constexpr int kLoraRankStep = 16;
+
+// Some rows with the same slot.
+struct alignas(16) LoraItem {
+  int32_t slot;   // -1: the rows have no adapter
+  int32_t first;  // in CudaLoraRows::rows
+  int32_t count;  // 1 to kLoraItemRows
+  int32_t unused;
+};
+
+struct CudaLoraRows {
+  const LoraItem* items;     // [max_items]: all may be read
+  const int32_t* num_items;  // [1]: of them that count
+  int64_t max_items;
+  const int32_t* rows;  // rows of the step, item after item
+  // The matrices' rows are the step's [first_row, first_row + num_rows); items may have others,
+  // too, which are passed over.
+  int64_t first_row;
+  int64_t num_rows;
+};
+
+// What a slot adds to a layer. Lives in device memory. Matrices are of the activations' dtype,
+// their rows contiguous.
+struct alignas(16) CudaLoraLayer {
+  const void* a;                 // [ranks, k]
+  const void* b[kMaxLoraParts];  // [outputs of the part, rank of the part]
+  int32_t ranks;                 // a multiple of kLoraRankStep; 0: the slot adds nothing here
+  int32_t first_rank[kMaxLoraParts];
+  int32_t rank[kMaxLoraParts];  // a multiple of kLoraRankStep; 0: nothing is added to the part
+  float scale[kMaxLoraParts];
+};
+
+// Sums over k may be cut into parts, which lora_expand adds up in order: few rows are too little
+// work for a GPU otherwise.
+inline constexpr int kMaxLoraSplits = 8;
+inline constexpr int64_t kMostLoraSplitRows = 512;
+inline constexpr int lora_splits(int64_t rows, int64_t k) {
+  if (rows > kMostLoraSplitRows || k < 2048) return 1;
+  const int64_t splits = k / 1024;
+  return splits < kMaxLoraSplits ? static_cast<int>(splits) : kMaxLoraSplits;
+}
+
+// t[split][row] = x[row] A^T over the split's part of k, for rows with a slot that adds something;
+// the others stay as they are.
+struct CudaLoraShrink {
+  DType dtype;
+  CudaLoraRows rows;
+  const CudaLoraLayer* layers;  // [slots], each `layer_stride` from the one before
+  int64_t layer_stride;
+  const void* x;  // [num_rows, k], rows `x_stride` elements apart
+  int64_t x_stride;
+  int64_t k;
+  int64_t max_ranks;  // a slot's ranks are at most these
+  int splits;
+  float* t;  // [splits, num_rows, max_ranks]
+};
+
+// Whether lora_expand makes t itself where it is given x: on compute capability 9.0, for few rows
+// and small ranks, and widths of whole packs.
+inline constexpr int64_t kMostLoraRowsInOne = 64;
+inline constexpr int64_t kMostLoraRanksInOne = 48;
+inline constexpr bool takes_lora_in_one(int compute_capability, DType dtype, int64_t rows,
+                                        int64_t k, int64_t max_ranks) {
+  return compute_capability == 90 && (dtype == DType::kBFloat16 || dtype == DType::kFloat16) &&
+         rows <= kMostLoraRowsInOne && k % 8 == 0 && max_ranks <= kMostLoraRanksInOne;
+}
+
+// out[row][outputs of each part] += scale * (sum of t's splits) B^T, for rows with a slot. With
+// silu_and_mul there are two parts of the same width, gate and up, and for all rows of the items
+//
+//   out[row] = silu(gate_up[row][first] + what is added) * (gate_up[row][second] + what is added)
+struct CudaLoraExpand {
+  DType dtype;
+  CudaLoraRows rows;
+  const CudaLoraLayer* layers;
+  int64_t layer_stride;
+  const float* t;  // or null, with x
+  int64_t max_ranks;
+  int splits;
+  int num_parts;
+  int64_t first_output[kMaxLoraParts];
+  int64_t num_outputs[kMaxLoraParts];
+  bool silu_and_mul;
+  const void* gate_up;  // [num_rows, 2 * width]; null without silu_and_mul
+  int64_t gate_up_stride;
+  void* out;
+  int64_t out_stride;
+  // CudaLoraShrink's, in its place where takes_lora_in_one(), and first_output and num_outputs are
+  // multiples of 8. Else null.
+  const void* x = nullptr;
+  int64_t x_stride = 0;
+  int64_t k = 0;
+};
+
+}  // namespace quire::ops

@@ -1,0 +1,61 @@
+#pragma once
+// Which adapters lie in the slots of a rank's GPU, and which rows of a step have which.
+//
+// An adapter is copied to the GPU when its first step comes, to the slot that was used longest ago.
+// All ranks run the same steps, so they hold the same adapters. Thread safety: one thread, the
+// rank's worker.
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "core/device_library.h"
+#include "layers/gpu_lora.h"
+#include "models/model.h"
+#include "runner/rank_runner.h"
+#include "runner/sequence_table.h"
+#include "runner/step_inputs.h"
+
+namespace quire {
+
+class GpuLoraSlots {
+ public:
+  // For at most options.max_loras adapters of at most options.max_lora_rank in a step of `model`.
+  // `pool`, whose threads write them for the copy, outlives this.
+  GpuLoraSlots(const Model& model, const RunnerOptions& options, const Device& device,
+               ThreadPool& pool);
+
+  // Of the device's memory.
+  static size_t bytes(const Model& model, const RunnerOptions& options);
+
+  // The slot of each of the step's rows, -1 where it has no adapter; empty where none has. Waits
+  // for the stream's work before it overwrites a slot, and for its own copies.
+  std::vector<int32_t> place(std::span<const StepSequence> sequences, int64_t num_tokens,
+                             DeviceStream& stream);
+  // A step whose arrays on the GPU are these.
+  GpuLoraStep step(const StepArrays& arrays, const StepShape& shape) const;
+
+ private:
+  struct Slot {
+    uint64_t id = 0;  // LoraWeights', 0: empty
+    uint64_t last_step = 0;
+  };
+
+  // The slot that has the adapter; null where none has.
+  Slot* find(uint64_t id);
+  int32_t take(const Request& request, DeviceStream& stream);
+
+  GpuLora adapters_;
+  ThreadPool& pool_;
+  uint64_t step_ = 0;
+  std::vector<Slot> slots_;
+};
+
+// Items that hold any `num_rows` rows of at most max_loras adapters.
+int64_t lora_item_room(int64_t num_rows, int64_t max_loras);
+
+// Writes a step's rows into its arrays, slot by slot. Rows after those of `row_slots` have none.
+void fill_lora_items(std::span<const int32_t> row_slots, const StepShape& shape,
+                     const StepArrays& arrays);
+
+}  // namespace quire

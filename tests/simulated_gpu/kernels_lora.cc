@@ -1,0 +1,121 @@
+// Kernels of adapters.
+#include <cmath>
+#include <vector>
+
+#include "ops/cuda/lora_kernels.h"
+#include "simulated_gpu/elements.h"
+#include "simulated_gpu/kernels.h"
+
+namespace quire::simulated {
+namespace {
+
+// Calls body(row of the matrices, what its slot adds to the layer or null) for each row of the
+// items.
+template <typename Body>
+void for_each_lora_row(const ops::CudaLoraRows& rows, const ops::CudaLoraLayer* layers,
+                       int64_t layer_stride, const Body& body) {
+  for (int32_t i = 0; i < *rows.num_items; ++i) {
+    const ops::LoraItem& item = rows.items[i];
+    const ops::CudaLoraLayer* layer = item.slot < 0 ? nullptr : layers + item.slot * layer_stride;
+    for (int32_t at = item.first; at < item.first + item.count; ++at) {
+      const int64_t row = rows.rows[at] - rows.first_row;
+      if (row >= 0 && row < rows.num_rows) body(row, layer);
+    }
+  }
+}
+
+float dot_of(const std::vector<float>& a, const std::vector<float>& b, size_t begin, size_t end) {
+  float sum = 0;
+  for (size_t i = begin; i < end; ++i) sum += a[i] * b[i];
+  return sum;
+}
+
+// What is added to each output of a part; nothing: empty.
+std::vector<float> addends(const ops::CudaLoraExpand& args, const ops::CudaLoraLayer* layer,
+                           int64_t row, int part) {
+  if (layer == nullptr || layer->rank[part] == 0) return {};
+  const int64_t rank = layer->rank[part];
+  std::vector<float> t(static_cast<size_t>(rank));
+  for (int split = 0; split < args.splits; ++split) {
+    const float* from =
+        args.t + (split * args.rows.num_rows + row) * args.max_ranks + layer->first_rank[part];
+    for (size_t i = 0; i < t.size(); ++i) t[i] += from[i];
+  }
+  std::vector<float> result;
+  for (int64_t n = 0; n < args.num_outputs[part]; ++n) {
+    const std::vector<float> b = read(args.dtype, layer->b[part], n * rank, rank);
+    result.push_back(layer->scale[part] * dot_of(t, b, 0, t.size()));
+  }
+  return result;
+}
+
+void add_to(std::vector<float>& values, const std::vector<float>& addends) {
+  for (size_t i = 0; i < addends.size(); ++i) values[i] += addends[i];
+}
+
+// lora_expand that is given x.
+void make_both(ops::CudaLoraExpand args) {
+  std::vector<float> t(static_cast<size_t>(args.rows.num_rows * args.max_ranks));
+  lora_shrink({.dtype = args.dtype,
+               .rows = args.rows,
+               .layers = args.layers,
+               .layer_stride = args.layer_stride,
+               .x = args.x,
+               .x_stride = args.x_stride,
+               .k = args.k,
+               .max_ranks = args.max_ranks,
+               .splits = 1,
+               .t = t.data()});
+  args.x = nullptr;
+  args.t = t.data();
+  args.splits = 1;
+  lora_expand(args);
+}
+
+}  // namespace
+
+void lora_shrink(const ops::CudaLoraShrink& args) {
+  const auto shrink = [&](int64_t row, const ops::CudaLoraLayer* layer) {
+    if (layer == nullptr) return;
+    const std::vector<float> x = read(args.dtype, args.x, row * args.x_stride, args.k);
+    for (int64_t rank = 0; rank < layer->ranks; ++rank) {
+      const std::vector<float> a = read(args.dtype, layer->a, rank * args.k, args.k);
+      for (int split = 0; split < args.splits; ++split) {
+        args.t[(split * args.rows.num_rows + row) * args.max_ranks + rank] =
+            dot_of(x, a, static_cast<size_t>(args.k * split / args.splits),
+                   static_cast<size_t>(args.k * (split + 1) / args.splits));
+      }
+    }
+  };
+  for_each_lora_row(args.rows, args.layers, args.layer_stride, shrink);
+}
+
+void lora_expand(const ops::CudaLoraExpand& args) {
+  if (args.x != nullptr) return make_both(args);
+  const auto expand = [&](int64_t row, const ops::CudaLoraLayer* layer) {
+    if (args.silu_and_mul) {
+      const auto read_side = [&](int part) {
+        std::vector<float> values =
+            read(args.dtype, args.gate_up, row * args.gate_up_stride + args.first_output[part],
+                 args.num_outputs[part]);
+        add_to(values, addends(args, layer, row, part));
+        return values;
+      };
+      std::vector<float> gate = read_side(0);
+      const std::vector<float> up = read_side(1);
+      for (size_t i = 0; i < gate.size(); ++i) gate[i] *= up[i] / (1.0f + std::exp(-gate[i]));
+      return write(args.dtype, args.out, row * args.out_stride, gate);
+    }
+    for (int part = 0; part < args.num_parts; ++part) {
+      const std::vector<float> added = addends(args, layer, row, part);
+      if (added.empty()) continue;
+      const int64_t first = row * args.out_stride + args.first_output[part];
+      std::vector<float> values = read(args.dtype, args.out, first, args.num_outputs[part]);
+      add_to(values, added);
+      write(args.dtype, args.out, first, values);
+    }
+  };
+  for_each_lora_row(args.rows, args.layers, args.layer_stride, expand);
+}
+
+}  // namespace quire::simulated
