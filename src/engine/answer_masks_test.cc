@@ -31,7 +31,8 @@ class AnswerMasksTest : public testing::Test {
     sentence_.prompt_token_ids = {1};
     sentence_.is_constrained = true;
     sentence_.number = 1;
-    masks_.add(sentence_, compiler.compile(engine_test::regex("(cats|dogs) like to sleep in the sun")));
+    masks_.add(sentence_,
+               compiler.compile(engine_test::regex("(cats|dogs) like to sleep in the sun")));
   }
 
   int32_t token(const char* text) const { return tokenizer_.encode(text, false).front(); }
