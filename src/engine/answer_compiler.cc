@@ -162,6 +162,7 @@ AnswerLanguagePtr AnswerCompiler::compile_language(const StructuredOutput& outpu
   }
   bytes += limits.bytes();
   result->trie = trie();
+  result->tokenizer = tokenizer_;
   if (!output.begins_after.empty()) {
     result->start.emplace(output.begins_after, special_token(*tokenizer_, output.begins_after),
                           result->trie);

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <string_view>
 #include <utility>
+#include <vector>
+
+#include "tokenizer/utf8.h"
 
 namespace quire {
 namespace {
@@ -16,6 +19,21 @@ bool may_begin(const grammar::Language& language, std::string_view text) {
   const auto matcher = language.begin();
   return std::ranges::all_of(text,
                              [&matcher](char c) { return matcher->push(static_cast<uint8_t>(c)); });
+}
+
+// Whether some token has more bytes and begins with all of these.
+bool begins_a_token(const grammar::TokenTrie& trie, std::string_view text) {
+  uint32_t node = grammar::TokenTrie::kRoot;
+  for (const char c : text) {
+    node = trie.child(node, static_cast<uint8_t>(c));
+    if (node == grammar::TokenTrie::kNoNode) return false;
+  }
+  return trie.nodes()[node].end > node + 1;
+}
+
+// The longest beginning of `bytes` that is UTF-8; they may stop, or begin, within a character.
+std::string_view whole_characters(std::string_view bytes) {
+  return bytes.substr(0, tokenizer_internal::find_invalid_utf8(bytes).value_or(bytes.size()));
 }
 
 }  // namespace
@@ -85,6 +103,20 @@ bool AnswerConstraint::accept(int32_t token) {
   if (!constraint_.accept_bytes(*taken.rest)) return false;
   is_free_ = false;
   return true;
+}
+
+std::optional<int32_t> AnswerConstraint::forced_token() {
+  if (is_free_ || !language_->tokenizer) return std::nullopt;
+  const grammar::ForcedText& forced = constraint_.forced_text();
+  const std::string_view text = whole_characters(forced.text());
+  if (text.empty()) return std::nullopt;
+  const bool is_cut = text.size() < forced.text().size();
+  if ((is_cut || !forced.ends()) && begins_a_token(*language_->trie, text)) return std::nullopt;
+  const std::vector<TextSpan> plain = {{0, text.size()}};
+  const std::vector<int32_t> tokens = language_->tokenizer->encode(text, plain, false);
+  const std::string_view bytes = language_->trie->bytes(tokens.front());
+  // Tokenizers may put a space before a text.
+  return !bytes.empty() && text.starts_with(bytes) ? std::optional(tokens.front()) : std::nullopt;
 }
 
 size_t AnswerConstraint::tokens_to_end() {

@@ -12,15 +12,17 @@
 
 #include "engine/answer_start.h"
 #include "grammar/tokens/constraint.h"
+#include "quire/tokenizer.h"
 
 namespace quire {
 
 // A compiled StructuredOutput.
 struct AnswerLanguage {
   grammar::LanguagePtr language;
-  grammar::TokenTriePtr trie;        // a token for each of the model's ids
-  std::optional<AnswerStart> start;  // none: the constraint begins at once
-  size_t tokens_to_end = 0;          // of a whole answer, at most
+  grammar::TokenTriePtr trie;          // a token for each of the model's ids
+  std::optional<AnswerStart> start;    // none: the constraint begins at once
+  size_t tokens_to_end = 0;            // of a whole answer, at most
+  std::optional<Tokenizer> tokenizer;  // of forced texts; none: they are chosen like others
 };
 using AnswerLanguagePtr = std::shared_ptr<const AnswerLanguage>;
 
@@ -45,6 +47,10 @@ class AnswerConstraint {
   // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
   // it.
   size_t tokens_to_end();
+  // The token that comes next where no text has a choice: the one that the tokenizer begins the
+  // bytes with that have to follow, if that does not depend on what is behind them. It follows from
+  // the bytes so far, not from how they were cut into tokens.
+  std::optional<int32_t> forced_token();
 
  private:
   const AnswerStart& start() const { return *language_->start; }

@@ -14,6 +14,7 @@ namespace {
 struct Note {
   bool complete = false;
   bool steered = false;
+  bool forced = false;
 };
 
 // How a request's answers end other than by their constraint.
@@ -30,6 +31,15 @@ struct AnswerEnds {
 
 bool is_empty(std::span<const uint32_t> mask) {
   return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
+}
+
+// The token that has to come at a place of an output, if the text has no choice there, the token
+// ends no answer and leaves room for an end.
+std::optional<int32_t> forced_token(AnswerConstraint& constraint, const AnswerEnds& ends,
+                                    size_t position) {
+  const std::optional<int32_t> token = constraint.forced_token();
+  if (!token || ends.contains(*token)) return std::nullopt;
+  return constraint.leads_to_end(*token, ends.room - position) ? token : std::nullopt;
 }
 
 // Fills `mask` with the tokens that may come at a place of an output, ends included.
@@ -158,6 +168,11 @@ class AnswerMasks::Row final : public RowMask {
         tried_(std::move(tried)),
         position_(position),
         mask_(mask_words) {
+    if (const auto token = forced_token(constraint(), ends(), position_)) {
+      grammar::allow(mask_, *token);
+      has_time_ = is_forced_ = true;
+      return;
+    }
     const size_t tokens_behind = MaskFiller(constraint(), ends(), position_).allow(mask_);
     has_time_ = tokens_left() - 1 >= tokens_behind;
   }
@@ -174,7 +189,7 @@ class AnswerMasks::Row final : public RowMask {
       has_time_ = is_steered_ = true;
       return false;
     }
-    Note note{.steered = is_steered_};
+    Note note{.steered = is_steered_, .forced = is_forced_};
     if (!is_end && (tried_ ? tried_->accept(token) : state_.take(token))) {
       const bool is_stuck = cannot_go_on();
       note.complete = is_stuck || constraint().must_end();
@@ -208,6 +223,7 @@ class AnswerMasks::Row final : public RowMask {
   std::vector<uint32_t> mask_;
   bool has_time_ = false;  // an end can be reached behind each token of mask_
   bool is_steered_ = false;
+  bool is_forced_ = false;  // mask_ has one token
 };
 
 // The mask of an output that its constraint does not allow: nothing may come, and the request
@@ -287,6 +303,7 @@ AnswerProgress AnswerMasks::progress(const Request& request, uint32_t index, siz
   for (size_t i = 0; i < num_tokens; ++i) {
     const Note note = state.take_note();
     progress.steered |= note.steered;
+    progress.num_forced += note.forced ? 1 : 0;
     if (!note.complete) continue;
     progress.num_tokens = i + 1;
     progress.complete = true;
@@ -308,6 +325,27 @@ void AnswerMasks::cut_draft(const Request& request, uint32_t index,
     ++length;
   }
   draft.resize(length);
+}
+
+std::vector<int32_t> AnswerMasks::forced_tokens(const Request& request, uint32_t index,
+                                                size_t most) const {
+  std::vector<int32_t> tokens;
+  const std::shared_ptr<RequestAnswers> answers = find(request.number);
+  if (!answers) return tokens;
+  AnswerState& state = *answers->outputs[index];
+  const std::lock_guard lock(state.mutex);
+  const size_t position = state.num_taken();
+  const AnswerEnds& ends = answers->ends;
+  if (position >= ends.room || state.constraint().must_end()) return tokens;
+  std::optional<int32_t> token = forced_token(state.constraint(), ends, position);
+  if (!token) return tokens;
+  AnswerConstraint tried = state.constraint();
+  while (token && tokens.size() < most && tried.accept(*token)) {
+    tokens.push_back(*token);
+    if (position + tokens.size() >= ends.room || tried.must_end()) break;
+    token = forced_token(tried, ends, position + tokens.size());
+  }
+  return tokens;
 }
 
 }  // namespace quire

@@ -1,5 +1,6 @@
 #include "engine/answer_masks.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -27,6 +28,11 @@ class AnswerMasksTest : public testing::Test {
     request_.prompt_token_ids = {1};
     request_.is_constrained = true;
     masks_.add(request_, compiler.compile(engine_test::regex("[ab]{2,4}")));
+    sentence_.prompt_token_ids = {1};
+    sentence_.is_constrained = true;
+    sentence_.number = 1;
+    masks_.add(sentence_,
+               compiler.compile(engine_test::regex("(cats|dogs) like to sleep in the sun")));
   }
 
   int32_t token(const char* text) const { return tokenizer_.encode(text, false).front(); }
@@ -41,6 +47,7 @@ class AnswerMasksTest : public testing::Test {
 
   Tokenizer tokenizer_ = load_tokenizer(engine_test::lexicon_config().model);
   Request request_;
+  Request sentence_;
   AnswerMasks masks_;
 };
 
@@ -56,6 +63,22 @@ TEST_F(AnswerMasksTest, WhatFollowsTheEndOfAnAnswerIsNobodys) {
   EXPECT_EQ(at({token("a"), token("b"), kEos}), nullptr);
   masks_.remove(request_.number);
   EXPECT_EQ(at({token("a")}), nullptr);
+}
+
+TEST_F(AnswerMasksTest, TextWithoutAChoiceHasTheTokenizersTokens) {
+  std::vector<int32_t> output = tokenizer_.encode("dogs", false);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
+  ASSERT_NE(masks_.at(sentence_, 0, output, false), nullptr);
+  const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 16);
+  EXPECT_EQ(forced, tokenizer_.encode(" like to sleep in the sun", false));
+  EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 3), std::vector(forced.begin(), forced.begin() + 3));
+  for (const int32_t token : forced) {
+    const auto row = masks_.at(sentence_, 0, output, false);
+    EXPECT_EQ(count(row->allowed()), 1U);
+    EXPECT_TRUE(grammar::is_allowed(row->allowed(), token));
+    output.push_back(token);
+  }
+  EXPECT_EQ(masks_.at(sentence_, 0, output, false), nullptr);
 }
 
 }  // namespace

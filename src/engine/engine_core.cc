@@ -70,6 +70,9 @@ constexpr double kMostPromptLogprobsCost = 1000;
 // takes, below a millisecond, is then not hidden behind a step, but it is less than a hundredth.
 constexpr double kLongStep = 0.1;
 
+// Drafts of text that needs no choice, in a step; all are kept.
+constexpr size_t kMaxForcedDrafts = 16;
+
 // The sequences for which a step could not choose a token.
 std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
   std::set<SequenceId> ids;
@@ -112,6 +115,7 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       executor_(start_executor(setup_, logits_processors_, answer_masks_, memory_reserve)),
       last_result_(Clock::now()) {
   if (setup_.config.speculative_config) speculator_.emplace(*setup_.config.speculative_config);
+  if (setup_.verifies_drafts) forced_drafts_.emplace();
 }
 
 AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
@@ -241,7 +245,9 @@ bool EngineCore::awaits_long_step() const {
 }
 
 bool EngineCore::awaits_drafts() const {
-  return speculator_ && speculator_->drafts_next() && in_flight_.size() == 1;
+  const bool drafts_next = (speculator_ && speculator_->drafts_next()) ||
+                           (forced_drafts_ && forced_drafts_->drafts_next());
+  return drafts_next && in_flight_.size() == 1;
 }
 
 template <typename Work>
@@ -270,6 +276,17 @@ void EngineCore::propose() {
       answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
     }
     scheduler_.propose(id, std::move(draft));
+  }
+  propose_forced();
+}
+
+void EngineCore::propose_forced() {
+  if (!forced_drafts_) return;
+  for (const SequenceId id : forced_drafts_->take_ready()) {
+    const SequenceOwner& owner = owners_.at(id);
+    auto draft = answer_masks_->forced_tokens(owner.request->request(),
+                                              static_cast<uint32_t>(owner.index), kMaxForcedDrafts);
+    if (!draft.empty()) scheduler_.propose(id, std::move(draft));
   }
 }
 
@@ -385,6 +402,13 @@ void EngineCore::take_update(SequenceUpdate& update, size_t num_drafts, Clock::t
   const TakenTokens taken = owner.request->append(owner.index, update, now, progress);
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
+  if (forced_drafts_ && owner.request->request().is_constrained) {
+    if (taken.stopped || update.end) {
+      forced_drafts_->remove(update.id);
+    } else {
+      forced_drafts_->append(update.id, update.token_ids.size(), progress.num_forced);
+    }
+  }
   if (!speculator_ || update.token_ids.empty()) return;
   count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
   const bool ends = taken.stopped || update.end;
@@ -416,6 +440,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     for (SequenceId id : request->sequence_ids()) {
       owners_.erase(id);
       speculate([&] { speculator_->remove(id); });
+      if (forced_drafts_) forced_drafts_->remove(id);
     }
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);

@@ -21,6 +21,7 @@
 #include "engine/answer_compiler.h"
 #include "engine/answer_masks.h"
 #include "engine/engine_setup.h"
+#include "engine/forced_drafts.h"
 #include "engine/lora_store.h"
 #include "engine/output_processor.h"
 #include "quire/llm_engine.h"
@@ -94,6 +95,8 @@ class EngineCore {
   bool schedule();
   // Gives the scheduler drafts, where the newest tokens are known.
   void propose();
+  // The same for text that needs no choice.
+  void propose_forced();
   // Calls work() where there is a speculator. One that finds no memory forgets all texts: a request
   // does not end, nor does the reserve shrink, for want of drafts.
   template <typename Work>
@@ -143,7 +146,8 @@ class EngineCore {
   std::unique_ptr<AnswerCompiler> answer_compiler_;
   std::shared_ptr<AnswerMasks> answer_masks_;
   Scheduler scheduler_;
-  std::optional<Speculator> speculator_;  // none: no speculation
+  std::optional<Speculator> speculator_;       // none: no speculation
+  std::optional<ForcedDrafts> forced_drafts_;  // none: the runner verifies no drafts
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
   bool idle_ = true;  // no request since the last step: the time is no request's

@@ -457,6 +457,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.executor.pipeline_parallel_size = config.pipeline_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
+  setup.verifies_drafts = !on_gpu && config.pipeline_parallel_size == 1;
   setup.executor.gpu_rank_bytes = static_cast<size_t>(
       setup.plan.total_bytes / config.tensor_parallel_size - request.overhead_bytes);
   setup.executor.on_progress = config.on_progress;

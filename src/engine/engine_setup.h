@@ -26,6 +26,7 @@ struct EngineSetup {
   ThreadExecutorOptions executor;
   SchedulerConfig scheduler;
   MemoryPlan plan;
+  bool verifies_drafts = false;  // its runners take verify chunks
 };
 
 // What decides how fast an engine with this config can compute.

@@ -14,7 +14,9 @@ Constraint::Constraint(const Constraint& other)
       matcher_(other.matcher_->clone()),
       plan_(other.plan_),
       has_plan_(other.has_plan_),
-      plan_fails_(other.plan_fails_) {}
+      plan_fails_(other.plan_fails_) {
+  if (other.forced_text_) forced_text_.emplace(*other.forced_text_);
+}
 
 void Constraint::make_plan() {
   if (has_plan_) return;
@@ -64,6 +66,16 @@ bool Constraint::push(std::string_view bytes) {
   return true;
 }
 
+void Constraint::commit(std::string_view bytes) {
+  matcher_->commit();
+  if (!forced_text_) return;
+  if (forced_text_->text().empty() || bytes.size() > forced_text_->text().size()) {
+    forced_text_.reset();
+  } else {
+    forced_text_->drop(bytes.size());
+  }
+}
+
 bool Constraint::allows(int32_t token) {
   const std::string_view bytes = trie_->bytes(token);
   if (bytes.empty() || !push(bytes)) return false;
@@ -85,7 +97,7 @@ bool Constraint::leads_to_end(int32_t token, size_t tokens_left) {
 bool Constraint::accept(int32_t token) {
   const std::string_view bytes = trie_->bytes(token);
   if (bytes.empty() || !push(bytes)) return false;
-  matcher_->commit();
+  commit(bytes);
   if (has_plan_ && !plan_.empty() && plan_.front() == token) {
     plan_.pop_front();
   } else {
@@ -96,9 +108,14 @@ bool Constraint::accept(int32_t token) {
 
 bool Constraint::accept_bytes(std::string_view bytes) {
   if (!push(bytes)) return false;
-  matcher_->commit();
+  commit(bytes);
   has_plan_ = has_plan_ && bytes.empty();
   return true;
+}
+
+const ForcedText& Constraint::forced_text() {
+  if (!forced_text_) forced_text_.emplace(matcher_->clone());
+  return *forced_text_;
 }
 
 }  // namespace quire::grammar

@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string_view>
 
+#include "grammar/tokens/forced_text.h"
 #include "grammar/tokens/language.h"
 #include "grammar/tokens/token_trie.h"
 
@@ -49,10 +51,14 @@ class Constraint {
   // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
   // it.
   size_t tokens_to_end();
+  // The bytes that come next in every text.
+  const ForcedText& forced_text();
 
  private:
   // Takes bytes, or none of them.
   bool push(std::string_view bytes);
+  // The bytes that were pushed stay.
+  void commit(std::string_view bytes);
   // Fills plan_ if it is not known.
   void make_plan();
 
@@ -62,7 +68,8 @@ class Constraint {
   // Tokens that lead to an end from here, while has_plan_.
   std::deque<int32_t> plan_;
   bool has_plan_ = false;
-  bool plan_fails_ = false;  // the vocabulary has no tokens for an end
+  bool plan_fails_ = false;                // the vocabulary has no tokens for an end
+  std::optional<ForcedText> forced_text_;  // none: not looked for here
 };
 
 }  // namespace quire::grammar

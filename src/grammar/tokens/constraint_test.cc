@@ -66,5 +66,36 @@ TEST(ConstraintTest, EndsInTime) {
   EXPECT_EQ(constraint.tokens_to_end(), 1U);
 }
 
+TEST(ConstraintTest, FindsTextThatNeedsNoChoice) {
+  Constraint constraint(make_language(compile_regex("say (hello|help) now!")), test_trie());
+  EXPECT_EQ(constraint.forced_text().text(), "say hel");
+  EXPECT_FALSE(constraint.forced_text().ends());
+  EXPECT_TRUE(constraint.accept_bytes("sa"));
+  Constraint other = constraint;
+  EXPECT_EQ(other.forced_text().text(), "y hel");
+  EXPECT_TRUE(constraint.accept_bytes("y hel"));
+  EXPECT_EQ(constraint.forced_text().text(), "");
+  EXPECT_TRUE(constraint.accept_bytes("p"));
+  EXPECT_EQ(constraint.forced_text().text(), " now!");
+  EXPECT_TRUE(constraint.forced_text().ends());
+  EXPECT_EQ(other.forced_text().text(), "y hel");
+}
+
+TEST(ConstraintTest, ForcedTextEndsWhereTheTextMayEnd) {
+  Constraint constraint(make_language(compile_regex("ab(cd)?")), test_trie());
+  EXPECT_EQ(constraint.forced_text().text(), "ab");
+  EXPECT_TRUE(constraint.accept_bytes("abc"));
+  EXPECT_EQ(constraint.forced_text().text(), "d");
+}
+
+TEST(ConstraintTest, LongForcedTextIsFoundBitByBit) {
+  const std::string text(200, 'z');
+  Constraint constraint(make_language(compile_regex("z{200}")), test_trie());
+  for (size_t taken = 0; taken < text.size(); taken += 40) {
+    EXPECT_EQ(constraint.forced_text().text(), text.substr(taken, ForcedText::kMostBytes));
+    EXPECT_TRUE(constraint.accept_bytes(text.substr(taken, 40)));
+  }
+}
+
 }  // namespace
 }  // namespace quire::grammar

@@ -1,0 +1,44 @@
+#pragma once
+// Which constrained outputs have text that needs no choice, so that it is worth waiting for a
+// step's tokens: then the tokens that have to follow are drafts of the next step, all of which
+// are kept (AnswerMasks::forced_tokens).
+//
+// Waiting costs what the host does between two steps. So outputs are waited for while a fair share
+// of their tokens was forced lately. Thread safety: one thread at a time, the engine's.
+#include <cstddef>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "request/scheduled_batch.h"
+
+namespace quire {
+
+class ForcedDrafts {
+ public:
+  // A step brought a sequence tokens, and so many of them were forced. The first call for an id
+  // adds it.
+  void append(SequenceId id, size_t num_tokens, size_t num_forced);
+  // The sequence has ended. Unknown ids: no effect.
+  void remove(SequenceId id);
+
+  // Whether any sequence is worth waiting for.
+  bool drafts_next() const { return num_awaited_ > 0; }
+  // Those that are and got tokens since the last call.
+  std::vector<SequenceId> take_ready() { return std::exchange(ready_, {}); }
+
+ private:
+  struct State {
+    double share = kFirstShare;  // of its newest tokens that were forced
+    bool awaited = false;
+  };
+  static constexpr double kFirstShare = 0.3;
+  static constexpr double kLeastShare = 0.1;
+  static constexpr double kSmoothing = 0.1;  // the weight of the newest token
+
+  std::unordered_map<SequenceId, State> states_;
+  std::vector<SequenceId> ready_;
+  int num_awaited_ = 0;
+};
+
+}  // namespace quire
