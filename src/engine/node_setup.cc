@@ -123,6 +123,8 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
                   cluster.num_nodes));
   require_of_cluster(!config.lora.enabled,
                      "LoRA adapters (--enable-lora) need one process; leave out --nnodes.");
+  require_of_cluster(!config.speculative_config || config.speculative_config->model.empty(),
+                     "A draft model (--speculative-config) needs one process; leave out --nnodes.");
   require_of_cluster(cluster.master_port >= 0 && cluster.master_port <= 65535,
                      fmt::format("--master-port is {}; expected 0 to 65535.", cluster.master_port));
   require_of_cluster(
