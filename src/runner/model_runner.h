@@ -83,9 +83,9 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<DraftModel> draft_model_;  // none: drafts have ids
-  std::optional<LoraSlots> lora_slots_;    // none: no adapters are served
-  const LoraStep* lora_ = nullptr;         // of the step; null: it has no adapters
+  std::optional<DraftModel> draft_model_;       // none: drafts have ids
+  std::optional<LoraSlots> lora_slots_;         // none: no adapters are served
+  const LoraStep* lora_ = nullptr;              // of the step; null: it has no adapters
   std::deque<std::vector<AwaitedId>> awaited_;  // of each step that sampled, in their order
   double waited_s_ = 0;
 };
