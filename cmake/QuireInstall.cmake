@@ -1,7 +1,8 @@
 # What `cmake --install` puts where, besides the library (cmake/QuireLibrary.cmake).
 
 set(QUIRE_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/quire/models)
-install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon DESTINATION ${QUIRE_MODELS_DIR})
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon ${PROJECT_SOURCE_DIR}/models/lexicon-pirate
+        DESTINATION ${QUIRE_MODELS_DIR})
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${pages} DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/deploy/quire.service ${PROJECT_SOURCE_DIR}/deploy/quire-gpu.conf

@@ -13,7 +13,7 @@ from support import SOURCE_DIR
 BUILD_DIR = pathlib.Path(os.environ["QUIRE_BUILD_DIR"])
 COMPILERS = ("g++", "clang++")
 EXAMPLES = {"offline_batch": r"> define apple\n.*fruit", "streaming": r"first: .*\nsecond: ",
-            "logits_processor": r"without: .*\nwith: "}
+            "logits_processor": r"without: .*\nwith: ", "adapters": r"model: ephemeral .*\nmine: .*Arr, matey!"}
 # No GPU: the machine's own would answer otherwise.
 ENVIRONMENT = {**os.environ, "QUIRE_CUDA_LIBRARY": ""}
 
@@ -80,7 +80,9 @@ class Install(unittest.TestCase):
                       f"-DCMAKE_CXX_COMPILER={compiler}", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
             output_of("cmake", "--build", build)
             for name, expected in EXAMPLES.items():
-                said = output_of(build / f"example_{name}", self.prefix / "share/quire/models/lexicon")
+                models = self.prefix / "share/quire/models"
+                adapters = [models / "lexicon-pirate"] if name == "adapters" else []
+                said = output_of(build / f"example_{name}", models / "lexicon", *adapters)
                 self.assertRegex(said, re.compile(expected, re.DOTALL))
 
     def build_with_pkg_config(self, compiler, name, source):

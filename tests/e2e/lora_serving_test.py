@@ -13,6 +13,7 @@ from support import LEXICON, SOURCE_DIR, CliTest, json_lines, run
 
 GOLDEN = SOURCE_DIR / "tests" / "golden"
 ADAPTERS = GOLDEN / "lora"
+PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
 BASE = GOLDEN / "models" / "qwen3-bias-sharded"
 LOAD, UNLOAD = "/v1/load_lora_adapter", "/v1/unload_lora_adapter"
 
@@ -252,6 +253,13 @@ class OfTheBundledModel(CliTest):
                            stdin="define apple\n").stdout for name in ("", "zero", "one")}
         self.assertEqual(chats["zero"], chats[""])
         self.assertNotEqual(chats["one"], chats[""])
+
+    def test_the_one_that_comes_with_it(self):
+        with serving(LEXICON, "--enable-lora", "--lora-modules", f"pirate={PIRATE}") as server:
+            said = {model: server.chat("What does ephemeral mean?", model=model)[2]["choices"][0]["message"]["content"]
+                    for model in ("lexicon", "pirate")}
+            definition, example = said["lexicon"].split(" Example: ")
+            self.assertEqual(said["pirate"], f"{definition} Heard at sea: {example} Arr, matey!")
 
     def test_what_generate_refuses(self):
         self.assert_error(run("generate", LEXICON, "-p", "x", "--lora", "a"), 2, "--lora: expected NAME=PATH")

@@ -5,6 +5,7 @@ import unittest
 
 import web_support
 from server_support import serving
+from support import SOURCE_DIR
 from web_support import LAST, PageTest, Scripted, shared
 
 NO_OVERFLOW = ("document.documentElement.scrollWidth <= innerWidth && "
@@ -46,6 +47,18 @@ class Served(PageTest):
             self.reload(page)
             page.wait_for(f"document.querySelector('{LAST} .content')")
             self.assertEqual(page.text(f"{LAST} .content").strip(), first)
+
+    def test_a_conversation_with_an_adapter(self):
+        folder = SOURCE_DIR / "models" / "lexicon-pirate"
+        with serving("--enable-lora", "--lora-modules", f"pirate={folder}") as server:
+            with self.fresh_page(server.address) as page:
+                self.greedy(page)
+                page.run("""(() => { const list = document.querySelector('#setting-model');
+                    list.value = 'pirate'; list.dispatchEvent(new Event('change', { bubbles: true })); })()""")
+                page.wait_for("document.querySelector('#model-name').textContent === 'pirate'")
+                self.ask(page, "What does ephemeral mean?")
+                self.wait_for_answer(page)
+                self.assertTrue(page.text(f"{LAST} .content").strip().endswith("Arr, matey!"))
 
     def test_what_the_server_refuses_is_said(self):
         with self.open(problems=["400"]) as page:
