@@ -21,8 +21,7 @@ void put(std::vector<std::byte>& bytes, uint64_t value, size_t count) {
 }
 
 void put(std::vector<std::byte>& bytes, std::string_view text) {
-  const auto raw = std::as_bytes(std::span(text));
-  bytes.insert(bytes.end(), raw.begin(), raw.end());
+  for (const char c : text) bytes.push_back(static_cast<std::byte>(c));
 }
 
 class GreetingReader {
