@@ -245,9 +245,9 @@ std::string describe_scratch(const PlanRequest& request) {
 }
 
 // Hidden states and residuals on their way between stages, over all ranks: of each step in flight
-// (EngineCore::max_steps_in_flight) at most one.
+// (EngineCore::max_steps_in_flight) at most one. GPUs take no copies of what they send.
 int64_t message_bytes(const PlanRequest& request) {
-  if (request.num_stages == 1) return 0;
+  if (request.num_stages == 1 || !on_cpu(request)) return 0;
   const int64_t floats = 2 * max_step_tokens(request) * request.model.config.hidden_size;
   return (request.num_stages + 1) * request.model.size * floats * int64_t{sizeof(float)};
 }
@@ -434,8 +434,8 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                                         request.max_loras == 1 ? "" : "s", request.max_lora_rank,
                                         name_of(request.model.dtype), ranks)});
   }
-  if (request.num_stages > 1) {
-    plan.buffers.push_back({"messages", message_bytes(request),
+  if (const int64_t bytes = message_bytes(request); bytes > 0) {
+    plan.buffers.push_back({"messages", bytes,
                             "hidden states and residuals on their way between stages" + ranks});
   }
   if (request.overhead_bytes > 0) {
