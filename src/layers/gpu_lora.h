@@ -91,8 +91,8 @@ class GpuLoraStep {
       : adapters_(adapters), rows_(rows) {}
 
   // Of rows [first_row, first_row + in.dim(0)) of the step. A layer's calls are shrink(), the
-  // base's product, then expand() or expand_gated(): with the same `in`, and before the next layer's
-  // shrink(), as layers share the scratch.
+  // base's product, then expand() or expand_gated() with the same `in`. The next layer's come after
+  // them, as layers share the scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;
