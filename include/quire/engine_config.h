@@ -65,7 +65,7 @@ struct EngineConfig {
   // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.
   // None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
-  LoraOptions lora{};  // CPU only: adapters that requests may name
+  LoraOptions lora{};  // adapters that requests may name
   // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
   // neither those that wait for their next token nor newcomers are held up for longer; while no
   // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but

@@ -90,8 +90,9 @@ class GpuLoraStep {
   GpuLoraStep(const GpuLora& adapters, const ops::CudaLoraRows& rows)
       : adapters_(adapters), rows_(rows) {}
 
-  // A layer of rows [first_row, first_row + in.dim(0)) of the step: shrink() before anything else
-  // is shrunk, then what the base makes of `in`, then the rest.
+  // Of rows [first_row, first_row + in.dim(0)) of the step. A layer's calls are shrink(), the
+  // base's product, then expand() or expand_gated() with the same `in`. The next layer's come after
+  // them, as layers share the scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;

@@ -13,6 +13,7 @@ import tempfile
 import time
 import unittest
 
+from lora_adapters import write_adapter
 from server_support import Server, serving
 from support import (BINARY, CPU, LEXICON, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy,
                      run)
@@ -42,6 +43,28 @@ class SameTokens(CliTest):
                 self.assert_ok(result)
                 tokens = [line["token_ids"] for line in json_lines(result.stdout)]
                 self.assertEqual(tokens, [line["token_ids"] for line in self.expected])
+
+    def test_adapters(self):
+        with tempfile.TemporaryDirectory() as root:
+            folders = [write_adapter(pathlib.Path(root) / f"rank{rank}", seed=rank, rank=rank) for rank in (4, 20)]
+            loras = [text for folder in folders for text in ("--lora", f"{folder.name}={folder}")]
+            lines = "".join(json.dumps({"prompt": PROMPTS[i % len(PROMPTS)], "lora": lora}) + "\n"
+                            for i, lora in enumerate((None, "rank4", "rank20", "rank4", None, "rank20")))
+            prompts = pathlib.Path(root) / "prompts.jsonl"
+            prompts.write_text(lines)
+
+            def tokens(*arguments, env):
+                result = run("generate", LEXICON, "--dtype", "float32", "--temperature", "0", "--max-tokens", "12", "--json",
+                             "--prompt-file", prompts, *loras, *arguments, env=env)
+                self.assert_ok(result)
+                return [line["token_ids"] for line in json_lines(result.stdout)]
+
+            expected = tokens(env=CPU)
+            self.assertEqual(tokens(env=gpus()), expected)
+            self.assertEqual(tokens("--tensor-parallel-size", "2", env=gpus(2, decoder_step=1)), expected)
+            self.assertEqual(tokens("--max-num-batched-tokens", "8", "--enforce-eager", env=gpus(pace="lazy")), expected)
+            self.assert_ok(run("bench", "latency", LEXICON, "--batch", "3", "--input-len", "16", "--output-len", "4",
+                               "--num-iters", "1", *loras, env=gpus()))
 
     def test_a_cache_in_fp8(self):
         result = run("generate", "--temperature", "0", "--chat", "-p", PROMPTS[0], "--kv-cache-dtype", "fp8", env=gpus())

@@ -1,5 +1,4 @@
 // What adapters add to a layer's outputs.
-#include <algorithm>
 #include <type_traits>
 
 #include "base/ceil_div.h"

@@ -1,5 +1,4 @@
 // x A^T of rows with adapters.
-#include <algorithm>
 #include <type_traits>
 
 #include "base/ceil_div.h"
