@@ -13,8 +13,10 @@ constexpr double kMostStretch = 3;
 constexpr double kUsualShare = 0.125;
 // Of the time of steps, what drafts may lose.
 constexpr double kShareToLose = 0.01;
-// The least variance of rows, in rows^2, that tells what a row costs.
+// The least variance of rows that tells what a row costs: in rows^2, and as a share of their mean's
+// square.
 constexpr double kLeastVariance = 0.01;
+constexpr double kLeastVarianceShare = 0.0025;
 
 }  // namespace
 
@@ -26,15 +28,19 @@ void StepCost::learn(int64_t rows, double seconds) {
   xx_ = kDecay * xx_ + x * x;
   y_ = kDecay * y_ + y;
   xy_ = kDecay * xy_ + x * y;
+  learn_slope();
+}
+
+void StepCost::learn_slope() {
+  const double mean_x = x_ / weight_;
+  const double variance = xx_ / weight_ - mean_x * mean_x;
+  if (variance < std::max(kLeastVariance, kLeastVarianceShare * mean_x * mean_x)) return;
+  row_s_ = std::max((xy_ / weight_ - mean_x * y_ / weight_) / variance, 0.0);
 }
 
 double StepCost::slope() const {
   if (weight_ <= 0 || y_ <= 0) return -1;
-  const double mean_x = x_ / weight_;
-  const double mean_y = y_ / weight_;
-  const double variance = xx_ / weight_ - mean_x * mean_x;
-  if (variance < kLeastVariance) return -1;
-  return std::clamp((xy_ / weight_ - mean_x * mean_y) / variance, 0.0, mean_y / mean_x);
+  return std::min(row_s_, y_ / x_);
 }
 
 double StepCost::seconds(int64_t rows) const {

@@ -33,6 +33,8 @@ class StepCost {
  private:
   // Seconds of a row more; negative where steps have not told.
   double slope() const;
+  // The line's slope where steps differ enough in their rows.
+  void learn_slope();
 
   // Weighted sums over steps: of 1, rows, rows^2, seconds, rows * seconds.
   double weight_ = 0;
@@ -40,6 +42,7 @@ class StepCost {
   double xx_ = 0;
   double y_ = 0;
   double xy_ = 0;
+  double row_s_ = -1;  // seconds of a row more, when steps last told; negative: never
 };
 
 // The share of drafts that are kept, of those before which all were: a moving average.

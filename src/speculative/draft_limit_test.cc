@@ -33,6 +33,13 @@ TEST(StepCost, StepsOfOneSizeTellNothing) {
   EXPECT_GT(cost.tokens_per_row(64), before);
 }
 
+TEST(StepCost, RemembersWhatARowCosts) {
+  StepCost cost;
+  for (int i = 0; i < 40; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));
+  for (int i = 0; i < 1000; ++i) cost.learn(5, 0.015);
+  EXPECT_NEAR(cost.tokens_per_row(1), 1.0 / 11, 1e-3);
+}
+
 TEST(StepCost, OneSlowStepChangesLittle) {
   StepCost cost;
   for (int i = 0; i < 100; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));

@@ -118,6 +118,10 @@ std::vector<SequenceId> Speculator::take_ready() {
     state.tokens_undrafted = 0;
     ids.push_back(id);
   }
+  if (adaptive_ && !ids.empty() && ++drafted_steps_ == kPlainInterval) {
+    drafted_steps_ = 0;
+    ids.clear();
+  }
   return ids;
 }
 

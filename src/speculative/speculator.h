@@ -7,7 +7,9 @@
 //
 // Of a sequence whose drafts are not worth their cost (draft_limit.h), one token in kProbeInterval
 // has a single draft, so that a change is noticed, unless drafts have lost more than they may. A
-// new sequence starts with the rate at which the drafts of all were kept lately.
+// new sequence starts with the rate at which the drafts of all were kept lately. One step in
+// kPlainInterval of those that would have drafts has none, so that it is known what a step takes
+// without.
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -28,6 +30,7 @@ namespace quire {
 class Speculator {
  public:
   static constexpr int kProbeInterval = 32;
+  static constexpr int kPlainInterval = 64;
 
   // A config that passed check_speculative_config().
   explicit Speculator(const SpeculativeConfig& config);
@@ -87,6 +90,7 @@ class Speculator {
   speculative_internal::Acceptance acceptance_;  // of all sequences
   std::unordered_map<SequenceId, State> states_;
   std::vector<SequenceId> ready_;
+  int drafted_steps_ = 0;     // since one that was to have none
   int64_t num_drafting_ = 0;  // states with a limit above 0
 };
 

@@ -130,6 +130,29 @@ TEST_F(SpeculatorTest, RowsThatCostNothingAreWorthAllDrafts) {
   EXPECT_EQ(next_drafts(4).size(), 8);
 }
 
+// All drafts are kept, so that each step has as many rows as the one before. Where a row takes as
+// long as a step of one, that is no use.
+TEST_F(SpeculatorTest, StepsThatAreAlikeStillTellWhatDraftsCost) {
+  for (const double row_s : {1.0, 0.0}) {
+    Speculator speculator(std::make_unique<FakeProposer>(num_tokens_), 8);
+    int64_t num_drafts = 0;
+    size_t last = 0;
+    for (int i = 0; i < 1500; ++i) {
+      speculator.learn_step(1 + static_cast<int64_t>(last),
+                            1.0 + row_s * static_cast<double>(last));
+      speculator.append(4, request_, std::vector<int32_t>(last + 1, 5), last);
+      last = 0;
+      for (const SequenceId id : speculator.take_ready()) last = speculator.propose(id).size();
+      if (i >= 500) num_drafts += static_cast<int64_t>(last);
+    }
+    if (row_s > 0) {
+      EXPECT_LT(num_drafts, 100);
+    } else {
+      EXPECT_GT(num_drafts, 7000);
+    }
+  }
+}
+
 // Steps of about 8 seconds, whatever their rows, and passes of a model that makes drafts.
 class ModelDraftsTest : public SpeculatorTest {
  protected:
