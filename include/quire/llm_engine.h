@@ -98,6 +98,7 @@ struct EngineStats {
   SpeculativeStats speculative{};
   double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
   LoraStats lora{};
+  int64_t node_bytes_sent = 0;  // by this process to other nodes (ClusterOptions)
 };
 
 class LLMEngine {

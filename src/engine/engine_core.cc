@@ -436,6 +436,9 @@ EngineStats EngineCore::stats() const {
   stats.prefix_cache_queries = scheduler.prefix_cache_queried_tokens;
   stats.prefix_cache_hits = scheduler.prefix_cache_hit_tokens;
   if (loras_->enabled()) stats.lora = lora_stats(scheduler);
+  if (setup_.executor.nodes) {
+    stats.node_bytes_sent = static_cast<int64_t>(setup_.executor.nodes->bytes_sent());
+  }
   return stats;
 }
 

@@ -244,6 +244,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
   if (engine.lora.enabled) config.metrics.max_loras = engine.lora.max_loras;
+  config.metrics.num_nodes = engine.cluster.num_nodes;
   if (engine.speculative_config) {
     config.metrics.num_speculative_tokens = engine.speculative_config->num_speculative_tokens;
   }

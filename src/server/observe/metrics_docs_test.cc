@@ -48,6 +48,7 @@ class Exported {
     config.max_model_len = 1;
     config.num_speculative_tokens = 1;
     config.max_loras = 1;
+    config.num_nodes = 2;
     ServerMetrics metrics(config);
     metrics.record({});
     const std::string text = metrics.render();
