@@ -105,6 +105,7 @@ struct EngineStats {
   double gpu_s = 0;  // time in which the GPU (of several, the first) worked on steps; 0 on the CPU
   LoraStats lora{};
   std::vector<StageStats> stages{};  // in their order; empty where there is one
+  int64_t node_bytes_sent = 0;       // by this process to other nodes (ClusterOptions)
 };
 
 class LLMEngine {

@@ -483,6 +483,9 @@ EngineStats EngineCore::stats() const {
   for (const StageLoad& stage : executor_->stages()) {
     stats.stages.push_back({stage.num_steps, stage.busy_s});
   }
+  if (setup_.executor.nodes) {
+    stats.node_bytes_sent = static_cast<int64_t>(setup_.executor.nodes->bytes_sent());
+  }
   return stats;
 }
 

@@ -38,6 +38,10 @@ int num_ranks(const EngineConfig& config) {
   return config.tensor_parallel_size * config.pipeline_parallel_size;
 }
 
+int num_ranks_here(const EngineConfig& config) {
+  return num_ranks(config) / config.cluster.num_nodes;
+}
+
 void check_settings(const EngineConfig& config) {
   const auto positive = [](const char* name, int64_t value) {
     require(value >= 1, fmt::format("--{} is {}; expected 1 or more.", name, value));
@@ -433,9 +437,9 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   const SharedMachine machine = share_machine(nodes);
   setup.executor.pins_threads = machine.num_nodes == 1;
   request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : machine.available_bytes;
-  const int num_ranks_here = num_ranks(config) / config.cluster.num_nodes;
-  config.threads = choose_threads(config, num_ranks_here, machine.num_nodes);
-  request.threads_per_rank = config.threads / num_ranks_here;
+  const int num_here = num_ranks_here(config);
+  config.threads = choose_threads(config, num_here, machine.num_nodes);
+  request.threads_per_rank = config.threads / num_here;
   setup.plan = make_shared_plan(request, nodes);
   setup.plan.model = config.model;
   setup.plan.device_name = choice.name;
@@ -479,6 +483,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
 
 ComputeSetup set_up_compute(const EngineConfig& config) {
   check_settings(config);
+  check_cluster(config, false);
   ComputeSetup setup;
   const ModelConfig model = load_model_config(resolve_model(config.model));
   const DeviceChoice choice = choose_device(config);
@@ -486,7 +491,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.model = choose_model(config, model, choice);
   setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
   setup.isa = choose_isa();
-  setup.threads = choose_threads(config, num_ranks(config), 1);
+  setup.threads = choose_threads(config, num_ranks_here(config), 1);
   return setup;
 }
 

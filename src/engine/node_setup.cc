@@ -93,6 +93,20 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
   };
 }
 
+void check_secret(const ClusterOptions& cluster) {
+  require_of_cluster(
+      !cluster.secret.empty() || cluster::is_loopback(cluster.master_addr),
+      fmt::format(
+          "--master-addr {} is not this machine's loopback, where other machines could join "
+          "the group; give every node the same secret in QUIRE_GROUP_SECRET.",
+          cluster.master_addr));
+  require_of_cluster(
+      cluster.secret.empty() || cluster.secret.size() >= kLeastSecret,
+      fmt::format("QUIRE_GROUP_SECRET has {} characters; expected {} or more, for example those of "
+                  "'openssl rand -hex 32'.",
+                  cluster.secret.size(), kLeastSecret));
+}
+
 // Of the machine since it was started; containers on one machine have the same.
 int64_t machine_number() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
@@ -131,22 +145,12 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
       cluster.join_timeout_s > 0 && cluster.join_timeout_s <= 86400,
       fmt::format("--join-timeout is {}; expected more than 0 seconds and at most 86400.",
                   cluster.join_timeout_s));
-  require_of_cluster(
-      !cluster.secret.empty() || cluster::is_loopback(cluster.master_addr),
-      fmt::format(
-          "--master-addr {} is not this machine's loopback, where other machines could join "
-          "the group; give every node the same secret in QUIRE_GROUP_SECRET.",
-          cluster.master_addr));
-  require_of_cluster(
-      cluster.secret.empty() || cluster.secret.size() >= kLeastSecret,
-      fmt::format("QUIRE_GROUP_SECRET has {} characters; expected {} or more, for example those of "
-                  "'openssl rand -hex 32'.",
-                  cluster.secret.size(), kLeastSecret));
 }
 
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
                                                const std::filesystem::path& model) {
   const ClusterOptions& given = config.cluster;
+  check_secret(given);
   const auto log = [on_message = given.on_message](const std::string& line) {
     if (on_message) on_message(line);
   };

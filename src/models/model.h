@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "base/check.h"
 #include "core/device.h"
 #include "core/dtype.h"
 #include "core/kv_cache_view.h"
@@ -52,6 +53,8 @@ struct ModelOptions {
 
 // Stage `stage` of a model that is cut as its stage_layers say.
 inline ModelOptions stage_of_model(ModelOptions model, int stage) {
+  check(static_cast<size_t>(stage) < std::max<size_t>(model.stage_layers.size(), 1),
+        "a stage is one that the model is cut into");
   if (model.stage_layers.empty()) return model;
   const auto first = model.stage_layers.begin();
   model.first_layer = std::accumulate(first, first + stage, int64_t{0});

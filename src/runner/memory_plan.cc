@@ -435,8 +435,8 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
                                         name_of(request.model.dtype), ranks)});
   }
   if (const int64_t bytes = message_bytes(request); bytes > 0) {
-    plan.buffers.push_back({"messages", bytes,
-                            "hidden states and residuals on their way between stages" + ranks});
+    plan.buffers.push_back(
+        {"messages", bytes, "hidden states and residuals on their way between stages" + ranks});
   }
   if (request.overhead_bytes > 0) {
     plan.buffers.push_back(

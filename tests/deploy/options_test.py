@@ -45,9 +45,10 @@ class Options(unittest.TestCase):
             text = (support.DEPLOY / name).read_text(encoding="utf-8")
             self.assert_known(options_of_commands(text), name)
 
-    def test_manifest(self):
-        text = (support.DEPLOY / "kubernetes.yaml").read_text(encoding="utf-8")
-        self.assert_known(set(re.findall(r"(?m)^\s+- (--[a-z-]+)=", text)), "kubernetes.yaml")
+    def test_manifests(self):
+        for name in ("kubernetes.yaml", "leaderworkerset.yaml"):
+            text = (support.DEPLOY / name).read_text(encoding="utf-8")
+            self.assert_known(set(re.findall(r"(?m)^\s+- (--[a-z-]+)=", text)), name)
 
     def test_the_default_that_supervisors_rely_on(self):
         result = subprocess.run([os.environ["QUIRE_BINARY"], "serve", "--help"], capture_output=True,

@@ -119,15 +119,18 @@ class Group:
         with contextlib.closing(connection):
             return response.read().decode()
 
+    def metrics(self):
+        host, port = self.address
+        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=SOON_S) as page:
+            return page.read().decode()
+
     def wait_until_running(self):
         """Until the engine has a request that runs."""
         deadline = time.monotonic() + SOON_S
-        while time.monotonic() < deadline:
-            with urllib.request.urlopen(f"http://{self.address[0]}:{self.address[1]}/metrics", timeout=SOON_S) as page:
-                if re.search(r"^quire:num_requests_running\{.*\} 1", page.read().decode(), re.MULTILINE):
-                    return
+        while not re.search(r"(?m)^quire:num_requests_running\{.*\} 1", self.metrics()):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"no request runs: {self.nodes[0].log}")
             time.sleep(0.02)
-        raise AssertionError(f"no request runs: {self.nodes[0].log}")
 
     def wait(self):
         return [node.wait() for node in self.nodes]
@@ -202,6 +205,7 @@ class Ends(CliTest):
         with serving(tensor=2, nodes=2) as made:
             made.serving()
             self.assertEqual(made.complete("define apple"), made.complete("define apple"))
+            self.assertRegex(made.metrics(), r"(?m)^quire:node_bytes_sent_total\{.*\} [1-9]")
             made.nodes[0].process.send_signal(signal.SIGTERM)
             self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
             self.assertIn("node 0 has ended the group", made.nodes[1].log)

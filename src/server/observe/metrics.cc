@@ -93,6 +93,9 @@ class ServerMetrics::Impl {
     for (const std::string_view reason : kRejectReasons) rejected(reason);
     if (config_.num_speculative_tokens > 0) drafts_ = draft_counters();
     if (config_.max_loras > 0) adapters_ = adapter_counters();
+    if (config_.num_nodes > 1) {
+      node_bytes_ = &counter("node_bytes_sent_total", "Bytes that node 0 sent to the other nodes.");
+    }
   }
 
   void record(const RequestRecord& record) {
@@ -326,6 +329,9 @@ class ServerMetrics::Impl {
     if (drafts_) update_drafts(*drafts_, engine.speculative);
     if (adapters_) update_adapters(*adapters_, engine.lora);
     if (config_.num_stages > 1) stages_ = engine;
+    if (node_bytes_ != nullptr) {
+      raise_to(*node_bytes_, static_cast<double>(engine.node_bytes_sent));
+    }
     const int64_t computed = engine.prompt_tokens + engine.generation_tokens;
     const int64_t steps = engine.num_steps - last_steps_;
     if (steps <= 0) return;
@@ -417,6 +423,7 @@ class ServerMetrics::Impl {
   std::optional<DraftCounters> drafts_;      // only with speculation, as in vLLM
   std::optional<AdapterCounters> adapters_;  // only with adapters, as in vLLM
   EngineStats stages_;                       // of several stages: what the engine said
+  Counter* node_bytes_ = nullptr;            // only with several nodes
 
   // Requests, as record() counts them.
   Family<Counter>& finished_ =

@@ -34,6 +34,7 @@ struct MetricsConfig {
   int num_speculative_tokens = 0;  // the most drafts of a sequence in a step; 0: no speculation
   int max_loras = 0;               // adapters in a step; 0: none are served
   int num_stages = 1;              // that the model's layers are cut into
+  int num_nodes = 1;               // processes that have the ranks
 };
 
 // The cache_dtype of an engine whose config has every default filled in: "bfloat16", "fp8".

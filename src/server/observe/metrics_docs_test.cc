@@ -49,6 +49,7 @@ class Exported {
     config.num_speculative_tokens = 1;
     config.max_loras = 1;
     config.num_stages = 2;
+    config.num_nodes = 2;
     ServerMetrics metrics(config);
     metrics.record({});
     const std::string text = metrics.render();

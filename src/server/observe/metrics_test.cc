@@ -270,6 +270,7 @@ TEST(Metrics, TakesOverTheEnginesCounts) {
   engine.generation_tokens = 20;
   engine.num_steps = 4;
   engine.num_preemptions = 1;
+  engine.node_bytes_sent = 5000;  // counted only where there are nodes
   ServerStats server;
   server.admission_queue_length = 5;
   server.open_connections = 9;
@@ -285,6 +286,7 @@ TEST(Metrics, TakesOverTheEnginesCounts) {
   EXPECT_THAT(text, HasSubstr(sample("quire:prompt_tokens_total", "100")));
   EXPECT_THAT(text, HasSubstr(sample("quire:generation_tokens_total", "20")));
   EXPECT_THAT(text, HasSubstr(sample("quire:num_preemptions_total", "1")));
+  EXPECT_THAT(text, Not(HasSubstr("node_bytes_sent")));
   EXPECT_THAT(text, HasSubstr(sample("quire:http_open_connections", "9")));
   EXPECT_THAT(text, HasSubstr(sample("quire:http_dropped_slow_readers_total", "2")));
   // 80 tokens in 4 steps.

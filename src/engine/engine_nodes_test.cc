@@ -1,0 +1,188 @@
+// Ranks in several processes compute what ranks in one compute, bit for bit, in any schedule. The
+// processes are threads here, which talk over this machine's loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <mutex>
+#include <random>
+#include <regex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine/random_requests.h"
+#include "quire/node.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+using testing::Each;
+using testing::HasSubstr;
+
+// The other nodes of an engine: they start when its node 0 waits for them.
+class OtherNodes {
+ public:
+  explicit OtherNodes(int num_nodes) : num_nodes_(num_nodes) {}
+  ~OtherNodes() { join(); }
+
+  // `config` as node 0 takes it.
+  EngineConfig with_nodes(EngineConfig config) {
+    join();
+    config.cluster.num_nodes = num_nodes_;
+    config.cluster.master_port = 0;
+    config.cluster.secret = "a secret of tests";
+    const EngineConfig of_others = config;
+    config.cluster.on_message = [this, of_others](const std::string& line) {
+      std::smatch match;
+      if (std::regex_search(line, match, std::regex("waits at 127.0.0.1:([0-9]+)"))) {
+        start(of_others, std::stoi(match[1]));
+      }
+    };
+    return config;
+  }
+
+  // What made the nodes end; empty where they ended in order.
+  std::vector<std::string> join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+    return std::exchange(errors_, {});
+  }
+
+ private:
+  void start(EngineConfig config, int port) {
+    config.cluster.master_port = port;
+    for (int node = 1; node < num_nodes_; ++node) {
+      config.cluster.node_rank = node;
+      threads_.emplace_back([this, config] {
+        std::string error;
+        try {
+          Node(config).run();
+        } catch (const Error& failure) {
+          error = failure.what();
+        }
+        const std::lock_guard lock(mutex_);
+        errors_.push_back(error);
+      });
+    }
+  }
+
+  int num_nodes_;
+  std::vector<std::thread> threads_;
+  std::mutex mutex_;
+  std::vector<std::string> errors_;
+};
+
+struct Division {
+  int ranks = 1;
+  int stages = 1;
+  int nodes = 1;
+};
+
+class EngineNodes : public testing::TestWithParam<Division> {};
+INSTANTIATE_TEST_SUITE_P(Divisions, EngineNodes,
+                         testing::Values(Division{2, 1, 2}, Division{1, 2, 2}, Division{2, 2, 2},
+                                         Division{2, 2, 4}),
+                         [](const auto& test) {
+                           return std::to_string(test.param.ranks) + "x" +
+                                  std::to_string(test.param.stages) + "on" +
+                                  std::to_string(test.param.nodes);
+                         });
+
+TEST_P(EngineNodes, ComputeWhatOneProcessComputes) {
+  const Division division = GetParam();
+  std::mt19937 random(static_cast<uint32_t>(division.ranks * 10 + division.nodes));
+  EngineConfig config = base_config("qwen3-tied");
+  config.tensor_parallel_size = division.ranks;
+  config.threads = division.ranks;
+  std::vector<RandomRequest> requests = random_requests(random, LLMEngine(config).vocab_size());
+  for (size_t i = 0; i < requests.size(); i += 3) {
+    requests[i].params.presence_penalty = 0.7;
+    requests[i].params.min_tokens = 1;
+    requests[i].params.logit_bias = {{3, 1.5f}, {7, -2.0f}};
+  }
+  const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
+
+  config.pipeline_parallel_size = division.stages;
+  config.threads = division.ranks * division.stages / division.nodes;
+  OtherNodes others(division.nodes);
+  for (int trial = 0; trial < 3; ++trial) {
+    const auto draw = [&random](int low, int high) {
+      return std::uniform_int_distribution<int>(low, high)(random);
+    };
+    EngineConfig trial_config = config;
+    trial_config.enable_prefix_caching = trial % 3 != 0;
+    trial_config.async_scheduling = trial % 2 == 0;
+    trial_config.max_num_batched_tokens = trial % 2 == 0 ? draw(3, 40) : 512;
+    trial_config.max_num_seqs = draw(2, 40);
+    trial_config.num_gpu_blocks_override = 10 + draw(0, 6);
+    std::vector<int> arrival_steps;
+    for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
+    const auto outputs = run(others.with_nodes(trial_config), requests, arrival_steps);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_equal(outputs[i], expected[i],
+                   "trial " + std::to_string(trial) + ", request " + std::to_string(i));
+    }
+    EXPECT_THAT(others.join(), Each(std::string()));
+  }
+}
+
+TEST(EngineOnNodes, TakesTheCacheThatEveryNodeHasMemoryFor) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.tensor_parallel_size = 2;
+  OtherNodes others(2);
+  const LLMEngine engine(others.with_nodes(config));
+  EXPECT_GT(engine.memory_plan().num_blocks, 0);
+}
+
+TEST(EngineOnNodes, EndsThemWithTheErrorOfACallback) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.tensor_parallel_size = 2;
+  OtherNodes others(2);
+  {
+    LLMEngine engine(others.with_nodes(config));
+    SamplingParams params;
+    params.logits_processors.push_back(
+        [](std::span<const int32_t>, std::span<float>) { throw Error("the callback fails"); });
+    engine.add_request("a", std::vector<int32_t>{1, 2, 3}, params);
+    EXPECT_THAT(
+        [&] {
+          while (!engine.is_finished()) engine.step();
+        },
+        testing::ThrowsMessage<Error>("the callback fails"));
+  }
+  EXPECT_THAT(others.join(), Each(HasSubstr("Node 0 has failed: the callback fails")));
+}
+
+TEST(EngineOnNodes, RefusesWhatCannotBeOnNodes) {
+  const auto refused = [](const auto& change) -> std::string {
+    EngineConfig config = base_config("qwen3-tied");
+    config.tensor_parallel_size = 2;
+    config.cluster.num_nodes = 2;
+    change(config);
+    try {
+      const LLMEngine engine(config);
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.node_rank = 1; }),
+              HasSubstr("the engine is on node 0"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.num_nodes = 3; }),
+              HasSubstr("expected a multiple of --nnodes 3"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.num_nodes = 0; }),
+              HasSubstr("--nnodes is 0"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.secret = "short"; }),
+              HasSubstr("QUIRE_GROUP_SECRET has 5 characters; expected 16 or more"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.master_addr = "192.0.2.1"; }),
+              HasSubstr("is not this machine's loopback"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.join_timeout_s = 0; }),
+              HasSubstr("--join-timeout is 0"));
+  EXPECT_THAT(refused([](EngineConfig& config) { config.lora.enabled = true; }),
+              HasSubstr("--enable-lora"));
+}
+
+}  // namespace
+}  // namespace quire

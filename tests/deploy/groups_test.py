@@ -1,0 +1,121 @@
+"""What starts a group of nodes: the LeaderWorkerSet and the Slurm script."""
+
+import os
+import pathlib
+import re
+import subprocess
+import tempfile
+import unittest
+
+import support
+
+support.use_test_packages()
+
+import yaml  # noqa: E402: a package of the tests
+
+MANIFEST = support.DEPLOY / "leaderworkerset.yaml"
+SCRIPT = support.DEPLOY / "quire.sbatch"
+# Of the resource leaderworkerset.x-k8s.io/v1: what the manifest may say around the pods' templates.
+FIELDS = {"": {"apiVersion", "kind", "metadata", "spec"},
+          "spec": {"replicas", "leaderWorkerTemplate", "rolloutStrategy", "startupPolicy", "networkConfig"},
+          "spec.leaderWorkerTemplate": {"size", "restartPolicy", "leaderTemplate", "workerTemplate"}}
+# What it sets in each container.
+GIVEN = {"LWS_LEADER_ADDRESS", "LWS_GROUP_SIZE", "LWS_WORKER_INDEX"}
+# What node 0 has of its own.
+OF_NODE_0 = {"--api-key-file", "--shutdown-timeout", "--log-format", "--node-rank", "--master-addr"}
+SLURM = {
+    "scontrol": 'echo first.host; echo second.host',
+    # Each task's command line, as quire would get it; then as if a node had been lost, and then as if it ended well.
+    "srun": '''[ "$1" = --kill-on-bad-exit=1 ] || exit 3
+shift
+for SLURM_PROCID in 0 1; do export SLURM_PROCID; "$@" || exit 1; done
+[ -e "$STATE/lost" ] || { touch "$STATE/lost"; exit 1; }''',
+    "sleep": "",
+    "quire": 'echo "${#QUIRE_GROUP_SECRET} $*" >> "$STATE/commands"',
+}
+
+
+class LeaderWorkerSet(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        documents = list(yaml.safe_load_all(MANIFEST.read_text(encoding="utf-8")))
+        cls.group, cls.service = documents
+        cls.template = cls.group["spec"]["leaderWorkerTemplate"]
+        cls.pods = [cls.template["leaderTemplate"], cls.template["workerTemplate"]]
+        cls.containers = [pod["spec"]["containers"][0] for pod in cls.pods]
+
+    def test_fields(self):
+        self.assertEqual((self.group["apiVersion"], self.group["kind"]),
+                         ("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet"))
+        for path, fields in FIELDS.items():
+            at = self.group
+            for name in filter(None, path.split(".")):
+                at = at[name]
+            self.assertEqual(set(at) - fields, set(), path)
+        self.assertEqual(self.template["restartPolicy"], "RecreateGroupOnPodRestart")
+
+    def test_schemas_of_its_pods_and_service(self):
+        pods = [{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "quire", **pod["metadata"]}, "spec": pod["spec"]}
+                for pod in self.pods]
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml", encoding="utf-8") as file:
+            yaml.safe_dump_all([*pods, self.service], file)
+            file.flush()
+            for version in ("1.27", "1.37"):
+                result = subprocess.run(
+                    [support.VENV / "bin" / "kubernetes-validate", "--strict", "-k", version, file.name],
+                    capture_output=True, encoding="utf-8", check=False)
+                self.assertEqual(result.returncode, 0, f"{version}: {result.stdout}{result.stderr}")
+
+    def test_settings_of_ranks_are_the_same(self):
+        settings = [{option for option in container["args"] if option.split("=")[0] not in OF_NODE_0}
+                    for container in self.containers]
+        self.assertEqual(*settings)
+        (ranks,) = [int(option.split("=")[1]) for option in settings[0] if "tensor-parallel-size" in option]
+        self.assertEqual(ranks % self.template["size"], 0)
+
+    def test_variables_are_set(self):
+        for container in self.containers:
+            known = GIVEN | {variable["name"] for variable in container["env"]}
+            self.assertEqual(set(re.findall(r"\$\((\w+)\)", " ".join(container["args"]))) - known, set())
+            self.assertIn("QUIRE_GROUP_SECRET", known)
+
+    def test_selector_is_the_leader(self):
+        labels = [pod["metadata"]["labels"] for pod in self.pods]
+        self.assertEqual(self.service["spec"]["selector"], labels[0])
+        self.assertNotEqual(*labels)
+
+    def test_grace_covers_the_shutdown(self):
+        for pod, container in zip(self.pods, self.containers):
+            sleep, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+            self.assertEqual(sleep, "sleep")
+            self.assertLess(int(seconds), pod["spec"]["terminationGracePeriodSeconds"])
+        # The workers run until node 0 has ended the group.
+        self.assertGreater(int(seconds), support.DEFAULT_SHUTDOWN_TIMEOUT_S + 5)
+
+
+class Slurm(unittest.TestCase):
+    def test_starts_the_group_and_starts_it_again(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            for name, body in SLURM.items():
+                (folder / name).write_text(f"#!/bin/bash\n{body}\n", encoding="utf-8")
+                (folder / name).chmod(0o755)
+            environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "STATE": str(folder),
+                           "SLURM_JOB_NODELIST": "hosts", "SLURM_JOB_NUM_NODES": "2"}
+            result = subprocess.run(["bash", SCRIPT, "MODEL", "--dtype", "bfloat16"], env=environment,
+                                    capture_output=True, encoding="utf-8", check=False, timeout=60)
+            self.assertEqual((result.returncode, result.stderr), (0, ""), result.stdout)
+            self.assertIn("node 0 is on first.host", result.stdout)
+            commands = (folder / "commands").read_text(encoding="utf-8").splitlines()
+        both = [f"64 serve MODEL --dtype bfloat16 --tensor-parallel-size 2 --host 0.0.0.0 --port 8000 --nnodes 2 "
+                f"--node-rank {node} --master-addr first.host" for node in (0, 1)]
+        self.assertEqual(commands, both * 2)
+
+    def test_needs_a_model(self):
+        result = subprocess.run(["bash", SCRIPT], capture_output=True, encoding="utf-8", check=False)
+        self.assertEqual(result.returncode, 2)
+        self.assertIn("usage:", result.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
