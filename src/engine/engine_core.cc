@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <new>
 #include <set>
-#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -70,9 +68,6 @@ constexpr double kMostPromptLogprobsCost = 1000;
 // takes, below a millisecond, is then not hidden behind a step, but it is less than a hundredth.
 constexpr double kLongStep = 0.1;
 
-// Drafts of text that needs no choice, in a step; all are kept.
-constexpr size_t kMaxForcedDrafts = 16;
-
 // The sequences for which a step could not choose a token.
 std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
   std::set<SequenceId> ids;
@@ -80,15 +75,6 @@ std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
     if (sequence.invalid_logits) ids.insert(sequence.id);
   }
   return ids;
-}
-
-// Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
-void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
-  if (num_drafts == 0) return;
-  ++stats.num_drafts;
-  stats.num_draft_tokens += static_cast<int64_t>(num_drafts);
-  stats.num_accepted_tokens += static_cast<int64_t>(num_kept);
-  for (size_t i = 0; i < num_kept; ++i) ++stats.num_accepted_tokens_per_pos.at(i);
 }
 
 // Mixes the bits of x (splitmix64's finaliser, Steele et al. 2014).
@@ -115,7 +101,7 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       executor_(start_executor(setup_, logits_processors_, answer_masks_, memory_reserve)),
       last_result_(Clock::now()) {
   if (setup_.config.speculative_config) speculator_.emplace(*setup_.config.speculative_config);
-  if (setup_.verifies_drafts) forced_drafts_.emplace();
+  if (setup_.verifies_drafts && !speculator_) forced_drafts_.emplace();
 }
 
 AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {
@@ -244,52 +230,6 @@ bool EngineCore::awaits_long_step() const {
          in_flight_.size() == 1 && in_flight_.front().expected_s > kLongStep;
 }
 
-bool EngineCore::awaits_drafts() const {
-  const bool drafts_next = (speculator_ && speculator_->drafts_next()) ||
-                           (forced_drafts_ && forced_drafts_->drafts_next());
-  return drafts_next && in_flight_.size() == 1;
-}
-
-template <typename Work>
-void EngineCore::speculate(const Work& work) {
-  if (!speculator_) return;
-  try {
-    const MemoryReserve::User none(nullptr);
-    work();
-  } catch (const std::bad_alloc&) {
-    speculator_.emplace(*setup_.config.speculative_config);
-  }
-}
-
-void EngineCore::propose() {
-  if (!in_flight_.empty()) return;
-  std::vector<std::pair<SequenceId, std::vector<int32_t>>> drafts;
-  speculate([&] {
-    for (const SequenceId id : speculator_->take_ready()) {
-      drafts.emplace_back(id, speculator_->propose(id));
-    }
-  });
-  for (auto& [id, draft] : drafts) {
-    const SequenceOwner& owner = owners_.at(id);
-    const Request& request = owner.request->request();
-    if (request.is_constrained && !setup_.executor.runner.draft) {
-      answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
-    }
-    scheduler_.propose(id, std::move(draft));
-  }
-  propose_forced();
-}
-
-void EngineCore::propose_forced() {
-  if (!forced_drafts_) return;
-  for (const SequenceId id : forced_drafts_->take_ready()) {
-    const SequenceOwner& owner = owners_.at(id);
-    auto draft = answer_masks_->forced_tokens(owner.request->request(),
-                                              static_cast<uint32_t>(owner.index), kMaxForcedDrafts);
-    if (!draft.empty()) scheduler_.propose(id, std::move(draft));
-  }
-}
-
 bool EngineCore::schedule() {
   propose();
   ScheduledBatch scheduled = scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost());
@@ -335,21 +275,6 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;
-}
-
-void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
-  const double drafting_s = output.draft_s + output.draft_reading_s;
-  if (!step.has_prefill && step.num_tokens > 0) {
-    speculator_->learn_step(step.num_tokens, std::max(elapsed - drafting_s, 0.0));
-  }
-  if (drafting_s <= 0) return;
-  size_t num_drafts = 0;
-  size_t num_passes = 0;
-  for (const auto& [id, count] : step.num_drafts) {
-    num_drafts += count;
-    num_passes = std::max(num_passes, count);
-  }
-  speculator_->learn_drafting(num_drafts, num_passes, output.draft_s, output.draft_reading_s);
 }
 
 void EngineCore::learn_speed(const InFlight& step, double elapsed) {
@@ -403,21 +328,11 @@ void EngineCore::take_update(SequenceUpdate& update, size_t num_drafts, Clock::t
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   if (forced_drafts_ && owner.request->request().is_constrained) {
-    if (taken.stopped || update.end) {
-      forced_drafts_->remove(update.id);
-    } else {
-      forced_drafts_->append(update.id, update.token_ids.size(), progress.num_forced);
-    }
+    learn_forced(update, progress.num_forced, taken.stopped || update.end);
   }
-  if (!speculator_ || update.token_ids.empty()) return;
-  count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
-  const bool ends = taken.stopped || update.end;
-  speculate([&] {
-    if (ends && !speculator_->has(update.id)) return;  // its prompt need not be indexed
-    speculator_->append(update.id, owner.request->request(), std::span(update.token_ids),
-                        num_drafts);
-    if (ends) speculator_->remove(update.id);
-  });
+  if (speculator_ && !update.token_ids.empty()) {
+    learn_drafts(update, num_drafts, taken.stopped || update.end);
+  }
 }
 
 void EngineCore::fail_without_logits(RequestState& request) {
@@ -439,8 +354,7 @@ std::vector<RequestOutput> EngineCore::collect_outputs() {
     if (!request->finished()) continue;
     for (SequenceId id : request->sequence_ids()) {
       owners_.erase(id);
-      speculate([&] { speculator_->remove(id); });
-      if (forced_drafts_) forced_drafts_->remove(id);
+      forget_drafts(id);
     }
     const Request& facts = request->request();
     if (facts.has_logits_processors) logits_processors_->remove(facts.number);

@@ -123,6 +123,11 @@ class EngineCore {
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
+  // From the tokens of a sequence that a step verified drafts of, or that has an answer's
+  // constraint.
+  void learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends);
+  void learn_forced(const SequenceUpdate& update, size_t num_forced, bool ends);
+  void forget_drafts(SequenceId id);
   // From what a step took, what drafts cost.
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
   // From how long a step with prompts took.
@@ -147,7 +152,7 @@ class EngineCore {
   std::shared_ptr<AnswerMasks> answer_masks_;
   Scheduler scheduler_;
   std::optional<Speculator> speculator_;       // none: no speculation
-  std::optional<ForcedDrafts> forced_drafts_;  // none: the runner verifies no drafts
+  std::optional<ForcedDrafts> forced_drafts_;  // none: drafts are the speculator's, or not verified
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
   bool idle_ = true;  // no request since the last step: the time is no request's

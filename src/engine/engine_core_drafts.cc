@@ -1,0 +1,113 @@
+// What an engine does with drafts: it asks for them, gives them to the scheduler, and learns from
+// what became of them.
+#include <algorithm>
+#include <new>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "base/memory_reserve.h"
+#include "engine/engine_core.h"
+
+namespace quire {
+namespace {
+
+// Drafts of text that needs no choice, in a step; all are kept.
+constexpr size_t kMaxForcedDrafts = 16;
+
+// Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
+void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
+  if (num_drafts == 0) return;
+  ++stats.num_drafts;
+  stats.num_draft_tokens += static_cast<int64_t>(num_drafts);
+  stats.num_accepted_tokens += static_cast<int64_t>(num_kept);
+  for (size_t i = 0; i < num_kept; ++i) ++stats.num_accepted_tokens_per_pos.at(i);
+}
+
+}  // namespace
+
+bool EngineCore::awaits_drafts() const {
+  const bool drafts_next = (speculator_ && speculator_->drafts_next()) ||
+                           (forced_drafts_ && forced_drafts_->drafts_next());
+  return drafts_next && in_flight_.size() == 1;
+}
+
+template <typename Work>
+void EngineCore::speculate(const Work& work) {
+  if (!speculator_) return;
+  try {
+    const MemoryReserve::User none(nullptr);
+    work();
+  } catch (const std::bad_alloc&) {
+    speculator_.emplace(*setup_.config.speculative_config);
+  }
+}
+
+void EngineCore::propose() {
+  if (!in_flight_.empty()) return;
+  std::vector<std::pair<SequenceId, std::vector<int32_t>>> drafts;
+  speculate([&] {
+    for (const SequenceId id : speculator_->take_ready()) {
+      drafts.emplace_back(id, speculator_->propose(id));
+    }
+  });
+  for (auto& [id, draft] : drafts) {
+    const SequenceOwner& owner = owners_.at(id);
+    const Request& request = owner.request->request();
+    if (request.is_constrained && !setup_.executor.runner.draft) {
+      answer_masks_->cut_draft(request, static_cast<uint32_t>(owner.index), draft);
+    }
+    scheduler_.propose(id, std::move(draft));
+  }
+  propose_forced();
+}
+
+void EngineCore::propose_forced() {
+  if (!forced_drafts_) return;
+  for (const SequenceId id : forced_drafts_->take_ready()) {
+    const SequenceOwner& owner = owners_.at(id);
+    auto draft = answer_masks_->forced_tokens(owner.request->request(),
+                                              static_cast<uint32_t>(owner.index), kMaxForcedDrafts);
+    if (!draft.empty()) scheduler_.propose(id, std::move(draft));
+  }
+}
+
+void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
+  const double drafting_s = output.draft_s + output.draft_reading_s;
+  if (!step.has_prefill && step.num_tokens > 0) {
+    speculator_->learn_step(step.num_tokens, std::max(elapsed - drafting_s, 0.0));
+  }
+  if (drafting_s <= 0) return;
+  size_t num_drafts = 0;
+  size_t num_passes = 0;
+  for (const auto& [id, count] : step.num_drafts) {
+    num_drafts += count;
+    num_passes = std::max(num_passes, count);
+  }
+  speculator_->learn_drafting(num_drafts, num_passes, output.draft_s, output.draft_reading_s);
+}
+
+void EngineCore::learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends) {
+  count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
+  speculate([&] {
+    if (ends && !speculator_->has(update.id)) return;  // its prompt need not be indexed
+    speculator_->append(update.id, owners_.at(update.id).request->request(),
+                        std::span(update.token_ids), num_drafts);
+    if (ends) speculator_->remove(update.id);
+  });
+}
+
+void EngineCore::learn_forced(const SequenceUpdate& update, size_t num_forced, bool ends) {
+  if (ends) {
+    forced_drafts_->remove(update.id);
+  } else {
+    forced_drafts_->append(update.id, update.token_ids.size(), num_forced);
+  }
+}
+
+void EngineCore::forget_drafts(SequenceId id) {
+  speculate([&] { speculator_->remove(id); });
+  if (forced_drafts_) forced_drafts_->remove(id);
+}
+
+}  // namespace quire
