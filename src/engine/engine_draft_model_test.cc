@@ -126,6 +126,10 @@ TEST(EngineDraftModel, ItsWeightsMayBeRounded) {
   expect_same_answers(speculation, "qwen3-tied", 81);
 }
 
+TEST(EngineDraftModel, QuantisedCheckpointsDraftForEachOther) {
+  expect_same_answers(draft_model("../quantised/awq", 3), "../quantised/gptq-4bit", 82);
+}
+
 TEST(EngineDraftModel, AbortedRequestsLeaveTheOthersTheirAnswers) {
   const std::vector<RandomRequest> requests = full_length_requests(75);
   EngineConfig config = base_config("qwen3-tied");

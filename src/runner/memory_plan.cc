@@ -400,8 +400,6 @@ int64_t max_logits_rows(const PlanRequest& request) {
 
 MemoryPlan make_memory_plan(const PlanRequest& request) {
   check_magnitude(request);
-  ModelNeeds draft;
-  if (request.draft) draft = needs_of_draft(request);
   MemoryPlan plan;
   plan.architecture = request.model.config.architecture;
   plan.device = on_cpu(request) ? "cpu" : "cuda";
@@ -416,6 +414,8 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
 
   const std::string ranks = describe_ranks(request);
   const ModelNeeds needs = needs_of(request);
+  ModelNeeds draft;
+  if (request.draft) draft = needs_of_draft(request);
   for (const MemoryItem& item : needs.memory) {
     const bool tied = item.bytes == 0;
     plan.buffers.push_back({item.name, static_cast<int64_t>(item.bytes),
