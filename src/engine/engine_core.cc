@@ -270,7 +270,9 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   const double elapsed = std::chrono::duration<double>(now - last_result_).count();
   last_result_ = now;
   (step.has_prefill ? counters_.prefill_s : counters_.decode_s) += elapsed;
-  if (step.has_prefill) learn_speed(step, elapsed);
+  // A draft model that catches up says nothing about the price of a prompt's token.
+  const double drafting_s = output.draft_s + output.draft_reading_s;
+  if (step.has_prefill) learn_speed(step, std::max(elapsed - drafting_s, 0.0));
   if (speculator_) learn_drafting(step, output, elapsed);
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;

@@ -115,7 +115,13 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
 
 void ModelRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                               StepOutput& output) {
-  if (!draft_model_) return;
+  if (!draft_model_) {
+    for (const ScheduledSequence& chunk : batch.sequences) {
+      check(std::ranges::count(chunk.draft_token_ids, kDraftOfRunner) == 0,
+            "drafts have ids where no draft model makes them");
+    }
+    return;
+  }
   const DraftModel::Times times = draft_model_->make_drafts(batch, sequences);
   output.draft_s = times.drafting_s;
   output.draft_reading_s = times.reading_s;
