@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 #include <thread>
 
@@ -140,6 +141,22 @@ TEST(LocalCommunicatorsSend, DoesNotWaitForTheReceiver) {
       int64_t received = -1;
       comm.receive(stream, Tensor(&received, DType::kInt64, {1}), other);
       EXPECT_EQ(received, i);
+    }
+  });
+}
+
+TEST(LocalCommunicatorsSend, TakesTensorsOfAnySizesInTurn) {
+  run_ranks(2, [](Communicator& comm, Stream& stream) {
+    for (const int64_t length : {3, 0, 1000, 1, 50'000, 2}) {
+      std::vector<int64_t> values(static_cast<size_t>(length), length);
+      const Tensor tensor(values.data(), DType::kInt64, {length});
+      if (comm.rank() == 0) {
+        comm.send(stream, tensor, 1);
+        continue;
+      }
+      std::fill(values.begin(), values.end(), -1);
+      comm.receive(stream, tensor, 0);
+      EXPECT_EQ(values, std::vector<int64_t>(static_cast<size_t>(length), length));
     }
   });
 }

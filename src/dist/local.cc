@@ -98,15 +98,24 @@ class MeetingPoint {
   std::condition_variable changed_;
 };
 
-// The way from one rank to another: copies of what was sent and not received yet.
+// Of each way from one rank to another: what two steps of a pipeline send (memory_plan.cc counts
+// with it).
+constexpr size_t kMostSpareMessages = 4;
+
+// The way from one rank to another: copies of what was sent and not received yet. Memory of
+// messages is kept for later ones, so that only the first large steps ask for some.
 class Channel {
  public:
   // Throws Error, as take() does, once the group was aborted.
   void put(const Tensor& tensor, int rank, int group_size) {
-    Message message;
+    Message message = take_spare();
     message.dtype = tensor.dtype();
     message.num_elements = tensor.num_elements();
-    message.bytes = std::make_unique_for_overwrite<std::byte[]>(message.size());
+    if (message.capacity < message.size()) {
+      message.bytes.reset();  // before its successor is there
+      message.bytes = std::make_unique_for_overwrite<std::byte[]>(message.size());
+      message.capacity = message.size();
+    }
     if (message.size() > 0) std::memcpy(message.bytes.get(), tensor.raw(), message.size());
     {
       const std::lock_guard lock(mutex_);
@@ -124,13 +133,15 @@ class Channel {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return aborted_ || !messages_.empty(); });
     if (aborted_) throw_aborted(rank, group_size);
-    const Message message = std::move(messages_.front());
+    Message message = std::move(messages_.front());
     messages_.pop_front();
     num_waiting_.fetch_sub(1, std::memory_order_release);
     lock.unlock();
     check(message.num_elements == tensor.num_elements() && message.dtype == tensor.dtype(),
           "a tensor is received as it was sent");
     if (message.size() > 0) std::memcpy(tensor.raw(), message.bytes.get(), message.size());
+    lock.lock();
+    if (spare_.size() < kMostSpareMessages) spare_.push_back(std::move(message));
   }
 
   void abort() {
@@ -147,15 +158,26 @@ class Channel {
     DType dtype = DType::kFloat32;
     int64_t num_elements = 0;
     std::unique_ptr<std::byte[]> bytes;
+    size_t capacity = 0;  // of `bytes`
 
     size_t size() const { return static_cast<size_t>(num_elements) * size_of(dtype); }
   };
 
+  // The one that was used last, which the processor's caches may still hold.
+  Message take_spare() {
+    const std::lock_guard lock(mutex_);
+    if (spare_.empty()) return {};
+    Message message = std::move(spare_.back());
+    spare_.pop_back();
+    return message;
+  }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Message> messages_;
+  std::vector<Message> spare_;
   bool aborted_ = false;
-  std::atomic<int64_t> num_waiting_ = 0;  // messages, and one more once the group was aborted
+  std::atomic<int64_t> num_waiting_ = 0;  // messages, and one more for each abort()
 };
 
 class Group {

@@ -411,6 +411,9 @@ EngineSetup set_up_engine(const EngineConfig& config) {
 EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
   check_settings(config);
   require(config.device != "cpu", "--device-memory plans for GPUs; leave --device cpu out.");
+  constexpr int64_t kMostMemory = int64_t{1} << 50;
+  require(memory_bytes >= 1 && memory_bytes <= kMostMemory,
+          fmt::format("--device-memory is {}; expected 1 to {}.", memory_bytes, kMostMemory));
   return set_up(config, planned_gpus(config, memory_bytes), nullptr);
 }
 

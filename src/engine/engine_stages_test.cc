@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
@@ -280,6 +281,8 @@ TEST(EngineStages, ArePlannedForGpusThatAreNotThere) {
   EXPECT_THAT(memory.device_name, HasSubstr("8 GPUs of 4 GiB"));
   EXPECT_EQ(memory.stages.size(), 4u);
   EXPECT_LE(memory.total_bytes, memory.available_bytes);
+  EXPECT_THROW(plan_for_gpus(config, 0), Error);
+  EXPECT_THROW(plan_for_gpus(config, std::numeric_limits<int64_t>::max()), Error);
   config.num_gpu_blocks_override = 100'000'000;
   EXPECT_THROW(plan_for_gpus(config, kMemory), Error);
   config.device = "cpu";

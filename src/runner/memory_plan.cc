@@ -244,12 +244,17 @@ std::string describe_scratch(const PlanRequest& request) {
                      request.threads_per_rank * num_ranks(request));
 }
 
-// Hidden states and residuals on their way between stages, over all ranks: of each step in flight
-// (EngineCore::max_steps_in_flight) at most one. GPUs take no copies of what they send.
+// Hidden states and residuals on their way between stages, over all ranks: at most one pair for
+// each step in flight (EngineCore::max_steps_in_flight), and memory of two pairs that each stage
+// keeps for the next; no more than all stages have for all steps. GPUs take no copies of what they
+// send.
 int64_t message_bytes(const PlanRequest& request) {
   if (request.num_stages == 1 || !on_cpu(request)) return 0;
   const int64_t floats = 2 * max_step_tokens(request) * request.model.config.hidden_size;
-  return (request.num_stages + 1) * request.model.size * floats * int64_t{sizeof(float)};
+  const int64_t num_steps = request.num_stages + 1;
+  const int64_t num_ways = request.num_stages - 1;
+  const int64_t num_pairs = std::min(num_steps * num_ways, num_steps + 2 * num_ways);
+  return num_pairs * request.model.size * floats * int64_t{sizeof(float)};
 }
 
 // The longest sequence that `blocks` hold, as advice for a message.
@@ -316,6 +321,7 @@ int64_t choose_num_blocks_of_gpus(const PlanRequest& request, const ModelNeeds& 
                                   int64_t shared_bytes) {
   PlanRequest part = request;
   part.available_bytes = request.available_bytes / request.num_stages;
+  part.num_stages = 1;
   int64_t num_blocks = std::numeric_limits<int64_t>::max();
   for (const StageNeeds& stage : needs.stages) {
     const int64_t other =
@@ -324,15 +330,21 @@ int64_t choose_num_blocks_of_gpus(const PlanRequest& request, const ModelNeeds& 
       part.kv_cache_memory_bytes =
           *request.kv_cache_memory_bytes / needs.bytes_per_block * stage.bytes_per_block;
     }
-    const int64_t chosen = choose_num_blocks(part, other, stage.bytes_per_block);
+    const std::string layers = fmt::format("The stage of layers {} to {}", stage.first_layer,
+                                           stage.first_layer + stage.num_layers - 1);
+    int64_t chosen = 0;
+    try {
+      chosen = choose_num_blocks(part, other, stage.bytes_per_block);
+    } catch (const Error& error) {
+      throw Error(
+          fmt::format("{}: {} --pipeline-layers cuts the layers otherwise.", layers, error.what()));
+    }
     if (other > part.available_bytes ||
         chosen > (part.available_bytes - other) / stage.bytes_per_block) {
-      throw Error(fmt::format(
-          "The stage of layers {} to {} does not fit its {} GPU{}, of which {} may be taken. {}, "
-          "or cut the layers otherwise with --pipeline-layers.",
-          stage.first_layer, stage.first_layer + stage.num_layers - 1, request.model.size,
-          request.model.size == 1 ? "" : "s", size_text(part.available_bytes),
-          more_memory_advice(request)));
+      throw Error(
+          fmt::format("{} does not fit: {}. {}, or cut the layers otherwise with "
+                      "--pipeline-layers.",
+                      layers, available_memory_of(part), more_memory_advice(part)));
     }
     num_blocks = std::min(num_blocks, chosen);
   }
@@ -448,7 +460,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   if (other > request.available_bytes) {
     throw Error(
         fmt::format("The weights and activations of this model{} take {}, but {}. {}, or lower "
-                    "--max-num-batched-tokens.",
+                    "--max-num-batched-tokens or --max-num-seqs.",
                     request.draft ? " and its draft model" : "", size_text(other),
                     available_memory_of(request), more_memory_advice(request)));
   }

@@ -172,7 +172,20 @@ TEST(MemoryPlan, TheStageWithTheLeastRoomDecidesOnTheBlocksOfGpus) {
     EXPECT_EQ(kv_bytes, plan.num_blocks * plan.bytes_per_block);
   }
   request.num_blocks_override = uneven.num_blocks + 1;
-  EXPECT_THAT(error_of(request), HasSubstr("The stage of layers 0 to 20 does not fit its 1 GPU"));
+  EXPECT_THAT(error_of(request), HasSubstr("The stage of layers 0 to 20 does not fit: "));
+  EXPECT_THAT(error_of(request), HasSubstr("--pipeline-layers"));
+  // In all there is enough, but not for the first stage.
+  request.num_blocks_override.reset();
+  request.max_num_batched_tokens = 512;
+  request.max_num_seqs = 16;
+  request.model.stage_layers = {27, 1};
+  request.available_bytes = int64_t{8} << 30;
+  EXPECT_THAT(error_of(request),
+              HasSubstr("The stage of layers 0 to 26: One sequence of 40960 tokens needs"));
+  EXPECT_THAT(error_of(request), HasSubstr("free on the GPU)"));
+  EXPECT_THAT(error_of(request), HasSubstr("--pipeline-layers"));
+  request.model.stage_layers = {14, 14};
+  EXPECT_EQ(error_of(request), "no error");
 }
 
 TEST(MemoryPlan, SaysWhatToChangeWhereAGpuIsTooSmall) {

@@ -453,7 +453,8 @@ void Scheduler::StepMaker::charge_prefill(ScheduledState& state, int64_t num_tok
 
 bool Scheduler::StepMaker::free_block(ClientQueue& client, size_t position) {
   while (s_.pool.num_free() == 0 && position < client.running.size()) {
-    // Its own sequences up to this one, and those of clients that had their turns, are in the step.
+    // Its own sequences up to this one, and those of clients that had their turns, are in the step
+    // or, with several stages, in another.
     ClientQueue* most = &client;
     for (size_t i = turn_ + 1; i < order_.size(); ++i) {
       ClientQueue* other = order_[i];
