@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <list>
 #include <mutex>
@@ -19,6 +20,7 @@ namespace quire::cluster {
 namespace {
 
 constexpr std::chrono::seconds kGreetingLimit{10};  // for all that a newcomer says
+constexpr int kMostTold = 100;                      // lines about newcomers
 constexpr size_t kMaxNewcomers = 16;                // at a time
 
 // Why a newcomer is not let in.
@@ -77,6 +79,8 @@ class Door::Impl {
   void log(const std::string& line) const {
     if (options_.log) options_.log(line);
   }
+  // The same of newcomers, who may be many.
+  void log_of_newcomer(const std::string& line);
   void accept();
   // Ends the threads of newcomers that were let in or turned away. Under the mutex.
   void tidy();
@@ -98,6 +102,7 @@ class Door::Impl {
   std::vector<std::unique_ptr<Connection>> connections_;
   std::list<Newcomer> newcomers_;
   bool complete_ = false;
+  std::atomic<int> num_told_ = 0;
   std::string failure_;       // ends the join
   std::string last_refusal_;  // of a newcomer that did not prove itself
   std::thread acceptor_;
@@ -131,7 +136,7 @@ void Door::Impl::greet(Newcomer& newcomer) {
   } catch (const Refusal& refusal) {
     refuse(newcomer, refusal.sentence, proved);
   } catch (const std::exception& error) {
-    log(fmt::format("hung up on {}: {}", newcomer.connection->peer(), error.what()));
+    log_of_newcomer(fmt::format("hung up on {}: {}", newcomer.connection->peer(), error.what()));
   }
   const std::lock_guard lock(mutex_);
   if (newcomer.connection) newcomer.connection->shut_down();
@@ -193,14 +198,25 @@ void Door::Impl::let_in(int node, Newcomer& newcomer) {
 }
 
 void Door::Impl::refuse(Newcomer& newcomer, const std::string& sentence, bool proved) {
+  if (!proved) {
+    const std::lock_guard lock(mutex_);
+    last_refusal_ = sentence;
+  }
   newcomer.connection->try_send(FrameKind::kRefused, sentence);
   newcomer.connection->finish_sending();
-  log(fmt::format("turned {} away: {}", newcomer.connection->peer(), sentence));
+  log_of_newcomer(fmt::format("turned {} away: {}", newcomer.connection->peer(), sentence));
+  if (!proved) return;
+  // A stranger cannot end the join; a node of this group that does not fit does.
   const std::lock_guard lock(mutex_);
   if (complete_) return;
-  // A stranger cannot end the join; a node of this group that does not fit does.
-  (proved ? failure_ : last_refusal_) = sentence;
+  failure_ = sentence;
   changed_.notify_all();
+}
+
+void Door::Impl::log_of_newcomer(const std::string& line) {
+  const int told = num_told_++;
+  if (told < kMostTold) log(line);
+  if (told + 1 == kMostTold) log("of newcomers that are turned away no more are named");
 }
 
 void Door::Impl::ping_waiting() {

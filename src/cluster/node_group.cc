@@ -94,6 +94,7 @@ class NodeGroup::Impl {
   size_t num_reading_ = 0;
   bool ended_ = false;  // in order
   bool closing_ = false;
+  bool telling_ = false;  // the others why the group fails
   std::optional<std::string> failure_;
   std::recursive_mutex callback_mutex_;
   std::function<void()> callback_;
@@ -142,6 +143,7 @@ NodeGroup::Impl::~Impl() {
     if (node == 0 && ended_ && !failure_) {
       changed_.wait_for(lock, kLastWait, [this] { return num_reading_ == 0; });
     }
+    changed_.wait(lock, [this] { return !telling_; });
     closing_ = true;
   }
   changed_.notify_all();
@@ -165,7 +167,10 @@ void NodeGroup::Impl::fail(const std::string& sentence) {
   {
     const std::lock_guard lock(mutex_);
     if (failure_) return;
-    if (!ended_) failure_ = sentence;
+    if (!ended_) {
+      failure_ = sentence;
+      telling_ = true;
+    }
   }
   changed_.notify_all();
   mailboxes_.close();
@@ -181,6 +186,11 @@ void NodeGroup::Impl::fail(const std::string& sentence) {
     connection->try_send(FrameKind::kFailed, sentence);
     connection->finish_sending();
   }
+  {
+    const std::lock_guard lock(mutex_);
+    telling_ = false;
+  }
+  changed_.notify_all();
 }
 
 void NodeGroup::Impl::on_failure(std::function<void()> callback) {

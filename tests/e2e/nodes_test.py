@@ -275,10 +275,11 @@ class Join(CliTest):
 
     def test_needs_the_secret(self):
         secrets = [{"QUIRE_GROUP_SECRET": letter * 20} for letter in "ab"]
-        with group("generate", "-p", "a", "--join-timeout", 3, tensor=2, env=secrets[0],
-                   others_env=secrets[1]) as made:
-            self.assert_all_say(made, "The secret of a node (QUIRE_GROUP_SECRET) is not that of node 0")
-            self.assertIn("lacks node 1", made.nodes[0].log)
+        with group("generate", "-p", "a", tensor=2, env=secrets[0], others_env=secrets[1]) as made:
+            sentence = "The secret of a node (QUIRE_GROUP_SECRET) is not that of node 0"
+            self.assertEqual(made.nodes[1].wait(), 1)
+            self.assertIn(sentence, made.nodes[1].log)
+            self.assertIn("turned", made.nodes[0].wait_for_line(re.escape(sentence)).string)
 
     def test_tells_a_node_that_comes_late_or_twice(self):
         with serving(tensor=2) as made:
