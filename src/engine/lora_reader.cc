@@ -52,7 +52,7 @@ class LoraReader {
     for (const LoraModule& module : adapter_.modules()) add_module(module);
     for (const auto& [name, tensor] : adapter_.replaced()) add_replaced(name, *tensor);
     std::ranges::sort(weights_.layers, {}, &LoraLayer::name);
-    if (target_.on_gpu) check_gpu_takes();
+    if (target_.on_gpu) check_gpu_takes_the_rest();
     count_bytes();
     weights_.content_hash = hash();
     return std::move(weights_);
@@ -69,6 +69,7 @@ class LoraReader {
           fmt::format("{}: the rank of {} is {}; expected at most --max-lora-rank, which is {}.",
                       adapter_.folder().string(), module.name, module.rank, target_.max_rank));
     }
+    if (target_.on_gpu) check_gpu_takes_modules();
     const LoraBase base = {target_.tensors, target_.model.string(), target_.has_tied_head};
     check_lora_fits(adapter_, base, pool_);
   }
@@ -81,10 +82,17 @@ class LoraReader {
                     adapter_.folder().string(), what));
   }
 
-  void check_gpu_takes() const {
+  // Before anything of the base is read.
+  void check_gpu_takes_modules() const {
+    for (const LoraModule& module : adapter_.modules()) {
+      if (module.is_embedding || module.name == "lm_head") refuse_on_gpu("matrices", module.name);
+      if (module.magnitude != nullptr) refuse_on_gpu("DoRA", module.name);
+      if (module.b_bias != nullptr) refuse_on_gpu("a bias", module.name);
+    }
+  }
+
+  void check_gpu_takes_the_rest() const {
     for (const LoraLayer& layer : weights_.layers) {
-      if (layer.is_embedding || layer.name == "lm_head") refuse_on_gpu("matrices", layer.name);
-      if (!layer.factor.empty()) refuse_on_gpu("DoRA", layer.name);
       if (!layer.added_bias.empty()) refuse_on_gpu("a bias", layer.name);
     }
     if (!weights_.norms.empty()) refuse_on_gpu("a trained copy", weights_.norms.begin()->first);

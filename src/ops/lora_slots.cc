@@ -11,7 +11,8 @@ namespace {
 // Whether lora_expand makes t itself.
 bool is_in_one(const Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                const Tensor& x) {
-  bool whole = true;
+  // A block is launched for each item, also for those of other rows of a large step.
+  bool whole = rows.max_items <= 2 * kMostLoraRowsInOne;
   for (int part = 0; part < layer.num_parts; ++part) {
     whole &= layer.first_output[part] % 8 == 0 && layer.num_outputs[part] % 8 == 0;
   }

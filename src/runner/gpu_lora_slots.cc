@@ -32,13 +32,12 @@ GpuLoraSlots::Slot* GpuLoraSlots::find(uint64_t id) {
   return slot == slots_.end() ? nullptr : &*slot;
 }
 
-int32_t GpuLoraSlots::take(const Request& request, DeviceStream& stream) {
+int32_t GpuLoraSlots::take(const Request& request) {
   Slot* slot = find(request.lora_id);
   if (slot == nullptr) {
     check(request.lora != nullptr, "a request with an adapter has its weights");
     slot = &*std::ranges::min_element(slots_, {}, &Slot::last_step);
     check(slot->last_step < step_, "a step has no more adapters than there are slots");
-    if (slot->id != 0) stream.synchronize();
     // Not the adapter that was there if this fails half way.
     slot->id = 0;
     adapters_.store(static_cast<int>(slot - slots_.data()), *request.lora, pool_);
@@ -49,23 +48,33 @@ int32_t GpuLoraSlots::take(const Request& request, DeviceStream& stream) {
 }
 
 std::vector<int32_t> GpuLoraSlots::place(std::span<const StepSequence> sequences,
-                                         int64_t num_tokens, DeviceStream& stream) {
+                                         int64_t num_tokens, DeviceStream& stream,
+                                         Communicator& comm) {
   ++step_;
   const bool any = std::ranges::any_of(
       sequences, [](const StepSequence& sequence) { return sequence.state.request->lora_id != 0; });
   if (!any) return {};
   // Those that are there first, so that none of them has to go for another one of this step.
+  bool copies = false;
   for (const StepSequence& sequence : sequences) {
     const uint64_t id = sequence.state.request->lora_id;
-    if (Slot* slot = id == 0 ? nullptr : find(id)) slot->last_step = step_;
+    if (id == 0) continue;
+    Slot* const slot = find(id);
+    copies |= slot == nullptr;
+    if (slot != nullptr) slot->last_step = step_;
+  }
+  if (copies) {
+    stream.synchronize();
+    comm.barrier();
   }
   std::vector<int32_t> row_slots(static_cast<size_t>(num_tokens), -1);
   auto row = row_slots.begin();
   for (const StepSequence& sequence : sequences) {
     const Request& request = *sequence.state.request;
-    const int32_t slot = request.lora_id == 0 ? -1 : take(request, stream);
+    const int32_t slot = request.lora_id == 0 ? -1 : take(request);
     row = std::fill_n(row, sequence.chunk.num_tokens, slot);
   }
+  if (copies) comm.barrier();
   return row_slots;
 }
 

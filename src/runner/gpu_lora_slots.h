@@ -2,7 +2,9 @@
 // Which adapters lie in the slots of a rank's GPU, and which rows of a step have which.
 //
 // An adapter is copied to the GPU when its first step comes, to the slot that was used longest ago.
-// All ranks run the same steps, so they hold the same adapters. Thread safety: one thread, the
+// All ranks run the same steps, so they hold the same adapters. They copy together, while no GPU
+// works: the copy's host memory is pinned and let go, which may wait for all GPUs, and one of them
+// could wait for a rank that has to copy yet. Thread safety: one thread, the
 // rank's worker.
 #include <cstdint>
 #include <span>
@@ -10,6 +12,7 @@
 
 #include "base/thread_pool.h"
 #include "core/device_library.h"
+#include "dist/communicator.h"
 #include "layers/gpu_lora.h"
 #include "models/model.h"
 #include "runner/rank_runner.h"
@@ -28,10 +31,10 @@ class GpuLoraSlots {
   // Of the device's memory.
   static size_t bytes(const Model& model, const RunnerOptions& options);
 
-  // The slot of each of the step's rows, -1 where it has no adapter; empty where none has. Waits
-  // for the stream's work before it overwrites a slot, and for its own copies.
+  // The slot of each of the step's rows, -1 where it has no adapter; empty where none has. Where an
+  // adapter is to be copied, waits for the stream's work, for all ranks, and for all their copies.
   std::vector<int32_t> place(std::span<const StepSequence> sequences, int64_t num_tokens,
-                             DeviceStream& stream);
+                             DeviceStream& stream, Communicator& comm);
   // A step whose arrays on the GPU are these.
   GpuLoraStep step(const StepArrays& arrays, const StepShape& shape) const;
 
@@ -43,7 +46,7 @@ class GpuLoraSlots {
 
   // The slot that has the adapter; null where none has.
   Slot* find(uint64_t id);
-  int32_t take(const Request& request, DeviceStream& stream);
+  int32_t take(const Request& request);
 
   GpuLora adapters_;
   ThreadPool& pool_;

@@ -393,7 +393,7 @@ Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const Samplin
   const StepShape& largest = sizes_.largest_step;
   StepShape exact = step_shape(sequences, places, largest);
   std::vector<int32_t> row_slots;
-  if (lora_slots_) row_slots = lora_slots_->place(sequences, exact.num_tokens, *gpu_);
+  if (lora_slots_) row_slots = lora_slots_->place(sequences, exact.num_tokens, *gpu_, comm_);
   if (!row_slots.empty()) {
     exact.num_lora_items = lora_item_room(exact.num_tokens, options_.max_loras);
   }

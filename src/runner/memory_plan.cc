@@ -279,6 +279,15 @@ std::string larger_cache_advice(const PlanRequest& request) {
          "--tensor-parallel-size";
 }
 
+// Ends advice on memory, where adapters take some.
+std::string fewer_loras_advice(const PlanRequest& request) {
+  if (request.max_loras == 0) return "";
+  return fmt::format(
+      " Adapters have room for --max-loras {} of --max-lora-rank {}; fewer or smaller ones take "
+      "less.",
+      request.max_loras, request.max_lora_rank);
+}
+
 int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64_t block_bytes) {
   const int64_t needed = blocks_per_full_sequence(request);
   if (request.num_blocks_override) {
@@ -304,12 +313,13 @@ int64_t choose_num_blocks(const PlanRequest& request, int64_t other_bytes, int64
   const int64_t blocks = budget / block_bytes;
   if (blocks < needed) {
     throw Error(fmt::format(
-        "One sequence of {} tokens needs {} of KV cache, but {} {}. {}, or {}.",
+        "One sequence of {} tokens needs {} of KV cache, but {} {}. {}, or {}.{}",
         request.model.max_model_len, size_text(needed * block_bytes), size_text(budget),
         given ? "was given with --kv-cache-memory-bytes"
               : fmt::format("is what is planned for it ({}; weights and activations take {})",
                             available_memory_of(request), size_text(other_bytes)),
-        shorter_length_advice(request, blocks), larger_cache_advice(request)));
+        shorter_length_advice(request, blocks), larger_cache_advice(request),
+        fewer_loras_advice(request)));
   }
   // More than all sequences at full length is of no use.
   const int64_t most = needed * request.max_num_seqs;
@@ -460,9 +470,10 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   if (other > request.available_bytes) {
     throw Error(
         fmt::format("The weights and activations of this model{} take {}, but {}. {}, or lower "
-                    "--max-num-batched-tokens or --max-num-seqs.",
+                    "--max-num-batched-tokens or --max-num-seqs.{}",
                     request.draft ? " and its draft model" : "", size_text(other),
-                    available_memory_of(request), more_memory_advice(request)));
+                    available_memory_of(request), more_memory_advice(request),
+                    fewer_loras_advice(request)));
   }
 
   plan.bytes_per_block = needs.bytes_per_block + draft.bytes_per_block;

@@ -122,7 +122,8 @@ void BenchCommand::adapt(EngineConfig& config, BenchWorkload& warm_up,
   if (loras_.empty()) return;
   LoraOptions given = lora_options_for(loras_);
   given.max_loras = std::max(given.max_loras, config.lora.max_loras);
-  given.max_cpu_loras = std::max(given.max_loras, *given.max_cpu_loras);
+  given.max_cpu_loras = config.lora.max_cpu_loras.value_or(
+      std::max(given.max_loras, static_cast<int>(loras_.size())));
   given.max_lora_rank = std::max(given.max_lora_rank, config.lora.max_lora_rank);
   config.lora = given;
   for (const LoraPath& adapter : loras_) warm_up.loras.push_back(adapter.name);
