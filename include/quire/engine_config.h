@@ -69,7 +69,7 @@ struct EngineConfig {
   // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
   // neither those that wait for their next token nor newcomers are held up for longer; while no
   // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but
-  // max_num_batched_tokens. The tokens are the same either way.
+  // max_num_batched_tokens. Steps of as many stages share it. The tokens are the same either way.
   double target_step_s = 0;
   // GPU only: a file of `quire tune` that says which of cuBLAS's algorithms multiply matrices of
   // which shapes. Shapes that it does not name are looked up in quire's own table; what neither

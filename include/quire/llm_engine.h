@@ -131,7 +131,7 @@ class LLMEngine {
 
   // One step: schedule, run, process. Returns the outputs of the requests that have something new,
   // in the order in which they were added. With async_scheduling a step's outputs may come one call
-  // later.
+  // later, and as many calls later as a model in stages has stages.
   std::vector<RequestOutput> step();
 
   // Adapters, where LoraOptions::enabled is set. Requests and other adapters are not affected by
