@@ -72,8 +72,9 @@ TEST(NodeCommunicator, GathersColumnsAlsoIntoTheirOwnPlace) {
     comm.all_gather_columns(stream, own, output);
     for (int64_t row = 0; row < 3; ++row) {
       for (int64_t column = 0; column < 8; ++column) {
+        const int64_t rank = column / 2;
         EXPECT_EQ(out[static_cast<size_t>(row * 8 + column)],
-                  static_cast<float>(100 * (column / 2) + 10 * row + column % 2));
+                  static_cast<float>(100 * rank + 10 * row + column % 2));
       }
     }
   });
