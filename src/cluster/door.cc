@@ -10,6 +10,7 @@
 #include <list>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -84,6 +85,8 @@ class Door::Impl {
   void accept();
   // Ends the threads of newcomers that were let in or turned away. Under the mutex.
   void tidy();
+  // For a place. Under the mutex.
+  void hang_up_on_oldest();
   void greet(Newcomer& newcomer);
   // The node's number, once it has proved itself and its facts agree. Throws Error, Refusal.
   int check(Connection& connection, bool& proved) const;
@@ -114,11 +117,26 @@ void Door::Impl::accept() {
     connection->set_deadline(Clock::now() + kGreetingLimit);
     const std::lock_guard lock(mutex_);
     tidy();
-    if (newcomers_.size() >= kMaxNewcomers) continue;  // it is hung up on; a node tries again
+    if (newcomers_.size() >= kMaxNewcomers) {
+      hang_up_on_oldest();
+      continue;  // this one as well; a node tries again
+    }
     Newcomer& newcomer = newcomers_.emplace_back();
     newcomer.connection = std::move(connection);
-    newcomer.thread = std::thread([this, &newcomer] { greet(newcomer); });
+    try {
+      newcomer.thread = std::thread([this, &newcomer] { greet(newcomer); });
+    } catch (const std::system_error&) {
+      newcomers_.pop_back();  // no thread is left for it; a node tries again
+    }
   }
+}
+
+void Door::Impl::hang_up_on_oldest() {
+  // A node needs two answers only, so the one that has been here for longest is likely a stranger
+  // that says nothing.
+  const auto oldest = std::ranges::find_if(
+      newcomers_, [](const Newcomer& newcomer) { return !newcomer.done && newcomer.connection; });
+  if (oldest != newcomers_.end()) oldest->connection->shut_down();
 }
 
 void Door::Impl::tidy() {

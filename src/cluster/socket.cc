@@ -115,6 +115,11 @@ Io Socket::send(std::span<const std::byte> head, std::span<const std::byte> body
   return Io::kDone;
 }
 
+bool Socket::takes_now() const {
+  pollfd polled{.fd = fd_, .events = POLLOUT, .revents = 0};
+  return poll(&polled, 1, 0) == 1;
+}
+
 void Socket::shut_down() const {
   if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
 }

@@ -38,6 +38,8 @@ class Socket {
   // Two parts as one message.
   Io send(std::span<const std::byte> head, std::span<const std::byte> body, Clock::duration limit,
           std::optional<Clock::time_point> deadline = std::nullopt) const;
+  // Whether send() would write something without waiting.
+  bool takes_now() const;
   // Ends what waits in receive() and send(), now and later.
   void shut_down() const;
   // No more is sent; what comes can still be read.

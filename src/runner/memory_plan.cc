@@ -468,12 +468,11 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   int64_t other = 0;
   for (const PlannedBuffer& buffer : plan.buffers) other += buffer.bytes;
   if (other > request.available_bytes) {
-    throw Error(
-        fmt::format("The weights and activations of this model{} take {}, but {}. {}, or lower "
-                    "--max-num-batched-tokens or --max-num-seqs.{}",
-                    request.draft ? " and its draft model" : "", size_text(other),
-                    available_memory_of(request), more_memory_advice(request),
-                    fewer_loras_advice(request)));
+    throw Error(fmt::format(
+        "The weights and activations of this model{} take {}, but {}. {}, or lower "
+        "--max-num-batched-tokens or --max-num-seqs.{}",
+        request.draft ? " and its draft model" : "", size_text(other), available_memory_of(request),
+        more_memory_advice(request), fewer_loras_advice(request)));
   }
 
   plan.bytes_per_block = needs.bytes_per_block + draft.bytes_per_block;

@@ -321,13 +321,13 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
     // Those who go on asking, for metrics perhaps, would keep it busy.
     server_->stop_accepting();
     if (server_->num_active() == 0) {
-      finish(true);
+      finish(!failed_);
       return;
     }
   }
   if (Clock::now() >= until) {
     if (cut) {
-      finish(true);
+      finish(!failed_);
       return;
     }
     log_.warning(fmt::format("requests that did not finish in time and end with what they have: {}",
