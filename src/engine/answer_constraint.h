@@ -22,7 +22,7 @@ struct AnswerLanguage {
   grammar::TokenTriePtr trie;          // a token for each of the model's ids
   std::optional<AnswerStart> start;    // none: the constraint begins at once
   size_t tokens_to_end = 0;            // of a whole answer, at most
-  std::optional<Tokenizer> tokenizer;  // of forced texts; none: they are chosen like others
+  std::optional<Tokenizer> tokenizer;  // cuts texts without a choice; none: they are not looked for
 };
 using AnswerLanguagePtr = std::shared_ptr<const AnswerLanguage>;
 
@@ -47,9 +47,8 @@ class AnswerConstraint {
   // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
   // it.
   size_t tokens_to_end();
-  // The token that comes next where no text has a choice: the one that the tokenizer begins the
-  // bytes with that have to follow, if that does not depend on what is behind them. It follows from
-  // the bytes so far, not from how they were cut into tokens.
+  // The token that is likely next where no text has a choice: the one that the tokenizer begins the
+  // bytes with that have to follow, if that does not depend on what is behind them.
   std::optional<int32_t> forced_token();
 
  private:

@@ -14,7 +14,6 @@ namespace {
 struct Note {
   bool complete = false;
   bool steered = false;
-  bool forced = false;
 };
 
 // How a request's answers end other than by their constraint.
@@ -168,11 +167,6 @@ class AnswerMasks::Row final : public RowMask {
         tried_(std::move(tried)),
         position_(position),
         mask_(mask_words) {
-    if (const auto token = forced_token(constraint(), ends(), position_)) {
-      grammar::allow(mask_, *token);
-      has_time_ = is_forced_ = true;
-      return;
-    }
     const size_t tokens_behind = MaskFiller(constraint(), ends(), position_).allow(mask_);
     has_time_ = tokens_left() - 1 >= tokens_behind;
   }
@@ -189,7 +183,7 @@ class AnswerMasks::Row final : public RowMask {
       has_time_ = is_steered_ = true;
       return false;
     }
-    Note note{.steered = is_steered_, .forced = is_forced_};
+    Note note{.steered = is_steered_};
     if (!is_end && (tried_ ? tried_->accept(token) : state_.take(token))) {
       const bool is_stuck = cannot_go_on();
       note.complete = is_stuck || constraint().must_end();
@@ -223,7 +217,6 @@ class AnswerMasks::Row final : public RowMask {
   std::vector<uint32_t> mask_;
   bool has_time_ = false;  // an end can be reached behind each token of mask_
   bool is_steered_ = false;
-  bool is_forced_ = false;  // mask_ has one token
 };
 
 // The mask of an output that its constraint does not allow: nothing may come, and the request
@@ -303,7 +296,6 @@ AnswerProgress AnswerMasks::progress(const Request& request, uint32_t index, siz
   for (size_t i = 0; i < num_tokens; ++i) {
     const Note note = state.take_note();
     progress.steered |= note.steered;
-    progress.num_forced += note.forced ? 1 : 0;
     if (!note.complete) continue;
     progress.num_tokens = i + 1;
     progress.complete = true;

@@ -23,7 +23,6 @@ struct AnswerProgress {
   size_t num_tokens = 0;  // of the newest tokens, those up to the answer's end
   bool complete = false;  // nothing can follow: the answer ends with the last of these
   bool steered = false;  // one of these was chosen for the answer to end within the limit on tokens
-  size_t num_forced = 0;  // of the newest tokens, those that had to come
 };
 
 class AnswerMasks final : public TokenMasks {
@@ -43,7 +42,8 @@ class AnswerMasks final : public TokenMasks {
   AnswerProgress progress(const Request& request, uint32_t index, size_t num_tokens);
   // Makes a draft as long as the constraint allows its tokens behind those sampled so far.
   void cut_draft(const Request& request, uint32_t index, std::vector<int32_t>& draft) const;
-  // The tokens that have to follow those sampled so far, at most `most`.
+  // Drafts of the text that has to follow what was sampled so far, as the tokenizer cuts it: at
+  // most `most`, none where other text may follow.
   std::vector<int32_t> forced_tokens(const Request& request, uint32_t index, size_t most) const;
 
  private:

@@ -65,19 +65,16 @@ TEST_F(AnswerMasksTest, WhatFollowsTheEndOfAnAnswerIsNobodys) {
   EXPECT_EQ(at({token("a")}), nullptr);
 }
 
-TEST_F(AnswerMasksTest, TextWithoutAChoiceHasTheTokenizersTokens) {
+TEST_F(AnswerMasksTest, TextWithoutAChoiceIsDraftedWithTheTokenizersTokens) {
   std::vector<int32_t> output = tokenizer_.encode("dogs", false);
   EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
   ASSERT_NE(masks_.at(sentence_, 0, output, false), nullptr);
   const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 16);
   EXPECT_EQ(forced, tokenizer_.encode(" like to sleep in the sun", false));
   EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 3), std::vector(forced.begin(), forced.begin() + 3));
-  for (const int32_t token : forced) {
-    const auto row = masks_.at(sentence_, 0, output, false);
-    EXPECT_EQ(count(row->allowed()), 1U);
-    EXPECT_TRUE(grammar::is_allowed(row->allowed(), token));
-    output.push_back(token);
-  }
+  // Other tokens of the same text may come.
+  EXPECT_GT(count(masks_.at(sentence_, 0, output, false)->allowed()), 1U);
+  output.insert(output.end(), forced.begin(), forced.end());
   EXPECT_EQ(masks_.at(sentence_, 0, output, false), nullptr);
 }
 

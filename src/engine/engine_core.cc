@@ -330,7 +330,7 @@ void EngineCore::take_update(SequenceUpdate& update, size_t num_drafts, Clock::t
   counters_.generation_tokens += taken.count;
   if (taken.stopped) scheduler_.finish(update.id, FinishReason::kStop);
   if (forced_drafts_ && owner.request->request().is_constrained) {
-    learn_forced(update, progress.num_forced, taken.stopped || update.end);
+    learn_forced(update, taken.stopped || update.end);
   }
   if (speculator_ && !update.token_ids.empty()) {
     learn_drafts(update, num_drafts, taken.stopped || update.end);

@@ -126,7 +126,7 @@ class EngineCore {
   // From the tokens of a sequence that a step verified drafts of, or that has an answer's
   // constraint.
   void learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends);
-  void learn_forced(const SequenceUpdate& update, size_t num_forced, bool ends);
+  void learn_forced(const SequenceUpdate& update, bool ends);
   void forget_drafts(SequenceId id);
   // From what a step took, what drafts cost.
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);

@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Drafts of text that needs no choice, in a step; all are kept.
+// Drafts of text that needs no choice, in a step.
 constexpr size_t kMaxForcedDrafts = 16;
 
 // Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
@@ -97,11 +97,12 @@ void EngineCore::learn_drafts(const SequenceUpdate& update, size_t num_drafts, b
   });
 }
 
-void EngineCore::learn_forced(const SequenceUpdate& update, size_t num_forced, bool ends) {
+void EngineCore::learn_forced(const SequenceUpdate& update, bool ends) {
   if (ends) {
     forced_drafts_->remove(update.id);
-  } else {
-    forced_drafts_->append(update.id, update.token_ids.size(), num_forced);
+  } else if (!update.token_ids.empty()) {
+    // All but the last are drafts that were kept.
+    forced_drafts_->append(update.id, update.token_ids.size() - 1);
   }
 }
 

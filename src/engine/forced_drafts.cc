@@ -2,16 +2,16 @@
 
 namespace quire {
 
-void ForcedDrafts::append(SequenceId id, size_t num_tokens, size_t num_forced) {
+void ForcedDrafts::append(SequenceId id, size_t num_kept) {
   State& state = states_[id];
-  for (size_t i = 0; i < num_tokens; ++i) {
-    const double newest = i < num_forced ? 1 : 0;
-    state.share += kSmoothing * (newest - state.share);
-  }
-  const bool awaited = state.share >= kLeastShare;
+  for (size_t i = 0; i < num_kept; ++i) state.share += kSmoothing * (1 - state.share);
+  state.share -= kSmoothing * state.share;
+  const bool awaited = state.share >= kLeastShare || ++state.num_passed >= kProbeInterval;
   num_awaited_ += static_cast<int>(awaited) - static_cast<int>(state.awaited);
   state.awaited = awaited;
-  if (awaited) ready_.push_back(id);
+  if (!awaited) return;
+  state.num_passed = 0;
+  ready_.push_back(id);
 }
 
 void ForcedDrafts::remove(SequenceId id) {

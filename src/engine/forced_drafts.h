@@ -1,10 +1,12 @@
 #pragma once
 // Which constrained outputs have text that needs no choice, so that it is worth waiting for a
-// step's tokens: then the tokens that have to follow are drafts of the next step, all of which
-// are kept (AnswerMasks::forced_tokens).
+// step's tokens: then the text that has to follow is drafts of the next step
+// (AnswerMasks::forced_tokens). They are kept where the model cuts the text into tokens as its
+// tokenizer does.
 //
 // Waiting costs what the host does between two steps. So outputs are waited for while a fair share
-// of their tokens was forced lately. Thread safety: one thread at a time, the engine's.
+// of their tokens were drafts that were kept; of the others one token in kProbeInterval is, so that
+// a change is noticed. Thread safety: one thread at a time, the engine's.
 #include <cstddef>
 #include <unordered_map>
 #include <utility>
@@ -16,9 +18,11 @@ namespace quire {
 
 class ForcedDrafts {
  public:
-  // A step brought a sequence tokens, and so many of them were forced. The first call for an id
-  // adds it.
-  void append(SequenceId id, size_t num_tokens, size_t num_forced);
+  static constexpr int kProbeInterval = 16;
+
+  // A step brought a sequence a token, and so many drafts before it were kept. The first call for
+  // an id adds it.
+  void append(SequenceId id, size_t num_kept);
   // The sequence has ended. Unknown ids: no effect.
   void remove(SequenceId id);
 
@@ -29,7 +33,8 @@ class ForcedDrafts {
 
  private:
   struct State {
-    double share = kFirstShare;  // of its newest tokens that were forced
+    double share = kFirstShare;  // of its newest tokens that were drafts
+    int num_passed = 0;          // steps since it was waited for
     bool awaited = false;
   };
   static constexpr double kFirstShare = 0.3;

@@ -190,17 +190,16 @@ TEST_F(StructuredOutputTest, LogProbabilitiesAreThoseOfTheModel) {
 }
 
 TEST_F(StructuredOutputTest, TextThatNeedsNoChoiceTakesFewSteps) {
-  constexpr const char* kSentence = "(cats|dogs) like to sleep in the sun, and so do (you|we)\\.";
-  SamplingParams params{.temperature = 1, .max_tokens = 60, .seed = 1};
+  SamplingParams params{.temperature = 0, .max_tokens = 60};
   params.logprobs = 0;
-  params.structured_output = regex(kSentence);
+  params.structured_output = choice({answer_of(engine(), params).text});
   const int64_t steps_before = engine().stats().num_steps;
   const CompletionOutput answer = answer_of(engine(), params);
   const int64_t num_steps = engine().stats().num_steps - steps_before;
-  EXPECT_TRUE(matches(kSentence, answer.text)) << answer.text;
+  EXPECT_EQ(answer.text, params.structured_output->choices[0]);
   EXPECT_EQ(answer.logprobs.size(), answer.token_ids.size());
   EXPECT_GT(std::ssize(answer.token_ids), 12);
-  EXPECT_LE(num_steps, 8);
+  EXPECT_LE(num_steps, std::ssize(answer.token_ids) / 2);
   // The runners of stages verify no drafts.
   EngineConfig config = lexicon_config();
   config.pipeline_parallel_size = 2;

@@ -169,7 +169,7 @@ void ModelRunner::await_ids(std::span<const StepSequence> sequences) {
 }
 
 void ModelRunner::receive_awaited_ids(std::span<const StepSequence> sequences) {
-  if (!groups_.is_first_stage()) return;
+  if (!groups_.is_first_stage() || groups_.is_last_stage()) return;
   for (const StepSequence& sequence : sequences) {
     const std::vector<int32_t>& output = sequence.state.output_token_ids;
     while (!output.empty() && row_of_unknown(output.back()) >= 0) receive_oldest_ids();
