@@ -53,11 +53,11 @@ run_ctest_tsan() {
   fi
 }
 
-# What shares memory between threads: the pools and queues, the ranks, the engine and its API, the
+# What shares memory between threads: the pools and queues, the nodes, the ranks, the engine and its API, the
 # server.
 tsan_targets() {
   local name
-  for name in base_test dist_test ops_test runner_test engine_test engine_cuda_test http_test server_test; do
+  for name in base_test cluster_test dist_test ops_test runner_test engine_test engine_cuda_test http_test server_test; do
     ninja -C build/tsan -t query "$name" >/dev/null 2>&1 && echo "$name"
   done
 }
