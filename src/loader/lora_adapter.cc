@@ -43,7 +43,7 @@ struct LoraTensorName {
   std::string leaf;  // "weight", "bias" or nothing
 };
 
-std::optional<LoraTensorName> split_name(const std::string& name) {
+std::optional<LoraTensorName> split_lora_name(const std::string& name) {
   constexpr std::array<std::string_view, 5> kParts = {"lora_A", "lora_B", "lora_embedding_A",
                                                       "lora_embedding_B", "lora_magnitude_vector"};
   for (const std::string_view part : kParts) {
@@ -140,7 +140,7 @@ void LoraAdapter::sort_tensors() {
     }
     std::string name = tensor.name;
     if (name.starts_with(kPeftPrefix)) name.erase(0, kPeftPrefix.size());
-    const std::optional<LoraTensorName> parts = split_name(name);
+    const std::optional<LoraTensorName> parts = split_lora_name(name);
     if (!parts) {
       add_replaced(tensor, std::move(name));
       continue;
