@@ -35,6 +35,7 @@ ScheduledBatch Scheduler::StepMaker::make() {
 
 void Scheduler::StepMaker::begin() {
   batch_.step = s_.next_step++;
+  batch_.num_failed_steps = s_.num_failed_steps;
   if (s_.lora_turn && s_.has_lora_room(s_.lora_id_in_turn())) free_lora_turn_ = s_.lora_turn;
   for (ClientQueue* client : s_.by_use) look_at(*client);
   num_others_behind_ = s_.num_running;

@@ -189,6 +189,23 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
   return update;
 }
 
+void Scheduler::Impl::drop_void(const InFlightStep& step, bool failed) {
+  for (const InFlightChunk& chunk : step.chunks) {
+    const auto it = states.find(chunk.id);
+    if (it != states.end()) it->second->num_placeholders -= chunk.most_tokens;
+  }
+  if (!failed) return;
+  ++num_failed_steps;
+  for (ClientQueue* client : by_use) {
+    while (!client->running.empty()) preempt_newest(*client);
+  }
+  for (int32_t id = 0; id < pool.num_blocks(); ++id) {
+    if (!pool.is_cached(id)) continue;
+    cache.erase(id);
+    pool.mark_empty(id);
+  }
+}
+
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending) {
   if (config.num_stages == 1) return std::numeric_limits<int64_t>::max();
   const int64_t num_parts = 2 * int64_t{config.num_stages};
@@ -256,6 +273,10 @@ std::vector<SequenceUpdate> Scheduler::process(StepOutput output) {
   const Impl::InFlightStep step = std::move(impl.in_flight.front());
   impl.in_flight.pop_front();
   check(step.chunks.size() == output.sequences.size(), "every chunk has a result");
+  if (output.is_void) {
+    impl.drop_void(step, !output.failure.empty());
+    return {};
+  }
   std::vector<SequenceUpdate> updates;
   for (size_t i = 0; i < step.chunks.size(); ++i) {
     const Impl::InFlightChunk& chunk = step.chunks[i];

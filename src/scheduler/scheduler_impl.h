@@ -102,6 +102,9 @@ struct Scheduler::Impl {
   std::optional<SequenceUpdate> take_output(ScheduledState& state, const InFlightChunk& chunk,
                                             SequenceOutput output);
 
+  // Takes the results of a step that are void; `failed`: it is the one that they are void for.
+  void drop_void(const InFlightStep& step, bool failed);
+
   void check_queues() const;
   void check_loras() const;
   void check_client(const ClientQueue& client) const;
@@ -125,6 +128,7 @@ struct Scheduler::Impl {
   uint64_t next_arrival = 0;
   uint64_t next_client = 0;
   uint64_t next_step = 0;
+  uint64_t num_failed_steps = 0;
   SchedulerStats totals;  // the fields that count since the start
 };
 
