@@ -407,8 +407,10 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
     result->output.sequences.emplace_back().id = sequence.id;
   }
   for (const Launched::Sampled& sampled : step.sampled) {
-    result->sampled.push_back(
-        {.id = sampled.id, .index = sampled.index, .sequence = sampled.sequence});
+    Launched::Sampled& unsampled = result->sampled.emplace_back();
+    unsampled.id = sampled.id;
+    unsampled.index = sampled.index;
+    unsampled.sequence = sampled.sequence;
   }
   result->results = step.results;
   result->ids = step.ids;

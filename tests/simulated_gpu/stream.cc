@@ -125,6 +125,11 @@ void CudaStream::take_memory_for(std::string_view what) const {
       "CUDA failed while launching {}: out of memory (cudaErrorMemoryAllocation).", what));
 }
 
+void CudaStream::replay(const std::vector<simulated::Task>& tasks) {
+  take_memory_for("graph_launch");
+  for (const simulated::Task& task : tasks) work_->push(task);
+}
+
 void CudaStream::queue(std::string_view name, std::function<void()> run) {
   take_memory_for(name);
   if (gpu_.pace() == simulated::Pace::kInstant && !name.starts_with("copy_to_")) return;
@@ -222,9 +227,7 @@ class SimulatedStream final : public DeviceStream {
   void abandon_capture() noexcept override { stream_.end_capture(); }
 
   void launch(DeviceGraph& graph) override {
-    for (const Task& task : static_cast<SimulatedGraph&>(graph).tasks()) {
-      stream_.queue(task.name, task.run);
-    }
+    stream_.replay(static_cast<SimulatedGraph&>(graph).tasks());
   }
 
  private:
