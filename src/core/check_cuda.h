@@ -1,6 +1,7 @@
 #pragma once
 // Every CUDA and cuBLAS call is checked: what fails throws Error with the call, the place and the
-// library's own words.
+// library's own words; OutOfDeviceMemory where the driver found no memory, of the GPU or the host,
+// after which CUDA can be used as before.
 //
 // Thread safety: free functions.
 #include <cublasLt.h>

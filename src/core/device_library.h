@@ -59,7 +59,10 @@ class DeviceStream {
 
   // What is queued between the two is not run but kept; end_capture() makes it a graph.
   virtual void begin_capture() = 0;
+  // Throws OutOfDeviceMemory where there is no room for the graph; the capture has ended then, too.
   virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
+  // Ends a capture in which something failed.
+  virtual void abandon_capture() noexcept = 0;
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
@@ -70,7 +73,7 @@ class PinnedBuffer {
   virtual std::byte* data() = 0;
 };
 
-// A GPU has too little free memory.
+// A GPU has too little free memory, or the host too little for its driver.
 class OutOfDeviceMemory : public Error {
  public:
   using Error::Error;

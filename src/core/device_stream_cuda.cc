@@ -85,6 +85,13 @@ class CudaDeviceStream final : public DeviceStream {
     return std::make_unique<CudaGraph>(graph);
   }
 
+  void abandon_capture() noexcept override {
+    cudaGraph_t graph = nullptr;
+    cudaStreamEndCapture(stream_.get(), &graph);  // fails where the capture is not valid any more
+    if (graph != nullptr) cudaGraphDestroy(graph);
+    cudaGetLastError();
+  }
+
   void launch(DeviceGraph& graph) override {
     check_cuda(cudaGraphLaunch(static_cast<CudaGraph&>(graph).get(), stream_.get()),
                "launching a CUDA graph");

@@ -294,6 +294,7 @@ void EngineCore::learn_speed(const InFlight& step, double elapsed) {
 void EngineCore::process(StepOutput output) {
   const InFlight step = std::move(in_flight_.front());
   in_flight_.pop_front();
+  if (output.is_void) return take_void(std::move(output));
   account(step, output);
   if (output.sequences.empty()) return;  // it only removed sequences
   const std::set<SequenceId> invalid = with_invalid_logits(output);
@@ -308,6 +309,28 @@ void EngineCore::process(StepOutput output) {
     const auto drafts = step.num_drafts.find(update.id);
     take_update(update, drafts == step.num_drafts.end() ? 0 : drafts->second, now);
   }
+}
+
+void EngineCore::take_void(StepOutput output) {
+  last_result_ = Clock::now();
+  if (!output.failure.empty()) shed_newest(output);
+  scheduler_.process(std::move(output));
+}
+
+void EngineCore::shed_newest(const StepOutput& failed) {
+  RequestState* newest = nullptr;
+  for (const SequenceOutput& sequence : failed.sequences) {
+    const auto owner = owners_.find(sequence.id);
+    if (owner == owners_.end() || owner->second.request->finished()) continue;
+    RequestState* const request = owner->second.request;
+    if (newest == nullptr || newest->request().number < request->request().number) newest = request;
+  }
+  if (newest == nullptr) return;
+  for (SequenceId id : newest->sequence_ids()) scheduler_.abort(id);
+  newest->fail(
+      fmt::format("The GPU had no memory for a step, and this request was the newest in it: {} "
+                  "Other requests go on.",
+                  failed.failure));
 }
 
 AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceUpdate& update) {

@@ -120,6 +120,11 @@ class EngineCore {
   void take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
   // What the constraint on an answer says of an update, which loses the tokens behind its end.
   AnswerProgress answer_progress(const SequenceOwner& owner, SequenceUpdate& update);
+  // Of a step that failed, or that was scheduled before that was known.
+  void take_void(StepOutput output);
+  // Ends the request of a failed step that came last. The others are computed anew: a request of a
+  // new kind may need memory that those before it do not.
+  void shed_newest(const StepOutput& failed);
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);

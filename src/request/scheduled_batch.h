@@ -9,6 +9,7 @@
 // bytes of it. Thread safety: immutable once submitted.
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "request/request.h"
@@ -76,6 +77,9 @@ struct ScheduledBatch {
   // Whether a drafter of the runner reads the prompts of this step, too: drafts are worth their
   // cost lately. What it has not read it catches up on before the sequence's first draft.
   bool drafter_reads_prompts = false;
+  // How many steps had failed (StepOutput::failure) by the time that this one was scheduled. Only
+  // steps on GPUs fail so, which are of one process: batch_encoding.h leaves it out.
+  uint64_t num_failed_steps = 0;
 
   bool empty() const { return sequences.empty(); }
 };
@@ -101,6 +105,10 @@ struct SequenceOutput {
 
 struct StepOutput {
   uint64_t step = 0;
+  // A sentence, where the step failed for want of memory and the runner can go on. Then all of the
+  // output is void, as is that of steps which were scheduled before this was known.
+  std::string failure{};
+  bool is_void = false;
   double gpu_s = 0;  // for which the GPU worked on it; 0 on the CPU
   // Of the step's time, in seconds, what the runner's drafter took: for drafts, and to read text
   // that it had not read.

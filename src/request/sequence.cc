@@ -15,8 +15,11 @@ bool contains(std::span<const int32_t> ids, int32_t id) {
 }  // namespace
 
 Sequence::Sequence(SequenceId id, std::shared_ptr<const Request> request, uint32_t index)
-    : id_(id), request_(std::move(request)), index_(index) {
-  check(request_ != nullptr && num_prompt_tokens() > 0, "a sequence needs a prompt");
+    : id_(id),
+      request_(std::move(request)),
+      index_(index),
+      num_prompt_tokens_(request_ == nullptr ? 0 : request_->num_prompt_tokens()) {
+  check(num_prompt_tokens_ > 0, "a sequence needs a prompt");
 }
 
 int64_t Sequence::max_num_tokens(int64_t max_model_len) const {

@@ -37,7 +37,7 @@ class Sequence {
   TokenView tokens() const { return TokenView(request_->prompt_token_ids, output_token_ids_); }
   const std::vector<int32_t>& output_token_ids() const { return output_token_ids_; }
   int64_t num_tokens() const { return num_prompt_tokens() + num_output_tokens(); }
-  int64_t num_prompt_tokens() const { return request_->num_prompt_tokens(); }
+  int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int64_t num_output_tokens() const { return static_cast<int64_t>(output_token_ids_.size()); }
 
   // The most tokens, prompt and output together, that this sequence may come to have.
@@ -52,6 +52,7 @@ class Sequence {
   SequenceId id_;
   std::shared_ptr<const Request> request_;
   uint32_t index_;
+  int64_t num_prompt_tokens_;  // the request's, which is another part of memory
   std::vector<int32_t> output_token_ids_;
 };
 

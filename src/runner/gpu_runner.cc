@@ -23,6 +23,10 @@ ModelOptions place_on(ModelOptions options, const Communicator& comm, const Devi
 // Rows of logits that the host samples at a time, 40 MB of a vocabulary of 152,000.
 constexpr size_t kHostRows = 64;
 
+// Steps of a kind that run without a graph before one is made anew, where there was no memory for
+// it.
+constexpr int64_t kRunsBetweenCaptures = 1000;
+
 DType activation_dtype(const RunnerOptions& options) {
   return options.model.dtype;
 }
@@ -326,33 +330,93 @@ Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool
                         .splits_logits = splits,
                         .has_loras = lora_step_.has_value(),
                         .samples = !step.has_masks};
-  const auto [found, is_new] = captured_.try_emplace(key);
-  Captured& captured = found->second;
-  // What kernels and libraries set up at their first use cannot be captured.
-  if (is_new) return run();
-  if (captured.graph == nullptr) {
-    gpu_->begin_capture();
-    captured.logits = run();
-    captured.graph = gpu_->end_capture();
+  Captured& captured = captured_[key];
+  if (captured.graph == nullptr && captured.num_runs % kRunsBetweenCaptures == 1) {
+    capture(run, captured);
   }
-  gpu_->launch(*captured.graph);
-  return captured.logits;
+  if (captured.graph != nullptr) {
+    try {
+      gpu_->launch(*captured.graph);
+      return captured.logits;
+    } catch (const OutOfDeviceMemory&) {
+      captured.graph.reset();
+    }
+  }
+  // The first time, too: what kernels and libraries set up at their first use cannot be captured.
+  const Tensor logits = run();
+  ++captured.num_runs;
+  return logits;
+}
+
+void GpuRunner::capture(const std::function<Tensor()>& run, Captured& captured) {
+  const Arena::Scope scope(arena_);
+  gpu_->begin_capture();
+  try {
+    captured.logits = run();
+  } catch (...) {
+    gpu_->abandon_capture();
+    throw;
+  }
+  try {
+    captured.graph = gpu_->end_capture();
+  } catch (const OutOfDeviceMemory&) {
+    // The step runs without one.
+  }
 }
 
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   settle(1);
   const std::vector<StepSequence> sequences = table_.apply(batch);
   const SamplingPlaces places = sampling_places(sequences);
-  const std::shared_ptr<Launched> step = describe(batch, sequences, places);
+  std::shared_ptr<Launched> step = describe(batch, sequences, places);
   if (sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
-  const Arena::Scope scope(arena_);
-  const Tensor logits = compute(sequences, places, *step);
-  if (step->has_masks) sample_masked(sequences, logits, *step);
-  collect(sequences, logits, *step);
+  if (batch.num_failed_steps < num_failed_steps_) {
+    step = make_void(*step, {});
+  } else {
+    try {
+      run(sequences, places, *step);
+    } catch (const OutOfDeviceMemory& error) {
+      // A mask that was told its token is told no other.
+      if (comm_.size() > 1 || (step->has_masks && !step->masks.claim())) throw;
+      step = make_void(*step, error.what());
+      ++num_failed_steps_;
+    }
+  }
   // The engine waits for rank 0 and goes on at once, so that wait spins; the others may sleep.
   step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
   remember(sequences, step);
   return std::make_unique<Pending>(step);
+}
+
+void GpuRunner::run(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                    Launched& step) {
+  const Arena::Scope scope(arena_);
+  const Tensor logits = compute(sequences, places, step);
+  if (step.has_masks) sample_masked(sequences, logits, step);
+  collect(sequences, logits, step);
+}
+
+std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
+                                                          std::string failure) {
+  gpu_->synchronize();  // throws where there is more amiss than memory
+  auto result = std::make_shared<Launched>();
+  result->output.step = step.output.step;
+  result->output.is_void = true;
+  result->output.failure = std::move(failure);
+  for (const SequenceOutput& sequence : step.output.sequences) {
+    result->output.sequences.emplace_back().id = sequence.id;
+  }
+  for (const Launched::Sampled& sampled : step.sampled) {
+    Launched::Sampled& unsampled = result->sampled.emplace_back();
+    unsampled.id = sampled.id;
+    unsampled.index = sampled.index;
+    unsampled.sequence = sampled.sequence;
+  }
+  result->results = step.results;
+  result->ids = step.ids;
+  std::fill_n(result->ids, result->sampled.size(), 0);
+  result->began = gpu_->record(EventWait::kSpin);
+  return result;
 }
 
 std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& batch,

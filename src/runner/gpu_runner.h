@@ -11,12 +11,19 @@
 // Where some rows of a step are masked, the model runs first. Meanwhile the host learns the tokens
 // of the step before, makes the masks and queues the sampling behind the model, so the GPU does not
 // wait as long as that takes less time than the model does. Steps in which some rows have adapters
-// have graphs of their own, which serve any mix of adapters. Thread safety: as RankRunner says.
+// have graphs of their own, which serve any mix of adapters.
+//
+// Where the driver finds no memory for a graph, its steps run without one. Where it finds none for
+// something else and the rank is alone, the step's output is void, and so is that of the steps that
+// were scheduled before that was known: ranks of a group would wait for each other's results.
+// Thread safety: as RankRunner says.
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "core/buffer.h"
@@ -66,12 +73,18 @@ class GpuRunner final : public RankRunner {
     bool samples = true;  // false: with masks, which come later than the step is launched
     auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
-  // What one kind of step was captured as; not yet, where there is no graph.
+  // What one kind of step was captured as; where there is no graph, not yet, or for want of memory.
   struct Captured {
     std::unique_ptr<DeviceGraph> graph;
     Tensor logits;
+    int64_t num_runs = 0;  // without a graph
   };
 
+  // Queues all of a step.
+  void run(std::span<const StepSequence> sequences, const SamplingPlaces& places, Launched& step);
+  // A step in the place of one that does not run, or was left half done. `failure`: as StepOutput
+  // has it.
+  std::shared_ptr<Launched> make_void(const Launched& step, std::string failure);
   // What a step is to bring, and where it is to be put.
   std::shared_ptr<Launched> describe(const ScheduledBatch& batch,
                                      std::span<const StepSequence> sequences,
@@ -93,6 +106,8 @@ class GpuRunner final : public RankRunner {
   // splits_logits() said.
   Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step, bool splits);
   Tensor run_captured(ForwardBatch& forward, const Launched& step, bool splits);
+  // Makes a graph of what run() queues, unless there is no memory for it.
+  void capture(const std::function<Tensor()>& run, Captured& captured);
   // Whether each rank samples its share of the rows, of the step's `num_logits`.
   bool splits_logits(const Launched& step, int64_t num_logits) const;
   void adjust(const Tensor& logits, const StepShape& shape, int64_t first_row);
@@ -152,6 +167,7 @@ class GpuRunner final : public RankRunner {
   size_t next_result_ = 0;
   std::deque<std::shared_ptr<Launched>> in_flight_;
   std::map<GraphKey, Captured> captured_;
+  uint64_t num_failed_steps_ = 0;
   SequenceTable table_;
 };
 

@@ -55,6 +55,14 @@ void BlockPool::mark_cached(int32_t id) {
   block(id).cached = true;
 }
 
+void BlockPool::mark_empty(int32_t id) {
+  check(block(id).ref_count == 0 && block(id).cached, "only a free block's contents are forgotten");
+  block(id).cached = false;
+  // To its place before those that have contents.
+  unlink(id);
+  insert_before(link(head()).next, id);
+}
+
 void BlockPool::check_integrity(std::span<const int32_t> held) const {
   check(held.size() == blocks_.size(), "one count for each block");
   int64_t num_unheld = 0;

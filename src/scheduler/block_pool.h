@@ -52,6 +52,8 @@ class BlockPool {
   // Keep this block's contents while it is free. It must be in use.
   void mark_cached(int32_t id);
   bool is_cached(int32_t id) const { return block(id).cached; }
+  // The contents of a free block that is cached are worth nothing any more; on_evict is not called.
+  void mark_empty(int32_t id);
 
   // Aborts unless free list and counts agree, and each block is held as often as `held` says.
   void check_integrity(std::span<const int32_t> held) const;

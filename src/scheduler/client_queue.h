@@ -21,11 +21,24 @@ inline bool goes_before(const ScheduledState* a, const ScheduledState* b) {
   return key(*a) < key(*b);
 }
 
+// Whether `a` holds less than `b` of something, for its weight.
+inline bool holds_less(int64_t a, int32_t weight_a, int64_t b, int32_t weight_b) {
+  return a * weight_b < b * weight_a;
+}
+
+// A step's prompt tokens are divided between so many clients that each gets about this many at
+// least: shorter chunks cost more than they are worth. The others are next.
+inline constexpr int64_t kLeastGrant = 64;
+
 struct ClientQueue {
   uint64_t id = 0;
   uint64_t joined = 0;  // the order in which clients came
   int32_t weight = 0;
   VirtualTime virtual_time = 0;
+  // By its weight: what a token costs it; how far behind the level, and ahead of it, it may be.
+  VirtualTime cost_of_one = 0;
+  VirtualTime most_behind = 0;
+  VirtualTime most_ahead = 0;
   bool begins = false;     // it had no prompts to compute and has one since the last step
   int64_t num_blocks = 0;  // that `running` hold
   // Both in the order of goes_before().
@@ -42,6 +55,14 @@ struct ClientQueue {
   int64_t taken = 0;
   bool gave_up_sequence = false;
 
+  // `step_tokens`: that a step has room for.
+  void set_weight(int32_t new_weight, int64_t step_tokens) {
+    if (weight == new_weight) return;
+    weight = new_weight;
+    cost_of_one = token_cost(1, weight);
+    most_behind = token_cost(2 * kLeastGrant, weight);
+    most_ahead = token_cost(step_tokens, weight);
+  }
   bool empty() const { return running.empty() && waiting.empty(); }
   bool has_prompts() const {
     return !waiting.empty() || std::ranges::any_of(running, [](const ScheduledState* state) {

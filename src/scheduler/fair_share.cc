@@ -9,31 +9,39 @@ namespace {
 // default weight of 100 a token costs 10,000.
 constexpr int64_t kTokenWork = 1'000'000;
 
-// What a client gets if the virtual time comes to be `level`, in tokens times kTokenWork.
-int64_t work_at(VirtualTime level, const Claim& claim) {
-  const VirtualTime rise = level - claim.virtual_time;
-  if (rise <= 0) return 0;
-  if (rise >= token_cost(claim.num_tokens, claim.weight)) return claim.num_tokens * kTokenWork;
-  return rise * claim.weight;
-}
+// A claim, and the virtual time at which it is filled.
+struct Vessel {
+  const Claim& claim;
+  VirtualTime full_at;
 
-int64_t total_work_at(VirtualTime level, std::span<const Claim> claims) {
+  explicit Vessel(const Claim& its_claim)
+      : claim(its_claim),
+        full_at(its_claim.virtual_time + token_cost(its_claim.num_tokens, its_claim.weight)) {}
+
+  // What its client gets if the virtual time comes to be `level`, in tokens times kTokenWork.
+  int64_t work_at(VirtualTime level) const {
+    if (level >= full_at) return claim.num_tokens * kTokenWork;
+    return std::max<VirtualTime>(level - claim.virtual_time, 0) * claim.weight;
+  }
+};
+
+int64_t total_work_at(VirtualTime level, std::span<const Vessel> vessels) {
   int64_t total = 0;
-  for (const Claim& claim : claims) total += work_at(level, claim);
+  for (const Vessel& vessel : vessels) total += vessel.work_at(level);
   return total;
 }
 
 // The highest level for which num_tokens are enough, where they are not enough for all.
-VirtualTime highest_level(int64_t num_tokens, std::span<const Claim> claims) {
-  VirtualTime low = claims.front().virtual_time;
+VirtualTime highest_level(int64_t num_tokens, std::span<const Vessel> vessels) {
+  VirtualTime low = vessels.front().claim.virtual_time;
   VirtualTime high = low;
-  for (const Claim& claim : claims) {
-    low = std::min(low, claim.virtual_time);
-    high = std::max(high, claim.virtual_time + token_cost(claim.num_tokens, claim.weight));
+  for (const Vessel& vessel : vessels) {
+    low = std::min(low, vessel.claim.virtual_time);
+    high = std::max(high, vessel.full_at);
   }
   while (high - low > 1) {
     const VirtualTime middle = std::midpoint(low, high);
-    (total_work_at(middle, claims) <= num_tokens * kTokenWork ? low : high) = middle;
+    (total_work_at(middle, vessels) <= num_tokens * kTokenWork ? low : high) = middle;
   }
   return low;
 }
@@ -46,16 +54,18 @@ VirtualTime token_cost(int64_t num_tokens, int32_t weight) {
 
 std::vector<int64_t> divide(int64_t num_tokens, std::span<const Claim> claims) {
   std::vector<int64_t> grants;
+  grants.reserve(claims.size());
   int64_t claimed = 0;
   for (const Claim& claim : claims) {
     grants.push_back(claim.num_tokens);
     claimed += claim.num_tokens;
   }
   if (claimed <= num_tokens) return grants;
-  const VirtualTime level = highest_level(num_tokens, claims);
+  const std::vector<Vessel> vessels(claims.begin(), claims.end());
+  const VirtualTime level = highest_level(num_tokens, vessels);
   int64_t left = num_tokens;
   for (size_t i = 0; i < claims.size(); ++i) {
-    grants[i] = work_at(level, claims[i]) / kTokenWork;
+    grants[i] = vessels[i].work_at(level) / kTokenWork;
     left -= grants[i];
   }
   // Parts of tokens, to those that are at the level first.

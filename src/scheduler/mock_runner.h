@@ -64,6 +64,21 @@ class MockRunner {
     return output;
   }
 
+  // Of a step that is not run: its sequences are known, and no more.
+  StepOutput skip(const ScheduledBatch& batch) {
+    for (const SequenceId id : batch.removed) EXPECT_EQ(known_.erase(id), 1u) << id;
+    for (const NewSequence& added : batch.added) add(added);
+    StepOutput output;
+    output.step = batch.step;
+    output.is_void = true;
+    for (const ScheduledSequence& chunk : batch.sequences) {
+      SequenceOutput& sequence = output.sequences.emplace_back();
+      sequence.id = chunk.id;
+      if (chunk.samples) sequence.token_ids = {0};
+    }
+    return output;
+  }
+
   bool knows_any() const { return !known_.empty(); }
   // Of verify chunks.
   int64_t num_kept_drafts() const { return num_kept_drafts_; }

@@ -52,25 +52,28 @@ void PrefixCache::insert(int32_t block_id, std::optional<int32_t> parent_block_i
   check(token_ids.size() == block_size_, "only full blocks are filed");
   check(!contains(block_id), "a block has one content");
   const NodeId parent = node_of(parent_block_id);
-  std::optional<NodeId> id = find(parent, token_ids, extra_key, hash);
-  if (!id) {
-    id = next_id_++;
-    Node node;
+  const std::optional<NodeId> found = find(parent, token_ids, extra_key, hash);
+  const NodeId id = found ? *found : next_id_++;
+  Node& node = nodes_[id];
+  if (!found) {
     node.parent = parent;
     node.hash = hash;
     node.token_ids.assign(token_ids.begin(), token_ids.end());
     if (parent == kRoot) node.extra_key = extra_key;
-    nodes_.emplace(*id, std::move(node));
-    index_.emplace(hash, *id);
+    index_.emplace(hash, id);
     if (parent != kRoot) ++nodes_.at(parent).num_children;
   }
-  nodes_.at(*id).block_ids.push_back(block_id);
-  node_of_block_.emplace(block_id, *id);
+  node.block_ids.push_back(block_id);
+  const auto at = static_cast<size_t>(block_id);
+  if (at >= node_of_block_.size()) node_of_block_.resize(at + 1, kRoot);
+  node_of_block_[at] = id;
+  ++num_blocks_;
 }
 
 void PrefixCache::erase(int32_t block_id) {
   NodeId id = node_of(block_id);
-  node_of_block_.erase(block_id);
+  node_of_block_[static_cast<size_t>(block_id)] = kRoot;
+  --num_blocks_;
   std::erase(nodes_.at(id).block_ids, block_id);
   // A chain of nodes that were kept only for their descendants goes with the last of these.
   while (id != kRoot) {
@@ -95,7 +98,7 @@ void PrefixCache::check_integrity() const {
   check(index_.size() == nodes_.size(), "every node is indexed once");
   std::vector<NodeId> parents;  // of all nodes but roots
   parents.reserve(nodes_.size());
-  size_t num_blocks = 0;
+  int64_t num_blocks = 0;
   for (const auto& [id, node] : nodes_) {
     check(find(node.parent, node.token_ids, node.extra_key, node.hash) == id,
           "every node is found by its contents");
@@ -103,10 +106,10 @@ void PrefixCache::check_integrity() const {
     for (const int32_t block_id : node.block_ids) {
       check(node_of(block_id) == id, "nodes and blocks name each other");
     }
-    num_blocks += node.block_ids.size();
+    num_blocks += std::ssize(node.block_ids);
     if (node.parent != kRoot) parents.push_back(node.parent);
   }
-  check(num_blocks == node_of_block_.size(), "every filed block is at a node");
+  check(num_blocks == num_blocks_, "every filed block is at a node");
   std::ranges::sort(parents);
   int64_t num_children = 0;
   for (const auto& [id, node] : nodes_) {
@@ -136,9 +139,8 @@ std::optional<PrefixCache::NodeId> PrefixCache::find(NodeId parent,
 
 PrefixCache::NodeId PrefixCache::node_of(std::optional<int32_t> block_id) const {
   if (!block_id) return kRoot;
-  const auto it = node_of_block_.find(*block_id);
-  check(it != node_of_block_.end(), "the block is filed");
-  return it->second;
+  check(contains(*block_id), "the block is filed");
+  return node_of_block_[static_cast<size_t>(*block_id)];
 }
 
 void PrefixCache::erase_from_index(NodeId id, BlockHash hash) {

@@ -54,8 +54,11 @@ class PrefixCache {
   // Forgets a block that is filed.
   void erase(int32_t block_id);
 
-  bool contains(int32_t block_id) const { return node_of_block_.contains(block_id); }
-  int64_t num_blocks() const { return static_cast<int64_t>(node_of_block_.size()); }
+  bool contains(int32_t block_id) const {
+    const auto at = static_cast<size_t>(block_id);
+    return at < node_of_block_.size() && node_of_block_[at] != kRoot;
+  }
+  int64_t num_blocks() const { return num_blocks_; }
   int64_t num_nodes() const { return static_cast<int64_t>(nodes_.size()); }
 
   // Aborts unless `block_id` is filed under the contents described, as insert() has them.
@@ -89,7 +92,8 @@ class PrefixCache {
   NodeId next_id_ = kRoot + 1;
   std::unordered_map<NodeId, Node> nodes_;
   std::unordered_multimap<BlockHash, NodeId> index_;
-  std::unordered_map<int32_t, NodeId> node_of_block_;
+  std::vector<NodeId> node_of_block_;  // kRoot: the block is not filed
+  int64_t num_blocks_ = 0;             // that are filed
 };
 
 }  // namespace quire

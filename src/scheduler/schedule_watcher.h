@@ -83,7 +83,10 @@ class ScheduleWatcher {
     int64_t num_tokens = 0;
     for (const ScheduledSequence& chunk : batch.sequences) {
       num_tokens += chunk.num_tokens;
-      EXPECT_EQ(std::ranges::count(batch.removed, chunk.id), 0);
+      if (std::ranges::count(batch.removed, chunk.id) == 0) continue;
+      // A step before it failed, and it begins anew.
+      EXPECT_GT(batch.num_failed_steps, 0u);
+      EXPECT_EQ(std::ranges::count(batch.added, chunk.id, &NewSequence::id), 1);
     }
     EXPECT_EQ(num_tokens, batch.num_tokens);
     EXPECT_LE(num_prefill_tokens(batch), max_prefill_tokens_);

@@ -16,10 +16,15 @@ namespace quire::scheduler_internal {
 struct ClientQueue;
 
 struct ScheduledState {
-  ScheduledState(Sequence new_sequence, uint64_t arrival_order, ClientQueue& its_client)
-      : sequence(std::move(new_sequence)), arrival(arrival_order), client(its_client) {}
+  ScheduledState(Sequence new_sequence, uint64_t arrival_order, ClientQueue& its_client,
+                 int64_t max_model_len)
+      : sequence(std::move(new_sequence)),
+        max_num_tokens(sequence.max_num_tokens(max_model_len)),
+        arrival(arrival_order),
+        client(its_client) {}
 
   Sequence sequence;
+  int64_t max_num_tokens;  // of the sequence
   uint64_t arrival;
   ClientQueue& client;
   bool running = false;  // and known to the runner; else waiting, at first or after a preemption

@@ -12,12 +12,6 @@ namespace quire {
 using scheduler_internal::goes_before;
 using scheduler_internal::insert_in_order;
 
-int64_t Scheduler::Impl::num_pending_tokens(const ScheduledState& state) const {
-  if (state.num_tokens() >= state.sequence.max_num_tokens(config.max_model_len)) return 0;
-  if (goes_round(state)) return 0;
-  return state.num_tokens() - state.num_computed_tokens;
-}
-
 std::vector<int32_t> Scheduler::Impl::lookup_prefix(ScheduledState& state) const {
   const Sequence& sequence = state.sequence;
   if (!uses_prefix_cache(sequence)) return {};
@@ -32,8 +26,8 @@ void Scheduler::Impl::file_full_blocks(ScheduledState& state) {
   if (!config.enable_prefix_caching) return;
   const Sequence& sequence = state.sequence;
   const int64_t known = std::min(state.num_computed_tokens, sequence.num_tokens());
+  if ((state.num_filed_blocks + 1) * config.block_size > known) return;
   const int64_t num_full = known / config.block_size;
-  if (state.num_filed_blocks >= num_full) return;
   const std::string& salt = sequence.request()->cache_salt;
   cache.extend_hashes(sequence.tokens(), salt, state.block_hashes);
   const auto block_size = static_cast<size_t>(config.block_size);
@@ -54,8 +48,9 @@ Scheduler::Impl::ClientQueue& Scheduler::Impl::client_of(const Request& request)
     client = std::make_unique<ClientQueue>();
     client->id = request.client;
     client->joined = next_client++;
+    by_use.push_back(client.get());
   }
-  client->weight = request.client_weight;
+  client->set_weight(request.client_weight, config.max_num_batched_tokens);
   if (!client->has_prompts()) client->begins = true;
   return *client;
 }
@@ -149,7 +144,9 @@ void Scheduler::Impl::end(ScheduledState& state, FinishReason reason) {
   stop_running(state);
   ++totals.num_finished[static_cast<size_t>(reason)];
   states.erase(state.sequence.id());
-  if (client.empty()) clients.erase(client.id);
+  if (!client.empty()) return;
+  std::erase(by_use, &client);
+  clients.erase(client.id);
 }
 
 void Scheduler::Impl::take_tokens(ScheduledState& state, SequenceOutput& output,
@@ -192,6 +189,23 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
   return update;
 }
 
+void Scheduler::Impl::drop_void(const InFlightStep& step, bool failed) {
+  for (const InFlightChunk& chunk : step.chunks) {
+    const auto it = states.find(chunk.id);
+    if (it != states.end()) it->second->num_placeholders -= chunk.most_tokens;
+  }
+  if (!failed) return;
+  ++num_failed_steps;
+  for (ClientQueue* client : by_use) {
+    while (!client->running.empty()) preempt_newest(*client);
+  }
+  for (int32_t id = 0; id < pool.num_blocks(); ++id) {
+    if (!pool.is_cached(id)) continue;
+    cache.erase(id);
+    pool.mark_empty(id);
+  }
+}
+
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending) {
   if (config.num_stages == 1) return std::numeric_limits<int64_t>::max();
   const int64_t num_parts = 2 * int64_t{config.num_stages};
@@ -222,8 +236,8 @@ void Scheduler::add(Sequence sequence) {
         "a client's weight is in its range");
   check(!impl_->states.contains(id), "the id of a sequence is new");
   Impl::ClientQueue& client = impl_->client_of(request);
-  auto state =
-      std::make_unique<Impl::ScheduledState>(std::move(sequence), impl_->next_arrival++, client);
+  auto state = std::make_unique<Impl::ScheduledState>(std::move(sequence), impl_->next_arrival++,
+                                                      client, impl_->config.max_model_len);
   insert_in_order(client.waiting, state.get());
   impl_->states.emplace(id, std::move(state));
 }
@@ -259,6 +273,10 @@ std::vector<SequenceUpdate> Scheduler::process(StepOutput output) {
   const Impl::InFlightStep step = std::move(impl.in_flight.front());
   impl.in_flight.pop_front();
   check(step.chunks.size() == output.sequences.size(), "every chunk has a result");
+  if (output.is_void) {
+    impl.drop_void(step, !output.failure.empty());
+    return {};
+  }
   std::vector<SequenceUpdate> updates;
   for (size_t i = 0; i < step.chunks.size(); ++i) {
     const Impl::InFlightChunk& chunk = step.chunks[i];
@@ -315,6 +333,7 @@ void Scheduler::Impl::check_queues() const {
     running_in_all += std::ssize(client->running);
   }
   check(num_queued == std::ssize(states), "every sequence is in one queue");
+  check(by_use.size() == clients.size(), "every client has a place in the order");
   check(running_in_all == num_running, "running sequences are counted");
   check(num_running <= config.max_num_seqs, "no more sequences run than may");
   check_loras();

@@ -181,6 +181,8 @@ class Scheduler {
 
   // Takes the results of the oldest step in flight. One update for each sequence that lives and got
   // tokens or prompt logprobs. A sequence whose update has an `end` is gone already.
+  // Where the step failed, no block can be trusted: all that runs is preempted, to be computed anew
+  // once the void results of the other steps in flight have come, and the prefix cache is emptied.
   std::vector<SequenceUpdate> process(StepOutput output);
 
   SchedulerStats stats() const;

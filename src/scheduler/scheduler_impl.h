@@ -1,5 +1,5 @@
 #pragma once
-// What a scheduler keeps. schedule_step.cc makes steps of it, scheduler.cc does all else.
+// What a scheduler keeps. step_maker.h makes steps of it, scheduler.cc does all else.
 //
 // Thread safety: none needed; the scheduler's thread owns it.
 #include <deque>
@@ -44,7 +44,11 @@ struct Scheduler::Impl {
   }
   // Tokens that the next step could compute; 0 where results must come first, or a length limit is
   // known to end the sequence.
-  int64_t num_pending_tokens(const ScheduledState& state) const;
+  int64_t num_pending_tokens(const ScheduledState& state) const {
+    const int64_t num_tokens = state.num_tokens();
+    if (num_tokens >= state.max_num_tokens || goes_round(state)) return 0;
+    return num_tokens - state.num_computed_tokens;
+  }
   // Of a sequence that decodes: whether it is in one of the steps of a pipeline that must be ahead
   // of its next one.
   bool goes_round(const ScheduledState& state) const {
@@ -55,8 +59,11 @@ struct Scheduler::Impl {
   }
   // Whether the next token of a running sequence needs a block that it does not have.
   bool needs_block(const ScheduledState& state) const {
-    return num_pending_tokens(state) > 0 &&
-           std::ssize(state.blocks) < blocks_for(state.num_computed_tokens + 1);
+    return lacks_block(state) && num_pending_tokens(state) > 0;
+  }
+  // The same of one that has tokens to compute.
+  bool lacks_block(const ScheduledState& state) const {
+    return std::ssize(state.blocks) * config.block_size <= state.num_computed_tokens;
   }
   void count_running(ScheduledState& state);
   void count_stopped(const ScheduledState& state);
@@ -95,6 +102,9 @@ struct Scheduler::Impl {
   std::optional<SequenceUpdate> take_output(ScheduledState& state, const InFlightChunk& chunk,
                                             SequenceOutput output);
 
+  // Takes the results of a step that are void; `failed`: it is the one that they are void for.
+  void drop_void(const InFlightStep& step, bool failed);
+
   void check_queues() const;
   void check_loras() const;
   void check_client(const ClientQueue& client) const;
@@ -105,6 +115,8 @@ struct Scheduler::Impl {
   BlockPool pool;
   std::unordered_map<SequenceId, std::unique_ptr<ScheduledState>> states;
   std::unordered_map<uint64_t, std::unique_ptr<ClientQueue>> clients;  // that have sequences
+  // All of these: in the order of the last step, by what each has used, then those that came since.
+  std::vector<ClientQueue*> by_use;
   scheduler_internal::VirtualClock clock;
   int64_t num_running = 0;
   std::unordered_map<uint64_t, int64_t> running_loras;  // how many running sequences have each
@@ -116,6 +128,7 @@ struct Scheduler::Impl {
   uint64_t next_arrival = 0;
   uint64_t next_client = 0;
   uint64_t next_step = 0;
+  uint64_t num_failed_steps = 0;
   SchedulerStats totals;  // the fields that count since the start
 };
 

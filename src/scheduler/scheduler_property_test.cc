@@ -31,14 +31,17 @@ using scheduler_internal::WorkloadOptions;
 // The engine's loop, with `depth` steps in flight while the next is scheduled.
 class Simulation {
  public:
-  // Without a drafter, a step brings one token of a sequence.
+  // Without a drafter, a step brings one token of a sequence. `failures`: says which steps fail;
+  // none: none does.
   Simulation(const Workload& workload, const SchedulerConfig& config, int64_t max_prefill_tokens,
-             size_t depth, std::optional<Drafter> drafter)
+             size_t depth, std::optional<Drafter> drafter,
+             std::optional<Random> failures = std::nullopt)
       : workload_(workload),
         config_(config),
         max_prefill_tokens_(max_prefill_tokens),
         depth_(depth),
         drafter_(std::move(drafter)),
+        failures_(failures),
         scheduler_(config),
         watcher_(config, max_prefill_tokens),
         runner_(config.num_blocks, config.block_size, kMockVocabSize, config.max_model_len) {}
@@ -87,13 +90,26 @@ class Simulation {
     }
     if (!batch.empty() || !batch.removed.empty()) {
       // Every other batch as a rank in another process gets it.
-      StepOutput output =
-          runner_.run(iteration_ % 2 == 0 ? batch : decode_batch(encode_batch(batch)));
+      StepOutput output = is_void(batch)        ? runner_.skip(batch)
+                          : iteration_ % 2 == 0 ? runner_.run(batch)
+                                                : runner_.run(decode_batch(encode_batch(batch)));
+      if (failed_step_ == batch.step) output.failure = "There is no memory.";
       if (!batch.empty()) outputs_.push_back(std::move(output));
     }
     const bool stuck = batch.empty() && outputs_.empty() && scheduler_.has_unfinished();
     EXPECT_FALSE(stuck) << "nothing runs and nothing is awaited";
     while (outputs_.size() > (batch.empty() ? 0 : depth_)) process();
+  }
+
+  // Whether a step fails, or was scheduled before it was known that another one had.
+  bool is_void(const ScheduledBatch& batch) {
+    if (batch.num_failed_steps < num_failed_steps_) return true;
+    if (batch.empty() || !failures_ || num_failed_steps_ == 4 || !failures_->one_in(10)) {
+      return false;
+    }
+    failed_step_ = batch.step;
+    ++num_failed_steps_;
+    return true;
   }
 
   void add(const Job& job) {
@@ -125,7 +141,8 @@ class Simulation {
 
   void process() {
     for (const SequenceOutput& output : outputs_.front().sequences) {
-      if (!output.token_ids.empty()) watcher_.processed(output.id, std::ssize(output.token_ids));
+      if (output.token_ids.empty()) continue;
+      watcher_.processed(output.id, outputs_.front().is_void ? 0 : std::ssize(output.token_ids));
     }
     const auto updates = scheduler_.process(std::move(outputs_.front()));
     outputs_.pop_front();
@@ -187,6 +204,9 @@ class Simulation {
   int64_t max_prefill_tokens_;
   size_t depth_;
   std::optional<Drafter> drafter_;
+  std::optional<Random> failures_;
+  std::optional<uint64_t> failed_step_;
+  uint64_t num_failed_steps_ = 0;
   Scheduler scheduler_;
   ScheduleWatcher watcher_;
   MockRunner runner_;
@@ -226,6 +246,7 @@ struct RunOptions {
   WorkloadOptions workload{};
   int num_stages = 1;
   int num_workloads = 2000;
+  bool with_failures = false;
 };
 
 void run_random_workloads(const RunOptions& options) {
@@ -246,7 +267,8 @@ void run_random_workloads(const RunOptions& options) {
     const int64_t max_prefill_tokens =
         random.one_in(2) ? std::numeric_limits<int64_t>::max() : random.pick(1, 60);
     Simulation simulation(workload, config, max_prefill_tokens, options.depth,
-                          options.with_drafts ? std::optional(Drafter(seed)) : std::nullopt);
+                          options.with_drafts ? std::optional(Drafter(seed)) : std::nullopt,
+                          options.with_failures ? std::optional(Random(seed)) : std::nullopt);
     expect_own_tokens(workload, simulation.run());
     if (::testing::Test::HasFailure()) return;
     num_preemptions += simulation.stats().num_preemptions;
@@ -278,6 +300,24 @@ TEST(SchedulerPropertyTest, AbortsWithOneStepInFlight) {
 }
 TEST(SchedulerPropertyTest, AbortsWithThreeStepsInFlight) {
   run_random_workloads({.first_seed = 500'000, .depth = 3, .workload = {.with_aborts = true}});
+}
+
+// Steps that find no memory: what runs is computed anew, and nothing that they should have computed
+// is taken for computed.
+TEST(SchedulerPropertyTest, FailuresAtOnce) {
+  run_random_workloads({.first_seed = 2'500'000, .with_failures = true});
+}
+TEST(SchedulerPropertyTest, FailuresWithOneStepInFlight) {
+  run_random_workloads({.first_seed = 2'600'000,
+                        .depth = 1,
+                        .workload = {.with_aborts = true},
+                        .with_failures = true});
+}
+TEST(SchedulerPropertyTest, FailuresOfClientsWithThreeStepsInFlight) {
+  run_random_workloads({.first_seed = 2'700'000,
+                        .depth = 3,
+                        .workload = {.with_aborts = true, .num_clients = 3, .num_loras = 4},
+                        .with_failures = true});
 }
 
 // Sequences with adapters, of which only a few may run at a time.

@@ -333,6 +333,50 @@ class Faults(CliTest):
                 self.assertIn("CUDA failed", server.log)
 
 
+class NoMemory(CliTest):
+    """Where the driver finds no memory, a step does without, or its newest request ends; nothing else does."""
+
+    def tokens(self, *arguments, env):
+        result = generate("--dtype", "float32", "--max-tokens", "20", *arguments, env=env)
+        self.assert_ok(result)
+        return [line["token_ids"] for line in json_lines(result.stdout)]
+
+    def test_a_graph_without_room_is_done_without(self):
+        expected = self.tokens(env=gpus())
+        for count, fault in ((1, "0:memory_for_graph:1"), (1, "0:memory_for_graph_launch:1"),
+                             (1, "0:memory_for_graph_launch:7"), (2, "1:memory_for_graph:1"),
+                             (2, "1:memory_for_graph_launch:4")):
+            with self.subTest(fault=fault, gpus=count):
+                self.assertEqual(self.tokens("--tensor-parallel-size", count, env=gpus(count, fault=fault)), expected)
+
+    def test_serve_ends_the_newest_request(self):
+        asked = [{"prompt": f"define {word}", "temperature": 0, "max_tokens": 120, "ignore_eos": True}
+                 for word in ("apple", "candid", "happy", "tree")]
+        with serving("--dtype", "float32", env=gpus()) as server:
+            expected = [server.post("/v1/completions", body)[2]["choices"][0]["text"] for body in asked]
+        for fault in ("0:memory_for_paged_attention:900", "0:memory_for_sample:50", "0:memory_for_linear:3000"):
+            with self.subTest(fault=fault):
+                server = Server("--dtype", "float32", "--enforce-eager", env=gpus(fault=fault))
+                self.addCleanup(server.kill)
+                with concurrent.futures.ThreadPoolExecutor() as pool:
+                    answers = list(pool.map(lambda body: server.post("/v1/completions", body, timeout=END_S), asked))
+                failed = [answer for status, _, answer in answers if status == 500]
+                self.assertEqual(len(failed), 1, answers)
+                self.assertIn("The GPU had no memory for a step", failed[0]["error"]["message"])
+                for text, (status, _, answer) in zip(expected, answers):
+                    if status == 200:
+                        self.assertEqual(answer["choices"][0]["text"], text)
+                for body, text in zip(asked, expected):
+                    status, _, answer = server.post("/v1/completions", body, timeout=END_S)
+                    self.assertEqual((status, answer["choices"][0]["text"]), (200, text))
+                self.assertEqual(server.stop(), 0)
+
+    def test_a_group_of_ranks_ends(self):
+        # One of them cannot leave a step that the others wait in.
+        result = generate("--tensor-parallel-size", "2", env=gpus(2, fault="1:memory_for_linear:900"))
+        self.assert_error(result, 1, "CUDA failed", "out of memory")
+
+
 def foreign_library():
     """Any shared library that is not quire's: one that the program itself has loaded."""
     loaded = subprocess.run(["ldd", BINARY], capture_output=True, text=True, check=True).stdout

@@ -8,7 +8,10 @@
 //   QUIRE_SIMULATED_CAPABILITY  their compute capability, times ten (90)
 //   QUIRE_SIMULATED_FAULT       GPU:NAME:NUMBER: the NUMBER-th run of kernel NAME on that GPU, from
 //                               1, fails as an illegal access does; with NAME "reserve" that
-//                               reservation finds no memory
+//                               reservation finds no memory, with "memory_for_KERNEL" the driver
+//                               finds none for that launch by itself, with "memory_for_graph" none
+//                               for that CUDA graph, with "memory_for_graph_launch" none for that
+//                               launch of one
 //   QUIRE_SIMULATED_HOLD        GPU:NAME:NUMBER: that run begins when somebody has opened the FIFO
 //                               of QUIRE_SIMULATED_HOLD_FIFO for writing and closed it again
 //   QUIRE_SIMULATED_PACE        "lazy": a stream works only when somebody waits for it, so the host

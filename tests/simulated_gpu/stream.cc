@@ -119,7 +119,19 @@ CudaStream::~CudaStream() {
   gpu_.remove(*this);
 }
 
+void CudaStream::take_memory_for(std::string_view what) const {
+  if (!gpu_.is_faulty(fmt::format("memory_for_{}", what))) return;
+  throw OutOfDeviceMemory(fmt::format(
+      "CUDA failed while launching {}: out of memory (cudaErrorMemoryAllocation).", what));
+}
+
+void CudaStream::replay(const std::vector<simulated::Task>& tasks) {
+  take_memory_for("graph_launch");
+  for (const simulated::Task& task : tasks) work_->push(task);
+}
+
 void CudaStream::queue(std::string_view name, std::function<void()> run) {
+  take_memory_for(name);
   if (gpu_.pace() == simulated::Pace::kInstant && !name.starts_with("copy_to_")) return;
   simulated::Task task{name, std::move(run)};
   if (is_capturing_) {
@@ -207,13 +219,15 @@ class SimulatedStream final : public DeviceStream {
   void begin_capture() override { stream_.begin_capture(); }
 
   std::unique_ptr<DeviceGraph> end_capture() override {
-    return std::make_unique<SimulatedGraph>(stream_.end_capture());
+    std::vector<Task> tasks = stream_.end_capture();
+    stream_.take_memory_for("graph");
+    return std::make_unique<SimulatedGraph>(std::move(tasks));
   }
 
+  void abandon_capture() noexcept override { stream_.end_capture(); }
+
   void launch(DeviceGraph& graph) override {
-    for (const Task& task : static_cast<SimulatedGraph&>(graph).tasks()) {
-      stream_.queue(task.name, task.run);
-    }
+    stream_.replay(static_cast<SimulatedGraph&>(graph).tasks());
   }
 
  private:

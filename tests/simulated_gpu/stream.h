@@ -78,6 +78,10 @@ class CudaStream {
   void queue(std::string_view name, std::function<void()> run);
   void begin_capture();
   std::vector<simulated::Task> end_capture();
+  // Queues what was captured.
+  void replay(const std::vector<simulated::Task>& tasks);
+  // Throws OutOfDeviceMemory where the fault says that `what` finds no memory.
+  void take_memory_for(std::string_view what) const;
   // Throws Error during a capture, in which nothing can be waited for.
   void check_not_capturing(std::string_view what) const;
   const simulated::Gpu& gpu() const { return gpu_; }

@@ -96,4 +96,26 @@ ProcessStats read_process_stats() {
   return stats;
 }
 
+void append_process(std::vector<prometheus::MetricFamily>& families) {
+  using prometheus::MetricType;
+  const ProcessStats stats = read_process_stats();
+  const auto add = [&families](std::string name, std::string help, MetricType type, auto value) {
+    if (!value) return;
+    prometheus::ClientMetric metric;
+    (type == MetricType::Counter ? metric.counter.value : metric.gauge.value) =
+        static_cast<double>(*value);
+    families.push_back({std::move(name), std::move(help), type, {metric}});
+  };
+  add("process_resident_memory_bytes", "Memory that the process has in RAM.", MetricType::Gauge,
+      stats.resident_bytes);
+  add("process_virtual_memory_bytes", "Memory that the process has mapped.", MetricType::Gauge,
+      stats.virtual_bytes);
+  add("process_start_time_seconds", "When the process started, since the epoch.", MetricType::Gauge,
+      stats.start_time_s);
+  add("process_cpu_seconds_total", "Processor time of the process, user and system.",
+      MetricType::Counter, stats.cpu_s);
+  add("process_open_fds", "File descriptors that are open.", MetricType::Gauge, stats.open_fds);
+  add("process_max_fds", "File descriptors that may be open.", MetricType::Gauge, stats.max_fds);
+}
+
 }  // namespace quire::server

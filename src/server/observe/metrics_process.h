@@ -2,9 +2,12 @@
 // What the kernel says of this process, for the metrics that Prometheus expects of every process.
 //
 // Thread safety: pure functions of files in /proc.
+#include <prometheus/metric_family.h>
+
 #include <cstdint>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 namespace quire::server {
 
@@ -19,6 +22,9 @@ struct ProcessStats {
 };
 
 ProcessStats read_process_stats();
+
+// The families that say so.
+void append_process(std::vector<prometheus::MetricFamily>& families);
 
 // `stat` as in /proc/self/stat and `system_stat` as in /proc/stat, by proc(5).
 ProcessStats parse_process_stats(std::string_view stat, std::string_view system_stat,
