@@ -263,6 +263,15 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
   }
 }
 
+// Drafts in a step, at most. Each takes room for a row of logits; with more rows a step takes
+// longer for each of them.
+void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
+  constexpr int64_t kMostDrafts = 256;
+  if (!config.speculative_config) return;
+  request.max_draft_tokens = config.speculative_config->num_speculative_tokens;
+  request.max_drafts = std::min(config.max_num_seqs * request.max_draft_tokens, kMostDrafts);
+}
+
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   int num_nodes = 1;            // on this machine
@@ -333,6 +342,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config);
   request.max_num_seqs = config.max_num_seqs;
+  if (on_gpu) set_gpu_drafts(config, request);
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
   config.dtype = name_of(request.model.dtype);
@@ -377,6 +387,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   SchedulerConfig& scheduler = setup.scheduler;
   scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   scheduler.max_num_seqs = config.max_num_seqs;
+  if (on_gpu) scheduler.max_drafts = request.max_drafts;
   scheduler.max_model_len = request.model.max_model_len;
   scheduler.block_size = config.block_size;
   scheduler.num_blocks = setup.plan.num_blocks;

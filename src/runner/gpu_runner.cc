@@ -79,11 +79,26 @@ void GpuRunner::settle(size_t keep) {
   while (in_flight_.size() > keep) {
     Launched& step = *in_flight_.front();
     step.finish(step.masks.claim(), &pool_);
-    for (size_t row = 0; row < step.sampled.size(); ++row) {
-      const int32_t token_id = std::max(step.ids[row], 0);  // kNoToken is a 0 to what follows
-      table_.resolve_token(step.sampled[row].id, step.sampled[row].index, token_id);
+    if (step.has_drafts) {
+      keep_drafts(step);
+    } else {
+      for (size_t row = 0; row < step.sampled.size(); ++row) {
+        table_.resolve_token(step.sampled[row].id, step.sampled[row].index, step.token_of(row));
+      }
     }
     in_flight_.pop_front();
+  }
+}
+
+void GpuRunner::keep_drafts(const Launched& step) {
+  std::map<size_t, std::vector<int32_t>> kept;  // by first row
+  size_t first_row = 0;
+  step.for_each_kept([&](size_t row) {
+    if (!step.sampled[row].has_drafts) first_row = row;
+    kept[first_row].push_back(step.token_of(row));
+  });
+  for (const auto& [row, token_ids] : kept) {
+    table_.replace_drafts(step.sampled[row].id, step.sampled[row].index, token_ids);
   }
 }
 
@@ -130,9 +145,11 @@ Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const 
   return logits;
 }
 
-Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool splits) {
+Tensor GpuRunner::run_captured(ForwardBatch& forward, Launched& step, bool splits) {
   const auto run = [&] { return run_output(forward, run_model(forward), step, splits); };
-  const GraphKey key = {.rows = step.shape.num_seqs,
+  const GraphKey key = {.seqs = step.shape.num_seqs,
+                        .tokens = step.shape.num_tokens,
+                        .queries = step.shape.max_decode_queries,
                         .table_width = step.shape.table_width,
                         .adjusts_logits = step.shape.adjusts_logits,
                         .splits_logits = splits,
@@ -140,6 +157,7 @@ Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool
                         .samples = !step.has_masks};
   const auto [found, is_new] = captured_.try_emplace(key);
   Captured& captured = found->second;
+  step.output.is_first_of_kind = captured.graph == nullptr;
   // What kernels and libraries set up at their first use cannot be captured.
   if (is_new) return run();
   if (captured.graph == nullptr) {
@@ -152,7 +170,11 @@ Tensor GpuRunner::run_captured(ForwardBatch& forward, const Launched& step, bool
 }
 
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
-  settle(1);
+  // Which drafts of a step stay decides where the next chunks of its sequences begin.
+  const bool has_drafts = std::ranges::any_of(
+      batch.sequences, [](const auto& chunk) { return chunk.kind == ChunkKind::kVerify; });
+  const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
+  settle(has_drafts || had_drafts ? 0 : 1);
   const std::vector<StepSequence> sequences = table_.apply(batch);
   const SamplingPlaces places = sampling_places(sequences);
   const std::shared_ptr<Launched> step = describe(batch, sequences, places);
@@ -175,22 +197,10 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   step->output.sequences.resize(sequences.size());
   step->sampled.reserve(places.rows.size());
   for (size_t i = 0; i < sequences.size(); ++i) {
-    const ScheduledSequence& chunk = sequences[i].chunk;
-    const SequenceState& state = sequences[i].state;
-    check(chunk.kind != ChunkKind::kVerify, "a GPU's chunks have no drafts");
-    step->output.sequences[i].id = chunk.id;
-    if (!chunk.samples) continue;
-    const bool on_host = places.rows[step->sampled.size()] == SamplingPlace::kHost;
-    step->wants_host |= on_host;
-    const bool is_masked = !on_host && state.request->is_constrained;
-    step->has_masks |= is_masked;
-    step->wants_logits |= on_host || is_masked || state.params().logprobs.has_value();
-    step->sampled.push_back({.id = chunk.id,
-                             .index = state.output_token_ids.size(),
-                             .sequence = i,
-                             .on_host = on_host,
-                             .is_masked = is_masked,
-                             .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
+    step->output.sequences[i].id = sequences[i].chunk.id;
+    for (int64_t row = 0; row < sequences[i].chunk.num_logits_rows(); ++row) {
+      step->add_row(sequences[i], i, row, places.rows[step->sampled.size()]);
+    }
   }
   std::byte* const results = results_->data() + next_result_ * result_bytes();
   next_result_ = (next_result_ + 1) % StepInputs::kRing;
@@ -247,8 +257,11 @@ void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& l
 
 void GpuRunner::remember(std::span<const StepSequence> sequences,
                          const std::shared_ptr<Launched>& step) {
+  // Drafts stay where they are until it is known which of them were sampled.
   for (size_t row = 0; row < step->sampled.size(); ++row) {
-    sequences[step->sampled[row].sequence].state.output_token_ids.push_back(
+    const Launched::Sampled& sampled = step->sampled[row];
+    if (sampled.has_drafts || sampled.draft) continue;
+    sequences[sampled.sequence].state.output_token_ids.push_back(
         unknown_token(static_cast<int32_t>(row)));
   }
   in_flight_.push_back(step);

@@ -30,7 +30,7 @@ void GpuRunner::adjust(const Tensor& logits, const StepShape& shape, int64_t fir
       .frequency_penalty = on_device_.frequency_penalty + first_row,
       .row_seqs = on_device_.row_seqs + first_row,
       .num_prompt_tokens = on_device_.num_prompt_tokens + first_row,
-      .context_lens = on_device_.context_lens,
+      .history_lens = on_device_.history_lens + first_row,
       .block_tables = on_device_.block_tables,
       .table_width = shape.table_width,
       .block_size = options_.block_size,
@@ -67,8 +67,11 @@ void GpuRunner::make_masks(std::span<const StepSequence> sequences, Launched& st
   }
   pool_.parallel_for(std::ssize(step.masks.rows), [&](int64_t task, int) {
     StepMasks::Row& row = step.masks.rows[static_cast<size_t>(task)];
-    const SequenceState& state = sequences[step.sampled[row.row].sequence].state;
-    row.mask = options_.token_masks->at(*state.request, state.index, state.output_token_ids, false);
+    const Launched::Sampled& sampled = step.sampled[row.row];
+    const SequenceState& state = sequences[sampled.sequence].state;
+    row.mask = options_.token_masks->at(*state.request, state.index,
+                                        std::span(state.output_token_ids).first(sampled.index),
+                                        sampled.has_drafts);
   });
 }
 
@@ -165,8 +168,11 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
     const auto* from = logits.row<float>(static_cast<int64_t>(rows[i]));
     memory_->download(&values[i * width], reinterpret_cast<const std::byte*>(from),
                       width * sizeof(float));
-    const SequenceState& state = sequences[step.sampled[rows[i]].sequence].state;
-    host_rows.push_back({.state = &state, .num_tokens = state.tokens().size()});
+    const Launched::Sampled& sampled = step.sampled[rows[i]];
+    const SequenceState& state = sequences[sampled.sequence].state;
+    host_rows.push_back({.state = &state,
+                         .num_tokens = state.request->prompt_token_ids.size() + sampled.index,
+                         .has_drafts = sampled.has_drafts});
   }
   const Tensor host_logits(values.data(), DType::kFloat32, {std::ssize(rows), logits.dim(1)});
   const std::vector<ops::SampledToken> tokens =
@@ -175,8 +181,7 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
   for (size_t i = 0; i < rows.size(); ++i) {
     step.ids[rows[i]] = tokens[i].token_id;
     if (tokens[i].logprobs.empty()) continue;
-    step.output.sequences[step.sampled[rows[i]].sequence].logprobs = {
-        to_token_logprobs(tokens[i].logprobs)};
+    step.host_logprobs.emplace(rows[i], to_token_logprobs(tokens[i].logprobs));
   }
 }
 

@@ -40,6 +40,7 @@ class Scheduler::StepMaker {
       : s_(scheduler),
         prompt_logprobs_cost_(prompt_logprobs_cost),
         prefill_left_(max_prefill_tokens),
+        drafts_left_(scheduler.config.max_drafts),
         order_by_use_(2 * s_.num_running > s_.config.max_num_batched_tokens) {}
 
   ScheduledBatch make();
@@ -117,6 +118,7 @@ class Scheduler::StepMaker {
   std::vector<ClientQueue*> with_prompts_;  // by virtual time
   size_t turn_ = 0;                         // in order_
   int64_t prefill_left_;
+  int64_t drafts_left_;
   int64_t decodes_left_ = std::numeric_limits<int64_t>::max();  // sequences
   // Almost no step has room for prompts beside so many sequences: then whoever used least goes
   // first, and nothing is kept for those behind.
@@ -389,7 +391,8 @@ int64_t Scheduler::StepMaker::num_drafts(const ScheduledState& state) const {
   const int64_t num_free = std::max<int64_t>(s_.pool.num_free() - num_blocks_behind_, 0);
   const int64_t slots =
       (std::ssize(state.blocks) + num_free) * s_.config.block_size - state.num_computed_tokens - 1;
-  return std::clamp<int64_t>(std::min({budget, length, slots}), 0, std::ssize(state.drafts));
+  return std::clamp<int64_t>(std::min({budget, drafts_left_, length, slots}), 0,
+                             std::ssize(state.drafts));
 }
 
 void Scheduler::StepMaker::schedule_decode(ScheduledState& state) {
@@ -415,6 +418,7 @@ void Scheduler::StepMaker::schedule_chunk(ScheduledState& state, ChunkKind kind,
   if (kind == ChunkKind::kVerify) {
     chunk.draft_token_ids = std::exchange(state.drafts, {});
     chunk.draft_token_ids.resize(static_cast<size_t>(num_tokens - 1));
+    drafts_left_ -= num_tokens - 1;
   }
   for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());
