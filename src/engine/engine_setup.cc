@@ -26,6 +26,7 @@
 #include "runner/memory_plan.h"
 #include "runner/stage_layers.h"
 #include "speculative/proposer.h"
+#include "speculative/synthetic_acceptance.h"
 
 namespace quire {
 namespace {
@@ -372,6 +373,9 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     setup.plan.device_note = std::move(given.note);  // there is no other note on a GPU
   }
   runner.enforce_eager = config.enforce_eager;
+  if (config.speculative_config) {
+    runner.synthetic_acceptance = synthetic_rate(*config.speculative_config);
+  }
   runner.eos_token_ids = setup.generation.eos_token_ids;
   runner.load_format = config.load_format;
   runner.seed = config.seed;

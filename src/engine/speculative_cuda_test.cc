@@ -206,6 +206,28 @@ TEST_P(SpeculationOnGpus, CallbacksSeeTheTokensBefore) {
   EXPECT_LT(output.metrics.num_steps, 40);
 }
 
+// Whatever the model samples.
+TEST_P(SpeculationOnGpus, ASyntheticLengthIsTheMean) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const char* device : {"cpu", "cuda"}) {
+    EngineConfig config = tiny_on_gpus(GetParam());
+    config.device = device;
+    config.speculative_config = drafts_of("ngram", 4);
+    config.speculative_config->synthetic_acceptance_length = 3;
+    LLMEngine engine(config);
+    SamplingParams params;
+    params.max_tokens = 140;
+    params.ignore_eos = true;
+    params.seed = 7;
+    for (int i = 0; i < 12; ++i) {
+      engine.add_request(std::to_string(i), std::vector<int32_t>{1, 2, 3 + i}, params,
+                         {.output_kind = OutputKind::kFinalOnly});
+    }
+    while (!engine.is_finished()) engine.step();
+    EXPECT_NEAR(engine.stats().speculative.mean_acceptance_length(), 3, 0.25) << device;
+  }
+}
+
 TEST(SpeculationOnAGpu, DraftModelsAreRefused) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
   EngineConfig config = tiny_on_gpus(1);

@@ -22,6 +22,7 @@
 #include "runner/gpu_runner.h"
 #include "runner/pending_step.h"
 #include "runner/step_inputs.h"
+#include "runner/synthetic_drafts.h"
 
 namespace quire {
 
@@ -34,6 +35,8 @@ struct GpuRunner::Launched {
     // The draft in its place: the chunk's next row counts only where it is what was sampled. None
     // for the last of a chunk's rows.
     std::optional<int32_t> draft;
+    // With RunnerOptions::synthetic_acceptance: whether the draft stays.
+    std::optional<bool> keeps_draft{};
     bool on_host = false;
     bool is_masked = false;  // the GPU samples among the tokens that a constraint allows
     // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
@@ -57,7 +60,9 @@ struct GpuRunner::Launched {
   std::unique_ptr<DeviceEvent> done;
 
   // Adds row `row` of the logits of a chunk, which is that of `sequence` in the batch.
-  void add_row(const StepSequence& chunk, size_t sequence, int64_t row, SamplingPlace place) {
+  // synthetic_acceptance: RunnerOptions'.
+  void add_row(const StepSequence& chunk, size_t sequence, int64_t row, SamplingPlace place,
+               std::optional<double> synthetic_acceptance) {
     const SequenceState& state = chunk.state;
     const bool on_host = place == SamplingPlace::kHost;
     const bool is_masked = !on_host && state.request->is_constrained;
@@ -78,11 +83,17 @@ struct GpuRunner::Launched {
                        .on_host = on_host,
                        .is_masked = is_masked,
                        .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
+    if (!synthetic_acceptance || !sampled.back().draft) return;
+    sampled.back().keeps_draft =
+        keeps_synthetically(*synthetic_acceptance, state, chunk.num_tokens_at(row));
   }
 
   // The token of a row, once the GPU is done. What could not be chosen is a 0 to what follows.
   int32_t token_of(size_t row) const {
-    return std::max(ids[row], 0);
+    const int32_t token_id = std::max(ids[row], 0);
+    const Sampled& of_row = sampled[row];
+    if (!of_row.keeps_draft) return token_id;
+    return *of_row.keeps_draft ? *of_row.draft : other_than(*of_row.draft, token_id);
   }
 
   // Calls visit(row) for the rows whose tokens stay: of each chunk the first, and each behind a

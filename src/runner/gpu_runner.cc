@@ -199,7 +199,8 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
   for (size_t i = 0; i < sequences.size(); ++i) {
     step->output.sequences[i].id = sequences[i].chunk.id;
     for (int64_t row = 0; row < sequences[i].chunk.num_logits_rows(); ++row) {
-      step->add_row(sequences[i], i, row, places.rows[step->sampled.size()]);
+      step->add_row(sequences[i], i, row, places.rows[step->sampled.size()],
+                    options_.synthetic_acceptance);
     }
   }
   std::byte* const results = results_->data() + next_result_ * result_bytes();

@@ -54,6 +54,8 @@ struct RunnerOptions {
   int max_loras = 0;
   int64_t max_lora_rank = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids
+  // For measurements: how often a draft stays, whatever is sampled in its place.
+  std::optional<double> synthetic_acceptance;
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs

@@ -157,6 +157,12 @@ class SameTokens(CliTest):
             self.assert_error(run(*command, "--speculative-config", f'{{"method": "draft_model", "model": "{LEXICON}"}}',
                                   env=gpus()), 1, 'method "draft_model" needs the CPU (--device cpu)')
 
+    def test_synthetic_acceptance_says_that_answers_are_wrong(self):
+        result = run("generate", "--max-tokens", "8", "-p", "apple", "--speculative-config",
+                     '{"method": "ngram", "synthetic_acceptance_length": 3}', env=gpus())
+        self.assert_ok(result)
+        self.assertIn("answers are wrong", result.stderr)
+
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")
         stdin = "define apple\nwhat does candid mean?\n"

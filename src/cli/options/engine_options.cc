@@ -147,7 +147,7 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
       {"--speculative-config", "JSON",
        "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}', or "
        "'{\"method\": \"draft_model\", \"model\": \"org/name\"}' with a smaller model, on the CPU; "
-       "the tokens are the same "
+       "the tokens are the same, unless synthetic_acceptance_length asks for a measurement "
        "[off]",
        kEngineGroup},
       [&config](const std::string& text) {
