@@ -62,8 +62,8 @@ struct EngineConfig {
   ClusterOptions cluster{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  // CPU only, with one stage: drafts are verified several tokens a step; same tokens either way.
-  // None: a step brings one token of a sequence.
+  // With one stage: drafts are verified several tokens a step; same tokens either way. A draft
+  // model needs the CPU. None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
   LoraOptions lora{};  // adapters that requests may name
   // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that

@@ -23,6 +23,11 @@ struct SpeculativeConfig {
   // Whether there are fewer. False: as many as the method gives, whatever they cost, for
   // measurements.
   bool adaptive = true;
+  // Measurements without a good drafter: drafts are kept so often that a chunk with
+  // num_speculative_tokens of them brings this many tokens on average, 1 to one more than these, by
+  // noise and whatever the model samples. All the work is done, and answers are wrong. "ngram" and
+  // "suffix" then draft any tokens.
+  std::optional<double> synthetic_acceptance_length{};
 
   // "ngram": how many of the newest tokens have to have occurred earlier, 1 to 32; the most that
   // did are taken. If one is given, the other is the same; if none, both are 5.

@@ -63,6 +63,10 @@ EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal) {
       err << fmt::format("quire: {}\n", line) << std::flush;
     };
   }
+  if (config.speculative_config && config.speculative_config->synthetic_acceptance_length) {
+    terminal.err << "quire: synthetic_acceptance_length is for measurements: noise decides which "
+                    "drafts are kept, and answers are wrong\n";
+  }
   if (!terminal.err_is_terminal) return config;
   auto bar = std::make_shared<ProgressBar>(STDERR_FILENO, "Loading");
   config.on_progress = [bar](std::string_view phase, int64_t done, int64_t total) {

@@ -32,9 +32,11 @@ struct ForwardBatch {
   Tensor block_tables;  // int32[num_seqs, max_blocks_per_seq]
   Tensor logits_rows;   // int32[num_logits]
 
-  // Only on a GPU. The first num_decode_seqs sequences have one token each; chunks of their
-  // contexts, as ops/cuda/kernels.h describes them.
+  // Only on a GPU. The first num_decode_seqs sequences have one token each, or up to
+  // max_decode_queries; chunks of their contexts, as ops/cuda/kernels.h describes them.
   int64_t num_decode_seqs = 0;
+  int64_t max_decode_queries = 1;
+  int64_t num_decode_rows = 0;        // of the scratch
   Tensor decode_items;                // int32[most items possible, 4]
   Tensor num_decode_items;            // int32[1]
   void* attention_scratch = nullptr;  // of paged_attention_scratch_bytes()

@@ -74,7 +74,7 @@ void EngineCore::propose_forced() {
 
 void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, double elapsed) {
   const double drafting_s = output.draft_s + output.draft_reading_s;
-  if (!step.has_prefill && step.num_tokens > 0) {
+  if (!step.has_prefill && step.num_tokens > 0 && !output.is_first_of_kind) {
     speculator_->learn_step(step.num_tokens, std::max(elapsed - drafting_s, 0.0));
   }
   if (drafting_s <= 0) return;

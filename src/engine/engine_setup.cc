@@ -26,6 +26,7 @@
 #include "runner/memory_plan.h"
 #include "runner/stage_layers.h"
 #include "speculative/proposer.h"
+#include "speculative/synthetic_acceptance.h"
 
 namespace quire {
 namespace {
@@ -263,6 +264,15 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
   }
 }
 
+// Drafts in a step, at most. Each takes room for a row of logits; with more rows a step takes
+// longer for each of them.
+void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
+  constexpr int64_t kMostDrafts = 256;
+  if (!config.speculative_config) return;
+  request.max_draft_tokens = config.speculative_config->num_speculative_tokens;
+  request.max_drafts = std::min(config.max_num_seqs * request.max_draft_tokens, kMostDrafts);
+}
+
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   int num_nodes = 1;            // on this machine
@@ -333,6 +343,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   request.block_size = config.block_size;
   request.max_num_batched_tokens = max_step_tokens_of(config);
   request.max_num_seqs = config.max_num_seqs;
+  if (on_gpu) set_gpu_drafts(config, request);
   request.num_blocks_override = config.num_gpu_blocks_override;
   request.kv_cache_memory_bytes = config.kv_cache_memory_bytes;
   config.dtype = name_of(request.model.dtype);
@@ -362,6 +373,9 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     setup.plan.device_note = std::move(given.note);  // there is no other note on a GPU
   }
   runner.enforce_eager = config.enforce_eager;
+  if (config.speculative_config) {
+    runner.synthetic_acceptance = synthetic_rate(*config.speculative_config);
+  }
   runner.eos_token_ids = setup.generation.eos_token_ids;
   runner.load_format = config.load_format;
   runner.seed = config.seed;
@@ -377,6 +391,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   SchedulerConfig& scheduler = setup.scheduler;
   scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   scheduler.max_num_seqs = config.max_num_seqs;
+  if (on_gpu) scheduler.max_drafts = request.max_drafts;
   scheduler.max_model_len = request.model.max_model_len;
   scheduler.block_size = config.block_size;
   scheduler.num_blocks = setup.plan.num_blocks;

@@ -141,7 +141,9 @@ void paged_attention(Stream& stream, const Tensor& q, int num_heads, float scale
         .num_decode_items = batch.num_decode_items.data<int32_t>(),
         .max_decode_items = batch.decode_items.dim(0),
         .cache = to_cuda(cache),
-        .scratch = batch.attention_scratch};
+        .scratch = batch.attention_scratch,
+        .max_decode_rows = batch.num_decode_rows,
+        .max_decode_queries = batch.max_decode_queries};
     return stream.cuda_kernels().paged_attention(stream.cuda(), args);
   }
   const int64_t most_tokens = blocks.value * cache.block_size;

@@ -145,7 +145,7 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
 bool DecoderStep::takes(const ForwardBatch& batch) const {
   const int64_t most = hidden_ <= kSmallHidden ? kMostRows : kMostRowsOfLarge;
   return batch.num_seqs <= most && batch.num_tokens == batch.num_seqs &&
-         batch.num_decode_seqs == batch.num_seqs;
+         batch.num_decode_seqs == batch.num_seqs && batch.max_decode_queries == 1;
 }
 
 void DecoderStep::run(Stream& stream, const ForwardBatch& batch, const Tensor& embedded,

@@ -110,6 +110,8 @@ struct StepOutput {
   std::string failure{};
   bool is_void = false;
   double gpu_s = 0;  // for which the GPU worked on it; 0 on the CPU
+  // Part of its time went to what later steps of its kind find ready: it says little about theirs.
+  bool is_first_of_kind = false;
   // Of the step's time, in seconds, what the runner's drafter took: for drafts, and to read text
   // that it had not read.
   double draft_s = 0;

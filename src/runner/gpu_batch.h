@@ -34,13 +34,13 @@ SamplingPlaces sampling_places(std::span<const StepSequence> sequences);
 // costs most. num_seqs >= 1.
 int64_t padded_rows(int64_t num_seqs);
 
-// The shape that holds this step and nothing else. As many leading decodes are cut into decode
-// items as `largest` has room for.
+// The shape that holds this step and nothing else. As many leading decodes and verify chunks are
+// cut into decode items as `largest` has room for.
 StepShape step_shape(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                      const StepShape& largest);
 
 // The shape of the captured step that does the work of a step of shape `exact`, in which each
-// sequence decodes; nothing where there is no such step within `largest`.
+// sequence decodes or has drafts verified; nothing where there is no such step within `largest`.
 std::optional<StepShape> captured_shape(const StepShape& exact, const StepShape& largest,
                                         int block_size);
 

@@ -76,6 +76,10 @@ class Decodes {
         seeded_sequence(id, std::vector<int32_t>(num_tokens, 5), SamplingParams()));
     for (int32_t block = 0; block < 40; ++block) chunk.new_block_ids.push_back(block);
   }
+  // Says what the step before has sampled, sequence by sequence.
+  void resolve(const std::vector<int32_t>& token_ids) {
+    for (size_t i = 0; i < token_ids.size(); ++i) table_.resolve_token(i + 1, 0, token_ids[i]);
+  }
   // The step; once for each object.
   std::vector<StepSequence> take_in() { return table_.apply(batch); }
 
@@ -92,6 +96,7 @@ StepShape largest_shape(int64_t num_seqs, int64_t max_model_len) {
   shape.table_width = ceil_div(max_model_len, kBlockSize);
   shape.num_logits = num_seqs;
   shape.num_decode_items = num_seqs * ops::num_decode_items(max_model_len);
+  shape.num_decode_rows = shape.num_decode_items;
   shape.adjusts_logits = true;
   shape.num_biases = kMaxStepBiases;
   return shape;
@@ -185,6 +190,82 @@ TEST(CapturedShape, IsForDecodesOfKnownSequencesAlone) {
   EXPECT_FALSE(captured_shape(with_new, largest).has_value());
 }
 
+// A step of an engine whose sequences have up to `most` drafts each.
+StepShape largest_with_drafts(int64_t num_seqs, int64_t max_model_len, int64_t most) {
+  StepShape largest = largest_shape(num_seqs, max_model_len);
+  largest.num_logits = num_seqs * (1 + most);
+  largest.num_tokens = 2 * largest.num_logits;
+  largest.max_decode_queries = 1 + most;
+  largest.num_decode_rows = largest.num_logits * ops::num_decode_items(max_model_len);
+  return largest;
+}
+
+void add_drafts(ScheduledSequence& chunk, int64_t count) {
+  chunk.kind = ChunkKind::kVerify;
+  chunk.num_tokens = 1 + count;
+  chunk.draft_token_ids.assign(static_cast<size_t>(count), 9);
+  for (int32_t block = 0; block < 2; ++block) chunk.new_block_ids.push_back(200 + block);
+}
+
+TEST(CapturedShape, IsThereForEveryStepWithDrafts) {
+  constexpr int64_t kMaxModelLen = 600;
+  for (const int64_t max_seqs : {1, 3, 40}) {
+    for (const int64_t most : {1, 4, 8, 16}) {
+      const StepShape largest = largest_with_drafts(max_seqs, kMaxModelLen, most);
+      for (int64_t num_drafting = 1; num_drafting <= max_seqs;
+           num_drafting = 2 * num_drafting + 1) {
+        Decodes step(std::vector<int64_t>(static_cast<size_t>(max_seqs), 510));
+        for (int64_t i = max_seqs - num_drafting; i < max_seqs; ++i) {
+          add_drafts(step.batch.sequences[static_cast<size_t>(i)], 1 + i % most);
+        }
+        const std::vector<StepSequence> sequences = step.take_in();
+        const SamplingPlaces places = sampling_places(sequences);
+        const StepShape exact = step_shape(sequences, places, largest);
+        const auto shape = captured_shape(exact, largest, kBlockSize);
+        ASSERT_TRUE(shape) << num_drafting << " of " << max_seqs << ", " << most;
+        EXPECT_GT(shape->max_decode_queries, 1);
+        EXPECT_GE(shape->max_decode_queries, exact.max_decode_queries);
+        EXPECT_LE(shape->max_decode_queries, largest.max_decode_queries);
+        EXPECT_GE(shape->num_tokens, exact.num_tokens);
+        EXPECT_LE(shape->num_logits, largest.num_logits);
+        EXPECT_LE(shape->num_tokens, largest.num_tokens);
+        EXPECT_GE(shape->num_decode_rows, exact.num_decode_rows);
+        EXPECT_LE(shape->num_decode_rows, largest.num_decode_rows);
+        EXPECT_GE(shape->num_decode_items, exact.num_decode_items);
+        EXPECT_EQ(shape->num_decode_seqs, shape->num_seqs);
+        EXPECT_GE(shape->num_seqs, max_seqs);
+      }
+    }
+  }
+}
+
+TEST(CapturedShape, PadsDraftsWithTokensOfNoSequence) {
+  const StepShape largest = largest_with_drafts(4, 600, 4);
+  Decodes step({40, 510, 17});
+  step.resolve({6, 7, 8});
+  add_drafts(step.batch.sequences[1], 3);
+  add_drafts(step.batch.sequences[2], 1);
+  const std::vector<StepSequence> sequences = step.take_in();
+  const SamplingPlaces places = sampling_places(sequences);
+  const StepShape shape =
+      *captured_shape(step_shape(sequences, places, largest), largest, kBlockSize);
+  ASSERT_EQ(shape.num_tokens, 8);
+  ASSERT_EQ(shape.num_seqs, 4);
+  EXPECT_EQ(shape.max_decode_queries, 4);
+  const HostArrays memory(shape);
+  const StepArrays& arrays = memory.arrays;
+  fill_step(sequences, places, shape, arrays, kBlockSize);
+  EXPECT_THAT(values(arrays.query_start, 5), ElementsAre(0, 1, 5, 7, 7));
+  EXPECT_THAT(values(arrays.token_ids, 8), ElementsAre(6, 7, 9, 9, 9, 8, 9, 0));
+  EXPECT_THAT(values(arrays.logits_rows, 8), ElementsAre(0, 1, 2, 3, 4, 5, 6, 0));
+  EXPECT_EQ(arrays.slot_mapping[7], -1);
+  EXPECT_THAT(values(arrays.context_lens, 4), ElementsAre(41, 514, 19, 0));
+  EXPECT_EQ(*arrays.num_decode_items, 4);
+  // Rows of the scratch: one, four for each of two chunks, two.
+  EXPECT_EQ(items(arrays, 4), (std::vector<std::vector<int32_t>>{
+                                  {1, 0, 1, 514}, {0, 0, 0, 41}, {2, 0, 9, 19}, {1, 1, 1, 514}}));
+}
+
 TEST(CapturedShape, IsNotThereWhereChunksHaveNoRoom) {
   StepShape largest = largest_shape(4, 4096);
   largest.num_decode_items = 10;
@@ -261,6 +342,7 @@ TEST(FillStep, PutsDecodesAndPromptsSideBySide) {
   expected.max_context_len = 20;
   expected.num_decode_seqs = 1;
   expected.num_decode_items = 1;
+  expected.num_decode_rows = 1;
   EXPECT_EQ(shape, expected);
 
   const HostArrays memory(shape);
@@ -351,12 +433,50 @@ TEST(FillStep, FillsInAdjustments) {
   EXPECT_THAT(values(arrays.frequency_penalty, 6), ElementsAre(0, 0, 0, 0.25f, 0, 0));
   EXPECT_THAT(values(arrays.row_seqs, 6), ElementsAre(0, 1, 0, 4, 0, 0));
   EXPECT_THAT(values(arrays.num_prompt_tokens, 6), ElementsAre(0, 21, 0, 24, 0, 0));
+  EXPECT_THAT(values(arrays.history_lens, 6), ElementsAre(0, 22, 0, 25, 0, 0));
   EXPECT_THAT(values(arrays.bias_start, 7), ElementsAre(0, 0, 3, 3, 3, 3, 3));
   std::vector<std::pair<int32_t, float>> biases;
   for (const auto& [id, bias] : values(arrays.biases, shape.num_biases))
     biases.emplace_back(id, bias);
   EXPECT_THAT(biases, ElementsAre(Pair(kEos, 9.0f), Pair(7, 2.5f),
                                   Pair(kEos, -std::numeric_limits<float>::infinity())));
+}
+
+// Each draft has a row of its own, whose history ends with it.
+TEST(FillStep, GivesEachDraftARow) {
+  std::vector<SamplingParams> params(2);
+  params[1].presence_penalty = 0.5;
+  params[1].min_tokens = 3;
+  Decodes step({20, 30}, params);
+  step.resolve({7, 8});
+  ScheduledSequence& chunk = step.batch.sequences[1];
+  chunk.kind = ChunkKind::kVerify;
+  chunk.num_tokens = 4;
+  chunk.draft_token_ids = {41, 42, 43};
+  chunk.new_block_ids = {9};
+  const std::vector<StepSequence> sequences = step.take_in();
+  const SamplingPlaces places = sampling_places(sequences);
+  EXPECT_THAT(places.rows, ElementsAre(SamplingPlace::kGpu, SamplingPlace::kGpuAdjusted,
+                                       SamplingPlace::kGpuAdjusted, SamplingPlace::kGpuAdjusted,
+                                       SamplingPlace::kGpuAdjusted));
+  // The end of a sequence may come as the fourth token of its output.
+  EXPECT_EQ(places.num_biases, 2);
+  const StepShape shape = step_shape(sequences, places, largest_shape(8, 512));
+  EXPECT_EQ(shape.num_logits, 5);
+  const HostArrays memory(shape);
+  const StepArrays& arrays = memory.arrays;
+  fill_step(sequences, places, shape, arrays, kBlockSize);
+  EXPECT_THAT(values(arrays.token_ids, 5), ElementsAre(7, 8, 41, 42, 43));
+  EXPECT_THAT(values(arrays.positions, 5), ElementsAre(20, 30, 31, 32, 33));
+  EXPECT_THAT(values(arrays.context_lens, 2), ElementsAre(21, 34));
+  EXPECT_THAT(values(arrays.logits_rows, 5), ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(values(arrays.row_seqs, 5), ElementsAre(0, 1, 1, 1, 1));
+  EXPECT_THAT(values(arrays.history_lens, 5), ElementsAre(0, 31, 32, 33, 34));
+  EXPECT_THAT(values(arrays.bias_start, 6), ElementsAre(0, 0, 1, 2, 2, 2));
+  for (int64_t row = 1; row < 5; ++row) {
+    const ops::NoiseKey key = ops::noise_key(kSeed, 0, static_cast<uint64_t>(30 + row));
+    EXPECT_THAT(values(arrays.noise_keys + 2 * row, 2), ElementsAre(key.low, key.high)) << row;
+  }
 }
 
 TEST(FillStep, KeepsNewSequencesAndWhatHasNoRoomOutOfTheDecodePart) {

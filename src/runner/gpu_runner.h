@@ -3,10 +3,11 @@
 //
 // launch() queues a step's work and returns while the GPU works on it, so the next step is built
 // and uploaded meanwhile. Sampled tokens stay on the GPU as the next step's input; the host learns
-// them from a copy. Steps in which every sequence has one token are captured as CUDA graphs, one
-// for each of a ladder of sizes, and more where logits are adjusted or all ranks want all of them,
-// the second time that it is met. Of several ranks each samples its share of the rows, where there
-// are enough and nothing but their tokens is wanted.
+// them from a copy. Steps without prompts are captured as CUDA graphs, one
+// for each of a ladder of sizes, and more where drafts are verified, logits are adjusted or all
+// ranks want all of them, the second time that it is met. Of a step with drafts the next has to
+// know which of them stay, so that one waits for its tokens. Of several ranks each samples its
+// share of the rows, where there are enough and nothing but their tokens is wanted.
 //
 // Where some rows of a step are masked, the model runs first. Meanwhile the host learns the tokens
 // of the step before, makes the masks and queues the sampling behind the model, so the GPU does not
@@ -65,7 +66,9 @@ class GpuRunner final : public RankRunner {
   class Pending;
   // Steps that share a graph.
   struct GraphKey {
-    int64_t rows = 0;
+    int64_t seqs = 0;
+    int64_t tokens = 0;
+    int64_t queries = 0;  // of a sequence, at most
     int64_t table_width = 0;
     bool adjusts_logits = false;
     bool splits_logits = false;
@@ -98,6 +101,8 @@ class GpuRunner final : public RankRunner {
   void remember(std::span<const StepSequence> sequences, const std::shared_ptr<Launched>& step);
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
+  // Of a step with drafts, whose sequences no later step has changed.
+  void keep_drafts(const Launched& step);
   // Fills the step's arrays and queues their upload. row_slots: as GpuLoraSlots says.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                       std::span<const int32_t> row_slots, Launched& step);
@@ -105,7 +110,7 @@ class GpuRunner final : public RankRunner {
   // Computes logits, and samples where no row is masked; returns the logits. `splits`: as
   // splits_logits() said.
   Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step, bool splits);
-  Tensor run_captured(ForwardBatch& forward, const Launched& step, bool splits);
+  Tensor run_captured(ForwardBatch& forward, Launched& step, bool splits);
   // Makes a graph of what run() queues, unless there is no memory for it.
   void capture(const std::function<Tensor()>& run, Captured& captured);
   // Whether each rank samples its share of the rows, of the step's `num_logits`.

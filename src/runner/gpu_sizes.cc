@@ -18,8 +18,9 @@
 namespace quire {
 namespace {
 
-// Chunks of contexts that one step reads with the decode kernel, at most; a step with more reads
-// the last of its sequences as prompts are read. Four million tokens.
+// Chunks of contexts that one step reads with the decode kernel, at most, and as many for each
+// query of a sequence; a step with more reads the last of its sequences as prompts are read. Four
+// million tokens.
 constexpr int64_t kMaxDecodeItems = 16384;
 
 // What the pieces lose to alignment: each is rounded up to 256 bytes, and a layer has less than 16.
@@ -30,11 +31,11 @@ int64_t rounding(int64_t num_layers) {
 ops::CudaKernels make_planned_kernels() {
   ops::CudaKernels kernels = {};
   // Partial sums of each head, and two floats for each eight of them.
-  kernels.paged_attention_scratch_bytes = [](int64_t max_decode_items, int64_t, int num_heads, int,
-                                             int head_dim) {
-    constexpr int64_t kCounters = int64_t{1} << 20;
+  kernels.paged_attention_scratch_bytes = [](int64_t max_decode_rows, int64_t, int64_t,
+                                             int num_heads, int, int head_dim) {
+    constexpr int64_t kCounters = int64_t{1} << 22;
     const int64_t width = int64_t{num_heads} * head_dim;
-    return kCounters + max_decode_items * (width + width / 4) * int64_t{sizeof(float)};
+    return kCounters + max_decode_rows * (width + width / 4) * int64_t{sizeof(float)};
   };
   // Less than a float for each sixteen tokens.
   kernels.sample_scratch_bytes = [](int64_t rows, int64_t vocab) {
@@ -94,13 +95,17 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   step.num_logits = std::max(options.max_logits_rows, options.max_num_seqs);
   step.num_decode_items =
       std::min(kMaxDecodeItems, options.max_num_seqs * ops::num_decode_items(max_model_len));
+  step.max_decode_queries = 1 + options.max_draft_tokens;
+  step.num_decode_rows =
+      std::min(kMaxDecodeItems, step.num_logits * ops::num_decode_items(max_model_len));
   if (options.max_loras > 0) {
     step.num_lora_items = lora_item_room(step.num_tokens, options.max_loras);
   }
   step.adjusts_logits = true;
   step.num_biases = kMaxStepBiases;
   sizes.attention_scratch = kernels.paged_attention_scratch_bytes(
-      step.num_decode_items, step.num_seqs, num_heads, cache.num_kv_heads, cache.head_dim);
+      step.num_decode_rows, step.num_seqs, step.max_decode_queries, num_heads, cache.num_kv_heads,
+      cache.head_dim);
   sizes.sample_scratch = kernels.sample_scratch_bytes(step.num_logits, config.vocab_size);
   sizes.decoder_scratch = static_cast<int64_t>(ops::DecoderStep::bytes(cache.num_layers));
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));

@@ -406,6 +406,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   options.max_tokens = max_step_tokens(request);
   options.max_num_seqs = std::min(request.max_num_seqs, options.max_tokens);
   options.max_logits_rows = max_logits_rows(request);
+  options.max_draft_tokens = request.max_draft_tokens;
   if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
   options.max_loras = request.max_loras;
   options.max_lora_rank = request.max_lora_rank;
@@ -415,7 +416,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
 
 int64_t max_logits_rows(const PlanRequest& request) {
   if (!on_cpu(request)) {
-    return std::min(request.max_num_seqs, max_step_tokens(request));
+    return std::min(request.max_num_seqs + request.max_drafts, max_step_tokens(request));
   }
   return std::min({kLogitsRowsPerRound, request.max_num_seqs, max_step_tokens(request)});
 }

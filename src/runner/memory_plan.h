@@ -22,6 +22,10 @@ struct PlanRequest {
   int block_size = 16;
   int64_t max_num_batched_tokens = 0;
   int64_t max_num_seqs = 0;
+  // On GPUs: drafts of a sequence in a step, and of all in a step. The CPU computes logits in
+  // rounds.
+  int64_t max_draft_tokens = 0;
+  int64_t max_drafts = 0;
   std::optional<int64_t> num_blocks_override;
   std::optional<int64_t> kv_cache_memory_bytes;
   int64_t available_bytes = 0;  // that may be taken, over all ranks

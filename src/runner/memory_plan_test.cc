@@ -115,7 +115,7 @@ TEST(MemoryPlan, SaysWhatToChangeWhereNothingFits) {
 // The sizes that a GPU's kernels ask for are theirs to say; these are any.
 ops::CudaKernels sizes_of_kernels() {
   ops::CudaKernels kernels = {};
-  kernels.paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) {
+  kernels.paged_attention_scratch_bytes = [](int64_t, int64_t, int64_t, int, int, int) {
     return int64_t{64} << 20;
   };
   kernels.sample_scratch_bytes = [](int64_t rows, int64_t) { return rows * 4096; };

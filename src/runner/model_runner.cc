@@ -14,6 +14,7 @@
 #include "runner/host_sampler.h"
 #include "runner/prompt_logprobs.h"
 #include "runner/sampling_rows.h"
+#include "runner/synthetic_drafts.h"
 
 namespace quire {
 namespace {
@@ -108,6 +109,7 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
     sampled = sample(forward, hidden, sequences, sampled_ids);
     if (!groups_.is_first_stage()) send_sampled_ids(sampled_ids);
   }
+  if (options_.synthetic_acceptance) replace_by_synthetic(sequences, sampled_ids);
   keep_sampled(sequences, sampled_ids, sampled, output);
   if (groups_.is_first_stage() && !groups_.is_last_stage()) await_ids(sequences);
   return output;
@@ -223,6 +225,19 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
   }
   groups_.tensor.broadcast(stream_, as_tensor(ids), 0);
   return sampled;
+}
+
+void ModelRunner::replace_by_synthetic(std::span<const StepSequence> sequences,
+                                       std::span<int32_t> ids) {
+  size_t row = 0;
+  for (const StepSequence& sequence : sequences) {
+    const auto num_rows = static_cast<size_t>(sequence.chunk.num_logits_rows());
+    if (num_rows > 1) {
+      keep_synthetically(*options_.synthetic_acceptance, sequence.state,
+                         ids.subspan(row, num_rows));
+    }
+    row += num_rows;
+  }
 }
 
 void ModelRunner::keep_sampled(std::span<const StepSequence> sequences,

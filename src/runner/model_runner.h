@@ -67,6 +67,9 @@ class ModelRunner final : public RankRunner {
   // On the first stage: takes the ids that the chunks of a step begin with, and older ones.
   void receive_awaited_ids(std::span<const StepSequence> sequences);
   void receive_oldest_ids();
+  // Puts in the place of what was sampled behind drafts what RunnerOptions::synthetic_acceptance
+  // says of them.
+  void replace_by_synthetic(std::span<const StepSequence> sequences, std::span<int32_t> ids);
   // Appends to the sequences what they keep of what was sampled, and returns it in `output`.
   void keep_sampled(std::span<const StepSequence> sequences, std::span<const int32_t> ids,
                     std::span<const ops::SampledToken> sampled, StepOutput& output);

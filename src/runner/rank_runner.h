@@ -39,6 +39,9 @@ struct RunnerOptions {
   int64_t max_tokens = 0;       // in one step
   int64_t max_num_seqs = 0;     // in one step
   int64_t max_logits_rows = 0;  // computed at a time; a step with more takes several rounds
+  // GPU only: drafts of a sequence in a step, at most; those of all fit beside max_num_seqs rows of
+  // logits in max_logits_rows.
+  int64_t max_draft_tokens = 0;
   // CPU only: what the ops of a step use for themselves, taken before the first; 0: as they ask for
   // it.
   int64_t scratch_bytes = 0;
@@ -51,6 +54,8 @@ struct RunnerOptions {
   int max_loras = 0;
   int64_t max_lora_rank = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids
+  // For measurements: how often a draft stays, whatever is sampled in its place.
+  std::optional<double> synthetic_acceptance;
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs
@@ -80,7 +85,7 @@ class RankRunner {
   // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
   // of the last stage; the others' only says whether they failed. What a chunk asks for is said in
   // scheduler/scheduler.h; here a chunk's drafts are kDraftOfRunner all or none, and all only with
-  // a draft model. A GPU takes no verify chunks.
+  // a draft model, which a GPU has not.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
   // The part of the time of all launches, in seconds, in which the rank waited for other stages.

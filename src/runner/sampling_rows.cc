@@ -5,10 +5,6 @@
 
 namespace quire {
 
-ops::SamplingRow to_sampling_row(const SequenceState& state) {
-  return to_sampling_row(state, state.tokens().size());
-}
-
 ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens) {
   const SamplingParams& params = state.params();
   ops::SamplingRow row;
@@ -36,18 +32,19 @@ std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_outpu
   return state.stop_ids;
 }
 
-bool adjusts_logits(const SequenceState& state) {
+bool adjusts_logits(const SequenceState& state, size_t num_tokens) {
   const SamplingParams& params = state.params();
+  const size_t num_output = num_tokens - state.request->prompt_token_ids.size();
   return static_cast<float>(params.repetition_penalty) != 1 ||
          static_cast<float>(params.presence_penalty) != 0 ||
          static_cast<float>(params.frequency_penalty) != 0 || !state.logit_bias.empty() ||
-         !masked_ids(state, state.output_token_ids.size()).empty();
+         !masked_ids(state, num_output).empty();
 }
 
-bool needs_host_sampling(const SequenceState& state) {
+bool needs_host_sampling(const SequenceState& state, size_t num_tokens) {
   const SamplingParams& params = state.params();
   return state.request->has_logits_processors ||
-         (params.logprobs.has_value() && adjusts_logits(state));
+         (params.logprobs.has_value() && adjusts_logits(state, num_tokens));
 }
 
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs) {

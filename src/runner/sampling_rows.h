@@ -16,19 +16,17 @@ namespace quire {
 // What the sampling ops are told of the token behind the first `num_tokens` of a sequence, which
 // end in its output or with its prompt. Points into `state`.
 ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens);
-// The same behind all of them.
-ops::SamplingRow to_sampling_row(const SequenceState& state);
 
 // Ids that min_tokens keeps from being the token behind the first `num_output` of a sequence's
 // output.
 std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_output);
 
-// Whether the next token takes penalties, biases or masks.
-bool adjusts_logits(const SequenceState& state);
+// Whether the token behind the first `num_tokens` takes penalties, biases or masks.
+bool adjusts_logits(const SequenceState& state, size_t num_tokens);
 
-// Whether a GPU leaves the next token to the host: callbacks see the logits there, and the
+// Whether a GPU leaves that token to the host: callbacks see the logits there, and the
 // log-probabilities that are reported are of logits as they were before they were adjusted.
-bool needs_host_sampling(const SequenceState& state);
+bool needs_host_sampling(const SequenceState& state, size_t num_tokens);
 
 // As outputs hold them.
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);

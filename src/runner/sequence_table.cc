@@ -66,4 +66,14 @@ void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id)
   it->second.output_token_ids[index] = token_id;
 }
 
+void SequenceTable::replace_drafts(SequenceId id, size_t index,
+                                   std::span<const int32_t> token_ids) {
+  const auto it = sequences_.find(id);
+  check(it != sequences_.end(), "the sequences of a step with drafts are known until it is done");
+  std::vector<int32_t>& output = it->second.output_token_ids;
+  check(index <= output.size(), "drafts are behind what was generated");
+  output.resize(index);
+  output.insert(output.end(), token_ids.begin(), token_ids.end());
+}
+
 }  // namespace quire

@@ -55,6 +55,11 @@ struct StepSequence {
   int64_t begin = 0;  // position of the chunk's first token
 
   int64_t end() const { return begin + chunk.num_tokens; }
+  // Tokens of the sequence that the chunk's row of logits `row` has behind it: the row says what
+  // follows them.
+  size_t num_tokens_at(int64_t row) const {
+    return static_cast<size_t>(end() - chunk.num_logits_rows() + 1 + row);
+  }
 };
 
 class SequenceTable {
@@ -71,6 +76,9 @@ class SequenceTable {
   // Says what the output token `index` of a sequence is, which was appended as unknown. Sequences
   // that are gone are passed over.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);
+  // Puts `token_ids` in the place of the output tokens from `index` on, which are the drafts of the
+  // last step.
+  void replace_drafts(SequenceId id, size_t index, std::span<const int32_t> token_ids);
   size_t size() const { return sequences_.size(); }
 
  private:

@@ -26,6 +26,7 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape) {
   arrays.frequency_penalty = layout.take<float>(shape.num_logits);
   arrays.row_seqs = layout.take<int32_t>(shape.num_logits);
   arrays.num_prompt_tokens = layout.take<int32_t>(shape.num_logits);
+  arrays.history_lens = layout.take<int32_t>(shape.num_logits);
   arrays.bias_start = layout.take<int32_t>(shape.num_logits + 1);
   arrays.biases = layout.take<ops::TokenBias>(shape.num_biases);
   return arrays;
@@ -60,6 +61,8 @@ StepArrays StepInputs::upload(DeviceStream& stream) {
 ForwardBatch gpu_forward_batch(const StepArrays& arrays, const StepShape& shape) {
   ForwardBatch batch = to_forward_batch(arrays, shape);
   batch.num_decode_seqs = shape.num_decode_seqs;
+  batch.max_decode_queries = shape.max_decode_queries;
+  batch.num_decode_rows = shape.num_decode_rows;
   batch.decode_items = Tensor(arrays.decode_items, DType::kInt32, {shape.num_decode_items, 4});
   batch.num_decode_items = Tensor(arrays.num_decode_items, DType::kInt32, {1});
   return batch;

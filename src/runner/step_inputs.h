@@ -22,8 +22,10 @@ namespace quire {
 inline constexpr int64_t kMaxStepBiases = 8192;
 
 struct StepShape : BatchShape {
-  int64_t num_decode_seqs = 0;   // ForwardBatch's
+  int64_t num_decode_seqs = 0;  // ForwardBatch's, as the next
+  int64_t max_decode_queries = 1;
   int64_t num_decode_items = 0;  // room for
+  int64_t num_decode_rows = 0;   // room for; ForwardBatch's
   bool adjusts_logits = false;   // some rows have biases or penalties
   int64_t num_biases = 0;        // 0 where adjusts_logits is false
   int64_t num_lora_items = 0;    // room for; 0: no row has an adapter
@@ -51,6 +53,7 @@ struct StepArrays : BatchArrays {
   float* frequency_penalty = nullptr;
   int32_t* row_seqs = nullptr;
   int32_t* num_prompt_tokens = nullptr;
+  int32_t* history_lens = nullptr;
   int32_t* bias_start = nullptr;
   ops::TokenBias* biases = nullptr;
 };

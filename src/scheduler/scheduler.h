@@ -39,10 +39,11 @@
 // token that the runner samples in its place, so drafts decide how many steps a sequence takes, and
 // never what it gets. They take what is left: of the budget and the free blocks, once every running
 // sequence behind has what its next token needs, so that no step preempts a sequence for a draft;
-// of the length limit, all. Drafts for which there is no room are dropped. While a verify chunk is
-// in flight, the most that it may bring counts, in placeholders, blocks and lengths. process()
-// takes placeholders and lengths back for what did not come; the blocks stay with the sequence,
-// whose next chunk writes the slots of rejected drafts again.
+// of the length limit, all; of max_drafts, in the order of the sequences. Drafts for which there is
+// no room are dropped. While a verify chunk is in flight, the most that it may bring counts, in
+// placeholders, blocks and lengths. process() takes placeholders and lengths back for what did not
+// come; the blocks stay with the sequence, whose next chunk writes the slots of rejected drafts
+// again.
 //
 // Where the runner's layers are cut into P stages (num_stages), P steps are at work at a time, each
 // in another stage, and the caller keeps that many in flight, or one more. The sequences that
@@ -96,7 +97,9 @@ struct SchedulerConfig {
   bool enable_prefix_caching = true;
   std::vector<int32_t> eos_token_ids;  // that end a sequence unless it ignores them
   int max_loras = 0;                   // different adapters that run; 0: as many as come
-  int num_stages = 1;                  // of the runner's pipeline, each at work on another step
+  // Drafts in one step, of all sequences, for which the runner has room.
+  int64_t max_drafts = std::numeric_limits<int64_t>::max();
+  int num_stages = 1;  // of the runner's pipeline, each at work on another step
   // Of stage_chunk(), >= 1. Products of so many rows take longer than reading their weights.
   int64_t least_stage_chunk = 256;
 };

@@ -442,6 +442,21 @@ TEST_F(DraftsTest, AVerifyChunkBringsOneToAllAndOneMore) {
   EXPECT_TRUE(next.sequences[0].new_block_ids.empty());
 }
 
+TEST_F(DraftsTest, AStepHasNoMoreThanTheRunnerHasRoomFor) {
+  SchedulerConfig limited = config();
+  limited.max_drafts = 4;
+  Scheduler scheduler(limited);
+  start(scheduler);
+  scheduler.add(sequence(2, 4, params()));
+  scheduler.process(output_of(scheduler.schedule(), 500));
+  scheduler.propose(1, {1, 2, 3});
+  scheduler.propose(2, {4, 5, 6});
+  const ScheduledBatch batch = scheduler.schedule();
+  EXPECT_EQ(batch.sequences.at(0).draft_token_ids, (std::vector<int32_t>{1, 2, 3}));
+  EXPECT_EQ(batch.sequences.at(1).draft_token_ids, (std::vector<int32_t>{4}));
+  EXPECT_EQ(batch.num_tokens, 6);
+}
+
 TEST_F(DraftsTest, WhatIsBehindAStopTokenIsDropped) {
   Scheduler scheduler(config());
   start(scheduler);

@@ -16,7 +16,8 @@ int64_t Scheduler::StepMaker::num_drafts(const ScheduledState& state) const {
   const int64_t num_free = std::max<int64_t>(s_.pool.num_free() - num_blocks_behind_, 0);
   const int64_t slots =
       (std::ssize(state.blocks) + num_free) * s_.config.block_size - state.num_computed_tokens - 1;
-  return std::clamp<int64_t>(std::min({budget, length, slots}), 0, std::ssize(state.drafts));
+  return std::clamp<int64_t>(std::min({budget, drafts_left_, length, slots}), 0,
+                             std::ssize(state.drafts));
 }
 
 void Scheduler::StepMaker::schedule_decode(ScheduledState& state) {
@@ -45,6 +46,7 @@ void Scheduler::StepMaker::schedule_chunk(ScheduledState& state, ChunkKind kind,
   if (kind == ChunkKind::kVerify) {
     chunk.draft_token_ids = std::exchange(state.drafts, {});
     chunk.draft_token_ids.resize(static_cast<size_t>(num_tokens - 1));
+    drafts_left_ -= num_tokens - 1;
   }
   for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());

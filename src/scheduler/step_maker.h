@@ -26,6 +26,7 @@ class Scheduler::StepMaker {
       : s_(scheduler),
         prompt_logprobs_cost_(prompt_logprobs_cost),
         prefill_left_(max_prefill_tokens),
+        drafts_left_(scheduler.config.max_drafts),
         order_by_use_(2 * s_.num_running > s_.config.max_num_batched_tokens),
         is_contested_(s_.config.num_stages > 1) {}
 
@@ -108,6 +109,7 @@ class Scheduler::StepMaker {
   size_t turn_ = 0;                         // in order_
   int64_t num_decoding_ = 0;                // running sequences whose prompts are computed
   int64_t prefill_left_;
+  int64_t drafts_left_;
   int64_t decodes_left_ = std::numeric_limits<int64_t>::max();  // sequences
   // Almost no step has room for prompts beside so many sequences: then whoever used least goes
   // first, and nothing is kept for those behind.

@@ -7,6 +7,7 @@
 #include "speculative/proposer.h"
 #include "speculative/runner_proposer.h"
 #include "speculative/suffix_proposer.h"
+#include "speculative/synthetic_acceptance.h"
 
 namespace quire {
 namespace {
@@ -67,6 +68,16 @@ void check_draft_model(const SpeculativeConfig& config) {
                 fmt::format("\"{}\"", to), "none, fp8, int8 or int4");
 }
 
+void check_synthetic(const SpeculativeConfig& config) {
+  if (!config.synthetic_acceptance_length) return;
+  const double length = *config.synthetic_acceptance_length;
+  require_field(length >= 1 && length <= config.num_speculative_tokens + 1,
+                "synthetic_acceptance_length", fmt::format("{}", length),
+                fmt::format("a number from 1 to {}, one more than num_speculative_tokens",
+                            config.num_speculative_tokens + 1)
+                    .c_str());
+}
+
 }  // namespace
 
 bool drafts_with_model(const SpeculativeConfig& config) {
@@ -85,12 +96,16 @@ void check_speculative_config(const SpeculativeConfig& config) {
   const int most = config.num_speculative_tokens;
   require_field(most >= 1 && most <= kMaxSpeculativeTokens, "num_speculative_tokens",
                 std::to_string(most), "1 to 16");
+  check_synthetic(config);
   check_ngram(config);
   check_suffix(config);
   check_draft_model(config);
 }
 
 std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config) {
+  if (config.synthetic_acceptance_length && !drafts_with_model(config)) {
+    return std::make_unique<SyntheticProposer>();
+  }
   if (config.method == "suffix") return std::make_unique<SuffixProposer>(config);
   if (drafts_with_model(config)) return std::make_unique<RunnerProposer>();
   return std::make_unique<NgramProposer>(ngram_lengths(config));

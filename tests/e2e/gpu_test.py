@@ -142,10 +142,26 @@ class SameTokens(CliTest):
                 self.assert_ok(result)
                 self.assertIn("fruit", result.stdout)
 
-    def test_speculation_needs_the_cpu(self):
+    def test_speculation(self):
+        arguments = ("generate", "--dtype", "float32", "--temperature", "0", "--max-tokens", "60", "-p",
+                     "apple pear apple pear apple")
+        plain = run(*arguments, env=gpus())
+        self.assert_ok(plain)
+        for method in ("ngram", "suffix"):
+            for count in (1, 2):
+                drafted = run(*arguments, "--speculative-config", f'{{"method": "{method}"}}', "--tensor-parallel-size",
+                              count, env=gpus(count))
+                self.assert_ok(drafted)
+                self.assertEqual(drafted.stdout, plain.stdout)
         for command in (("plan",), ("generate", "-p", "define apple")):
-            self.assert_error(run(*command, "--speculative-config", '{"method": "ngram"}', env=gpus()), 1,
-                              "--speculative-config needs the CPU (--device cpu)")
+            self.assert_error(run(*command, "--speculative-config", f'{{"method": "draft_model", "model": "{LEXICON}"}}',
+                                  env=gpus()), 1, 'method "draft_model" needs the CPU (--device cpu)')
+
+    def test_synthetic_acceptance_says_that_answers_are_wrong(self):
+        result = run("generate", "--max-tokens", "8", "-p", "apple", "--speculative-config",
+                     '{"method": "ngram", "synthetic_acceptance_length": 3}', env=gpus())
+        self.assert_ok(result)
+        self.assertIn("answers are wrong", result.stderr)
 
     def test_chat(self):
         arguments = ("chat", "--dtype", "float32", "--temperature", "0")

@@ -84,7 +84,8 @@ constexpr ops::CudaKernels kKernels = {
                  (peers.size == 1 ||
                   peers.count > ops::decoder_step_peer_words(args.hidden, peers.size));
         },
-    .paged_attention_scratch_bytes = [](int64_t, int64_t, int, int, int) { return int64_t{0}; },
+    .paged_attention_scratch_bytes = [](int64_t, int64_t, int64_t, int, int,
+                                        int) { return int64_t{0}; },
     .sample_scratch_bytes = [](int64_t, int64_t) { return int64_t{0}; },
     .decoder_step_scratch_bytes = [](const ops::CudaDecoderStep&) { return int64_t{0}; },
 };

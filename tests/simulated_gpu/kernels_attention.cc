@@ -141,7 +141,13 @@ void qk_norm_rope_cache(const ops::CudaQkNormRopeCache& args) {
 
 void paged_attention(const ops::CudaPagedAttention& args) {
   for (int64_t seq = 0; seq < args.num_decode_seqs; ++seq) {
-    attend_row(args, seq, seq, int64_t{args.context_lens[seq]} - 1, positions_of_chunks(args, seq));
+    const std::vector<int64_t> positions = positions_of_chunks(args, seq);
+    const bool one_each = args.max_decode_queries == 1;
+    const int64_t begin = one_each ? seq : args.query_start[seq];
+    const int64_t end = one_each ? seq + 1 : args.query_start[seq + 1];
+    for (int64_t row = begin; row < end; ++row) {
+      attend_row(args, seq, row, args.context_lens[seq] - (end - row), positions);
+    }
   }
   for (int64_t seq = args.num_decode_seqs; seq < args.num_seqs; ++seq) {
     const int64_t context = args.context_lens[seq];

@@ -28,7 +28,7 @@ struct Candidate {
 void adjust_row(const ops::CudaAdjustLogits& args, int64_t row) {
   const int64_t seq = args.row_seqs[row];
   std::vector<int32_t> history;
-  for (int32_t t = 0; t < args.context_lens[seq]; ++t) {
+  for (int32_t t = 0; t < args.history_lens[row]; ++t) {
     const int64_t block = args.block_tables[seq * args.table_width + t / args.block_size];
     history.push_back(args.cached_ids[block * args.block_size + t % args.block_size]);
   }

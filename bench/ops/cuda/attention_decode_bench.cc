@@ -86,7 +86,7 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, const Load&
   const DeviceBuffer context_lens = DeviceBuffer::of(context_list);
   const DeviceBuffer scratch =
       DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::paged_attention_scratch_bytes(
-          num_items, num_seqs, heads.num_heads, heads.num_kv_heads, heads.head_dim)));
+          num_items, num_seqs, 1, heads.num_heads, heads.num_kv_heads, heads.head_dim)));
 
   ops::CudaPagedAttention args = {};
   args.dtype = kDType;
@@ -103,6 +103,7 @@ void decode(CudaBench& bench, const Heads& heads, DType cache_dtype, const Load&
   args.decode_items = items.as<ops::DecodeItem>();
   args.num_decode_items = item_count.as<int32_t>();
   args.max_decode_items = num_items;
+  args.max_decode_rows = num_items;
   args.cache = {cache_dtype, nullptr, nullptr, kBlockSize, heads.num_kv_heads, heads.head_dim};
   args.scratch = scratch.data();
   bench.time(name, work, num_sets, [&](int i) {

@@ -92,7 +92,7 @@ void attention(CudaBench& bench, const Shape& shape) {
   args.table_width = blocks_per_seq;
   const DeviceBuffer scratch =
       DeviceBuffer::of_bytes(static_cast<size_t>(ops::cuda::paged_attention_scratch_bytes(
-          shape.seqs, shape.seqs, shape.num_heads, shape.num_kv_heads, shape.head_dim)));
+          shape.seqs, shape.seqs, 1, shape.num_heads, shape.num_kv_heads, shape.head_dim)));
   args.scratch = scratch.data();
   args.cache.dtype = cache_dtype;
   args.cache.block_size = kBlockSize;

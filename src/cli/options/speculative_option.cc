@@ -63,6 +63,10 @@ const std::vector<SpeculativeField>& speculative_fields() {
          if (value.is_boolean()) c.adaptive = value.get<bool>();
          return value.is_boolean();
        }},
+      {"synthetic_acceptance_length", "a number",
+       [](Config& c, const Json& value) {
+         return value.is_null() || set_number_field(c.synthetic_acceptance_length.emplace(), value);
+       }},
       {"prompt_lookup_min", "an integer",
        [](Config& c, const Json& value) { return set_optional_field(c.prompt_lookup_min, value); }},
       {"prompt_lookup_max", "an integer",

@@ -48,9 +48,12 @@ TEST(SpeculativeOption, SaysWhatIsWrong) {
        "--speculative-config: num_speculative_tokens is 4.5; expected an integer"},
       {R"({"method": "suffix", "suffix_decoding_min_token_prob": true})",
        "--speculative-config: suffix_decoding_min_token_prob is true; expected a number"},
-      {R"({"method": "ngram", "synthetic_acceptance_length": 3})",
-       "--speculative-config: there is no field \"synthetic_acceptance_length\"; expected method, "
-       "num_speculative_tokens, adaptive, prompt_lookup_min, prompt_lookup_max, "
+      {R"({"method": "ngram", "synthetic_acceptance_length": "long"})",
+       "--speculative-config: synthetic_acceptance_length is a string; expected a number"},
+      {R"({"method": "ngram", "rejection_sample_method": "strict"})",
+       "--speculative-config: there is no field \"rejection_sample_method\"; expected method, "
+       "num_speculative_tokens, adaptive, synthetic_acceptance_length, prompt_lookup_min, "
+       "prompt_lookup_max, "
        "suffix_decoding_max_tree_depth, suffix_decoding_max_cached_requests, "
        "suffix_decoding_max_spec_factor, suffix_decoding_min_token_prob, model, quantization, "
        "draft_tensor_parallel_size"},

@@ -14,7 +14,8 @@ namespace {
 
 std::vector<DecodeItem> items_of(const std::vector<int32_t>& context_lens) {
   std::vector<DecodeItem> items = make_decode_items(context_lens);
-  EXPECT_EQ(write_decode_items(context_lens, items.data()), static_cast<int64_t>(items.size()));
+  EXPECT_EQ(write_decode_items(context_lens, nullptr, items.data()),
+            static_cast<int64_t>(items.size()));
   return items;
 }
 
@@ -41,6 +42,15 @@ TEST(DecodeItems, PutsWholeChunksFirst) {
                                                                   {0, 0, 0, 17},
                                                                   {5, 0, 7, 17}}));
   EXPECT_EQ(numbers(items_of({})), List{});
+}
+
+TEST(DecodeItems, HaveARowForEachQuery) {
+  using List = std::vector<std::vector<int32_t>>;
+  const std::vector<int32_t> context_lens = {600, 0, 20, 513};
+  const std::vector<int32_t> query_start = {0, 3, 3, 8, 9};
+  EXPECT_EQ(
+      numbers(make_decode_items(context_lens, query_start.data())),
+      (List{{0, 0, 0, 600}, {3, 0, 11, 513}, {0, 1, 0, 600}, {2, 0, 6, 20}, {3, 1, 11, 513}}));
 }
 
 TEST(DecodeItems, CoverEachTokenOnceInRowsOfTheirOwn) {

@@ -211,16 +211,20 @@ inline constexpr int kDecodeChunk = 512;
 struct alignas(16) DecodeItem {
   int32_t seq;
   int32_t chunk;        // tokens from chunk * kDecodeChunk on
-  int32_t first_row;    // of the scratch, of max_decode_items rows: chunk c of the sequence has row
-                        // first_row + c to itself
+  int32_t first_row;    // of the scratch: query i of the sequence's q has row
+                        // first_row + c * q + i for chunk c to itself
   int32_t context_len;  // of the sequence
 };
 
+// Queries of a decode sequence, at most.
+inline constexpr int64_t kMaxDecodeQueries = 17;
+
 // Causal grouped-query attention over the paged cache, which holds the step's own keys already.
-// Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), and are cut
-// into chunks; the others have any number of queries and are read in tiles. Of a decode sequence
-// the step writes nothing but the newest token's keys and values, so a kernel may read the rest
-// before qk_norm_rope_cache has ended.
+// Sequences [0, num_decode_seqs) have one query each, at rows [0, num_decode_seqs), or where
+// max_decode_queries says so several, as query_start says, and are cut into chunks; the others have
+// any number of queries and are read in tiles. Of a decode sequence the step writes nothing but the
+// keys and values of its queries' tokens, so a kernel may read the rest before qk_norm_rope_cache
+// has ended.
 struct CudaPagedAttention {
   DType dtype;
   const void* q;  // [num_tokens, num_heads * head_dim], rows `q_stride` elements apart
@@ -233,9 +237,10 @@ struct CudaPagedAttention {
   int64_t num_seqs;
   int64_t max_query_len;
   int64_t max_context_len;
-  const int32_t* query_start;   // [num_seqs + 1]
+  const int32_t* query_start;   // [num_seqs + 1]; not read where all have one query
   const int32_t* context_lens;  // [num_seqs]; the last query of a sequence is at context_len - 1.
-                                // 0 for a padding sequence: its row of `out` is not read by anybody
+                                // 0 for a padding sequence, which may have a row of `out` that
+                                // nobody reads
   const int32_t* block_tables;  // [num_seqs, table_width]
   int64_t table_width;
   int64_t num_decode_seqs;
@@ -249,6 +254,8 @@ struct CudaPagedAttention {
   // cuda paged_attention_scratch_bytes(...) bytes. Counters in it are zero before the first use and
   // zero again after each.
   void* scratch;
+  int64_t max_decode_rows = 0;     // of the scratch
+  int64_t max_decode_queries = 1;  // of a decode sequence, up to kMaxDecodeQueries
 };
 
 // What is added to a row's logit of a token.
@@ -257,9 +264,9 @@ struct alignas(8) TokenBias {
   float bias;  // -infinity: never sampled
 };
 
-// Biases and penalties of ops/sampling.h, in its order and to its bits. A row's history is that of
-// a sequence: the tokens whose keys and values are in the cache, the step's own among them. Rows
-// without biases and with neutral penalties stay as they are.
+// Biases and penalties of ops/sampling.h, in its order and to its bits. A row's history is the
+// first tokens of a sequence, whose keys and values are in the cache; the step's own may be among
+// them. Rows without biases and with neutral penalties stay as they are.
 struct CudaAdjustLogits {
   float* logits;  // [rows, vocab], rows `stride` apart
   int64_t stride;
@@ -270,7 +277,7 @@ struct CudaAdjustLogits {
   const float* frequency_penalty;    // [rows]; 0: none
   const int32_t* row_seqs;           // [rows]: each one's sequence
   const int32_t* num_prompt_tokens;  // [rows]
-  const int32_t* context_lens;       // [seqs]
+  const int32_t* history_lens;       // [rows]: tokens
   const int32_t* block_tables;       // [seqs, table_width]
   int64_t table_width;
   int32_t block_size;
@@ -420,8 +427,9 @@ struct CudaKernels {
   // the kernel: what loads it later may wait for a kernel that waits for this rank's.
   bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Bytes of scratch.
-  int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_items, int64_t max_num_seqs,
-                                           int num_heads, int num_kv_heads, int head_dim);
+  int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_rows, int64_t max_num_seqs,
+                                           int64_t max_decode_queries, int num_heads,
+                                           int num_kv_heads, int head_dim);
   int64_t (*sample_scratch_bytes)(int64_t rows, int64_t vocab);
   int64_t (*decoder_step_scratch_bytes)(const CudaDecoderStep& sizes);
 };
@@ -446,8 +454,9 @@ void lora_shrink(CudaStream& stream, const CudaLoraShrink& args);
 void lora_expand(CudaStream& stream, const CudaLoraExpand& args);
 void decoder_step(CudaStream& stream, const CudaDecoderStep& args);
 bool supports_decoder_step(CudaStream& stream, const CudaDecoderStep& args);
-int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,
-                                      int num_kv_heads, int head_dim);
+int64_t paged_attention_scratch_bytes(int64_t max_decode_rows, int64_t max_num_seqs,
+                                      int64_t max_decode_queries, int num_heads, int num_kv_heads,
+                                      int head_dim);
 int64_t sample_scratch_bytes(int64_t rows, int64_t vocab);
 int64_t decoder_step_scratch_bytes(const CudaDecoderStep& sizes);
 }  // namespace cuda

@@ -57,7 +57,7 @@ class Chain {
     qkv_weight_.emplace(kType, random_values(to_size(kQkvWidth * kHidden), random, 0.03f));
     o_weight_.emplace(kType, random_values(to_size(kHidden * kHidden), random, 0.03f));
     scratch_.emplace(to_size(
-        cuda::paged_attention_scratch_bytes(max_items_, num_seqs_, kHeads, kKvHeads, kHeadDim)));
+        cuda::paged_attention_scratch_bytes(max_items_, num_seqs_, 1, kHeads, kKvHeads, kHeadDim)));
     scratch_->zero();
   }
 
@@ -183,7 +183,8 @@ class Chain {
             .num_decode_items = num_items_->data(),
             .max_decode_items = max_items_,
             .cache = cache(),
-            .scratch = scratch_->data()};
+            .scratch = scratch_->data(),
+            .max_decode_rows = max_items_};
   }
 
   CudaStream& stream_;

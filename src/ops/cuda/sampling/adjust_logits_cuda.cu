@@ -72,7 +72,7 @@ __device__ void count_history(const CudaAdjustLogits& args, int64_t row, int32_t
                               int32_t first_id, int32_t size, uint32_t* counters) {
   const int64_t seq = args.row_seqs[row];
   const int32_t* blocks = args.block_tables + seq * args.table_width;
-  const int32_t num_tokens = args.context_lens[seq];
+  const int32_t num_tokens = args.history_lens[row];
   const int32_t num_prompt_tokens = args.num_prompt_tokens[row];
   for (int32_t t = first_token + static_cast<int32_t>(threadIdx.x); t < num_tokens; t += kThreads) {
     const int64_t block = blocks[t / args.block_size];

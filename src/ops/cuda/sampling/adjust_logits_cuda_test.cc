@@ -19,6 +19,7 @@ struct Row {
   int32_t seq = 0;
   int32_t num_prompt_tokens = 0;
   std::vector<std::pair<int32_t, float>> biases = {};
+  int32_t num_behind = 0;  // tokens of the sequence that are behind the row's history
 };
 
 class AdjustLogitsCudaTest : public CudaTest {
@@ -68,9 +69,7 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
                                       const std::vector<std::vector<int32_t>>& histories,
                                       const std::vector<Row>& rows) {
   int64_t width = 1;
-  std::vector<int32_t> context_lens;
   for (const auto& history : histories) {
-    context_lens.push_back(static_cast<int32_t>(history.size()));
     width = std::max(width, static_cast<int64_t>(history.size()) / block_size + 1);
   }
   const auto num_blocks = static_cast<int64_t>(histories.size()) * width;
@@ -106,12 +105,14 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
   }
   std::vector<float> expected = logits;
   std::vector<float> repetition, presence, frequency;
-  std::vector<int32_t> row_seqs, num_prompt_tokens, bias_start{0};
+  std::vector<int32_t> row_seqs, num_prompt_tokens, history_lens, bias_start{0};
   std::vector<TokenBias> biases;
   for (int64_t r = 0; r < num_rows; ++r) {
     const Row& row = rows[static_cast<size_t>(r)];
-    adjust(row, histories[static_cast<size_t>(row.seq)],
-           {expected.data() + r * stride, static_cast<size_t>(vocab)});
+    std::vector<int32_t> history = histories[static_cast<size_t>(row.seq)];
+    history.resize(history.size() - static_cast<size_t>(row.num_behind));
+    history_lens.push_back(static_cast<int32_t>(history.size()));
+    adjust(row, history, {expected.data() + r * stride, static_cast<size_t>(vocab)});
     repetition.push_back(row.repetition);
     presence.push_back(row.presence);
     frequency.push_back(row.frequency);
@@ -124,7 +125,7 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
   DeviceArray<float> device_logits(logits), device_repetition(repetition),
       device_presence(presence), device_frequency(frequency);
   DeviceArray<int32_t> device_row_seqs(row_seqs), device_prompts(num_prompt_tokens),
-      device_contexts(context_lens), device_tables(tables), device_cached(cached),
+      device_histories(history_lens), device_tables(tables), device_cached(cached),
       device_bias_start(bias_start);
   DeviceArray<TokenBias> device_biases(biases);
   cuda::adjust_logits(stream(), {.logits = device_logits.data(),
@@ -136,7 +137,7 @@ void AdjustLogitsCudaTest::check_rows(int64_t vocab, int32_t block_size,
                                  .frequency_penalty = device_frequency.data(),
                                  .row_seqs = device_row_seqs.data(),
                                  .num_prompt_tokens = device_prompts.data(),
-                                 .context_lens = device_contexts.data(),
+                                 .history_lens = device_histories.data(),
                                  .block_tables = device_tables.data(),
                                  .table_width = width,
                                  .block_size = block_size,
@@ -173,6 +174,13 @@ TEST_F(AdjustLogitsCudaTest, AgreesWithPlainLoops) {
                       .num_prompt_tokens = 2000,
                       .biases = {{last, 3.3f}}});
       rows.push_back({.presence = 0.5f, .seq = 1, .num_prompt_tokens = 257});  // no output yet
+      for (const int32_t num_behind : {1, 4}) {
+        rows.push_back({.presence = 0.5f,
+                        .frequency = 0.4f,
+                        .seq = 2,
+                        .num_prompt_tokens = 4000,
+                        .num_behind = num_behind});
+      }
       Row biased{.seq = 0, .num_prompt_tokens = 1};
       for (int32_t id = 0; id < std::min<int32_t>(last, 700); ++id) {
         biased.biases.emplace_back(id, 0.37f * static_cast<float>(id % 11) - 2.0f);

@@ -33,8 +33,8 @@ void launch_plain_for(CudaStream& stream, const CudaPagedAttention& args) {
 }
 
 // Slots at the smallest head tile.
-int64_t max_slots(int num_heads, int num_kv_heads) {
-  return int64_t{num_kv_heads} * ceil_div(num_heads / num_kv_heads, kMinDecodeHeadTile);
+int64_t max_slots(int num_heads, int num_kv_heads, int64_t max_queries) {
+  return num_kv_heads * ceil_div(num_heads / num_kv_heads * max_queries, kMinDecodeHeadTile);
 }
 
 void check_counters(int64_t num_seqs, int64_t slots) {
@@ -51,7 +51,8 @@ void check_counters(int64_t num_seqs, int64_t slots) {
 DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
   const CudaKvCache& cache = args.cache;
   const int group = args.num_heads / cache.num_kv_heads;
-  const auto head_tiles = static_cast<int>(ceil_div(group, head_tile));
+  const int max_rows = group * static_cast<int>(args.max_decode_queries);
+  const auto head_tiles = static_cast<int>(ceil_div(max_rows, head_tile));
   auto* counters = static_cast<unsigned*>(args.scratch);
   auto* partials = reinterpret_cast<float*>(counters + kDecodeCounters + kUnitCounterWords);
   const int64_t width = int64_t{args.num_heads} * cache.head_dim;
@@ -61,12 +62,14 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .num_heads = args.num_heads,
           .num_kv_heads = cache.num_kv_heads,
           .group = group,
+          .max_rows = max_rows,
           .head_tile = head_tile,
           .head_tiles = head_tiles,
           .slots = cache.num_kv_heads * head_tiles,
           .scale_log2 = args.scale * kLog2E,
           .sliding_window = static_cast<int>(
               std::min<int64_t>(args.sliding_window, std::numeric_limits<int>::max())),
+          .query_start = args.max_decode_queries > 1 ? args.query_start : nullptr,
           .block_tables = args.block_tables,
           .table_width = args.table_width,
           .items = args.decode_items,
@@ -77,29 +80,33 @@ DecodeParams decode_params(const CudaPagedAttention& args, int head_tile) {
           .head_dim = cache.head_dim,
           .counters = counters,
           .units_taken = counters + kDecodeCounters,
-          .maxima_sums = reinterpret_cast<float2*>(partials + args.max_decode_items * width),
+          .maxima_sums = reinterpret_cast<float2*>(partials + args.max_decode_rows * width),
           .partials = partials};
 }
 
 void decode_attention(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.max_decode_items == 0) return;
-  check_counters(args.num_decode_seqs, max_slots(args.num_heads, args.cache.num_kv_heads));
+  check_counters(args.num_decode_seqs,
+                 max_slots(args.num_heads, args.cache.num_kv_heads, args.max_decode_queries));
   with_element_type(args.dtype, [&](auto zero) {
     using T = decltype(zero);
     if constexpr (sizeof(T) == 2) {
-      if (launch_mma_decode<T>(stream, args)) return;
+      const bool is_done = args.max_decode_queries > 1 ? launch_mma_decode<T, true>(stream, args)
+                                                       : launch_mma_decode<T, false>(stream, args);
+      if (is_done) return;
     }
     launch_plain_for<T>(stream, args);
   });
 }
 
-int64_t paged_attention_scratch_bytes(int64_t max_decode_items, int64_t max_num_seqs, int num_heads,
-                                      int num_kv_heads, int head_dim) {
-  check_counters(max_num_seqs, max_slots(num_heads, num_kv_heads));
+int64_t paged_attention_scratch_bytes(int64_t max_decode_rows, int64_t max_num_seqs,
+                                      int64_t max_decode_queries, int num_heads, int num_kv_heads,
+                                      int head_dim) {
+  check_counters(max_num_seqs, max_slots(num_heads, num_kv_heads, max_decode_queries));
   const int64_t width = int64_t{num_heads} * head_dim;
   return static_cast<int64_t>(sizeof(unsigned)) * (kDecodeCounters + kUnitCounterWords) +
-         max_decode_items * (width * static_cast<int64_t>(sizeof(float)) +
-                             width / 8 * static_cast<int64_t>(sizeof(float2)));
+         max_decode_rows * (width * static_cast<int64_t>(sizeof(float)) +
+                            width / 8 * static_cast<int64_t>(sizeof(float2)));
 }
 
 }  // namespace quire::ops::cuda

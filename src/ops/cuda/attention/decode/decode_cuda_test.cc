@@ -19,13 +19,15 @@ struct Case {
   int block_size = 16;
   int64_t window = 0;
   std::vector<int32_t> context_lens = {1025, 1, 15, 17, 129, 512, 513, 1023};
+  std::vector<int32_t> num_queries = {};  // of each sequence; empty: one
 };
 
 std::string describe(const Case& sizes) {
   return std::string(name_of(sizes.dtype)) + " with " + std::string(name_of(sizes.cache_dtype)) +
          ", heads " + std::to_string(sizes.num_heads) + "/" + std::to_string(sizes.num_kv_heads) +
          " of " + std::to_string(sizes.head_dim) + ", blocks of " +
-         std::to_string(sizes.block_size) + ", window " + std::to_string(sizes.window);
+         std::to_string(sizes.block_size) + ", window " + std::to_string(sizes.window) +
+         (sizes.num_queries.empty() ? "" : ", several queries");
 }
 
 // Rounding of the output, and of the probabilities to the type that they are multiplied in.
@@ -47,12 +49,13 @@ class Batch {
     make_tables(random);
     make_cache(random);
     q_ = rounded(sizes.dtype,
-                 random_values(static_cast<size_t>(num_seqs() * q_stride()), random, 2.0f));
+                 random_values(static_cast<size_t>(num_rows() * q_stride()), random, 2.0f));
     device_q_ = std::make_unique<DeviceElements>(sizes.dtype, q_);
     out_ =
-        std::make_unique<DeviceElements>(sizes.dtype, static_cast<size_t>(num_seqs() * row_size()));
-    const auto scratch_bytes = static_cast<size_t>(cuda::paged_attention_scratch_bytes(
-        max_items(), num_seqs(), sizes.num_heads, sizes.num_kv_heads, sizes.head_dim));
+        std::make_unique<DeviceElements>(sizes.dtype, static_cast<size_t>(num_rows() * row_size()));
+    const auto scratch_bytes = static_cast<size_t>(
+        cuda::paged_attention_scratch_bytes(max_scratch_rows(), num_seqs(), max_queries(),
+                                            sizes.num_heads, sizes.num_kv_heads, sizes.head_dim));
     scratch_ = std::make_unique<DeviceArray<std::byte>>(scratch_bytes);
     // Only the counters have to be zero, but which bytes they are is the kernels' business.
     scratch_->zero();
@@ -66,9 +69,9 @@ class Batch {
             .num_heads = sizes_.num_heads,
             .scale = scale(),
             .sliding_window = sizes_.window,
-            .num_tokens = num_seqs(),
+            .num_tokens = num_rows(),
             .num_seqs = num_seqs(),
-            .max_query_len = 1,
+            .max_query_len = max_queries(),
             .max_context_len = *std::ranges::max_element(sizes_.context_lens),
             .query_start = query_start_->data(),
             .context_lens = device_context_lens_->data(),
@@ -84,17 +87,21 @@ class Batch {
                       .block_size = sizes_.block_size,
                       .num_kv_heads = sizes_.num_kv_heads,
                       .head_dim = sizes_.head_dim},
-            .scratch = scratch_->data()};
+            .scratch = scratch_->data(),
+            .max_decode_rows = max_scratch_rows(),
+            .max_decode_queries = max_queries()};
   }
 
   // Only of the first sequence.
   CudaPagedAttention args_of_first() {
-    const std::vector<DecodeItem> items = make_decode_items({sizes_.context_lens.data(), 1});
+    const std::vector<DecodeItem> items =
+        make_decode_items({sizes_.context_lens.data(), 1}, starts_.data());
     first_items_ = std::make_unique<DeviceArray<DecodeItem>>(items);
     num_first_items_ = std::make_unique<DeviceArray<int32_t>>(
         std::vector<int32_t>{static_cast<int32_t>(items.size())});
     CudaPagedAttention result = args();
-    result.num_tokens = result.num_seqs = result.num_decode_seqs = 1;
+    result.num_seqs = result.num_decode_seqs = 1;
+    result.num_tokens = starts_[1];
     result.decode_items = first_items_->data();
     result.num_decode_items = num_first_items_->data();
     result.max_decode_items = static_cast<int64_t>(items.size());
@@ -119,7 +126,7 @@ class Batch {
   std::vector<std::byte> out_bytes() { return out_->download_bytes(); }
   std::vector<std::byte> first_row_bytes() {
     std::vector<std::byte> bytes = out_bytes();
-    bytes.resize(bytes.size() / static_cast<size_t>(num_seqs()));
+    bytes.resize(bytes.size() / static_cast<size_t>(num_rows()) * static_cast<size_t>(starts_[1]));
     return bytes;
   }
 
@@ -129,9 +136,14 @@ class Batch {
     const std::vector<float> out = out_->download();
     for (int64_t seq = 0; seq < num_seqs(); ++seq) {
       if (sizes_.context_lens[static_cast<size_t>(seq)] == 0) continue;  // padding
-      for (int head = 0; head < sizes_.num_heads; ++head) append_expected(seq, head, expected);
-      const auto row = out.begin() + seq * row_size();
-      actual.insert(actual.end(), row, row + row_size());
+      const int32_t end = starts_[static_cast<size_t>(seq) + 1];
+      for (int32_t query = starts_[static_cast<size_t>(seq)]; query < end; ++query) {
+        for (int head = 0; head < sizes_.num_heads; ++head) {
+          append_expected(seq, query, head, expected);
+        }
+        const auto row = out.begin() + query * row_size();
+        actual.insert(actual.end(), row, row + row_size());
+      }
     }
     return is_close(actual, expected, tolerance_of(sizes_.dtype));
   }
@@ -140,6 +152,13 @@ class Batch {
   // More than there are.
   int64_t max_items() const { return static_cast<int64_t>(items_.size()) + 3; }
   int64_t num_seqs() const { return static_cast<int64_t>(sizes_.context_lens.size()); }
+  int64_t num_rows() const { return starts_.back(); }
+  // More than any has, where some have several: captured steps have room for more.
+  int64_t max_queries() const {
+    if (sizes_.num_queries.empty()) return 1;
+    return std::min<int64_t>(*std::ranges::max_element(sizes_.num_queries) + 2, kMaxDecodeQueries);
+  }
+  int64_t max_scratch_rows() const { return max_items() * max_queries(); }
   int64_t row_size() const { return int64_t{sizes_.num_heads} * sizes_.head_dim; }
   // Rows of q are part of rows of qkv.
   int64_t q_stride() const {
@@ -148,8 +167,10 @@ class Batch {
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(sizes_.head_dim)); }
 
   void make_tables(std::mt19937& random) {
-    std::vector<int32_t> query_start(static_cast<size_t>(num_seqs()) + 1);
-    std::iota(query_start.begin(), query_start.end(), 0);
+    starts_.assign(static_cast<size_t>(num_seqs()) + 1, 0);
+    for (size_t seq = 0; seq + 1 < starts_.size(); ++seq) {
+      starts_[seq + 1] = starts_[seq] + (sizes_.num_queries.empty() ? 1 : sizes_.num_queries[seq]);
+    }
     for (const int length : sizes_.context_lens) {
       const int blocks = (length + sizes_.block_size - 1) / sizes_.block_size;
       table_width_ = std::max<int64_t>(table_width_, blocks);
@@ -166,12 +187,12 @@ class Batch {
         table_[static_cast<size_t>(seq * table_width_ + i)] = blocks[next++];
       }
     }
-    items_ = make_decode_items(sizes_.context_lens);
+    items_ = make_decode_items(sizes_.context_lens, starts_.data());
     device_table_ = std::make_unique<DeviceArray<int32_t>>(table_);
     upload_items();
     num_items_ = std::make_unique<DeviceArray<int32_t>>(
         std::vector<int32_t>{static_cast<int32_t>(items_.size())});
-    query_start_ = std::make_unique<DeviceArray<int32_t>>(query_start);
+    query_start_ = std::make_unique<DeviceArray<int32_t>>(starts_);
     device_context_lens_ = std::make_unique<DeviceArray<int32_t>>(sizes_.context_lens);
   }
 
@@ -212,12 +233,13 @@ class Batch {
                                sizes_.head_dim);
   }
 
-  void append_expected(int64_t seq, int head, std::vector<float>& expected) const {
-    const int length = sizes_.context_lens[static_cast<size_t>(seq)];
+  void append_expected(int64_t seq, int64_t query, int head, std::vector<float>& expected) const {
+    const auto queries_behind = static_cast<int>(starts_[static_cast<size_t>(seq) + 1] - 1 - query);
+    const int length = sizes_.context_lens[static_cast<size_t>(seq)] - queries_behind;
     const int first = sizes_.window > 0 ? std::max(0, length - static_cast<int>(sizes_.window)) : 0;
     const int kv_head = head / (sizes_.num_heads / sizes_.num_kv_heads);
     const auto size = static_cast<size_t>(sizes_.head_dim);
-    const float* q = &q_[static_cast<size_t>(seq * q_stride() + int64_t{head} * sizes_.head_dim)];
+    const float* q = &q_[static_cast<size_t>(query * q_stride() + int64_t{head} * sizes_.head_dim)];
     std::vector<double> out(size);
     double sum = 0;
     for (int p = first; p < length; ++p) {
@@ -236,6 +258,7 @@ class Batch {
   int num_blocks_ = 0;
   int64_t table_width_ = 1;
   std::vector<int32_t> table_;
+  std::vector<int32_t> starts_;  // of each sequence's queries, and their end
   std::vector<DecodeItem> items_;
   std::vector<float> q_, keys_, values_;  // as their types hold them
   std::unique_ptr<DeviceElements> device_q_, device_keys_, device_values_, out_;
@@ -311,6 +334,57 @@ TEST_F(AttentionDecodeCudaTest, TakesEveryBlockSizeAndWindow) {
                .context_lens = {700, 17, 255}});
         }
       }
+    }
+  }
+}
+
+// Chunks of which some queries see nothing, at the end and, with a window, at the beginning.
+TEST_F(AttentionDecodeCudaTest, TakesSeveralQueriesOfASequence) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16, DType::kFloat32}) {
+    for (const DType cache_dtype : {dtype, DType::kFloat8E4M3}) {
+      for (const int head_dim : {40, 64, 96, 128, 256}) {
+        for (const int64_t window : {0, 1, 16, 509, 600}) {
+          run({.dtype = dtype,
+               .cache_dtype = cache_dtype,
+               .head_dim = head_dim,
+               .window = window,
+               .context_lens = {1029, 1, 0, 17, 513, 528, 40, 1024, 0, 1540},
+               .num_queries = {9, 1, 0, 17, 4, 17, 2, 5, 0, 8}});
+        }
+      }
+    }
+  }
+}
+
+TEST_F(AttentionDecodeCudaTest, TakesSeveralQueriesOfEveryGroup) {
+  for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    for (const int head_dim : {64, 128, 256, 72}) {
+      for (const int group : {1, 2, 3, 4, 5, 8, 9, 16, 17}) {
+        run({.cache_dtype = cache_dtype,
+             .num_heads = 2 * group,
+             .num_kv_heads = 2,
+             .head_dim = head_dim,
+             .context_lens = {700, 0, 37, 514, 512},
+             .num_queries = {5, 0, 3, 4, 1}});
+      }
+    }
+  }
+}
+
+// The same bits whatever other sequences there are, and units after a block's first.
+TEST_F(AttentionDecodeCudaTest, TakesSeveralQueriesOfManySequences) {
+  std::vector<int32_t> context_lens, num_queries;
+  for (int i = 0; i < 70; ++i) {
+    num_queries.push_back(1 + static_cast<int32_t>(random()() % 9));
+    context_lens.push_back(num_queries.back() + static_cast<int32_t>(random()() % 1100));
+  }
+  for (const DType cache_dtype : {DType::kBFloat16, DType::kFloat8E4M3}) {
+    for (const int num_heads : {16, 32}) {
+      run({.cache_dtype = cache_dtype,
+           .num_heads = num_heads,
+           .num_kv_heads = 8,
+           .context_lens = context_lens,
+           .num_queries = num_queries});
     }
   }
 }

@@ -2,6 +2,6 @@
 
 namespace quire::ops::cuda {
 
-template bool launch_mma_decode<__half>(CudaStream&, const CudaPagedAttention&);
+template bool launch_mma_decode<__half, false>(CudaStream&, const CudaPagedAttention&);
 
 }  // namespace quire::ops::cuda

@@ -27,7 +27,7 @@ void launch_decode(CudaStream& stream, Kernel kernel, int blocks_per_multiproces
 template <typename Shape>
 bool launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
   const DecodeParams params = decode_params(args, Shape::kHeads);
-  const int heads = std::min(params.group, Shape::kHeads);
+  const int heads = std::min(params.max_rows, Shape::kHeads);
   const std::optional<int> depth = decode_depth(Shape::kHeadDim, Shape::kElementBytes,
                                                 Shape::kHeads, heads, stream.max_shared_bytes());
   if (!depth) return false;
@@ -38,43 +38,52 @@ bool launch_mma_shape(CudaStream& stream, const CudaPagedAttention& args) {
   return true;
 }
 
-template <typename T, typename Kv, int kHeadDim>
+template <typename T, typename Kv, bool kMany, int kHeadDim>
 bool launch_mma_head_dim(CudaStream& stream, const CudaPagedAttention& args) {
   // Sixteen heads of 256 elements take more registers than there are.
-  if constexpr (kHeadDim <= 128) {
-    if (args.num_heads / args.cache.num_kv_heads > 8) {
-      return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 2>>(stream, args);
+  if constexpr (kMany) {
+    return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, kHeadDim <= 128 ? 2 : 1, true>>(stream,
+                                                                                         args);
+  } else {
+    if constexpr (kHeadDim <= 128) {
+      if (args.num_heads / args.cache.num_kv_heads > 8) {
+        return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 2, false>>(stream, args);
+      }
     }
+    return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 1, false>>(stream, args);
   }
-  return launch_mma_shape<DecodeShape<T, Kv, kHeadDim, 1>>(stream, args);
 }
 
 // False where no kernel is made for the head size, or none fits in the device's shared memory.
-template <typename T, typename Kv>
+template <typename T, typename Kv, bool kMany>
 bool launch_mma_cache(CudaStream& stream, const CudaPagedAttention& args) {
   switch (args.cache.head_dim) {
     case 64:
-      return launch_mma_head_dim<T, Kv, 64>(stream, args);
+      return launch_mma_head_dim<T, Kv, kMany, 64>(stream, args);
     case 96:
-      return launch_mma_head_dim<T, Kv, 96>(stream, args);
+      return launch_mma_head_dim<T, Kv, kMany, 96>(stream, args);
     case 128:
-      return launch_mma_head_dim<T, Kv, 128>(stream, args);
+      return launch_mma_head_dim<T, Kv, kMany, 128>(stream, args);
     case 256:
-      return launch_mma_head_dim<T, Kv, 256>(stream, args);
+      return launch_mma_head_dim<T, Kv, kMany, 256>(stream, args);
     default:
       return false;
   }
 }
 
-template <typename T>
+// kMany: sequences may have several queries.
+template <typename T, bool kMany>
 bool launch_mma_decode(CudaStream& stream, const CudaPagedAttention& args) {
   if (args.cache.dtype == DType::kFloat8E4M3) {
-    return launch_mma_cache<T, __nv_fp8_e4m3>(stream, args);
+    return launch_mma_cache<T, __nv_fp8_e4m3, kMany>(stream, args);
   }
-  return launch_mma_cache<T, T>(stream, args);
+  return launch_mma_cache<T, T, kMany>(stream, args);
 }
 
-extern template bool launch_mma_decode<__nv_bfloat16>(CudaStream&, const CudaPagedAttention&);
-extern template bool launch_mma_decode<__half>(CudaStream&, const CudaPagedAttention&);
+extern template bool launch_mma_decode<__nv_bfloat16, false>(CudaStream&,
+                                                             const CudaPagedAttention&);
+extern template bool launch_mma_decode<__nv_bfloat16, true>(CudaStream&, const CudaPagedAttention&);
+extern template bool launch_mma_decode<__half, false>(CudaStream&, const CudaPagedAttention&);
+extern template bool launch_mma_decode<__half, true>(CudaStream&, const CudaPagedAttention&);
 
 }  // namespace quire::ops::cuda

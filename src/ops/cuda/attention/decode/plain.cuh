@@ -1,6 +1,6 @@
 #pragma once
 // Decode attention for every element type and head size: threads take keys, then elements of
-// the output. Keys and values are read once for each query head.
+// the output. Keys and values are read once for each row of a unit.
 #include "core/launch.cuh"
 #include "ops/cuda/attention/decode/decode.cuh"
 
@@ -33,7 +33,7 @@ __device__ inline int64_t cache_row(const DecodeParams& p, const DecodeUnit& uni
   return (block * p.num_kv_heads + unit.kv_head) * p.block_size + token % p.block_size;
 }
 
-// Shared memory: rows, probabilities, the reduction's, the query, outputs of kPlainHeadTile heads.
+// Shared memory: rows, probabilities, the reduction's, the query, outputs of kPlainHeadTile rows.
 inline size_t plain_shared_bytes(int head_dim) {
   return kDecodeChunk * sizeof(int64_t) +
          sizeof(float) * (kDecodeChunk + kDecodeWarps + 2 * kPlainHeadTile +
@@ -68,9 +68,12 @@ __global__ void __launch_bounds__(kDecodeThreads)
       rows[i] = cache_row(p, unit, first + i) * p.head_dim;
     }
 
-    for (int head = 0; head < unit.num_heads; ++head) {
-      const T* q = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
-                   int64_t{unit.first_head + head} * p.head_dim;
+    for (int row = 0; row < unit.num_rows; ++row) {
+      const UnitRow at = unit_row<true>(p, unit, row);
+      const int end = unit.end_of(at.query) - first;
+      const int begin = p.sliding_window > 0 ? end - p.sliding_window : 0;
+      const T* q = static_cast<const T*>(p.q) + (unit.first_query + at.query) * p.q_stride +
+                   int64_t{at.head} * p.head_dim;
       for (int d = thread; d < p.head_dim; d += kDecodeThreads) {
         query[d] = to_float(q[d]);
       }
@@ -81,34 +84,35 @@ __global__ void __launch_bounds__(kDecodeThreads)
         for (int d = 0; d < p.head_dim; ++d) {
           score += query[d] * static_cast<float>(keys[rows[i] + d]);
         }
-        probabilities[i] = score * p.scale_log2;
+        probabilities[i] = i >= begin && i < end ? score * p.scale_log2 : -INFINITY;
         highest = fmaxf(highest, probabilities[i]);
       }
       const float maximum = block_reduce(highest, reduction, true);
+      const float base = maximum == -INFINITY ? 0.0f : maximum;  // the query may see none of it
       float sum_of_thread = 0.0f;
       for (int i = thread; i < count; i += kDecodeThreads) {
-        probabilities[i] = exp2f(probabilities[i] - maximum);
+        probabilities[i] = exp2f(probabilities[i] - base);
         sum_of_thread += probabilities[i];
       }
       const float sum = block_reduce(sum_of_thread, reduction, false);
       if (thread == 0) {
-        maxima[head] = maximum;
-        sums[head] = sum;
+        maxima[row] = maximum;
+        sums[row] = sum;
       }
       for (int d = thread; d < p.head_dim; d += kDecodeThreads) {
         float output = 0.0f;
         for (int i = 0; i < count; ++i) {
           output += probabilities[i] * static_cast<float>(values[rows[i] + d]);
         }
-        outputs[head * p.head_dim + d] = output;
+        outputs[row * p.head_dim + d] = output;
       }
       __syncthreads();
     }
-    finish_unit<T>(
+    finish_unit<T, true>(
         p, unit, thread / 32, kDecodeWarps,
         [&](int e) -> DecodePartial {
-          const int head = e / p.head_dim;
-          return {*reinterpret_cast<const float4*>(outputs + e), maxima[head], sums[head]};
+          const int row = e / p.head_dim;
+          return {*reinterpret_cast<const float4*>(outputs + e), maxima[row], sums[row]};
         },
         [] {});
     __syncthreads();

@@ -28,17 +28,17 @@ constexpr int decode_query_stride(int head_dim, int cache_element_bytes) {
 }
 
 // Barriers, units with their rows, maxima and sums, queries: all that does not depend on how many
-// heads a unit has and how deep the rings are. `tile_heads` is 8 or 16.
+// rows (decode.cuh) a unit has and how deep the rings are. `tile_heads` is 8 or 16.
 constexpr size_t decode_fixed_bytes(int head_dim, int cache_element_bytes, int tile_heads) {
   constexpr size_t kBarriers = 2 * kDecodeWarps * kMaxDepth + 3 * kPlacedUnits + kFinishWarps + 1;
-  constexpr size_t kUnitBytes = 8 * sizeof(int) + 8 * kWarpTiles * kDecodeWarps;
+  constexpr size_t kUnitBytes = 10 * sizeof(int) + 8 * kWarpTiles * kDecodeWarps;
   const auto heads = static_cast<size_t>(tile_heads);
   const auto stride = static_cast<size_t>(decode_query_stride(head_dim, cache_element_bytes));
   return 8 * kBarriers + kPlacedUnits * kUnitBytes + 8 * kDecodeWarps * heads +
          2 * kPlacedUnits * heads * stride;
 }
 
-// What follows: [kDecodeWarps][heads][head_dim] outputs, then the tiles:
+// What follows: [kDecodeWarps][rows][head_dim] outputs, then the tiles:
 // [kDecodeWarps][depth][keys, values].
 constexpr size_t decode_outputs_bytes(int head_dim, int heads) {
   return sizeof(float) * kDecodeWarps * static_cast<size_t>(head_dim) * static_cast<size_t>(heads);
@@ -49,7 +49,7 @@ constexpr size_t decode_tiles_bytes(int head_dim, int cache_element_bytes, int d
          static_cast<size_t>(depth);
 }
 
-// Of a block whose units have up to `heads` heads, at most tile_heads.
+// Of a block whose units have up to `heads` rows, at most tile_heads.
 constexpr size_t decode_shared_bytes(int head_dim, int cache_element_bytes, int tile_heads,
                                      int heads, int depth) {
   return decode_fixed_bytes(head_dim, cache_element_bytes, tile_heads) +

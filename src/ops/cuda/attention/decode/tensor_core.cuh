@@ -11,10 +11,10 @@
 //   kFinishWarps that add up what these leave of a unit, and agree with other blocks on who
 //     combines the chunks of a sequence.
 //
-// The kernel before this one in the stream writes the queries and the newest token of each
-// sequence, and nothing else that is read here (qk_norm_rope_cache, which lets this kernel start
-// only when it has itself waited for all before it). So the first units are placed, and the older
-// tokens' tiles are on their way, before that kernel has ended.
+// The kernel before this one in the stream writes the queries and the newest tokens of each
+// sequence, one for each query, and nothing else that is read here (qk_norm_rope_cache, which lets
+// this kernel start only when it has itself waited for all before it). So the first units are
+// placed, and the older tokens' tiles are on their way, before that kernel has ended.
 #include "core/launch.cuh"
 #include "ops/cuda/attention/decode/copy.cuh"
 #include "ops/cuda/attention/decode/tiles.cuh"
@@ -138,7 +138,7 @@ __device__ void load_tiles(const DecodeParams& p, DecodeShared<Shape>& shared, c
         const int w = r * kLoadWarps + loader;
         const Tile tile = tile_of(placed, i * kDecodeWarps + w);
         if (!tile.is_visible(first_visible)) continue;
-        if (tile.has_newest_token()) wait_for_previous();
+        if (tile.has_newest(placed.unit.num_queries)) wait_for_previous();
         RingPlace& ring = rings[r];
         shared.tile_free[w][ring.slot].wait(ring.parity ^ 1);
         const int64_t offset = tile.row * Shape::kRowBytes;
@@ -158,10 +158,10 @@ __device__ void load_tiles(const DecodeParams& p, DecodeShared<Shape>& shared, c
 template <int kTiles, typename Shape>
 __device__ __forceinline__ void take_tiles(const DecodeParams& p, DecodeShared<Shape>& shared,
                                            char* tiles, int depth, int place, int first,
-                                           RingPlace& ring, WarpOutput<Shape>& output, int warp,
+                                           RingPlace& ring, WarpOutput<Shape>& output,
+                                           const VisibleTokens<Shape>& visible, int warp,
                                            int lane) {
   const PlacedUnit& placed = shared.units[place];
-  const int first_visible = placed.unit.first_visible(p.sliding_window);
   float scores[kTiles][Shape::kHeadTiles][4];
   const char* data[kTiles];
   SharedBarrier* is_free[kTiles];
@@ -178,7 +178,7 @@ __device__ __forceinline__ void take_tiles(const DecodeParams& p, DecodeShared<S
     KeyTile<Shape> keys;
     keys.load(data[s], tile, lane);
     keys.multiply(shared.queries[place], lane, scores[s]);
-    scale_and_mask<Shape>(scores[s], tile, first_visible, p.scale_log2, lane);
+    scale_and_mask<Shape>(scores[s], tile, visible, p.scale_log2, lane);
   }
   output.soften(scores);
 #pragma unroll
@@ -209,6 +209,7 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
     if (placed.unit.context_len < 0) return;
     WarpOutput<Shape> output;
     output.clear();
+    const VisibleTokens<Shape> visible(p, placed.unit, lane);
     shared.query_ready[place].wait(turn / kPlacedUnits % 2);
     const auto is_visible = [&](int i) {
       return tile_of(placed, i * kDecodeWarps + warp)
@@ -221,15 +222,15 @@ __device__ void compute_units(const DecodeParams& p, DecodeShared<Shape>& shared
     for (int i = 0; i < kWarpTiles; i += taken) {
       taken = in_pairs && i + 1 < kWarpTiles && is_visible(i) && is_visible(i + 1) ? 2 : 1;
       if (taken == 2) {
-        take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i, ring, output, warp,
-                                         lane);
+        take_tiles<Shape::kTilesPerStep>(p, shared, tiles, depth, place, i, ring, output, visible,
+                                         warp, lane);
       } else if (is_visible(i)) {
-        take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, warp, lane);
+        take_tiles<1>(p, shared, tiles, depth, place, i, ring, output, visible, warp, lane);
       }
     }
     if (placed.unit.is_visible(p.sliding_window)) {
       shared.outputs_free.wait(num_outputs % 2 ^ 1);
-      const int heads = placed.unit.num_heads;
+      const int heads = placed.unit.num_rows;
       output.leave(lane, heads, shared.maxima_sums[warp], outputs + warp * heads * Shape::kHeadDim);
       __syncwarp();
       if (lane == 0) shared.outputs_full[num_outputs % kFinishWarps].arrive();
@@ -250,10 +251,12 @@ __device__ DecodePartial sum_of_warps(const DecodeShared<Shape>& shared, const f
   for (int w = 0; w < kDecodeWarps; ++w) {
     total.maximum = fmaxf(total.maximum, shared.maxima_sums[w][head].x);
   }
+  // A query may see nothing of the chunk.
+  const float base = Shape::kMany && total.maximum == -INFINITY ? 0.0f : total.maximum;
 #pragma unroll
   for (int w = 0; w < kDecodeWarps; ++w) {
     const float2 maximum_sum = shared.maxima_sums[w][head];
-    const float factor = fast_exp2(maximum_sum.x - total.maximum);
+    const float factor = fast_exp2(maximum_sum.x - base);
     const float4 value =
         *reinterpret_cast<const float4*>(outputs + w * heads * Shape::kHeadDim + e);
     total.sum += maximum_sum.y * factor;
@@ -287,9 +290,9 @@ __device__ void finish_units(const DecodeParams& p, DecodeShared<Shape>& shared,
     const int warp_in_turn = number % kFinishWarps;
     if (!is_for_all && warp != warp_in_turn) continue;
     shared.outputs_full[warp_in_turn].wait(number / kFinishWarps % 2);
-    finish_unit<typename Shape::T>(
+    finish_unit<typename Shape::T, Shape::kMany>(
         p, unit, is_for_all ? warp : 0, is_for_all ? kFinishWarps : 1,
-        [&](int e) { return sum_of_warps<Shape>(shared, outputs, unit.num_heads, e); },
+        [&](int e) { return sum_of_warps<Shape>(shared, outputs, unit.num_rows, e); },
         [&] {
           __syncwarp();
           // As many arrivals either way.

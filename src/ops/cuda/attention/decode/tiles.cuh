@@ -2,9 +2,10 @@
 // A warp's work on tiles of the cache, 16 tokens' keys and values, with tensor cores, and the sizes
 // of it.
 //
-// Both products of a tile have the cache as the 16-row operand and the query heads as the 8
-// columns. The order in which the head's elements are summed, and that in which elements are rows
-// of the output, is free, so that a lane's operands are what lies side by side in memory:
+// Both products of a tile have the cache as the 16-row operand and the unit's rows (decode.cuh) as
+// the 8 columns, called heads here: they are that where a sequence has one query. The order in
+// which the head's elements are summed, and that in which elements are rows of the output, is free,
+// so that a lane's operands are what lies side by side in memory:
 //   scores[token, head] = K q^T: lane (g, t) = (lane / 4, lane % 4) reads of tokens g and g + 8 the
 //     16 bytes t, t + 4, ...; so it does of query g
 //   out^T[element, head] = V^T p^T: lane (g, t) reads of tokens 2t, 2t + 1, 2t + 8 and 2t + 9 the
@@ -22,8 +23,10 @@ namespace quire::ops::cuda {
 
 static_assert(kDecodeChunk == kTileTokens * kWarpTiles * kDecodeWarps);
 
-template <typename T_, typename Kv_, int kHeadDim_, int kHeadTiles_>
+// kMany_: sequences may have several queries.
+template <typename T_, typename Kv_, int kHeadDim_, int kHeadTiles_, bool kMany_>
 struct DecodeShape {
+  static constexpr bool kMany = kMany_;
   using T = T_;
   using Kv = Kv_;
   static constexpr bool kIsFp8 = std::is_same_v<Kv, __nv_fp8_e4m3>;
@@ -69,7 +72,8 @@ struct Tile {
   __device__ bool is_visible(int first_visible) const {
     return first_token < end && first_token + kTileTokens > first_visible;
   }
-  __device__ bool has_newest_token() const { return end <= first_token + kTileTokens; }
+  // Whether it has one of the newest `count` tokens.
+  __device__ bool has_newest(int count) const { return end - count < first_token + kTileTokens; }
   // Tokens from the end of the context on have no data: the last token's stands for theirs.
   __device__ int present(int token) const { return min(token, end - 1 - first_token); }
 };
@@ -205,7 +209,7 @@ struct WarpOutput {
   }
 
   // Turns scores into probabilities to the base of the new maximum, to which what is there already
-  // is brought too. At least one score is finite.
+  // is brought too. At least one score is finite where each sequence has one query.
   template <int kTiles>
   __device__ void soften(float (&scores)[kTiles][Shape::kHeadTiles][4]) {
 #pragma unroll
@@ -221,13 +225,14 @@ struct WarpOutput {
         for (int lanes = 4; lanes < 32; lanes *= 2) {
           highest = fmaxf(highest, __shfl_xor_sync(0xffffffffu, highest, lanes));
         }
-        const float factor = fast_exp2(maximum[n][i] - highest);
+        const float base = Shape::kMany && highest == -INFINITY ? 0.0f : highest;
+        const float factor = fast_exp2(maximum[n][i] - base);
         maximum[n][i] = highest;
         sum[n][i] *= factor;
 #pragma unroll
         for (int s = 0; s < kTiles; ++s) {
-          scores[s][n][i] = fast_exp2(scores[s][n][i] - highest);
-          scores[s][n][i + 2] = fast_exp2(scores[s][n][i + 2] - highest);
+          scores[s][n][i] = fast_exp2(scores[s][n][i] - base);
+          scores[s][n][i + 2] = fast_exp2(scores[s][n][i + 2] - base);
           sum[n][i] += scores[s][n][i] + scores[s][n][i + 2];
         }
 #pragma unroll
@@ -296,17 +301,16 @@ struct QueryLoad {
   Pack<T> packs[Shape::kQueryLoads];
 
   __device__ void load(const DecodeParams& p, const DecodeUnit& unit, int lane) {
-    const int heads = unit.num_heads;
-    const T* queries = static_cast<const T*>(p.q) + unit.seq * p.q_stride +
-                       int64_t{unit.first_head} * Shape::kHeadDim;
+    const T* queries = static_cast<const T*>(p.q) + unit.first_query * p.q_stride;
 #pragma unroll
     for (int i = 0; i < Shape::kQueryLoads; ++i) {
       const int piece = lane + i * 32;
       const int head = piece / (Shape::kPaddedKeyDim / kPackSize);
       const int element = piece % (Shape::kPaddedKeyDim / kPackSize) * kPackSize;
       packs[i] = {};
-      if (head < heads && element < Shape::kHeadDim) {
-        packs[i] = load_pack(queries + head * Shape::kHeadDim + element);
+      if (head < unit.num_rows && element < Shape::kHeadDim) {
+        const UnitRow at = unit_row<Shape::kMany>(p, unit, head);
+        packs[i] = load_pack(queries + at.query * p.q_stride + at.head * Shape::kHeadDim + element);
       }
     }
   }
@@ -335,20 +339,52 @@ struct QueryLoad {
   }
 };
 
+// The tokens [first, end) that a lane's columns see.
+template <typename Shape>
+class VisibleTokens {
+ public:
+  __device__ VisibleTokens(const DecodeParams& p, const DecodeUnit& unit, int lane) {
+#pragma unroll
+    for (int n = 0; n < kColumnTiles; ++n) {
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i) {
+        // Beyond the unit's rows there are zeros, whose scores are finite whatever they see.
+        const int row = Shape::kMany ? min(n * 8 + lane % 4 * 2 + i, unit.num_rows - 1) : 0;
+        const int query = unit_row<Shape::kMany>(p, unit, row).query;
+        end_[n][i] = unit.end_of(query);
+        first_[n][i] = p.sliding_window > 0 ? max(0, end_[n][i] - p.sliding_window) : 0;
+      }
+    }
+  }
+  // Whether column 2 t + i of head tile n sees the token.
+  __device__ bool has(int n, int i, int token) const {
+    const int at = Shape::kMany ? n : 0;
+    const int column = Shape::kMany ? i : 0;
+    return token >= first_[at][column] && token < end_[at][column];
+  }
+
+ private:
+  static constexpr int kColumnTiles = Shape::kMany ? Shape::kHeadTiles : 1;
+  static constexpr int kColumns = Shape::kMany ? 2 : 1;
+  int first_[kColumnTiles][kColumns];
+  int end_[kColumnTiles][kColumns];
+};
+
 // Scores of tokens that the query does not see become minus infinity.
 template <typename Shape>
 __device__ __forceinline__ void scale_and_mask(float (&scores)[Shape::kHeadTiles][4],
-                                               const Tile& tile, int first_visible, float scale,
+                                               const Tile& tile,
+                                               const VisibleTokens<Shape>& visible, float scale,
                                                int lane) {
 #pragma unroll
   for (int row = 0; row < 4; row += 2) {
     const int token = tile.first_token + lane / 4 + 4 * row;
-    const bool is_visible = token >= first_visible && token < tile.end;
 #pragma unroll
     for (int n = 0; n < Shape::kHeadTiles; ++n) {
 #pragma unroll
-      for (int i = row; i < row + 2; ++i) {
-        scores[n][i] = is_visible ? scores[n][i] * scale : -INFINITY;
+      for (int i = 0; i < 2; ++i) {
+        float& score = scores[n][row + i];
+        score = visible.has(n, i, token) ? score * scale : -INFINITY;
       }
     }
   }

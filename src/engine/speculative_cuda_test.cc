@@ -1,0 +1,242 @@
+// Drafts on GPUs, one and several: the tokens and log-probabilities of the same GPUs without them.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "engine/constrained_requests.h"
+#include "engine/gpu_test_util.h"
+#include "engine/speculative_test_util.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+
+SpeculativeConfig drafts_of(const std::string& method, int num_tokens) {
+  SpeculativeConfig config;
+  config.method = method;
+  config.num_speculative_tokens = num_tokens;
+  config.prompt_lookup_min = 1;
+  config.prompt_lookup_max = 3;
+  config.suffix_decoding_max_cached_requests = 5;
+  // How long steps take here must not decide whether there are drafts.
+  config.adaptive = false;
+  return config;
+}
+
+void expect_close(const std::vector<PositionLogprobs>& actual,
+                  const std::vector<PositionLogprobs>& expected, const std::string& where) {
+  ASSERT_EQ(actual.size(), expected.size()) << where;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    ASSERT_EQ(actual[i].size(), expected[i].size()) << where;
+    for (size_t j = 0; j < actual[i].size(); ++j) {
+      EXPECT_EQ(actual[i][j].token_id, expected[i][j].token_id) << where;
+      EXPECT_NEAR(actual[i][j].logprob, expected[i][j].logprob,
+                  1e-4f * std::max(1.0f, std::abs(expected[i][j].logprob)))
+          << where;
+    }
+  }
+}
+
+// In float32 how attention cuts its sums changes the last bits of a logit, and no token.
+void expect_same_outputs(const RequestOutput& actual, const RequestOutput& expected,
+                         const std::string& where) {
+  ASSERT_EQ(actual.outputs.size(), expected.outputs.size()) << where;
+  expect_close(actual.prompt_logprobs, expected.prompt_logprobs, where);
+  for (size_t i = 0; i < actual.outputs.size(); ++i) {
+    EXPECT_EQ(actual.outputs[i].token_ids, expected.outputs[i].token_ids) << where;
+    EXPECT_EQ(actual.outputs[i].finish_reason, expected.outputs[i].finish_reason) << where;
+    expect_close(actual.outputs[i].logprobs, expected.outputs[i].logprobs, where);
+  }
+}
+
+// Tokens that the host samples and tokens that the GPU samples; in a run without log-probabilities
+// ranks have each a share of the rows.
+std::vector<RandomRequest> requests_for_gpus(std::mt19937& random, bool with_logprobs) {
+  constexpr int64_t kVocabSize = 128;
+  std::vector<RandomRequest> requests = repetitive_requests(random, kVocabSize);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& params = requests[i].params;
+    if (with_logprobs && i % 3 != 0) continue;
+    params.logprobs.reset();
+    params.prompt_logprobs.reset();
+  }
+  return requests;
+}
+
+EngineConfig tiny_on_gpus(int ranks) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.device = "cuda";
+  config.dtype = "float32";
+  config.tensor_parallel_size = ranks;
+  config.threads = ranks;
+  config.kv_cache_memory_bytes = int64_t{1} << 26;
+  return config;
+}
+
+class SpeculationOnGpus : public testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, SpeculationOnGpus, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+// Under a random schedule with too few blocks, captured and not.
+void expect_no_change(EngineConfig config, const std::vector<RandomRequest>& requests,
+                      const std::vector<RequestOutput>& expected, int trial, std::mt19937& random,
+                      RunTotals& totals) {
+  const auto draw = [&random](int low, int high) {
+    return std::uniform_int_distribution<int>(low, high)(random);
+  };
+  config.enforce_eager = trial % 2 == 1;
+  config.enable_prefix_caching = trial % 4 < 2;
+  config.async_scheduling = trial % 3 != 0;
+  config.max_num_batched_tokens = trial % 2 == 0 ? 512 : draw(3, 40);
+  config.max_num_seqs = trial % 2 == 0 ? 40 : draw(1, 40);
+  config.kv_cache_memory_bytes.reset();
+  config.num_gpu_blocks_override = 10 + draw(0, 6);
+  std::vector<int> arrival_steps;
+  for (size_t i = 0; i < requests.size(); ++i) arrival_steps.push_back(draw(0, 30));
+  const auto outputs = run(config, requests, arrival_steps, &totals);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_same_outputs(outputs[i], expected[i],
+                        "trial " + std::to_string(trial) + ", request " + std::to_string(i));
+  }
+}
+
+TEST_P(SpeculationOnGpus, ChangesNoAnswer) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const bool with_logprobs : {false, true}) {
+    std::mt19937 random(with_logprobs ? 41 : 42);
+    const std::vector<RandomRequest> requests = requests_for_gpus(random, with_logprobs);
+    EngineConfig config = tiny_on_gpus(GetParam());
+    const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
+    RunTotals totals;
+    int trial = 0;
+    for (const char* method : {"ngram", "suffix"}) {
+      for (const int num_tokens : {1, 2, 4, 8}) {
+        config.speculative_config = drafts_of(method, num_tokens);
+        expect_no_change(config, requests, expected, trial++, random, totals);
+      }
+    }
+    EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
+    EXPECT_GT(totals.prefix_cache_hits, 0) << "prompts were meant to share their beginnings";
+    EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+  }
+}
+
+// The same answers again and again, so that captured steps are replayed.
+TEST_P(SpeculationOnGpus, ChangesNoAnswerInStepsThatAreReplayed) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  std::mt19937 random(43);
+  const std::vector<RandomRequest> requests = requests_for_gpus(random, false);
+  const std::vector<int> at_once(requests.size(), 0);
+  EngineConfig config = tiny_on_gpus(GetParam());
+  const auto expected = run(config, requests, at_once);
+  for (const int num_tokens : {3, 16}) {
+    config.speculative_config = drafts_of("ngram", num_tokens);
+    LLMEngine engine(config);
+    for (int round = 0; round < 3; ++round) {
+      std::vector<RequestOutput> outputs(requests.size());
+      for (size_t i = 0; i < requests.size(); ++i) {
+        engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params,
+                           {.output_kind = OutputKind::kFinalOnly});
+      }
+      while (!engine.is_finished()) {
+        for (RequestOutput& output : engine.step()) {
+          outputs[std::stoul(output.request_id)] = std::move(output);
+        }
+      }
+      for (size_t i = 0; i < requests.size(); ++i) {
+        expect_same_outputs(outputs[i], expected[i],
+                            "round " + std::to_string(round) + ", request " + std::to_string(i));
+      }
+    }
+    EXPECT_GT(engine.stats().speculative.num_accepted_tokens, 0);
+  }
+}
+
+TEST_P(SpeculationOnGpus, ChangesNoConstrainedAnswer) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  std::mt19937 random(44);
+  std::vector<ConstrainedRequest> requests = random_constrained_requests(random, 8);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    SamplingParams& params = requests[i].params;
+    if (i % 3 == 0) params.logprobs.reset();
+    if (i % 5 == 0) params.presence_penalty = 0.7;
+    if (i % 2 == 0) params.max_tokens = 24;
+  }
+  EngineConfig config = lexicon_config();
+  config.device = "cuda";
+  config.dtype = "float32";
+  config.tensor_parallel_size = GetParam();
+  config.threads = GetParam();
+  std::vector<RequestOutput> expected;
+  {
+    LLMEngine engine(config);
+    expected = answers_of(engine, requests);
+  }
+  config.speculative_config = drafts_of("ngram", 4);
+  LLMEngine engine(config);
+  const auto outputs = answers_of(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_matches(requests[i], outputs[i]);
+    expect_same_outputs(outputs[i], expected[i], "request " + std::to_string(i));
+  }
+  EXPECT_GT(engine.stats().speculative.num_accepted_tokens, 0);
+}
+
+TEST_P(SpeculationOnGpus, CallbacksSeeTheTokensBefore) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  SamplingParams params;
+  params.temperature = 0;
+  params.max_tokens = 40;
+  params.ignore_eos = true;
+  params.logits_processors = {[](std::span<const int32_t> ids, std::span<float> logits) {
+    std::fill(logits.begin(), logits.end(), -100.0f);
+    logits[ids.size() % 3] = 0.0f;
+  }};
+  EngineConfig config = tiny_on_gpus(GetParam());
+  config.speculative_config = drafts_of("ngram", 4);
+  const RequestOutput output = run(config, {{.prompt = {1, 2, 3}, .params = params}}, {0}).at(0);
+  const std::vector<int32_t>& ids = output.outputs[0].token_ids;
+  ASSERT_EQ(ids.size(), 40u);
+  for (size_t i = 0; i < ids.size(); ++i) EXPECT_EQ(ids[i], static_cast<int32_t>((3 + i) % 3));
+  EXPECT_GT(output.metrics.num_accepted_draft_tokens, 0);
+  EXPECT_LT(output.metrics.num_steps, 40);
+}
+
+// Whatever the model samples.
+TEST_P(SpeculationOnGpus, ASyntheticLengthIsTheMean) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  for (const char* device : {"cpu", "cuda"}) {
+    EngineConfig config = tiny_on_gpus(GetParam());
+    config.device = device;
+    config.speculative_config = drafts_of("ngram", 4);
+    config.speculative_config->synthetic_acceptance_length = 3;
+    LLMEngine engine(config);
+    SamplingParams params;
+    params.max_tokens = 140;
+    params.ignore_eos = true;
+    params.seed = 7;
+    for (int i = 0; i < 12; ++i) {
+      engine.add_request(std::to_string(i), std::vector<int32_t>{1, 2, 3 + i}, params,
+                         {.output_kind = OutputKind::kFinalOnly});
+    }
+    while (!engine.is_finished()) engine.step();
+    EXPECT_NEAR(engine.stats().speculative.mean_acceptance_length(), 3, 0.25) << device;
+  }
+}
+
+TEST(SpeculationOnAGpu, DraftModelsAreRefused) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  EngineConfig config = tiny_on_gpus(1);
+  config.speculative_config = drafts_of("draft_model", 4);
+  config.speculative_config->model = config.model;
+  EXPECT_EQ(refusal(config),
+            "--speculative-config: method \"draft_model\" needs the CPU (--device cpu); on a GPU "
+            "quire takes \"ngram\" and \"suffix\".");
+}
+
+}  // namespace
+}  // namespace quire

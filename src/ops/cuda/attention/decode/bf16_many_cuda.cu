@@ -1,0 +1,7 @@
+#include "ops/cuda/attention/decode/launch.cuh"
+
+namespace quire::ops::cuda {
+
+template bool launch_mma_decode<__nv_bfloat16, true>(CudaStream&, const CudaPagedAttention&);
+
+}  // namespace quire::ops::cuda

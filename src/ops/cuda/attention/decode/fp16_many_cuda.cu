@@ -1,0 +1,7 @@
+#include "ops/cuda/attention/decode/launch.cuh"
+
+namespace quire::ops::cuda {
+
+template bool launch_mma_decode<__half, true>(CudaStream&, const CudaPagedAttention&);
+
+}  // namespace quire::ops::cuda
