@@ -79,6 +79,8 @@ void check_settings(const EngineConfig& config) {
 void check_speculation(const EngineConfig& config, bool on_gpu) {
   if (!config.speculative_config) return;
   check_speculative_config(*config.speculative_config);
+  require(!on_gpu || !drafts_with_head(*config.speculative_config),
+          "--speculative-config: method \"eagle3\" needs the CPU (--device cpu).");
   require(!on_gpu,
           "--speculative-config needs the CPU (--device cpu): quire verifies no drafts on GPUs.");
   // Its stages work on several steps at a time, and drafts need the tokens of the step before.
