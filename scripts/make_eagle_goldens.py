@@ -138,8 +138,8 @@ def write_head(name: str, case: dict, head, folder: Path) -> None:
     config = {
         field: getattr(sizes, field)
         for field in (
-            "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads head_dim "
-            "max_position_embeddings rms_norm_eps attention_bias hidden_act"
+            "vocab_size hidden_size intermediate_size num_hidden_layers num_attention_heads num_key_value_heads "
+            "head_dim max_position_embeddings rms_norm_eps attention_bias hidden_act"
         ).split()
     }
     config |= {"model_type": "llama", "torch_dtype": "float32", "rope_theta": 5000.0, "rope_scaling": None}

@@ -333,7 +333,8 @@ def train(args: argparse.Namespace) -> None:
         counts += torch.bincount(answers.flatten(), minlength=config["vocab_size"])
     counts[config["pad_token_id"]] = 0
     draft_ids = counts.topk(args.draft_vocab_size).indices.sort().values
-    print(f"{100 * (counts[draft_ids].sum() / counts.sum()).item():.1f} % of the answers' tokens are drafted", flush=True)
+    share = (counts[draft_ids].sum() / counts.sum()).item()
+    print(f"{100 * share:.1f} % of the answers' tokens are drafted", flush=True)
     vocab = torch.full((config["vocab_size"],), -100, device=args.device)
     vocab[draft_ids] = torch.arange(args.draft_vocab_size, device=args.device)
 
@@ -351,16 +352,14 @@ def train(args: argparse.Namespace) -> None:
         torch.optim.AdamW(others, lr=args.learning_rate, betas=(0.9, 0.98), weight_decay=0.0),
     ]
     rng, order, recent = random.Random(args.seed), [], []
-    steps, begun = args.steps, time.time()
-    step = 0
-    while step < steps:
+    for step in range(args.steps):
         if not order:
             order = list(range(len(batches)))
             rng.shuffle(order)
         batch = batches[order.pop()]
         for optimizer in optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = args.learning_rate * learning_rate_at(step, steps)
+                group["lr"] = args.learning_rate * learning_rate_at(step, args.steps)
         with torch.autocast(torch.device(args.device).type, dtype=torch.bfloat16):
             loss = 0
             for i, logits in enumerate(head.unroll(batch, embed, args.unrolled)):
@@ -374,19 +373,10 @@ def train(args: argparse.Namespace) -> None:
             optimizer.step()
         head.zero_grad(set_to_none=True)
         recent.append(loss.detach())
-        step += 1
-        if args.seconds and step == 40:
-            begun = time.time()
-        if args.seconds and step == 80:
-            if args.device == "cuda":
-                torch.cuda.synchronize()
-            each = (time.time() - begun) / 40
-            steps = max(100, int(args.seconds / each))
-            print(f"{1000 * each:.1f} ms a step: {steps} steps", flush=True)
-        if step % 500 == 0 or step == steps:
+        if step % 500 == 499 or step + 1 == args.steps:
             mean, shares = measure(head, embed, held_out, vocab, end)
             print(
-                f"step {step:5}  loss {torch.stack(recent).mean().item():.3f}  {mean:.3f} tokens a step  "
+                f"step {step + 1:5}  loss {torch.stack(recent).mean().item():.3f}  {mean:.3f} tokens a step  "
                 f"{' '.join(f'{100 * s:.1f}' for s in shares)} % right  {time.time() - started:.0f} s",
                 flush=True,
             )
@@ -470,7 +460,6 @@ def main() -> None:
     parser.add_argument("--unrolled", type=int, default=DRAFTS, help="steps of the head in training")
     parser.add_argument("--decay", type=float, default=0.8, help="of a step's weight from that before it")
     parser.add_argument("--steps", type=int, default=1570)
-    parser.add_argument("--seconds", type=float, help="as many steps as take this long, instead")
     parser.add_argument("--learning-rate", type=float, default=4e-3)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

@@ -130,7 +130,6 @@ TEST(EngineEagle, SchedulesDoNotChangeWhatIsKept) {
   EXPECT_EQ(twice.kept, 2 * expected.kept);
 }
 
-// Its text is read by the model while the head does not run, as no drafts are asked for.
 TEST(EngineEagle, APlanCountsIt) {
   EngineConfig config = base_config("llama3");
   config.num_gpu_blocks_override = 20;
@@ -143,12 +142,13 @@ TEST(EngineEagle, APlanCountsIt) {
   EXPECT_GT(weights->bytes, 0);
 }
 
-// What is said of the golden head "midlayer" with other fields in its config.json.
-std::string refusal_with(const nlohmann::json& fields, const std::string& target = "llama3") {
+// What is said of a golden head with other fields in its config.json.
+std::string refusal_with(const nlohmann::json& fields, const std::string& target = "llama3",
+                         const std::string& head = "midlayer") {
   const TemporaryFolder folder;
-  fs::copy(golden_head("midlayer") / "model.safetensors", folder.path() / "model.safetensors");
-  auto json = nlohmann::json::parse(std::ifstream(golden_head("midlayer") / "config.json"));
-  json.merge_patch(fields);
+  fs::copy(golden_head(head) / "model.safetensors", folder.path() / "model.safetensors");
+  auto json = nlohmann::json::parse(std::ifstream(golden_head(head) / "config.json"));
+  if (!fields.is_null()) json.merge_patch(fields);
   std::ofstream(folder.path() / "config.json") << json.dump();
   EngineConfig config = base_config(target);
   config.speculative_config = eagle_of_folder(folder.path(), 4);
@@ -172,6 +172,9 @@ TEST(EngineEagle, HeadsThatDoNotFitAreRefused) {
               HasSubstr("names no EAGLE-3 head"));
   EXPECT_THAT(refusal_with({{"draft_vocab_size", 50}}),
               HasSubstr("the tensor d2t is [40] I64; expected [50] I64"));
+  EXPECT_THAT(refusal_with({{"draft_vocab_size", 40}}, "qwen3-tied", "shared"),
+              HasSubstr("the checkpoint has no tensor d2t, and draft_vocab_size is 40"));
+  EXPECT_THAT(refusal_with({{"speculators_model_type", "eagle"}}), HasSubstr("\"eagle3\""));
   EXPECT_THAT(refusal_with({{"model_type", "gpt2"}}), HasSubstr("\"llama\" or \"qwen3\""));
   EXPECT_THAT(refusal_with({{"fc_norm", true}}), HasSubstr("fc_norm"));
   EXPECT_THAT(refusal_with({{"intermediate_size", 56}}), HasSubstr("mlp"));
