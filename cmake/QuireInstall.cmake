@@ -2,6 +2,7 @@
 
 set(QUIRE_MODELS_DIR ${CMAKE_INSTALL_DATADIR}/quire/models)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/models/lexicon ${PROJECT_SOURCE_DIR}/models/lexicon-pirate
+                  ${PROJECT_SOURCE_DIR}/models/lexicon-eagle3
         DESTINATION ${QUIRE_MODELS_DIR})
 file(GLOB pages CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/*.md)
 install(FILES ${PROJECT_SOURCE_DIR}/README.md ${pages} DESTINATION ${CMAKE_INSTALL_DOCDIR})

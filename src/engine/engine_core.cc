@@ -20,7 +20,7 @@ namespace {
 std::optional<Tokenizer> tokenizer_of(const EngineSetup& setup) {
   if (setup.config.skip_tokenizer_init || !has_tokenizer(setup.folder)) return std::nullopt;
   Tokenizer tokenizer = load_tokenizer(setup.folder);
-  if (setup.executor.runner.draft) {
+  if (const auto& draft = setup.executor.runner.draft; draft && !draft->model.eagle) {
     check_draft_tokenizer(tokenizer, setup.executor.runner.draft->folder);
   }
   return tokenizer;

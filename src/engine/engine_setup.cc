@@ -18,6 +18,7 @@
 #include "engine/setting_checks.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
+#include "loader/eagle_config.h"
 #include "ops/linear.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
@@ -248,6 +249,24 @@ DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoic
   return draft;
 }
 
+// What the EAGLE-3 head of this config is, for the model that `request` is of.
+DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choice,
+                            const PlanRequest& request) {
+  DraftModelOptions draft;
+  draft.folder = resolve_model(config.speculative_config->model);
+  require(std::filesystem::is_directory(draft.folder), "expected a head's folder, not a file.");
+  EagleConfig head = load_eagle_config(draft.folder, request.model.config);
+  EngineConfig alone = config;
+  alone.quantization = config.speculative_config->quantization;
+  draft.model = choose_model(alone, head.layers, choice);
+  draft.model.eagle = std::move(head);
+  draft.model.max_model_len = request.model.max_model_len;
+  draft.model.size = request.model.size;
+  draft.kv_cache_dtype =
+      choose_kv_cache_dtype(config, draft.model.config, draft.model.dtype, false);
+  return draft;
+}
+
 DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceChoice& choice,
                                      const PlanRequest& request) {
   const std::string& name = config.speculative_config->model;
@@ -257,10 +276,12 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
           fmt::format("--speculative-config: draft_tensor_parallel_size is {}; expected {}, as "
                       "--tensor-parallel-size says, or none.",
                       size, config.tensor_parallel_size));
+  const bool is_head = drafts_with_head(*config.speculative_config);
   try {
-    return load_draft_model(config, choice, request);
+    return is_head ? load_head(config, choice, request) : load_draft_model(config, choice, request);
   } catch (const Error& error) {
-    throw Error(fmt::format("--speculative-config: the draft model {}: {}", name, error.what()));
+    throw Error(fmt::format("--speculative-config: the {} {}: {}",
+                            is_head ? "EAGLE-3 head" : "draft model", name, error.what()));
   }
 }
 

@@ -8,7 +8,8 @@ namespace quire {
 namespace {
 
 LinearShard qkv_shard(const AttentionConfig& c, ParallelRank at) {
-  return qkv_linear(c.hidden_size, c.num_heads, c.num_kv_heads, c.head_dim, c.qkv_bias, at);
+  const int64_t inputs = c.input_size == 0 ? c.hidden_size : c.input_size;
+  return qkv_linear(inputs, c.num_heads, c.num_kv_heads, c.head_dim, c.qkv_bias, at);
 }
 
 LinearShard o_shard(const AttentionConfig& c, ParallelRank at) {

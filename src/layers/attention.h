@@ -18,6 +18,7 @@ namespace quire {
 
 struct AttentionConfig {
   int64_t hidden_size = 0;
+  int64_t input_size = 0;    // of q, k and v; 0: hidden_size
   int64_t num_heads = 0;     // of the whole model
   int64_t num_kv_heads = 0;  // of the whole model
   int64_t head_dim = 0;
@@ -50,8 +51,8 @@ class Attention {
   int head_dim() const { return static_cast<int>(head_dim_); }
   float scale() const { return scale_; }
 
-  // in, out [T, hidden_size]; out may be in, and is this rank's part of a sum over the ranks.
-  // cos_sin: RotaryTable's.
+  // in [T, input_size], out [T, hidden_size]; out may be in, and is this rank's part of a sum over
+  // the ranks. cos_sin: RotaryTable's.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                const Tensor& in, const Tensor& out) const;
 

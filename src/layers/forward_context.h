@@ -2,6 +2,7 @@
 // What one forward pass of one rank works with, handed down from the runner through every layer.
 //
 // Thread safety: one thread, the rank's worker.
+#include <cstdint>
 #include <span>
 
 #include "core/buffer.h"
@@ -23,6 +24,14 @@ class LinearObserver {
   virtual void observe(const ops::Weight& weight, const Tensor& in) = 0;
 };
 
+// The inputs of some of a decoder's layers, which a pass hands out beside its result: what a head
+// that makes drafts sees of the model (models/eagle_head.h).
+struct AuxStates {
+  std::span<const int64_t> layers;  // of the model, ascending
+  Tensor rows;                      // int32[R]: of the batch
+  Tensor out;                       // activations [R, layers * hidden_size], layer by layer
+};
+
 struct ForwardContext {
   Stream& stream;
   DType dtype;  // of activations: Placement::activation_dtype()
@@ -35,6 +44,8 @@ struct ForwardContext {
   // Null: all rows are the base's. The first is the CPU's, the second a GPU's.
   const LoraStep* lora = nullptr;
   const GpuLoraStep* gpu_lora = nullptr;
+  // Null: nobody asks for them. With it the layers run one by one.
+  const AuxStates* aux = nullptr;
 };
 
 }  // namespace quire

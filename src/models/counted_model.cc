@@ -67,7 +67,7 @@ size_t CountedModel::activation_bytes(int64_t max_tokens, int64_t max_logits) {
   ForwardContext context{stream, place.activation_dtype(), arena, *comm, batch};
 
   std::optional<IntermediateTensors> previous;
-  if (options_.first_layer > 0) {
+  if (options_.first_layer > 0 || options_.eagle) {
     const auto shape = {max_tokens, options_.config.hidden_size};
     previous = {arena.allocate(context.dtype, shape), arena.allocate(context.dtype, shape)};
   }

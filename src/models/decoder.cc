@@ -10,6 +10,7 @@
 
 #include "base/check.h"
 #include "models/matrix_formats.h"
+#include "ops/embedding.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -49,7 +50,9 @@ Stage stage_of(const ModelOptions& options) {
           computes_logits && !(options.config.tie_word_embeddings && embeds)};
 }
 
-Placement place_of(const ModelOptions& options) {
+}  // namespace
+
+Placement matrix_placement(const ModelOptions& options) {
   Placement place{.dtype = options.dtype,
                   .at = {options.rank, options.size},
                   .device = options.device,
@@ -62,9 +65,9 @@ Placement place_of(const ModelOptions& options) {
   return place;
 }
 
-// Of the tables with a row for each token: errors in these cost more than in other matrices.
-Placement table_place_of(const ModelOptions& options) {
-  Placement place = place_of(options);
+// Errors in the tables cost more than in other matrices.
+Placement table_placement(const ModelOptions& options) {
+  Placement place = matrix_placement(options);
   place.may_be_quantised = false;
   const bool stays_dense = options.rounding == WeightRounding::kFloat8 || !options.device.is_cpu();
   if (place.rounding != WeightRounding::kNone) {
@@ -72,6 +75,8 @@ Placement table_place_of(const ModelOptions& options) {
   }
   return place;
 }
+
+namespace {
 
 // The modules that the checkpoint has in the place of the fused module of this name, in the order
 // of its parts.
@@ -130,8 +135,9 @@ void check_divides(std::string_view field, int64_t value, int size) {
                   size, field, value));
 }
 
-// The options themselves; throws Error where they cannot be run.
-const ModelOptions& checked(const ModelOptions& options) {
+}  // namespace
+
+const ModelOptions& checked_decoder_options(const ModelOptions& options) {
   const ModelConfig& config = options.config;
   if (config.hidden_act != "silu") {
     throw Error(fmt::format("config.json: hidden_act is \"{}\"; {} is supported with \"silu\".",
@@ -162,6 +168,8 @@ const ModelOptions& checked(const ModelOptions& options) {
   }
   return options;
 }
+
+namespace {
 
 // Whether the checkpoint tensor is the module's weight, or one of those that it is stored in where
 // it is quantised.
@@ -204,6 +212,15 @@ void add_matrices(Layer& layer, MemoryItem& item) {
 MemoryItem item_of(std::string name, std::optional<VocabTable>& table) {
   if (!table) return {std::move(name), 0, {}};
   return {std::move(name), bytes_of(*table), {describe(table->product(""))}};
+}
+
+// `input`: of the layer at this place in the model.
+void hand_out(ForwardContext& context, int64_t layer, const Tensor& input) {
+  const AuxStates& aux = *context.aux;
+  const auto found = std::ranges::find(aux.layers, layer);
+  if (found == aux.layers.end()) return;
+  const int64_t first = (found - aux.layers.begin()) * input.dim(1);
+  ops::gather_rows(context.stream, input, aux.rows, aux.out.columns(first, first + input.dim(1)));
 }
 
 }  // namespace
@@ -266,29 +283,30 @@ bool DecoderLayer::describe(ops::DecoderStepLayer& layer) const {
 }
 
 void DecoderLayer::forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
-                           bool is_first, const IntermediateTensors& state) const {
+                           int64_t layer, const IntermediateTensors& state) const {
   const auto& [hidden, residual] = state;
-  if (is_first) {
+  if (layer == 0) {
     input_norm_.forward(context, residual, hidden);
   } else {
     input_norm_.forward_add(context, hidden, residual, hidden);
   }
+  if (context.aux != nullptr) hand_out(context, layer, residual);
   attention_.forward(context, cos_sin, cache, hidden, hidden);
   post_attention_norm_.forward_add(context, hidden, residual, hidden);
   mlp_.forward(context, hidden, hidden);
 }
 
 Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
-    : config_(checked(options).config),
+    : config_(checked_decoder_options(options).config),
       fused_checkpoint_(decoder.fused_checkpoint),
       at_{options.rank, options.size},
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
       rotary_(config_, options.max_model_len, options.device) {
   const Stage stage = stage_of(options);
-  const Placement place = place_of(options);
+  const Placement place = matrix_placement(options);
   if (stage.embeds) {
-    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, table_place_of(options),
+    embed_tokens_.emplace(config_.vocab_size, config_.hidden_size, table_placement(options),
                           table_format(config_, kEmbedding));
   }
   for (int64_t layer = first_layer_; layer < last_layer_; ++layer) {
@@ -298,7 +316,7 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
   if (stage.computes_logits) final_norm_.emplace(place, config_.hidden_size, config_.rms_norm_eps);
   if (stage.has_output_table) {
     const std::string_view table = config_.tie_word_embeddings ? kEmbedding : kOutput;
-    lm_head_.emplace(config_.vocab_size, config_.hidden_size, table_place_of(options),
+    lm_head_.emplace(config_.vocab_size, config_.hidden_size, table_placement(options),
                      table_format(config_, table));
   }
 }
@@ -414,7 +432,8 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
     const bool in_one_step = context.lora == nullptr && context.gpu_lora == nullptr &&
-                             decoder_step_ && decoder_step_->takes(context.batch);
+                             context.aux == nullptr && decoder_step_ &&
+                             decoder_step_->takes(context.batch);
     // On one rank the step embeds by itself.
     const bool embeds = !in_one_step || at_.size > 1;
     if (embeds) embed_tokens(context, *embed_tokens_, state.residual);
@@ -425,13 +444,18 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     }
   }
   for (size_t i = 0; i < layers_.size(); ++i) {
-    const bool is_first = first_layer_ == 0 && i == 0;
-    layers_[i]->forward(context, rotary_.cos_sin(), kv_caches_[i], is_first, state);
+    layers_[i]->forward(context, rotary_.cos_sin(), kv_caches_[i],
+                        first_layer_ + static_cast<int64_t>(i), state);
   }
   if (final_norm_) {
     final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
   }
   return state;
+}
+
+VocabTables Decoder::vocab_tables() const {
+  return {.embedding = embed_tokens_ ? &*embed_tokens_ : nullptr,
+          .output = final_norm_ ? &output_table() : nullptr};
 }
 
 Tensor Decoder::compute_logits(ForwardContext& context, const Tensor& hidden) {

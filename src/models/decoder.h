@@ -36,6 +36,12 @@ struct DecoderOptions {
 std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
                                                   const DecoderOptions& decoder);
 
+// Where the matrices of a decoder are, and its tables with a row for each token.
+Placement matrix_placement(const ModelOptions& options);
+Placement table_placement(const ModelOptions& options);
+// The options themselves; throws Error where they cannot be run.
+const ModelOptions& checked_decoder_options(const ModelOptions& options);
+
 // What the layers' weights take.
 struct DecoderMemory {
   MemoryItem attention = {.name = "attention weights", .formats = {}};
@@ -56,10 +62,10 @@ class DecoderLayer {
   bool describe(ops::DecoderStepLayer& layer) const;
   const Attention& attention() const { return attention_; }
 
-  // Works in place. In the model's first layer `hidden` doesn't hold anything yet: the embedding is
-  // in `residual`.
+  // Works in place. `layer`: its place in the model. In the first `hidden` doesn't hold anything
+  // yet: the embedding is in `residual`.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
-               bool is_first, const IntermediateTensors& state) const;
+               int64_t layer, const IntermediateTensors& state) const;
 
  private:
   RmsNorm input_norm_;
@@ -85,6 +91,7 @@ class Decoder final : public Model {
   IntermediateTensors forward(ForwardContext& context,
                               std::optional<IntermediateTensors> previous) override;
   Tensor compute_logits(ForwardContext& context, const Tensor& hidden) override;
+  VocabTables vocab_tables() const override;
 
  private:
   const VocabTable& output_table() const { return lm_head_ ? *lm_head_ : *embed_tokens_; }

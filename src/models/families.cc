@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "models/eagle_head.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -55,6 +56,7 @@ std::vector<std::string> linear_layers(const ModelConfig& config) {
 }
 
 std::unique_ptr<Model> create_model(const ModelOptions& options) {
+  if (options.eagle) return std::make_unique<EagleHead>(options);
   return std::make_unique<Decoder>(options, family_of(options.config).options(options.config));
 }
 

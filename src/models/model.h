@@ -21,10 +21,12 @@
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
 #include "core/tensor.h"
+#include "layers/embedding.h"
 #include "layers/forward_context.h"
 #include "layers/linear.h"
 #include "layers/lora_layers.h"
 #include "layers/placement.h"
+#include "loader/eagle_config.h"
 #include "loader/model_config.h"
 #include "loader/parameter.h"
 
@@ -49,6 +51,8 @@ struct ModelOptions {
   int64_t last_layer = -1;  // -1: the number of layers
   // Of the whole: the layers of each stage that it is cut into; empty: one stage.
   std::vector<int64_t> stage_layers;
+  // An EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
+  std::optional<EagleConfig> eagle;
 };
 
 // Stage `stage` of a model that is cut as its stage_layers say.
@@ -84,6 +88,12 @@ struct MemoryItem {
   std::set<std::string> formats;  // "bfloat16", "fp8 with scales"
 };
 
+// A model's tables with a row for each token; null where a rank has none.
+struct VocabTables {
+  const VocabTable* embedding = nullptr;
+  const VocabTable* output = nullptr;
+};
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -114,6 +124,9 @@ class Model {
   // vocab_size], on every rank, in the arena. Rows may be strided where the vocabulary isn't a
   // multiple of the number of ranks.
   virtual Tensor compute_logits(ForwardContext& context, const Tensor& hidden) = 0;
+
+  // For a head that shares them. Pointers into the model.
+  virtual VocabTables vocab_tables() const { return {}; }
 };
 
 }  // namespace quire

@@ -107,6 +107,31 @@ TEST(GatherRows, CopiesRowsInTheOrderAsked) {
   }
 }
 
+TEST(ScatterRows, PutsRowsWhereTheyBelongAndLeavesTheRest) {
+  std::mt19937 random(5);
+  ThreadPool pool(2);
+  Stream stream(pool);
+  OwnedTensor<float> in = random_tensor({3, 11}, random), out({6, 11}, -1.0f);
+  OwnedTensor<int64_t> slots({3});
+  slots.values() = {4, 0, 5};
+  scatter_rows(stream, in.tensor(), slots.tensor(), out.tensor());
+  for (int64_t i = 0; i < 11; ++i) {
+    EXPECT_EQ(out.at(4, i), in.at(0, i));
+    EXPECT_EQ(out.at(0, i), in.at(1, i));
+    EXPECT_EQ(out.at(5, i), in.at(2, i));
+    for (const int64_t row : {1, 2, 3}) EXPECT_EQ(out.at(row, i), -1.0f);
+  }
+}
+
+TEST(ScatterRowsDeathTest, RefusesASlotOutside) {
+  ThreadPool pool(1);
+  Stream stream(pool);
+  OwnedTensor<float> in({1, 3}), out({2, 3});
+  OwnedTensor<int64_t> slots({1}, 2);
+  EXPECT_DEATH(scatter_rows(stream, in.tensor(), slots.tensor(), out.tensor()),
+               "outside the output");
+}
+
 TEST(GatherRowsDeathTest, RefusesARowOutside) {
   ThreadPool pool(1);
   Stream stream(pool);

@@ -65,4 +65,20 @@ void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Ten
   });
 }
 
+void scatter_rows(Stream& stream, const Tensor& in, const Tensor& slots, const Tensor& out) {
+  Dim r{"R"}, s{"S"}, h{"H"};
+  ShapeCheck("scatter_rows")
+      .expect("in", in, DType::kFloat32, {&r, &h})
+      .expect("slots", slots, DType::kInt64, {&r})
+      .expect("out", out, DType::kFloat32, {&s, &h});
+  if (!stream.computes()) return;
+  check(stream.is_cpu(), "scatter_rows: there is no kernel for a GPU");
+  for_each_row(stream, r.value, h.value, [&](int64_t i) {
+    const int64_t row = slots.data<int64_t>()[i];
+    check(row >= 0 && row < s.value, "scatter_rows: a slot lies outside the output");
+    std::memcpy(out.row<float>(row), in.row<float>(i),
+                static_cast<size_t>(h.value) * sizeof(float));
+  });
+}
+
 }  // namespace quire::ops

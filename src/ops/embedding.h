@@ -18,4 +18,7 @@ void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t v
 // out[i] = in[rows[i]]. in [T, H] and out [R, H] activations; rows int32[R].
 void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Tensor& out);
 
+// out[slots[i]] = in[i]. in [R, H] and out [S, H] activations; slots int64[R]. CPU only.
+void scatter_rows(Stream& stream, const Tensor& in, const Tensor& slots, const Tensor& out);
+
 }  // namespace quire::ops

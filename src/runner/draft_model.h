@@ -22,6 +22,7 @@
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
 #include "runner/draft_slots.h"
+#include "runner/draft_times.h"
 #include "runner/kv_cache.h"
 #include "runner/rank_runner.h"
 #include "runner/sequence_table.h"
@@ -30,11 +31,7 @@ namespace quire {
 
 class DraftModel {
  public:
-  // What a step's drafts took, in seconds.
-  struct Times {
-    double reading_s = 0;  // of text that it had not read, but for the newest tokens
-    double drafting_s = 0;
-  };
+  using Times = DraftTimes;
 
   // Allocates the rank's part; weights are zero. `options` have a draft. `comm` and `stream`
   // outlive this.

@@ -16,6 +16,7 @@
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/eagle_drafter.h"
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
@@ -191,11 +192,21 @@ ModelNeeds needs_of(const PlanRequest& request) {
   return needs;
 }
 
+// What a head has beside weights and its cache, over all ranks.
+void add_head_needs(const PlanRequest& request, ModelNeeds& needs) {
+  const int ranks = num_ranks(request);
+  needs.activation_bytes += ranks * EagleDrafter::step_bytes(runner_options(request, 0));
+  needs.bytes_per_block +=
+      ranks * request.block_size * EagleDrafter::bytes_per_token(request.draft->model);
+}
+
 ModelNeeds needs_of_draft(const PlanRequest& request) {
   const PlanRequest alone = draft_request(request);
   try {
     check_magnitude(alone);
-    return needs_of(alone);
+    ModelNeeds needs = needs_of(alone);
+    if (alone.model.eagle) add_head_needs(request, needs);
+    return needs;
   } catch (const Error& error) {
     throw Error(fmt::format("--speculative-config: the draft model {}: {}",
                             request.draft->folder.string(), error.what()));
@@ -228,8 +239,13 @@ int64_t scratch_bytes(const PlanRequest& request) {
   const ModelConfig& config = request.model.config;
   ops::ScratchNeeds needs;
   needs.max_num_tokens = max_step_tokens(request);
-  needs.max_in_features = std::max(
-      {config.hidden_size, config.intermediate_size, config.num_attention_heads * config.head_dim});
+  // Of a head, whose widest inputs are what it sees of the model.
+  const auto& eagle = request.model.eagle;
+  const int64_t states = eagle ? std::max(std::ssize(eagle->aux_layers) * eagle->target_hidden_size,
+                                          2 * config.hidden_size)
+                               : 0;
+  needs.max_in_features = std::max({states, config.hidden_size, config.intermediate_size,
+                                    config.num_attention_heads * config.head_dim});
   needs.max_model_len = request.model.max_model_len;
   needs.heads_per_kv_head =
       static_cast<int>(config.num_attention_heads / config.num_key_value_heads);

@@ -65,7 +65,11 @@ ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups,
       builder_(options.block_size) {
   model_->bind_cache(stream_, groups_.tensor, kv_cache_.layers());
   stream_.scratch(static_cast<size_t>(options.scratch_bytes));
-  if (options.draft) draft_model_.emplace(options, groups_.tensor, stream_);
+  if (options.draft && options.draft->model.eagle) {
+    eagle_.emplace(options, *model_, groups_.tensor, stream_);
+  } else if (options.draft) {
+    draft_model_.emplace(options, groups_.tensor, stream_);
+  }
   if (options.max_loras > 0) {
     lora_slots_.emplace(*model_, options.max_loras, options.max_lora_rank, options.model.dtype,
                         stream_.pool());
@@ -80,6 +84,7 @@ void ModelRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_
     load_weights(*checkpoint, model_->parameters(), stream_.pool(), on_progress);
   }
   if (draft_model_) draft_model_->load(on_progress);
+  if (eagle_) eagle_->load(on_progress);
 }
 
 std::unique_ptr<PendingStep> ModelRunner::launch(const ScheduledBatch& batch) {
@@ -98,6 +103,9 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   lora_ = lora_slots_ ? lora_slots_->prepare(sequences, forward.num_tokens) : nullptr;
   const Arena::Scope scope(arena_);
   const Tensor hidden = run_layers(forward).hidden;
+  if (eagle_) {
+    output.draft_reading_s += eagle_->keep(forward, sequences, batch.drafter_reads_prompts);
+  }
 
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
@@ -117,14 +125,15 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
 
 void ModelRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                               StepOutput& output) {
-  if (!draft_model_) {
+  if (!draft_model_ && !eagle_) {
     for (const ScheduledSequence& chunk : batch.sequences) {
       check(std::ranges::count(chunk.draft_token_ids, kDraftOfRunner) == 0,
             "drafts have ids where no draft model makes them");
     }
     return;
   }
-  const DraftModel::Times times = draft_model_->make_drafts(batch, sequences);
+  const DraftTimes times =
+      draft_model_ ? draft_model_->make_drafts(batch, sequences) : eagle_->make_drafts(sequences);
   output.draft_s = times.drafting_s;
   output.draft_reading_s = times.reading_s;
 }
@@ -141,6 +150,7 @@ IntermediateTensors ModelRunner::run_layers(const ForwardBatch& forward) {
   }
   ForwardContext context{stream_, DType::kFloat32, arena_, groups_.tensor, forward};
   context.lora = lora_;
+  if (eagle_) context.aux = eagle_->states_of(forward.num_tokens);
   const IntermediateTensors state = model_->forward(context, previous);
   if (!groups_.is_last_stage()) {
     const int next = groups_.stage() + 1;

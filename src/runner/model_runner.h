@@ -23,6 +23,7 @@
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
 #include "runner/draft_model.h"
+#include "runner/eagle_drafter.h"
 #include "runner/kv_cache.h"
 #include "runner/lora_slots.h"
 #include "runner/rank_runner.h"
@@ -48,7 +49,7 @@ class ModelRunner final : public RankRunner {
   };
 
   StepOutput execute(const ScheduledBatch& batch);
-  // Has the draft model make the drafts that have no ids yet.
+  // Has the draft model or the head make the drafts that have no ids yet.
   void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                    StepOutput& output);
   // Runs this stage's layers. The tensors are in the arena.
@@ -86,7 +87,8 @@ class ModelRunner final : public RankRunner {
   Arena arena_;
   SequenceTable table_;
   BatchBuilder builder_;
-  std::optional<DraftModel> draft_model_;       // none: drafts have ids
+  std::optional<DraftModel> draft_model_;  // none, and no head: drafts have ids
+  std::optional<EagleDrafter> eagle_;
   std::optional<LoraSlots> lora_slots_;         // none: no adapters are served
   const LoraStep* lora_ = nullptr;              // of the step; null: it has no adapters
   std::deque<std::vector<AwaitedId>> awaited_;  // of each step that sampled, in their order

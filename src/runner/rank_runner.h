@@ -22,8 +22,8 @@
 
 namespace quire {
 
-// CPU only: a smaller model that makes drafts for the rank's model, in the same tensor-parallel
-// groups and with the same blocks.
+// CPU only: a smaller model, or a head (its model has an eagle), that makes drafts for the rank's
+// model, in the same tensor-parallel groups and with the same blocks.
 struct DraftModelOptions {
   ModelOptions model;  // the whole; each rank sets its own rank
   DType kv_cache_dtype = DType::kFloat32;

@@ -33,8 +33,9 @@ class Proposer {
 // The proposer of a config that passed check_speculative_config().
 std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config);
 
-// Whether the drafts are those of a model, which the runner makes.
+// Whether the drafts are those of a model or a head, which the runner makes; and of a head.
 bool drafts_with_model(const SpeculativeConfig& config);
+bool drafts_with_head(const SpeculativeConfig& config);
 
 // Throws Error, which names the field of --speculative-config and says what was expected.
 void check_speculative_config(const SpeculativeConfig& config);

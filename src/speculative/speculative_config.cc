@@ -23,10 +23,12 @@ void require_field(bool ok, const char* field, const std::string& value, const c
 }
 
 void check_method(const std::string& method) {
-  if (method == "ngram" || method == "suffix" || method == "draft_model") return;
+  for (const char* known : {"ngram", "suffix", "draft_model", "eagle3"}) {
+    if (method == known) return;
+  }
   throw Error(
-      fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\", \"suffix\" or "
-                  "\"draft_model\", the methods that quire takes.",
+      fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\", \"suffix\", "
+                  "\"draft_model\" or \"eagle3\", the methods that quire takes.",
                   method));
 }
 
@@ -57,11 +59,15 @@ void check_suffix(const SpeculativeConfig& config) {
 void check_draft_model(const SpeculativeConfig& config) {
   if (drafts_with_model(config)) {
     require_field(!config.model.empty(), "model", "missing",
-                  "a folder, a GGUF file or a name, of a smaller model with the same vocabulary");
+                  drafts_with_head(config)
+                      ? "a folder or a name, of an EAGLE-3 head for the model"
+                      : "a folder, a GGUF file or a name, of a smaller model with the same "
+                        "vocabulary");
   } else {
-    require_field(
-        config.model.empty(), "model", fmt::format("\"{}\"", config.model),
-        fmt::format("none with method \"{}\"; \"draft_model\" takes one", config.method).c_str());
+    require_field(config.model.empty(), "model", fmt::format("\"{}\"", config.model),
+                  fmt::format("none with method \"{}\"; \"draft_model\" and \"eagle3\" take one",
+                              config.method)
+                      .c_str());
   }
   const std::string& to = config.quantization;
   require_field(to == "none" || to == "fp8" || to == "int8" || to == "int4", "quantization",
@@ -81,7 +87,11 @@ void check_synthetic(const SpeculativeConfig& config) {
 }  // namespace
 
 bool drafts_with_model(const SpeculativeConfig& config) {
-  return config.method == "draft_model";
+  return config.method == "draft_model" || drafts_with_head(config);
+}
+
+bool drafts_with_head(const SpeculativeConfig& config) {
+  return config.method == "eagle3";
 }
 
 NgramLengths ngram_lengths(const SpeculativeConfig& config) {

@@ -132,6 +132,7 @@ class Package(CliTest):
         for path in ("usr/share/quire/models/lexicon/model.safetensors",
                      "usr/share/quire/models/lexicon/LICENSE-wordnet",
                      "usr/share/quire/models/lexicon-pirate/adapter_model.safetensors",
+                     "usr/share/quire/models/lexicon-eagle3/model.safetensors",
                      "usr/share/bash-completion/completions/quire",
                      "usr/share/zsh/vendor-completions/_quire",
                      "usr/share/fish/vendor_completions.d/quire.fish",

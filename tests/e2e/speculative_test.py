@@ -12,6 +12,8 @@ METHODS = (
     {"method": "ngram", "prompt_lookup_min": 1, "prompt_lookup_max": 4},
     {"method": "suffix", "num_speculative_tokens": 16},
     {"method": "draft_model", "model": str(LEXICON), "quantization": "int4", "adaptive": False},
+    {"method": "eagle3", "model": str(LEXICON.parent / "lexicon-eagle3"), "num_speculative_tokens": 4,
+     "adaptive": False},
 )
 # An answer that repeats itself: a token that is always the most likely.
 REPEATING = {"prompt": "define apple", "max_tokens": 60, "temperature": 0, "ignore_eos": True,
@@ -68,7 +70,9 @@ class Speculative(CliTest):
                  ('{"method": "ngram", "num_speculative_tokens": "4"}', "a string")]
         for text, expected in usage:
             self.assert_error(run("generate", "-p", "a", "--speculative-config", text), 2, expected)
-        fields = [({"method": "eagle3"}, 'expected "ngram", "suffix" or "draft_model"'),
+        fields = [({"method": "medusa"}, 'expected "ngram", "suffix", "draft_model" or "eagle3"'),
+                  ({"method": "eagle3"}, "model is missing"),
+                  ({"method": "eagle3", "model": TINY}, "names no EAGLE-3 head"),
                   ({"method": "draft_model"}, "model is missing"),
                   ({"method": "draft_model", "model": "no/such"}, "the draft model no/such"),
                   ({"method": "draft_model", "model": TINY}, "its vocabulary has 128 tokens"),

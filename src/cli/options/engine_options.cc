@@ -142,17 +142,17 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
       app, "async-scheduling", true, [&config](bool value) { config.async_scheduling = value; },
       "Schedule a step only when the one before has ended; the tokens are the same [off]",
       kEngineGroup);
-  add_value(
-      app,
-      {"--speculative-config", "JSON",
-       "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}', or "
-       "'{\"method\": \"draft_model\", \"model\": \"org/name\"}' with a smaller model, on the CPU; "
-       "the tokens are the same, unless synthetic_acceptance_length asks for a measurement "
-       "[off]",
-       kEngineGroup},
-      [&config](const std::string& text) {
-        config.speculative_config = parse_speculative_config(text);
-      });
+  add_value(app,
+            {"--speculative-config", "JSON",
+             "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}', or "
+             "'{\"method\": \"draft_model\", \"model\": \"org/name\"}' with a smaller model, or "
+             "\"eagle3\" with a head that was trained for the model, both on the CPU; "
+             "the tokens are the same, unless synthetic_acceptance_length asks for a measurement "
+             "[off]",
+             kEngineGroup},
+            [&config](const std::string& text) {
+              config.speculative_config = parse_speculative_config(text);
+            });
 }
 
 void add_device_options(CLI::App& app, EngineConfig& config) {

@@ -1,0 +1,192 @@
+// Drafts of an EAGLE-3 head: the same answers as without, whatever the head says.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/temporary_folder_test_util.h"
+#include "engine/speculative_test_util.h"
+
+namespace quire {
+namespace {
+
+using namespace engine_test;  // NOLINT(google-build-using-namespace)
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+namespace fs = std::filesystem;
+
+fs::path golden_head(const std::string& name) {
+  return golden_models().parent_path() / "eagle" / name;
+}
+
+SpeculativeConfig eagle_of_folder(const fs::path& folder, int num_tokens) {
+  SpeculativeConfig config;
+  config.method = "eagle3";
+  config.model = folder.string();
+  config.num_speculative_tokens = num_tokens;
+  config.adaptive = false;
+  return config;
+}
+
+SpeculativeConfig eagle(const std::string& name, int num_tokens) {
+  return eagle_of_folder(golden_head(name), num_tokens);
+}
+
+TEST(EngineEagle, DraftsChangeNoAnswer) {
+  uint32_t seed = 141;
+  for (const int num_tokens : {1, 2, 4, 8}) {
+    expect_same_answers(eagle("speculators", num_tokens), "qwen3-bias-sharded", seed++);
+  }
+  expect_same_answers(eagle("midlayer", 3), "llama3", seed++);
+  expect_same_answers(eagle("shared", 5), "qwen3-tied", seed++);
+}
+
+TEST(EngineEagle, DraftsThatEndWhereTheyCostTooMuchChangeNoAnswer) {
+  SpeculativeConfig adaptive = eagle("midlayer", 4);
+  adaptive.adaptive = true;
+  expect_same_answers(adaptive, "llama3", 151);
+}
+
+TEST(EngineEagle, ItsWeightsMayBeRounded) {
+  SpeculativeConfig speculation = eagle("shared", 3);
+  speculation.quantization = "int8";
+  expect_same_answers(speculation, "qwen3-tied", 152);
+}
+
+TEST(EngineEagle, RanksShareItAndChangeNoAnswer) {
+  std::mt19937 random(161);
+  EngineConfig config = base_config("qwen3-bias-sharded");
+  config.tensor_parallel_size = 2;
+  config.threads = 2;
+  const std::vector<RandomRequest> requests =
+      repetitive_requests(random, LLMEngine(config).vocab_size());
+  const std::vector<int> arrivals(requests.size(), 0);
+  const auto expected = run(config, requests, arrivals);
+  config.speculative_config = eagle("speculators", 3);
+  config.max_num_batched_tokens = 50;
+  RunTotals totals;
+  const auto outputs = run(config, requests, arrivals, &totals);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_equal(outputs[i], expected[i], "request " + std::to_string(i));
+  }
+  EXPECT_GT(totals.num_accepted_drafts, 0);
+}
+
+struct DraftCounts {
+  int64_t made = 0;
+  int64_t kept = 0;
+};
+
+DraftCounts counts_of(const EngineConfig& config, const std::vector<RandomRequest>& requests) {
+  LLMEngine engine(config);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    engine.add_request(std::to_string(i), requests[i].prompt, requests[i].params);
+  }
+  while (!engine.is_finished()) engine.step();
+  const SpeculativeStats stats = engine.stats().speculative;
+  return {stats.num_draft_tokens, stats.num_accepted_tokens};
+}
+
+// A long prompt, and one that goes on from it.
+std::vector<RandomRequest> greedy_requests() {
+  std::mt19937 random(171);
+  std::vector<RandomRequest> requests = random_requests(random, 120);
+  requests.resize(3);
+  for (RandomRequest& request : requests) {
+    request.prompt.clear();
+    for (int i = 0; i < 60; ++i) request.prompt.push_back(3 + i * 7 % 100);
+    request.params = SamplingParams();
+    request.params.temperature = 0;
+    request.params.max_tokens = 30;
+    request.params.ignore_eos = true;
+  }
+  return requests;
+}
+
+// However the head came to read what it reads, it says the same: drafts that are kept are as many.
+TEST(EngineEagle, SchedulesDoNotChangeWhatIsKept) {
+  const std::vector<RandomRequest> requests = greedy_requests();
+  EngineConfig config = base_config("qwen3-bias-sharded");
+  config.enable_prefix_caching = false;
+  config.speculative_config = eagle("speculators", 3);
+  const DraftCounts expected = counts_of(config, {requests[0]});
+  EXPECT_GT(expected.made, 0);
+  for (const int max_tokens : {4, 7, 100}) {
+    config.max_num_batched_tokens = max_tokens;
+    const DraftCounts counts = counts_of(config, {requests[0]});
+    EXPECT_EQ(counts.made, expected.made) << max_tokens;
+    EXPECT_EQ(counts.kept, expected.kept) << max_tokens;
+  }
+  // The second finds the first's prompt in the prefix cache.
+  config.enable_prefix_caching = true;
+  config.max_num_batched_tokens = 200;
+  config.max_num_seqs = 1;
+  const DraftCounts twice = counts_of(config, {requests[0], requests[1]});
+  EXPECT_EQ(twice.made, 2 * expected.made);
+  EXPECT_EQ(twice.kept, 2 * expected.kept);
+}
+
+TEST(EngineEagle, APlanCountsIt) {
+  EngineConfig config = base_config("llama3");
+  config.num_gpu_blocks_override = 20;
+  const MemoryPlan without = plan(config);
+  config.speculative_config = eagle("midlayer", 4);
+  const MemoryPlan with = plan(config);
+  EXPECT_GT(with.bytes_per_block, without.bytes_per_block + 16 * 32 * 4);
+  const auto weights = std::ranges::find(with.buffers, "draft model", &PlannedBuffer::name);
+  ASSERT_NE(weights, with.buffers.end());
+  EXPECT_GT(weights->bytes, 0);
+}
+
+// What is said of a golden head with other fields in its config.json.
+std::string refusal_with(const nlohmann::json& fields, const std::string& target = "llama3",
+                         const std::string& head = "midlayer") {
+  const TemporaryFolder folder;
+  fs::copy(golden_head(head) / "model.safetensors", folder.path() / "model.safetensors");
+  auto json = nlohmann::json::parse(std::ifstream(golden_head(head) / "config.json"));
+  if (!fields.is_null()) json.merge_patch(fields);
+  std::ofstream(folder.path() / "config.json") << json.dump();
+  EngineConfig config = base_config(target);
+  config.speculative_config = eagle_of_folder(folder.path(), 4);
+  return refusal(config);
+}
+
+TEST(EngineEagle, HeadsThatDoNotFitAreRefused) {
+  EXPECT_EQ(refusal_with({}), "taken");
+  EXPECT_THAT(refusal_with({}, "qwen3-tied"),
+              AllOf(StartsWith("--speculative-config: the EAGLE-3 head "),
+                    HasSubstr("vocab_size is 131, and that of the model 128; expected the same")));
+  EXPECT_THAT(refusal_with({{"target_hidden_size", 64}}),
+              HasSubstr("target_hidden_size is 64, and hidden_size of the model 32"));
+  EXPECT_THAT(refusal_with({{"eagle_aux_hidden_state_layer_ids", {0, 2}}}),
+              HasSubstr("eagle_aux_hidden_state_layer_ids"));
+  EXPECT_THAT(refusal_with({{"eagle_aux_hidden_state_layer_ids", {1, 1}}}),
+              HasSubstr("expected 1 to 8 that differ"));
+  EXPECT_THAT(refusal_with({{"eagle_aux_hidden_state_layer_ids", nullptr}}),
+              HasSubstr("is missing, and the model has 2 layers"));
+  EXPECT_THAT(refusal_with({{"architectures", {"LlamaForCausalLM"}}}),
+              HasSubstr("names no EAGLE-3 head"));
+  EXPECT_THAT(refusal_with({{"draft_vocab_size", 50}}),
+              HasSubstr("the tensor d2t is [40] I64; expected [50] I64"));
+  EXPECT_THAT(refusal_with({{"draft_vocab_size", 40}}, "qwen3-tied", "shared"),
+              HasSubstr("the checkpoint has no tensor d2t, and draft_vocab_size is 40"));
+  EXPECT_THAT(refusal_with({{"speculators_model_type", "eagle"}}), HasSubstr("\"eagle3\""));
+  EXPECT_THAT(refusal_with({{"model_type", "gpt2"}}), HasSubstr("\"llama\" or \"qwen3\""));
+  EXPECT_THAT(refusal_with({{"fc_norm", true}}), HasSubstr("fc_norm"));
+  EXPECT_THAT(refusal_with({{"intermediate_size", 56}}), HasSubstr("mlp"));
+  EngineConfig config = base_config("llama3");
+  config.speculative_config = eagle("no-such-head", 4);
+  EXPECT_THAT(refusal(config), AllOf(StartsWith("--speculative-config: the EAGLE-3 head "),
+                                     HasSubstr("no-such-head")));
+  config.speculative_config = eagle("midlayer", 0);
+  EXPECT_THAT(refusal(config), HasSubstr("num_speculative_tokens is 0; expected 1 to 16"));
+  config.speculative_config = eagle("midlayer", 100);
+  EXPECT_THAT(refusal(config), HasSubstr("num_speculative_tokens is 100; expected 1 to 16"));
+}
+
+}  // namespace
+}  // namespace quire
