@@ -15,7 +15,9 @@ grammar::TokenTriePtr make_trie(const Tokenizer& tokenizer) {
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
     tokens.push_back(tokenizer.token_bytes(id));
   }
-  return std::make_shared<const grammar::TokenTrie>(std::move(tokens));
+  auto trie = std::make_shared<const grammar::TokenTrie>(std::move(tokens));
+  trie->string_tokens(grammar::TokenTrie::kRoot);  // which most schemas need
+  return trie;
 }
 
 // None of them a special token.

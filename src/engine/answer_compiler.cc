@@ -135,6 +135,7 @@ grammar::TokenTriePtr AnswerCompiler::trie() {
     }
     for (const int32_t id : options_.eos_token_ids) tokens[static_cast<size_t>(id)].clear();
     trie_ = std::make_shared<const grammar::TokenTrie>(std::move(tokens));
+    trie_->string_tokens(grammar::TokenTrie::kRoot);  // which most schemas need
   });
   return trie_;
 }
@@ -183,6 +184,7 @@ AnswerLanguagePtr AnswerCompiler::take(Known& known, const std::string& key) {
   if (!language) return nullptr;
   if (known.kept) {
     kept_.splice(kept_.begin(), kept_, *known.kept);
+    forget_too_much();
   } else {
     keep(known, key, language);
   }
@@ -193,15 +195,22 @@ void AnswerCompiler::keep(Known& known, const std::string& key, AnswerLanguagePt
   known.language = language;
   kept_.push_front({key, std::move(language), known.bytes});
   known.kept = kept_.begin();
-  kept_bytes_ += known.bytes;
-  while (kept_.size() > options_.max_kept || kept_bytes_ > options_.max_kept_bytes) forget_oldest();
+  forget_too_much();
 }
 
-void AnswerCompiler::forget_oldest() {
-  Kept& oldest = kept_.back();
-  known_.at(oldest.key).kept.reset();
-  kept_bytes_ -= oldest.bytes;
-  kept_.pop_back();
+void AnswerCompiler::forget_too_much() {
+  // Answers have taught them more since the last time.
+  kept_bytes_ = 0;
+  for (Kept& kept : kept_) {
+    kept.bytes = kept.compiled_bytes + kept.language->language->learnt_bytes();
+    kept_bytes_ += kept.bytes;
+  }
+  while (kept_.size() > options_.max_kept ||
+         (kept_bytes_ > options_.max_kept_bytes && !kept_.empty())) {
+    kept_bytes_ -= kept_.back().bytes;
+    known_.at(kept_.back().key).kept.reset();
+    kept_.pop_back();
+  }
 }
 
 void AnswerCompiler::drop_unused() {

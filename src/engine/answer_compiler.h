@@ -58,7 +58,8 @@ class AnswerCompiler {
   struct Kept {
     std::string key;
     AnswerLanguagePtr language;
-    size_t bytes = 0;
+    size_t compiled_bytes = 0;
+    size_t bytes = 0;  // with what its matchers have learnt
   };
   struct Known {
     std::weak_ptr<const AnswerLanguage> language;
@@ -79,7 +80,8 @@ class AnswerCompiler {
   AnswerLanguagePtr find(const std::string& key);
   AnswerLanguagePtr take(Known& known, const std::string& key);
   void keep(Known& known, const std::string& key, AnswerLanguagePtr language);
-  void forget_oldest();
+  // The oldest, while there are too many or too large ones.
+  void forget_too_much();
   void remember_failure(const std::string& key, const Error& error);
   void drop_unused();
 

@@ -1,6 +1,7 @@
 """Structured output through the real binary: whatever the model would write, what it writes follows the constraint."""
 
 import json
+import os
 import pathlib
 import re
 import sys
@@ -14,6 +15,7 @@ use_test_packages()
 
 import jsonschema  # noqa: E402
 
+from random_schemas import Findings, try_schemas  # noqa: E402
 from server_support import serving  # noqa: E402
 from support import SOURCE_DIR, CliTest, model_copy, run  # noqa: E402
 
@@ -183,6 +185,27 @@ class Answers(Asks):
         before = self.chat(**free)
         self.refused(guided_regex="(a{1000}){1000}")
         self.assertEqual(self.chat(**free), before)
+
+
+class RandomSchemas(Asks):
+    """A part of what scripts/try_random_schemas.py asks for; QUIRE_RANDOM_SCHEMAS says how many."""
+
+    COUNT = int(os.environ.get("QUIRE_RANDOM_SCHEMAS", 30 if os.environ.get("QUIRE_SANITIZE") else 250))
+
+    def test_every_answer_follows_its_schema(self):
+        findings = try_schemas(self.server, range(self.COUNT))
+        self.assertEqual(findings.faults, [])
+        # Most can be enforced, and many are cut.
+        self.assertGreater(findings.counts["answers"], self.COUNT * 0.7)
+        self.assertGreater(findings.counts["steered to an end"], self.COUNT * 0.1)
+
+    def test_wrong_answers_are_found(self):
+        findings = Findings()
+        usage = {"completion_tokens": 1}
+        for text in ["", "{", '{"a": NaN}', '{"a": 1, "a": 2}']:
+            findings.add(0, 200, {"choices": [{"text": text}], "usage": usage})
+        findings.add(0, 500, {"error": {"message": "no"}})
+        self.assertEqual(len(findings.faults), 5)
 
 
 class Tools(Asks):

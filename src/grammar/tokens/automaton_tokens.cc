@@ -1,40 +1,70 @@
 #include "grammar/tokens/automaton_tokens.h"
 
 namespace quire::grammar {
+namespace {
+
+AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
+                            StringLexer& lexer) {
+  AutomatonTokens tokens;
+  std::vector<int32_t> inside;
+  walk_string(trie, node, state, lexer, [&](uint32_t i, int32_t before, int32_t next) {
+    if (next == StringLexer::kEnd) return tokens.quotes.push_back({.node = i, .lexer = before});
+    tokens.is_endless &= lexer.is_endless(next);
+    int32_t token = trie.nodes()[i].token;
+    for (; token != TokenTrie::kNone; token = trie.next_alike(token)) inside.push_back(token);
+  });
+  tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
+  return tokens;
+}
+
+AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state,
+                             StringLexer& lexer) {
+  AutomatonTokens tokens;
+  std::vector<uint32_t> characters(trie.max_token_bytes() + 1);  // by depth
+  std::map<uint32_t, std::vector<CountedTokens::Token>> by_source;
+  walk_string(trie, node, state, lexer, [&](uint32_t i, int32_t before, int32_t next) {
+    const TokenTrie::Node& at = trie.nodes()[i];
+    const uint32_t so_far = characters[at.depth - 1U];
+    if (next == StringLexer::kEnd) {
+      return tokens.quotes.push_back({.node = i, .lexer = before, .num_characters = so_far});
+    }
+    const bool begins = lexer.is_between_characters(before);
+    characters[at.depth] = so_far + (begins ? 1 : 0);
+    if (at.token == TokenTrie::kNone) return;
+    lexer.for_each_need(next, [&](uint32_t source, uint32_t more) {
+      std::vector<CountedTokens::Token>& of = by_source[source];
+      for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
+        of.push_back({characters[at.depth] + more, token});
+      }
+    });
+  });
+  for (auto& [source, of] : by_source) {
+    tokens.limited.push_back({source, CountedTokens(std::move(of), trie.num_tokens())});
+  }
+  return tokens;
+}
+
+size_t bytes_of(const AutomatonTokens& tokens) {
+  size_t bytes = tokens.inside.bytes() + tokens.quotes.size() * sizeof(tokens.quotes[0]) + 256;
+  for (const AutomatonTokens::Limited& limited : tokens.limited) bytes += limited.tokens.bytes();
+  return bytes;
+}
+
+}  // namespace
+
 const AutomatonTokens& AutomatonTokensStore::at(const TokenTrie& trie, uint32_t node, int32_t state,
-                                                StringLexer& lexer) {
+                                                StringLexer& lexer, bool is_limited) {
   if (num_bytes_ > max_bytes_) {
     known_.clear();
     num_bytes_ = 0;
   }
-  const auto found = known_.find({trie.id(), node, state});
+  const std::tuple key(trie.id(), node, state, is_limited);
+  const auto found = known_.find(key);
   if (found != known_.end()) return found->second;
-  AutomatonTokens tokens;
-  std::vector<int32_t> inside;
-  const auto nodes = trie.nodes();
-  const bool is_whole = node == TokenTrie::kRoot;
-  const auto end = is_whole ? static_cast<uint32_t>(nodes.size()) : nodes[node].end;
-  std::vector<int32_t> states(trie.max_token_bytes() + 1, StringLexer::kDead);
-  states[is_whole ? 0 : nodes[node].depth] = state;
-  for (uint32_t i = is_whole ? 0 : node + 1; i < end;) {
-    const TokenTrie::Node& at = nodes[i];
-    const int32_t before = states[at.depth - 1U];
-    const int32_t next = lexer.step(before, at.byte);
-    if (next < 0) {
-      if (next == StringLexer::kEnd) tokens.quotes.push_back({i, before});
-      i = at.end;
-      continue;
-    }
-    states[at.depth] = next;
-    tokens.is_endless &= lexer.is_endless(next);
-    for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
-      inside.push_back(token);
-    }
-    ++i;
-  }
-  tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
-  num_bytes_ += tokens.inside.bytes() + tokens.quotes.size() * sizeof(tokens.quotes[0]) + 128;
-  return known_.emplace(std::tuple(trie.id(), node, state), std::move(tokens)).first->second;
+  AutomatonTokens tokens =
+      is_limited ? find_limited(trie, node, state, lexer) : find_tokens(trie, node, state, lexer);
+  num_bytes_ += bytes_of(tokens);
+  return known_.emplace(key, std::move(tokens)).first->second;
 }
 
 }  // namespace quire::grammar

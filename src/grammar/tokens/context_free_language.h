@@ -14,6 +14,7 @@ class ContextFreeLanguage final : public Language {
       : grammar_(std::move(grammar)), tables_(*grammar_->rules(), budget) {}
 
   std::unique_ptr<ByteMatcher> begin() const override;
+  size_t learnt_bytes() const override { return tables_.learnt_bytes(); }
 
  private:
   GrammarPtr grammar_;

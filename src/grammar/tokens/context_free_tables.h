@@ -50,6 +50,8 @@ class ContextFreeTables {
     return masks_.get(dfa(spot.text), state, trie, spot.use, uses_[spot.use]);
   }
   PlaceMasks& place_masks() const { return place_masks_; }
+  // Of all masks that are kept.
+  size_t learnt_bytes() const { return masks_.bytes() + place_masks_.bytes(); }
   int32_t num_rules() const { return static_cast<int32_t>(beginnings_.size()); }
   int32_t root() const { return root_; }
 

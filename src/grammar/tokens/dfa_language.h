@@ -16,6 +16,7 @@ class DfaLanguage final : public Language {
       : grammar_(std::move(grammar)), endings_(dfa(), budget) {}
 
   std::unique_ptr<ByteMatcher> begin() const override;
+  size_t learnt_bytes() const override { return masks_.bytes(); }
 
   const Dfa& dfa() const { return *grammar_->texts(); }
   const DfaEndings& endings() const { return endings_; }

@@ -63,6 +63,12 @@ class DfaMasks {
   // The tokens on whose way the automaton never accepts; and the first nodes at which it does.
   MasksPtr get_before_end(const Dfa& dfa, int32_t state, const TokenTrie& trie);
 
+  // Of all that are kept.
+  size_t bytes() {
+    const std::scoped_lock lock(mutex_);
+    return bytes_;
+  }
+
  private:
   template <typename Make>
   MasksPtr find_or_make(uint64_t key, const TokenTrie& trie, Make make);

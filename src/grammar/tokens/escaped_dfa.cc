@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <queue>
 
 #include "grammar/string_reader.h"
@@ -41,6 +42,7 @@ std::string to_json_string(std::string_view text) {
 
 EscapedDfa::EscapedDfa(DfaPtr dfa, Budget& budget, Shortest shortest) : dfa_(std::move(dfa)) {
   find_distances(shortest, budget);
+  most_distance_ = *std::ranges::max_element(distance_);
   count_texts(budget);
 }
 

@@ -17,40 +17,11 @@
 #include <vector>
 
 #include "grammar/json_grammar.h"
+#include "grammar/tokens/name_list.h"
 #include "grammar/tokens/number_lexer.h"
 #include "grammar/tokens/string_lexer.h"
 
 namespace quire::grammar {
-
-// Names of an object's members so far, which share their beginning with earlier lists.
-class NameList {
- public:
-  bool contains(std::string_view name) const {
-    for (const Node* node = last_.get(); node != nullptr; node = node->before.get()) {
-      if (node->name == name) return true;
-    }
-    return false;
-  }
-  bool is_empty() const { return last_ == nullptr; }
-  NameList with(std::string_view name) const {
-    NameList list;
-    list.last_ = std::make_shared<const Node>(Node{std::string(name), last_});
-    return list;
-  }
-  template <typename Visit>
-  void for_each(const Visit& visit) const {
-    for (const Node* node = last_.get(); node != nullptr; node = node->before.get()) {
-      visit(std::string_view(node->name));
-    }
-  }
-
- private:
-  struct Node {
-    std::string name;
-    std::shared_ptr<const Node> before;
-  };
-  std::shared_ptr<const Node> last_;
-};
 
 class JsonCompletion {
  public:

@@ -44,8 +44,7 @@ uint32_t JsonTokenMatcher::cost(const State& at) const {
 // Another ending than the shortest may be needed so that nothing is repeated.
 uint32_t JsonTokenMatcher::detour_bytes(const State& at) {
   constexpr uint32_t kMost = 64;
-  const bool needs_text = at.context->frame != nullptr && at.context->frame->needs_text;
-  return needs_text && !at.differs ? kMost : 0;
+  return all_differ(at) ? 0 : kMost;
 }
 
 uint32_t JsonTokenMatcher::shortest(const State& at) const {

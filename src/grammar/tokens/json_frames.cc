@@ -197,15 +197,15 @@ void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
   // the text, at most.
   const auto costs_behind_value = [&](const std::string& name, size_t num_masks) {
     std::vector<uint32_t> costs(num_masks, kNever);
-    const NameList with_name = frame.names.with(name);
     for (uint32_t mask = 0; mask < num_masks; ++mask) {
       JsonConfiguration with = of;
       if (!counts(frame, with, mask)) continue;
       // A simple object needs what it needed before, or less.
       const bool is_deep = frame.depth > kMaxFreeDepth;
-      const uint32_t rest = facts.is_simple && !is_deep
-                                ? of.rest
-                                : rest_of(frame, with, frame.count + 1, with_name, 0, nullptr);
+      const uint32_t rest =
+          facts.is_simple && !is_deep
+              ? of.rest
+              : rest_of(frame, with, frame.count + 1, frame.names.with(name), 0, nullptr);
       if (is_deep && rest >= of.rest) continue;
       costs[mask] = JsonCompletion::sum(rest, outer);
     }

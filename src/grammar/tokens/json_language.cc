@@ -14,6 +14,7 @@ namespace {
 // memory.
 constexpr size_t kMostLearnt = 8;
 constexpr size_t kMaxTokensBytes = 16 << 20;  // of what they remember of tokens, together
+constexpr size_t kMaxLearntBytes = 48 << 20;  // with the states of their lexers
 
 }  // namespace
 
@@ -33,6 +34,10 @@ JsonLanguage::JsonLanguage(GrammarPtr grammar, const GenerationOptions& options,
 
 std::shared_ptr<JsonLanguage::Learnt> JsonLanguage::share_learnt() const {
   const std::scoped_lock lock(mutex_);
+  // States are numbers in their lexer, so what has become too large cannot forget some.
+  const size_t most_bytes = kMaxLearntBytes / std::max<size_t>(1, learnt_.size());
+  std::erase_if(
+      learnt_, [&](const std::shared_ptr<Learnt>& learnt) { return learnt->bytes() > most_bytes; });
   const auto is_unused = [](const std::shared_ptr<Learnt>& learnt) {
     return learnt.use_count() == 1;
   };
@@ -51,6 +56,13 @@ std::shared_ptr<JsonLanguage::Learnt> JsonLanguage::share_learnt() const {
     learnt->automaton_tokens.limit(kMaxTokensBytes / learnt_.size());
   }
   return chosen;
+}
+
+size_t JsonLanguage::learnt_bytes() const {
+  const std::scoped_lock lock(mutex_);
+  size_t bytes = 0;
+  for (const auto& learnt : learnt_) bytes += learnt->bytes();
+  return bytes;
 }
 
 std::unique_ptr<ByteMatcher> JsonLanguage::begin() const {

@@ -24,6 +24,7 @@ class JsonLanguage final : public Language {
   JsonLanguage(GrammarPtr grammar, const GenerationOptions& options, Budget& budget);
 
   std::unique_ptr<ByteMatcher> begin() const override;
+  size_t learnt_bytes() const override;
 
   const JsonGrammar& grammar() const { return *grammar_->json(); }
   const GenerationOptions& options() const { return options_; }
@@ -36,10 +37,14 @@ class JsonLanguage final : public Language {
     StringLexer strings;
     NumberLexer numbers;
     AutomatonTokensStore automaton_tokens;
+
+    // Thread safety: any thread.
+    size_t bytes() const { return strings.bytes() + numbers.bytes() + automaton_tokens.bytes(); }
   };
   // For a new matcher: one that the fewest others have, and of these the one that has been there
   // longest. So matchers of one thread share one, and those of several streams seldom wait for each
   // other. What nobody else has is dropped, and all together remember no more than one did alone.
+  // One that has learnt too much is left to those that have it.
   std::shared_ptr<Learnt> share_learnt() const;
 
  private:

@@ -59,6 +59,14 @@ constexpr const char* kSchemas[] = {
     R"({"type": "object", "not": {"required": ["bad"]}, "propertyNames": {"maxLength": 4}})",
     R"({"type": "object", "properties": {"quo\"te\\": {"type": "null"}}, "required": ["quo\"te\\"]})",
     R"({"type": "string", "pattern": "^\\u0001\"\\\\$"})",
+    R"({"type": "string", "pattern": "^[a-z]+( [a-z\"]+)*$", "maxLength": 7})",
+    R"({"type": "array", "items": {"type": "string", "pattern": "[0-9a\n\u00e9]", "maxLength": 6}})",
+    R"({"anyOf": [{"type": "string", "pattern": "^[a-e]+$", "maxLength": 4}, {"type": "string", "maxLength": 2}, {"type": "string", "minLength": 6, "maxLength": 9}]})",
+    R"({"type": "array", "items": {"oneOf": [{"type": "string", "minLength": 2, "maxLength": 3}, {"type": "string", "minLength": 5}, {"type": "object", "required": ["a"]}]}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "items": {"type": "string", "maxLength": 2}}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": ["string", "integer", "object"]}}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"k": {"type": "string", "maxLength": 2}, "l": {"type": "array", "uniqueItems": true}}, "required": ["k"]}})",
+    R"({"type": "array", "uniqueItems": true, "minItems": 2, "items": {"type": "string", "pattern": "^[ab]+$", "maxLength": 3}})",
 };
 
 class JsonLanguageTest : public testing::TestWithParam<const char*> {};
@@ -242,12 +250,12 @@ TEST(AutomatonTokensStore, ForgetsWhereItHasMoreThanItMay) {
   const int32_t state = lexer.begin({StringTarget{}});
   AutomatonTokensStore store;
   store.limit(SIZE_MAX);
-  store.at(*trie, TokenTrie::kRoot, state, lexer);
+  store.at(*trie, TokenTrie::kRoot, state, lexer, false);
   const size_t of_one = store.bytes();
-  store.at(*trie, 0, state, lexer);
+  store.at(*trie, 0, state, lexer, false);
   EXPECT_GT(store.bytes(), of_one);
   store.limit(of_one);
-  store.at(*trie, TokenTrie::kRoot, state, lexer);
+  store.at(*trie, TokenTrie::kRoot, state, lexer, false);
   EXPECT_EQ(store.bytes(), of_one);
 }
 

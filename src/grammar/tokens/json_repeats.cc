@@ -24,19 +24,22 @@ const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
   return nullptr;
 }
 
-bool JsonTokenMatcher::makes_new(const State& from) const {
+uint64_t JsonTokenMatcher::makes_new(const State& from) const {
   const JsonFrame* frame = from.context->frame.get();
-  // With several such arrays around it, it would have to be said of each.
-  if (frame == nullptr || frame->num_unique != 1) return false;
-  while (!frame->is_unique) frame = frame->opened_in->frame.get();
-  if (assumes_new_) return true;
-  return !frame->strings.contains(decode_json_string(lexeme(from)));
+  if (frame == nullptr || !frame->needs_text) return 0;
+  if (assumes_new_) return kAllDiffer;
+  uint64_t made = 0;
+  const std::string text = decode_json_string(lexeme(from));
+  for_each_unique(*from.context, [&](const JsonFrame& unique) {
+    const uint32_t level = unique.num_unique - 1;
+    if (level < kMostUnique && !unique.strings.contains(text)) made |= uint64_t{1} << level;
+  });
+  return made;
 }
 
 bool JsonTokenMatcher::avoids_repeats() {
   const State& at = states_.back();
-  const JsonFrame* frame = at.context->frame.get();
-  if (frame == nullptr || !frame->needs_text || at.differs) return true;
+  if (all_differ(at)) return true;
   // A string that may go on in very many ways can become a new one.
   const bool is_string = at.phase == Phase::kInString || at.phase == Phase::kInKey;
   if (is_string && at.lexer >= 0 && learnt().strings.is_endless(at.lexer)) return true;

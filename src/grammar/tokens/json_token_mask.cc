@@ -43,6 +43,10 @@ class JsonTokenMatcher::Masker {
     }
   }
 
+  void forbid_below(uint32_t node) {
+    for (uint32_t i = node; i < trie_.nodes()[node].end; ++i) forbid_all(trie_.nodes()[i].token);
+  }
+
   // Takes the bytes of nodes [begin, end), which are below one of `depth_before` whose bytes have
   // been taken, as far as they may come. behind(i) is called behind those of node i, and says which
   // node comes next; the matcher ends where it was.
@@ -80,35 +84,114 @@ class JsonTokenMatcher::Masker {
 
   // Allows the tokens behind `node` at once; false where that cannot be said.
   bool jump(uint32_t node) {
-    if (at().phase == Phase::kInString) return jump_in_string(node) || jump_in_automata(node);
+    if (at().phase == Phase::kInString) {
+      return finish_character(node) || jump_in_string(node) || jump_in_automata(node) ||
+             walk_automata(node);
+    }
     if (at().phase == Phase::kInKey) return jump_in_key(node);
     return false;
   }
 
+  // Where a character has begun, few bytes may come, until it is whole.
+  bool finish_character(uint32_t node) {
+    const StringLexer& strings = matcher_.learnt().strings;
+    const int32_t lexer = at().lexer;
+    if (strings.is_between_characters(lexer) || strings.has_automata(lexer)) return false;
+    const auto nodes = trie_.nodes();
+    const bool is_whole = node == TokenTrie::kRoot;
+    const auto end = is_whole ? static_cast<uint32_t>(nodes.size()) : nodes[node].end;
+    const Phase phase = at().phase;
+    take_nodes(
+        nodes, is_whole ? 0 : node + 1, end, is_whole ? 0 : nodes[node].depth, [&](uint32_t i) {
+          const TokenTrie::Node& behind = nodes[i];
+          if (behind.token != TokenTrie::kNone && may_end_in_time(matcher_.cost(at()))) {
+            trie_.allow_node(behind, mask_);
+          }
+          const bool may_jump =
+              at().phase == phase && at().lexer >= 0 && strings.is_between_characters(at().lexer);
+          return may_jump && behind.end > i + 1 && jump(i) ? behind.end : i + 1;
+        });
+    return true;
+  }
+
   bool jump_in_string(uint32_t node) {
-    const auto free = matcher_.learnt().strings.free_text(at().lexer, trie_.max_token_bytes());
-    // What a token can begin of a character or an escape takes at most 12 bytes to finish.
-    if (!free || !may_end_in_time(matcher_.cost(at()) + 12)) return false;
+    StringLexer& strings = matcher_.learnt().strings;
+    const auto rooms = strings.rooms(at().lexer);
+    if (!rooms) return false;
+    const bool is_new = assume_new();
+    const bool may_be_full = std::ranges::any_of(*rooms, [&](const StringLexer::Room& room) {
+      return room.most <= trie_.max_token_bytes();
+    });
+    // A string that is full may be what an item was, in other words.
+    if (!is_new && may_be_full) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
-    tokens.allow_inside(mask_);
-    if (!assume_new()) {
+    for (const StringLexer::Room& room : *rooms) allow_inside(tokens, room);
+    if (!is_new) {
       try_endings(tokens, node);
       return true;
     }
-    State satisfied = at();
-    satisfied.lexer = free->satisfied;
-    satisfied.differs = matcher_.assumes_new_;
-    try_suffixes(tokens, std::move(satisfied), [&](const StringTokens::Ending& ending) {
-      if (ending.num_characters >= free->num_missing && !needs_trying(ending)) {
-        allow(mask_, ending.token);
-      } else {
-        to_try_.push_back(ending.token);
-      }
+    if (needs_text() && may_be_full) try_full_escaped(tokens, *rooms);
+    for_each_result(*rooms, [&](uint64_t least, uint64_t most) {
+      State closing = at();
+      closing.lexer = strings.behind_characters(at().lexer, least);
+      if (matcher_.assumes_new_) closing.differs = kAllDiffer;
+      try_suffixes(tokens, std::move(closing), [&](const StringTokens::Ending& ending) {
+        if (ending.num_characters < least || ending.num_characters > most) return;
+        if (needs_trying(ending)) {
+          to_try_.push_back(ending.token);
+        } else {
+          allow(mask_, ending.token);
+        }
+      });
     });
     matcher_.assumes_new_ = false;
     try_tokens(node);
     try_used_strings(node);
     return true;
+  }
+
+  void allow_inside(const StringTokens& tokens, const StringLexer::Room& room) {
+    const size_t behind = size_t{at().context->slots[room.slot].outer} + 1 + detour_bytes(at());
+    allow_inside(tokens, room.missing, room.most, behind);
+  }
+  // `behind`: bytes from behind what the tokens are within to the end.
+  void allow_inside(const StringTokens& tokens, uint64_t missing, uint64_t most, size_t behind) {
+    // What a token can begin of a character or an escape takes at most 12 bytes to finish.
+    if (may_end_in_time(behind + static_cast<size_t>(missing) + 12)) {
+      tokens.allow_inside(most, mask_);
+    } else if (behind <= most_) {
+      tokens.allow_inside_in_time(missing, most, most_ - behind, mask_);
+    }
+  }
+
+  // Strings with escapes that are full then may be what an item was, in other words.
+  void try_full_escaped(const StringTokens& tokens, const std::vector<StringLexer::Room>& rooms) {
+    for (const StringTokens::Inside& inside : tokens.escaped_inside()) {
+      const bool may_be_full = std::ranges::any_of(
+          rooms, [&](const StringLexer::Room& room) { return room.most == inside.num_characters; });
+      if (!may_be_full) continue;
+      forbid_all(inside.token);
+      to_try_.push_back(inside.token);
+    }
+  }
+
+  // Calls visit(least, most) for numbers of characters behind which a string fulfils the same
+  // goals, and at least one.
+  template <typename Visit>
+  static void for_each_result(const std::vector<StringLexer::Room>& rooms, const Visit& visit) {
+    std::vector<uint64_t> bounds = {0, UINT64_MAX};
+    for (const StringLexer::Room& room : rooms) {
+      bounds.push_back(room.missing);
+      if (room.most != UINT64_MAX) bounds.push_back(room.most + 1);
+    }
+    std::ranges::sort(bounds);
+    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+      if (bounds[i] == bounds[i + 1]) continue;
+      const bool fulfils = std::ranges::any_of(rooms, [&](const StringLexer::Room& room) {
+        return room.missing <= bounds[i] && bounds[i] <= room.most;
+      });
+      if (fulfils) visit(bounds[i], bounds[i + 1] - 1);
+    }
   }
 
   // Goes on from a state behind any inside part of a token, and calls allowed(ending) for the
@@ -143,6 +226,9 @@ class JsonTokenMatcher::Masker {
 
   bool jump_in_automata(uint32_t node) {
     StringLexer& strings = matcher_.learnt().strings;
+    const bool is_limited = strings.is_limited(at().lexer);
+    // Few texts may be left where their length has a limit.
+    if (is_limited && needs_text()) return false;
     uint32_t outer = 0;
     strings.for_each_ending(at().lexer, [&](uint32_t slot, uint32_t) {
       outer = std::max(outer, at().context->slots[slot].outer);
@@ -150,11 +236,52 @@ class JsonTokenMatcher::Masker {
     if (!may_end_in_time(size_t{outer} + strings.most_ending_bytes(at().lexer) +
                          detour_bytes(at())))
       return false;
+    const int32_t free = is_limited ? strings.without_limits(at().lexer) : at().lexer;
     const AutomatonTokens& tokens =
-        matcher_.learnt().automaton_tokens.at(trie_, node, at().lexer, strings);
+        matcher_.learnt().automaton_tokens.at(trie_, node, free, strings, is_limited);
+    if (is_limited) {
+      allow_limited(tokens, node);
+      return true;
+    }
     if (needs_text() && !tokens.is_endless) return false;
     tokens.inside.allow(mask_);
     for (const AutomatonTokens::Quote& quote : tokens.quotes) try_quote(quote, node);
+    return true;
+  }
+
+  void allow_limited(const AutomatonTokens& tokens, uint32_t node) {
+    StringLexer& strings = matcher_.learnt().strings;
+    strings.for_each_limit(at().lexer, [&](uint32_t source, uint64_t most) {
+      const auto found =
+          std::ranges::find(tokens.limited, source, &AutomatonTokens::Limited::source);
+      if (found != tokens.limited.end()) found->tokens.allow(0, most, mask_);
+    });
+    const std::vector<AutomatonTokens::Quote> quotes = tokens.quotes;
+    for (AutomatonTokens::Quote quote : quotes) {
+      quote.lexer = strings.with_limits(at().lexer, quote.lexer, quote.num_characters);
+      if (quote.lexer != StringLexer::kDead) try_quote(quote, node);
+    }
+  }
+
+  // Near the end each token's own way there counts, that of the string's automata alone.
+  bool walk_automata(uint32_t node) {
+    if (needs_text()) return false;
+    StringLexer& strings = matcher_.learnt().strings;
+    const State from = at();
+    std::vector<AutomatonTokens::Quote> quotes;
+    walk_string(trie_, node, from.lexer, strings, [&](uint32_t i, int32_t before, int32_t next) {
+      const TokenTrie::Node& behind = trie_.nodes()[i];
+      if (next == StringLexer::kEnd) {
+        quotes.push_back({.node = i, .lexer = before});
+      } else if (behind.token != TokenTrie::kNone) {
+        uint32_t best = JsonCompletion::kNever;
+        strings.for_each_ending(next, [&](uint32_t slot, uint32_t bytes) {
+          best = std::min(best, JsonCompletion::sum(bytes, from.context->slots[slot].outer));
+        });
+        if (may_end_in_time(best)) trie_.allow_node(behind, mask_);
+      }
+    });
+    for (const AutomatonTokens::Quote& quote : quotes) try_quote(quote, node);
     return true;
   }
 
@@ -163,11 +290,11 @@ class JsonTokenMatcher::Masker {
     return frame != nullptr && frame->needs_text;
   }
 
-  // Within an array without repeats: a string that no item before has makes the item a new one, so
-  // only those that one has need to be tried. False where that does not hold.
+  // Within arrays without repeats: a string that no item before has makes the items new ones,
+  // so only those that one has need to be tried. False where that does not hold.
   bool assume_new() {
     if (!needs_text()) return true;
-    if (at().context->frame->num_unique != 1) return false;
+    if (at().context->frame->num_unique > kMostUnique) return false;
     if (matcher_.lexeme(at()).find('\\') != std::string_view::npos) return false;
     matcher_.assumes_new_ = true;
     return true;
@@ -180,11 +307,12 @@ class JsonTokenMatcher::Masker {
   }
   void try_used_strings(uint32_t node) {
     if (!needs_text()) return;
-    const JsonFrame* frame = at().context->frame.get();
-    while (!frame->is_unique) frame = frame->opened_in->frame.get();
     const std::string written(matcher_.lexeme(at()));
-    frame->strings.for_each([&](std::string_view text) {
-      if (text.starts_with(written)) try_name(text.substr(written.size()), node);
+    const JsonContextPtr context = at().context;
+    for_each_unique(*context, [&](const JsonFrame& frame) {
+      frame.strings.for_each([&](std::string_view text) {
+        if (text.starts_with(written)) try_name(text.substr(written.size()), node);
+      });
     });
   }
   void try_endings(const StringTokens& tokens, uint32_t node) {
@@ -210,18 +338,20 @@ class JsonTokenMatcher::Masker {
   // Names that are listed or used are tried one by one.
   bool jump_in_key(uint32_t node) {
     if (at().lexer == StringLexer::kDead) return false;
-    return at().context->keys->any ? jump_in_any_key(node) : jump_in_key_of_automata(node);
+    if (!at().context->keys->any) return jump_in_key_of_automata(node);
+    return finish_character(node) || jump_in_any_key(node);
   }
 
   bool jump_in_key_of_automata(uint32_t node) {
     StringLexer& strings = matcher_.learnt().strings;
     const JsonKeys& keys = *at().context->keys;
-    if (!may_end_in_time(size_t{keys.other_cost} + strings.most_ending_bytes(at().lexer) +
+    if (strings.is_limited(at().lexer) ||
+        !may_end_in_time(size_t{keys.other_cost} + strings.most_ending_bytes(at().lexer) +
                          detour_bytes(at()))) {
       return false;
     }
     const AutomatonTokens& tokens =
-        matcher_.learnt().automaton_tokens.at(trie_, node, at().lexer, strings);
+        matcher_.learnt().automaton_tokens.at(trie_, node, at().lexer, strings, false);
     if (!tokens.is_endless) return false;
     tokens.inside.allow(mask_);
     for (const AutomatonTokens::Quote& quote : tokens.quotes) try_quote(quote, node);
@@ -240,10 +370,7 @@ class JsonTokenMatcher::Masker {
 
   bool jump_in_any_key(uint32_t node) {
     const JsonKeys& keys = *at().context->keys;
-    if (!matcher_.learnt().strings.free_text(at().lexer, trie_.max_token_bytes()) ||
-        !may_end_in_time(size_t{keys.other_cost} + 16 + detour_bytes(at()))) {
-      return false;
-    }
+    if (!matcher_.learnt().strings.rooms(at().lexer)) return false;
     const JsonContextPtr key_context = at().context;
     const JsonContextPtr context = matcher_.remember(key_context, 'f', 0, [&] {
       const auto name = matcher_.frames().another_name(*key_context, "");
@@ -251,7 +378,7 @@ class JsonTokenMatcher::Masker {
     });
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
-    tokens.allow_inside(mask_);
+    allow_inside(tokens, 0, UINT64_MAX, size_t{keys.other_cost} + 1 + detour_bytes(at()));
     // Names that are written with escapes, or have patterns, are tried as a whole.
     if (!keys.are_alike || matcher_.lexeme(at()).find('\\') != std::string_view::npos ||
         !assume_new()) {
@@ -260,7 +387,7 @@ class JsonTokenMatcher::Masker {
     }
     State behind = at();
     behind.phase = Phase::kColon;
-    behind.differs = matcher_.assumes_new_;
+    if (matcher_.assumes_new_) behind.differs = kAllDiffer;
     behind.context = context;
     try_key_suffixes(tokens, behind);
     matcher_.assumes_new_ = false;
@@ -312,16 +439,18 @@ class JsonTokenMatcher::Masker {
     size_t count = 0;
     for (const char c : rest) {
       node = trie_.child(node, static_cast<uint8_t>(c));
-      if (node == TokenTrie::kNoNode || !matcher_.advance(static_cast<uint8_t>(c))) break;
+      if (node == TokenTrie::kNoNode) break;
+      if (!matcher_.advance(static_cast<uint8_t>(c))) {
+        forbid_below(node);
+        break;
+      }
       ++count;
       if (may_end_in_time(matcher_.cost(at()))) trie_.allow_node(trie_.nodes()[node], mask_);
     }
     if (count == rest.size()) {
       const uint32_t quote = trie_.child(node, '"');
       if (quote != TokenTrie::kNoNode) {
-        for (uint32_t i = quote; i < trie_.nodes()[quote].end; ++i) {
-          forbid_all(trie_.nodes()[i].token);
-        }
+        forbid_below(quote);
         walk(quote, trie_.nodes()[quote].end, trie_.nodes()[quote].depth - 1U);
       }
     }

@@ -11,6 +11,10 @@ namespace {
 // The slot of names that are not listed and may be anything.
 constexpr uint32_t kAnyName = JsonFrames::kMaxSlots - 1;
 
+uint64_t bits_below(uint32_t count) {
+  return count >= 64 ? UINT64_MAX : (uint64_t{1} << count) - 1;
+}
+
 bool is_white_space(uint8_t byte) {
   return byte == ' ' || byte == '\t' || byte == '\n' || byte == '\r';
 }
@@ -60,16 +64,6 @@ void JsonTokenMatcher::pop(size_t count) {
 void JsonTokenMatcher::commit() {
   states_.erase(states_.begin(), states_.end() - 1);
   memo_.clear();
-}
-
-template <typename Make>
-JsonContextPtr JsonTokenMatcher::remember(const JsonContextPtr& from, char what, uint64_t detail,
-                                          const Make& make) {
-  // There the place in the text matters, too.
-  if (from->frame != nullptr && from->frame->needs_text) return make();
-  const auto [found, is_new] = memo_.try_emplace(MemoKey{from, what, detail});
-  if (is_new) found->second = make();
-  return found->second;
 }
 
 bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
@@ -172,6 +166,13 @@ bool JsonTokenMatcher::begin_value(const State& from, uint8_t byte, State& to) {
   return (byte == 'n' || byte == 't' || byte == 'f') && literal_results(to) != 0;
 }
 
+bool JsonTokenMatcher::all_differ(const State& at) {
+  const JsonFrame* frame = at.context->frame.get();
+  if (frame == nullptr || !frame->needs_text) return true;
+  const uint64_t all = bits_below(frame->num_unique);
+  return frame->num_unique <= kMostUnique && (at.differs & all) == all;
+}
+
 std::string_view JsonTokenMatcher::literal_text(uint8_t first) {
   return first == 'n' ? "null" : first == 't' ? "true" : "false";
 }
@@ -192,7 +193,10 @@ bool JsonTokenMatcher::begin_container(const State& from, bool is_object, State&
   to.context = remember(from.context, is_object ? '{' : '[', 0,
                         [&] { return frames().begin_container(from.context, is_object); });
   to.phase = is_object ? Phase::kFirstKey : Phase::kFirstItem;
-  return to.context != nullptr;
+  if (to.context == nullptr) return false;
+  const JsonFrame& frame = *to.context->frame;
+  if (frame.is_unique) to.differs &= bits_below(frame.num_unique - 1);
+  return true;
 }
 
 bool JsonTokenMatcher::take_string(const State& from, uint8_t byte, State& to) {
@@ -307,7 +311,8 @@ bool JsonTokenMatcher::take_after_value(const State& from, uint8_t byte, State& 
                      : frames().begin_item(*from.context, text_.size());
   });
   to.phase = is_object ? Phase::kKey : Phase::kValue;
-  to.differs &= !from.context->frame->is_unique;
+  // Another item begins.
+  if (from.context->frame->is_unique) to.differs &= bits_below(from.context->frame->num_unique - 1);
   return to.context != nullptr;
 }
 

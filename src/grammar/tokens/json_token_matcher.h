@@ -54,10 +54,25 @@ class JsonTokenMatcher final : public ByteMatcher {
     uint32_t listed_end = 0;
     JsonContextPtr context;
     uint8_t num_assumed = 0;  // items that were taken for new ones
-    bool differs = false;     // of an array without repeats: the item from all before it
+    // A bit for each array without repeats around it, the outermost's the lowest: whether the item
+    // that is being written there differs from all before it.
+    uint64_t differs = 0;
     // Where the shortest ending would repeat an item of an array without repeats: another.
     std::shared_ptr<const std::string> ending;
   };
+
+  static constexpr uint32_t kMostUnique = 64;  // arrays without repeats within each other
+  static constexpr uint64_t kAllDiffer = UINT64_MAX;
+  // Whether what is written next need not be compared with anything.
+  static bool all_differ(const State& at);
+  // Calls visit(frame) for the arrays without repeats around a place, the innermost first.
+  template <typename Visit>
+  static void for_each_unique(const JsonContext& context, const Visit& visit) {
+    const JsonFrame* frame = context.frame.get();
+    for (; frame != nullptr && frame->needs_text; frame = frame->opened_in->frame.get()) {
+      if (frame->is_unique) visit(*frame);
+    }
+  }
 
   const JsonFrames& frames() const { return language_->frames(); }
   JsonLanguage::Learnt& learnt() const { return *learnt_; }
@@ -109,8 +124,9 @@ class JsonTokenMatcher final : public ByteMatcher {
   // ending of the newest state if the shortest is none.
   bool avoids_repeats();
   bool find_ending_without_repeats();
-  // Whether the string or name that ends at the end of the text makes its item a new one.
-  bool makes_new(const State& from) const;
+  // The arrays without repeats, as State::differs has them, of which the string or name that ends
+  // at the end of the text makes the item a new one.
+  uint64_t makes_new(const State& from) const;
   const JsonFrame* repeated_in(const State& at) const;
   bool find_detour(size_t depth, size_t& num_tries);
   // The bytes that may come, and some that may not; nothing where nearly all may.
@@ -120,7 +136,14 @@ class JsonTokenMatcher final : public ByteMatcher {
   // keys point to.
   using MemoKey = std::tuple<JsonContextPtr, char, uint64_t>;
   template <typename Make>
-  JsonContextPtr remember(const JsonContextPtr& from, char what, uint64_t detail, const Make& make);
+  JsonContextPtr remember(const JsonContextPtr& from, char what, uint64_t detail,
+                          const Make& make) {
+    // There the place in the text matters, too.
+    if (from->frame != nullptr && from->frame->needs_text) return make();
+    const auto [found, is_new] = memo_.try_emplace(MemoKey{from, what, detail});
+    if (is_new) found->second = make();
+    return found->second;
+  }
 
   const JsonLanguage* language_;
   std::shared_ptr<JsonLanguage::Learnt> learnt_;

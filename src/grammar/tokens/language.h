@@ -20,6 +20,10 @@ class Language {
 
   // At the beginning of a text. The language must outlive it.
   virtual std::unique_ptr<ByteMatcher> begin() const = 0;
+
+  // Bytes of what its matchers have learnt of it so far and the next ones find: masks, states of
+  // lexers. Thread safety: any thread.
+  virtual size_t learnt_bytes() const = 0;
 };
 
 using LanguagePtr = std::shared_ptr<const Language>;

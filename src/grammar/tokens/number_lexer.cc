@@ -31,6 +31,8 @@ int32_t NumberLexer::add(const Place& place, std::vector<At> targets) {
     if (is_fulfilled) state.results |= uint64_t{1} << target.slot;
   }
   state.targets = std::move(targets);
+  // Beside the state its place in numbers_.
+  num_bytes_ += sizeof(State) + 128 + 2 * state.targets.size() * sizeof(At);
   states_.push_back(std::move(state));
   return found->second;
 }

@@ -5,6 +5,8 @@
 // Numbers of an automaton have no exponent, and no point where only zeros can follow it: an integer
 // is written as one. Thread safety: one thread at a time.
 #include <array>
+#include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -38,6 +40,8 @@ class NumberLexer {
   }
   // The slots whose goals a number that ends here fulfils, as bits.
   uint64_t results(int32_t state) const { return states_[static_cast<size_t>(state)].results; }
+  // Bytes of all states. Thread safety: any thread.
+  size_t bytes() const { return num_bytes_.load(std::memory_order_relaxed); }
   // Whether another byte of the number may follow.
   bool goes_on(int32_t state);
 
@@ -90,6 +94,7 @@ class NumberLexer {
   std::vector<NumberTarget> sources_;
   std::vector<State> states_;
   std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
+  std::atomic<size_t> num_bytes_ = 0;
 };
 
 }  // namespace quire::grammar

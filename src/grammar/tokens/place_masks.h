@@ -29,6 +29,11 @@ class PlaceMasks {
   uint64_t number_of(const Key& key);
   MaskPtr find(const Key& key, uint64_t trie);
   void keep(const Key& key, uint64_t trie, MaskPtr mask);
+  // Of all keys and masks.
+  size_t bytes() {
+    const std::scoped_lock lock(mutex_);
+    return key_bytes_ + mask_bytes_;
+  }
 
  private:
   std::mutex mutex_;

@@ -35,8 +35,7 @@ int32_t StringLexer::begin(const std::vector<StringTarget>& targets) {
 
 int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
   // Of an automaton's texts, those that would be too long.
-  const uint64_t length =
-      place.length + (place.more_bytes > 0 || place.mode != Mode::kText ? 1 : 0);
+  const uint64_t length = begun_length(place);
   std::erase_if(targets, [&](const At& at) {
     const StringTarget& target = source(at);
     if (!target.dfa || target.max_length == UINT64_MAX) return false;
@@ -48,7 +47,6 @@ int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
   if (!is_new) return found->second;
   State state;
   state.place = place;
-  state.next.fill(kUnknown);
   const bool may_end = place.mode == Mode::kText && place.more_bytes == 0;
   for (const At& at : targets) {
     state.costs.push_back(cost(place, at));
@@ -61,35 +59,45 @@ int32_t StringLexer::add(const Place& place, std::vector<At> targets) {
     if (may_end && is_whole) state.results |= uint64_t{1} << target.slot;
   }
   state.targets = std::move(targets);
+  // Beside the state its place in numbers_.
+  num_bytes_ += sizeof(State) + 128 + state.targets.size() * (2 * sizeof(At) + sizeof(uint32_t));
   states_.push_back(std::move(state));
   return found->second;
 }
 
 int32_t StringLexer::explore(int32_t number, uint8_t byte) {
-  // A copy: add() may move the states.
-  const State from = states_[static_cast<size_t>(number)];
   int32_t next = kDead;
-  const bool may_end = from.place.mode == Mode::kText && from.place.more_bytes == 0;
-  if (byte == '"' && may_end) {
-    next = from.results != 0 ? kEnd : kDead;
+  if (byte == '"' && is_between_characters(number)) {
+    next = results(number) != 0 ? kEnd : kDead;
   } else {
-    Place place = from.place;
-    std::vector<At> targets = from.targets;
-    if (take(from, byte, place, targets) && !targets.empty()) next = add(place, std::move(targets));
+    // Copies: add() may move the states.
+    Place place = states_[static_cast<size_t>(number)].place;
+    std::vector<At> targets = states_[static_cast<size_t>(number)].targets;
+    if (take(byte, place, targets) && !targets.empty()) next = add(place, std::move(targets));
   }
-  states_[static_cast<size_t>(number)].next[byte] = next;
+  State& state = states_[static_cast<size_t>(number)];
+  if (state.num_few < state.few.size()) {
+    state.few[state.num_few++] = {byte, next};
+    return next;
+  }
+  if (state.all == nullptr) {
+    state.all = std::make_unique<std::array<int32_t, 256>>();
+    state.all->fill(kUnknown);
+    for (const auto& [of, to] : state.few) (*state.all)[of] = to;
+    num_bytes_ += sizeof(*state.all);
+  }
+  (*state.all)[byte] = next;
   return next;
 }
 
-bool StringLexer::take(const State& from, uint8_t byte, Place& place,
-                       std::vector<At>& targets) const {
-  switch (from.place.mode) {
+bool StringLexer::take(uint8_t byte, Place& place, std::vector<At>& targets) const {
+  switch (place.mode) {
     case Mode::kText:
-      return take_text(from, byte, place, targets);
+      return take_text(byte, place, targets);
     case Mode::kEscape:
-      return take_escape(from, byte, place, targets);
+      return take_escape(byte, place, targets);
     case Mode::kHex:
-      return take_hex(from, byte, place, targets);
+      return take_hex(byte, place, targets);
     case Mode::kLowEscape:
       place.mode = Mode::kLowLetter;
       return byte == '\\';
@@ -105,13 +113,17 @@ void StringLexer::begin_character(const Place& place, std::vector<At>& targets) 
 }
 
 void StringLexer::count_character(Place& place, const std::vector<At>& targets) const {
+  place.length = counted(place.length + 1, targets);
+}
+
+uint64_t StringLexer::counted(uint64_t length, const std::vector<At>& targets) const {
   // Beyond what some target asks for, one length is like another.
   uint64_t most = 0;
   for (const At& at : targets) {
     const StringTarget& target = source(at);
     most = std::max(most, target.max_length == UINT64_MAX ? target.min_length : target.max_length);
   }
-  place.length = std::min(place.length + 1, most);
+  return std::min(length, most);
 }
 
 void StringLexer::advance_by(uint8_t character, std::vector<At>& targets) const {
@@ -121,9 +133,8 @@ void StringLexer::advance_by(uint8_t character, std::vector<At>& targets) const 
   });
 }
 
-bool StringLexer::take_text(const State& from, uint8_t byte, Place& place,
-                            std::vector<At>& targets) const {
-  if (from.place.more_bytes > 0) {
+bool StringLexer::take_text(uint8_t byte, Place& place, std::vector<At>& targets) const {
+  if (place.more_bytes > 0) {
     if (byte < place.least_next || byte > place.most_next) return false;
     --place.more_bytes;
     place.least_next = 0x80;
@@ -155,9 +166,7 @@ bool StringLexer::take_text(const State& from, uint8_t byte, Place& place,
   return true;
 }
 
-bool StringLexer::take_escape(const State& from, uint8_t byte, Place& place,
-                              std::vector<At>& targets) const {
-  (void)from;
+bool StringLexer::take_escape(uint8_t byte, Place& place, std::vector<At>& targets) const {
   if (byte == 'u') {
     place.mode = Mode::kHex;
     place.num_digits = 0;
@@ -174,9 +183,7 @@ bool StringLexer::take_escape(const State& from, uint8_t byte, Place& place,
   return true;
 }
 
-bool StringLexer::take_hex(const State& from, uint8_t byte, Place& place,
-                           std::vector<At>& targets) const {
-  (void)from;
+bool StringLexer::take_hex(uint8_t byte, Place& place, std::vector<At>& targets) const {
   const int digit = hex_digit(static_cast<char>(byte));
   if (digit < 0) return false;
   place.code = static_cast<uint16_t>(place.code * 16 + digit);
@@ -340,23 +347,82 @@ uint32_t StringLexer::num_texts(int32_t state, uint32_t slot) const {
   return static_cast<uint32_t>(std::min<uint64_t>(count, UINT32_MAX));
 }
 
-std::optional<StringLexer::FreeText> StringLexer::free_text(int32_t state, size_t num_bytes) {
+std::optional<std::vector<StringLexer::Room>> StringLexer::rooms(int32_t state) const {
+  if (!is_between_characters(state)) return std::nullopt;
   const State& from = states_[static_cast<size_t>(state)];
-  if (from.place.mode != Mode::kText || from.place.more_bytes > 0) return std::nullopt;
-  uint64_t least = 0;
+  const uint64_t length = from.place.length;
+  std::vector<Room> rooms;
   for (const At& at : from.targets) {
     const StringTarget& target = source(at);
-    const bool has_room =
-        target.max_length == UINT64_MAX ||
-        target.max_length >= std::max(from.place.length, target.min_length) + num_bytes;
-    if (target.dfa || !has_room) return std::nullopt;
-    least = std::max(least, target.min_length);
+    if (target.dfa) return std::nullopt;
+    const bool is_limited = target.max_length != UINT64_MAX;
+    rooms.push_back({target.slot, target.min_length - std::min(length, target.min_length),
+                     is_limited ? target.max_length - length : UINT64_MAX});
   }
-  if (from.place.length >= least) return FreeText{state, 0};
-  const uint64_t num_missing = least - from.place.length;
-  Place place = from.place;
-  place.length = least;
-  return FreeText{add(place, std::vector<At>(from.targets)), num_missing};
+  return rooms;
+}
+
+int32_t StringLexer::behind_characters(int32_t state, uint64_t num_characters) {
+  Place place = states_[static_cast<size_t>(state)].place;
+  std::vector<At> targets = states_[static_cast<size_t>(state)].targets;
+  std::erase_if(targets, [&](const At& at) {
+    const uint64_t most = source(at).max_length;
+    return most != UINT64_MAX && num_characters > most - place.length;
+  });
+  place.length = counted(place.length + num_characters, targets);
+  return add(place, std::move(targets));
+}
+
+bool StringLexer::has_automata(int32_t state) const {
+  return std::ranges::any_of(states_[static_cast<size_t>(state)].targets,
+                             [&](const At& at) { return source(at).dfa != nullptr; });
+}
+
+bool StringLexer::is_limited(int32_t state) const {
+  return std::ranges::any_of(states_[static_cast<size_t>(state)].targets, [&](const At& at) {
+    return source(at).max_length != UINT64_MAX || source(at).min_length > 0;
+  });
+}
+
+uint32_t StringLexer::free_source(uint32_t source) {
+  free_sources_.resize(std::max(free_sources_.size(), sources_.size()), UINT32_MAX);
+  if (free_sources_[source] == UINT32_MAX) {
+    const StringTarget& target = sources_[source];
+    free_sources_[source] = index_of(sources_, StringTarget{target.slot, target.dfa});
+  }
+  return free_sources_[source];
+}
+
+int32_t StringLexer::without_limits(int32_t state) {
+  Place place = states_[static_cast<size_t>(state)].place;
+  place.length = 0;
+  std::vector<At> targets = states_[static_cast<size_t>(state)].targets;
+  for (At& at : targets) at.source = free_source(at.source);
+  std::ranges::sort(targets);
+  const auto same = std::ranges::unique(targets);
+  targets.erase(same.begin(), same.end());
+  return add(place, std::move(targets));
+}
+
+int32_t StringLexer::with_limits(int32_t state, int32_t free, uint64_t num_characters) {
+  const State& from = states_[static_cast<size_t>(state)];
+  const State& to = states_[static_cast<size_t>(free)];
+  const uint64_t length = begun_length(from.place) + num_characters;
+  std::vector<At> targets;
+  bool takes_all = true;
+  for (const At& of : from.targets) {
+    const StringTarget& target = source(of);
+    const uint32_t as_free = free_source(of.source);
+    const auto at = std::ranges::find(to.targets, as_free, &At::source);
+    if (at == to.targets.end()) continue;
+    takes_all &= length <= target.max_length && target.min_length == 0;
+    if (length <= target.max_length) targets.push_back({of.source, at->state});
+  }
+  if (takes_all) return to.results != 0 ? free : kDead;
+  Place place;
+  place.length = counted(length, targets);
+  const int32_t limited = add(place, std::move(targets));  // moves the states
+  return limited != kDead && results(limited) != 0 ? limited : kDead;
 }
 
 uint32_t StringLexer::most_ending_bytes(int32_t state) const {

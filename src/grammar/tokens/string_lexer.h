@@ -6,6 +6,7 @@
 // strings may have any escape. Thread safety: one thread at a time.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "grammar/dfa.h"
@@ -37,7 +39,8 @@ class EscapedDfa {
   uint8_t next_byte(int32_t state) const { return next_byte_[static_cast<size_t>(state)]; }
   // How many texts lead to an accepting state; UINT32_MAX: at least so many.
   uint32_t num_texts(int32_t state) const { return num_texts_[static_cast<size_t>(state)]; }
-  uint32_t most_distance() const { return *std::ranges::max_element(distance_); }
+  // The most of all states.
+  uint32_t most_distance() const { return most_distance_; }
 
  private:
   void find_distances(Shortest shortest, Budget& budget);
@@ -45,6 +48,7 @@ class EscapedDfa {
 
   DfaPtr dfa_;
   std::vector<uint32_t> distance_;
+  uint32_t most_distance_ = 0;
   std::vector<uint32_t> characters_;
   std::vector<uint8_t> next_byte_;  // of the text itself
   std::vector<uint32_t> num_texts_;
@@ -84,18 +88,64 @@ class StringLexer {
   int32_t begin(const std::vector<StringTarget>& targets);
   // Where a byte leads. kEnd only where results() is not 0.
   int32_t step(int32_t state, uint8_t byte) {
-    const int32_t next = states_[static_cast<size_t>(state)].next[byte];
+    const State& from = states_[static_cast<size_t>(state)];
+    int32_t next = kUnknown;
+    if (from.all != nullptr) {
+      next = (*from.all)[byte];
+    } else {
+      for (uint8_t i = 0; i < from.num_few; ++i) {
+        if (from.few[i].first == byte) next = from.few[i].second;
+      }
+    }
     return next != kUnknown ? next : explore(state, byte);
   }
   // The slots whose goals a string that ends here fulfils, as bits.
   uint64_t results(int32_t state) const { return states_[static_cast<size_t>(state)].results; }
-  // Where any text of at most `num_bytes` bytes may follow, whatever it says: `satisfied` is the
-  // state behind such text of at least `num_missing` characters.
-  struct FreeText {
-    int32_t satisfied = 0;
-    uint64_t num_missing = 0;
+  // Whether no character has begun.
+  bool is_between_characters(int32_t state) const {
+    const Place& place = states_[static_cast<size_t>(state)].place;
+    return place.mode == Mode::kText && place.more_bytes == 0;
+  }
+  // How many characters a target without an automaton lacks, and takes at most.
+  struct Room {
+    uint32_t slot = 0;
+    uint64_t missing = 0;
+    uint64_t most = 0;
   };
-  std::optional<FreeText> free_text(int32_t state, size_t num_bytes);
+  // Those of all targets, between characters; nothing where one has an automaton.
+  std::optional<std::vector<Room>> rooms(int32_t state) const;
+  // There, the state behind so many more characters.
+  int32_t behind_characters(int32_t state, uint64_t num_characters);
+
+  bool has_automata(int32_t state) const;
+  // Whether a target has limits to its length.
+  bool is_limited(int32_t state) const;
+  // The same state as if no target had limits: how many characters tokens have is the same at any
+  // length.
+  int32_t without_limits(int32_t state);
+  // Calls visit(source, characters that may still come) for the targets of a state with limits, and
+  // visit(source, characters that have to come) for those of one without them, both beside a
+  // character that has begun. A source of the one is the same target's of the other.
+  template <typename Visit>
+  void for_each_limit(int32_t state, const Visit& visit) {
+    const uint64_t length = begun_length(states_[static_cast<size_t>(state)].place);
+    // A copy: the visitor may ask for more states.
+    const std::vector<At> targets = states_[static_cast<size_t>(state)].targets;
+    for (const At& at : targets) {
+      const uint64_t most = source(at).max_length;
+      visit(free_source(at.source), most == UINT64_MAX ? most : most - length);
+    }
+  }
+  template <typename Visit>
+  void for_each_need(int32_t state, const Visit& visit) const {
+    const State& from = states_[static_cast<size_t>(state)];
+    for (const At& at : from.targets) {
+      visit(at.source, source(at).dfa ? num_characters(from.place, at) : 0);
+    }
+  }
+  // The state that fulfils what `free`, which without_limits() leads to, does at the length of
+  // `state` and so many more characters; kDead where it fulfils nothing. None has begun.
+  int32_t with_limits(int32_t state, int32_t free, uint64_t num_characters);
   // The most bytes that end a string of one of the targets, however it goes on without a limit to
   // its length.
   uint32_t most_ending_bytes(int32_t state) const;
@@ -110,6 +160,8 @@ class StringLexer {
   void append_ending(int32_t state, uint32_t slot, std::string& out) const;
   // How many texts fulfil a target of `slot`, from here; UINT32_MAX: very many.
   uint32_t num_texts(int32_t state, uint32_t slot) const;
+  // Bytes of all states. Thread safety: any thread.
+  size_t bytes() const { return num_bytes_.load(std::memory_order_relaxed); }
   // Whether that holds for very many texts of some slot.
   bool is_endless(int32_t state) const { return states_[static_cast<size_t>(state)].is_endless; }
 
@@ -139,10 +191,18 @@ class StringLexer {
     std::vector<uint32_t> costs;
     uint64_t results = 0;
     bool is_endless = false;
-    std::array<int32_t, 256> next{};
+    // Where bytes lead, as far as that is known. Most states of a long text know few.
+    uint8_t num_few = 0;
+    std::array<std::pair<uint8_t, int32_t>, 4> few{};
+    std::unique_ptr<std::array<int32_t, 256>> all{};
   };
 
   const StringTarget& source(const At& at) const { return sources_[at.source]; }
+  // The same target without limits.
+  uint32_t free_source(uint32_t source);
+  static uint64_t begun_length(const Place& place) {
+    return place.length + (place.more_bytes > 0 || place.mode != Mode::kText ? 1 : 0);
+  }
   uint32_t slot_of(const At& at) const { return source(at).slot; }
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
@@ -153,19 +213,23 @@ class StringLexer {
   uint32_t num_characters(const Place& place, const At& at) const;
 
   // Each gives where a byte leads; false if nowhere.
-  bool take(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;
-  bool take_text(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;
-  bool take_escape(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;
-  bool take_hex(const State& from, uint8_t byte, Place& place, std::vector<At>& targets) const;
+  bool take(uint8_t byte, Place& place, std::vector<At>& targets) const;
+  bool take_text(uint8_t byte, Place& place, std::vector<At>& targets) const;
+  bool take_escape(uint8_t byte, Place& place, std::vector<At>& targets) const;
+  bool take_hex(uint8_t byte, Place& place, std::vector<At>& targets) const;
   // Drops the targets that take no character more.
   void begin_character(const Place& place, std::vector<At>& targets) const;
   // Moves on by a character of one byte that an escape stands for.
   void advance_by(uint8_t character, std::vector<At>& targets) const;
   void count_character(Place& place, const std::vector<At>& targets) const;
+  // A length as far as it matters.
+  uint64_t counted(uint64_t length, const std::vector<At>& targets) const;
 
   std::vector<StringTarget> sources_;
+  std::vector<uint32_t> free_sources_;  // by source, where they are known
   std::vector<State> states_;
   std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
+  std::atomic<size_t> num_bytes_ = 0;
 };
 
 }  // namespace quire::grammar

@@ -12,6 +12,11 @@ class TagLanguage final : public Language {
   std::unique_ptr<ByteMatcher> begin() const override {
     return std::make_unique<TagMatcher>(tables_);
   }
+  size_t learnt_bytes() const override {
+    size_t bytes = tables_.masks().bytes();
+    for (const Tag& tag : tables_.options().tags) bytes += tag.inner->learnt_bytes();
+    return bytes;
+  }
 
  private:
   TagTables tables_;

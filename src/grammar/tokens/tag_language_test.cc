@@ -6,87 +6,11 @@
 #include <random>
 
 #include "grammar/tokens/constraint.h"
+#include "grammar/tokens/tag_reader_test_util.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
-
-struct PlainTag {
-  std::string begin;
-  std::string inner;  // an expression
-  std::string end;
-};
-struct PlainTags {
-  std::vector<PlainTag> tags{};
-  std::vector<std::string> triggers{};
-  std::string separator{};
-  uint32_t min_tags = 0;
-  uint32_t max_tags = UINT32_MAX;
-};
-
-LanguagePtr language_of(const PlainTags& plain) {
-  TagOptions options{.triggers = plain.triggers,
-                     .separator = plain.separator,
-                     .min_tags = plain.min_tags,
-                     .max_tags = plain.max_tags};
-  for (const PlainTag& tag : plain.tags) {
-    options.tags.push_back({tag.begin, make_language(compile_regex(tag.inner)), tag.end});
-  }
-  return make_tags(std::move(options));
-}
-
-// What a text with tags is, tried in all ways.
-class TagReader {
- public:
-  explicit TagReader(const PlainTags& plain) : plain_(plain) {
-    for (const PlainTag& tag : plain.tags) inner_.push_back(compile_regex(tag.inner));
-  }
-
-  bool accepts(std::string_view text) const {
-    return plain_.triggers.empty() ? (text.empty() && plain_.min_tags == 0) || tags(text, 0)
-                                   : free_text(text, 0);
-  }
-
- private:
-  bool behind(std::string_view text, uint32_t count) const {
-    if (text.empty() && count >= plain_.min_tags) return true;
-    if (count == plain_.max_tags) return false;
-    if (!plain_.triggers.empty()) return free_text(text, count);
-    return text.starts_with(plain_.separator) && tags(text.substr(plain_.separator.size()), count);
-  }
-  bool free_text(std::string_view text, uint32_t count) const {
-    size_t end = std::string_view::npos;
-    std::string_view trigger;
-    for (const std::string& one : plain_.triggers) {
-      const size_t at = text.find(one);
-      if (at == std::string_view::npos || at + one.size() >= end) continue;
-      end = at + one.size();
-      trigger = one;
-    }
-    if (trigger.empty()) return count >= plain_.min_tags && grammar::accepts(utf8_, text);
-    const std::string_view before = text.substr(0, end - trigger.size());
-    return grammar::accepts(utf8_, before) && tags(text.substr(before.size()), count);
-  }
-  bool tags(std::string_view text, uint32_t count) const {
-    for (size_t i = 0; i < inner_.size(); ++i) {
-      const PlainTag& tag = plain_.tags[i];
-      if (!text.starts_with(tag.begin)) continue;
-      const std::string_view rest = text.substr(tag.begin.size());
-      for (size_t length = 0; length <= rest.size(); ++length) {
-        if (rest.substr(length).starts_with(tag.end) &&
-            grammar::accepts(inner_[i], rest.substr(0, length)) &&
-            behind(rest.substr(length + tag.end.size()), count + 1)) {
-          return true;
-        }
-      }
-    }
-    return false;
-  }
-
-  PlainTags plain_;
-  std::vector<GrammarPtr> inner_;
-  GrammarPtr utf8_ = compile_regex("[^]*");
-};
 
 const std::vector<PlainTags>& odd_tags() {
   static const std::vector<PlainTags> all = {
@@ -116,7 +40,7 @@ bool push_all(ByteMatcher& matcher, std::string_view text) {
 TEST(TagLanguageTest, AcceptsWhatItsDefinitionSays) {
   for (const PlainTags& plain : odd_tags()) {
     const LanguagePtr language = language_of(plain);
-    const TagReader reader(plain);
+    TagReader reader(plain);
     std::vector<std::string> texts = {""};
     for (size_t i = 0; i < texts.size(); ++i) {
       const std::string text = texts[i];
