@@ -8,7 +8,7 @@
     bench/cpu/compare.py --smoke                  a tiny model and little work: whether it all runs
 
 Both read the same GGUF files: random weights in Qwen3-0.6B's shape as BF16, Q8_0 and Q4_K_M. quire also rounds
-the BF16 file itself (--quantization). Figures are medians of all turns with the lowest and highest, in tokens
+the BF16 file itself (--quantization), and starts from what `quire quantize` has made of it. Figures are medians of all turns with the lowest and highest, in tokens
 a second; limits are what the machine reads a second over the bytes of a token, and its arithmetic over the
 operations of one, as quire measures them in the same run. An idle machine is needed.
 """
@@ -113,6 +113,18 @@ def engines_of(arguments, llama, models):
     return engines
 
 
+def saved_models(arguments, dense):
+    """What `quire quantize` writes of the dense file: {its name: the folder}."""
+    models = {}
+    for bits in ("int8", "int4"):
+        folder = dense.with_name(f"{dense.stem}-{bits}")
+        if not folder.exists():
+            llama_cpp.run(arguments.quire, "quantize", dense, folder, "--scheme", bits, "--output-layer", "int8",
+                          "--threads", arguments.threads)
+        models[f"quire saved {bits}"] = folder
+    return models
+
+
 def measure_row(engines, method, parameters, turns):
     """{engine: the figures of all turns}; the order changes from turn to turn."""
     figures = {}
@@ -136,12 +148,11 @@ def print_row(name, row):
     print(f"  {name:20} {row['median']:8.1f}  ({row['lowest']:.1f} to {row['highest']:.1f}) {limit}", flush=True)
 
 
-def print_starts(engines, turns):
+def print_starts(starters, turns):
+    """Of (name, Quire, model)."""
     print("start to first token, s (and peak memory, MiB)")
     rows = {}
-    for _, name, engine, model in engines:
-        if not isinstance(engine, Quire):
-            continue
+    for name, engine, model in starters:
         engine.start(model)  # the file is in the page cache then
         starts = [engine.start(model) for _ in range(turns)]
         rows[name] = {"seconds": statistics.median(start for start, _ in starts),
@@ -181,7 +192,10 @@ def main():
             print_row(engine, row)
     start = "start to first token"
     if re.search(arguments.only, start):
-        table[start] = print_starts(engines, arguments.turns)
+        quire = Quire(arguments.quire, arguments.threads)
+        starters = [(name, engine, model) for _, name, engine, model in engines if isinstance(engine, Quire)]
+        starters += [(name, quire, model) for name, model in saved_models(arguments, models["bf16"]).items()]
+        table[start] = print_starts(starters, arguments.turns)
     if arguments.json:
         arguments.json.write_text(json.dumps({"threads": arguments.threads, "rows": table}, indent=2) + "\n")
 

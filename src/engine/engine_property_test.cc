@@ -71,9 +71,10 @@ TEST(EngineProperty, ResultsOfNarrowCachesDoNotDependOnTheSchedule) {
   expect_independence("mistral-sliding", "float32", 11, "int8");
 }
 
-TEST(EngineProperty, TwoRanksRepeatThemselves) {
+void expect_repeats_of_two_ranks(const std::string& kv_cache_dtype) {
   std::mt19937 random(8);
   EngineConfig config = base_config("qwen3-tied");
+  config.kv_cache_dtype = kv_cache_dtype;
   config.tensor_parallel_size = 2;
   config.threads = 2;
   const std::vector<RandomRequest> requests =
@@ -84,6 +85,13 @@ TEST(EngineProperty, TwoRanksRepeatThemselves) {
   const auto outputs = run(config, requests, arrivals);
   for (size_t i = 0; i < requests.size(); ++i) {
     expect_equal(outputs[i], expected[i], "request " + std::to_string(i));
+  }
+}
+
+TEST(EngineProperty, TwoRanksRepeatThemselves) {
+  for (const char* kv_cache_dtype : {"auto", "int8", "fp8"}) {
+    SCOPED_TRACE(kv_cache_dtype);
+    expect_repeats_of_two_ranks(kv_cache_dtype);
   }
 }
 

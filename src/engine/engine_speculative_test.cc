@@ -38,6 +38,11 @@ TEST(EngineSpeculative, NgramDraftsChangeNoAnswer) {
   expect_same_answers(ngram(5), "mistral-sliding", seed++);
 }
 
+TEST(EngineSpeculative, DraftsChangeNoAnswerOfNarrowCaches) {
+  expect_same_answers(ngram(4), "qwen3-tied", 41, "int8");
+  expect_same_answers(suffix(4), "qwen3-bf16", 42, "fp8");
+}
+
 TEST(EngineSpeculative, SuffixDraftsChangeNoAnswer) {
   uint32_t seed = 31;
   for (const int num_tokens : {1, 3, 8}) {

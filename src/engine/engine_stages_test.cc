@@ -145,6 +145,14 @@ TEST(EngineStages, ComputeWithIntegersWhatOneComputes) {
   expect_results_of_one_stage(config, 3, 1, 8);
 }
 
+TEST(EngineStages, ComputeWithNarrowCachesWhatOneComputes) {
+  EngineConfig config = base_config("qwen3-tied");
+  config.kv_cache_dtype = "fp8";
+  expect_results_of_one_stage(config, 2, 2, 9);
+  config.kv_cache_dtype = "int8";
+  expect_results_of_one_stage(config, 2, 2, 10);
+}
+
 // Callbacks that look at all tokens so far, and n outputs.
 TEST(EngineStages, CallbacksSeeWhatTheySeeInOneStage) {
   const DeepModel model(4);

@@ -45,6 +45,16 @@ TokenArrays token_arrays(const GgufFile& header) {
   return arrays;
 }
 
+template <typename Made>
+Made made_of_arrays(const GgufFile& header, Made (*make)(const TokenArrays&)) {
+  const TokenArrays arrays = token_arrays(header);
+  try {
+    return make(arrays);
+  } catch (const Error& error) {
+    throw Error(fmt::format("Cannot use the tokenizer in {}: {}", header.name(), error.what()));
+  }
+}
+
 // The special tokens that templates may name.
 ChatTemplate::SpecialTokens template_tokens(const GgufFile& header) {
   ChatTemplate::SpecialTokens result;
@@ -75,23 +85,27 @@ bool gguf_has_chat_template(const GgufFile& header) {
 }
 
 Tokenizer gguf_tokenizer(const GgufFile& header) {
-  const TokenArrays arrays = token_arrays(header);
-  try {
-    return make_tokenizer(arrays);
-  } catch (const Error& error) {
-    throw Error(fmt::format("Cannot use the tokenizer in {}: {}", header.name(), error.what()));
-  }
+  return made_of_arrays(header, make_tokenizer);
 }
 
-ChatTemplate gguf_chat_template(const GgufFile& header, TemplateLimits limits) {
+TokenizerTexts gguf_tokenizer_texts(const GgufFile& header) {
+  return made_of_arrays(header, tokenizer_texts);
+}
+
+std::string_view gguf_chat_template_source(const GgufFile& header) {
   const std::optional<std::string_view> source = header.string(kTemplateKey);
   if (!source) {
     header.fail(kTemplateKey,
                 "is missing: the model has no chat template. It may be a base model; give it "
                 "plain prompts");
   }
+  return *source;
+}
+
+ChatTemplate gguf_chat_template(const GgufFile& header, TemplateLimits limits) {
+  const std::string_view source = gguf_chat_template_source(header);
   try {
-    return ChatTemplate(*source, template_tokens(header), limits);
+    return ChatTemplate(source, template_tokens(header), limits);
   } catch (const Error& error) {
     throw Error(fmt::format("{}: {}", header.name(), error.what()));
   }

@@ -61,17 +61,23 @@ void copy_folder(const fs::path& from, const fs::path& to) {
 
 }  // namespace
 
-void rewrite_config(const fs::path& source, const fs::path& out,
-                    const std::function<void(nlohmann::ordered_json&)>& edit) {
-  const fs::path from = source / "config.json";
-  nlohmann::ordered_json config =
-      parse_json_object(read_text_file(from, kMaxConfigBytes), from.string());
-  edit(config);
-  const fs::path path = out / "config.json";
+void write_text_file(const fs::path& path, std::string_view text) {
   std::ofstream file(path, std::ios::binary | std::ios::trunc);
-  file << config.dump(2) << '\n';
+  file << text;
   file.close();
   if (!file) throw Error(fmt::format("{}: the file cannot be written.", path.string()));
+}
+
+nlohmann::ordered_json read_config(const fs::path& folder) {
+  const fs::path path = folder / "config.json";
+  return parse_json_object(read_text_file(path, kMaxConfigBytes), path.string());
+}
+
+void rewrite_config(const fs::path& source, const fs::path& out,
+                    const std::function<void(nlohmann::ordered_json&)>& edit) {
+  nlohmann::ordered_json config = read_config(source);
+  edit(config);
+  write_text_file(out / "config.json", config.dump(2) + "\n");
 }
 
 std::vector<std::string> copy_texts(const fs::path& source, const fs::path& out) {

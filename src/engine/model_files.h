@@ -6,11 +6,17 @@
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace quire {
 
-// Writes the source's config.json as `edit` changes it.
+// Throws Error where the file cannot be written.
+void write_text_file(const std::filesystem::path& path, std::string_view text);
+
+// The folder's config.json.
+nlohmann::ordered_json read_config(const std::filesystem::path& folder);
+// Writes it as `edit` changes it.
 void rewrite_config(const std::filesystem::path& source, const std::filesystem::path& out,
                     const std::function<void(nlohmann::ordered_json& config)>& edit);
 

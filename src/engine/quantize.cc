@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <span>
 #include <string_view>
 #include <utility>
@@ -12,12 +13,15 @@
 
 #include "base/thread_pool.h"
 #include "engine/byte_progress.h"
+#include "engine/gguf_folder.h"
 #include "engine/model_files.h"
 #include "engine/output_folder.h"
 #include "engine/quantized_files.h"
 #include "engine/text_file.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
+#include "loader/config_json.h"
+#include "loader/gguf_config.h"
 #include "loader/gguf_model.h"
 #include "loader/model_config.h"
 #include "quantise/calibration.h"
@@ -36,21 +40,29 @@ constexpr size_t kTokenizedBytes = 1 << 20;
 // Tokens of the calibration text that see each other.
 constexpr int64_t kCalibrationWindow = 2048;
 
-RoundingTarget target_of(const QuantizeOptions& options, const ModelConfig& config) {
-  RoundingTarget target;
-  target.scale_dtype = scale_dtype_for(config.dtype);
-  target.dense_dtype = config.dtype;
-  if (options.scheme == QuantizeScheme::kFp8) {
-    target.scheme.name = "compressed-tensors float-quantized";
-    target.scheme.layout = WeightLayout::kFloat8;
-    return target;
+WeightScheme scheme_of(const QuantizeOptions& options, QuantizeScheme scheme) {
+  WeightScheme result;
+  if (scheme == QuantizeScheme::kFp8) {
+    result.name = "compressed-tensors float-quantized";
+    result.layout = WeightLayout::kFloat8;
+    return result;
   }
-  target.scheme.name = "compressed-tensors pack-quantized";
-  target.scheme.layout = WeightLayout::kPacked;
-  target.scheme.bits = options.scheme == QuantizeScheme::kInt4 ? 4 : 8;
-  target.scheme.group_inputs = options.group_size;
-  target.scheme.symmetric = options.symmetric || options.scheme != QuantizeScheme::kInt4;
-  return target;
+  result.name = "compressed-tensors pack-quantized";
+  result.layout = WeightLayout::kPacked;
+  result.bits = scheme == QuantizeScheme::kInt4 ? 4 : 8;
+  result.group_inputs = options.group_size;
+  result.symmetric = options.symmetric || scheme != QuantizeScheme::kInt4;
+  return result;
+}
+
+RoundingTargets targets_of(const QuantizeOptions& options, const ModelConfig& config) {
+  const auto target_of = [&](QuantizeScheme scheme) {
+    return RoundingTarget{scheme_of(options, scheme), scale_dtype_for(config.dtype)};
+  };
+  RoundingTargets targets;
+  targets.layers = target_of(options.scheme);
+  if (options.output_layer) targets.output = target_of(*options.output_layer);
+  return targets;
 }
 
 void check_options(const QuantizeOptions& options) {
@@ -63,6 +75,10 @@ void check_options(const QuantizeOptions& options) {
   }
   if (options.scheme == QuantizeScheme::kFp8 && !options.calibration.empty()) {
     throw Error("A calibration text is of use for integers; float8 is rounded to the nearest.");
+  }
+  if (options.output_layer &&
+      (options.scheme == QuantizeScheme::kFp8 || options.output_layer == QuantizeScheme::kFp8)) {
+    throw Error("The output layer can be rounded to integers, of models whose layers are.");
   }
 }
 
@@ -139,9 +155,26 @@ struct Source {
   fs::path model;
   ModelConfig config;
   Checkpoint checkpoint;
-  RoundingTarget target;
+  RoundingTargets targets;
   QuantisePlan plan;
 };
+
+// Writes what is beside the weights; returns the names of what is not copied.
+std::vector<std::string> write_texts(const Source& source, const fs::path& out) {
+  std::vector<std::string> left_out;
+  nlohmann::ordered_json config;
+  if (is_gguf_path(source.model)) {
+    const GgufModel model = GgufModel::open(source.model);
+    config = config_json(source.config, gguf_generation_config(model));
+    write_gguf_texts(model, out);
+  } else {
+    config = read_config(source.model);
+    left_out = copy_texts(source.model, out);
+  }
+  set_quantization(config, source.targets, source.plan);
+  write_text_file(out / "config.json", config.dump(2) + "\n");
+  return left_out;
+}
 
 QuantizeResult write_rounded(const QuantizeOptions& options, const Source& source,
                              const EndableLoops& loops, ByteProgress& progress) {
@@ -151,24 +184,28 @@ QuantizeResult write_rounded(const QuantizeOptions& options, const Source& sourc
   if (!options.calibration.empty()) {
     const CalibrationWindows windows = windows_of(options, source.model, source.config, loops);
     result.calibration_tokens = tokens_in(windows);
-    calibration = std::make_unique<Calibration>(source.checkpoint, source.config, source.target,
-                                                windows, loops);
+    calibration = std::make_unique<Calibration>(source.checkpoint, source.config,
+                                                source.targets.layers, windows, loops);
   }
-  result.left_out = copy_texts(source.model, folder.partial());
+  result.left_out = write_texts(source, folder.partial());
   const WrittenWeights written = quantise_weights(
-      {source.checkpoint, source.config, source.plan, source.target}, folder.partial(),
+      {source.checkpoint, source.config, source.plan, source.config.dtype}, folder.partial(),
       calibration.get(), loops, [&progress](size_t bytes) { progress.add(bytes); });
-  write_quantized_config(source.model, folder.partial(), source.target, source.plan.kept);
   folder.put_in_place();
 
   result.model = source.model;
   result.out = options.out;
-  result.scheme = source.target.scheme.describe();
-  result.num_quantized = std::ranges::count(source.plan.matrices, true, &PlannedMatrix::is_rounded);
+  result.scheme = source.targets.layers.scheme.describe();
+  if (!source.plan.output.empty()) {
+    result.output_scheme = source.targets.output->scheme.describe();
+  }
+  result.num_quantized = std::ranges::count_if(
+      source.plan.matrices, [](const PlannedMatrix& matrix) { return !!matrix.rounded_to; });
   result.kept = source.plan.kept;
   result.bytes_before = static_cast<int64_t>(source.plan.source_bytes);
   result.bytes_after = static_cast<int64_t>(written.bytes);
   result.relative_error = std::sqrt(written.squared_error);
+  if (calibration) result.relative_output_error = std::sqrt(written.squared_output_error);
   return result;
 }
 
@@ -177,17 +214,11 @@ QuantizeResult write_rounded(const QuantizeOptions& options, const Source& sourc
 std::optional<QuantizeResult> quantize(const QuantizeOptions& options) {
   check_options(options);
   const fs::path model = resolve_model(options.model);
-  if (is_gguf_path(model)) {
-    throw Error(fmt::format(
-        "{}: a GGUF file has no tokenizer.json, which the quantised folder needs; quantise the "
-        "model's folder of safetensors. --quantization int8 or int4 rounds this file as it loads.",
-        model.string()));
-  }
   ModelConfig config = load_model_config(model);
   Checkpoint checkpoint = Checkpoint::open(model);
-  const RoundingTarget target = target_of(options, config);
-  QuantisePlan plan = plan_quantisation(checkpoint, config, target);
-  const Source source = {model, std::move(config), std::move(checkpoint), target, std::move(plan)};
+  const RoundingTargets targets = targets_of(options, config);
+  QuantisePlan plan = plan_quantisation(checkpoint, config, targets);
+  const Source source = {model, std::move(config), std::move(checkpoint), targets, std::move(plan)};
 
   ThreadPool pool(options.threads > 0 ? options.threads : cpu_topology().num_physical_cores);
   ByteProgress progress(options.on_progress, source.plan.source_bytes);

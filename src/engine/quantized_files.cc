@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
-#include "engine/model_files.h"
-
 namespace quire {
-namespace fs = std::filesystem;
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -36,35 +35,39 @@ Json activations_of(const WeightScheme& scheme) {
   return activations;
 }
 
-Json quantization_config(const WeightScheme& scheme, std::span<const std::string> kept) {
-  std::vector<std::string> ignored(kept.begin(), kept.end());
-  // transformers has an output layer for tied models, too, and would look for its scales.
-  if (std::find(ignored.begin(), ignored.end(), "lm_head") == ignored.end()) {
-    ignored.emplace_back("lm_head");
+const char* format_of(const WeightScheme& scheme) {
+  return scheme.is_integer() ? "pack-quantized" : "float-quantized";
+}
+
+Json group_of(const std::string& target, const WeightScheme& scheme) {
+  return {{"targets", Json::array({target})},
+          {"weights", weights_of(scheme)},
+          {"input_activations", activations_of(scheme)},
+          {"output_activations", nullptr},
+          {"format", format_of(scheme)}};
+}
+
+// The layers that stay. transformers has an output layer for tied models, too, and would look for
+// its scales.
+std::vector<std::string> ignored_layers(const QuantisePlan& plan) {
+  constexpr const char* kOutput = "lm_head";
+  std::vector<std::string> ignored = plan.kept;
+  if (plan.output != kOutput && std::ranges::find(ignored, kOutput) == ignored.end()) {
+    ignored.emplace_back(kOutput);
   }
-  const char* format = scheme.is_integer() ? "pack-quantized" : "float-quantized";
-  return {{"quant_method", "compressed-tensors"},
-          {"format", format},
-          {"quantization_status", "compressed"},
-          {"config_groups",
-           {{"group_0",
-             {{"targets", {"Linear"}},
-              {"weights", weights_of(scheme)},
-              {"input_activations", activations_of(scheme)},
-              {"output_activations", nullptr},
-              {"format", format}}}}},
-          {"ignore", ignored},
-          {"kv_cache_scheme", nullptr}};
+  return ignored;
 }
 
 }  // namespace
 
-void write_quantized_config(const fs::path& source, const fs::path& out,
-                            const RoundingTarget& target, std::span<const std::string> kept) {
-  rewrite_config(source, out, [&](Json& config) {
-    config.erase("compression_config");
-    config["quantization_config"] = quantization_config(target.scheme, kept);
-  });
+void set_quantization(Json& config, const RoundingTargets& targets, const QuantisePlan& plan) {
+  Json groups = {{"group_0", group_of("Linear", targets.layers.scheme)}};
+  if (!plan.output.empty()) groups["group_1"] = group_of(plan.output, targets.output->scheme);
+  config.erase("compression_config");
+  config["quantization_config"] = {
+      {"quant_method", "compressed-tensors"}, {"format", format_of(targets.layers.scheme)},
+      {"quantization_status", "compressed"},  {"config_groups", std::move(groups)},
+      {"ignore", ignored_layers(plan)},       {"kv_cache_scheme", nullptr}};
 }
 
 }  // namespace quire

@@ -1,18 +1,16 @@
 #pragma once
-// The config.json of a quantised model, with its quantization_config.
+// The quantization_config of a model that is written quantised.
 //
-// Thread safety: a free function of its arguments and the files.
-#include <filesystem>
-#include <span>
-#include <string>
+// Thread safety: a free function of its arguments.
+#include <nlohmann/json_fwd.hpp>
 
-#include "quantise/rounded_matrix.h"
+#include "quantise/quantise_plan.h"
 
 namespace quire {
 
-// Writes the source's config.json with another quantization_config: its linear layers are stored as
-// `target` says, except those of `kept`.
-void write_quantized_config(const std::filesystem::path& source, const std::filesystem::path& out,
-                            const RoundingTarget& target, std::span<const std::string> kept);
+// Gives a model's config.json another quantization_config: the layers of the plan are stored as the
+// targets say.
+void set_quantization(nlohmann::ordered_json& config, const RoundingTargets& targets,
+                      const QuantisePlan& plan);
 
 }  // namespace quire

@@ -33,9 +33,10 @@ inline std::vector<RandomRequest> repetitive_requests(std::mt19937& random, int6
 }
 
 inline void expect_same_answers(const SpeculativeConfig& speculation, const std::string& model,
-                                uint32_t seed) {
+                                uint32_t seed, const std::string& kv_cache_dtype = "auto") {
   std::mt19937 random(seed);
   EngineConfig config = base_config(model);
+  config.kv_cache_dtype = kv_cache_dtype;
   const std::vector<RandomRequest> requests =
       repetitive_requests(random, LLMEngine(config).vocab_size());
   const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));

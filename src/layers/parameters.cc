@@ -272,7 +272,7 @@ void MatrixParameter::store_part(const ParameterSlice& slice) {
   if (are_numbers && weight_.format().kind == ops::WeightKind::kFloat8) {
     weight_.pack_rows(stored_[part].first_row + row, slice.source);
   } else {
-    matrix.store(slice.tensor, row, slice.source);
+    matrix.store(slice.tensor, row, slice.source, slice.is_kept);
   }
 }
 

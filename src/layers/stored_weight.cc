@@ -11,9 +11,9 @@
 namespace quire {
 namespace {
 
-// Rows that a task packs: enough to share the reading of packed words, few enough to stay in the L2
-// cache.
-constexpr int64_t kPackedRows = 32;
+// Rows that a task packs: as many as lie side by side in a CPU's memory, which share the reading of
+// packed words and stay in the L2 cache.
+constexpr int64_t kPackedRows = 64;
 
 bool is_float8_by_outputs(const WeightScheme& scheme) {
   return scheme.layout == WeightLayout::kFloat8 && scheme.group_inputs == 0;
@@ -102,34 +102,72 @@ std::vector<int8_t> ordered(const std::vector<int8_t>& numbers, const InputOrder
   return result;
 }
 
-// Scales and offsets of the format's groups, from those of the scheme's.
-void pack_integers(const StoredMatrix& stored, const InputOrder& order, IndexRange rows,
-                   int64_t first_row, ops::Weight& weight) {
+// For each group of the format the scheme's group that has its scale and zero point.
+std::vector<int32_t> stored_groups_of(const StoredMatrix& stored, const InputOrder& order,
+                                      const ops::Weight& weight) {
   const int64_t size = weight.format().group_size;
   const int64_t groups = size == 0 ? 1 : ceil_div(weight.k(), size);
-  const int64_t stored_groups = stored.num_groups();
-  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * weight.k()));
-  std::vector<float> stored_scales(static_cast<size_t>(rows.size() * stored_groups));
-  std::vector<float> zeros(stored_scales.size());
-  stored.decode_numbers(rows, numbers.data());
-  stored.decode_scales(rows, stored_scales.data(), zeros.data());
-  if (!std::is_sorted(order.begin(), order.end())) numbers = ordered(numbers, order);
+  std::vector<int32_t> result;
+  for (int64_t group = 0; group < groups; ++group) {
+    const auto first_input = static_cast<size_t>(order[static_cast<size_t>(group * size)]);
+    result.push_back(stored.group_of_input()[first_input]);
+  }
+  return result;
+}
+
+// Rows of scales and offsets of the format's groups, from those of the scheme's.
+struct DecodedScales {
   std::vector<float> scales;
   std::vector<float> offsets;
-  for (int64_t row = 0; row < rows.size(); ++row) {
-    for (int64_t group = 0; group < groups; ++group) {
-      const auto first_input = static_cast<size_t>(order[static_cast<size_t>(group * size)]);
-      const auto from =
-          static_cast<size_t>(row * stored_groups + stored.group_of_input()[first_input]);
-      scales.push_back(stored_scales[from]);
-      offsets.push_back(-stored_scales[from] * zeros[from]);
+
+  DecodedScales(const StoredMatrix& stored, const std::vector<int32_t>& groups, IndexRange rows) {
+    const int64_t stored_groups = stored.num_groups();
+    std::vector<float> stored_scales(static_cast<size_t>(rows.size() * stored_groups));
+    std::vector<float> zeros(stored_scales.size());
+    stored.decode_scales(rows, stored_scales.data(), zeros.data());
+    scales.resize(static_cast<size_t>(rows.size()) * groups.size());
+    offsets.resize(scales.size());
+    float* scale = scales.data();
+    float* offset = offsets.data();
+    for (int64_t row = 0; row < rows.size(); ++row) {
+      const float* const row_scales = stored_scales.data() + row * stored_groups;
+      const float* const row_zeros = zeros.data() + row * stored_groups;
+      for (const int32_t group : groups) {
+        *scale++ = row_scales[group];
+        *offset++ = -row_scales[group] * row_zeros[group];
+      }
     }
   }
-  weight.pack_groups(first_row + rows.begin,
-                     {.rows = rows.size(),
-                      .data = numbers.data(),
-                      .scales = scales.data(),
-                      .offsets = weight.format().has_offsets ? offsets.data() : nullptr});
+};
+
+// Whether the stored words are what the weight's memory is made of.
+bool packs_words(const StoredMatrix& stored, const InputOrder& order, const ops::Weight& weight) {
+  const ops::WeightFormat& format = weight.format();
+  const int64_t size = format.group_size == 0 ? ops::kWholeRowGroup : format.group_size;
+  const int bits = format.kind == ops::WeightKind::kInt4 ? 4 : 8;
+  return weight.device() == DeviceType::kCpu && bits == stored.scheme().bits &&
+         !format.is_unsigned && weight.k() % size == 0 &&
+         std::is_sorted(order.begin(), order.end()) && stored.packed_rows(0).words != nullptr;
+}
+
+void pack_integers(const StoredMatrix& stored, const InputOrder& order, IndexRange rows,
+                   int64_t first_row, ops::Weight& weight) {
+  const DecodedScales decoded(stored, stored_groups_of(stored, order, weight), rows);
+  ops::GroupedRows source = {
+      .rows = rows.size(),
+      .scales = decoded.scales.data(),
+      .offsets = weight.format().has_offsets ? decoded.offsets.data() : nullptr};
+  if (packs_words(stored, order, weight)) {
+    const StoredMatrix::PackedRows packed = stored.packed_rows(rows.begin);
+    source.words = packed.words;
+    source.word_stride = packed.row_stride;
+    return weight.pack_groups(first_row + rows.begin, source);
+  }
+  std::vector<int8_t> numbers(static_cast<size_t>(rows.size() * weight.k()));
+  stored.decode_numbers(rows, numbers.data());
+  if (!std::is_sorted(order.begin(), order.end())) numbers = ordered(numbers, order);
+  source.data = numbers.data();
+  weight.pack_groups(first_row + rows.begin, source);
 }
 
 // Whether groups can be put in order: a rank with some of the inputs has parts of many groups.

@@ -102,6 +102,9 @@ struct ParameterSlice {
   // uint8 [rows, bytes], the blocks of each row that have the part's columns. Dummy weights are
   // numbers either way.
   Tensor source;
+  // The source is the checkpoint's own memory, which stays as it is until finish(): a parameter
+  // that needs it until then need not copy it.
+  bool is_kept = false;
 };
 
 class Parameter {

@@ -61,36 +61,56 @@ ParameterPart StoredMatrix::part(size_t leaf) const {
   return part;
 }
 
-void StoredMatrix::store(size_t leaf, int64_t first_row, const Tensor& source) {
+void StoredMatrix::store(size_t leaf, int64_t first_row, const Tensor& source, bool is_kept) {
   Piece& piece = pieces_[leaf];
-  const size_t element = size_of(source.dtype());
-  const size_t row_bytes = static_cast<size_t>(piece.columns.size()) * element;
+  const auto element = static_cast<int64_t>(size_of(source.dtype()));
+  const auto row_bytes = static_cast<size_t>(piece.columns.size() * element);
   check(source.dim(1) == piece.columns.size() && first_row + source.dim(0) <= piece.rows.size(),
         "what is stored lies inside the rank's share");
+  const auto* from = static_cast<const std::byte*>(source.raw());
   {
     const std::lock_guard lock(mutex_);
     if (!piece.is_stored()) {
       piece.dtype = source.dtype();
-      piece.bytes.resize(static_cast<size_t>(piece.rows.size()) * row_bytes);
+      piece.row_stride = is_kept ? source.row_stride() : piece.columns.size();
+      if (!is_kept) piece.copied.resize(static_cast<size_t>(piece.rows.size()) * row_bytes);
+      piece.data = is_kept ? from - first_row * source.row_stride() * element : piece.copied.data();
     }
   }
   check(piece.dtype == source.dtype(), "a leaf is of one type");
-  const auto* from = static_cast<const std::byte*>(source.raw());
-  std::byte* to = piece.bytes.data() + static_cast<size_t>(first_row) * row_bytes;
+  if (is_kept) {
+    check(piece.data + first_row * piece.row_stride * element == from, "a leaf is one array");
+    return;
+  }
+  std::byte* to = piece.copied.data() + static_cast<size_t>(first_row) * row_bytes;
   for (int64_t row = 0; row < source.dim(0); ++row, to += row_bytes) {
-    std::memcpy(to, from + static_cast<size_t>(row * source.row_stride()) * element, row_bytes);
+    std::memcpy(to, from + row * source.row_stride() * element, row_bytes);
   }
 }
 
 void StoredMatrix::free() {
-  for (Piece& piece : pieces_) piece.bytes = {};
+  for (Piece& piece : pieces_) {
+    piece.copied = {};
+    piece.data = nullptr;
+  }
   group_of_input_ = {};
 }
 
 template <typename T>
 const T* StoredMatrix::Piece::at(int64_t row, int64_t column) const {
-  return reinterpret_cast<const T*>(bytes.data()) + (row - rows.begin) * columns.size() +
+  return reinterpret_cast<const T*>(data) + (row - rows.begin) * row_stride +
          (column - columns.begin);
+}
+
+template <typename T>
+bool StoredMatrix::Piece::is_all(T value) const {
+  for (int64_t row = rows.begin; row < rows.end; ++row) {
+    const T* const values = at<T>(row, columns.begin);
+    if (std::any_of(values, values + columns.size(), [value](T each) { return each != value; })) {
+      return false;
+    }
+  }
+  return true;
 }
 
 float StoredMatrix::Piece::float_at(int64_t row, int64_t column) const {
@@ -101,6 +121,20 @@ float StoredMatrix::Piece::float_at(int64_t row, int64_t column) const {
       return static_cast<float>(*at<Float16>(row, column));
     default:
       return *at<float>(row, column);
+  }
+}
+
+void StoredMatrix::Piece::widen_row(int64_t row, float* out) const {
+  const auto widen = [&](const auto* values) {
+    for (int64_t i = 0; i < columns.size(); ++i) out[i] = static_cast<float>(values[i]);
+  };
+  switch (dtype) {
+    case DType::kBFloat16:
+      return widen(at<BFloat16>(row, columns.begin));
+    case DType::kFloat16:
+      return widen(at<Float16>(row, columns.begin));
+    default:
+      return widen(at<float>(row, columns.begin));
   }
 }
 
@@ -310,7 +344,44 @@ void StoredMatrix::decode_rows(IndexRange outputs, int8_t* numbers) const {
   }
 }
 
+StoredMatrix::PackedRows StoredMatrix::packed_rows(int64_t first_row) const {
+  const int64_t per_word = 32 / scheme_.bits;
+  if (scheme_.layout != WeightLayout::kPacked || share_.inputs.begin % per_word != 0) return {};
+  const Piece& stored = required(LeafRole::kNumbers);
+  return {stored.at<uint32_t>(share_.outputs.begin + first_row, share_.inputs.begin / per_word),
+          stored.row_stride};
+}
+
+// Row by row: the leaves have the scales of an output side by side, and so the words that hold its
+// zero points.
+void StoredMatrix::decode_packed_scales(IndexRange rows, float* scales, float* zeros) const {
+  const Piece& stored = required(LeafRole::kScales);
+  const Piece* const zero_points = find(LeafRole::kZeroPoints);
+  const int64_t groups = num_groups();
+  const int64_t per_word = 32 / scheme_.bits;
+  const uint32_t mask = (uint32_t{1} << scheme_.bits) - 1;
+  const int half = half_range(scheme_.bits);
+  for (int64_t row = rows.begin; row < rows.end; ++row, scales += groups, zeros += groups) {
+    const int64_t output = share_.outputs.begin + row;
+    stored.widen_row(output, scales);
+    if (zero_points == nullptr) {
+      std::fill_n(zeros, groups, 0.0f);
+      continue;
+    }
+    const uint32_t* const words = zero_points->at<uint32_t>(output / per_word, 0);
+    const auto shift = static_cast<int>(output % per_word) * scheme_.bits;
+    for (int64_t group = 0; group < groups; ++group) {
+      zeros[group] = static_cast<float>(static_cast<int>(words[group] >> shift & mask) - half);
+    }
+  }
+}
+
 void StoredMatrix::decode_scales(IndexRange rows, float* scales, float* zeros) const {
+  // Of packed layouts whose ranks take all groups of an output.
+  if (scheme_.layout == WeightLayout::kPacked && scheme_.group_outputs == 1 &&
+      required(LeafRole::kScales).columns == IndexRange{0, num_groups()}) {
+    return decode_packed_scales(rows, scales, zeros);
+  }
   const Piece& stored = required(LeafRole::kScales);
   const Piece* zero_points = find(LeafRole::kZeroPoints);
   const bool is_transposed =
@@ -330,13 +401,9 @@ bool StoredMatrix::has_zero_points() const {
   const Piece* zeros = find(LeafRole::kZeroPoints);
   if (zeros == nullptr) return false;
   if (scheme_.layout == WeightLayout::kInt8) {
-    return std::any_of(zeros->bytes.begin(), zeros->bytes.end(),
-                       [](std::byte zero) { return zero != std::byte{0}; });
+    return !zeros->is_all(int8_t{0});
   }
-  const uint32_t expected = scheme_.symmetric_zero_points();
-  const uint32_t* words = zeros->at<uint32_t>(zeros->rows.begin, zeros->columns.begin);
-  return std::any_of(words, words + zeros->bytes.size() / sizeof(uint32_t),
-                     [expected](uint32_t word) { return word != expected; });
+  return !zeros->is_all(scheme_.symmetric_zero_points());
 }
 
 // Signed, as numbers are.

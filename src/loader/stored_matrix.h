@@ -3,8 +3,9 @@
 // what a parameter keeps until all tensors have come, and then turns into what its device computes
 // with.
 //
-// Memory is taken when a leaf's first rows arrive. Thread safety: store() may run at once on rows
-// that don't overlap; once all is stored, const use is free.
+// Memory is taken when a leaf's first rows arrive, unless they can be read where they are. Thread
+// safety: store() may run at once on rows that don't overlap; once all is stored, const use is
+// free.
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -38,9 +39,10 @@ class StoredMatrix {
   // Of leaf `leaf`: its whole shape, and the rank's rows and columns of it; first_row is 0.
   ParameterPart part(size_t leaf) const;
 
-  // Rows of a leaf from `first_row` of the rank's rows on, with all of the rank's columns. Does not
-  // throw.
-  void store(size_t leaf, int64_t first_row, const Tensor& source);
+  // Rows of a leaf from `first_row` of the rank's rows on, with all of the rank's columns. Where
+  // `is_kept`, which is the same for all rows of a leaf, these are rows of one array that stays as
+  // it is until free(). Does not throw.
+  void store(size_t leaf, int64_t first_row, const Tensor& source, bool is_kept = false);
   // Once all is stored, before what follows. Throws Error where tensors don't fit together.
   void check_values();
   // Gives the memory back.
@@ -66,22 +68,37 @@ class StoredMatrix {
   // num_groups()].
   void decode_numbers(IndexRange rows, int8_t* numbers) const;
   void decode_scales(IndexRange rows, float* scales, float* zeros) const;
+  // The numbers of a row and those after it as words, of which each holds 32 / bits numbers that
+  // follow each other, the first in the lowest bits, and each half the range more than it stands
+  // for. Null where the layout has no such words, or the rank's inputs don't begin with one.
+  struct PackedRows {
+    const uint32_t* words = nullptr;
+    int64_t row_stride = 0;  // in words
+  };
+  PackedRows packed_rows(int64_t first_row) const;
   // Whether any of these zeros, or of a neighbour's in the same word, is not 0.
   bool has_zero_points() const;
 
  private:
-  // A leaf's share: rows and columns of it from (first_row, first_column) on.
+  // A leaf's share: rows and columns of it.
   struct Piece {
-    std::vector<std::byte> bytes;  // none: not stored
+    const std::byte* data = nullptr;  // null: not stored
+    int64_t row_stride = 0;           // in elements
+    std::vector<std::byte> copied;    // none: the data stay elsewhere
     DType dtype = DType::kFloat32;
     IndexRange rows;
     IndexRange columns;
 
-    bool is_stored() const { return !bytes.empty(); }
+    bool is_stored() const { return data != nullptr; }
     // Element (row, column) of the whole leaf.
     template <typename T>
     const T* at(int64_t row, int64_t column) const;
     float float_at(int64_t row, int64_t column) const;
+    // The elements of a row that the rank takes, as float32.
+    void widen_row(int64_t row, float* out) const;
+    // Whether all elements have this value.
+    template <typename T>
+    bool is_all(T value) const;
   };
 
   const Piece* find(LeafRole role) const;
@@ -93,6 +110,7 @@ class StoredMatrix {
   void decode_gptq(IndexRange outputs, int8_t* numbers) const;
   void decode_awq(IndexRange outputs, int8_t* numbers) const;
   void decode_rows(IndexRange outputs, int8_t* numbers) const;
+  void decode_packed_scales(IndexRange rows, float* scales, float* zeros) const;
   float zero_point(const Piece& zeros, int64_t output, int64_t group) const;
   float packed_zero_point(const Piece& zeros, int64_t output, int64_t group) const;
   void dequantise_integers(IndexRange rows, float* out) const;

@@ -176,8 +176,32 @@ float float_at(const CheckpointTensor& tensor, DType dtype, size_t i) {
   return float_at<float>(tensor, i);
 }
 
+// Whether 16-bit floats, whose exponent has these bits, are all finite, and not zero unless that is
+// all right. Without a branch in the loop, so that compilers use vectors: there are millions.
+bool are_scales(const CheckpointTensor& tensor, uint32_t exponent, bool may_be_zero) {
+  const size_t count = tensor.bytes / sizeof(uint16_t);
+  constexpr size_t kBlock = 4096;
+  const uint32_t zeros_are_wrong = may_be_zero ? 0 : 1;
+  for (size_t begin = 0; begin < count; begin += kBlock) {
+    uint16_t values[kBlock];
+    const size_t size = std::min(kBlock, count - begin);
+    std::memcpy(values, tensor.data + begin * sizeof(uint16_t), size * sizeof(uint16_t));
+    uint32_t wrong = 0;
+    for (size_t i = 0; i < size; ++i) {
+      const uint32_t is_not_finite = (values[i] & exponent) == exponent ? 1 : 0;
+      const uint32_t is_zero = (values[i] & 0x7fffu) == 0 ? 1 : 0;
+      wrong |= is_not_finite | (is_zero & zeros_are_wrong);
+    }
+    if (wrong != 0) return false;
+  }
+  return true;
+}
+
 void check_scales(const CheckpointTensor& tensor, const Target& target) {
   const DType dtype = *dtype_of(tensor, target);
+  const bool is_narrow = dtype == DType::kBFloat16 || dtype == DType::kFloat16;
+  const uint32_t exponent = dtype == DType::kBFloat16 ? 0x7f80 : 0x7c00;
+  if (is_narrow && are_scales(tensor, exponent, target.made_of().may_be_zero)) return;
   for (size_t i = 0; i < tensor.bytes / size_of(dtype); ++i) {
     const float scale = float_at(tensor, dtype, i);
     const bool may_be_zero = target.made_of().may_be_zero;
@@ -355,12 +379,19 @@ Tensor dummy_rows(const Task& task, uint64_t seed, DummyScratch& scratch) {
   return Tensor(scratch.bytes.data(), dtype, {rows, columns});
 }
 
+// Whether the rows are read where the file is mapped.
+bool is_mapped(const Tensor& source, const CheckpointTensor& tensor) {
+  const auto* const begin = static_cast<const std::byte*>(source.raw());
+  return begin >= tensor.data && begin < tensor.data + tensor.bytes;
+}
+
 void store(const Task& task, const Tensor& source) {
   const Target& target = *task.target;
   target.parameter->store({.tensor = target.tensor,
                            .first_row = target.share().first_row + task.rows.begin,
                            .first_column = target.share().first_column,
-                           .source = source});
+                           .source = source,
+                           .is_kept = task.tensor != nullptr && is_mapped(source, *task.tensor)});
 }
 
 // Finishes each parameter when its last task is done.

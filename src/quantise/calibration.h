@@ -39,6 +39,9 @@ class Calibration {
   void begin_layer(int64_t layer);
   // The matrix of a module of the layer, values [n, k].
   RoundedMatrix round(const std::string& module, const std::vector<float>& values);
+  // After round(): the squares of some of the module's outputs for the text, if its weights were
+  // these. The same outputs each time.
+  double squared_outputs(const std::string& module, const std::vector<float>& values);
   void replace(const std::string& module, const std::vector<float>& values);
   void end_layer();
 

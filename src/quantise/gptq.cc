@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "base/ceil_div.h"
@@ -42,32 +43,31 @@ void add_scaled(float factor, const float* from, int64_t count, float* to) {
 InputFactor::InputFactor(std::vector<float> gram, int64_t k, const EndableLoops& loops)
     : k_(k), factor_(std::move(gram)), is_unused_(static_cast<size_t>(k)) {
   check(std::ssize(factor_) == k * k, "a Gram matrix is square");
-  const float added = add_damping();
-  factorise(added, loops);
+  add_damping();
+  factorise(loops);
   invert(loops);
 }
 
-float InputFactor::add_damping() {
+void InputFactor::add_damping() {
   double sum = 0;
   for (int64_t j = 0; j < k_; ++j) sum += factor_[static_cast<size_t>(j * k_ + j)];
-  const auto added = static_cast<float>(sum > 0 ? kDamping * sum / static_cast<double>(k_) : 1);
+  damping_ = static_cast<float>(sum > 0 ? kDamping * sum / static_cast<double>(k_) : 1);
   for (int64_t j = 0; j < k_; ++j) {
     float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
     is_unused_[static_cast<size_t>(j)] = diagonal == 0;
-    diagonal += added;
+    diagonal += damping_;
   }
-  return added;
 }
 
 // H = R R^T with R upper triangular, in place, from the last column to the first. With U = R^-1
 // that is H^-1 = U^T U. No eigenvalue of H is below what was added to its diagonal, so no square of
 // R's diagonal is, but for rounding.
-void InputFactor::factorise(float added, const EndableLoops& loops) {
+void InputFactor::factorise(const EndableLoops& loops) {
   for (int64_t j = k_ - 1; j >= 0; --j) {
     const float* pivots = row(j) + j + 1;
     const int64_t count = k_ - 1 - j;
     float& diagonal = factor_[static_cast<size_t>(j * k_ + j)];
-    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), added));
+    diagonal = std::sqrt(std::max(diagonal - dot(pivots, pivots, count), damping_));
     loops.parallel_for(ceil_div(j, kRowsTogether), [&](int64_t task) {
       const int64_t end = std::min(j, (task + 1) * kRowsTogether);
       for (int64_t i = task * kRowsTogether; i < end; ++i) {
@@ -177,6 +177,30 @@ RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& f
     RowRounder(target, factor, rows, values.data(), matrix).round();
   });
   return matrix;
+}
+
+// With H = X^T X and U^T U = (H + damping)^-1 the squares of an output are
+//   w H w^T = |y|^2 - damping |w|^2, y U = w.
+double squared_outputs(const InputFactor& factor, const std::vector<float>& weights, int64_t step,
+                       const EndableLoops& loops) {
+  const int64_t k = factor.k();
+  const int64_t n = std::ssize(weights) / k;
+  std::vector<double> sums(static_cast<size_t>(ceil_div(n, step)));
+  loops.parallel_for(std::ssize(sums), [&](int64_t task) {
+    const float* const row = weights.data() + task * step * k;
+    std::vector<double> left(row, row + k);
+    double& sum = sums[static_cast<size_t>(task)];
+    for (int64_t j = 0; j < k; ++j) {
+      double& value = left[static_cast<size_t>(j)];
+      if (factor.is_unused(j)) value -= row[j];
+      const float* const pivots = factor.row(j);
+      const double solved = value / pivots[j];
+      const double weight = factor.is_unused(j) ? 0 : row[j];
+      sum += solved * solved - factor.damping() * weight * weight;
+      for (int64_t i = j + 1; i < k; ++i) left[static_cast<size_t>(i)] -= solved * pivots[i];
+    }
+  });
+  return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
 }  // namespace quire

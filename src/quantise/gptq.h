@@ -28,21 +28,28 @@ class InputFactor {
   const float* row(int64_t j) const { return factor_.data() + j * k_; }
   // Whether input j is zero in all of the text.
   bool is_unused(int64_t j) const { return is_unused_[static_cast<size_t>(j)]; }
+  // What was added to the diagonal, > 0.
+  float damping() const { return damping_; }
 
  private:
-  // What it added to the diagonal, > 0.
-  float add_damping();
-  void factorise(float added, const EndableLoops& loops);
+  void add_damping();
+  void factorise(const EndableLoops& loops);
   void invert(const EndableLoops& loops);
 
   int64_t k_;
   std::vector<float> factor_;
   std::vector<bool> is_unused_;
+  float damping_ = 0;
 };
 
 // Values [n, factor.k()] to integers. A group's grid is that of its weights as the groups before
 // have changed them.
 RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
                               std::vector<float> values, int64_t n, const EndableLoops& loops);
+
+// The squares of the outputs that weights [n, factor.k()] have for the text's inputs, summed over
+// its tokens and over outputs 0, step, 2 * step and so on.
+double squared_outputs(const InputFactor& factor, const std::vector<float>& weights, int64_t step,
+                       const EndableLoops& loops);
 
 }  // namespace quire

@@ -148,5 +148,31 @@ TEST(Gptq, TheSameOnAnyNumberOfThreads) {
   EXPECT_EQ(first.zero_points, second.zero_points);
 }
 
+// Some of the inputs are never used, and what their weights are changes nothing.
+TEST(Gptq, SquaredOutputsAreThoseOfTheInputs) {
+  std::vector<float> inputs = dependent_inputs();
+  for (int64_t t = 0; t < kTokens; ++t) {
+    for (const int64_t unused : {3, 40}) inputs[static_cast<size_t>(t * kInputs + unused)] = 0;
+  }
+  const std::vector<float> weights = normal_numbers(kOutputs * kInputs, 5);
+  ThreadPool pool(2);
+  const EndableLoops loops(pool);
+  const InputFactor factor(gram_of(inputs), kInputs, loops);
+  for (const int64_t step : {1, 7, 100}) {
+    double expected = 0;
+    for (int64_t i = 0; i < kOutputs; i += step) {
+      for (int64_t t = 0; t < kTokens; ++t) {
+        double output = 0;
+        for (int64_t j = 0; j < kInputs; ++j) {
+          output += static_cast<double>(weights[static_cast<size_t>(i * kInputs + j)]) *
+                    inputs[static_cast<size_t>(t * kInputs + j)];
+        }
+        expected += output * output;
+      }
+    }
+    EXPECT_NEAR(squared_outputs(factor, weights, step, loops), expected, 1e-3 * expected) << step;
+  }
+}
+
 }  // namespace
 }  // namespace quire

@@ -49,6 +49,7 @@ const CheckpointTensor& found(const Checkpoint& checkpoint, const std::string& n
 }  // namespace
 
 DType dtype_of_tensor(const CheckpointTensor& tensor) {
+  if (block_type_of(tensor) != nullptr) return DType::kFloat32;
   const auto* const found = std::ranges::find(kTypes, tensor.dtype, &NamedType::first);
   check(found != kTypes.end(), "the checkpoint was compared with the model");
   return found->second;
@@ -75,7 +76,7 @@ MatrixSource::MatrixSource(const Checkpoint& checkpoint,
                            const std::string& module, MatrixShape shape)
     : shape_(shape) {
   const auto scheme = quantization ? quantization->scheme_of(module) : std::nullopt;
-  if (scheme) {
+  if (scheme && scheme->block_type == nullptr) {
     open_stored(checkpoint, *scheme, module);
   } else {
     tensors_.push_back(&found(checkpoint, module + ".weight"));
@@ -105,11 +106,12 @@ void MatrixSource::read_rows_to(IndexRange rows, float* out) const {
   read_floats(*tensors_.front(), rows, out);
 }
 
-std::vector<float> MatrixSource::read(const EndableLoops& loops) const {
-  std::vector<float> values(static_cast<size_t>(n() * k()));
-  loops.parallel_for(ceil_div(n(), kRowsOfTask), [&](int64_t task) {
-    const IndexRange rows = {task * kRowsOfTask, std::min(n(), (task + 1) * kRowsOfTask)};
-    read_rows_to(rows, values.data() + rows.begin * k());
+std::vector<float> MatrixSource::read(IndexRange rows, const EndableLoops& loops) const {
+  std::vector<float> values(static_cast<size_t>(rows.size() * k()));
+  loops.parallel_for(ceil_div(rows.size(), kRowsOfTask), [&](int64_t task) {
+    const int64_t begin = rows.begin + task * kRowsOfTask;
+    read_rows_to({begin, std::min(rows.end, begin + kRowsOfTask)},
+                 values.data() + (begin - rows.begin) * k());
   });
   return values;
 }

@@ -1,6 +1,6 @@
 #pragma once
 // The matrix of one of a checkpoint's linear layers as float32 numbers, be it stored dense or
-// quantised. The checkpoint is a folder's.
+// quantised, in a folder or in a GGUF file.
 //
 // Thread safety: const use is free.
 #include <cstdint>
@@ -36,9 +36,9 @@ class MatrixSource {
   int64_t k() const { return shape_.k; }
   // The layer's tensors in the checkpoint.
   const std::vector<const CheckpointTensor*>& tensors() const { return tensors_; }
-  // The numbers, [n, k].
-  std::vector<float> read(const EndableLoops& loops) const;
-  // Those of some rows to out[rows.size(), k].
+  // The numbers of some rows, [rows.size(), k].
+  std::vector<float> read(IndexRange rows, const EndableLoops& loops) const;
+  // The same to `out`.
   void read_rows_to(IndexRange rows, float* out) const;
 
  private:
@@ -47,13 +47,14 @@ class MatrixSource {
 
   MatrixShape shape_;
   std::vector<const CheckpointTensor*> tensors_;
-  std::unique_ptr<StoredMatrix> stored_;  // null: the tensor is dense
+  std::unique_ptr<StoredMatrix> stored_;  // null: one tensor, dense or of a GGUF file's blocks
 };
 
-// The type of a tensor's numbers, which is one that a model's parameters have.
+// The type that a tensor's numbers are read as, which is one that a model's parameters have.
 DType dtype_of_tensor(const CheckpointTensor& tensor);
 
-// Rows of a dense tensor as float32 to out[rows.size(), columns]. A vector has one column.
+// Rows of a tensor that is dense, or a GGUF file's blocks, as float32 to out[rows.size(), columns].
+// A vector has one column.
 void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out);
 
 }  // namespace quire

@@ -54,21 +54,16 @@ WrittenTensor dense_tensor(std::string name, DType dtype, std::vector<int64_t> s
 
 class Planner {
  public:
-  Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTarget& target)
-      : checkpoint_(checkpoint), config_(config), target_(target), dense_(dense_model(config)) {}
+  Planner(const Checkpoint& checkpoint, const ModelConfig& config, const RoundingTargets& targets)
+      : checkpoint_(checkpoint), config_(config), targets_(targets), dense_(dense_model(config)) {}
 
   QuantisePlan plan() {
-    if (is_quantised_already(config_, kEmbeddingModule)) {
-      add_matrix(std::string(kEmbeddingModule), /*may_round=*/false);
-    }
+    add_matrix(std::string(kEmbeddingModule),
+               config_.tie_word_embeddings ? targets_.output : std::nullopt);
     for (const std::string& module : linear_layers(config_)) {
-      if (module == kOutputModule) {
-        plan_.kept.push_back(module);
-        // A dense one is copied like any other tensor.
-        if (is_quantised_already(config_, module)) add_matrix(module, /*may_round=*/false);
-      } else {
-        add_matrix(module, /*may_round=*/true);
-      }
+      const bool is_rounded =
+          add_matrix(module, module == kOutputModule ? targets_.output : targets_.layers);
+      if (!is_rounded) plan_.kept.push_back(module);
     }
     for (const CheckpointTensor& tensor : checkpoint_.tensors()) {
       if (taken_.contains(tensor.name)) continue;
@@ -95,12 +90,14 @@ class Planner {
     return {targets.front().shape.at(0), targets.front().shape.at(1)};
   }
 
-  void add_matrix(const std::string& module, bool may_round) {
+  // Whether the matrix is rounded. Otherwise a dense one is copied like any other tensor.
+  bool add_matrix(const std::string& module, const std::optional<RoundingTarget>& target) {
     PlannedMatrix matrix = {.module = module, .shape = shape_of(module), .layer = layer_of(module)};
-    matrix.is_rounded = may_round && target_.can_store(matrix.shape.k);
-    if (may_round && !matrix.is_rounded) plan_.kept.push_back(module);
+    if (target && target->can_store(matrix.shape.k)) matrix.rounded_to = target;
+    const bool is_rounded = matrix.rounded_to.has_value();
     const bool is_quantised = is_quantised_already(config_, module);
-    if (!matrix.is_rounded && !is_quantised) return;  // copied as it is
+    if (!is_rounded && !is_quantised) return false;
+    if (is_rounded && matrix.layer < 0) plan_.output = module;
     // Symmetric layers may have zero points, of zeros, that belong to the scheme that is given up.
     if (is_quantised) taken_.insert(module + ".weight_zero_point");
     for (const std::string& name : names_of_tensors(config_, module, matrix.shape)) {
@@ -110,11 +107,12 @@ class Planner {
       taken_.insert(name);
     }
     plan_.matrices.push_back(std::move(matrix));
+    return is_rounded;
   }
 
   const Checkpoint& checkpoint_;
   const ModelConfig& config_;
-  const RoundingTarget& target_;
+  const RoundingTargets& targets_;
   CountedModel dense_;  // says the shapes of the matrices, however they are stored
   QuantisePlan plan_;
   std::set<std::string, std::less<>> taken_;  // tensors of the matrices
@@ -130,35 +128,35 @@ void check_fits(const Checkpoint& checkpoint, const ModelConfig& config) {
 
 }  // namespace
 
-std::vector<WrittenTensor> QuantisePlan::written(const RoundingTarget& target) const {
+std::vector<WrittenTensor> QuantisePlan::written(DType dense_dtype) const {
   std::vector<WrittenTensor> tensors;
   for (const CheckpointTensor* tensor : copied) {
     tensors.push_back({tensor->name, tensor->dtype, tensor->shape, tensor->bytes});
   }
   for (const PlannedMatrix& matrix : matrices) {
-    if (matrix.is_rounded) {
+    if (matrix.rounded_to) {
       for (WrittenTensor& tensor :
-           tensors_of(target, matrix.module, matrix.shape.n, matrix.shape.k)) {
+           tensors_of(*matrix.rounded_to, matrix.module, matrix.shape.n, matrix.shape.k)) {
         tensors.push_back(std::move(tensor));
       }
     } else {
-      tensors.push_back(dense_tensor(matrix.module + ".weight", target.dense_dtype,
-                                     {matrix.shape.n, matrix.shape.k}));
+      tensors.push_back(
+          dense_tensor(matrix.module + ".weight", dense_dtype, {matrix.shape.n, matrix.shape.k}));
     }
   }
   return tensors;
 }
 
 QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
-                               const RoundingTarget& target) {
+                               const RoundingTargets& targets) {
   check_fits(checkpoint, config);
-  QuantisePlan plan = Planner(checkpoint, config, target).plan();
+  QuantisePlan plan = Planner(checkpoint, config, targets).plan();
   for (const PlannedMatrix& matrix : plan.matrices) {
-    if (matrix.is_rounded) return plan;
+    if (matrix.rounded_to) return plan;
   }
   throw Error(fmt::format(
       "No layer can be quantised: the numbers of their inputs are no multiples of a group's {}.",
-      target.scheme.group_inputs));
+      targets.layers.scheme.group_inputs));
 }
 
 }  // namespace quire

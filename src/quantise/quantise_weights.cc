@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "loader/checkpoint_writer.h"
+#include "loader/tensor_rows.h"
 #include "quantise/matrix_source.h"
 #include "quire/error.h"
 
@@ -18,6 +21,37 @@ namespace {
 
 // Bytes of a copied tensor that are written at a time.
 constexpr size_t kCopiedBytes = size_t{16} << 20;
+// Rows that are in memory as float32 where they are not calibrated.
+constexpr int64_t kRowsAtATime = 4096;
+
+// Squares of differences, over those of the numbers themselves.
+class SquaredError {
+ public:
+  void add(double errors, double squares) {
+    errors_ += errors;
+    squares_ += squares;
+  }
+  double relative() const { return squares_ > 0 ? errors_ / squares_ : 0; }
+
+ private:
+  double errors_ = 0;
+  double squares_ = 0;
+};
+
+double squares_of(const std::vector<float>& values) {
+  return std::inner_product(values.begin(), values.end(), values.begin(), 0.0, std::plus<>(),
+                            [](double a, double b) { return a * b; });
+}
+
+// The rows of `from` as those of `to` from first_row on.
+void put_rows(const RoundedMatrix& from, int64_t first_row, RoundedMatrix& to) {
+  const auto put = [&](const auto& source, auto& target, int64_t columns) {
+    std::copy(source.begin(), source.end(), target.begin() + first_row * columns);
+  };
+  put(from.numbers, to.numbers, to.k);
+  put(from.scales, to.scales, to.groups);
+  put(from.zero_points, to.zero_points, to.groups);
+}
 
 class Quantiser {
  public:
@@ -27,7 +61,7 @@ class Quantiser {
         calibration_(calibration),
         loops_(loops),
         progress_(progress),
-        writer_(folder, weights.plan.written(weights.target)) {}
+        writer_(folder, weights.plan.written(weights.dense_dtype)) {}
 
   WrittenWeights run() {
     for (const CheckpointTensor* tensor : weights_.plan.copied) copy(*tensor);
@@ -41,11 +75,13 @@ class Quantiser {
     writer_.finish();
     return {.bytes = writer_.total_bytes(),
             .num_shards = writer_.num_shards(),
-            .squared_error = squares_ > 0 ? errors_ / squares_ : 0};
+            .squared_error = error_.relative(),
+            .squared_output_error = output_error_.relative()};
   }
 
  private:
   void copy(const CheckpointTensor& tensor) {
+    if (tensor.rotary_heads != 0) return copy_in_order(tensor);
     const std::span bytes(tensor.data, tensor.bytes);
     for (size_t begin = 0; begin < bytes.size(); begin += kCopiedBytes) {
       const size_t count = std::min(kCopiedBytes, bytes.size() - begin);
@@ -53,6 +89,15 @@ class Quantiser {
       advance(count);
     }
     weights_.checkpoint.release(tensor);
+  }
+
+  // Where a GGUF file has rows in another order than a folder.
+  void copy_in_order(const CheckpointTensor& tensor) {
+    const int64_t columns = tensor.shape.size() == 2 ? tensor.shape[1] : 1;
+    std::vector<std::byte> rows;
+    read_rows(tensor, dtype_of_tensor(tensor), {0, tensor.shape.front()}, {0, columns}, rows);
+    writer_.write(rows);
+    advance(tensor.bytes);
   }
 
   // The matrices of one layer of the decoder, or of none.
@@ -69,24 +114,54 @@ class Quantiser {
   void do_matrix(const PlannedMatrix& matrix, bool is_calibrated) {
     const MatrixSource source(weights_.checkpoint, weights_.config.quantization, matrix.module,
                               matrix.shape);
-    const std::vector<float> values = source.read(loops_);
+    if (!matrix.rounded_to) {
+      for_rows(source, [&](int64_t, const std::vector<float>& values) {
+        writer_.write(narrow_floats(weights_.dense_dtype, values));
+      });
+    } else {
+      const RoundedMatrix rounded =
+          is_calibrated ? calibrated(matrix, source) : nearest(matrix, source);
+      for (const std::vector<std::byte>& bytes : bytes_of_tensors(*matrix.rounded_to, rounded)) {
+        writer_.write(bytes);
+      }
+    }
     for (const CheckpointTensor* tensor : source.tensors()) weights_.checkpoint.release(*tensor);
-    if (!matrix.is_rounded) {
-      writer_.write(narrow_floats(weights_.target.dense_dtype, values));
-      return;
+  }
+
+  // body(first row, values) for some rows after the others.
+  template <typename Body>
+  void for_rows(const MatrixSource& source, const Body& body) {
+    for (int64_t first = 0; first < source.n(); first += kRowsAtATime) {
+      body(first, source.read({first, std::min(source.n(), first + kRowsAtATime)}, loops_));
     }
+  }
+
+  RoundedMatrix nearest(const PlannedMatrix& matrix, const MatrixSource& source) {
+    const RoundingTarget& target = *matrix.rounded_to;
+    RoundedMatrix whole(source.n(), source.k(), source.k() / target.group_size(source.k()));
+    for_rows(source, [&](int64_t first, const std::vector<float>& values) {
+      check_finite(matrix.module, values);
+      const int64_t rows = std::ssize(values) / source.k();
+      const RoundedMatrix part = round_to_nearest(target, values, rows, source.k(), loops_);
+      std::vector<float> stands_for(values.size());
+      dequantise(target, part, stands_for.data(), loops_);
+      add_error(values, stands_for);
+      put_rows(part, first, whole);
+    });
+    return whole;
+  }
+
+  RoundedMatrix calibrated(const PlannedMatrix& matrix, const MatrixSource& source) {
+    const std::vector<float> values = source.read({0, source.n()}, loops_);
     check_finite(matrix.module, values);
-    const RoundedMatrix rounded =
-        is_calibrated
-            ? calibration_->round(matrix.module, values)
-            : round_to_nearest(weights_.target, values, matrix.shape.n, matrix.shape.k, loops_);
+    RoundedMatrix rounded = calibration_->round(matrix.module, values);
     std::vector<float> stands_for(values.size());
-    dequantise(weights_.target, rounded, stands_for.data(), loops_);
-    if (is_calibrated) calibration_->replace(matrix.module, stands_for);
-    add_error(values, stands_for);
-    for (const std::vector<std::byte>& bytes : bytes_of_tensors(weights_.target, rounded)) {
-      writer_.write(bytes);
-    }
+    dequantise(*matrix.rounded_to, rounded, stands_for.data(), loops_);
+    const std::vector<float> differences = add_error(values, stands_for);
+    output_error_.add(calibration_->squared_outputs(matrix.module, differences),
+                      calibration_->squared_outputs(matrix.module, values));
+    calibration_->replace(matrix.module, stands_for);
+    return rounded;
   }
 
   static void check_finite(const std::string& module, const std::vector<float>& values) {
@@ -97,12 +172,14 @@ class Quantiser {
                             module, *wrong));
   }
 
-  void add_error(const std::vector<float>& values, const std::vector<float>& stands_for) {
-    for (size_t i = 0; i < values.size(); ++i) {
-      const double error = static_cast<double>(values[i]) - stands_for[i];
-      errors_ += error * error;
-      squares_ += static_cast<double>(values[i]) * values[i];
-    }
+  // Returns the differences.
+  std::vector<float> add_error(const std::vector<float>& values,
+                               const std::vector<float>& stands_for) {
+    std::vector<float> differences(values.size());
+    std::transform(values.begin(), values.end(), stands_for.begin(), differences.begin(),
+                   std::minus<>());
+    error_.add(squares_of(differences), squares_of(values));
+    return differences;
   }
 
   void advance(size_t bytes) {
@@ -115,8 +192,8 @@ class Quantiser {
   const EndableLoops& loops_;
   const QuantiseProgress& progress_;
   CheckpointWriter writer_;
-  double errors_ = 0;
-  double squares_ = 0;
+  SquaredError error_;         // of weights
+  SquaredError output_error_;  // of outputs for the calibration's text
 };
 
 }  // namespace

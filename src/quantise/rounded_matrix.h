@@ -20,7 +20,6 @@ namespace quire {
 struct RoundingTarget {
   WeightScheme scheme;
   DType scale_dtype = DType::kBFloat16;  // float32 or bfloat16
-  DType dense_dtype = DType::kBFloat16;  // of matrices that are not rounded; or float32, float16
 
   ops::IntegerType integers() const {
     return {.bits = scheme.bits, .symmetric = scheme.symmetric, .scale_dtype = scale_dtype};

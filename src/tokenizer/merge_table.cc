@@ -21,4 +21,13 @@ void MergeTable::set(std::int32_t left, std::int32_t right, Merge merge) {
   slot = {left, right, merge};
 }
 
+std::vector<MergeTable::Entry> MergeTable::entries() const {
+  std::vector<Entry> result;
+  result.reserve(count_);
+  for (const Slot& slot : slots_) {
+    if (slot.left != -1) result.push_back(slot);
+  }
+  return result;
+}
+
 }  // namespace quire::tokenizer_internal

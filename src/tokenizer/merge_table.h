@@ -19,6 +19,14 @@ class MergeTable {
   // A later merge of the same pair replaces the earlier one, as in Hugging Face's library.
   void set(std::int32_t left, std::int32_t right, Merge merge);
 
+  struct Entry {
+    std::int32_t left = -1;
+    std::int32_t right = -1;
+    Merge merge;
+  };
+  // All pairs, in no order.
+  std::vector<Entry> entries() const;
+
   // The merge of the pair; its rank is kNoRank when there is none.
   Merge find(std::int32_t left, std::int32_t right) const {
     if (slots_.empty()) return {};
@@ -26,11 +34,7 @@ class MergeTable {
   }
 
  private:
-  struct Slot {
-    std::int32_t left = -1;
-    std::int32_t right = -1;
-    Merge merge;
-  };
+  using Slot = Entry;  // left is -1: empty
 
   std::size_t slot_of(std::int32_t left, std::int32_t right) const {
     const std::uint64_t key = static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 |

@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "quire/error.h"
+#include "tokenizer/arrays_reader.h"
 #include "tokenizer/score_merges.h"
-#include "tokenizer/tokenizer_file.h"
 #include "tokenizer/tokenizer_state.h"
 #include "tokenizer/utf8.h"
 #include "tokenizer/word_patterns.h"
@@ -27,7 +27,7 @@ class ArraysReader {
  public:
   explicit ArraysReader(const TokenArrays& arrays) : arrays_(arrays) {}
 
-  std::shared_ptr<const TokenizerState> run() {
+  ReadArrays run() {
     check_sizes();
     read_tokens();
     if (arrays_.kind == kGpt2Kind) {
@@ -35,7 +35,7 @@ class ArraysReader {
     } else {
       read_llama();
     }
-    return std::make_shared<const TokenizerState>(std::move(file_), config_);
+    return {std::move(file_), std::move(config_)};
   }
 
  private:
@@ -187,6 +187,10 @@ class ArraysReader {
 
 }  // namespace
 
+ReadArrays read_arrays(const TokenArrays& arrays) {
+  return ArraysReader(arrays).run();
+}
+
 Tokenizer TokenizerMaker::make(std::shared_ptr<const TokenizerState> state) {
   return Tokenizer(std::move(state));
 }
@@ -194,8 +198,9 @@ Tokenizer TokenizerMaker::make(std::shared_ptr<const TokenizerState> state) {
 }  // namespace tokenizer_internal
 
 Tokenizer make_tokenizer(const TokenArrays& arrays) {
-  using tokenizer_internal::ArraysReader;
-  return tokenizer_internal::TokenizerMaker::make(ArraysReader(arrays).run());
+  auto [file, config] = tokenizer_internal::read_arrays(arrays);
+  return tokenizer_internal::TokenizerMaker::make(
+      std::make_shared<const tokenizer_internal::TokenizerState>(std::move(file), config));
 }
 
 }  // namespace quire

@@ -10,6 +10,7 @@
 
 #include "quire/error.h"
 #include "tokenizer/golden_test_util.h"
+#include "tokenizer/tokenizer_texts.h"
 
 namespace quire {
 namespace {
@@ -73,6 +74,10 @@ TEST_P(TokenArraysGolden, EncodesAndDecodesAsTheTokenizerJson) {
   converted.arrays.pattern = pattern;
   if (bos_id >= 0) converted.arrays.bos_id = bos_id;
   const Tokenizer tokenizer = make_tokenizer(converted.arrays);
+  const TokenizerTexts texts = tokenizer_texts(converted.arrays);
+  const Tokenizer from_texts =
+      Tokenizer::from_json(texts.tokenizer_json, texts.tokenizer_config_json);
+  ASSERT_EQ(from_texts.bos_token(), tokenizer.bos_token());
   const json golden = json::parse(read_maybe_packed(folder / "cases.json"));
   ASSERT_GT(golden["cases"].size(), 1000u);
   for (const auto& c : golden["cases"]) {
@@ -80,6 +85,8 @@ TEST_P(TokenArraysGolden, EncodesAndDecodesAsTheTokenizerJson) {
     SCOPED_TRACE(testing::PrintToString(text));
     const auto ids = c[1].get<std::vector<int32_t>>();
     ASSERT_EQ(tokenizer.encode(text), ids);
+    ASSERT_EQ(from_texts.encode(text), ids);
+    ASSERT_EQ(from_texts.decode(ids, true), tokenizer.decode(ids, true));
     ASSERT_EQ(tokenizer.decode(ids), c.size() > 2 ? c[2].get<std::string>() : text);
     ASSERT_EQ(tokenizer.decode(ids, true), c.size() > 2 ? c[3].get<std::string>() : text);
   }

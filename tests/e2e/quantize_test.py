@@ -10,11 +10,13 @@ import tempfile
 import time
 import unittest
 
+import gguf_model
 from gguf_model import read_safetensors, write_safetensors
 from support import BINARY, LEXICON, SOURCE_DIR, CliTest, json_lines, model_copy, run
 
 QUESTION = ("-p", "define apple", "--chat", "--temperature", "0", "--max-tokens", "10")
 GOLDEN = SOURCE_DIR / "tests" / "golden" / "quantised"
+MODELS = SOURCE_DIR / "tests" / "golden" / "models"
 TEXT = "".join(
     f"<|im_start|>user\nwhat does {word} mean?<|im_end|>\n<|im_start|>assistant\n{word} (noun): {meaning}.<|im_end|>\n"
     for word, meaning in (("apple", "fruit with red or yellow or green skin"), ("pear", "sweet juicy gritty-textured fruit"),
@@ -136,6 +138,77 @@ class Quantize(Folders):
             with self.subTest(case):
                 self.quantize("--scheme", "int8", model=GOLDEN / case, out=case)
                 self.assert_same_tokens(GOLDEN / case, self.folder / case)
+
+    # Of a tied model it is the embedding, too.
+    def test_output_layer(self):
+        expected = self.answer(LEXICON)
+        for bits in ("int8", "int4"):
+            with self.subTest(bits):
+                summary = self.quantize("--output-layer", bits, out=bits)
+                self.assertEqual((summary["quantized_layers"], summary["kept_layers"]), (57, []))
+                self.assertIn(f"{bits[-1]} bits, groups of 32", summary["output_scheme"])
+                self.assertEqual(self.answer(self.folder / bits), expected)
+                tensors = read_safetensors(self.folder / bits / "model.safetensors")
+                self.assertNotIn("model.embed_tokens.weight", tensors)
+                self.assertIn("model.embed_tokens.weight_packed", tensors)
+        self.assertIsNone(self.quantize(out="keep")["output_scheme"])
+        model = MODELS / "llama3"  # which has one of its own
+        summaries = [self.quantize("--scheme", "int8", "--output-layer", bits, model=model, out="llama3-" + bits)
+                     for bits in ("keep", "int8")]
+        self.assertEqual(summaries[1]["quantized_layers"], summaries[0]["quantized_layers"] + 1)
+        self.assertEqual(summaries[1]["kept_layers"] + ["lm_head"], summaries[0]["kept_layers"])
+        config = json.loads((self.folder / "llama3-int8" / "config.json").read_text())["quantization_config"]
+        self.assertEqual(config["ignore"], summaries[1]["kept_layers"])
+        self.assertEqual(config["config_groups"]["group_1"]["targets"], ["lm_head"])
+        self.assertIn("model.embed_tokens.weight", read_safetensors(self.folder / "llama3-int8" / "model.safetensors"))
+        self.assert_same_tokens(model, self.folder / "llama3-int8")
+        self.assert_error(run("quantize", LEXICON, self.folder / "o", "--scheme", "fp8", "--output-layer", "int8"), 2,
+                          "--output-layer")
+
+    # The same numbers come out of a folder and of the GGUF file that was made from it.
+    def test_gguf_files(self):
+        file = gguf_model.write(gguf_model.convert(LEXICON), self.folder / "lexicon.gguf", parts=2)
+        self.quantize(out="folder")
+        summary = self.quantize(model=file, out="file")
+        self.assertEqual((summary["quantized_layers"], summary["left_out"]), (56, []))
+        weights = [read_safetensors(self.folder / name / "model.safetensors") for name in ("folder", "file")]
+        self.assertEqual(weights[0].keys(), weights[1].keys())
+        for name, (dtype, shape, data) in weights[0].items():
+            if dtype != "BF16" or len(shape) > 1:  # vectors are F32 in the file
+                self.assertEqual(weights[1][name], (dtype, shape, data), name)
+        self.assertEqual(self.answer(self.folder / "file"), self.answer(self.folder / "folder"))
+        lines = json.dumps({"text": "Define apple: it's 12 fruit!<|im_end|>"}) + "\n" + json.dumps(
+            {"messages": [{"role": "user", "content": "define apple"}]})
+        tokens = [run("tokenize", self.folder / name, "--json", stdin=lines).stdout for name in ("folder", "file")]
+        self.assertTrue(tokens[0])
+        self.assertEqual(*tokens)
+        calibrated = self.quantize("--calibrate", self.text, model=file, out="calibrated")
+        self.assertGreater(calibrated["calibration_tokens"], 0)
+        self.assertEqual(self.answer(self.folder / "calibrated"), self.answer(LEXICON))
+
+    # Each architecture, with the RoPE that the file has as factors and with queries and keys in their order; and
+    # blocks, which are dequantised: 8 bits have room for those of Q8_0.
+    def test_gguf_architectures_and_blocks(self):
+        for name in ("llama3", "llama-bias", "llama-linear", "llama-yarn", "phi3-longrope-short", "phi3-sliding",
+                     "qwen2-tied", "qwen3-tied", "qwen3-yarn"):
+            with self.subTest(name):
+                file = gguf_model.write(gguf_model.convert(MODELS / name), self.folder / f"{name}.gguf")
+                self.quantize("--scheme", "int8", model=MODELS / name, out=name + ".folder")
+                self.quantize("--scheme", "int8", model=file, out=name + ".file")
+                self.assert_same_tokens(self.folder / f"{name}.folder", self.folder / f"{name}.file")
+        file = gguf_model.write(gguf_model.convert(LEXICON, "Q8_0"), self.folder / "lexicon-Q8_0.gguf")
+        for option in ("keep", "int8"):
+            summary = self.quantize("--scheme", "int8", "--output-layer", option, model=file, out=option)
+            self.assertLess(summary["relative_error"], 0.003)
+            self.assertEqual(self.answer(self.folder / option), self.answer(LEXICON))
+
+    def test_error_of_outputs(self):
+        nearest = self.quantize(out="nearest")
+        calibrated = self.quantize("--calibrate", self.text, out="calibrated")
+        self.assertIsNone(nearest["relative_output_error"])
+        self.assertLess(calibrated["relative_output_error"], 0.6 * nearest["relative_error"])
+        self.assertIn("% of the layers' outputs for the calibration text",
+                      run("quantize", LEXICON, self.folder / "t", "--calibrate", self.text).stdout)
 
     # compressed-tensors fills the last word of a row, or of a column of zero points.
     def test_packed_matrices_that_end_within_a_word(self):

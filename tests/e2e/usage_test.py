@@ -56,6 +56,8 @@ class Usage(CliTest):
             (["generate", "-p", "x", "--n", "0"], "n"),
             (["generate", "-p", "x", "--max-tokens", "0"], "max_tokens"),
             (["generate", "-p", "x", "--logprobs", "21"], "logprobs"),
+            (["generate", "-p", "x", "--logprobs", "2"], "--logprobs: only --json prints"),
+            (["generate", "-p", "x", "--prompt-logprobs", "0"], "--prompt-logprobs: only --json prints"),
             (["generate", "-p", "x", "--stop", ""], "stop"),
             (["generate", "-p", "x", "--n", "99999999999"], "--n: expected an integer from -2147483647 to 2147483647"),
             (["generate", "-p", "x", "--seed", "99999999999999999999"], "from 0 to 18446744073709551615"),

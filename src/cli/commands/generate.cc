@@ -241,6 +241,13 @@ int GenerateCommand::run(Terminal& terminal) {
     throw UsageError(error.what());
   }
   check_constraint(sampling_);
+  for (const char* field : {"logprobs", "prompt_logprobs"}) {
+    if (sampling_.has(field) && !json_) {
+      throw UsageError(
+          fmt::format("--{}: only --json prints log-probabilities; give it, too",
+                      field == std::string_view("logprobs") ? "logprobs" : "prompt-logprobs"));
+    }
+  }
   if (is_given(*app_, "--system") && !chat_) {
     throw UsageError("--system: it goes before the messages of a chat; give --chat, too");
   }

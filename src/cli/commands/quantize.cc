@@ -22,11 +22,15 @@ constexpr const char* kQuantizeFooter =
     R"(OUT becomes a folder like any other model's, in compressed-tensors' formats pack-quantized and float-quantized,
 which quire and transformers load; vLLM reads these formats, too, but was not tried. The matrices of the decoder's
 layers are rounded; the embedding, the output layer, norms and biases stay as they are. Tokenizer, chat templates and
-generation config are copied; the other files that are not copied are listed at the end.
+generation config are copied, or made of what a GGUF file holds of them; the other files that are not copied are
+listed at the end.
 
   int8   integers with a scale for each group of inputs: half of bfloat16's size, with very small errors
   int4   a little more than a quarter of bfloat16's size; --calibrate makes the errors smaller
   fp8    float8 with a scale for each output, for GPUs; half of bfloat16's size
+
+--output-layer rounds the output layer, too. In small models it is a large part of what is read for each token; where
+it is one with the embedding, as in these, both become integers: quire loads that, other programs were not tried.
 
 --calibrate FILE takes a text like those that the model will be used for. It runs through the model layer by layer,
 and the weights that are rounded later make up for the errors of those before them (GPTQ). In a FILE.jsonl each line
@@ -41,6 +45,7 @@ Examples:
   quire quantize Qwen/Qwen3-0.6B qwen3-int8 --scheme int8
   quire quantize ~/models/Qwen3-8B qwen3-int4 --scheme int4 --calibrate wiki.txt
   quire quantize ~/models/Qwen3-8B qwen3-fp8 --scheme fp8 --json
+  quire quantize Qwen/Qwen3-0.6B-GGUF:Q8_0 qwen3-int4 --output-layer int8
   quire chat ./qwen3-int4)";
 
 Json to_json(const QuantizeResult& result) {
@@ -52,7 +57,10 @@ Json to_json(const QuantizeResult& result) {
           {"bytes_before", result.bytes_before},
           {"bytes_after", result.bytes_after},
           {"left_out", result.left_out},
+          {"output_scheme", result.output_scheme.empty() ? Json() : Json(result.output_scheme)},
           {"relative_error", result.relative_error},
+          {"relative_output_error",
+           result.relative_output_error ? Json(*result.relative_output_error) : Json()},
           {"calibration_tokens", result.calibration_tokens}};
 }
 
@@ -82,7 +90,7 @@ QuantizeCommand::QuantizeCommand(CLI::App& root)
   add_text(*app_,
            {.name = "MODEL",
             .placeholder = "TEXT",
-            .help = "A model's folder, or its name in the local Hugging Face cache",
+            .help = "A model's folder, a GGUF file, or a name in the local Hugging Face cache",
             .is_required = true},
            options_.model);
   add_text(*app_,
@@ -111,6 +119,14 @@ void QuantizeCommand::add_options() {
            {"--symmetric", "",
             "Of int4: no zero point for each group, for kernels that take none; larger errors"},
            is_symmetric_);
+  add_choice(
+      *app_, "--output-layer", {"keep", "int8", "int4"},
+      [this](const std::string& text) {
+        options_.output_layer.reset();
+        if (text == "int8") options_.output_layer = QuantizeScheme::kInt8;
+        if (text == "int4") options_.output_layer = QuantizeScheme::kInt4;
+      },
+      "What the output layer becomes [keep]", "");
   add_text(*app_, {"--calibrate", "FILE", "A text to calibrate with, or texts in a .jsonl file"},
            calibration_);
   add_value(
@@ -127,14 +143,15 @@ void QuantizeCommand::add_options() {
 }
 
 void QuantizeCommand::check_options() const {
-  if (is_symmetric_ && options_.scheme != QuantizeScheme::kInt4) {
+  if (is_symmetric_ && options_.scheme != QuantizeScheme::kInt4 &&
+      options_.output_layer != QuantizeScheme::kInt4) {
     throw UsageError("--symmetric: goes with int4; int8 and fp8 have no zero points");
   }
   if (is_given(*app_, "--calibration-tokens") && calibration_.empty()) {
     throw UsageError("--calibration-tokens: goes with --calibrate FILE");
   }
   if (options_.scheme != QuantizeScheme::kFp8) return;
-  for (const char* option : {"--group-size", "--calibrate"}) {
+  for (const char* option : {"--group-size", "--output-layer", "--calibrate"}) {
     if (is_given(*app_, option)) {
       throw UsageError(fmt::format("{}: goes with int8 and int4, not with fp8", option));
     }
@@ -158,6 +175,7 @@ void QuantizeCommand::print_result(const QuantizeResult& result, Terminal& termi
                << '\n';
   Table table({Table::Align::kLeft, Table::Align::kLeft});
   table.add({"weights", fmt::format("{}: {} matrices", result.scheme, result.num_quantized)});
+  if (!result.output_scheme.empty()) table.add({"output layer", result.output_scheme});
   if (!result.kept.empty()) {
     constexpr size_t kMostNames = 5;
     const size_t shown = std::min(result.kept.size(), kMostNames);
@@ -177,7 +195,11 @@ void QuantizeCommand::print_result(const QuantizeResult& result, Terminal& termi
   if (!result.left_out.empty()) {
     table.add({"left out", printable_line(fmt::format("{}", fmt::join(result.left_out, ", ")))});
   }
-  table.add({"error", fmt::format("{:.2f} % of the rounded weights", 100 * result.relative_error)});
+  table.add(
+      {"error", result.relative_output_error
+                    ? fmt::format("{:.2f} % of the layers' outputs for the calibration text",
+                                  100 * *result.relative_output_error)
+                    : fmt::format("{:.2f} % of the rounded weights", 100 * result.relative_error)});
   terminal.out << table.str() << "Next: quire chat " << printable_line(result.out.string()) << '\n';
 }
 

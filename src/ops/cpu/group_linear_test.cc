@@ -126,6 +126,46 @@ std::vector<WeightFormat> all_formats() {
   return formats;
 }
 
+// Rows of integers as words, as checkpoints pack them, with a word between the rows.
+std::vector<uint32_t> words_of(const Integers& made) {
+  const int bits = made.format.kind == WeightKind::kInt4 ? 4 : 8;
+  const int excess = made.format.is_unsigned ? 0 : 1 << (bits - 1);
+  const int64_t per_word = 32 / bits;
+  const int64_t stride = made.k / per_word + 1;
+  std::vector<uint32_t> words(static_cast<size_t>(made.n * stride));
+  for (int64_t row = 0; row < made.n; ++row) {
+    for (int64_t i = 0; i < made.k; ++i) {
+      const auto number =
+          static_cast<uint32_t>(made.data[static_cast<size_t>(row * made.k + i)] + excess);
+      words[static_cast<size_t>(row * stride + i / per_word)] |= number << (i % per_word * bits);
+    }
+  }
+  return words;
+}
+
+TEST(GroupPanels, WordsArePackedAsTheirIntegers) {
+  std::mt19937 random(15);
+  constexpr int64_t kOutputs = 150, kInputs = 256;
+  for (const WeightFormat& format : all_formats()) {
+    const Integers made = random_integers(format, kOutputs, kInputs, random);
+    const std::vector<uint32_t> words = words_of(made);
+    const int64_t stride = std::ssize(words) / kOutputs;
+    const Weight expected = made.weight();
+    Weight packed(format, kOutputs, kInputs);
+    // Within a panel, and across the end of one.
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 50}, {50, 150}}) {
+      GroupedRows rows = made.rows(begin, end);
+      rows.data = nullptr;
+      rows.words = words.data() + begin * stride;
+      rows.word_stride = stride;
+      packed.pack_groups(begin, rows);
+    }
+    const size_t bytes = weight_data_bytes(format, kOutputs, kInputs, DeviceType::kCpu);
+    EXPECT_EQ(std::memcmp(packed.data(), expected.data(), bytes), 0)
+        << static_cast<int>(format.kind) << ", groups of " << format.group_size;
+  }
+}
+
 WeightFormat rounding(WeightFormat format) {
   format.rounds_activations = true;
   return format;

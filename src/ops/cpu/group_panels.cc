@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "base/check.h"
 #include "core/dtype.h"
@@ -32,6 +33,19 @@ void join_halves(const GroupLayout& layout, const int8_t* data, int64_t words, u
   }
 }
 
+// The four halves of 16 bits as the low halves of four bytes.
+uint32_t spread_halves(uint32_t halves) {
+  const uint32_t pairs = (halves | halves << 8) & 0x00ff00ffu;
+  return (pairs | pairs << 4) & 0x0f0f0f0fu;
+}
+
+// int4, 8 in order to a word, to the words of a step.
+void order_halves(const uint32_t* in, int64_t words, uint32_t* out) {
+  for (int64_t i = 0; i < words; ++i) {
+    out[i] = spread_halves(in[i] & 0xffffu) | spread_halves(in[i] >> 16) << 4;
+  }
+}
+
 // The group_size integers of rows that begin row_bytes apart, from one lane on.
 void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes, int64_t rows,
                std::byte* out) {
@@ -50,15 +64,6 @@ void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes,
                    out);
 }
 
-// Number `i` of a group's scales and offsets, which are not int8.
-void set_header(const GroupLayout& layout, int64_t i, float value, std::byte* group) {
-  if (layout.scale_bytes == 2) {
-    reinterpret_cast<BFloat16*>(group)[i] = BFloat16(value);
-  } else {
-    reinterpret_cast<float*>(group)[i] = value;
-  }
-}
-
 // Number i of the scales and offsets of a panel's group: the scale of lane i, or the offset of lane
 // i - kPanelLanes.
 float header_of(const GroupLayout& layout, int64_t i, const std::byte* panel, int64_t group) {
@@ -72,23 +77,68 @@ float header_of(const GroupLayout& layout, int64_t i, const std::byte* panel, in
   return scale * static_cast<float>(reinterpret_cast<const int8_t*>(header)[i]);
 }
 
-// The header of a group in lanes `lane` and after it, of the source's rows from `first` on.
-void pack_header(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
-                 int64_t group, int64_t lane, std::byte* out) {
+// A source's rows as words of steps.
+struct StepWords {
+  const uint32_t* words = nullptr;  // null: the source has bytes
+  int64_t stride = 0;
+  std::vector<uint32_t> ordered;
+};
+
+StepWords step_words(const GroupLayout& layout, const GroupedRows& source, int64_t first,
+                     int64_t rows) {
+  StepWords result;
+  if (source.words == nullptr) return result;
+  const uint32_t* const words = source.words + first * source.word_stride;
+  if (!layout.four_bits) {
+    result.words = words;
+    result.stride = source.word_stride;
+    return result;
+  }
+  result.stride = layout.k / 8;
+  result.ordered.resize(static_cast<size_t>(rows * result.stride));
   for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = layout.one_scale ? first + row : (first + row) * layout.groups + group;
-    if (layout.scale_bytes == 1) {
-      out[lane + row] = static_cast<std::byte>(source.scale_factors[at]);
-      if (!layout.has_offsets) continue;
-      out[kPanelLanes + lane + row] = static_cast<std::byte>(source.offset_factors[at]);
+    order_halves(words + row * source.word_stride, result.stride,
+                 result.ordered.data() + row * result.stride);
+  }
+  result.words = result.ordered.data();
+  return result;
+}
+
+// Scales or offsets that are not int8, of all groups of a panel's lanes `lane` and after it, `at`
+// behind each group's beginning.
+void pack_floats(const GroupLayout& layout, const float* values, int64_t rows, int64_t lane,
+                 int64_t at, std::byte* panel) {
+  const int64_t groups = layout.one_scale ? 1 : layout.groups;
+  // [groups][kPanelLanes], of which `rows` are there.
+  std::vector<float> lanes(static_cast<size_t>(groups * kPanelLanes));
+  interleave_words(reinterpret_cast<const std::byte*>(values),
+                   groups * static_cast<int64_t>(sizeof(float)), rows, groups, 0,
+                   reinterpret_cast<std::byte*>(lanes.data()));
+  for (int64_t group = 0; group < layout.groups; ++group) {
+    const float* const from = lanes.data() + (layout.one_scale ? 0 : group * kPanelLanes);
+    std::byte* const header = group_of(layout, group, panel) + at + lane * layout.scale_bytes;
+    if (layout.scale_bytes == 2) {
+      auto* const to = reinterpret_cast<BFloat16*>(header);
+      for (int64_t row = 0; row < rows; ++row) to[row] = BFloat16(from[row]);
     } else {
-      set_header(layout, lane + row, source.scales[at], out);
-      if (layout.has_offsets) set_header(layout, kPanelLanes + lane + row, source.offsets[at], out);
+      std::memcpy(header, from, static_cast<size_t>(rows) * sizeof(float));
     }
   }
 }
 
-// What int8 scales and offsets are multiplied by, the same way.
+// int8 scales and offsets of a group in lanes `lane` and after it, of the source's rows from
+// `first` on.
+void pack_factors(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
+                  int64_t group, int64_t lane, std::byte* out) {
+  for (int64_t row = 0; row < rows; ++row) {
+    const int64_t at = (first + row) * layout.groups + group;
+    out[lane + row] = static_cast<std::byte>(source.scale_factors[at]);
+    if (!layout.has_offsets) continue;
+    out[kPanelLanes + lane + row] = static_cast<std::byte>(source.offset_factors[at]);
+  }
+}
+
+// What int8 scales and offsets are multiplied by, of the source's rows from `first` on.
 void pack_scale_blocks(const GroupLayout& layout, const GroupedRows& source, int64_t first,
                        int64_t rows, int64_t lane, std::byte* panel) {
   const int64_t blocks = layout.scale_blocks();
@@ -102,13 +152,35 @@ void pack_scale_blocks(const GroupLayout& layout, const GroupedRows& source, int
   }
 }
 
-// A group of `rows` rows of the source, from `first` on, which are `lane` and those after it.
-void pack_group(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
-                int64_t group, int64_t lane, std::byte* out) {
-  pack_header(layout, source, first, rows, group, lane, out);
+// The headers of all groups, and what int8 ones are multiplied by.
+void pack_headers(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
+                  int64_t lane, std::byte* panel) {
+  if (layout.scale_bytes == 1) {
+    pack_scale_blocks(layout, source, first, rows, lane, panel);
+    for (int64_t group = 0; group < layout.groups; ++group) {
+      pack_factors(layout, source, first, rows, group, lane, group_of(layout, group, panel));
+    }
+    return;
+  }
+  const int64_t begin = first * (layout.one_scale ? 1 : layout.groups);
+  pack_floats(layout, source.scales + begin, rows, lane, 0, panel);
+  if (!layout.has_offsets) return;
+  pack_floats(layout, source.offsets + begin, rows, lane, kPanelLanes * layout.scale_bytes, panel);
+}
+
+// The integers of a group of `rows` rows of the source, from `first` on, which are `lane` and those
+// after it; `words` are those of the same rows.
+void pack_group(const GroupLayout& layout, const GroupedRows& source, const StepWords& words,
+                int64_t first, int64_t rows, int64_t group, int64_t lane, std::byte* out) {
+  std::byte* const packed = out + layout.header_bytes() + lane * 4;
+  if (words.words != nullptr) {
+    const int64_t count = layout.group_size / (layout.four_bits ? 8 : 4);
+    return interleave_words(reinterpret_cast<const std::byte*>(words.words + group * count),
+                            words.stride * static_cast<int64_t>(sizeof(uint32_t)), rows, count, 0,
+                            packed);
+  }
   const int8_t* data = source.data + first * layout.k + group * layout.group_size;
   const int64_t inputs = layout.inputs_of(group);
-  std::byte* const packed = out + layout.header_bytes() + lane * 4;
   if (inputs == layout.group_size) return pack_data(layout, data, layout.k, rows, packed);
   int8_t padded[kPanelLanes][kWholeRowGroup] = {};
   for (int64_t row = 0; row < rows; ++row) std::copy_n(data + row * layout.k, inputs, padded[row]);
@@ -151,10 +223,11 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
     std::byte* panel = panel_of(layout, begin, panels);
     const int64_t rows = panel_end - begin;
     const int64_t lane = begin % kPanelLanes;
-    pack_scale_blocks(layout, source, begin - first_row, rows, lane, panel);
+    const int64_t first = begin - first_row;
+    const StepWords words = step_words(layout, source, first, rows);
+    pack_headers(layout, source, first, rows, lane, panel);
     for (int64_t group = 0; group < layout.groups; ++group) {
-      pack_group(layout, source, begin - first_row, rows, group, lane,
-                 group_of(layout, group, panel));
+      pack_group(layout, source, words, first, rows, group, lane, group_of(layout, group, panel));
     }
     begin = panel_end;
   }

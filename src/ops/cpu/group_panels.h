@@ -65,7 +65,12 @@ size_t group_panel_bytes(const GroupLayout& layout, int64_t n);
 // Rows of integers, with the scales of their groups, which are rounded to the format's type.
 struct GroupedRows {
   int64_t rows = 0;
-  const int8_t* data = nullptr;    // [rows, k]: int4's from -8 to 7, or 0 to 15
+  const int8_t* data = nullptr;  // [rows, k]: int4's from -8 to 7, or 0 to 15
+  // In place of data, for the CPU: 8 (int4) or 4 (int8) of them to a word, the first in the lowest
+  // bits, each with the layout's excess; row r begins at words + r * word_stride. k is whole
+  // groups.
+  const uint32_t* words = nullptr;
+  int64_t word_stride = 0;
   const float* scales = nullptr;   // [rows, groups]: ceil(k / the format's group_size), or 1
   const float* offsets = nullptr;  // the same; null where the format has none
   // Of a format whose scales are int8: [rows, groups]. Then scales and offsets are what they are
