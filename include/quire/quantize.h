@@ -25,18 +25,18 @@ struct QuantizeOptions {
   std::string model{};          // as EngineConfig::model; a folder
   std::filesystem::path out{};  // a folder to make, or an empty one
   QuantizeScheme scheme = QuantizeScheme::kInt4;
-  // Of integers: inputs of an output that share a scale, 32, 64 or 128. Layers whose inputs are no
-  // multiple of it stay as they are.
+  // Integers: how many inputs of an output share a scale: 32, 64 or 128. Layers whose number of
+  // inputs is no multiple of it stay as they are.
   int64_t group_size = 32;
-  // Of kInt4: whether all zero points are 0. Otherwise each group has one. kInt8 has none.
+  // kInt4: whether all zero points are 0. Otherwise each group has its own. kInt8 has none.
   bool symmetric = false;
-  // Of integers: a text by which rounding errors are made up for (GPTQ), or a file .jsonl of
-  // {"text": ...}, each a text of its own; empty: each number is rounded to the nearest.
+  // Integers: a text on which rounding errors are compensated (GPTQ); a .jsonl file holds {"text":
+  // ...} in each line, each a text of its own. Empty: each number is rounded to the nearest.
   std::filesystem::path calibration{};
   int64_t max_calibration_tokens = 65536;  // of the text; >= 1
   int threads = 0;                         // 0: the physical cores
-  // Called now and then, on the calling thread, with the bytes of the checkpoint that are done and
-  // the whole; false ends the work.
+  // Called now and then on the calling thread with the bytes done so far and the bytes of the whole
+  // checkpoint. Returning false ends the work.
   std::function<bool(int64_t done, int64_t total)> on_progress{};
 };
 
@@ -53,10 +53,10 @@ struct QuantizeResult {
   int64_t calibration_tokens = 0;
 };
 
-// Nothing where on_progress ended it: `out` is then what it was before. What it holds appears when
-// all of it is written. Throws Error where the model cannot be read, is a GGUF file, or has a layer
-// that cannot be rounded; where `out` is a file or a folder that is not empty, or cannot be
-// written; and for options that are not what is said above.
+// Files appear in `out` only when all of them are written. Returns nothing where on_progress ended
+// the work; `out` is then unchanged. Throws Error where the model cannot be read, is a GGUF file,
+// or has a layer that cannot be rounded; where `out` is a file or a folder that is not empty, or
+// cannot be written; and for options outside their ranges.
 std::optional<QuantizeResult> quantize(const QuantizeOptions& options);
 
 }  // namespace quire
