@@ -1,5 +1,5 @@
 #pragma once
-// Every CUDA and cuBLAS call is checked: what fails throws Error with the call, the place and the
+// Checks every CUDA and cuBLAS call: a failure throws Error with the call, the place and the
 // library's own words.
 //
 // Thread safety: free functions.
@@ -12,7 +12,7 @@
 
 namespace quire {
 
-// `what` says what was tried: "copying the batch to the device".
+// `what` says what the call was for: "copying the batch to the device".
 void check_cuda(cudaError_t status, std::string_view what,
                 const CodePlace& where = CodePlace::current());
 void check_cublas(cublasStatus_t status, std::string_view what,

@@ -1,6 +1,6 @@
 #pragma once
-// What one forward pass works on: tokens of several sequences side by side, decode tokens and
-// prefill chunks alike. Arrays are on the device of the rank.
+// The input of one forward pass: tokens of several sequences side by side, decode tokens and
+// prefill chunks alike. Arrays are on the rank's device.
 //
 // Example: block_size 16; sequence A decodes its token 20 (19 are cached), sequence B prefills its
 // first 3 tokens; A holds blocks 7, 4 and B holds block 9:
@@ -32,8 +32,8 @@ struct ForwardBatch {
   Tensor block_tables;  // int32[num_seqs, max_blocks_per_seq]
   Tensor logits_rows;   // int32[num_logits]
 
-  // Only on a GPU. The first num_decode_seqs sequences have one token each; chunks of their
-  // contexts, as ops/cuda/kernels.h describes them.
+  // Only on a GPU: the first num_decode_seqs sequences have one token each; the items are chunks of
+  // their contexts, as ops/cuda/kernels.h describes them.
   int64_t num_decode_seqs = 0;
   Tensor decode_items;                // int32[most items possible, 4]
   Tensor num_decode_items;            // int32[1]
