@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// Writes the source's config.json with another quantization_config: its linear layers are stored as
-// `target` says, except those of `kept`.
+// Writes the source's config.json with a new quantization_config: all linear layers except `kept`
+// are stored as `target` says.
 void write_quantized_config(const std::filesystem::path& source, const std::filesystem::path& out,
                             const RoundingTarget& target, std::span<const std::string> kept);
 
