@@ -22,8 +22,8 @@
 
 namespace quire {
 
-// CPU only: a smaller model that makes drafts for the rank's model, in the same tensor-parallel
-// groups and with the same blocks.
+// CPU only: a smaller model that makes drafts. It runs in the tensor-parallel groups of the rank's
+// model, and its cache has the same blocks.
 struct DraftModelOptions {
   ModelOptions model;  // the whole; each rank sets its own rank
   DType kv_cache_dtype = DType::kFloat32;
@@ -39,30 +39,30 @@ struct RunnerOptions {
   int64_t max_tokens = 0;       // in one step
   int64_t max_num_seqs = 0;     // in one step
   int64_t max_logits_rows = 0;  // computed at a time; a step with more takes several rounds
-  // CPU only: what the ops of a step use for themselves, taken before the first; 0: as they ask for
-  // it.
+  // CPU only: scratch memory of a step's ops, taken before the first step; 0: taken when ops ask
+  // for it.
   int64_t scratch_bytes = 0;
   std::vector<int32_t> eos_token_ids;
-  // Callbacks of requests, called by rank 0 in the engine's process; null: none.
+  // Callbacks of requests; rank 0 calls them in the engine's process. Null: none.
   std::shared_ptr<const LogitsProcessorRegistry> logits_processors;
-  // Of constrained requests, asked likewise; null: none.
+  // Masks of constrained requests; rank 0 asks for them likewise. Null: none.
   std::shared_ptr<TokenMasks> token_masks;
-  // Adapters in a step, 0: none are served; and their largest rank.
+  // The most adapters in a step (0: none are served), and their largest rank.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs
-  // GPU only: of its matrix products; null: those of the source's table.
+  // GPU only: algorithms of its matrix products; null: only those of quire's own table.
   std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms;
 };
 
 // The two groups that a rank belongs to.
 struct RankGroups {
-  // Those that share its layers.
+  // The ranks of its stage, which share its layers.
   Communicator& tensor;
-  // Those with the same place in the other stages' groups; its rank() is the stage.
+  // The ranks with the same place in the other stages; its rank() is the stage.
   Communicator& pipeline;
 
   int stage() const { return pipeline.rank(); }
@@ -77,13 +77,13 @@ class RankRunner {
   // Fills the weights, from `checkpoint` unless load_format is dummy.
   virtual void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) = 0;
 
-  // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
-  // of the last stage; the others' only says whether they failed. What a chunk asks for is said in
-  // scheduler/scheduler.h; here a chunk's drafts are kDraftOfRunner all or none, and all only with
-  // a draft model. A GPU takes no verify chunks.
+  // Starts one step; steps are done in the order of the calls. Only rank 0 of the last stage
+  // returns the step's output; the others' outputs only say whether they failed.
+  // scheduler/scheduler.h says what a chunk asks for. Here either all or none of a chunk's drafts
+  // are kDraftOfRunner, and all only with a draft model. GPUs take no verify chunks.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
-  // The part of the time of all launches, in seconds, in which the rank waited for other stages.
+  // Seconds, over all launches, that the rank waited for other stages.
   virtual double waited_s() const { return 0; }
 };
 

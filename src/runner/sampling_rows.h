@@ -13,24 +13,24 @@
 
 namespace quire {
 
-// What the sampling ops are told of the token behind the first `num_tokens` of a sequence, which
-// end in its output or with its prompt. Points into `state`.
+// The sampling ops' arguments for the token behind the first `num_tokens` tokens of a sequence;
+// these end in its output or with its prompt. Points into `state`.
 ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens);
-// The same behind all of them.
+// The same behind all tokens.
 ops::SamplingRow to_sampling_row(const SequenceState& state);
 
-// Ids that min_tokens keeps from being the token behind the first `num_output` of a sequence's
-// output.
+// Ids that min_tokens forbids for the token behind the first `num_output` tokens of the output.
 std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_output);
 
-// Whether the next token takes penalties, biases or masks.
+// Whether penalties, biases or masks apply to the next token.
 bool adjusts_logits(const SequenceState& state);
 
-// Whether a GPU leaves the next token to the host: callbacks see the logits there, and the
-// log-probabilities that are reported are of logits as they were before they were adjusted.
+// Whether the host must sample the next token of a sequence on a GPU: if it has callbacks, which
+// need the logits, or if it reports log-probabilities, which are of the unadjusted logits, while
+// its logits are adjusted.
 bool needs_host_sampling(const SequenceState& state);
 
-// As outputs hold them.
+// In the form that outputs have.
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
 
 }  // namespace quire
