@@ -1,6 +1,6 @@
 #pragma once
-// Groups of ranks for the tests of dist/nccl_cuda.h. Ranks on one device check the kernels where
-// there is a single GPU; NCCL takes part only where each rank has a device of its own.
+// Groups of ranks for the tests of dist/nccl_cuda.h. With a single GPU, ranks on one device check
+// the kernels; NCCL is used only where each rank has a device of its own.
 //
 // Thread safety: a rank is its thread's.
 #include <cuda_runtime_api.h>
@@ -28,14 +28,14 @@ inline int num_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-// Collectives call no op, so the stream's table of ops is never looked at.
+// Collectives call no op, so the stream's table of ops is never used.
 inline const ops::CudaKernels& no_kernels() {
   alignas(std::max_align_t) static constexpr std::byte kNothing = {};
   return reinterpret_cast<const ops::CudaKernels&>(kNothing);
 }
 
-// One rank's ends of the test. Device memory is taken before the first collective and given back
-// when all ranks are done: freeing waits for the device, which may wait for another rank.
+// One rank in a test. It allocates device memory before the first collective and frees it when all
+// ranks are done: freeing waits for the device, which may wait for another rank.
 class Rank {
  public:
   Rank(Communicator& comm, int device, size_t bytes)
@@ -51,8 +51,8 @@ class Rank {
   DeviceStream& queue() { return *queue_; }
   std::byte* memory() { return static_cast<std::byte*>(memory_); }
 
-  // Copies of pageable memory wait for their stream, and may keep others from launching: so only
-  // when this rank does not wait.
+  // Copies of pageable memory wait for their stream and may keep others from launching, so call
+  // this only while the rank waits for nothing.
   void upload(std::byte* to, const Bytes& bytes) {
     queue_->synchronize();
     check_cuda(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
@@ -79,8 +79,8 @@ class Rank {
   void* memory_ = nullptr;
 };
 
-// Runs body(rank) on one thread a rank, each with `bytes` of device memory. Returns what they
-// threw.
+// Runs body(rank) on one thread for each rank, each with `bytes` of device memory. Returns the
+// messages of what they threw.
 inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
                                           const std::function<void(Rank&)>& body) {
   auto comms = make_nccl_communicators(devices);
@@ -124,8 +124,8 @@ class NcclCommunicators : public testing::TestWithParam<Devices> {
   }
   const std::vector<int>& devices() const { return GetParam().indices; }
   int size() const { return static_cast<int>(devices().size()); }
-  // Kernels that wait for each other have to fit their device at once, which large blocks of
-  // several ranks don't.
+  // Kernels that wait for each other have to fit their device at the same time; large blocks of
+  // several ranks do not.
   size_t max_bytes() const {
     const bool is_one_device = devices()[0] == devices()[1];
     return is_one_device ? size_t{768} << 10 : size_t{1} << 30;
