@@ -31,8 +31,8 @@ struct DecoderOptions {
   bool fused_checkpoint = false;
 };
 
-// Names of the linear layers that a checkpoint has, layer by layer, then that of the output layer
-// where it has one of its own.
+// Names of a checkpoint's linear layers, layer by layer, then the output layer's if it has one of
+// its own.
 std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
                                                   const DecoderOptions& decoder);
 
@@ -56,8 +56,8 @@ class DecoderLayer {
   bool describe(ops::DecoderStepLayer& layer) const;
   const Attention& attention() const { return attention_; }
 
-  // Works in place. In the model's first layer `hidden` doesn't hold anything yet: the embedding is
-  // in `residual`.
+  // Works in place. In the model's first layer `hidden` holds nothing yet: the embedding is in
+  // `residual`.
   void forward(ForwardContext& context, const Tensor& cos_sin, const KvCacheView& cache,
                bool is_first, const IntermediateTensors& state) const;
 
