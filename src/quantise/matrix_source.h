@@ -1,6 +1,6 @@
 #pragma once
-// The matrix of one of a checkpoint's linear layers as float32 numbers, be it stored dense or
-// quantised. The checkpoint is a folder's.
+// The matrix of one of a checkpoint's linear layers as float32 numbers, stored dense or quantised.
+// The checkpoint is a folder's.
 //
 // Thread safety: const use is free.
 #include <cstdint>
@@ -26,8 +26,8 @@ struct MatrixShape {
 
 class MatrixSource {
  public:
-  // Of the layer `module`, named without ".weight", whose matrix has this shape. The checkpoint
-  // outlives the object. A quantised matrix is read into memory. Throws Error where the layer's
+  // The matrix of the layer `module`, named without ".weight", with this shape. The checkpoint must
+  // outlive the object. A quantised matrix is read into memory. Throws Error where the layer's
   // tensors don't fit together.
   MatrixSource(const Checkpoint& checkpoint, const std::optional<QuantizationConfig>& quantization,
                const std::string& module, MatrixShape shape);
@@ -38,7 +38,7 @@ class MatrixSource {
   const std::vector<const CheckpointTensor*>& tensors() const { return tensors_; }
   // The numbers, [n, k].
   std::vector<float> read(const EndableLoops& loops) const;
-  // Those of some rows to out[rows.size(), k].
+  // Writes some rows of them to out[rows.size(), k].
   void read_rows_to(IndexRange rows, float* out) const;
 
  private:
@@ -50,10 +50,10 @@ class MatrixSource {
   std::unique_ptr<StoredMatrix> stored_;  // null: the tensor is dense
 };
 
-// The type of a tensor's numbers, which is one that a model's parameters have.
+// The type of a tensor's numbers; it must be one that a model's parameters can have.
 DType dtype_of_tensor(const CheckpointTensor& tensor);
 
-// Rows of a dense tensor as float32 to out[rows.size(), columns]. A vector has one column.
+// Writes rows of a dense tensor as float32 to out[rows.size(), columns]. A vector has one column.
 void read_floats(const CheckpointTensor& tensor, IndexRange rows, float* out);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What becomes of each tensor of a checkpoint that is quantised: the matrices of linear layers are
+// What happens to each tensor when a checkpoint is quantised: the matrices of linear layers are
 // rounded, everything else stays.
 //
 // Thread safety: plain values and free functions without state.
@@ -25,20 +25,20 @@ struct PlannedMatrix {
 };
 
 struct QuantisePlan {
-  // Tensors that stay, in the checkpoint's order, then matrices, layer by layer. So they are
-  // written.
+  // Tensors that stay, in the checkpoint's order, then matrices, layer by layer: the order in which
+  // they are written.
   std::vector<const CheckpointTensor*> copied;
   std::vector<PlannedMatrix> matrices;
   std::vector<std::string> kept;  // linear layers that are not rounded
   size_t source_bytes = 0;        // of the whole checkpoint
 
-  // What is written, in this order.
+  // The tensors to write, in order.
   std::vector<WrittenTensor> written(const RoundingTarget& target) const;
 };
 
-// Compares the checkpoint with the model that the config describes first: throws Error where they
-// don't match, and where no layer can be rounded. The output layer is kept; so is a layer whose
-// inputs are no whole groups. The checkpoint outlives the plan.
+// First compares the checkpoint with the model that the config describes. Throws Error where they
+// don't match, and where no layer can be rounded. The output layer is not rounded, nor a layer
+// whose inputs do not fill whole groups. The checkpoint must outlive the plan.
 QuantisePlan plan_quantisation(const Checkpoint& checkpoint, const ModelConfig& config,
                                const RoundingTarget& target);
 

@@ -1,6 +1,6 @@
 #pragma once
-// Carries a plan out: reads a checkpoint's weights, rounds them, writes them. One matrix is in
-// memory at a time, and with a calibration one layer.
+// Executes a plan: reads a checkpoint's weights, rounds them, writes them. Only one matrix is in
+// memory at a time, or with a calibration one layer.
 //
 // Errors: Error, naming the layer, where numbers are not finite; naming the file, where it cannot
 // be written; WorkEnded where the loops throw it. Thread safety: one thread at a time, which runs
@@ -26,7 +26,7 @@ struct WeightsToQuantise {
   const RoundingTarget& target;
 };
 
-// Called with the bytes of the checkpoint that were done since.
+// Called with the number of the checkpoint's bytes that were done since the last call.
 using QuantiseProgress = std::function<void(size_t bytes)>;
 
 struct WrittenWeights {
