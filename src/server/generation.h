@@ -63,9 +63,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void watch_client();
+  static double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+  }
   // Runs `step`; an exception ends this generation and nothing else.
   template <typename Step>
-  void guarded(Step step);
+  void guarded(Step step) {
+    try {
+      step();
+    } catch (...) {
+      break_off(std::current_exception());
+    }
+  }
   // Ends it with an error, if the client can still be told.
   void break_off(const std::exception_ptr& failure);
 
