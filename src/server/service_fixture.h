@@ -24,6 +24,9 @@
 
 namespace quire::server {
 
+// Fields of a request that runs until something else ends it.
+inline constexpr const char* kEndless = R"(, "max_tokens": 990, "stream": true)";
+
 // Stands for the I/O thread: runs posted tasks until a condition holds.
 class IoLoop {
  public:
