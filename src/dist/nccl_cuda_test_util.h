@@ -6,8 +6,12 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -137,6 +141,64 @@ class NcclCommunicators : public testing::TestWithParam<Devices> {
 
 inline Tensor vector_of(std::byte* data, DType dtype, size_t count) {
   return Tensor(data, dtype, {static_cast<int64_t>(count)});
+}
+
+inline float to_float(DType dtype, const std::byte* from) {
+  float value = 0;
+  if (dtype == DType::kFloat32) {
+    std::memcpy(&value, from, sizeof(value));
+  } else if (dtype == DType::kBFloat16) {
+    BFloat16 half;
+    std::memcpy(&half, from, sizeof(half));
+    value = static_cast<float>(half);
+  } else {
+    Float16 half;
+    std::memcpy(&half, from, sizeof(half));
+    value = static_cast<float>(half);
+  }
+  return value;
+}
+
+inline void from_float(DType dtype, float value, std::byte* to) {
+  if (dtype == DType::kFloat32) {
+    std::memcpy(to, &value, sizeof(value));
+  } else if (dtype == DType::kBFloat16) {
+    const BFloat16 half(value);
+    std::memcpy(to, &half, sizeof(half));
+  } else {
+    const Float16 half(value);
+    std::memcpy(to, &half, sizeof(half));
+  }
+}
+
+// Values of very different sizes, so that their sum depends on the order of addition.
+inline Bytes random_elements(DType dtype, size_t count, unsigned seed) {
+  std::minstd_rand random(seed * 7919 + 1);
+  Bytes bytes(count * size_of(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(random()) / 1073741824.0f - 1.0f;
+    from_float(dtype, random() % 3 == 0 ? value * 1e3f : value, &bytes[i * size_of(dtype)]);
+  }
+  return bytes;
+}
+
+inline Bytes random_bytes(size_t count, unsigned seed) {
+  std::minstd_rand random(seed * 104729 + 1);
+  Bytes bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random() >> 8);
+  return bytes;
+}
+
+// Bits that a floating point number would not keep on its way: words of ones among others.
+inline Bytes random_bits(size_t count, unsigned seed) {
+  Bytes bytes = random_bytes(count, seed);
+  for (size_t at = 0; at + 8 <= count; at += 24)
+    std::fill_n(bytes.begin() + at, 8, std::byte{0xff});
+  return bytes;
+}
+
+inline Bytes random_content(DType dtype, size_t count, unsigned seed) {
+  return is_floating(dtype) ? random_bytes(count, seed) : random_bits(count, seed);
 }
 
 }  // namespace quire::nccl_test
