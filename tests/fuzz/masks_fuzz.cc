@@ -3,7 +3,6 @@
 // bytes that say which of the allowed tokens come. What is allowed has to be the beginning of a
 // text for the plain matcher, an end has to be its end, and an end has to be reached in time.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -13,6 +12,7 @@
 #include "base/check.h"
 #include "grammar/grammar.h"
 #include "grammar/tokens/constraint.h"
+#include "grammar_limits.h"
 #include "quire/error.h"
 
 namespace {
@@ -24,14 +24,6 @@ using quire::grammar::LanguagePtr;
 using quire::grammar::Matcher;
 
 constexpr size_t kMaxTokens = 60;
-
-quire::grammar::CompileLimits mask_limits() {
-  quire::grammar::CompileLimits limits;
-  limits.time = std::chrono::milliseconds(300);
-  limits.memory_bytes = std::size_t{64} << 20;
-  limits.source_bytes = std::size_t{1} << 12;
-  return limits;
-}
 
 quire::grammar::TokenTriePtr trie() {
   static const quire::grammar::TokenTriePtr kept = [] {
@@ -50,7 +42,7 @@ quire::grammar::TokenTriePtr trie() {
 }
 
 GrammarPtr compile_line(char kind, std::string_view text) {
-  const auto limits = mask_limits();
+  const auto limits = fuzz_limits(std::size_t{1} << 12);
   if (kind == 'r') return quire::grammar::compile_regex(text, limits);
   if (kind == 'g') return quire::grammar::compile_gbnf(text, limits);
   if (kind == 'j') return quire::grammar::compile_json_schema(text, limits);
@@ -125,7 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   LanguagePtr language;
   try {
     grammar = compile_line(input.front(), input.substr(1, end - 1));
-    language = quire::grammar::make_language(grammar, {}, mask_limits());
+    language = quire::grammar::make_language(grammar, {}, fuzz_limits(std::size_t{1} << 12));
   } catch (const quire::Error&) {
     return 0;  // What is wrong with the constraint has been said.
   }
