@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 
+#include "base/utf8.h"
 #include "chat/builtins.h"
 #include "chat/text.h"
 

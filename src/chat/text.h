@@ -22,7 +22,6 @@ inline std::size_t utf8_length(unsigned char lead) {
 // The code point at `pos`, which is moved past it.
 char32_t next_code_point(std::string_view text, std::size_t& pos);
 
-void append_utf8(std::string& out, char32_t code_point);
 std::size_t count_code_points(std::string_view text);
 bool is_ascii(std::string_view text);
 

@@ -50,9 +50,6 @@ JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget = 
 // sense: 1.0 is 1, and members have no order. `text` must be one valid JSON value.
 std::string canonical_json(std::string_view text);
 
-// A code point as UTF-8.
-void append_utf8(std::string& out, char32_t code);
-
 // The first characters of `text`, at most `bytes` bytes: for messages.
 std::string_view beginning(std::string_view text, std::size_t bytes);
 
