@@ -15,7 +15,7 @@ namespace {
 // Drafts of text that needs no choice, in a step.
 constexpr size_t kMaxForcedDrafts = 16;
 
-// Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
+// Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.
 void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
   if (num_drafts == 0) return;
   ++stats.num_drafts;

@@ -153,7 +153,7 @@ ModelInfo inspect(const std::string& name) {
   if (info.has_tokenizer) info.tokenizer_vocab_size = load_tokenizer(folder).vocab_size();
   info.has_chat_template = has_chat_template(folder);
   info.files = list_files(folder);
-  // A config alone can be planned, and run with random weights.
+  // A config without weights can be planned, and run with random weights.
   if (has_weights(folder)) add_tensors(Checkpoint::open(folder), info);
   // Elements of quantised tensors are several parameters, or none.
   if (model.quantization && info.supported) info.num_parameters = count_parameters(model);
