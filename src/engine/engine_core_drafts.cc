@@ -1,5 +1,5 @@
-// What an engine does with drafts: it asks for them, gives them to the scheduler, and learns from
-// what became of them.
+// How an engine uses drafts: it asks for them, gives them to the scheduler, and learns from their
+// results.
 #include <algorithm>
 #include <new>
 #include <span>
@@ -12,7 +12,7 @@
 namespace quire {
 namespace {
 
-// Drafts of text that needs no choice, in a step.
+// The most drafts in a step of text that needs no choice.
 constexpr size_t kMaxForcedDrafts = 16;
 
 // Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.

@@ -81,8 +81,8 @@ bool has_weights(const std::filesystem::path& model) {
          std::filesystem::exists(model / "model.safetensors.index.json");
 }
 
-// A checkpoint's tensor has as many elements as its bytes hold; one without any may be of whatever
-// other extents its file says.
+// A checkpoint's tensor has as many elements as its bytes hold. A tensor without elements may have
+// any other sizes that its file claims.
 int64_t num_elements(const CheckpointTensor& tensor) {
   if (tensor.bytes == 0) return 0;
   int64_t elements = 1;

@@ -13,7 +13,7 @@
 namespace quire::server {
 namespace {
 
-// To all that follow requests which have ended.
+// Reports a request that has ended to the metrics, the log and the traces.
 void report(const ServiceContext& context, const RequestRecord& record) {
   context.metrics.record(record);
   if (context.config.log_requests) {
@@ -24,7 +24,7 @@ void report(const ServiceContext& context, const RequestRecord& record) {
   if (context.traces != nullptr) context.traces->record(record);
 }
 
-// After a request's last use of its budget, which is null where a worker has it still.
+// To be called after a request's last use of its budget, which is null while a worker has it.
 void tidy_up(const ServiceContext& context, RequestBudget* budget) {
   if (budget != nullptr && budget->ends_much()) context.workers.run(release_free_memory);
 }
@@ -238,7 +238,7 @@ http::Response Generation::response_head() const {
   return response;
 }
 
-// A client that reads slowly holds no place in the engine once that has done its work.
+// A slow reader gives its place in the engine back once the engine has done its work.
 void Generation::leave_engine_if_done() {
   const bool done = std::ranges::all_of(
       sources_, [](const auto& source) { return source == nullptr || source->ended(); });
@@ -264,12 +264,12 @@ void Generation::break_off(const std::exception_ptr& failure) {
       refuse(error);
     }
   } catch (const std::exception&) {
-    // Not even memory to say so: the exchange ends by itself when this lets go of it.
+    // There is not even memory to report it: the exchange ends by itself when this releases it.
   }
   give_up();
 }
 
-// Without waiting until the engine has let go of them.
+// Does not wait until the engine has released them.
 void Generation::drop_sources() {
   for (auto& source : sources_) source.reset();
   num_running_ = 0;

@@ -14,7 +14,7 @@
 namespace quire::server {
 namespace {
 
-// A longer answer is begun on a worker.
+// The body of an answer with more tokens is begun on a worker.
 constexpr int64_t kMaxInlineTokens = 2048;
 
 uint64_t random_seed() {
@@ -103,7 +103,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   if (last) source_ended();
 }
 
-// A stream keeps nothing of what it has sent.
+// Only for whole answers: a stream keeps nothing that it has sent.
 void Generation::charge(const RequestOutput& output) {
   budget_->charge(output_bytes(output), "its outputs");
   budget_->count_response(output_text_bytes(output));
@@ -136,7 +136,7 @@ void Generation::measure(size_t prompt_index, const RequestOutput& output) {
   last_output_ = now;
 }
 
-// The engine counts from the request's beginning; the record adds up its prompts.
+// The engine's counts are since the request's beginning; the record sums over its prompts.
 void Generation::measure_engine(size_t prompt_index, const RequestMetrics& metrics) {
   const RequestMetrics before = std::exchange(engine_metrics_[prompt_index], metrics);
   record_.steps += metrics.num_steps - before.num_steps;
@@ -146,7 +146,7 @@ void Generation::measure_engine(size_t prompt_index, const RequestMetrics& metri
       metrics.num_accepted_draft_tokens - before.num_accepted_draft_tokens;
 }
 
-// The client asked for no more than this: that it ended here is no failure.
+// The client asked for this limit, so ending here is no failure.
 void Generation::mark_deadline(RequestOutput& output) const {
   for (CompletionOutput& completion : output.outputs) {
     if (completion.finish_reason != FinishReason::kAbort) continue;
