@@ -6,13 +6,13 @@
 
 namespace quire::cli {
 
-// The config as the engine takes it: the model's folder found, progress shown on standard error if
-// that is a terminal, and what the environment says of the group of nodes: the secret
-// (QUIRE_GROUP_SECRET), and where no option does how many nodes there are and which one this is, as
-// mpirun tells the processes that it starts.
+// Completes the config for the engine: finds the model's folder, shows progress on standard error
+// if that is a terminal, and reads the environment for a group of nodes: the secret
+// (QUIRE_GROUP_SECRET) and, without options, the number of nodes and which one this is, as mpirun
+// sets them for the processes that it starts.
 EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal);
 
-// Says the plan's note on its device on standard error, where there is one.
+// Prints the plan's note on its device on standard error, if there is one.
 void report_device(const MemoryPlan& plan, Terminal& terminal);
 
 }  // namespace quire::cli
