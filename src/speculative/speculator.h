@@ -5,6 +5,8 @@
 //   for (id : speculator.take_ready()) scheduler.propose(id, speculator.propose(id));
 //   ... schedule, run; for each sequence that got tokens: speculator.append(...)
 //
+// The runner verifies drafts (SequenceState::append_sampled in runner/sequence_table.h).
+//
 // If a sequence's drafts are not worth their cost (draft_limit.h), one token in kProbeInterval gets
 // a single draft, so that a change is noticed; unless drafts have lost more time than they may. A
 // new sequence starts with the recent rate of kept drafts of all sequences. One step in
