@@ -3,10 +3,10 @@
 //
 //   frontend_bench [STREAMS [TOKENS]]      64 streams of 20,000 tokens each by default
 //
-// Prints the tokens a second of CPU time of the I/O thread: with an engine that waits until each
-// token was fetched (one token an event, the least that it may carry), and with engines that give
-// so many tokens a second, whether they are fetched or not. Then what the server adds to the time
-// to the first token. The clients run on a thread of their own; both need a core.
+// Prints tokens for each second of the I/O thread's CPU time: with an engine that waits until each
+// token was fetched (one token an event, the smallest possible), and with engines that make a fixed
+// number of tokens a second, fetched or not. Then the time that the server adds to the first token.
+// The clients run on a thread of their own; both need a core.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>

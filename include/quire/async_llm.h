@@ -26,19 +26,19 @@ class RequestStream {
   RequestStream(RequestStream&&) noexcept;
   RequestStream& operator=(RequestStream&&) noexcept;
 
-  // Waits for the next output; nothing after the one with finished set. Outputs that were not
-  // fetched in time are merged into one, so a slow reader holds no more than one output.
-  // Throws EngineFailure if the engine failed; a request that failed says so in its last output's
-  // error.
+  // Waits for the next output; nothing once the output with `finished` set was returned. Outputs
+  // that were not fetched in time are merged into one, so a slow reader holds no more than one
+  // output. Throws EngineFailure if the engine failed. A request that failed says so in `error` of
+  // its last output.
   std::optional<RequestOutput> next();
 
-  // The same without waiting: nothing where no output is there yet.
+  // Like next(), but does not wait: nothing where no output is ready.
   std::optional<RequestOutput> try_next();
 
   // Whether the engine is done with the request; its last output may still be there to fetch.
   bool ended() const;
 
-  // Ends the request: next() returns its last output, with finish_reason kAbort, soon.
+  // Ends the request. next() then soon returns its last output, with finish_reason kAbort.
   void cancel();
 
   const std::string& request_id() const;
@@ -72,15 +72,16 @@ class AsyncLLM {
   RequestStream chat(const ChatInput& conversation, SamplingParams params,
                      RequestOptions options = {.output_kind = OutputKind::kDelta});
 
-  // Compiles a constraint on the calling thread, which may take seconds, unless that is done.
-  // generate() does so too, but not while somebody holds what this returns: so a thread that must
-  // not wait can leave the work to another one. Throws Error as generate() does.
+  // Compiles a constraint on the calling thread, unless it is compiled already. This may take
+  // seconds. generate() does the same, but finds the work done while somebody holds what this
+  // returns. So a thread that must not wait can leave the work to another one. Throws Error as
+  // generate() does.
   std::shared_ptr<const void> compile(const StructuredOutput& output);
-  // The same at once, whatever else is being compiled: null where compile() has work to do. Throws
-  // the Error of a constraint that is remembered as one that cannot be compiled.
+  // Like compile(), but returns at once: null where compile() has work to do. Throws the Error of a
+  // constraint that is remembered as one that cannot be compiled.
   std::shared_ptr<const void> find_compiled(const StructuredOutput& output);
 
-  // As LLMEngine has them.
+  // As in LLMEngine.
   void load_lora(const std::string& name, const std::string& path, bool replace = false,
                  LoraPathCheck check = {});
   void unload_lora(const std::string& name);
@@ -88,15 +89,16 @@ class AsyncLLM {
   // Nothing where that name is not loaded.
   std::optional<LoraAdapterInfo> find_lora_info(const std::string& name) const;
   HeldLora hold_lora(const std::string& name);
-  // The same at once: null where hold_lora() has weights to read. Throws Error for a name that is
-  // not loaded.
+  // Like hold_lora(), but returns at once: null where the weights have to be read. Throws Error for
+  // a name that is not loaded.
   HeldLora find_lora(const std::string& name);
 
-  // Calls back once when the engine has failed, with why, also where no request runs: from the
-  // engine's thread, or at once if it has failed. An empty function takes the one before away.
+  // Sets the function that is called once, with the reason, when the engine fails, even if no
+  // request runs. It is called on the engine's thread, or at once if the engine has failed already.
+  // An empty function removes the one that was set before.
   void on_failure(std::function<void(const std::string&)> callback);
 
-  // num_waiting counts what the engine has yet to take, too.
+  // num_waiting also counts requests that the engine has not taken yet.
   EngineStats stats() const;
   int64_t vocab_size() const;
   const EngineConfig& config() const;     // with every default filled in

@@ -8,12 +8,12 @@
 namespace quire {
 
 // What the threads of an engine with this config can reach on this machine, measured in about a
-// second, with the instructions that it would use (QUIRE_CPU_ISA). Zeros for an engine on GPUs,
-// which are not measured.
+// second with the instructions that the engine would use (QUIRE_CPU_ISA). GPUs are not measured:
+// all zeros for an engine on GPUs.
 struct MachineLimits {
   double read_gb_s = 0;  // reading memory, 10^9 bytes a second
-  // Multiply-adds of its matrix products, counted as two, 10^9 a second; of a model with products
-  // of integers and of floating point, what it reaches with each kind at its own peak.
+  // 10^9 operations a second in matrix products; a multiply-add counts as two. For a model with
+  // integer and floating point products: the rate when each kind runs at its own peak.
   double peak_gflops = 0;
 };
 MachineLimits measure_machine(const EngineConfig& config);

@@ -6,8 +6,8 @@
 // Rendering is const and keeps no state, so one object may serve any number of threads. Copies
 // share the compiled template.
 //
-// Templates and messages are outside bytes: every render is bounded by TemplateLimits, and what a
-// template or a message does wrong is a quire::Error that names the line or the message.
+// Templates and messages are untrusted: TemplateLimits bound every render, and errors in a template
+// or a message are a quire::Error that names the line or the message.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -37,7 +37,7 @@ struct TemplateLimits {
 };
 
 // A prompt, and which of its bytes came from the chat's messages and tools rather than from the
-// template: in order, and apart from each other.
+// template: spans in order that do not touch.
 struct RenderedChat {
   std::string text{};
   std::vector<TextSpan> from_messages{};
@@ -54,9 +54,10 @@ class ChatTemplate {
                         TemplateLimits limits = {});
 
   // Reads a model folder: the template from chat_template.jinja, else from "chat_template" in
-  // tokenizer_config.json (a string, or a list of {"name", "template"}, of which "tool_use" serves
-  // chats with tools and "default" the others); special tokens from tokenizer_config.json. Throws
-  // Error naming the file and field where there is none or it is malformed.
+  // tokenizer_config.json. That is a string or a list of {"name", "template"}; from a list,
+  // "tool_use" serves chats with tools and "default" the others. Special tokens come from
+  // tokenizer_config.json. Throws Error naming the file and field where there is no template or it
+  // is malformed.
   static ChatTemplate from_folder(const std::filesystem::path& folder, TemplateLimits limits = {});
 
   // Whether `folder` has a chat template, well-formed or not. A base model has none.
@@ -68,8 +69,8 @@ class ChatTemplate {
   // writes them.
   std::string render(const ChatInput& input) const;
 
-  // The same, with the origin of each byte: Tokenizer::encode() takes it, so that no message can
-  // write a special token that only the template may.
+  // The same, with the origin of each byte for Tokenizer::encode(), so that no message can write a
+  // special token that only the template may write.
   RenderedChat render_marked(const ChatInput& input) const;
 
   // The source of the template that a chat without tools gets.

@@ -23,8 +23,8 @@ enum class LoadFormat {
 // whole, in bytes.
 using ProgressCallback = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
-// Ranks in several processes, the nodes, which may be on several hosts; CPU only. Every node has
-// the same settings but for `node_rank`, and as many ranks as the others. Node 0 has the engine.
+// Ranks in several processes, called nodes, on one host or several; CPU only. All nodes have the
+// same settings except `node_rank`, and the same number of ranks. Node 0 has the engine.
 struct ClusterOptions {
   int num_nodes = 1;
   int node_rank = 0;  // of this process, 0 to num_nodes - 1
@@ -32,9 +32,9 @@ struct ClusterOptions {
   std::string master_addr = "127.0.0.1";
   int master_port = 29501;
   double join_timeout_s = 120;  // until all nodes are there
-  // What every node knows and nobody else; needed where master_addr is not this machine's loopback.
-  // Nodes prove to each other that they know it, and what they send is encrypted with keys made of
-  // it.
+  // A secret that all nodes know and nobody else; required where master_addr is not this machine's
+  // loopback. Nodes prove to each other that they know it, and keys derived from it encrypt what
+  // they send.
   std::string secret{};
   // Called with lines for the user about nodes that come, from any thread.
   std::function<void(const std::string&)> on_message{};
@@ -52,12 +52,13 @@ struct EngineConfig {
                                                      // memory, or what a GPU's share leaves
   double gpu_memory_utilization = 0.9;  // (0, 1]: of what is free on each GPU at the start
   bool enable_prefix_caching = true;
-  // Above 1 on GPUs: a GPU belongs to one such engine of a process at a time.
+  // Above 1 on GPUs: a GPU can serve only one such engine of a process at a time.
   int tensor_parallel_size = 1;
   // CPU only: stages that the model's layers are cut into, each with tensor_parallel_size ranks.
   // The tokens are those of one stage.
   int pipeline_parallel_size = 1;
-  // Layers of each stage, the first stage's first; empty: as many as make stages take equal time.
+  // Number of layers of each stage, the first stage's first. Empty: chosen so that stages take
+  // equal time.
   std::vector<int64_t> pipeline_layers{};
   ClusterOptions cluster{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
@@ -66,23 +67,25 @@ struct EngineConfig {
   // model needs the CPU. None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
   LoraOptions lora{};  // adapters that requests may name
-  // > 0: prompts are computed in chunks such that a step takes about this many seconds, so that
-  // neither those that wait for their next token nor newcomers are held up for longer; while no
-  // sequence waits, steps of up to 512 tokens may take four times that. 0: no limit but
-  // max_num_batched_tokens. Steps of as many stages share it. The tokens are the same either way.
+  // > 0: prompts are cut into chunks so that a step takes about this many seconds, which bounds how
+  // long running and new sequences are held up. While no sequence waits, steps of up to 512 tokens
+  // may take four times as long. 0: only max_num_batched_tokens limits a step. With stages, the
+  // steps in flight share this time. The tokens are the same either way.
   double target_step_s = 0;
   // GPU only: a file of `quire tune` that says which of cuBLAS's algorithms multiply matrices of
-  // which shapes. Shapes that it does not name are looked up in quire's own table; what neither
-  // names is chosen by cuBLAS. Empty: no file.
+  // which shapes. Shapes that it lacks are looked up in quire's own table; for those that neither
+  // has, cuBLAS chooses. Empty: no file.
   std::string linear_algorithms{};
   std::string dtype = "auto";  // "auto" (the config's), "float32", "bfloat16", on a GPU "float16"
-  // Rounds the linear layers that the checkpoint has dense while they load. "fp8": to e4m3 with a
-  // scale for each output, but not the embedding and the output layer, nor layers that a
-  // quantization_config leaves dense; on a GPU, which needs compute capability 9.0 and no dtype
-  // "float32", products of more than a few rows round activations too, by token. CPU
-  // only: "int8" or "int4", in groups of 32 inputs with a scale each, int4 with an offset too; the
-  // embedding and the output layer to int8. Activations are then rounded to int8 for the products,
-  // but not with dtype "float32". "none": weights stay as they are.
+  // Rounds linear layers that are dense in the checkpoint while they load.
+  // "none": weights stay as they are.
+  // "fp8": to e4m3 with a scale for each output. The embedding, the output layer and layers that a
+  // quantization_config leaves dense stay as they are. A GPU needs compute capability 9.0 and a
+  // dtype other than "float32"; its products of more than a few rows also round activations, by
+  // token.
+  // "int8", "int4": CPU only. To integers in groups of 32 inputs with a scale each, int4 also with
+  // an offset; the embedding and the output layer to int8. Products then round activations to int8,
+  // except with dtype "float32".
   std::string quantization = "none";
   // "auto" (as dtype); "fp8" (e4m3, scale 1; on a GPU not with dtype "float32"); CPU only: "int8",
   // with a scale for each token and KV head.
@@ -90,12 +93,12 @@ struct EngineConfig {
   std::string device = "auto";  // "auto" (a GPU where one is found), "cpu", "cuda"
   uint64_t seed = 0;
   LoadFormat load_format = LoadFormat::kAuto;
-  // Chats: whether special tokens written out in messages become tokens, as in transformers. A
-  // message could then begin another's turn; text otherwise.
+  // Chats: whether special tokens written out in messages become special tokens, as in
+  // transformers. A message could then begin another's turn. If not, they are plain text.
   bool parse_special_tokens = false;
-  // White space that may be written between the tokens of JSON answers: "none"; "compact", a space
-  // behind each colon and comma; or "N", from 1 to 1000: a space, or a line break and white space
-  // of N bytes together. JSON is read with any white space.
+  // White space that may stand between the tokens of JSON answers. "none"; "compact": a space
+  // behind each colon and comma; "N", from 1 to 1000: a space, or a line break and white space of N
+  // bytes together. JSON is read with any white space.
   std::string structured_whitespace = "32";
   bool skip_tokenizer_init = false;  // prompts and outputs are token ids only
   int threads = 0;                   // CPU threads of this process; 0: the physical cores

@@ -1,6 +1,5 @@
 #pragma once
-// The most that the settings of an engine and of its requests may be: bounds that keep later sums
-// far from overflow.
+// Upper bounds of an engine's and a request's settings. They keep later sums far from overflow.
 #include <cstdint>
 #include <limits>
 
@@ -13,9 +12,9 @@ inline constexpr int64_t kMaxNumBlocks = std::numeric_limits<int32_t>::max() - 1
 inline constexpr int64_t kMaxTensorParallelSize = 256;
 inline constexpr int64_t kMaxPipelineParallelSize = 256;
 inline constexpr int64_t kMaxThreads = 1024;
-// Of the most likely tokens, in SamplingParams::logprobs and prompt_logprobs.
+// The most likely tokens that SamplingParams::logprobs and prompt_logprobs may ask for.
 inline constexpr int kMaxLogprobs = 20;
-// Of a client's weight, in hundredths.
+// A client's weight in the sharing of the engine, in hundredths.
 inline constexpr int32_t kDefaultClientWeight = 100;
 inline constexpr int32_t kMaxClientWeight = 10'000;
 

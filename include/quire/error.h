@@ -14,7 +14,7 @@ class Error : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// The engine itself failed: what it was asked is not at fault, and it takes nothing any more.
+// The engine itself failed: the request is not at fault, and the engine takes no more requests.
 class EngineFailure : public Error {
  public:
   using Error::Error;

@@ -27,11 +27,11 @@ class LLM {
   // be served; the message names the prompt by its index.
   std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
                                       const SamplingParams& params);
-  // One SamplingParams for each prompt.
+  // The same with SamplingParams for each prompt.
   std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
                                       const std::vector<SamplingParams>& params);
 
-  // And an adapter (RequestOptions::lora) for each prompt.
+  // The same with an adapter (RequestOptions::lora) for each prompt, too.
   std::vector<RequestOutput> generate(const std::vector<Prompt>& prompts,
                                       const std::vector<SamplingParams>& params,
                                       const std::vector<std::string>& loras);

@@ -6,10 +6,10 @@
 //   while (!engine.is_finished())
 //     for (const quire::RequestOutput& output : engine.step()) ...
 //
-// Thread safety: one thread at a time, but load_lora, unload_lora, loras and hold_lora from any.
-// Work runs on threads of the engine's own; results do not
-// depend on how many. AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM
-// (quire/llm.h) the one for a batch.
+// Thread safety: one thread at a time; load_lora, unload_lora, loras and hold_lora may be called
+// from any thread. The engine computes on threads of its own; results do not depend on how many.
+// AsyncLLM (quire/async_llm.h) is the engine for several threads, LLM (quire/llm.h) the one for a
+// batch.
 #include <array>
 #include <cstdint>
 #include <functional>
@@ -38,50 +38,50 @@ using Prompt = std::variant<std::string, std::vector<int32_t>>;
 struct LoraWeights;
 // The weights of an adapter, which stay in memory while this lives.
 using HeldLora = std::shared_ptr<const LoraWeights>;
-// Called with an adapter's folder before each time that it is read. What it throws is thrown by the
-// call that wanted it read.
+// Called with an adapter's folder each time before it is read. Its exceptions reach the caller who
+// needed the adapter.
 using LoraPathCheck = std::function<void(const std::string& path)>;
 
 struct RequestOptions {
   OutputKind output_kind = OutputKind::kCumulative;
   // Requests share cached prefixes only with those of the same salt.
   std::string cache_salt{};
-  // Leave the special tokens of the tokenizer out when the prompt is text (a rendered chat has its
-  // own).
+  // Whether the tokenizer's special tokens are added to a prompt that is text. A rendered chat
+  // already has its own, so false for it.
   bool add_special_tokens = true;
-  // Whose request it is: clients share the engine by weight, in hundredths, 1 to kMaxClientWeight.
+  // Whose request it is. Clients share the engine by weight, in hundredths, 1 to kMaxClientWeight.
   uint64_t client = 0;
   int32_t client_weight = kDefaultClientWeight;
-  // Among the client's requests: lower goes first, then what came first.
+  // Order among the client's requests: lower goes first; equal ones in order of arrival.
   int64_t priority = 0;
-  // Where the prompt is text: the spans, in order and apart from each other, in which nothing
-  // becomes a special token (RenderedChat::from_messages).
+  // Where the prompt is text: the spans in which no special token is recognised, in order and
+  // without touching (RenderedChat::from_messages).
   std::vector<TextSpan> plain_text{};
   // The name of a loaded adapter; empty: the base model. The request keeps the weights that the
-  // name stands for when it is added, whatever is loaded or unloaded later.
+  // name means when the request is added, whatever is loaded or unloaded later.
   std::string lora{};
-  // What hold_lora() gave for `lora`: the request has these weights, whatever the name stands for
-  // by now. Null: those that the name stands for.
+  // The weights that hold_lora() returned for `lora`; the request uses these even if the name means
+  // others by now. Null: those that the name means when the request is added.
   HeldLora lora_weights{};
 };
 
-// What became of drafts since the engine started. A draft is what a step verifies of a sequence; it
-// has one token or more.
+// What became of drafts since the engine started. A draft is one or more guessed tokens of a
+// sequence that one step verifies.
 struct SpeculativeStats {
   int64_t num_drafts = 0;
   int64_t num_draft_tokens = 0;
   int64_t num_accepted_tokens = 0;  // of these, kept
   std::array<int64_t, kMaxSpeculativeTokens> num_accepted_tokens_per_pos{};
 
-  // Tokens that a draft brought on average, with the one that is sampled behind those kept: 1 or
-  // more, 0 without drafts.
+  // Mean number of tokens that a draft brought: those kept, and the one sampled after them. 1 or
+  // more; 0 without drafts.
   double mean_acceptance_length() const {
     if (num_drafts == 0) return 0;
     return 1 + static_cast<double>(num_accepted_tokens) / static_cast<double>(num_drafts);
   }
 };
 
-// Of one stage of a pipeline, since the engine started.
+// One stage of a pipeline, since the engine started.
 struct StageStats {
   int64_t num_steps = 0;
   double busy_s = 0;  // time of its first rank without that in which it waited for other stages
@@ -119,9 +119,9 @@ class LLMEngine {
 
   // Throws Error if the request cannot be served: parameters out of range, an empty prompt, a token
   // id outside the vocabulary, a prompt of max_model_len tokens or more, invalid UTF-8, an id in
-  // use, a constraint (SamplingParams::structured_output) that cannot be compiled, which is done
-  // here, or whose shortest answer does not fit the limits on tokens, an adapter
-  // (RequestOptions::lora) that is not loaded. The engine and its other requests are not affected.
+  // use, an adapter (RequestOptions::lora) that is not loaded. Also for a constraint
+  // (SamplingParams::structured_output), compiled here, that does not compile or whose shortest
+  // answer does not fit the limits on tokens. The engine and its other requests are not affected.
   void add_request(std::string request_id, Prompt prompt, SamplingParams params,
                    RequestOptions options = {});
 
@@ -130,27 +130,27 @@ class LLMEngine {
   void abort(const std::string& request_id);
 
   // One step: schedule, run, process. Returns the outputs of the requests that have something new,
-  // in the order in which they were added. With async_scheduling a step's outputs may come one call
-  // later, and as many calls later as a model in stages has stages.
+  // in the order in which requests were added. With async_scheduling a step's outputs may come one
+  // call later; with pipeline stages as many calls later as there are stages.
   std::vector<RequestOutput> step();
 
-  // Adapters, where LoraOptions::enabled is set. Requests and other adapters are not affected by
-  // what fails.
+  // Adapters, where LoraOptions::enabled is set. A call that fails affects no request and no other
+  // adapter.
   //
-  // Reads the adapter in the folder `path` and gives it a name; with `replace` also one that is in
-  // use, for the requests that are added from then on. Throws Error: a name that is in use, empty
-  // or longer than 256 bytes, no such folder, an adapter that is damaged, of another base, of a
-  // rank above max_lora_rank, or of a kind that is not served.
+  // Reads the adapter in the folder `path` and gives it a name. With `replace` the name may be in
+  // use: requests that are added from then on get the new adapter. Throws Error for a name that is
+  // in use, empty or longer than 256 bytes, for a missing folder, and for an adapter that is
+  // damaged, made for another base, of a rank above max_lora_rank, or of a kind that is not served.
   void load_lora(const std::string& name, const std::string& path, bool replace = false);
-  // Requests that were added go on with the adapter, whose memory is freed when the last of them
-  // has ended. Throws Error for a name that is not loaded.
+  // Requests that were added keep the adapter. Its memory is freed when the last of them ends.
+  // Throws Error for a name that is not loaded.
   void unload_lora(const std::string& name);
-  // In the order of their names.
+  // Sorted by name.
   std::vector<LoraAdapterInfo> loras() const;
-  // Reads the weights of a loaded adapter, unless they are in host memory, on the calling thread.
-  // add_request() does so too, but not with what this returns (RequestOptions::lora_weights): so a
-  // thread that must not wait can leave the work to another one. Throws Error for a name that is
-  // not loaded, and where the folder cannot be read any more.
+  // Reads the weights of a loaded adapter on the calling thread, unless they are in host memory.
+  // add_request() does the same, but not for a request that has what this returns
+  // (RequestOptions::lora_weights). So a thread that must not wait can leave the work to another
+  // one. Throws Error for a name that is not loaded, and where the folder cannot be read any more.
   HeldLora hold_lora(const std::string& name);
 
   // No request is unfinished and no output is pending.
@@ -162,8 +162,8 @@ class LLMEngine {
   int64_t max_model_len() const;
   int64_t vocab_size() const;
 
-  // From generation_config.json, as vLLM takes them; fields that it does not give have
-  // SamplingParams' defaults.
+  // From generation_config.json, like vLLM. Fields that the file lacks have SamplingParams'
+  // defaults.
   SamplingParams default_sampling_params() const;
   // Throws Error if the folder has no tokenizer or skip_tokenizer_init is set.
   const Tokenizer& tokenizer() const;

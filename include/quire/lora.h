@@ -33,8 +33,8 @@ struct LoraInfo {
 // Whether the folder holds an adapter, and no model.
 bool is_lora_adapter(const std::string& folder);
 
-// Reads headers only. Throws Error if the folder is no adapter's, is damaged, or holds one of a
-// kind that quire does not read.
+// Reads headers only. Throws Error if the folder holds no adapter, a damaged one, or one of a kind
+// that quire does not read.
 LoraInfo inspect_lora(const std::string& folder);
 
 }  // namespace quire

@@ -9,7 +9,7 @@
 
 namespace quire {
 
-// An adapter under the name that requests have for it.
+// An adapter, and the name by which requests ask for it.
 struct LoraPath {
   std::string name;
   std::string path;  // the folder that PEFT has saved
@@ -20,8 +20,8 @@ struct LoraOptions {
   bool enabled = false;
   int max_loras = 1;           // different adapters in one step, 1 to kMaxLoras
   int64_t max_lora_rank = 16;  // the largest that an adapter may have, 1 to kMaxServedLoraRank
-  // Adapters whose weights stay in host memory, max_loras or more; none: max_loras. What was used
-  // longest ago goes first, and is read from its folder again when a request asks for it. Those of
+  // How many adapters stay in host memory, max_loras or more; none: max_loras. The least recently
+  // used goes first, and is read from its folder again when a request asks for it. Adapters of
   // unfinished requests stay beyond this number.
   std::optional<int> max_cpu_loras{};
   std::vector<LoraPath> modules{};  // loaded before the first request
@@ -38,8 +38,8 @@ struct LoraAdapterInfo {
   std::string kind;    // "LoRA", "rsLoRA", "DoRA" or "rsDoRA"
   int64_t rank = 0;    // the largest of its modules; 0: it only replaces weights
   int64_t bytes = 0;   // of its weights in host memory
-  // Of what it computes, not of its name and folder: adapters with the same hash share their
-  // weights and cached prefixes.
+  // Hash of what the adapter computes, without its name and folder: adapters with the same hash
+  // share their weights and cached prefixes.
   std::string content_hash;
   bool in_host_memory = false;
 };

@@ -19,8 +19,8 @@ struct MergeOptions {
   std::string adapter{};        // a folder
   std::filesystem::path out{};  // a folder to make, or an empty one
   int threads = 0;              // 0: the physical cores
-  // Called now and then, on the calling thread, with the bytes of the merged checkpoint that are
-  // written and the whole; false ends the work.
+  // Called now and then on the calling thread with the bytes written so far and the bytes of the
+  // whole checkpoint. Returning false ends the work.
   std::function<bool(int64_t done, int64_t total)> on_progress{};
 };
 
@@ -36,11 +36,11 @@ struct MergeResult {
   std::vector<std::string> adapter_left_out;  // and beside the adapter's
 };
 
-// Writes the base's checkpoint with the adapter's weights added to it, in the base's types; each
-// number is computed in float32 and rounded once. Nothing where on_progress ended it: `out` is then
-// what it was before. What it holds appears when all of it is written. Throws Error where the base
-// or the adapter cannot be read or do not fit together, where the base is quantised or a GGUF file,
-// and where `out` is a file or a folder that is not empty, or cannot be written.
+// Writes the base's checkpoint with the adapter's weights added, in the base's types; each number
+// is computed in float32 and rounded once. Files appear in `out` only when all of them are written.
+// Returns nothing where on_progress ended the work; `out` is then unchanged. Throws Error where the
+// base or the adapter cannot be read or do not fit together, where the base is quantised or a GGUF
+// file, and where `out` is a file or a folder that is not empty, or cannot be written.
 std::optional<MergeResult> merge_lora(const MergeOptions& options);
 
 }  // namespace quire

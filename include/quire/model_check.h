@@ -27,28 +27,28 @@ struct CheckedTensor {
   double max = 0;
 };
 
-// The answer to a known prompt: greedy, on the CPU, not ended by any token.
+// The answer to a known prompt: greedy, on the CPU; no token ends it early.
 struct KnownAnswer {
   std::string prompt{};  // a text; empty where the model has no tokenizer
   std::vector<int32_t> prompt_token_ids{};
   std::vector<int32_t> output_token_ids{};
-  // One for each output token, natural logarithms: its own, and the best of the others.
+  // Natural logarithms for each output token: the token's own, and the best of the other tokens'.
   std::vector<double> logprobs{};
   std::vector<double> runner_up_logprobs{};
 };
 
-// What a model answered before, and how far its log-probabilities may be from that.
+// What a model answered before, and how far the log-probabilities of a new answer may differ.
 struct ModelReference {
   KnownAnswer answer{};
   double tolerance = 0;  // > 0
 };
 
-// Log-probabilities differ by less between processors with other vector instructions, and by more
-// where a weight has changed.
+// Processors with other vector instructions change log-probabilities by less than this, a changed
+// weight by more.
 inline constexpr double kReferenceTolerance = 0.01;
-// The largest magnitude that a weight has in a sound model.
+// The largest magnitude of a weight in a sound model.
 inline constexpr double kLargestWeight = 1e4;
-// Tokens of a reference.
+// The most tokens of a reference.
 inline constexpr int64_t kMaxReferenceTokens = 4096;
 
 struct ModelProblem {
@@ -67,9 +67,9 @@ struct ModelCheck {
   std::vector<ModelProblem> problems;
 };
 
-// Reads every tensor once, then runs the model. Of `config` it takes the model, the number of
-// threads and on_progress. With a reference it answers the reference's prompt, else one of its own.
-// Throws Error if there is no such model; whatever is wrong with it is a problem of the result.
+// Reads every tensor once, then runs the model. Uses only the model, the number of threads and
+// on_progress of `config`. With a reference it answers the reference's prompt, else a prompt of its
+// own. Throws Error if there is no such model; other faults are problems in the result.
 ModelCheck check_model(const EngineConfig& config, const std::optional<ModelReference>& reference);
 
 }  // namespace quire

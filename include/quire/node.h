@@ -1,10 +1,10 @@
 #pragma once
-// A process with ranks of an engine that is in another process (ClusterOptions).
+// A process with ranks of an engine that runs in another process (ClusterOptions).
 //
 //   quire::Node node(config);  // config.cluster.node_rank is 1 or more, all else as on node 0
 //   node.run();                // until node 0 ends the group
 //
-// Thread safety: stop() from any thread, all else from one at a time.
+// Thread safety: stop() from any thread, the rest from one thread at a time.
 #include <memory>
 #include <string>
 
@@ -15,8 +15,9 @@ namespace quire {
 
 class Node {
  public:
-  // Waits until all nodes are there, and loads this one's part of the model. Throws Error: what an
-  // engine throws, and nodes that are missing, late, or differ in what has to be the same.
+  // Waits until all nodes have joined, and loads this node's part of the model. Throws the Errors
+  // of an engine, and one for nodes that are missing, late, or differ in settings that must be
+  // equal.
   explicit Node(const EngineConfig& config);
   ~Node();
   Node(Node&&) noexcept;

@@ -3,9 +3,9 @@
 // tokens.
 //
 // A text is cut into windows of `context` tokens that begin `stride` tokens apart. Each token but
-// the first is scored once, in the first window that has it: with at least context - stride tokens
-// before it, or as many as the text has. Thread safety: free functions of their arguments and the
-// files.
+// the first is scored once, in the first window that contains it. So it is predicted from at least
+// context - stride tokens before it, or from all that the text has there. Thread safety: free
+// functions of their arguments and the files.
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -22,7 +22,8 @@ struct PerplexityOptions {
   std::filesystem::path text{};
   std::optional<int64_t> context{};  // >= 2; none: 1024, or what the model can do
   std::optional<int64_t> stride{};   // 1 to context - 1; none: half of it
-  // Called with the windows that are done, and all; false ends the measurement.
+  // Called with the number of windows that are done and of all. Returning false ends the
+  // measurement.
   std::function<bool(int64_t done, int64_t total)> on_window{};
 };
 
@@ -35,11 +36,11 @@ struct PerplexityResult {
   int64_t stride = 0;
   double mean_logprob = 0;  // natural
   double perplexity = 0;
-  // Of the perplexity: tokens are taken as independent.
+  // The perplexity's standard error, as if tokens were independent.
   double standard_error = 0;
 };
 
-// Nothing where on_window ended it. Throws Error as LLM does; where no text has two tokens, and for
+// Nothing where on_window ended it. Throws Error as LLM does, where no text has two tokens, and for
 // a context or stride out of range.
 std::optional<PerplexityResult> measure_perplexity(const PerplexityOptions& options);
 

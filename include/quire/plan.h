@@ -19,7 +19,7 @@ struct PlannedBuffer {
       detail;  // what it is made of: "28 layers x 8 heads x 128 x 4,096 blocks of 16, bfloat16"
 };
 
-// Of a model that is cut into stages; bytes are over the stage's ranks.
+// One stage of a model that is cut into stages; bytes are sums over the stage's ranks.
 struct PlannedStage {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
@@ -32,8 +32,8 @@ struct MemoryPlan {
   std::string architecture;
   std::string device;       // "cpu", "cuda"
   std::string device_name;  // "NVIDIA H200", "4 x NVIDIA H200"; empty on the CPU
-  // A sentence: why no GPU is used though there is something of one, or that the file of
-  // EngineConfig::linear_algorithms has nothing for the model; else empty.
+  // A sentence, else empty: why no GPU is used although the machine seems to have one, or that the
+  // file of EngineConfig::linear_algorithms has nothing for this model.
   std::string device_note;
   std::string dtype;
   int64_t num_parameters = 0;
@@ -55,12 +55,12 @@ struct MemoryPlan {
   int64_t max_full_length_seqs = 0;
 };
 
-// Throws Error as LLMEngine's constructor would: no such model, unsupported, not enough memory for
-// even one sequence (naming which setting to change to what).
+// Throws Error as LLMEngine's constructor would: no such model, an unsupported one, or too little
+// memory for even one sequence (naming which setting to change to what).
 MemoryPlan plan(const EngineConfig& config);
-// The same for tensor_parallel_size * pipeline_parallel_size GPUs that the machine need not have,
-// each with `memory_bytes`, of which gpu_memory_utilization may be taken. Nothing on this machine
-// is asked for; what kernels take for themselves is estimated (docs/parallelism.md).
+// A plan for tensor_parallel_size * pipeline_parallel_size GPUs that this machine need not have.
+// Each has `memory_bytes`; quire may take gpu_memory_utilization of them. Nothing of this machine
+// is looked at; what kernels take for themselves is estimated (docs/parallelism.md).
 MemoryPlan plan_for_gpus(const EngineConfig& config, int64_t memory_bytes);
 
 struct TensorInfo {

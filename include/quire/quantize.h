@@ -31,15 +31,15 @@ struct QuantizeOptions {
   // Of integers: inputs of an output that share a scale, 32, 64 or 128. Layers whose inputs are no
   // multiple of it stay as they are.
   int64_t group_size = 32;
-  // Of kInt4: whether all zero points are 0. Otherwise each group has one. kInt8 has none.
+  // kInt4: whether all zero points are 0. Otherwise each group has its own. kInt8 has none.
   bool symmetric = false;
-  // Of integers: a text by which rounding errors are made up for (GPTQ), or a file .jsonl of
-  // {"text": ...}, each a text of its own; empty: each number is rounded to the nearest.
+  // Integers: a text on which rounding errors are compensated (GPTQ); a .jsonl file holds {"text":
+  // ...} in each line, each a text of its own. Empty: each number is rounded to the nearest.
   std::filesystem::path calibration{};
   int64_t max_calibration_tokens = 65536;  // of the text; >= 1
   int threads = 0;                         // 0: the physical cores
-  // Called now and then, on the calling thread, with the bytes of the checkpoint that are done and
-  // the whole; false ends the work.
+  // Called now and then on the calling thread with the bytes done so far and the bytes of the whole
+  // checkpoint. Returning false ends the work.
   std::function<bool(int64_t done, int64_t total)> on_progress{};
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Everything of the public API.
+// The whole public API.
 #include "quire/async_llm.h"
 #include "quire/bundled_model.h"
 #include "quire/chat_input.h"

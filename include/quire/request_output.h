@@ -1,5 +1,5 @@
 #pragma once
-// What comes back of a request. Thread safety: plain values.
+// What the engine returns for a request. Thread safety: plain values.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -39,8 +39,8 @@ struct CompletionOutput {
   std::vector<PositionLogprobs> logprobs;     // one for each token, if asked for
   std::optional<FinishReason> finish_reason;  // none while it runs
   std::string stop_reason;  // the stop string, or the stop token's id in decimal; empty otherwise
-  // SamplingParams::structured_output: tokens were chosen for the answer to end within max_tokens
-  // and max_model_len. The finish_reason is then kLength, unless a stop ended it.
+  // SamplingParams::structured_output: tokens were chosen so that the answer ends within max_tokens
+  // and max_model_len. The finish_reason is then kLength, unless a stop ended the answer.
   bool steered_to_end = false;
 };
 
@@ -48,8 +48,8 @@ struct RequestMetrics {
   double queue_s = 0;  // from arrival to the first time it was scheduled
   double ttft_s = 0;   // from arrival to the first token
   double total_s = 0;  // from arrival to the last token so far
-  // Steps that computed tokens of any of its n; the one that is scheduled before a stop is known
-  // counts, too.
+  // Steps that computed tokens of any of the n outputs. A step that was scheduled before a stop was
+  // known counts, too.
   int64_t num_steps = 0;
   int64_t num_preemptions = 0;            // times that one of its n gave its KV blocks up
   int64_t num_draft_tokens = 0;           // drafts that steps verified
@@ -58,15 +58,15 @@ struct RequestMetrics {
 
 struct RequestOutput {
   std::string request_id;
-  // Deltas (OutputKind::kDelta) hold the prompt in the first of a request's outputs only.
+  // With kDelta only the first output of a request has the prompt.
   std::string prompt;  // empty for prompts given as token ids
   std::vector<int32_t> prompt_token_ids;
-  // For each prompt token, the first one's empty; if asked for.
+  // If asked for: one for each prompt token; the first token's is empty.
   std::vector<PositionLogprobs> prompt_logprobs;
   std::vector<CompletionOutput> outputs;  // n of them, in order of index
   int64_t num_cached_tokens = 0;          // prompt tokens found in the prefix cache
   bool finished = false;                  // all n have ended
-  // Why the request failed, a sentence; empty: it did not. All n then end with kAbort.
+  // A sentence: why the request failed; empty if it did not. If it failed, all n end with kAbort.
   std::string error;
   RequestMetrics metrics;
 };

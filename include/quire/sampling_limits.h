@@ -51,7 +51,7 @@ inline consteval SamplingLimit sampling_limit(std::string_view field) {
   return kSamplingLimits.at(row);
 }
 
-// Of the lists.
+// Limits of the lists.
 inline constexpr std::size_t kMaxStopStrings = 64;
 inline constexpr std::size_t kMaxStopStringBytes = 4096;  // of each
 inline constexpr std::size_t kMaxStopTokenIds = 1024;

@@ -14,14 +14,14 @@
 
 namespace quire {
 
-// Called for each sampled token, on the engine's worker thread, before any other change of the
-// logits: `token_ids` is the prompt and what was generated so far, `logits` [vocab_size] may be
-// changed in place: -infinity forbids a token, and some must stay finite. Must not throw; must
-// depend on its arguments alone if results are to repeat.
+// Called for each sampled token on the engine's worker thread, before penalties, biases and masks.
+// `token_ids` is the prompt and what was generated so far. `logits` [vocab_size] may be changed in
+// place: -infinity forbids a token, but some must stay finite. Must not throw. Must depend only on
+// its arguments if results are to repeat.
 using LogitsProcessor =
     std::function<void(std::span<const int32_t> token_ids, std::span<float> logits)>;
 
-// Ranges stand in quire/sampling_limits.h.
+// quire/sampling_limits.h has the ranges.
 struct SamplingParams {
   int n = 1;                 // outputs per prompt
   double temperature = 1.0;  // 0: greedy

@@ -1,5 +1,5 @@
 #pragma once
-// What an answer has to be: JSON of a schema, a text that an expression matches, ...
+// What an answer has to be: JSON that a schema describes, a text that an expression matches, ...
 //
 // Thread safety: plain values.
 #include <cstdint>
@@ -30,8 +30,9 @@ struct StructuredOutput {
   std::string text{};
   std::vector<std::string> choices{};
 
-  // Of kTags. Free text goes on until it has one of `triggers`, with which one or more tags begin:
-  // then one of these has to follow. Without triggers there is no free text, only tags.
+  // kTags: the answer is free text until it has one of `triggers`, with which one or more tags
+  // begin; then one of these tags has to follow. Without triggers there are only tags, no free
+  // text.
   std::vector<StructuralTag> tags{};
   std::vector<std::string> triggers{};
   std::string separator{};  // between tags that follow each other without free text
@@ -42,7 +43,7 @@ struct StructuredOutput {
   // allows.
   bool disable_any_whitespace = false;
 
-  // The constraint begins behind the first of this text in the answer ("</think>"); empty: at once.
+  // The constraint begins behind the first occurrence of this text ("</think>"); empty: at once.
   std::string begins_after{};
 
   bool operator==(const StructuredOutput&) const = default;

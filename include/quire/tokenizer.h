@@ -48,9 +48,9 @@ class Tokenizer {
   // Throws Error, naming the byte offset, where `text` is no valid UTF-8.
   std::vector<std::int32_t> encode(std::string_view text, bool add_special_tokens = true) const;
 
-  // The same, but text that touches a span of `plain` (in order, apart from each other) becomes no
-  // special token: what clients wrote, as ChatTemplate::render_marked() tells it from the template.
-  // Added tokens that are not special (<think>) are found there, too.
+  // The same, but text that touches a span of `plain` becomes no special token. These are the parts
+  // that clients wrote (ChatTemplate::render_marked()), in order and apart from each other. Added
+  // tokens that are not special (<think>) are found there, too.
   std::vector<std::int32_t> encode(std::string_view text, std::span<const TextSpan> plain,
                                    bool add_special_tokens) const;
 
@@ -69,8 +69,8 @@ class Tokenizer {
   // The reverse; nullopt for an id that has no token, whether in range or not.
   std::optional<std::string> id_to_token(std::int32_t id) const;
 
-  // The bytes that the id adds to a text that has begun; "" for special tokens and ids that have no
-  // token. Bytes of several tokens make a character where decode() makes one of them.
+  // The bytes that the id adds behind other text; "" for special tokens and ids that have no token.
+  // A character may need the bytes of several tokens, as in decode().
   std::string token_bytes(std::int32_t id) const;
 
   // Whether the id is an added token marked special; false for ids out of range.

@@ -16,9 +16,10 @@
 namespace quire {
 
 struct TuneOptions {
-  // Of the activations, each 1 to kMaxNumBatchedTokens. What is more than the engine's settings
-  // allow in a step is left out. Empty: default_tune_rows(), on by powers of two to the most rows
-  // that these settings allow, and that most itself, of tokens and of sequences.
+  // Numbers of activation rows to time, each 1 to kMaxNumBatchedTokens; those above what the
+  // engine's settings allow in a step are left out. Empty: default_tune_rows(), then further powers
+  // of two up to the most rows of tokens and of sequences that these settings allow, and these two
+  // themselves.
   std::vector<int64_t> rows{};
   int max_algorithms = 16;  // that cuBLAS is asked for, a shape: 1 to kMaxTunedAlgorithms
   int repeats = 9;          // measurements of each: 1 to kMaxTuneRepeats
@@ -53,19 +54,19 @@ struct TuneResult {
   double copy_bytes_per_s = 0;  // read and written by a copy in the GPU's memory
   std::vector<TunedProduct> products;
   bool is_complete = true;  // false where on_progress ended it
-  // For a file that EngineConfig::linear_algorithms names: these products, and what the file that
-  // the config named held of other shapes and numbers of rows.
+  // The content of a file for EngineConfig::linear_algorithms: these products, and what the
+  // config's own file held for other shapes and numbers of rows.
   std::string file;
 };
 
-// Called before each measurement: how many are done, of how many, and what comes next. False ends
-// it.
+// Called before each measurement with how many are done, how many there are, and what comes next.
+// Returning false ends the tuning.
 using TuneCallback = std::function<bool(int64_t num_done, int64_t num_all, std::string_view next)>;
 
-// Another algorithm than the first is chosen only where it is faster by 2 % at least, its results
-// are the first's within rounding, and they repeat bit for bit. Products with a bias are timed with
-// one. Throws Error where there is no GPU, the model cannot be run, a file is wrong, there would be
-// more shapes than a file holds, or the GPU has too little memory.
+// An algorithm other than cuBLAS's first is chosen only if it is at least 2 % faster, its results
+// equal the first's within rounding, and they repeat bit for bit. Products with a bias are timed
+// with one. Throws Error where there is no GPU, the model cannot be run, a file is wrong, there
+// would be more shapes than a file holds, or the GPU has too little memory.
 TuneResult tune(const EngineConfig& config, const TuneOptions& options,
                 const TuneCallback& on_progress);
 

@@ -13,7 +13,7 @@ constexpr std::common_type_t<A, B> ceil_div(A a, B b) {
   return (a + b - 1) / b;
 }
 
-// The least multiple of `multiple` that is not below `value`.
+// The least multiple of `multiple` that is at least `value`.
 template <std::integral A, std::integral B>
 constexpr std::common_type_t<A, B> round_up(A value, B multiple) {
   return ceil_div(value, multiple) * multiple;

@@ -23,7 +23,7 @@ std::optional<Isa> isa_from_name(std::string_view name);
 
 // Whether the CPU has the instructions and the system saves their registers.
 bool supports(Isa isa);
-// The supported ones, the slowest first; kScalar is always among them.
+// The supported ones, slowest first; kScalar is always among them.
 std::vector<Isa> supported_isas();
 // The last of supported_isas().
 Isa best_isa();

@@ -1,8 +1,8 @@
 #pragma once
 // Where quire is installed, found from the file that this code runs in: the program, or libquire.so
 // in a program that is linked to it. So an installation can be moved as a whole.
-//
-// Thread safety: free functions. Errors: they set `error` where the system does not say, and return
+// Thread safety: free functions. Errors: where the system does not say, they set `error` and return
+// an empty path.
 // an empty path then.
 #include <filesystem>
 #include <system_error>

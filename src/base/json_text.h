@@ -19,7 +19,7 @@ struct JsonLimits {
   bool allow_repeated_keys = false;                                  // then the last one counts
 };
 
-// what() goes on from the name of a text: "not valid JSON: ...".
+// what() continues a sentence that begins with the text's name: "not valid JSON: ...".
 class JsonError : public Error {
  public:
   explicit JsonError(const std::string& message, std::optional<std::size_t> offset = {})
@@ -31,28 +31,28 @@ class JsonError : public Error {
   std::optional<std::size_t> offset_;
 };
 
-// The one JSON value that `text` is; its keys keep their order. Throws JsonError if it is none, is
-// no valid UTF-8, escapes a lone surrogate, has a number beyond double's range, or goes beyond
+// Parses `text` as one JSON value; its keys keep their order. Throws JsonError if it is not JSON or
+// not valid UTF-8, escapes a lone surrogate, has a number beyond double's range, or exceeds
 // `limits`. Time is linear in the text.
 nlohmann::ordered_json parse_json_text(std::string_view text, const JsonLimits& limits);
 
-// The same, of a text that must be an object. Throws Error, which opens with `where`.
+// The same for a text that must be an object. Throws Error; its message opens with `where`.
 nlohmann::ordered_json parse_json_object(std::string_view text, std::string_view where,
                                          const JsonLimits& limits = {});
 
 // "a number", "a string", ...: what `value` is, for messages.
 std::string json_kind(const nlohmann::ordered_json& value);
 
-// Makes `value` null and frees what it held. nlohmann's own destructor first makes a list of all
-// that a value holds, and ends the process if there is no memory for that; this allocates nothing.
-// It recurses as deep as the value is nested.
+// Makes `value` null and frees what it held, without allocating. nlohmann's own destructor first
+// lists all that a value holds, and ends the process if there is no memory for the list. Recurses
+// as deep as the value is nested.
 void clear_json(nlohmann::ordered_json& value) noexcept;
 
-// Makes `to` what `from` is. Unlike a copy constructor it leaves what it has made so far in `to` if
-// it runs out of memory, for clear_json().
+// Makes `to` a copy of `from`. Unlike a copy constructor, when it runs out of memory it leaves the
+// unfinished copy in `to`, for clear_json().
 void copy_json(const nlohmann::ordered_json& from, nlohmann::ordered_json& to);
 
-// Clears a value where its scope ends, be it by an exception.
+// Clears a value at the end of its scope, also when an exception ends it.
 class JsonClearer {
  public:
   explicit JsonClearer(nlohmann::ordered_json& value) : value_(value) {}

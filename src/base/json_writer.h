@@ -5,12 +5,12 @@
 //   json.begin_object().member("count", 2).key("ids").begin_array().value(7).value(9).end_array();
 //   json.end_object();                                        // {"count":2,"ids":[7,9]}
 //
-// The text is in one line, byte for byte what nlohmann's dump() gives for the same tree with
+// The text is one line, byte for byte what nlohmann's dump() gives for the same tree with
 // error_handler_t::replace. The writer only appends: between two calls the caller may take what
-// `out` holds, so that a document of any size passes through a small buffer.
+// `out` holds, so a document of any size passes through a small buffer.
 //
-// What would not be JSON (a value where a key has to stand, an end that does not match, a second
-// document) is a programmer's error. If an append throws, the document is not to be continued.
+// Calls that would not make JSON (a value where a key has to stand, an end that does not match, a
+// second document) are programmer errors. If an append throws, the document cannot be continued.
 //
 // Thread safety: one thread at a time.
 #include <concepts>
@@ -20,8 +20,8 @@
 
 namespace quire {
 
-// Appends `text` as it stands between the quotes of a JSON string. What is no valid UTF-8 becomes
-// U+FFFD, one for each maximal part of a character (Unicode 15, 3.9).
+// Appends `text` as it stands between the quotes of a JSON string. Invalid UTF-8 becomes U+FFFD,
+// one for each maximal part of a character (Unicode 15, 3.9).
 void append_json_escaped(std::string& out, std::string_view text);
 
 class JsonWriter {
@@ -37,13 +37,13 @@ class JsonWriter {
   JsonWriter& end_object() { return close(/*object=*/true); }
   JsonWriter& begin_array() { return open(/*object=*/false); }
   JsonWriter& end_array() { return close(/*object=*/false); }
-  // The name of the value that comes next. That no name is given twice is for the caller to see to.
+  // The name of the value that comes next. The caller sees to it that no name is given twice.
   JsonWriter& key(std::string_view name);
 
   JsonWriter& null();
   JsonWriter& value(bool value);
-  // Digits that read back as the same number, with ".0" where it is whole; null for what is not
-  // finite.
+  // Digits that read back as the same number, with ".0" for whole numbers; null for infinities and
+  // NaN.
   JsonWriter& value(double value);
   JsonWriter& value(std::string_view text);
   JsonWriter& value(const std::string& text) { return value(std::string_view(text)); }

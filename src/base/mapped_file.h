@@ -21,8 +21,8 @@ class MappedFile {
   // Empty for an empty file.
   std::span<const std::byte> bytes() const { return {data_, size_}; }
 
-  // Tells the system that [part) will be read soon, or has been read and may leave memory. Only
-  // whole pages inside the part are released. `part` lies inside bytes().
+  // Tells the system that `part` will be read soon, or that it has been read and may leave memory.
+  // Only whole pages inside the part are released. `part` lies inside bytes().
   void will_need(std::span<const std::byte> part) const;
   void release(std::span<const std::byte> part) const;
 
@@ -35,7 +35,7 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-// The whole file as text. Throws Error where there is no readable regular file, or one of more than
+// The whole file as text. Throws Error where there is no readable regular file, or it has more than
 // `max_bytes`.
 std::string read_text_file(const std::filesystem::path& path, size_t max_bytes);
 

@@ -1,12 +1,12 @@
 #pragma once
-// Memory that a process keeps for its clients, and what each request holds.
+// An account of the memory that a process keeps for its clients, and each request's charge to it.
 //
-//   const auto account = std::make_shared<MemoryAccount>(1 << 30);
-//   MemoryCharge charge(account);
-//   if (!charge.add(bytes)) refuse();     // the account has not that much left
-//   ...                                   // given back where `charge` ends
+// const auto account = std::make_shared<MemoryAccount>(1 << 30);
+//  MemoryCharge charge(account);
+//  if (!charge.add(bytes)) refuse();     // too little is left in the account
+//  ...                                   // given back where `charge` ends
 //
-// It counts what it is told and allocates nothing.
+// It only adds up the numbers that it is given; it allocates nothing.
 //
 // Thread safety: MemoryAccount from any thread; a MemoryCharge from one thread at a time.
 #include <atomic>
@@ -52,12 +52,13 @@ class MemoryCharge {
   int64_t bytes() const { return bytes_; }
   // The most that it has been.
   int64_t peak_bytes() const { return peak_bytes_; }
-  // Sets it to `bytes` >= 0; false, and nothing has changed, where the account has not that much
-  // left. Less always succeeds.
+  // Sets the charge to `bytes` >= 0. Returns false, and changes nothing, where the account has too
+  // little left. Less always succeeds.
   [[nodiscard]] bool resize(int64_t bytes);
   [[nodiscard]] bool add(int64_t bytes) { return resize(bytes_ + bytes); }
-  // Called once, as it ends: adds its peak to those of the account's other charges that have ended,
-  // unless it is below `least`. True, and that sum begins anew, where it has come to `much`.
+  // Called once, as the request ends. Adds this charge's peak to the sum of the peaks of ended
+  // charges, unless it is below `least`. Returns true, and starts the sum anew, when it has reached
+  // `much`.
   bool ends_much(int64_t least, int64_t much) {
     return peak_bytes_ >= least && account_->ends_much(peak_bytes_, much);
   }

@@ -5,10 +5,10 @@
 //   MemoryReserve reserve(16, 1 << 20);
 //   const MemoryReserve::User user(&reserve);      // on each of these threads
 //
-// Where operator new finds no memory on such a thread, a block of the reserve is freed and it tries
-// again; on any other thread it throws std::bad_alloc at once. The blocks are never written to, so
-// they take address space and no memory. The allocator has to give freed ones back to the system:
-// glibc does that above a fixed M_MMAP_THRESHOLD only.
+// Where operator new finds no memory on such a thread, a block of the reserve is freed and operator
+// new tries again; on other threads it throws std::bad_alloc at once. The blocks are never written
+// to, so they take address space but no memory. The allocator has to return freed blocks to the
+// system: glibc does so only above a fixed M_MMAP_THRESHOLD.
 //
 // Thread safety: all but the constructor and the destructor from any thread.
 #include <cstddef>
@@ -21,8 +21,8 @@ class MemoryReserve {
  public:
   using Allocate = void* (*)(size_t);
 
-  // `allocate`: as std::malloc, whose blocks std::free takes back. Throws std::bad_alloc where
-  // there is not enough for all blocks.
+  // `allocate`: like std::malloc; std::free must be able to free its blocks. Throws std::bad_alloc
+  // where there is not enough memory for all blocks.
   MemoryReserve(size_t num_blocks, size_t block_bytes, Allocate allocate = nullptr);
   ~MemoryReserve();
   MemoryReserve(const MemoryReserve&) = delete;
@@ -30,10 +30,11 @@ class MemoryReserve {
 
   // Frees a block; false if none was left.
   bool release() noexcept;
-  // Allocates the blocks that were freed, as far as there is memory. Whether half of all are there.
+  // Allocates freed blocks again, as far as there is memory. Returns whether at least half of all
+  // blocks are there.
   bool refill() noexcept;
 
-  // Within its scope the thread may use the reserve; of none where it is null.
+  // Within its scope the thread may use the reserve, or none if it is null.
   class User {
    public:
     explicit User(MemoryReserve* reserve);

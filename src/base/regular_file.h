@@ -20,9 +20,9 @@ class RegularFile {
   RegularFile& operator=(const RegularFile&) = delete;
 
   int descriptor() const { return descriptor_; }
-  // As it was when the file was opened.
+  // The size when the file was opened.
   size_t size() const { return static_cast<size_t>(opened_.st_size); }
-  // Reads the file's first bytes, once. Throws Error where it has fewer by now.
+  // Reads the file's first to.size() bytes. Throws Error where the file has fewer by now.
   void read(std::span<std::byte> to) const;
   // Throws Error if the file was written to since it was opened.
   void check_unchanged() const;
@@ -35,7 +35,7 @@ class RegularFile {
   struct stat opened_ {};
 };
 
-// The content of a file in memory of its own, which later writes to the file do not change.
+// The content of a file in memory of its own, so that later writes to the file do not change it.
 struct FileBytes {
   std::unique_ptr<std::byte[]> data = {};
   size_t size = 0;

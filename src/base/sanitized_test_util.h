@@ -1,7 +1,7 @@
 #pragma once
 // Whether a test runs under a sanitizer, where it takes about ten times as long. Release builds
-// show that numbers are right, over all of them; a sanitizer shows that memory and threads are used
-// rightly, which takes each path a few times.
+// check all numbers; under a sanitizer only the use of memory and threads is checked, for which a
+// few rounds of each path are enough.
 
 namespace quire {
 

@@ -7,9 +7,9 @@
 
 namespace quire {
 
-// The candidate fewest edits (insertions, deletions, changes, swaps of neighbours) away from
-// `name`, if it takes one, or at most a third of its length. A single letter is close to nothing:
-// to every other it takes one.
+// The candidate with the fewest edits (insertions, deletions, changes, swaps of neighbours) from
+// `name`, if these are one or at most a third of its length. A single letter is close to nothing,
+// as one edit leads to every other letter.
 std::optional<std::string> closest_name(std::string_view name,
                                         const std::vector<std::string>& candidates);
 

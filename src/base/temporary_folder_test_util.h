@@ -1,6 +1,6 @@
 #pragma once
-// A folder of a test's own: ctest runs the tests of one file side by side as processes, and a fixed
-// name would be shared by them.
+// A folder for one test: ctest runs the tests of one file side by side as processes, which would
+// share a folder of a fixed name.
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>

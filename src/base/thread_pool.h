@@ -4,8 +4,8 @@
 // The calling thread takes part as thread 0, so a pool of size 1 starts no thread. Workers are
 // pinned to the CPUs given; between loops they spin for a short while and then sleep, so that the
 // loops of one forward pass follow each other without system calls and an idle engine uses no CPU.
-// Results must never depend on size(): a task writes its own part of the output and
-// no task's arithmetic depends on how tasks are grouped.
+// Results must never depend on size(): a task writes its own part of the output, and its arithmetic
+// does not depend on how tasks are grouped.
 // Thread safety: one thread at a time may call parallel_for.
 #include <cstdint>
 #include <functional>
@@ -19,8 +19,8 @@ class MemoryReserve;
 class ThreadPool {
  public:
   // `num_threads` >= 1, the caller included. `cpus`: the CPU to pin each thread to (thread 0, the
-  // caller, is never pinned); empty pins nothing. `memory_reserve`: for the threads that it starts;
-  // outlives it, and may be null.
+  // caller, is never pinned); empty: no pinning. `memory_reserve`: for the threads that the pool
+  // starts; must outlive it, and may be null.
   explicit ThreadPool(int num_threads, std::vector<int> cpus = {},
                       MemoryReserve* memory_reserve = nullptr);
   ~ThreadPool();
@@ -30,8 +30,8 @@ class ThreadPool {
   int size() const;
 
   // Calls body(task, thread) once for each task in [0, num_tasks), thread in [0, size()), and
-  // returns when all are done, or throws what the first of them that failed has thrown. Tasks are
-  // handed out in order, as threads become free; after one that failed, maybe not all are called.
+  // returns when all are done. Tasks are handed out in order as threads become free. If a task
+  // throws, parallel_for throws the first such exception, and later tasks may not be called.
   void parallel_for(int64_t num_tasks, const std::function<void(int64_t task, int thread)>& body);
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Calls that are to be made later, from one thread of its own that sleeps until the next is due.
+// Calls to be made later, on a thread of its own that sleeps until the next one is due.
 //
 // Thread safety: every method from any thread, also from within a call.
 #include <chrono>
@@ -25,8 +25,8 @@ class TimerQueue {
   TimerQueue(const TimerQueue&) = delete;
   TimerQueue& operator=(const TimerQueue&) = delete;
 
-  // `call` must be short, for it holds up the others, and must throw nothing but std::bad_alloc:
-  // then it is made again a little later.
+  // `call` must be short, because it delays the others. It may throw only std::bad_alloc; then it
+  // is made again a little later.
   Id at(Clock::time_point due, std::function<void()> call);
   Id after(std::chrono::duration<double> delay, std::function<void()> call);
   // Drops a call that has not begun; no effect on others.
@@ -36,7 +36,7 @@ class TimerQueue {
   using Calls = std::map<std::pair<Clock::time_point, Id>, std::function<void()>>;
 
   void run();
-  // Makes the call, and puts it back where there was no memory for it.
+  // Makes the call; puts it back if there was no memory for it.
   void make(Calls::node_type call, std::unique_lock<std::mutex>& lock);
 
   std::mutex mutex_;

@@ -9,8 +9,8 @@
 
 namespace quire::chat_internal {
 
-// A filter gets what stands before "|" and its arguments; a test also answers as a filter would,
-// with a truth value.
+// A filter gets the value before "|" and its arguments. A test is called the same way and returns a
+// truth value.
 using Filter = Value (*)(Interpreter& interpreter, const Value& subject, CallArgs& args);
 using Test = bool (*)(Interpreter& interpreter, const Value& subject, CallArgs& args);
 

@@ -10,8 +10,8 @@ Filter find_text_filter(std::string_view name);
 Filter find_list_filter(std::string_view name);
 Filter find_value_filter(std::string_view name);
 
-// The path of an attribute, e.g. "function.name" or "0", followed from `item`. `fallback` takes the
-// place of what is undefined on the way.
+// Follows the path of an attribute, e.g. "function.name" or "0", from `item`. `fallback` replaces
+// what is undefined on the way.
 Value follow_path(Interpreter& interpreter, const Value& item, const Value& path,
                   const std::optional<Value>& fallback = std::nullopt);
 

@@ -1,5 +1,6 @@
 #pragma once
-// What the interpreter puts aside for a while and takes back: its scope and its output.
+// Saves a part of the interpreter's state (its scope, its output) and restores it at the end of a
+// block.
 #include <string>
 #include <utility>
 

@@ -27,7 +27,7 @@ using ScopePtr = std::shared_ptr<Scope>;
 
 class Interpreter {
  public:
-  // `now`: what strftime_now() tells; the machine's clock where unset.
+  // `now`: the time of strftime_now(); the machine's clock where unset.
   Interpreter(Runtime& runtime, std::optional<std::chrono::local_seconds> now);
   ~Interpreter();
   Interpreter(const Interpreter&) = delete;
@@ -48,7 +48,7 @@ class Interpreter {
   Value apply_filter(const std::string& name, const Value& subject, CallArgs& args);
   bool apply_test(const std::string& name, const Value& subject, CallArgs& args);
 
-  // An object that may come to hold itself; what it holds is dropped when the render ends.
+  // An object that may come to hold itself; its contents are dropped when the render ends.
   Value make_namespace();
 
   // --- for loop.cc ---

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/utf8.h"
 #include "chat/text.h"
 #include "quire/error.h"
 

@@ -1,8 +1,8 @@
 #pragma once
 // A string of a template that knows which of its bytes came from the chat's messages or tools.
 //
-// Marks follow bytes through concatenation, slices and searches. Where a result has no bytes in
-// common with what it was made from (upper case, JSON), all of it is marked if any of that was.
+// Marks follow bytes through concatenation, slices and searches. A result that shares no bytes with
+// its source (upper case, JSON) is marked whole if any part of the source was.
 //
 // Thread safety: a plain value.
 #include <cstddef>
@@ -54,7 +54,8 @@ class MarkedText {
   std::vector<TextSpan> marks_;
 };
 
-// Where a name that is no identifier came from: a template writes only identifiers, so a message.
+// A name that is not an identifier is marked: templates write only identifiers, so it came from a
+// message.
 MarkedText marked_name(std::string name);
 
 }  // namespace quire::chat_internal

@@ -7,9 +7,9 @@
 
 namespace quire::chat_internal {
 
-// Parses `source`. Throws Error, naming the line, for what is no template, for an unknown tag, and
-// for an unknown filter or test outside of every {% if %} (inside, it is an error only where it is
-// reached, as in Jinja).
+// Parses `source`. Throws Error, naming the line, for a malformed template, for an unknown tag, and
+// for an unknown filter or test outside of every {% if %} (inside one it is an error only where it
+// is reached, as in Jinja).
 Body parse_template(std::string_view source, const TemplateLimits& limits);
 
 }  // namespace quire::chat_internal

@@ -2,8 +2,9 @@
 // What one render has used so far, against its limits.
 //
 // Every string and list made while rendering is charged here and given back when it dies; every
-// evaluation counts as a step. So a hostile template ends with an Error, not with the machine's
-// memory. One Runtime serves one render on one thread, and outlives every Value made with it.
+// evaluation counts as a step. So a hostile template ends with an Error before it exhausts the
+// machine's memory. One Runtime serves one render on one thread, and outlives every Value made with
+// it.
 #include <cstddef>
 #include <cstdint>
 #include <string>

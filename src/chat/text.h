@@ -22,7 +22,6 @@ inline std::size_t utf8_length(unsigned char lead) {
 // The code point at `pos`, which is moved past it.
 char32_t next_code_point(std::string_view text, std::size_t& pos);
 
-void append_utf8(std::string& out, char32_t code_point);
 std::size_t count_code_points(std::string_view text);
 bool is_ascii(std::string_view text);
 
@@ -38,12 +37,12 @@ bool is_decimal(char32_t code_point);
 bool is_upper(char32_t code_point);
 bool is_lower(char32_t code_point);
 
-// First occurrence of `wanted` at or after `from`, and the last of all, or npos: in linear time
-// whatever the texts, which std::string's own search is not.
+// The first occurrence of `wanted` at or after `from`, and the last one of all, or npos. Linear
+// time for any texts, unlike std::string's own search.
 std::size_t find_first(std::string_view text, std::string_view wanted, std::size_t from = 0);
 std::size_t find_last(std::string_view text, std::string_view wanted);
 
-// Strips code points in `chars` from the ends that are asked for; whitespace where `chars` is null.
+// Strips code points in `chars` from the chosen ends; whitespace where `chars` is null.
 std::string_view strip(std::string_view text, const std::string_view* chars, bool left, bool right);
 
 std::string to_upper(std::string_view text);
@@ -63,8 +62,7 @@ std::string string_repr(std::string_view text);
 // `text` as a JSON string with its quotes, as Python's json module writes it.
 std::string json_quote(std::string_view text, bool ensure_ascii);
 
-// Parts of `text` between line ends, as str.splitlines().
-// At most `max_parts` + 1 of them.
+// Parts of `text` between line ends, as str.splitlines(): at most `max_parts` + 1 of them.
 std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends,
                                           std::size_t max_parts);
 

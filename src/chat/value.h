@@ -1,9 +1,9 @@
 #pragma once
-// A value of a template: Python's types, as far as templates meet them.
+// A value of a template: Python's types, as far as templates use them.
 //
-// Values are immutable but for namespaces, iterators and loop state, as in Hugging Face's sandbox,
-// so copies share. Heap objects made with a Runtime are charged to it and must die before it;
-// constants of the template are made without one and may be shared by threads.
+// Values are immutable except for namespaces, iterators and loop state, as in Hugging Face's
+// sandbox, so copies share. Heap objects made with a Runtime are charged to it and must die before
+// it; constants of the template are made without one, and threads may share them.
 #include <compare>
 #include <cstdint>
 #include <functional>

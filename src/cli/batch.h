@@ -1,6 +1,6 @@
 #pragma once
-// Runs a batch of prompts through an engine: outputs in the order of the prompts, progress on the
-// way, an end when interrupted.
+// Runs a batch of prompts through an engine: outputs in the order of the prompts, with progress;
+// can be interrupted.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -18,8 +18,8 @@ class Batch {
   // `engine` must outlive the batch.
   explicit Batch(LLMEngine& engine) : engine_(engine) {}
 
-  // Queues a prompt: a chat is rendered, with its own special tokens and no others. Throws Error,
-  // naming where it comes from, if it cannot be served; then nothing of the batch has run.
+  // Queues a prompt. A chat is rendered, with its own special tokens and no others. Throws Error,
+  // naming where the prompt comes from, if it cannot be served; nothing of the batch has run then.
   void add(const PromptRequest& request, const SamplingParams& params);
 
   struct Progress {

@@ -14,18 +14,17 @@ namespace quire::cli {
 
 class ChatSession {
  public:
-  // `llm` and `interrupts` must outlive the session. `leave_at_once` ends the process; it is called
-  // on another thread, when an answer is interrupted twice.
+  // `llm` and `interrupts` must outlive the session. `leave_at_once` ends the process; another
+  // thread calls it when an answer is interrupted twice.
   ChatSession(AsyncLLM& llm, const Interrupts& interrupts, std::function<void()> leave_at_once,
               ChatOptions options, const SamplingParams& params, std::string adapter = "");
 
   enum class Outcome { kFinished, kLengthReached, kContextFull, kInterrupted };
 
-  // Sends a message and passes the answer's text on as it comes. An answer that was interrupted is
-  // kept as far as it came. Throws Error if the message cannot be sent; the conversation is then as
-  // before.
+  // Sends a message and passes on the answer's text as it comes. An interrupted answer is kept as
+  // far as it came. Throws Error if the message cannot be sent; the conversation is then unchanged.
   Outcome say(const std::string& message, const std::function<void(std::string_view)>& on_text);
-  // Takes the last answer back and asks again. Throws Error if there is none.
+  // Removes the last answer and asks again. Throws Error if there is none.
   Outcome retry(const std::function<void(std::string_view)>& on_text);
 
   // Starts anew, with the same system message.
@@ -33,12 +32,12 @@ class ChatSession {
   // Sets the system message (empty: none) and starts anew.
   void set_system(const std::string& text);
 
-  // About the last answer, if there is one, and the engine, a line each.
+  // A line about the last answer, if there is one, and a line about the engine.
   std::string stats() const;
 
  private:
   Outcome answer(const std::function<void(std::string_view)>& on_text);
-  // Throws Error where what was said before leaves no room for an answer.
+  // Throws Error if the conversation so far leaves no room for an answer.
   RequestStream ask();
 
   AsyncLLM& llm_;

@@ -1,6 +1,6 @@
 #pragma once
-// A line of `quire grammar check`: a constraint and texts, which of them it accepts, and which of
-// them could be generated.
+// A line of `quire grammar check`: a constraint and texts; which of the texts it accepts, and which
+// could be generated.
 //
 // Thread safety: free functions.
 #include <optional>
@@ -22,7 +22,7 @@ struct GrammarCheck {
   std::vector<MaskedText> masked;  // for each text
 };
 
-// A line that is none of those that are taken does not compile; the error opens with `where`.
+// A malformed line counts as a constraint that does not compile; the error opens with `where`.
 // Without `masks` nothing is generated.
 GrammarCheck check_grammar_line(std::string_view line, std::string_view where,
                                 const grammar::CompileLimits& limits, const MaskChecker* masks,
@@ -33,7 +33,7 @@ struct MaskTimes {
   double p99 = 0;
   double max = 0;
 };
-// Of all texts together; nothing without masks.
+// For all texts together; nothing without masks.
 std::optional<MaskTimes> mask_times(const GrammarCheck& check);
 
 // {"compiled": true, ...} in one line, without its line feed.

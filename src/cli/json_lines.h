@@ -15,10 +15,10 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr size_t kMaxLineBytes = size_t{16} << 20;
 
-// `value` as an array of token ids. Throws Error, opening with `where`, if it is none.
+// `value` as token ids. Throws Error, opening with `where`, if it is not an array of token ids.
 std::vector<int32_t> token_ids_from_json(const Json& value, std::string_view where);
 
-// One line of JSON. Text that is no valid UTF-8 has U+FFFD for what is not.
+// One line of JSON. Invalid UTF-8 becomes U+FFFD.
 std::string to_line(const Json& value);
 
 // Opens a file for read_line. Throws Error if it cannot be read.

@@ -12,7 +12,7 @@ namespace quire::cli {
 // are and which one this is, as mpirun tells the processes that it starts.
 EngineConfig ready_to_load(EngineConfig config, const Terminal& terminal);
 
-// Says the plan's note on its device on standard error, where there is one.
+// Prints the plan's note on its device on standard error, if there is one.
 void report_device(const MemoryPlan& plan, Terminal& terminal);
 
 }  // namespace quire::cli

@@ -1,5 +1,5 @@
 #pragma once
-// The masks of tokens along texts: how long they take, and whether they have the texts' tokens.
+// Masks of tokens along texts: how long they take, and whether they contain the texts' tokens.
 //
 // Thread safety: const methods may be called from several threads at once.
 #include <cstdint>
@@ -25,9 +25,8 @@ class MaskChecker {
   // Reads the tokenizer of a model's folder or GGUF file.
   explicit MaskChecker(const std::filesystem::path& model);
 
-  // Takes the text token by token, as the tokenizer cuts it, up to the first that is not allowed.
-  // With `keeps_masks` there is one mask more than tokens that were allowed, the last one behind
-  // them.
+  // Takes the text token by token, as the tokenizer cuts it, up to the first token that is not
+  // allowed. With `keeps_masks` there is one more mask than allowed tokens: the one behind them.
   MaskedText check(const grammar::LanguagePtr& language, const std::string& text,
                    bool keeps_masks) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// A file that a command writes at its end, and that stays what it was until then.
+// A file that a command writes at its end, and that stays unchanged until then.
 //
 // Thread safety: one thread at a time.
 #include <filesystem>
@@ -10,13 +10,13 @@ namespace quire::cli {
 
 class OutputFile {
  public:
-  // Tries whether the file can be written, so that an error comes before any work; the trial leaves
+  // Checks that the file can be written, so that an error comes before any work; the check leaves
   // nothing behind. Throws Error, naming `option`, where the file cannot be written, where `path`
-  // is there and no regular file, and where it lies under /dev or /proc.
+  // exists and is no regular file, and where it lies under /dev or /proc.
   OutputFile(const std::filesystem::path& path, std::string_view option);
 
-  // Replaces the file by `text` and keeps its mode, or leaves it as it was and throws Error. Links
-  // stay: what they lead to is replaced.
+  // Replaces the file by `text` and keeps its mode, or throws Error and leaves it unchanged. Links
+  // stay; their target is replaced.
   void write(std::string_view text) const;
 
  private:

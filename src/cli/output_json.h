@@ -1,5 +1,5 @@
 #pragma once
-// What an engine returns, as JSON.
+// An engine's outputs as JSON.
 #include "cli/json_lines.h"
 #include "quire/request_output.h"
 

@@ -29,7 +29,7 @@ enum class PromptFormat {
 };
 
 // The chat of one JSON object: "messages", and if given "tools", "add_generation_prompt" and
-// "chat_template_kwargs". What the messages hold is checked when they are rendered. Throws Error,
+// "chat_template_kwargs". The content of messages is checked when they are rendered. Throws Error,
 // opening with `where`, for fields of the wrong type.
 ChatInput chat_from_json(const Json& object, std::string_view where);
 // Whether the field is one of those.
@@ -39,8 +39,8 @@ bool is_chat_field(std::string_view name);
 // "priority", "lora", and sampling fields. Throws Error, opening with `where`, for anything else.
 PromptRequest prompt_from_json_line(std::string_view line, std::string_view where);
 
-// All prompts of a stream called `name`; blank lines are skipped. Throws Error naming the line that
-// is wrong, or if there is none.
+// All prompts of a stream called `name`; blank lines are skipped. Throws Error naming a wrong line,
+// or if there is no prompt.
 std::vector<PromptRequest> read_prompts(std::istream& in, std::string_view name,
                                         PromptFormat format);
 

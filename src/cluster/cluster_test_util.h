@@ -14,8 +14,8 @@
 
 namespace quire::cluster {
 
-// Joins `num_nodes` nodes over this machine's loopback and calls body(group) on a thread each.
-// `change` may change a node's options first. Returns what each node threw, or an empty text.
+// Joins `num_nodes` nodes over this machine's loopback and calls body(group) on one thread for
+// each. `change` may change a node's options first. Returns what each node threw, or an empty text.
 inline std::vector<std::string> run_nodes(
     int num_nodes, const std::function<void(const std::shared_ptr<NodeGroup>&)>& body,
     const std::function<void(JoinOptions&)>& change = [](JoinOptions&) {}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Frames over a socket, encrypted once both sides have proved what they know.
+// Frames over a socket, encrypted once both sides have proved that they know the secret.
 //
 // Thread safety: send() from any thread, receive() from one at a time, shut_down() from any.
 #include <atomic>
@@ -20,7 +20,7 @@
 
 namespace quire::cluster {
 
-// A node that says nothing for so long, though it pings every kPingInterval, is lost.
+// A node that is silent for so long is lost: it should ping every kPingInterval.
 inline constexpr std::chrono::seconds kSilence{8};
 inline constexpr std::chrono::milliseconds kPingInterval{1000};
 
@@ -35,7 +35,7 @@ class Connection {
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
 
-  // From here on frames are encrypted. Before the connection is shared between threads.
+  // Encrypts all frames from here on. Call it before threads share the connection.
   void encrypt(const Digest& send_key, const Digest& receive_key);
   void set_deadline(std::optional<Clock::time_point> deadline) { deadline_ = deadline; }
 
@@ -47,14 +47,14 @@ class Connection {
   Io send(FrameKind kind, std::string_view text) {
     return send(kind, std::as_bytes(std::span(text)));
   }
-  // The same, unless another thread is sending.
+  // Like send(), but does nothing if another thread is sending.
   void send_unless_busy(FrameKind kind);
-  // Gives up after a second: for a last word to those who may not listen any more.
+  // Gives up after a second: for a last word to a node that may not listen any more.
   void try_send(FrameKind kind, std::string_view text);
-  // Of any length, in parts.
+  // Sends bytes of any length, in parts.
   Io send_parts(Frame frame, std::span<const std::byte> bytes);
 
-  // Throws Error for bytes that are no frame, and for frames that were changed on the way.
+  // Throws Error for bytes that are not a frame, and for frames that were changed on the way.
   Io receive(Received& received, size_t max_payload = kMaxPayload);
 
   void shut_down() const { socket_.shut_down(); }

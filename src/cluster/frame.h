@@ -1,5 +1,5 @@
 #pragma once
-// What nodes send each other: frames, each a head that says its kind and length, and a payload.
+// What nodes send each other: frames. A frame is a head, with its kind and length, and a payload.
 //
 // A head has 11 bytes: the payload's length (4, the low byte first), the kind (1), whether it is
 // the last part of its message (1), and for messages between ranks the ranks (2 and 2) and their
@@ -43,15 +43,15 @@ struct Frame {
 inline constexpr size_t kHeadBytes = 11;
 using Head = std::array<std::byte, kHeadBytes>;
 
-// The longest payload; what is longer goes in several parts.
+// The longest payload; longer messages go in several parts.
 inline constexpr size_t kMaxPayload = size_t{1} << 20;
 // The same until the other side has proved that it belongs to the group.
 inline constexpr size_t kMaxStrangersPayload = 512;
-// Of all parts of one message.
+// The most bytes of a message, all its parts together.
 inline constexpr size_t kMaxMessage = size_t{1} << 30;
 
 Head encode_head(const Frame& frame);
-// Throws Error for one that encode_head() does not write, and for a payload above the limit.
+// Throws Error for bytes that encode_head() does not write, and for a payload above the limit.
 Frame decode_head(std::span<const std::byte, kHeadBytes> head, size_t max_payload);
 
 }  // namespace quire::cluster

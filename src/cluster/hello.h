@@ -14,10 +14,10 @@ namespace quire::cluster {
 
 inline constexpr uint16_t kProtocolVersion = 1;
 
-// Drawn anew for each connection, so that what was said on one is of no use on another.
+// Drawn anew for each connection, so that what was said on one cannot be replayed on another.
 using Nonce = std::array<std::byte, 32>;
 
-// From the node, first.
+// The node's first message.
 struct Hello {
   uint16_t version = kProtocolVersion;
   uint32_t node = 0;
@@ -26,7 +26,7 @@ struct Hello {
   bool operator==(const Hello&) const = default;
 };
 
-// What has to be the same on all nodes, by names that a user knows.
+// Settings that must be the same on all nodes, by names that a user knows.
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
 inline constexpr size_t kMaxFacts = 64;
@@ -36,16 +36,18 @@ std::vector<std::byte> encode_hello(const Hello& hello);
 std::vector<std::byte> encode_nonce(const Nonce& nonce);
 std::vector<std::byte> encode_facts(const Facts& facts);
 
-// These throw Error for bytes that the functions above do not write. A hello of another version is
-// read, whatever follows its version.
+// These throw Error for bytes that the functions above do not write. decode_hello() also accepts a
+// hello of another version, whatever follows the version.
 Hello decode_hello(std::span<const std::byte> bytes);
 Nonce decode_nonce(std::span<const std::byte> bytes);
 Facts decode_facts(std::span<const std::byte> bytes);
 
-// What differs, as a sentence that names node `node`; empty if nothing does. `mine` are node 0's.
+// The first difference, as a sentence that names node `node`; empty if there is none. `mine` are
+// node 0's facts.
 std::string difference(const Facts& mine, const Facts& theirs, int node);
 
-// Text from another node: without what a terminal would take for more than letters, and not long.
+// Text from another node, shortened, and without characters that a terminal would not print as
+// text.
 std::string as_sentence(std::span<const std::byte> bytes);
 
 }  // namespace quire::cluster

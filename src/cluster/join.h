@@ -1,5 +1,5 @@
 #pragma once
-// How the nodes of a group find each other: node 0 waits at an address, the others come there.
+// How the nodes of a group find each other: node 0 listens at an address, the others connect to it.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
@@ -26,9 +26,9 @@ struct JoinOptions {
   std::function<void(const std::string&)> log;
 };
 
-// Node 0's: lets nodes in that prove that they belong to the group, tells the others why not, and
-// tells those that come when all are there that they are late. What strangers send is bounded in
-// length, time and number, and changes nothing.
+// Node 0's side. Admits nodes that prove that they belong to the group, tells others why they are
+// refused, and tells those that come when the group is complete that they are late. What strangers
+// send is bounded in length, time and number, and changes nothing.
 class Door {
  public:
   // Listens. Throws Error.
@@ -38,8 +38,8 @@ class Door {
   Door& operator=(const Door&) = delete;
 
   uint16_t port() const;
-  // Waits until all nodes are there; element n is the way to node n, element 0 null. Throws Error
-  // where they are not in time, or one does not fit, which the others are told, too.
+  // Waits until all nodes are there. Element n is the connection to node n; element 0 is null.
+  // Throws Error where nodes are late, or one does not fit; the other nodes are told, too.
   std::vector<std::unique_ptr<Connection>> wait();
 
  private:
@@ -47,7 +47,7 @@ class Door {
   std::unique_ptr<Impl> impl_;
 };
 
-// The way to node 0, for another node, when all are there. Throws Error.
+// Another node's side: its connection to node 0, once all nodes are there. Throws Error.
 std::unique_ptr<Connection> join_at_door(const JoinOptions& options);
 
 }  // namespace quire::cluster

@@ -1,7 +1,7 @@
 #pragma once
-// Messages that have come for the ranks of this process, until they ask for them.
+// Keeps messages for the ranks of this process until the ranks ask for them.
 //
-// Thread safety: any thread; one receives at a time from a mailbox.
+// Thread safety: any thread; from one mailbox only one thread receives at a time.
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -16,9 +16,10 @@ namespace quire::cluster {
 
 class Mailboxes {
  public:
-  // A part of a message; ignored once they are closed.
+  // Adds a part of a message. Ignored once the mailboxes are closed.
   void put(uint64_t address, std::vector<std::byte> part);
-  // Fills `bytes` from the parts that have come and will come. False once they are closed.
+  // Fills `bytes` from the parts that have come, and waits for more if needed. False once the
+  // mailboxes are closed.
   bool take(uint64_t address, std::span<std::byte> bytes);
   void close();
 

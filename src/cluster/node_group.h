@@ -1,11 +1,11 @@
 #pragma once
-// The nodes of a group while it lives: what they send each other, and how it ends.
+// The nodes of a running group: what they send each other, and how the group ends.
 //
-// Every other node is connected to node 0, which passes on what two others send each other.
+// Every other node is connected only to node 0, which passes on what two others send each other.
 // Messages from one rank to another arrive in the order in which they were sent. Each connection
-// has a thread that reads and never waits for a rank, so that no two nodes can wait for each
-// other's buffers. Nodes ping each other; one that says nothing for kSilence, hangs up or fails
-// ends the group: then every call throws Error with one sentence, the same on all nodes that can be
+// has a thread that reads and never waits for a rank, so no two nodes can wait for each other's
+// buffers. Nodes ping each other. A node that is silent for kSilence, hangs up or fails ends the
+// group: then every call throws Error with one sentence, the same on all nodes that can still be
 // told. Thread safety: any thread.
 #include <cstdint>
 #include <functional>
@@ -19,7 +19,7 @@
 
 namespace quire::cluster {
 
-// From one rank to another within a group of ranks.
+// The way from one rank to another within a group of ranks.
 struct Route {
   uint8_t group = 0;
   int from = 0;  // ranks of the whole model
@@ -32,7 +32,7 @@ class NodeGroup {
   // which it listens.
   static std::shared_ptr<NodeGroup> join(const JoinOptions& options,
                                          const std::function<void(uint16_t)>& on_port = {});
-  // On node 0 of a group that ended in order, waits until the others have done their last step.
+  // On node 0, if the group ended in order, waits until the other nodes have done their last step.
   ~NodeGroup();
   NodeGroup(const NodeGroup&) = delete;
   NodeGroup& operator=(const NodeGroup&) = delete;
@@ -40,13 +40,13 @@ class NodeGroup {
   int node() const;
   int num_nodes() const;
 
-  // The least of what the nodes give; each calls it as often as the others.
+  // The least of the numbers that the nodes give. Every node must call it equally often.
   int64_t agree_least(int64_t mine);
 
-  // Of JoinOptions::node_of_rank.
+  // As JoinOptions::node_of_rank says.
   int node_of_rank(int rank) const;
   void send(const Route& route, std::span<const std::byte> bytes);
-  // A message of as many bytes.
+  // Receives a message of exactly bytes.size() bytes.
   void receive(const Route& route, std::span<std::byte> bytes);
 
   // Node 0: hands a step to the others. A failure is not thrown here.
@@ -58,8 +58,9 @@ class NodeGroup {
   void end();
   // Ends the group with a sentence, unless it has ended.
   void fail(const std::string& sentence);
-  // Called once when the group fails, from a thread of its own or that of the call that failed; at
-  // once if it has failed. An empty function takes the one before away: it is not running then.
+  // Sets the function that is called once when the group fails, from a thread of its own or that of
+  // the call that failed; at once if the group has failed already. An empty function removes the
+  // one that was set; when this returns it does not run any more.
   void on_failure(std::function<void()> callback);
   // Why the group has failed; nothing if it has not.
   std::optional<std::string> failure() const;

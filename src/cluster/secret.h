@@ -1,9 +1,10 @@
 #pragma once
-// How nodes prove to each other that they know the group's secret, and what they encrypt with.
+// How nodes prove to each other that they know the group's secret, and the keys of their
+// encryption.
 //
-// Each side answers the nonces of both with an HMAC-SHA256 (RFC 2104) under the secret, over text
-// that says which side it is: an answer that is sent back to where it came from proves nothing.
-// Each way has a key of its own, made in the same manner, for AES-256-GCM (NIST SP 800-38D), whose
+// Each side answers the nonces of both sides with an HMAC-SHA256 (RFC 2104) under the secret, over
+// text that says which side it is; so an answer that is sent back to its sender proves nothing.
+// Each direction has its own key, derived in the same way, for AES-256-GCM (NIST SP 800-38D), whose
 // nonces count the frames. Thread safety: a Sealer from one thread at a time, functions from any.
 #include <array>
 #include <cstddef>
@@ -42,10 +43,10 @@ class Transcript {
   std::string said_;
 };
 
-// Takes the same time wherever they differ.
+// Compares in constant time.
 bool is_same(std::span<const std::byte> given, const Digest& expected);
 
-// Encrypts the frames of one way, or decrypts them: each in the order in which they are sent.
+// Encrypts the frames of one direction, or decrypts them, in the order in which they are sent.
 class Sealer {
  public:
   enum class Way { kSeal, kOpen };
@@ -54,10 +55,11 @@ class Sealer {
   Sealer(const Sealer&) = delete;
   Sealer& operator=(const Sealer&) = delete;
 
-  // In place; writes `tag`. The head is not encrypted, but may not be changed on the way.
+  // Encrypts in place and writes `tag`, which also protects the head; the head stays readable.
   void seal(std::span<const std::byte> head, std::span<std::byte> payload,
             std::span<std::byte, kTagBytes> tag);
-  // In place; false where head, payload or tag are not those that were sealed, or not the next.
+  // Decrypts in place. False where head, payload or tag were changed, or are not those of the next
+  // frame.
   bool open(std::span<const std::byte> head, std::span<std::byte> payload,
             std::span<const std::byte, kTagBytes> tag);
 

@@ -1,5 +1,5 @@
 #pragma once
-// TCP between the nodes of a group: calls that wait, each with a limit.
+// TCP between the nodes of a group: blocking calls, each with a time limit.
 //
 // Thread safety: one thread reads and one writes at a time; shut_down() from any.
 #include <chrono>
@@ -32,19 +32,19 @@ class Socket {
   ~Socket();
 
   int fd() const { return fd_; }
-  // `limit` is for each wait; with a deadline also for the whole.
+  // `limit` is for each wait; a deadline, if given, is for the whole call.
   Io receive(std::span<std::byte> bytes, Clock::duration limit,
              std::optional<Clock::time_point> deadline = std::nullopt) const;
-  // Two parts as one message.
+  // Sends two parts as one message.
   Io send(std::span<const std::byte> head, std::span<const std::byte> body, Clock::duration limit,
           std::optional<Clock::time_point> deadline = std::nullopt) const;
   // Whether send() would write something without waiting.
   bool takes_now() const;
-  // Ends what waits in receive() and send(), now and later.
+  // Ends all waits in receive() and send(), now and later.
   void shut_down() const;
-  // No more is sent; what comes can still be read.
+  // Ends sending; what comes can still be read.
   void finish_sending() const;
-  // "10.0.0.2:51234"; of a connection.
+  // The other side of a connection: "10.0.0.2:51234".
   std::string peer() const;
   uint16_t port() const;  // its own
 
@@ -57,9 +57,9 @@ bool is_loopback(const std::string& address);
 
 // Listens on one address, and on no other. Throws Error naming address and port.
 Socket listen_at(const std::string& address, uint16_t port);
-// Waits for a connection: until `wake_fd` can be read (nothing).
+// Waits for a connection, or until `wake_fd` can be read; then returns nothing.
 std::optional<Socket> accept_from(const Socket& listener, int wake_fd);
-// Nothing where nobody listens there (yet), or the address is not known (yet).
+// Nothing where nobody listens there (yet), or the address is unknown (yet).
 std::optional<Socket> connect_to(const std::string& address, uint16_t port,
                                  Clock::time_point deadline);
 

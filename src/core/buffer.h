@@ -20,10 +20,9 @@ constexpr size_t align_up(size_t bytes, size_t alignment = kAlignment) {
   return round_up(bytes, alignment);
 }
 
-// Zeroed memory. On the CPU it is freed with the object, and taken from the system a page at a time
-// on first use, in huge pages where the system has them; on a GPU it is a piece of what the rank
-// has reserved (DeviceMemory) and goes back with all of that. Throws Error when too little memory
-// is free.
+// Zeroed memory. On the CPU the system gives it a page at a time on first use, in huge pages where
+// it has them, and it is freed with the object. On a GPU it is a piece of the rank's reservation
+// (DeviceMemory) and is freed with that. Throws Error when too little memory is free.
 class Buffer {
  public:
   Buffer() = default;
@@ -43,9 +42,9 @@ class Buffer {
   bool is_mapped_ = false;  // by this object
 };
 
-// Hands out tensors from one buffer, last taken first returned: a Scope gives back at its end what
-// was allocated since its start. The plan (runner/memory_plan.h) says how large the buffer must be,
-// so running out is a programmer error.
+// Hands out tensors from one buffer like a stack: at its end a Scope gives back what was allocated
+// since its start. The plan (runner/memory_plan.h) says how large the buffer must be, so running
+// out is a programmer error.
 class Arena {
  public:
   explicit Arena(Buffer buffer) : buffer_(static_cast<Buffer&&>(buffer)) {}

@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// `what` says what was tried: "copying the batch to the device".
+// `what` says what the call was for: "copying the batch to the device".
 void check_cuda(cudaError_t status, std::string_view what,
                 const CodePlace& where = CodePlace::current());
 void check_cublas(cublasStatus_t status, std::string_view what,

@@ -1,9 +1,8 @@
 #pragma once
-// Memory that is counted instead of taken: what is built on it says how much it needs.
+// Memory that is counted instead of taken, to learn how much an object built on it needs.
 //
-// It hands out an address that no program can have, so that whatever reads or writes it is stopped.
-// Work on it goes to a Stream that only checks (core/stream.h). Thread safety: one thread at a
-// time.
+// It hands out an address that no program can have, so that any read or write of it faults. Ops on
+// it run on a Stream that only checks (core/stream.h). Thread safety: one thread at a time.
 #include <cstdint>
 
 #include "core/device.h"
@@ -12,8 +11,8 @@ namespace quire {
 
 class CountingMemory final : public DeviceMemory {
  public:
-  // A place in the middle of the addresses that x86-64 leaves out, so that it stays among
-  // them with any offset that a size can have.
+  // In the middle of the addresses that x86-64 leaves out: no offset of a plausible size leads out
+  // of them.
   static std::byte* nowhere() {
     return reinterpret_cast<std::byte*>(uintptr_t{1} << 62);  // NOLINT(performance-no-int-to-ptr)
   }
@@ -24,7 +23,7 @@ class CountingMemory final : public DeviceMemory {
   }
   void upload(std::byte*, size_t, const std::function<void(std::byte*)>&) override {}
   void finish_uploads() override {}
-  // There is nothing to be read: aborts.
+  // There is nothing to read: aborts.
   void download(void* to, const std::byte* from, size_t bytes) override;
 
   // Bytes that were asked for so far.

@@ -8,8 +8,8 @@ namespace quire {
 
 enum class DeviceType { kCpu, kCuda };
 
-// One GPU's memory, as one rank takes it: in pieces from what was reserved at its start
-// (core/device_library.h), so that an engine takes what its plan says and nothing later.
+// One GPU's memory, as one rank takes it: pieces of a reservation made at the start
+// (core/device_library.h). So an engine takes what its plan says, and nothing later.
 //
 // Thread safety: upload() from several threads at once, to pieces that don't overlap; all else from
 // one thread at a time.
@@ -26,7 +26,7 @@ class DeviceMemory {
                       const std::function<void(std::byte* from)>& fill) = 0;
   // Returns when all uploads have arrived.
   virtual void finish_uploads() = 0;
-  // The other way, for tests and small things: returns when the copy is done.
+  // The other way, for tests and small things. Returns when the copy is done.
   virtual void download(void* to, const std::byte* from, size_t bytes) = 0;
 };
 

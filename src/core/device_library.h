@@ -25,7 +25,7 @@ struct CudaKernels;      // ops/cuda/kernels.h: handed through
 class LinearAlgorithms;  // ops/cuda/linear/algorithms.h: handed through
 }  // namespace ops
 
-// How a thread waits for an event: quick to go on and busy, or asleep.
+// How a thread waits for an event: spinning, which reacts quickly but keeps a core busy, or asleep.
 enum class EventWait { kSpin, kSleep };
 
 // A point in a stream's work. Thread safety: free.
@@ -34,11 +34,12 @@ class DeviceEvent {
   virtual ~DeviceEvent() = default;
   // Returns when the work before it is done. Throws Error when that work failed.
   virtual void wait() = 0;
-  // Seconds of the GPU's time from `earlier`, of the same stream, to this point; wait() returned.
+  // GPU time in seconds from `earlier`, an event of the same stream, to this one. Requires that
+  // wait() has returned.
   virtual double seconds_since(const DeviceEvent& earlier) const = 0;
 };
 
-// Work that was captured from a stream and can be run again. Thread safety: as DeviceStream.
+// Work that was captured from a stream and can be run again. Thread safety: as for DeviceStream.
 class DeviceGraph {
  public:
   virtual ~DeviceGraph() = default;
@@ -57,7 +58,7 @@ class DeviceStream {
   // Returns when everything queued is done. Throws Error when it failed.
   virtual void synchronize() = 0;
 
-  // What is queued between the two is not run but kept; end_capture() makes it a graph.
+  // Work queued between the two calls is recorded, not run; end_capture() makes a graph of it.
   virtual void begin_capture() = 0;
   // Throws OutOfDeviceMemory where there is no room for the graph; the capture has ended then, too.
   virtual std::unique_ptr<DeviceGraph> end_capture() = 0;
@@ -66,7 +67,7 @@ class DeviceStream {
   virtual void launch(DeviceGraph& graph) = 0;
 };
 
-// Memory of the host that the GPU reads and writes by itself; zeroed.
+// Host memory that the GPU can read and write directly; zeroed.
 class PinnedBuffer {
  public:
   virtual ~PinnedBuffer() = default;
@@ -96,11 +97,12 @@ class DeviceLibrary {
   virtual std::vector<DeviceInfo> devices() = 0;
   // Memory that is free on a GPU now, in bytes.
   virtual int64_t free_bytes(int index) = 0;
-  // Bytes that an engine of `num_ranks` ranks takes on each GPU besides reserve().
+  // Bytes that an engine of `num_ranks` ranks takes on each GPU in addition to reserve().
   virtual int64_t overhead_bytes(int num_ranks) const = 0;
   // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where less is free.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;
-  // Matrix products on it are looked up in `algorithms`; null: in the source's table only.
+  // Matrix products on the stream look up their algorithms in `algorithms`; null: only in quire's
+  // own table.
   virtual std::unique_ptr<DeviceStream> make_stream(
       int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) = 0;
   virtual std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) = 0;
@@ -110,18 +112,19 @@ class DeviceLibrary {
       std::span<const int> indices) = 0;
 };
 
-// What the two sides have to agree on: quire's version and a hash of the headers that both are
-// compiled with, "0.1.0+0123456789ab". The hash is needed since headers change between versions: a
-// library made from other headers has its functions elsewhere. The library's one function,
-//   extern "C" DeviceLibrary* quire_cuda_library(const char* version),
-// gets it from the program and returns null where its own differs.
+// What program and library must agree on: quire's version and a hash of the headers that both are
+// compiled with, "0.1.0+0123456789ab". The hash is needed because headers change between versions,
+// and a library made from other headers has its functions in other places. The program passes this
+// string to the library's one function,
+//  extern "C" DeviceLibrary* quire_cuda_library(const char* version),
+// which returns null where its own string differs.
 std::string device_library_version();
 
 struct LoadedLibrary {
   std::shared_ptr<DeviceLibrary> library;  // null where none works
-  // Why none works, a sentence; else which file was loaded.
+  // A sentence: why none works, or which file was loaded.
   std::string explanation;
-  bool is_fault = false;  // a library was found that should work and does not
+  bool is_fault = false;  // a library was found that should work but does not
 };
 
 // Looks for libquire_cuda.so where $QUIRE_CUDA_LIBRARY says (empty: nowhere), else beside the

@@ -53,8 +53,8 @@ constexpr bool is_floating(DType dtype) {
   return false;
 }
 
-// Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8", "int8"; and
-// vLLM's of a KV cache's element: "fp8".
+// Hugging Face's spelling: "float32", "bfloat16", "float16", "int32", "int64", "uint8", "int8"; for
+// float8 vLLM's name of a KV cache's element: "fp8".
 std::string_view name_of(DType dtype);
 std::optional<DType> dtype_from_name(std::string_view name);
 
@@ -91,7 +91,7 @@ struct Float8E4M3 {
   uint8_t bits = 0;
 
   Float8E4M3() = default;
-  // Rounds to nearest even; what is beyond 448 becomes 448.
+  // Rounds to nearest even; larger values than 448 become 448.
   explicit Float8E4M3(float value);
   explicit operator float() const;
 };

@@ -1,6 +1,6 @@
 #pragma once
-// What one forward pass works on: tokens of several sequences side by side, decode tokens and
-// prefill chunks alike. Arrays are on the device of the rank.
+// The input of one forward pass: tokens of several sequences side by side, decode tokens and
+// prefill chunks alike. Arrays are on the rank's device.
 //
 // Example: block_size 16; sequence A decodes its token 20 (19 are cached), sequence B prefills its
 // first 3 tokens; A holds blocks 7, 4 and B holds block 9:

@@ -2,11 +2,10 @@
 // One layer's part of the paged KV cache on one rank.
 //
 // Memory is [num_blocks] blocks of `block_size` tokens of `num_kv_heads` heads of `head_dim`
-// elements, once for keys and once for values. How the elements of a block are ordered is the
-// business of the ops of the device (ops/attention.h): every block takes block_bytes() for keys and
-// as much for values. An int8 cache has a scale beside the elements, a float32 for each token and
-// head, once for keys and once for values: an element is its integer times the scale. Thread
-// safety: a plain value.
+// elements, once for keys and once for values. The device's ops choose the order of the elements in
+// a block (ops/attention.h); every block takes block_bytes() for keys and as much for values. An
+// int8 cache has float32 scales beside the elements, one for each token and head, for keys and for
+// values: an element is its integer times the scale. Thread safety: a plain value.
 #include <cstddef>
 #include <cstdint>
 
@@ -14,8 +13,8 @@
 
 namespace quire {
 
-// On the CPU the elements of a head fill whole registers where they take a byte each, and their
-// products with a query's integers add up in an int32 (ops/cpu/kernels.h).
+// On the CPU, heads of one-byte elements fill whole registers, and the products of a head with a
+// query's integers must add up in an int32 (ops/cpu/kernels.h).
 inline constexpr int kMaxNarrowHeadDim = 1024;
 constexpr bool takes_narrow_cache(int64_t head_dim) {
   return head_dim % 8 == 0 && head_dim <= kMaxNarrowHeadDim;
@@ -30,7 +29,7 @@ struct KvCacheView {
   int num_kv_heads = 0;  // of this rank
   int head_dim = 0;
 
-  // Keys, or values, of one head of a block.
+  // Bytes of the keys (or the values) of one head of a block.
   size_t head_bytes() const {
     const size_t scale_bytes = dtype == DType::kInt8 ? sizeof(float) : 0;
     return static_cast<size_t>(block_size) *

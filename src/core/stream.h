@@ -20,16 +20,15 @@ class Stream {
  public:
   // Work runs on `pool`, which outlives the stream, with kernels for `isa`, which the CPU supports.
   explicit Stream(ThreadPool& pool, Isa isa = best_isa()) : pool_(&pool), isa_(isa) {}
-  // Ops run on `gpu`'s device with `kernels`; `pool` does what is left to the host. All outlive the
-  // stream.
+  // Ops run on `gpu`'s device with `kernels`; `pool` does the host's part. All outlive the stream.
   Stream(ThreadPool& pool, const Device& device, DeviceStream& gpu, const ops::CudaKernels& kernels)
       : device_(device), pool_(&pool), isa_(best_isa()), gpu_(&gpu), kernels_(&kernels) {}
-  // A stream that only checks: ops are called as on `device`, which may be one that is not there.
+  // A stream that only checks: ops are called as on `device`, which need not exist.
   explicit Stream(const Device& device) : device_(device) {}
 
   const Device& device() const { return device_; }
   bool is_cpu() const { return device_.is_cpu(); }
-  // Whether ops compute what they are called for, and not only check.
+  // Whether ops compute; false: they only check their arguments.
   bool computes() const { return pool_ != nullptr; }
   ThreadPool& pool() const {
     check(computes(), "a stream that only checks has no threads");
@@ -48,9 +47,9 @@ class Stream {
     return *kernels_;
   }
 
-  // On the CPU: at least `bytes` of memory for one op's own use: the next op overwrites it. It
-  // grows to the most that was asked for (ops/cpu/scratch.h bounds it) and throws Error when the
-  // machine has not that much.
+  // On the CPU: at least `bytes` of memory for one op's own use; the next op overwrites it. It
+  // grows to the largest request so far (ops/cpu/scratch.h bounds it). Throws Error when the
+  // machine has too little memory.
   std::byte* scratch(size_t bytes) {
     check(is_cpu(), "a GPU's op is given its scratch");
     if (bytes > scratch_.size()) {

@@ -1,5 +1,5 @@
 #pragma once
-// A CUDA stream and what the kernels need to know of its device.
+// A CUDA stream, and what kernels need to know about its device.
 //
 // Thread safety: one thread at a time.
 #include <cublasLt.h>
@@ -39,8 +39,8 @@ struct CublasProduct {
 
 class CudaStream {
  public:
-  // A new stream on device `index`, which becomes the calling thread's current device. Products are
-  // looked up in `algorithms`; null: in the source's table only.
+  // A new stream on device `index`, which becomes the calling thread's current device. Products
+  // look up their algorithms in `algorithms`; null: only in quire's own table.
   explicit CudaStream(int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms = nullptr);
   ~CudaStream();
   CudaStream(const CudaStream&) = delete;
@@ -51,7 +51,7 @@ class CudaStream {
   int num_multiprocessors() const { return num_multiprocessors_; }
   // 80, 90: major times ten plus minor.
   int compute_capability() const { return compute_capability_; }
-  // Of one block, after cudaFuncSetAttribute.
+  // The most shared memory of one block, once cudaFuncSetAttribute has allowed it.
   size_t max_shared_bytes() const { return max_shared_bytes_; }
   size_t l2_bytes() const { return l2_bytes_; }
 
@@ -60,17 +60,17 @@ class CudaStream {
   // For cuBLAS's own use: kWorkspaceBytes, 256-byte aligned; made at the first use.
   static constexpr size_t kWorkspaceBytes = size_t{64} << 20;
   void* cublas_workspace();
-  // Null: none is given yet, and the source's is to be set at the first use.
+  // Null: no table was given, and quire's own is to be set at the first use.
   const ops::LinearAlgorithms* linear_algorithms() const { return linear_algorithms_.get(); }
   void set_linear_algorithms(std::shared_ptr<const ops::LinearAlgorithms> algorithms) {
     linear_algorithms_ = std::move(algorithms);
   }
-  // What was chosen so far: asking cuBLAS takes longer than many a product. Nothing: cuBLAS has no
-  // algorithm.
+  // Choices so far: asking cuBLAS takes longer than many a product. Nothing: cuBLAS has no
+  // algorithm for the product.
   using CublasChoices = std::map<CublasProduct, std::optional<cublasLtMatmulAlgo_t>>;
   CublasChoices& cublas_choices() { return cublas_choices_; }
-  // For what an op keeps from one of its kernels to the next: kScratchBytes, 256-byte aligned; made
-  // at the first use.
+  // Memory that an op's kernels hand on to its next ones: kScratchBytes, 256-byte aligned; made at
+  // the first use.
   static constexpr size_t kScratchBytes = size_t{96} << 20;
   void* scratch();
   // The driver's cuTensorMapEncodeTiled, for devices from compute capability 9.0 on.

@@ -1,10 +1,10 @@
 #pragma once
 // Copies to a GPU through pinned memory: many threads write pieces, the copy engine moves them.
 //
-// Pageable memory would be copied twice, by one thread. Pinning takes time too (registering huge
-// pages less than cudaHostAlloc, by a factor of two), so slots are pinned as threads find none
-// free: while the first ones are pinned nothing else is lost, and a small model pins little. Copies
-// are ordered after what was queued on the device's default stream before them.
+// Pageable memory would be copied twice, by one thread. Pinning takes time, too (registering huge
+// pages half as long as cudaHostAlloc), so a slot is pinned only when a thread finds none free:
+// copies begin early, and a small model pins little. Copies come after everything that was queued
+// on the device's default stream before them.
 //
 // Thread safety: upload() from any number of threads; finish() from one, when none is in upload().
 #include <cuda_runtime_api.h>
@@ -22,8 +22,8 @@ namespace quire {
 
 class Uploader {
  public:
-  // `fill` writes a piece of this size or less straight into pinned memory; larger ones take a copy
-  // more.
+  // Pieces up to this size are written straight into pinned memory by `fill`; larger ones take one
+  // copy more.
   static constexpr size_t kSlotBytes = size_t{2} << 20;
 
   explicit Uploader(int device_index);
@@ -31,12 +31,12 @@ class Uploader {
   Uploader(const Uploader&) = delete;
   Uploader& operator=(const Uploader&) = delete;
 
-  // Has fill(from) write `bytes` bytes and queues their copy to `to`, on the device. Does not
-  // throw, for the sake of loops over threads: finish() does.
+  // Calls fill(from), which writes `bytes` bytes, and queues their copy to `to` on the device. Does
+  // not throw, because loops over threads call it: finish() throws instead.
   void upload(std::byte* to, size_t bytes,
               const std::function<void(std::byte* from)>& fill) noexcept;
-  // Returns when all copies are done, and gives the pinned memory back. Throws what went wrong
-  // since the last call.
+  // Returns when all copies are done, and frees the pinned memory. Throws the first failure since
+  // the last call.
   void finish();
 
  private:
@@ -51,7 +51,7 @@ class Uploader {
   };
 
   void copy(std::byte* to, size_t bytes, const std::function<void(std::byte* from)>& fill);
-  // A slot that no thread uses, though its last copy may be under way; release() gives it back.
+  // A slot that no thread uses, though its last copy may still run. release() gives it back.
   Slot* acquire();
   void release(Slot* slot, bool is_copying);
 

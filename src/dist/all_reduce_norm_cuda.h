@@ -1,8 +1,8 @@
 #pragma once
-// A sum over the ranks, the residual's sum and the norm that follows it, in one kernel: what a
-// decoder layer does twice, each time with no more rows than the link carries in microseconds.
+// In one kernel: a sum over the ranks, the residual's sum and the norm after it. A decoder layer
+// does this twice; it is for so few rows that the link carries them in microseconds.
 //
-// dist/one_shot_cuda.h has the protocol and the requirements: these calls and its own take turns.
+// dist/one_shot_cuda.h has the protocol and the requirements: these calls count among its own.
 #include "dist/one_shot_cuda.h"
 
 namespace quire {
@@ -20,8 +20,9 @@ struct PeerAddNorm {
   void* out;
 };
 
-// False, and nothing is done, where the rows are more than one sum takes at a time (is_one_shot(),
-// max_two_shot_bytes()), or a row is too long or no whole number of 16-byte pieces.
+// Returns false and does nothing where the rows are more than one sum takes at a time
+// (is_one_shot(), max_two_shot_bytes()), or a row is too long or not a whole number of 16-byte
+// pieces.
 bool peer_all_reduce_add_norm(CudaStream& stream, const PeerView& peers, const PeerAddNorm& args);
 
 void load_all_reduce_norm_kernels(int size);

@@ -1,13 +1,13 @@
 #pragma once
-// How the ranks of a group talk. An argument, never a global.
+// How the ranks of a group exchange data. Passed as an argument, never a global.
 //
-// Collectives are called by every rank of the group in the same order with inputs of the same
-// shape. A group of one size repeats its sums bit for bit: on the CPU they are taken in rank order,
-// on GPUs in an order that depends only on the tensor's size (dist/nccl_cuda.h).
+// Every rank of the group calls the collectives in the same order with inputs of the same shape. A
+// group of one size repeats its sums bit for bit: on the CPU they are taken in rank order, on GPUs
+// in an order that depends only on the tensor's size (dist/nccl_cuda.h).
 //
-// What only copies (all_gather_columns, all_to_all_columns, broadcast, send, receive) takes
-// elements of any type and keeps their bits; on GPUs a floating point NaN may arrive as another
-// NaN. Thread safety: each rank has its own Communicator and calls it from its own thread.
+// Calls that only copy (all_gather_columns, all_to_all_columns, broadcast, send, receive) take
+// elements of any type and keep their bits; on GPUs a floating point NaN may arrive as another NaN.
+// Thread safety: each rank has its own Communicator and calls it from its own thread.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -30,8 +30,8 @@ struct AddNorm {
   Tensor out;  // may be x
 };
 
-// A rank's share of `rows` rows that are split over a group: equally many for each rank, but the
-// last ranks may have fewer or none.
+// A rank's share of `rows` rows that are split over a group: the same number for each rank, except
+// that the last ranks may have fewer or none.
 struct RowShare {
   int64_t begin = 0;
   int64_t end = 0;
@@ -61,33 +61,33 @@ class Communicator {
   // input may be its own place in output.
   virtual void all_gather_columns(Stream& stream, const Tensor& input, const Tensor& output) = 0;
   // As all_gather_columns, but each rank gets only its share of the rows (RowShare): output
-  // [share.size(), cols * size()], apart from input. Every rank has rows. To be called where
-  // splits_rows() says so.
+  // [share.size(), cols * size()], which does not overlap input. Every rank has rows. Only where
+  // splits_rows().
   virtual void all_to_all_columns(Stream&, const Tensor& /*input*/, const Tensor& /*output*/) {
     check(false, "all_to_all_columns is for groups that split rows");
   }
-  // Whether there is all_to_all_columns, the same on every rank.
+  // Whether all_to_all_columns exists; the same on every rank.
   virtual bool splits_rows() const { return false; }
   // Every rank's tensor becomes that of rank `root`.
   virtual void broadcast(Stream& stream, const Tensor& tensor, int root) = 0;
   // Hands a contiguous tensor to rank `to`, which receives one of the same shape and type from this
-  // rank. The other ranks take no part. What goes from one rank to another arrives in the order in
-  // which it was sent. On the CPU send() takes a copy and returns: the sender never waits for the
-  // receiver, so that two ranks may send to each other. On GPUs both queue their work, which takes
-  // NCCL (Error where it is not installed, or where the two ranks share a GPU).
+  // rank. The other ranks take no part. Tensors from one rank to another arrive in the order in
+  // which they were sent. On the CPU send() copies the tensor and returns: the sender never waits
+  // for the receiver, so two ranks may send to each other. On GPUs both queue their work on NCCL
+  // (Error where it is not installed, or where the two ranks share a GPU).
   virtual void send(Stream& stream, const Tensor& tensor, int to) = 0;
   virtual void receive(Stream& stream, const Tensor& tensor, int from) = 0;
-  // This rank's words, for one kernel's use: to be called once. None where the GPUs do not reach
-  // each other's memory, or are not of one kind.
+  // This rank's words, for the use of one kernel; to be called once. None where the GPUs cannot
+  // reach each other's memory, or are of different kinds.
   virtual PeerWords peer_words() { return {}; }
   virtual void barrier() = 0;
-  // Ends the group: ranks that wait for another, now or later, throw Error. From any thread.
+  // Ends the group: ranks that wait for others, now or later, throw Error. From any thread.
   virtual void abort() = 0;
 };
 
 // A group of one: every collective is a no-op or a copy.
 std::unique_ptr<Communicator> make_single_communicator();
-// A rank of a group that is not there, for streams that only check: every collective is a no-op.
+// A rank of a group that does not exist, for streams that only check: every collective is a no-op.
 std::unique_ptr<Communicator> make_idle_communicator(int rank, int size);
 // A group of `size` ranks that are threads of this process; element i is for rank i.
 std::vector<std::unique_ptr<Communicator>> make_local_communicators(int size);

@@ -1,8 +1,8 @@
 #pragma once
 // Which GPUs belong to a group of ranks of this process.
 //
-// Kernels of a group wait on their GPUs for the kernels of the other ranks. If two groups shared
-// GPUs, each could fill a GPU with waiting blocks and so keep out the kernel that the other group
+// A group's kernels wait on their GPUs for the kernels of the other ranks. If two groups shared
+// GPUs, each could fill a GPU with waiting blocks and keep out the kernel that the other group
 // waits for, for ever.
 //
 // Thread safety: free.
@@ -19,7 +19,7 @@ using GpuClaim = std::shared_ptr<const std::set<int>>;
 
 class GpuClaims {
  public:
-  // Throws Error where a claim that is still held includes one of the GPUs. `gpus` may name one
+  // Throws Error where somebody still holds a claim on one of these GPUs. `gpus` may name a GPU
   // twice.
   GpuClaim claim(std::span<const int> gpus);
 

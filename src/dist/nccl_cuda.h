@@ -1,15 +1,15 @@
 #pragma once
 // Ranks that are threads of one process, each with a GPU of its own.
 //
-// Small tensors go through memory that the GPUs share (dist/one_shot_cuda.h), large ones through
-// NCCL, all of it queued on the stream that a call is given, which is of the rank's device; calls
-// can be captured in CUDA graphs. send and receive take NCCL. Tensors are in device memory,
-// contiguous where they are written in place, and aligned to 16 bytes. all_reduce_sum takes
-// float32, bfloat16 and float16 and rounds once; what goes through shared memory is summed in rank
-// order, what goes through NCCL in an order that depends only on the size.
+// Small tensors go through memory that the GPUs share (dist/one_shot_cuda.h), large ones and send
+// and receive through NCCL. All work is queued on the stream that a call is given, which is of the
+// rank's device; calls can be captured in CUDA graphs. Tensors are in device memory, contiguous
+// where they are written in place, and aligned to 16 bytes. all_reduce_sum takes float32, bfloat16
+// and float16 and rounds once; through shared memory it sums in rank order, through NCCL in an
+// order that depends only on the size.
 //
-// abort() may be called from any thread. Ranks that wait on the host throw; work that waits on a
-// device fails, so that the next look at its stream throws.
+// abort() may be called from any thread. Ranks that wait on the host throw. Work that waits on a
+// device fails, so that the next check of its stream throws.
 #include <memory>
 #include <span>
 #include <vector>
@@ -18,12 +18,12 @@
 
 namespace quire {
 
-// Element i is for rank i, on device device_indices[i]. A rank is destroyed before the streams that
-// it was given, or when these are idle. NCCL starts while the ranks load: its errors come with the
-// first collective or barrier. Takes 32 MiB of each device besides NCCL's own buffers. Throws Error
-// when CUDA or NCCL fails; when NCCL is not installed and the devices do not reach each other's
-// memory; and, for several ranks, when a device belongs to another group of this process
-// (dist/gpu_claims.h).
+// Element i is for rank i, on device device_indices[i]. Destroy a rank before the streams that it
+// was given, or when these are idle. NCCL starts while the ranks load: its errors come with the
+// first collective or barrier. Takes 32 MiB of each device in addition to NCCL's own buffers.
+// Throws Error when CUDA or NCCL fails; when NCCL is not installed and the devices cannot reach
+// each other's memory; and, for several ranks, when a device belongs to another group of this
+// process (dist/gpu_claims.h).
 std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
     std::span<const int> device_indices);
 

@@ -1,13 +1,17 @@
 #pragma once
-// Groups of ranks for the tests of dist/nccl_cuda.h. Ranks on one device check the kernels where
-// there is a single GPU; NCCL takes part only where each rank has a device of its own.
+// Groups of ranks for the tests of dist/nccl_cuda.h. With a single GPU, ranks on one device check
+// the kernels; NCCL is used only where each rank has a device of its own.
 //
 // Thread safety: a rank is its thread's.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,14 +32,14 @@ inline int num_gpus() {
   return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
-// Collectives call no op, so the stream's table of ops is never looked at.
+// Collectives call no op, so the stream's table of ops is never used.
 inline const ops::CudaKernels& no_kernels() {
   alignas(std::max_align_t) static constexpr std::byte kNothing = {};
   return reinterpret_cast<const ops::CudaKernels&>(kNothing);
 }
 
-// One rank's ends of the test. Device memory is taken before the first collective and given back
-// when all ranks are done: freeing waits for the device, which may wait for another rank.
+// One rank in a test. It allocates device memory before the first collective and frees it when all
+// ranks are done: freeing waits for the device, which may wait for another rank.
 class Rank {
  public:
   Rank(Communicator& comm, int device, size_t bytes)
@@ -51,8 +55,8 @@ class Rank {
   DeviceStream& queue() { return *queue_; }
   std::byte* memory() { return static_cast<std::byte*>(memory_); }
 
-  // Copies of pageable memory wait for their stream, and may keep others from launching: so only
-  // when this rank does not wait.
+  // Copies of pageable memory wait for their stream and may keep others from launching, so call
+  // this only while the rank waits for nothing.
   void upload(std::byte* to, const Bytes& bytes) {
     queue_->synchronize();
     check_cuda(cudaMemcpy(to, bytes.data(), bytes.size(), cudaMemcpyHostToDevice),
@@ -79,8 +83,8 @@ class Rank {
   void* memory_ = nullptr;
 };
 
-// Runs body(rank) on one thread a rank, each with `bytes` of device memory. Returns what they
-// threw.
+// Runs body(rank) on one thread for each rank, each with `bytes` of device memory. Returns the
+// messages of what they threw.
 inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
                                           const std::function<void(Rank&)>& body) {
   auto comms = make_nccl_communicators(devices);
@@ -124,8 +128,8 @@ class NcclCommunicators : public testing::TestWithParam<Devices> {
   }
   const std::vector<int>& devices() const { return GetParam().indices; }
   int size() const { return static_cast<int>(devices().size()); }
-  // Kernels that wait for each other have to fit their device at once, which large blocks of
-  // several ranks don't.
+  // Kernels that wait for each other have to fit their device at the same time; large blocks of
+  // several ranks do not.
   size_t max_bytes() const {
     const bool is_one_device = devices()[0] == devices()[1];
     return is_one_device ? size_t{768} << 10 : size_t{1} << 30;
@@ -137,6 +141,64 @@ class NcclCommunicators : public testing::TestWithParam<Devices> {
 
 inline Tensor vector_of(std::byte* data, DType dtype, size_t count) {
   return Tensor(data, dtype, {static_cast<int64_t>(count)});
+}
+
+inline float to_float(DType dtype, const std::byte* from) {
+  float value = 0;
+  if (dtype == DType::kFloat32) {
+    std::memcpy(&value, from, sizeof(value));
+  } else if (dtype == DType::kBFloat16) {
+    BFloat16 half;
+    std::memcpy(&half, from, sizeof(half));
+    value = static_cast<float>(half);
+  } else {
+    Float16 half;
+    std::memcpy(&half, from, sizeof(half));
+    value = static_cast<float>(half);
+  }
+  return value;
+}
+
+inline void from_float(DType dtype, float value, std::byte* to) {
+  if (dtype == DType::kFloat32) {
+    std::memcpy(to, &value, sizeof(value));
+  } else if (dtype == DType::kBFloat16) {
+    const BFloat16 half(value);
+    std::memcpy(to, &half, sizeof(half));
+  } else {
+    const Float16 half(value);
+    std::memcpy(to, &half, sizeof(half));
+  }
+}
+
+// Values of very different sizes, so that their sum depends on the order of addition.
+inline Bytes random_elements(DType dtype, size_t count, unsigned seed) {
+  std::minstd_rand random(seed * 7919 + 1);
+  Bytes bytes(count * size_of(dtype));
+  for (size_t i = 0; i < count; ++i) {
+    const float value = static_cast<float>(random()) / 1073741824.0f - 1.0f;
+    from_float(dtype, random() % 3 == 0 ? value * 1e3f : value, &bytes[i * size_of(dtype)]);
+  }
+  return bytes;
+}
+
+inline Bytes random_bytes(size_t count, unsigned seed) {
+  std::minstd_rand random(seed * 104729 + 1);
+  Bytes bytes(count);
+  for (auto& byte : bytes) byte = static_cast<std::byte>(random() >> 8);
+  return bytes;
+}
+
+// Bits that a floating point number would not keep on its way: words of ones among others.
+inline Bytes random_bits(size_t count, unsigned seed) {
+  Bytes bytes = random_bytes(count, seed);
+  for (size_t at = 0; at + 8 <= count; at += 24)
+    std::fill_n(bytes.begin() + at, 8, std::byte{0xff});
+  return bytes;
+}
+
+inline Bytes random_content(DType dtype, size_t count, unsigned seed) {
+  return is_floating(dtype) ? random_bytes(count, seed) : random_bits(count, seed);
 }
 
 }  // namespace quire::nccl_test

@@ -1,5 +1,5 @@
 #pragma once
-// NVIDIA's NCCL, opened at run time by what needs it: one GPU works without.
+// NVIDIA's NCCL, opened at run time where it is needed: one GPU works without it.
 //
 // Thread safety: free, as NCCL is.
 #include <nccl.h>
@@ -31,7 +31,7 @@ class NcclLibrary {
   decltype(&ncclGetErrorString) get_error_string;
   decltype(&ncclGetLastError) get_last_error;
 
-  // Throws Error with NCCL's own words. `what` says what was tried.
+  // Throws Error with NCCL's own words. `what` says what the call was for.
   void check_nccl(ncclResult_t status, std::string_view what,
                   const CodePlace& where = CodePlace::current()) const;
 

@@ -1,5 +1,5 @@
 #pragma once
-// Collectives of GPUs that reach each other's memory, for what is too small for NCCL to be quick.
+// Collectives of GPUs that reach each other's memory, for tensors so small that NCCL would be slow.
 //
 // Every rank has a region of memory that all ranks write to, cut into two halves that calls use in
 // turn. A word that has not been written holds kEmptyWord. A rank writes its data straight into the
@@ -56,9 +56,9 @@ struct PeerView {
 // sums a slice and sends it to the others.
 enum class PeerSum { kBySize, kOneShot, kTwoShot };
 
-// Whether kBySize takes a sum of `bytes` in one shot and in one piece.
+// Whether kBySize sums `bytes` in one shot and in one piece.
 bool is_one_shot(int size, int64_t bytes);
-// The most bytes that a sum in two shots takes in one piece.
+// The most bytes that a two-shot sum takes in one piece.
 int64_t max_two_shot_bytes(int size);
 
 // data[i] = sum over ranks of data[i]. float32, bfloat16 or float16; data is aligned to 16 bytes.

@@ -1,9 +1,8 @@
 #pragma once
 // Memory of several GPUs that all of them write to (dist/one_shot_cuda.h).
 //
-// Only this memory is shown to the peers, not all that is allocated later: freeing memory that
-// peers see waits for them, and they may wait for this rank. Thread safety: abort() from any
-// thread.
+// Only this memory is visible to the peers, not what is allocated later: freeing memory that peers
+// see waits for them, and they may wait for this rank. Thread safety: abort() from any thread.
 #include <cuda_runtime_api.h>
 
 #include <memory>
@@ -14,14 +13,13 @@
 
 namespace quire {
 
-// Bytes taken on each rank's device: a region, and behind it 16 MiB for the rank's counter and
-// words.
+// Bytes on each rank's device: a region, and behind it 16 MiB for the rank's counter and words.
 inline constexpr size_t kPeerMemoryBytes = size_t{2 * kPeerHalfBytes} + (size_t{16} << 20);
 
 class PeerMemory {
  public:
   // Null where some of the devices cannot reach each other's memory, or there are more than
-  // kMaxPeers. Throws Error when CUDA fails. A device may be there twice, for tests.
+  // kMaxPeers. Throws Error when CUDA fails. For tests a device may appear twice.
   static std::unique_ptr<PeerMemory> make(std::span<const int> devices);
   ~PeerMemory();
   PeerMemory(const PeerMemory&) = delete;

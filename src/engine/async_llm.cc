@@ -20,8 +20,8 @@
 namespace quire {
 namespace {
 
-// What the engine's threads may take where the process has no more memory. A step of 512 sequences
-// takes less than a tenth.
+// Memory in reserve for the engine's threads, for when the process has none left. A step of 512
+// sequences takes less than a tenth of it.
 constexpr size_t kReserveBlocks = 16;
 constexpr size_t kReserveBlockBytes = 1 << 20;
 
@@ -51,8 +51,8 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
 
 }  // namespace
 
-// What the engine's thread and the reader share. Locks: `mutex` here is never held together with
-// the engine's.
+// State that the engine's thread and the reader share. Locks: `mutex` here is never held together
+// with the engine's.
 struct RequestStream::State {
   std::string request_id;
   bool delta = true;
@@ -157,7 +157,8 @@ class AsyncLLM::Impl {
   RequestStream submit(Prompt prompt, SamplingParams params, RequestOptions options,
                        std::function<void()> on_ready);
 
-  // What other threads leave for the engine's. Outlives the engine while a stream holds it.
+  // Work that other threads leave for the engine's thread. A stream that holds it may outlive the
+  // engine.
   struct Mailbox {
     std::mutex mutex;
     std::condition_variable wake;
@@ -188,7 +189,8 @@ class AsyncLLM::Impl {
   // Waits until there is something to do; false when the engine is to end.
   bool take_mail();
   void end_streams(const std::exception_ptr& error);
-  // Ends a request for want of memory, and no other. `finished`: the engine has ended it already.
+  // Ends this request, and no other, because there is no memory. `finished`: the engine has ended
+  // it already.
   void fail_stream(RequestStream::State& stream, bool finished);
   void shed_newest_request();
 

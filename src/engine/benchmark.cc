@@ -9,8 +9,8 @@
 namespace quire {
 namespace {
 
-// Of the model's products, each kind of arithmetic at its own peak: their operations over the time
-// that they take.
+// The model's operations over the time of its products, if each kind of arithmetic runs at its own
+// peak.
 double measure_peak(Stream& stream, const ComputeSetup& setup) {
   const double integers = integer_share(setup.model);
   double seconds = 0;  // of 10^9 operations

@@ -1,6 +1,5 @@
 #pragma once
-// How far a work of many bytes is: what a caller's on_progress is told, and whether it ends the
-// work.
+// Progress of a work of many bytes: calls the caller's on_progress, which may end the work.
 //
 // Thread safety: one thread at a time.
 #include <algorithm>

@@ -1,5 +1,5 @@
 #pragma once
-// Requests whose answers have to be something, to the bundled model, and engines that run them: for
+// Requests with constraints on their answers, for the bundled model, and engines that run them: for
 // tests of structured output.
 #include <gtest/gtest.h>
 
@@ -37,7 +37,7 @@ inline StructuredOutput json_schema(std::string schema) {
   return {.kind = StructuredOutput::Kind::kJsonSchema, .text = std::move(schema)};
 }
 
-// Of all kinds but tags and of those without a marker.
+// For all kinds except tags, and for constraints without a marker.
 inline bool matches(const StructuredOutput& output, const std::string& text) {
   switch (output.kind) {
     case StructuredOutput::Kind::kRegex:
@@ -58,8 +58,8 @@ struct ConstrainedRequest {
   SamplingParams params;
 };
 
-// Each request is added before its step of `arrival_steps`, all at once where that is empty. In the
-// order of the requests.
+// The outputs in the order of the requests. Request i is added before step arrival_steps[i], or all
+// at once if that is empty.
 inline std::vector<RequestOutput> answers_of(LLMEngine& engine,
                                              const std::vector<ConstrainedRequest>& requests,
                                              const std::vector<int>& arrival_steps = {}) {

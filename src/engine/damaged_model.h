@@ -1,6 +1,6 @@
 #pragma once
-// A tiny checkpoint of tests/golden/models whose logits are no numbers: the weights of its last
-// norm are NaN.
+// A tiny checkpoint of tests/golden/models whose last norm has NaN weights, so that all logits are
+// NaN.
 #include <unistd.h>
 
 #include <cstddef>

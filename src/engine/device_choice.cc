@@ -61,7 +61,7 @@ std::string name_of_gpus(const std::vector<DeviceInfo>& devices, int num_ranks) 
   return num_ranks == 1 ? first : fmt::format("{} x {}", num_ranks, first);
 }
 
-// Of a search without an obstacle.
+// The result of a search without an obstacle.
 DeviceChoice choice_of(const EngineConfig& config, Search search) {
   if (search.devices.size() < static_cast<size_t>(config.tensor_parallel_size)) {
     throw Error(fmt::format(

@@ -16,24 +16,24 @@ namespace quire {
 struct DeviceChoice {
   std::shared_ptr<DeviceLibrary> library;  // null: on the CPU, or planned
   std::string name;                        // "NVIDIA H200", "4 x NVIDIA H200"; empty on the CPU
-  // Why not on a GPU, a sentence, where one was looked for and something is wrong with it; empty
-  // also where there simply is none.
+  // A sentence: why no GPU is used, where one was looked for and something is wrong with it. Empty
+  // also where the machine simply has none.
   std::string note;
-  // Of all GPUs of the ranks; 0 where they differ, as ranks compute alike.
+  // The same on all ranks' GPUs; 0 where they differ, because ranks must compute alike.
   int compute_capability = 0;
-  // Of each GPU that is planned for and need not be there; then there is no library.
+  // Memory of each GPU of a plan for GPUs that need not be there. Then `library` is null.
   std::optional<int64_t> planned_bytes{};
 
   bool on_gpu() const { return library != nullptr || planned_bytes.has_value(); }
 };
 
-// Rank i runs on the i-th GPU that CUDA finds. Throws Error when config.device is "cuda" and cannot
-// be, and when there are fewer GPUs than ranks.
+// Rank i runs on the i-th GPU that CUDA finds. Throws Error when config.device is "cuda" but no GPU
+// can be used, and when there are fewer GPUs than ranks.
 DeviceChoice choose_device(const EngineConfig& config);
-// The same for what works only on GPUs, whatever config.device is. Throws Error, which opens with
-// `who` ("--device cuda"), where there is none.
+// For work that only GPUs can do, whatever config.device is. Throws Error, which opens with `who`
+// ("--device cuda"), where there is no GPU.
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who);
-// GPUs of `memory_bytes` each, as many as there are ranks, that take all that quire's kernels do.
+// One GPU of `memory_bytes` for each rank, of a kind that supports all of quire's kernels.
 DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes);
 
 }  // namespace quire

@@ -8,8 +8,8 @@
 
 namespace quire {
 
-// Throws Error where the draft model has a tokenizer in which an id stands for another token. Ids
-// that one of the two does not have, and draft models without a tokenizer, are taken.
+// Throws Error where an id stands for different tokens in the two models. Ids that only one of them
+// has, and draft models without a tokenizer, are accepted.
 void check_draft_tokenizer(const Tokenizer& tokenizer, const std::filesystem::path& draft_model);
 
 }  // namespace quire

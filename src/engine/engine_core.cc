@@ -52,23 +52,24 @@ std::unique_ptr<AnswerCompiler> make_answer_compiler(const EngineSetup& setup,
   return std::make_unique<AnswerCompiler>(tokenizer, std::move(options));
 }
 
-// Of EngineConfig::target_step_s: a step's prompt tokens before any step was timed, and at least;
-// the weight of the newest step in the mean.
+// For EngineConfig::target_step_s: prompt tokens of a step before any step was timed; the least
+// number; the weight of the newest step in the mean.
 constexpr int64_t kFirstChunk = 128;
 constexpr int64_t kLeastChunk = 32;
 constexpr double kSmoothing = 0.3;
-// While no sequence waits for its next token, a step has this many prompt tokens, for which matrix
-// products are as fast as for more, if it takes at most this many times longer.
+// While no sequence waits for its next token, a step has this many prompt tokens (more would not
+// make matrix products faster), if it takes at most this many times longer.
 constexpr double kEfficientChunk = 512;
 constexpr double kIdleStretch = 4;
-// The most that log-probabilities of a prompt token may count as, in prompt tokens.
+// The most prompt tokens that a prompt token with log-probabilities may count as.
 constexpr double kMostPromptLogprobsCost = 1000;
-// A step with prompts that takes longer, in seconds, is awaited before the next is scheduled: a
-// request that comes meanwhile is in the next step and not in the one after it. What scheduling
-// takes, below a millisecond, is then not hidden behind a step, but it is less than a hundredth.
+// If a step with prompts takes longer than this, in seconds, it is awaited before the next is
+// scheduled: so a request that comes meanwhile is in the next step, not in the one after it. The
+// time to schedule, below a millisecond, is then not hidden behind a step, but it is less than a
+// hundredth.
 constexpr double kLongStep = 0.1;
 
-// The sequences for which a step could not choose a token.
+// The sequences whose token a step could not choose.
 std::set<SequenceId> with_invalid_logits(const StepOutput& output) {
   std::set<SequenceId> ids;
   for (const SequenceOutput& sequence : output.sequences) {
@@ -282,7 +283,7 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
 void EngineCore::learn_speed(const InFlight& step, double elapsed) {
   const double token_s = elapsed / static_cast<double>(step.num_tokens);
   if (step.num_scored_tokens > 0 && token_s_ > 0 && token_s > token_s_) {
-    // What the step took beyond its tokens went to log-probabilities.
+    // The rest of the step's time went to log-probabilities.
     const double beyond_s = (token_s - token_s_) * static_cast<double>(step.num_tokens);
     const double score_s = beyond_s / static_cast<double>(step.num_scored_tokens);
     score_s_ += kSmoothing * (score_s - score_s_);

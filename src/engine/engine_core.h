@@ -3,10 +3,10 @@
 // AsyncLLM drives it from a thread.
 //
 // A step is one sentence: schedule, run, process. With async scheduling one step is in flight: the
-// next is scheduled and handed to the workers before the results of the one that runs are waited
-// for. Of a model in stages as many more are in flight (engine_core_pipeline.cc). Thread safety:
-// prepare(), compile(), loras() and the accessors of what never changes from any thread; all else
-// from one thread at a time.
+// next step is scheduled and handed to the workers before the engine waits for the results of the
+// one that runs. With pipeline stages more steps are in flight (engine_core_pipeline.cc).
+// Thread safety: prepare(), compile(), loras() and the accessors of what never changes from any
+// thread; the rest from one thread at a time.
 #include <deque>
 #include <functional>
 #include <map>
@@ -33,7 +33,7 @@
 
 namespace quire {
 
-// A request that passed every check; `facts` lack what add() draws.
+// A request that passed every check. add() fills in the rest of `facts`.
 struct PreparedRequest {
   Request facts;
   LogitsProcessorRegistry::Processors logits_processors;
@@ -43,13 +43,14 @@ struct PreparedRequest {
 
 class EngineCore {
  public:
-  // `memory_reserve`: for the threads of its ranks; outlives it, and may be null. `on_failure` is
-  // called when a rank has failed, from any thread; check_health() then throws why.
+  // `memory_reserve`: for the threads of its ranks; must outlive the engine, and may be null.
+  // `on_failure` is called when a rank has failed, from any thread; check_health() then throws the
+  // reason.
   explicit EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve = nullptr,
                       std::function<void()> on_failure = {});
 
-  // Compiles a constraint, unless that is done, in the calling thread; it is known while somebody
-  // holds it. Throws Error.
+  // Compiles a constraint on the calling thread, unless it is compiled already. It stays known
+  // while somebody holds the result. Throws Error.
   AnswerLanguagePtr compile(const StructuredOutput& output) const;
   AnswerLanguagePtr find_compiled(const StructuredOutput& output) const;
   // Checks a request, compiles its constraint and encodes its prompt. Throws Error if it cannot be
@@ -63,9 +64,9 @@ class EngineCore {
   void abort(const std::string& request_id);
   std::vector<RequestOutput> step();
   bool is_finished() const;
-  // Throws Error if a rank has failed, also while no step runs.
+  // Throws Error if a rank has failed, even while no step runs.
   void check_health() { executor_->check_health(); }
-  // The id of the request that came last of those that have not finished; nothing if there is none.
+  // The id of the newest unfinished request; nothing if there is none.
   std::optional<std::string> newest_request() const;
   EngineStats stats() const;
 
@@ -77,7 +78,7 @@ class EngineCore {
   const ChatTemplate& chat_template() const;
 
  private:
-  // A step that the workers have and that was not waited for.
+  // A step that was handed to the workers and whose result was not taken yet.
   struct InFlight {
     bool has_prefill = false;
     int64_t num_tokens = 0;
@@ -86,39 +87,41 @@ class EngineCore {
     double expected_s = 0;                              // of a step with prompts
     std::unordered_map<SequenceId, size_t> num_drafts;  // of sequences that have any
   };
-  // Where a sequence belongs.
+  // Which output of which request a sequence computes.
   struct SequenceOwner {
     RequestState* request = nullptr;
     size_t index = 0;  // within n
   };
 
   bool schedule();
-  // Gives the scheduler drafts, where the newest tokens are known.
+  // Gives the scheduler drafts for the sequences whose newest tokens are known.
   void propose();
-  // The same for text that needs no choice.
+  // The same with forced text: where a constraint allows only one continuation.
   void propose_forced();
-  // Calls work() where there is a speculator. One that finds no memory forgets all texts: a request
-  // does not end, nor does the reserve shrink, for want of drafts.
+  // Calls work() if there is a speculator. If that runs out of memory, the speculator forgets all
+  // texts: for drafts neither a request ends nor the memory reserve is used up.
   template <typename Work>
   void speculate(const Work& work);
-  // Of which one is scheduled before the oldest is waited for.
+  // The number of steps in flight, with the newest one, when the oldest is waited for.
   size_t max_steps_in_flight() const;
-  // What a step of a stage may take of EngineConfig::target_step_s; the sequences that decode in
-  // it.
+  // The share of EngineConfig::target_step_s that a step of a stage may take; and the number of
+  // sequences that decode in such a step.
   double target_step_s() const;
   int64_t num_decoding_in_step() const;
-  // How many tokens of prompts the next step may hold for it to take target_step_s.
+  // How many prompt tokens the next step may hold so that it takes target_step_s.
   int64_t max_prefill_tokens() const;
-  // What a prompt token counts as there whose log-probabilities are asked for.
+  // How many prompt tokens in that limit a prompt token counts as if its log-probabilities are
+  // asked for.
   int64_t prompt_logprobs_cost() const;
-  // Whether the step in flight takes so long that the next one is better scheduled after it.
+  // Whether the step in flight takes so long that the next one should be scheduled after it.
   bool awaits_long_step() const;
-  // Whether drafts are to follow tokens that the step in flight brings.
+  // Whether drafts are to follow tokens that the step in flight computes.
   bool awaits_drafts() const;
   void process(StepOutput output);
-  // What a step brought for a sequence, and the drafts of it that the step verified.
+  // Takes a step's result for a sequence, and the number of its drafts that the step verified.
   void take_update(SequenceUpdate& update, size_t num_drafts, Clock::time_point now);
-  // What the constraint on an answer says of an update, which loses the tokens behind its end.
+  // What the constraint on an answer says of an update. Removes the update's tokens behind the
+  // answer's end.
   AnswerProgress answer_progress(const SequenceOwner& owner, SequenceUpdate& update);
   // Of a step that failed, or that was scheduled before that was known.
   void take_void(StepOutput output);
@@ -128,14 +131,13 @@ class EngineCore {
   // Ends a request whose next token could not be chosen.
   void fail_without_logits(RequestState& request);
   void account(const InFlight& step, const StepOutput& output);
-  // From the tokens of a sequence that a step verified drafts of, or that has an answer's
-  // constraint.
+  // Learns from the result of a sequence that had drafts, or whose answer is constrained.
   void learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends);
   void learn_forced(const SequenceUpdate& update, bool ends);
   void forget_drafts(SequenceId id);
-  // From what a step took, what drafts cost.
+  // Learns the cost of drafts from the time that a step took.
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
-  // From how long a step with prompts took.
+  // Learns the speed of prompts from the time that a step with prompts took.
   void learn_speed(const InFlight& step, double elapsed);
   std::vector<RequestOutput> collect_outputs();
   void check_params(const SamplingParams& params) const;
@@ -143,7 +145,7 @@ class EngineCore {
   // Whether the shortest answer fits the limits on tokens.
   void check_room(const Request& facts, const AnswerLanguage& language) const;
   static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
-  // Gives a request the adapter of this name.
+  // Gives a request the adapter `name`.
   void set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights);
   LoraStats lora_stats(const SchedulerStats& scheduler) const;
   uint64_t resolve_seed(const Request& facts) const;
@@ -161,8 +163,8 @@ class EngineCore {
   std::unique_ptr<Executor> executor_;
   std::deque<InFlight> in_flight_;
   bool idle_ = true;  // no request since the last step: the time is no request's
-  // Of steps with prompts, lately: seconds for each of their tokens, and for the log-probabilities
-  // of one.
+  // Recent steps with prompts: seconds for each of their tokens, and for the log-probabilities of
+  // one token.
   double token_s_ = 0;
   double score_s_ = 0;
   Clock::time_point last_result_;                        // when the last step's result came
@@ -170,7 +172,7 @@ class EngineCore {
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;
   SequenceId next_sequence_id_ = 1;
-  // By name and number, how many requests that have not finished have an adapter.
+  // For each adapter, by name and number: how many unfinished requests use it.
   std::map<std::pair<std::string, uint64_t>, int64_t> lora_requests_;
   uint64_t num_requests_ = 0;
   EngineStats counters_;

@@ -1,4 +1,4 @@
-// What EngineCore refuses of a request, before it is queued.
+// Checks of a request, before EngineCore queues it.
 #include <fmt/format.h>
 
 #include "engine/engine_core.h"

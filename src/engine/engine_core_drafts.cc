@@ -1,5 +1,5 @@
-// What an engine does with drafts: it asks for them, gives them to the scheduler, and learns from
-// what became of them.
+// How an engine uses drafts: it asks for them, gives them to the scheduler, and learns from their
+// results.
 #include <algorithm>
 #include <new>
 #include <span>
@@ -12,10 +12,10 @@
 namespace quire {
 namespace {
 
-// Drafts of text that needs no choice, in a step.
+// The most drafts in a step of text that needs no choice.
 constexpr size_t kMaxForcedDrafts = 16;
 
-// Counts a draft of `num_drafts` tokens of which the first `num_kept` were.
+// Counts a draft of `num_drafts` tokens; the first `num_kept` were kept.
 void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
   if (num_drafts == 0) return;
   ++stats.num_drafts;

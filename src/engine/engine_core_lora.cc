@@ -1,4 +1,4 @@
-// What an engine does about adapters beyond keeping them (engine/lora_store.h).
+// The engine's work on adapters, beyond keeping them (engine/lora_store.h).
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,8 +18,8 @@ std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup)
   return std::make_unique<LoraStore>(options, std::move(target));
 }
 
-// The salt begins with the adapter's hash and a line break, which a hash has not: whatever salt a
-// client chooses, no request has the prefixes of another adapter.
+// The salt begins with the adapter's hash and a line break, which no hash contains. So whatever
+// salt a client chooses, no request gets the prefixes of another adapter.
 void EngineCore::set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights) {
   std::string key;
   if (!name.empty()) {

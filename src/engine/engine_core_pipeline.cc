@@ -6,14 +6,14 @@
 
 namespace quire {
 
-// One for each stage to work on. With async scheduling one more waits at the first stage, so that
-// no stage waits for the scheduler.
+// One step for each stage. With async scheduling one more waits at the first stage, so that no
+// stage waits for the scheduler.
 size_t EngineCore::max_steps_in_flight() const {
   return static_cast<size_t>(setup_.config.pipeline_parallel_size) +
          (setup_.config.async_scheduling ? 1 : 0);
 }
 
-// A sequence that decodes is in one step of as many as there are stages, and waits for all these.
+// A decoding sequence is in one of as many steps as there are stages, and waits for all of them.
 double EngineCore::target_step_s() const {
   return setup_.config.target_step_s / setup_.config.pipeline_parallel_size;
 }

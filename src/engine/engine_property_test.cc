@@ -1,5 +1,5 @@
-// The result of a request does not depend on its neighbours: the same tokens and bit-equal
-// log-probabilities alone and in any random schedule.
+// The result of a request does not depend on its neighbours: its tokens and, bit for bit, its
+// log-probabilities are the same by itself and in any random schedule.
 #include <gtest/gtest.h>
 
 #include <random>

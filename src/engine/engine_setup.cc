@@ -36,9 +36,9 @@ int num_ranks_here(const EngineConfig& config) {
   return num_ranks(config) / config.cluster.num_nodes;
 }
 
-// On the CPU float16 checkpoints are held as float32: every float16 is one, while bfloat16 would
-// round them. Not so integers, whose products are several times faster where activations may be
-// rounded.
+// On the CPU float16 checkpoints are held as float32, which has every float16 number; bfloat16
+// would round them. Integer checkpoints are the exception: their products are several times faster
+// if activations may be rounded.
 DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on_gpu) {
   if (config.dtype == "auto") {
     if (on_gpu) return model.dtype;
@@ -55,7 +55,7 @@ DType choose_dtype(const EngineConfig& config, const ModelConfig& model, bool on
   return DType::kFloat16;
 }
 
-// Which GPUs they are decides it; matrices of sizes that do not fit stay dense.
+// Depends on the kind of GPU. Matrices of sizes that do not fit stay dense.
 void check_rounding(const std::string& to, const DeviceChoice& choice, DType dtype) {
   require(dtype != DType::kFloat32,
           fmt::format("--quantization {} goes with --dtype bfloat16 or float16, not float32, on a "
@@ -111,7 +111,7 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
   return is_int8 ? DType::kInt8 : DType::kFloat8E4M3;
 }
 
-// What an engine may take of the GPUs' memory, over all ranks.
+// The GPU memory that an engine may take, over all ranks.
 int64_t available_gpu_memory(const DeviceChoice& choice, const EngineConfig& config) {
   int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
   for (int rank = 0; !choice.planned_bytes && rank < num_ranks(config); ++rank) {
@@ -158,7 +158,7 @@ void check_eos(const GenerationConfig& generation, const ModelConfig& model,
   }
 }
 
-// Threads over all ranks of this process, one of several on this machine.
+// Threads for all ranks of this process, which is one of several processes on this machine.
 int choose_threads(const EngineConfig& config, int num_ranks, int num_processes) {
   if (config.threads == 0) {
     return std::max(cpu_topology().num_physical_cores / num_processes, num_ranks);
@@ -212,7 +212,7 @@ std::vector<int64_t> layers_of_stages(const EngineConfig& config, const ModelOpt
   return balanced_stage_layers(model, config.pipeline_parallel_size);
 }
 
-// The most tokens of a step: of several stages each has a part of what one would have.
+// The most tokens of a step: with several stages each step has a part of them.
 int64_t max_step_tokens_of(const EngineConfig& config) {
   if (config.pipeline_parallel_size == 1) return config.max_num_batched_tokens;
   SchedulerConfig scheduler;
@@ -223,7 +223,7 @@ int64_t max_step_tokens_of(const EngineConfig& config) {
                   prompts + ceil_div(config.max_num_seqs, config.pipeline_parallel_size));
 }
 
-// What the draft model of this config is, for the model that `request` is of.
+// The draft model of this config, for the model of `request`.
 DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoice& choice,
                                    const PlanRequest& request) {
   const SpeculativeConfig& speculation = *config.speculative_config;
@@ -308,7 +308,7 @@ SharedMachine share_machine(cluster::NodeGroup* nodes) {
       .available_bytes = nodes->agree_least(available_memory() / num_here) * nodes->num_nodes()};
 }
 
-// All nodes have the cache's blocks that the least of them has.
+// All nodes use as many blocks as the node with the fewest.
 MemoryPlan make_shared_plan(PlanRequest& request, cluster::NodeGroup* nodes) {
   MemoryPlan plan = make_memory_plan(request);
   if (nodes == nullptr) return plan;
@@ -318,8 +318,8 @@ MemoryPlan make_shared_plan(PlanRequest& request, cluster::NodeGroup* nodes) {
   return make_memory_plan(request);
 }
 
-// `choice`: of the device. `joined`: null, or where the group of nodes goes that it waits for, if
-// there are to be several.
+// `choice`: the device. `joined`: if not null, and there are several nodes, waits for them and
+// stores the group there.
 EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
                    std::shared_ptr<cluster::NodeGroup>* joined) {
   EngineSetup setup;

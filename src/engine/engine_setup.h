@@ -1,5 +1,5 @@
 #pragma once
-// From an EngineConfig to everything that an engine is built of, before anything is loaded.
+// Turns an EngineConfig into all that an engine is built from, before anything is loaded.
 //
 // Thread safety: free functions of their arguments, the files and the machine's free memory.
 #include <filesystem>
@@ -38,14 +38,14 @@ struct ComputeSetup {
   int threads = 1;  // over all ranks
 };
 
-// Without a look at the machine's free memory: an engine may be holding it. Throws as below.
+// Does not look at the machine's free memory, because an engine may be using it. Throws as below.
 ComputeSetup set_up_compute(const EngineConfig& config);
 
 // Throws Error naming the setting, file or field that is wrong and what is expected.
 EngineSetup set_up_engine(const EngineConfig& config);
-// For a plan only, of GPUs that need not be there, each with `memory_bytes`. Throws as above.
+// Only for a plan: GPUs of `memory_bytes` each that need not be there. Throws as above.
 EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes);
-// The same, and waits for the other nodes where there are to be several.
+// Like set_up_engine(); with several nodes it also waits for the others.
 EngineSetup set_up_node(const EngineConfig& config);
 
 // Starts the ranks that are in this process, with the weights of the setup's model. The last

@@ -7,7 +7,7 @@ namespace quire {
 void FailedAnswers::add(std::string key, std::string error, Clock::time_point now) {
   const auto known = places_.find(key);
   if (known != places_.end()) forget(known->second);
-  // All that needs memory comes before the list changes.
+  // Everything that needs memory comes before the list changes.
   std::list<Failure> added;
   added.push_front({std::move(key), std::move(error), now + limits_.lifetime});
   const Place place = added.begin();

@@ -1,8 +1,8 @@
 #pragma once
 // Constraints that could not be compiled, and why, so that asking again costs nothing.
 //
-// The newest are remembered, by number and by bytes, each for some time: what took too long on a
-// busy machine may be compiled later. Thread safety: one thread at a time.
+// The newest are kept, limited in number and bytes, and each only for some time: a constraint that
+// took too long on a busy machine may compile later. Thread safety: one thread at a time.
 #include <chrono>
 #include <cstddef>
 #include <list>
@@ -25,10 +25,10 @@ class FailedAnswers {
 
   explicit FailedAnswers(const FailedAnswerLimits& limits) : limits_(limits) {}
 
-  // `key`: all that makes the constraint. One that is larger than all that may be kept is not kept.
-  // If this throws (no memory), it is not remembered.
+  // `key`: everything that defines the constraint. One that is larger than the limit on all bytes
+  // is not kept, nor one for which there is no memory (this then throws).
   void add(std::string key, std::string error, Clock::time_point now);
-  // The error of a constraint that is remembered.
+  // The error of a constraint that is kept; nothing for others.
   std::optional<std::string> find(std::string_view key, Clock::time_point now);
 
  private:

@@ -1,7 +1,7 @@
 #pragma once
-// A small checkpoint in float8 and the same one dequantised to bfloat16, with random numbers.
-// Scales are powers of two, so that bfloat16 holds each weight exactly. Its sizes are such that
-// every matrix stays float8 on a GPU, of up to four ranks.
+// A small float8 checkpoint with random numbers, and the same one dequantised to bfloat16. Scales
+// are powers of two, so bfloat16 holds each weight exactly. The sizes let every matrix stay float8
+// on one to four GPUs.
 #include <cmath>
 #include <filesystem>
 #include <fstream>

@@ -1,12 +1,11 @@
 #pragma once
-// Which constrained outputs have text that needs no choice, so that it is worth waiting for a
-// step's tokens: then the text that has to follow is drafts of the next step
-// (AnswerMasks::forced_tokens). They are kept where the model cuts the text into tokens as its
-// tokenizer does.
+// Decides for which constrained outputs the engine waits for a step's tokens, to draft the text
+// that must follow them (AnswerMasks::forced_tokens). These drafts are kept where the model cuts
+// the text into the same tokens as its tokenizer.
 //
-// Waiting costs what the host does between two steps. So outputs are waited for while a fair share
-// of their tokens were drafts that were kept; of the others one token in kProbeInterval is, so that
-// a change is noticed. Thread safety: one thread at a time, the engine's.
+// Waiting costs the host's time between two steps. So an output is waited for while a good share of
+// its newest tokens were kept drafts; any other output once in kProbeInterval tokens, to notice a
+// change. Thread safety: one thread at a time, the engine's.
 #include <cstddef>
 #include <unordered_map>
 #include <utility>
@@ -20,7 +19,7 @@ class ForcedDrafts {
  public:
   static constexpr int kProbeInterval = 16;
 
-  // A step brought a sequence a token, and so many drafts before it were kept. The first call for
+  // A step brought a sequence one token, after `num_kept` drafts that were kept. The first call for
   // an id adds it.
   void append(SequenceId id, size_t num_kept);
   // The sequence has ended. Unknown ids: no effect.
@@ -28,7 +27,7 @@ class ForcedDrafts {
 
   // Whether any sequence is worth waiting for.
   bool drafts_next() const { return num_awaited_ > 0; }
-  // Those that are and got tokens since the last call.
+  // Sequences that are worth waiting for and got tokens since the last call.
   std::vector<SequenceId> take_ready() { return std::exchange(ready_, {}); }
 
  private:

@@ -15,7 +15,7 @@ namespace quire {
 bool gguf_has_tokenizer(const GgufFile& header);
 bool gguf_has_chat_template(const GgufFile& header);
 
-// Throw Error naming the file and the key where there is none or it cannot be used.
+// Throws Error naming the file and the key where there is none or it cannot be used.
 Tokenizer gguf_tokenizer(const GgufFile& header);
 // The same tokenizer as a folder's files.
 TokenizerTexts gguf_tokenizer_texts(const GgufFile& header);

@@ -1,5 +1,5 @@
 #pragma once
-// What transformers computes with the checkpoints of tests/golden/models.
+// The results that transformers computes with the checkpoints of tests/golden/models.
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>

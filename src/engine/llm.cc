@@ -37,7 +37,7 @@ class LLM::Impl {
                const std::vector<RequestOptions>& options);
   // Ends the first `num_prompts` requests, so that none is left to the next call.
   void end_all(size_t num_prompts);
-  // What the step callback says. If it throws, the requests end first.
+  // Returns the step callback's answer. If the callback throws, the requests end first.
   bool goes_on(size_t num_finished, size_t num_prompts);
 };
 

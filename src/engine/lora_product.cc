@@ -15,7 +15,7 @@ std::vector<float> all_floats(const CheckpointTensor& tensor) {
   return values;
 }
 
-// Of a matrix [rows, columns].
+// For a matrix [rows, columns].
 std::vector<float> transposed(const std::vector<float>& matrix, int64_t rows, int64_t columns) {
   std::vector<float> result(matrix.size());
   for (int64_t row = 0; row < rows; ++row) {

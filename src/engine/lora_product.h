@@ -1,8 +1,8 @@
 #pragma once
-// What an adapter makes of the matrix of one module, in float32.
+// What an adapter adds to the matrix of one module, in float32.
 //
-// Sums run in the order of the ranks, so results do not depend on how rows are grouped. Thread
-// safety: const use is free.
+// Each sum runs over the adapter's rank in order, so results do not depend on how rows are grouped.
+// Thread safety: const use is free.
 #include <cstdint>
 #include <vector>
 
@@ -11,7 +11,8 @@
 
 namespace quire {
 
-// scale * B A, or of an embedding its transpose: a matrix [rows, columns] as the module's weight.
+// scale * B A, or its transpose for an embedding: a matrix [rows, columns] like the module's
+// weight.
 class LoraProduct {
  public:
   explicit LoraProduct(const LoraModule& module);
@@ -21,7 +22,7 @@ class LoraProduct {
   bool is_embedding() const { return is_embedding_; }
   // Adds the product's rows to values[rows.size(), columns()].
   void add_to(IndexRange rows, float* values) const;
-  // DoRA's magnitudes: the norms of a linear layer's rows, of an embedding's columns. Empty for
+  // DoRA's magnitudes: norms of a linear layer's rows, or of an embedding's columns. Empty for
   // LoRA.
   const std::vector<float>& magnitudes() const { return magnitudes_; }
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kWeightLeaf = ".weight";
 constexpr std::string_view kBiasLeaf = ".bias";
-// Rows of the base's matrices that are in memory at a time.
+// How many rows of the base's matrices are in memory at a time.
 constexpr int64_t kRowsOfNorms = 256;
 
 bool ends_norm_name(std::string_view name) {
@@ -82,7 +82,7 @@ class LoraReader {
                     adapter_.folder().string(), what));
   }
 
-  // Before anything of the base is read.
+  // To be called before anything of the base is read.
   void check_gpu_takes_modules() const {
     for (const LoraModule& module : adapter_.modules()) {
       if (module.is_embedding || module.name == "lm_head") refuse_on_gpu("matrices", module.name);
@@ -174,8 +174,8 @@ class LoraReader {
     }
   }
 
-  // DoRA's magnitudes, each divided by the norm of what it scales: of a row of W + scale * B A, of
-  // an embedding a column.
+  // DoRA's magnitudes, each divided by the norm of what it scales: a row of W + scale * B A, for an
+  // embedding a column.
   std::vector<float> factors_of(const LoraModule& module) {
     const CheckpointTensor& base = base_tensor(module.name + std::string(kWeightLeaf), "DoRA");
     const LoraProduct product(module);

@@ -14,7 +14,7 @@ namespace quire {
 namespace {
 
 constexpr size_t kMaxNameBytes = 256;
-// Names that a message lists.
+// How many names a message lists.
 constexpr size_t kMaxNamesInMessage = 8;
 
 }  // namespace

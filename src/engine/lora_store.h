@@ -1,9 +1,9 @@
 #pragma once
 // The adapters that an engine's requests can name, and their weights in host memory.
 //
-// A name stands for a folder. Weights of the adapters that were used last stay in memory, up to
-// LoraOptions::max_cpu_loras; others are read again when they are asked for. Whoever holds weights
-// keeps them alive. Thread safety: any thread; one folder is read at a time.
+// A name stands for a folder. The weights of the most recently used adapters stay in memory, up to
+// LoraOptions::max_cpu_loras; others are read again when they are asked for. Weights live as long
+// as somebody holds them. Thread safety: any thread; one folder is read at a time.
 #include <cstdint>
 #include <list>
 #include <map>
@@ -30,7 +30,7 @@ class LoraStore {
   // `options` are checked. Loads their modules. Throws Error as load() does.
   LoraStore(const LoraOptions& options, LoraTarget target);
 
-  // As LLMEngine has them.
+  // As in LLMEngine.
   void load(const std::string& name, const std::string& path, bool replace,
             LoraPathCheck check = {});
   void unload(const std::string& name);
@@ -38,7 +38,7 @@ class LoraStore {
   // Nothing where that name is not loaded.
   std::optional<LoraAdapterInfo> info(const std::string& name) const;
   LoraWeightsPtr hold(const std::string& name);
-  // The same without reading: null where the weights are not in memory.
+  // Like hold(), but does not read: null where the weights are not in memory.
   LoraWeightsPtr find(const std::string& name);
   bool enabled() const { return options_.enabled; }
   // num_loads and num_evictions.
@@ -54,7 +54,8 @@ class LoraStore {
     int64_t bytes = 0;
     LoraPathCheck check;
   };
-  // Weights that a name stands for or somebody holds, and perhaps some that nobody does any more.
+  // Weights that a name stands for or that somebody holds. May also have entries whose weights are
+  // gone.
   struct Known {
     uint64_t id = 0;
     std::weak_ptr<const LoraWeights> weights;
@@ -64,17 +65,17 @@ class LoraStore {
   void check_name(const std::string& name, bool replace) const;
   // The rest is called with mutex_ held.
   const Adapter& at(const std::string& name) const;
-  // Null where they are not in memory.
+  // Null where the weights are not in memory.
   LoraWeightsPtr weights_of(const Adapter& adapter);
   LoraAdapterInfo describe(const std::string& name, const Adapter& adapter) const;
-  // Gives weights their number, or those that are there already in their place.
+  // Gives weights their number, or returns the equal ones that are known already.
   LoraWeightsPtr adopt(LoraWeights&& weights);
-  // Weights that are let go of. A caller declares it before it locks mutex_, so that their memory,
-  // which may take long to free, is freed without the lock.
+  // Weights to be freed. Freeing may take long, so a caller declares this list before it locks
+  // mutex_: the weights are then freed after the lock is released.
   using Dropped = std::list<LoraWeightsPtr>;
-  // Says that these were used last, and lets go of those that are too many.
+  // Marks these as used last, and lets go of those beyond the limit.
   void touch(const LoraWeightsPtr& weights, Dropped& dropped);
-  // Lets go of weights that no name stands for, and forgets those that nobody holds either.
+  // Lets go of weights that no name stands for, and forgets the entries of those that nobody holds.
   void drop_nameless(Dropped& dropped);
 
   LoraOptions options_;

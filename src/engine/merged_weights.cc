@@ -19,7 +19,7 @@
 namespace quire {
 namespace {
 
-// Bytes that are written at a time: of a copied tensor, and of float32 numbers that are merged.
+// Bytes that are written at a time, of a copied tensor or of merged float32 numbers.
 constexpr size_t kWrittenBytes = size_t{16} << 20;
 // Rows that a task merges.
 constexpr int64_t kRowsOfMergeTask = 32;
@@ -42,7 +42,7 @@ class MergePlanner {
     const std::string_view name = tensor.name;
     const size_t dot = std::min(name.rfind('.'), name.size());
     const std::string_view module = name.substr(0, dot);
-    // Where the head is tied, transformers passes over one that is there all the same.
+    // If the head is tied, transformers ignores a head that the checkpoint has all the same.
     if (base_.has_tied_head && module == kHead) return;
     const std::string_view leaf = name.substr(dot);
     const LoraModule* lora = adapter_.find(module);
@@ -62,9 +62,9 @@ class MergePlanner {
     return found == adapter_.replaced().end() ? &base : found->second;
   }
 
-  // A tied output layer where it is no longer the embedding. PEFT ties it to the embedding below
-  // the adapter's: so not to its matrices, nor to a trained copy, but to one that was saved beside
-  // its matrices.
+  // Adds a tied output layer if it differs from the embedding now. PEFT ties it to the embedding
+  // below the adapter: so not to its matrices, nor to a trained copy, but to one that was saved
+  // beside its matrices.
   void add_head(const CheckpointTensor& embedding) {
     const MergedTensor merged = plan_.tensors.back();
     const bool is_copy = adapter_.config().saves_module(kEmbedding);
@@ -132,7 +132,7 @@ class MergedRows {
     return product_->is_embedding() && !product_->magnitudes().empty();
   }
 
-  // The base's rows and what is added to them.
+  // The base's rows, with the adapter's product added.
   std::vector<float> summed(IndexRange rows) const {
     std::vector<float> values(static_cast<size_t>(rows.size() * columns_));
     for_each_task(rows, [&](IndexRange part) {
@@ -171,7 +171,7 @@ class MergedRows {
     for (int64_t i = 0; i < columns_; ++i) numbers[i] *= column_factors_[static_cast<size_t>(i)];
   }
 
-  // An embedding's columns end with its last row: it is read once for their norms.
+  // Norms of an embedding's columns need all rows, so it is read once for them.
   void measure_columns() {
     std::vector<double> squares(static_cast<size_t>(columns_));
     for (int64_t begin = 0; begin < rows(); begin += rows_at_a_time()) {

@@ -1,8 +1,8 @@
 #pragma once
-// A base model's weights with those of a LoRA adapter merged into them, as they are written.
+// A base model's weights with a LoRA adapter merged into them, computed as they are written.
 //
-// Each number is computed in float32 and rounded once, to the type that the base has it in. A few
-// rows are in memory at a time. Thread safety: one thread at a time, which runs the loops.
+// Each number is computed in float32 and rounded once, to the base's type. Only a few rows are in
+// memory at a time. Thread safety: one thread at a time, which runs the loops.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -29,22 +29,23 @@ struct MergedTensor {
 
 struct MergePlan {
   std::vector<MergedTensor> tensors;  // in the order of the base's
-  // Whether a tied output layer has become a tensor of its own, as it is no longer the embedding.
+  // Whether a tied output layer became a tensor of its own because it differs from the embedding
+  // now.
   bool untied = false;
 
   int64_t num_changed() const;
   size_t bytes() const;
 };
 
-// The adapter fits the base, as check_lora_fits() says. Both outlive the plan. Throws Error where a
-// bias of lora_B is for a layer that has none.
+// The adapter must fit the base (check_lora_fits()). Both must outlive the plan. Throws Error where
+// the adapter has a bias of lora_B for a layer without a bias.
 MergePlan plan_merge(const LoraAdapter& adapter, const LoraBase& base);
 
-// Called with the bytes that were written since.
+// Called with the number of bytes written since the last call.
 using MergeProgress = std::function<void(size_t bytes)>;
 
-// Writes the weights into `folder`. Throws Error where a merged number is beyond what its type
-// holds, and where a file cannot be written; WorkEnded where the loops throw it.
+// Writes the weights into `folder`. Throws Error where a merged number does not fit its type, and
+// where a file cannot be written; WorkEnded where the loops throw it.
 void write_merged(const MergePlan& plan, const Checkpoint& base,
                   const std::filesystem::path& folder, const EndableLoops& loops,
                   const MergeProgress& progress);

@@ -23,7 +23,7 @@ namespace {
 constexpr int64_t kAnswerTokens = 16;
 constexpr int32_t kPromptIdsWithoutTokenizer = 8;
 
-// What is found out of a model on the way.
+// Facts about a model that the check learns on the way.
 class Checker {
  public:
   Checker(const EngineConfig& config, const std::optional<ModelReference>& reference)
@@ -34,7 +34,7 @@ class Checker {
   ModelCheck run();
 
  private:
-  // Does `work`; what it throws is a problem of `part`.
+  // Runs `work`; an exception becomes a problem of `part`.
   void attempt(const char* part, const std::function<void()>& work);
   void add_problems(const char* part, std::vector<std::string> messages);
   void check_weights();
@@ -56,7 +56,7 @@ void Checker::attempt(const char* part, const std::function<void()>& work) {
   try {
     work();
   } catch (const Error& error) {
-    // Two parts may fail for one reason: what the weights' file lacks, the run lacks too.
+    // Two parts may fail for one reason: a tensor that the weights lack also fails the run.
     const std::string message = error.what();
     const auto is_told = [&](const ModelProblem& problem) { return problem.message == message; };
     if (std::ranges::any_of(result_.problems, is_told)) return;
@@ -68,7 +68,7 @@ void Checker::add_problems(const char* part, std::vector<std::string> messages) 
   for (std::string& message : messages) result_.problems.push_back({part, std::move(message)});
 }
 
-// What is wrong with a tensor; empty where nothing is.
+// The fault of a tensor; empty if there is none.
 std::string problem_of(const CheckedTensor& tensor) {
   const auto of_all = [&](int64_t count, const char* what) {
     return fmt::format("{} of {} values are {}", count, tensor.num_values, what);

@@ -1,5 +1,5 @@
 #pragma once
-// Compares what a model answers with what it answered before.
+// Compares a model's answer with an earlier one.
 //
 // Thread safety: pure functions.
 #include <string>
@@ -9,12 +9,12 @@
 
 namespace quire {
 
-// Of their prompts: whether the template and the tokenizer make the same of the known question. In
-// sentences; none: they do.
+// Compares the prompts: did template and tokenizer turn the known question into the same tokens?
+// Each difference is a sentence; none: they are equal.
 std::vector<std::string> compare_prompts(const KnownAnswer& answer, const KnownAnswer& reference);
 
-// Of answers to the same prompt: the first difference, as a sentence. Tokens may differ where the
-// reference's best two were within its tolerance, and what follows is then not compared.
+// Compares answers to the same prompt: the first difference, as a sentence. Tokens may differ where
+// the reference's best two were within its tolerance; what follows is then not compared.
 std::vector<std::string> compare_answers(const KnownAnswer& answer,
                                          const ModelReference& reference);
 

@@ -17,8 +17,8 @@ std::vector<std::string> check_tokenizer(const Tokenizer& tokenizer,
                                          std::span<const int32_t> eos_token_ids,
                                          int64_t vocab_size);
 
-// What is wrong with what the template makes of a known conversation, in sentences. Throws Error
-// where it cannot be rendered.
+// What is wrong with the rendering of a known conversation, in sentences. Throws Error where the
+// template cannot render it.
 std::vector<std::string> check_chat_template(const ChatTemplate& chat_template,
                                              const Tokenizer& tokenizer);
 

@@ -24,7 +24,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-// What is written anew.
+// Files that are written anew.
 bool is_replaced(const fs::path& file) {
   const std::string name = file.filename().string();
   return name == "config.json" || name.ends_with(".safetensors") ||
@@ -51,7 +51,7 @@ void copy_text(const fs::path& from, const fs::path& to) {
   throw Error(fmt::format("{}: the file cannot be copied: {}.", from.string(), reason));
 }
 
-// The folder's files, not those of folders in it.
+// The files of the folder, without those of sub-folders.
 void copy_folder(const fs::path& from, const fs::path& to) {
   fs::create_directory(to);
   for (const fs::directory_entry& entry : fs::directory_iterator(from)) {

@@ -1,5 +1,5 @@
 #pragma once
-// The files beside the weights of a model that is made from another one.
+// The files beside the weights when a model is made from another one.
 //
 // Thread safety: free functions of their arguments and the files.
 #include <filesystem>
@@ -20,11 +20,11 @@ nlohmann::ordered_json read_config(const std::filesystem::path& folder);
 void rewrite_config(const std::filesystem::path& source, const std::filesystem::path& out,
                     const std::function<void(nlohmann::ordered_json& config)>& edit);
 
-// Copies tokenizer, chat templates, generation config, licences: every file of the folder but its
-// weights, the configs of quantisations, its model card and hidden files; of folders
-// additional_chat_templates. Links become the files that they lead to. Returns the names of what
-// the caller may miss: all else but safetensors, config.json and hidden files. Throws Error where a
-// file cannot be copied, be it that its link leads nowhere.
+// Copies the tokenizer, chat templates, generation config, licences: every file of the folder
+// except weights, configs of quantisations, the model card and hidden files. Of sub-folders it
+// copies additional_chat_templates. A link becomes a copy of its target. Returns the names that the
+// caller may miss: everything left out except safetensors, config.json and hidden files. Throws
+// Error where a file cannot be copied, for instance a link without a target.
 std::vector<std::string> copy_texts(const std::filesystem::path& source,
                                     const std::filesystem::path& out);
 

@@ -48,8 +48,8 @@ std::string hash_of_file(const std::filesystem::path& path) {
   return hash.finish();
 }
 
-// Of what the files say of the tensors, and the first bytes of each, by which models of one shape
-// differ.
+// The hash of the names, types and shapes of the tensors, and of the first bytes of each, which
+// tell models of one shape apart.
 std::string hash_of_weights(const std::filesystem::path& model) {
   constexpr size_t kSample = 64;
   const Checkpoint checkpoint = Checkpoint::open(model);
@@ -107,7 +107,7 @@ void check_secret(const ClusterOptions& cluster) {
                   cluster.secret.size(), kLeastSecret));
 }
 
-// Of the machine since it was started; containers on one machine have the same.
+// The machine's boot id; containers on one machine have the same.
 int64_t machine_number() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string id;

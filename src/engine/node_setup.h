@@ -14,12 +14,12 @@ namespace quire {
 // Throws Error naming the setting that is wrong.
 void check_cluster(const EngineConfig& config, bool on_gpu);
 
-// Waits for all nodes. `config` has every default filled in that does not depend on the machine;
+// Waits for all nodes. All defaults of `config` that do not depend on the machine are filled in;
 // `model` is the model's folder or GGUF file. Throws Error.
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
                                                const std::filesystem::path& model);
 
-// How many nodes run on this machine, with this one.
+// How many nodes run on this machine, this one included.
 int num_nodes_here(cluster::NodeGroup& nodes);
 
 }  // namespace quire

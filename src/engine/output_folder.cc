@@ -21,8 +21,8 @@ namespace {
   throw Error(fmt::format("{}: the folder cannot be written: {}.", path.string(), error.message()));
 }
 
-// Whether `path` is a folder; it then is empty but for `ignored`. Throws Error where it can be
-// neither made nor filled.
+// Whether `path` is a folder; it must then be empty except for `ignored`. Throws Error where it can
+// be neither made nor filled.
 bool check_is_free(const fs::path& path, const fs::path& ignored = {}) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);

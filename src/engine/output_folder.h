@@ -1,5 +1,5 @@
 #pragma once
-// A folder that appears under its name when all of it is written.
+// A folder that appears under its name only when all of it is written.
 //
 // Thread safety: one thread at a time.
 #include <filesystem>
@@ -10,19 +10,19 @@ namespace quire {
 
 class OutputFolder {
  public:
-  // Makes a folder to write in, whose name ends in ".partial": beside `path`, or in it where `path`
-  // is an empty folder, which may be a mount point and keeps its owner and mode; its name there
-  // begins with `inner_name`. Throws Error where `path` is a file, or a folder that is not empty,
-  // and where none can be made there.
+  // Makes a folder to write in, whose name ends in ".partial". It lies beside `path`; or, where
+  // `path` is an empty folder, inside it under a name that begins with `inner_name`, because `path`
+  // may be a mount point and keeps its owner and mode. Throws Error where `path` is a file or a
+  // folder that is not empty, and where the new folder cannot be made.
   OutputFolder(const std::filesystem::path& path, const std::string& inner_name);
-  // Removes what was written, unless it was put in place.
+  // Removes what was written, unless put_in_place() was called.
   ~OutputFolder();
   OutputFolder(const OutputFolder&) = delete;
   OutputFolder& operator=(const OutputFolder&) = delete;
 
   const std::filesystem::path& partial() const { return partial_; }
-  // Once what was written is on the disk, gives it its name; or moves it, config.json last, into
-  // the folder that was there. So a folder with a config.json is complete.
+  // Waits until everything is on the disk, then gives the folder its name; or moves the files,
+  // config.json last, into the folder that was there. So a folder with a config.json is complete.
   void put_in_place();
 
  private:

@@ -1,9 +1,9 @@
 #pragma once
-// From token ids back to requests: text, stop strings, log-probabilities, and what the caller gets
-// of them.
+// From token ids back to requests: text, stop strings, log-probabilities, and the outputs that the
+// caller gets.
 //
-// One RequestState a request; it holds its n outputs in full and gives out what OutputKind asks
-// for. Thread safety: one thread at a time, the engine's.
+// One RequestState for each request; it holds its n outputs in full and gives out what OutputKind
+// asks for. Thread safety: one thread at a time, the engine's.
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -21,32 +21,33 @@ namespace quire {
 
 using Clock = std::chrono::steady_clock;
 
-// What an output took of what a step brought.
+// How much of a step's tokens an output took.
 struct TakenTokens {
   int64_t count = 0;
-  // A stop string or the answer's constraint ended it, which the scheduler doesn't know of.
+  // A stop string or the answer's constraint ended the output, which the scheduler does not know.
   bool stopped = false;
 };
 
 // One of a request's n outputs.
 class CompletionState {
  public:
-  // `tokenizer` is null where there is none: then there is no text. It and `params` outlive this.
+  // `tokenizer` is null where there is none; then there is no text. It and `params` must outlive
+  // this.
   CompletionState(int index, const SamplingParams& params, const Tokenizer* tokenizer);
 
-  // Takes a step's tokens, up to the one that ends the output: those behind a stop string are
-  // dropped. `progress`: what the constraint says of them.
+  // Takes a step's tokens up to the one that ends the output; tokens behind a stop string are
+  // dropped. `progress`: what the constraint says of these tokens.
   TakenTokens append(const SequenceUpdate& update, const AnswerProgress& progress = {});
   // Ends it from outside.
   void abort();
   bool finished() const { return output_.finish_reason.has_value(); }
 
-  // What is to be given out: everything, or what is new since the last call with `delta`.
+  // The output to give out: everything so far, or with `delta` what is new since the last call.
   CompletionOutput take(bool delta);
 
  private:
-  // `end`: set if the sequence ended with it; `complete`: so did the answer. True if the output
-  // ends without the sequence's end.
+  // `end`: set if the sequence ended with this token; `complete`: the answer ended with it. Returns
+  // true if the output ends although the sequence does not.
   bool take_token(int32_t token_id, const std::optional<SequenceEnd>& end, bool complete);
   void finish(FinishReason reason);
   // True if a stop string was found; then the text is cut there.
@@ -64,28 +65,29 @@ class CompletionState {
 // A request while it runs.
 class RequestState {
  public:
-  // sequence_ids: of its n sequences, in order of index.
+  // sequence_ids: of its n sequences, by index.
   RequestState(std::shared_ptr<const Request> request, Clock::time_point arrival,
                std::vector<SequenceId> sequence_ids, const Tokenizer* tokenizer);
 
   const Request& request() const { return *request_; }
   const std::vector<SequenceId>& sequence_ids() const { return sequence_ids_; }
 
-  // A step was scheduled that computes tokens of one of its n, and verifies drafts. Called for each
-  // of these; `step` tells steps apart, and is not 0.
+  // A step was scheduled that computes tokens of one of the n outputs and verifies `num_drafts`
+  // drafts. Called for each of these outputs; `step` identifies the step, and is not 0.
   void mark_scheduled(uint64_t step, size_t num_drafts, Clock::time_point now);
-  // How often one of its n was preempted so far.
+  // How often output `index` was preempted so far.
   void mark_preemptions(size_t index, int64_t num_preemptions);
   // See CompletionState::append.
   TakenTokens append(size_t index, const SequenceUpdate& update, Clock::time_point now,
                      const AnswerProgress& progress = {});
   void abort();
-  // Ends it because of what `error`, a sentence, says.
+  // Ends the request with `error`, a sentence.
   void fail(std::string error);
   bool failed() const { return !error_.empty(); }
   bool finished() const;
 
-  // Whether the caller is to get an output now. Sets off the next one.
+  // Whether the caller is to get an output now. True once for each change, so take_output() has to
+  // follow.
   bool wants_output();
   RequestOutput take_output();
 

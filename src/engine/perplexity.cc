@@ -18,8 +18,8 @@
 namespace quire {
 namespace {
 
-// Steps for which the engine is given windows at once: so many that most are full, and so few that
-// their log-probabilities take little memory.
+// Steps for which the engine is given windows at once: enough for most steps to be full, but few
+// enough for the log-probabilities to take little memory.
 constexpr int64_t kStepsAtOnce = 4;
 constexpr int64_t kUsualContext = 1024;
 

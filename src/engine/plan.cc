@@ -81,8 +81,8 @@ bool has_weights(const std::filesystem::path& model) {
          std::filesystem::exists(model / "model.safetensors.index.json");
 }
 
-// A checkpoint's tensor has as many elements as its bytes hold; one without any may be of whatever
-// other extents its file says.
+// A checkpoint's tensor has as many elements as its bytes hold. A tensor without elements may have
+// any other sizes that its file claims.
 int64_t num_elements(const CheckpointTensor& tensor) {
   if (tensor.bytes == 0) return 0;
   int64_t elements = 1;
@@ -153,7 +153,7 @@ ModelInfo inspect(const std::string& name) {
   if (info.has_tokenizer) info.tokenizer_vocab_size = load_tokenizer(folder).vocab_size();
   info.has_chat_template = has_chat_template(folder);
   info.files = list_files(folder);
-  // A config alone can be planned, and run with random weights.
+  // A config without weights can be planned, and run with random weights.
   if (has_weights(folder)) add_tensors(Checkpoint::open(folder), info);
   // Elements of quantised tensors are several parameters, or none.
   if (model.quantization && info.supported) info.num_parameters = count_parameters(model);

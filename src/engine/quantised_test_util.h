@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of quantised checkpoints on GPUs share.
+// Shared by the tests of quantised checkpoints on GPUs.
 #include <gtest/gtest.h>
 
 #include <algorithm>

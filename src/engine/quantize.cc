@@ -35,9 +35,9 @@ namespace quire {
 namespace fs = std::filesystem;
 namespace {
 
-// Of a long text that are tokenised at a time.
+// Bytes of a long text that are tokenised at a time.
 constexpr size_t kTokenizedBytes = 1 << 20;
-// Tokens of the calibration text that see each other.
+// Tokens of a window of the calibration text; only these see each other.
 constexpr int64_t kCalibrationWindow = 2048;
 
 WeightScheme scheme_of(const QuantizeOptions& options, QuantizeScheme scheme) {
@@ -90,8 +90,8 @@ void check_tokens(std::span<const int32_t> ids, const ModelConfig& config) {
   }
 }
 
-// Cuts the texts of the calibration file into windows until it has as many tokens as were asked
-// for. What lies beyond is not tokenised.
+// Cuts the texts of the calibration file into windows until they have the requested number of
+// tokens. The rest is not tokenised.
 class WindowCutter {
  public:
   WindowCutter(const QuantizeOptions& options, const ModelConfig& config)
@@ -150,7 +150,7 @@ int64_t tokens_in(const CalibrationWindows& windows) {
   return count;
 }
 
-// A model that is read, and how it is rounded.
+// The model to read, and how to round it.
 struct Source {
   fs::path model;
   ModelConfig config;

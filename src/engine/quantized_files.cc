@@ -27,7 +27,8 @@ Json weights_of(const WeightScheme& scheme) {
   return weights;
 }
 
-// GPUs multiply float8 by float8: activations are rounded for each token. quire leaves them.
+// GPUs multiply float8 by float8, so activations are rounded for each token. quire leaves them
+// unrounded.
 Json activations_of(const WeightScheme& scheme) {
   if (scheme.is_integer()) return nullptr;
   Json activations = arguments_of(8, "float", true, "token");

@@ -81,14 +81,14 @@ inline void expect_equal(const RequestOutput& actual, const RequestOutput& expec
   }
 }
 
-// Counts over several runs.
+// Sums over several runs.
 struct RunTotals {
   int64_t num_preemptions = 0;
   int64_t prefix_cache_hits = 0;  // tokens
   int64_t num_accepted_drafts = 0;
 };
 
-// Runs the requests, each added before its step of `arrival_steps`. Adds to `totals`.
+// Runs the requests; request i is added before step arrival_steps[i]. Adds to `totals`.
 inline std::vector<RequestOutput> run(const EngineConfig& config,
                                       const std::vector<RandomRequest>& requests,
                                       const std::vector<int>& arrival_steps,

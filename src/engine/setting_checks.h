@@ -12,7 +12,7 @@ namespace quire {
 // Throws Error with the message unless `ok`.
 void require(bool ok, const std::string& message);
 
-// Of the whole model, over all processes.
+// The ranks of the whole model, over all processes.
 int num_ranks(const EngineConfig& config);
 
 void check_settings(const EngineConfig& config);

@@ -13,8 +13,8 @@
 
 namespace quire::engine_test {
 
-// Requests whose prompts repeat themselves and whose answers do, so that drafts come and many are
-// kept: a bias towards a few tokens.
+// Requests whose prompts and answers repeat themselves, because of a bias towards a few tokens, so
+// that many drafts are made and kept.
 inline std::vector<RandomRequest> repetitive_requests(std::mt19937& random, int64_t vocab_size) {
   std::vector<RandomRequest> requests = random_requests(random, vocab_size);
   for (size_t i = 0; i < requests.size(); ++i) {
@@ -63,7 +63,7 @@ inline void expect_same_answers(const SpeculativeConfig& speculation, const std:
   EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
 }
 
-// What is said of a config that no engine is made of.
+// The error that an engine with this config throws.
 inline std::string refusal(const EngineConfig& config) {
   try {
     const LLMEngine engine(config);

@@ -36,7 +36,7 @@ EngineConfig small_config(int tensor_parallel_size) {
   return config;
 }
 
-// Requests of every kind, two of which share a prompt of some blocks.
+// Requests of every kind; two of them share the first blocks of their prompts.
 Requests mixed_requests() {
   Requests requests;
   for (int i = 0; i < 6; ++i) {

@@ -12,7 +12,7 @@ namespace quire {
 
 class StopMatcher {
  public:
-  // `stops` are not empty strings and outlive the matcher.
+  // `stops` are not empty strings; they must outlive the matcher.
   explicit StopMatcher(const std::vector<std::string>& stops) : stops_(stops) {}
 
   struct Match {
@@ -21,14 +21,14 @@ class StopMatcher {
     const std::string* stop = nullptr;
   };
 
-  // `text` has grown at its end since the last call. The match that begins first, of those that
-  // were not there before; the longest where several begin there.
+  // `text` has grown at its end since the last call. Returns the first new match; the longest where
+  // several begin at the same byte.
   std::optional<Match> find(std::string_view text);
-  // Takes what `text` holds now as seen: no match ends in it.
+  // Marks all of `text` as searched: later matches end behind it.
   void skip(std::string_view text) { searched_ = text.size(); }
 
-  // How many bytes of `text` no later match can begin in: its longest end that begins a stop string
-  // has to wait.
+  // How many bytes of `text` can be given out: no later match begins in them. The rest may be the
+  // beginning of a stop string.
   size_t safe_length(std::string_view text) const;
 
  private:

@@ -18,8 +18,8 @@ class TextFile {
   // Throws Error where there is no readable regular file.
   explicit TextFile(std::filesystem::path path);
 
-  // The next text, valid until the next call; nothing after the last. Throws Error, naming the
-  // line, where one holds anything else.
+  // The next text, valid until the next call; nothing after the last. Throws Error naming the line
+  // where a line of a .jsonl holds anything else.
   std::optional<std::string_view> next();
 
  private:
@@ -33,8 +33,8 @@ class TextFile {
   std::string text_;  // of a line
 };
 
-// The beginning of `text` up to a line's end, of at most `max_bytes`; lines beyond that are cut
-// between characters. All of a shorter text.
+// The first lines of `text`, at most `max_bytes` in all; a longer first line is cut between two
+// characters. All of `text` if it is shorter.
 std::string_view leading_lines(std::string_view text, size_t max_bytes);
 
 }  // namespace quire

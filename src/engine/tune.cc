@@ -30,7 +30,7 @@ void check_options(const EngineConfig& config, const TuneOptions& options) {
 TuneResult tune(const EngineConfig& config, const TuneOptions& options,
                 const TuneCallback& on_progress) {
   check_options(config, options);
-  // A rank's products are timed on one GPU, however many there are to be.
+  // One GPU times a rank's products, whatever the number of ranks.
   EngineConfig one_rank = config;
   one_rank.tensor_parallel_size = 1;
   one_rank.device = "cuda";

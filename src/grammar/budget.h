@@ -1,5 +1,5 @@
 #pragma once
-// What compiling one grammar may cost: time and memory, counted where they are spent.
+// The cost limits of compiling one grammar: time and memory, counted where they are spent.
 //
 // Thread safety: one thread at a time.
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace quire::grammar {
 
 struct CompileLimits {
   std::chrono::milliseconds time{2000};
-  // For a part of what is compiled: where the time of the whole ends.
+  // For compiling a part: when the time of the whole ends.
   std::chrono::steady_clock::time_point end = std::chrono::steady_clock::time_point::max();
   std::size_t memory_bytes = std::size_t{256} << 20;
   std::size_t source_bytes = std::size_t{1} << 20;  // of a schema, grammar or choices
   std::size_t regex_bytes = std::size_t{64} << 10;  // of each regular expression
   bool assert_formats = true;                       // else "format" is an annotation
-  // Where not null, what the result takes, as far as it is counted, is added here.
+  // If not null, the counted memory of the result is added here.
   std::size_t* result_bytes = nullptr;
 };
 
@@ -33,15 +33,15 @@ class Budget {
   Budget& operator=(const Budget&) = delete;
 
   const CompileLimits& limits() const { return limits_; }
-  // Says what is being compiled, for the error of a limit that is passed.
+  // Names the part that is being compiled, for the error of an exceeded limit.
   void enter(const std::string& place) { place_ = place; }
-  // Counts memory that the grammar or its construction takes. Throws Error past the limit.
+  // Counts memory of the grammar or its construction. Throws Error above the limit.
   void take(std::size_t bytes) {
     bytes_ += bytes;
     if (bytes_ > limits_.memory_bytes) fail_memory();
   }
   void give_back(std::size_t bytes) { bytes_ -= bytes; }
-  // Call it in every loop whose length the input decides. Throws Error past the time.
+  // To be called in every loop whose length the input decides. Throws Error after the time limit.
   void step() {
     if ((++steps_ & 255) == 0) check_time();
   }
@@ -57,7 +57,7 @@ class Budget {
   std::size_t steps_ = 0;
 };
 
-// Memory that a part of compiling needs until its end.
+// Memory that is needed only while a part is compiled.
 class ScratchMemory {
  public:
   explicit ScratchMemory(Budget& budget) : budget_(budget) {}

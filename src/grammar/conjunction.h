@@ -1,5 +1,5 @@
 #pragma once
-// What a set of schema nodes asks of a value, without choices: all of it holds.
+// What a set of schema nodes demands of a value, without choices: all of it must hold.
 //
 // Thread safety: a value type.
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace quire::grammar {
 
-// A node (* 2), or that the node is not fulfilled (+ 1).
+// Node i is fulfilled (2 i) or is not fulfilled (2 i + 1).
 using Literal = int32_t;
 constexpr Literal fulfils(int node) {
   return node * 2;
@@ -40,8 +40,8 @@ struct Conjunction {
     uint64_t min;
     uint64_t max;
   };
-  // Some member is to fulfil `literal` whose name the node does not list and no pattern of it
-  // matches, or (pattern >= 0) that the automaton matches.
+  // Some member must fulfil `literal`. Its name is one that the node does not list and none of the
+  // node's patterns matches, or (pattern >= 0) one that the automaton matches.
   struct MemberWitness {
     Literal literal;
     int node;

@@ -29,16 +29,17 @@ struct ContextFreeGrammar {
 
   int add_rule(std::string name);
   void add_production(int rule, std::vector<Symbol> symbols, Budget& budget);
-  // Takes out what can never end, makes automata of what is regular and finds what can be empty.
-  // Throws Error if nothing is left.
+  // Removes rules that can never end, turns regular rules into automata and finds the rules that
+  // can be empty. Throws Error if nothing is left.
   void finish(Budget& budget);
-  // The automaton that a finished grammar is as a whole, if it is one.
+  // The automaton of a whole finished grammar, if it is a single one.
   DfaPtr text() const;
 };
 
 class EarleyMatcher {
  public:
-  // Of one text. Ambiguous grammars take the square of its length in items, its cube in steps.
+  // Limits of one text. Ambiguous grammars take the square of its length in items, its cube in
+  // steps.
   static constexpr size_t kMaxItems = 4'000'000;
   static constexpr size_t kMaxSteps = 30'000'000;
 
@@ -65,7 +66,7 @@ class EarleyMatcher {
   void complete(int rule, int32_t origin);
   // The rule that an item waits for, -1 for text.
   int awaited(const Item& item) const;
-  // Adds what follows from the items of the newest place.
+  // Adds the items that follow from those of the newest place.
   void close();
 
   const ContextFreeGrammar* grammar_;

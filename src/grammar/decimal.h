@@ -1,5 +1,5 @@
 #pragma once
-// JSON's numbers as what they are: decimal numbers of any length.
+// JSON's numbers as exact decimal numbers of any length.
 //
 // Thread safety: a value type.
 #include <cstdint>
@@ -21,7 +21,7 @@ struct Decimal {
   bool is_zero() const { return digits.empty(); }
   // Without an exponent: "-12.5"; 0 is "0".
   std::string plain() const;
-  // One text for each value.
+  // The same text for equal values.
   std::string scientific() const;
   // The digits before and after the point of plain(), without the sign; "" where there are none.
   std::string integer_digits() const;

@@ -1,7 +1,7 @@
 #pragma once
 // Deterministic automata over bytes: the languages of strings, keys and numbers.
 //
-// An automaton is trimmed: every state but the start leads to an accepting one, so a byte after
+// An automaton is trimmed: every state except the start leads to an accepting one, so a byte after
 // which nothing can be accepted leads to kDead. Thread safety: immutable once made.
 #include <array>
 #include <cstdint>
@@ -59,7 +59,7 @@ class Dfa {
 using DfaPtr = std::shared_ptr<const Dfa>;
 
 enum class Combine { kBoth, kEither, kFirstOnly };
-// The texts of both, of either, or of `a` alone.
+// The texts of both, of either, or of `a` but not `b`.
 DfaPtr combine(const Dfa& a, const Dfa& b, Combine how, Budget& budget);
 
 // All valid UTF-8.

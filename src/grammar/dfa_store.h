@@ -1,5 +1,5 @@
 #pragma once
-// The automata of one grammar, and what is made of them, each once.
+// The automata of one grammar and their combinations, each made once.
 //
 // Thread safety: one thread at a time.
 #include <functional>
@@ -17,12 +17,12 @@ class DfaStore {
  public:
   static constexpr int kAll = -1;  // the number of the language of everything
 
-  // `universe` makes the language of everything, when a complement first needs it.
-  // `budget` must live until finish().
+  // `universe` makes the automaton of all texts, when a complement first needs it. `budget` must
+  // live until finish().
   DfaStore(Budget& budget, DfaPtr (*universe)(Budget&))
       : budget_(&budget), make_universe_(universe) {}
 
-  // The language that `make` gives for `key`, which is asked once.
+  // The number of the automaton for `key`; `make` is called only for a new key.
   int get(const std::string& key, const std::function<DfaPtr()>& make);
   int add(DfaPtr dfa);
   int both(int a, int b);
@@ -31,7 +31,7 @@ class DfaStore {
   bool matches(int a, std::string_view text) const { return a == kAll || at(a).matches(text); }
   const Dfa& at(int number) const { return *dfas_[static_cast<size_t>(number)]; }
   const Dfa::Lengths& lengths(int number);
-  // Forgets all but the automata: from then on it is only read.
+  // Frees everything except the automata; from then on the store is only read.
   void finish();
 
  private:

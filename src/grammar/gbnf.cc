@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/utf8.h"
 #include "grammar/json_tree.h"
 #include "grammar/rule_parser.h"
 

@@ -1,14 +1,14 @@
 #pragma once
-// What a text has to be: a JSON Schema, a regular expression, a context-free grammar or
-// one of some texts, as one object that matchers follow byte by byte.
+// A constraint on a text, as one object that matchers follow byte by byte: a JSON Schema, a regular
+// expression, a context-free grammar or a choice of texts.
 //
 //   const GrammarPtr grammar = compile_json_schema(R"({"type": "integer"})");
 //   Matcher matcher(grammar);
 //   matcher.advance('4') && matcher.can_end();   // true
 //
-// What is accepted is enforced exactly; what cannot be is refused with an Error that names the
-// keyword by its JSON pointer. Thread safety: a grammar is immutable; matchers are for one thread
-// at a time each.
+// What compiles is enforced exactly. What cannot be enforced is refused with an Error that names
+// the keyword by its JSON pointer. Thread safety: a grammar is immutable; each matcher is for one
+// thread at a time.
 #include <memory>
 #include <span>
 #include <string>
@@ -40,11 +40,11 @@ class Grammar {
 
 using GrammarPtr = std::shared_ptr<const Grammar>;
 
-// Each throws Error for what is no such constraint, cannot be enforced or passes the limits.
+// Each throws Error for text that is no such constraint, cannot be enforced or exceeds the limits.
 GrammarPtr compile_json_schema(std::string_view schema, const CompileLimits& limits = {});
 // The whole text matches.
 GrammarPtr compile_regex(std::string_view pattern, const CompileLimits& limits = {});
-// In llama.cpp's notation or Lark's (gbnf.h, lark.h), whichever its first rule is in.
+// In llama.cpp's notation or Lark's (gbnf.h, lark.h), depending on the first rule.
 GrammarPtr compile_gbnf(std::string_view text, const CompileLimits& limits = {});
 GrammarPtr compile_choice(std::span<const std::string> choices, const CompileLimits& limits = {});
 
@@ -52,8 +52,9 @@ class Matcher {
  public:
   explicit Matcher(GrammarPtr grammar);
 
-  // Takes a byte; false if no text of the grammar begins like this. In JSON that may be seen late:
-  // numbers are judged at their end, names at their closing quote. From then on it stays false.
+  // Takes a byte; false if no text of the grammar begins like this. For JSON that may be noticed
+  // late: numbers are judged at their end, names at their closing quote. After false it stays
+  // false.
   bool advance(uint8_t byte);
   bool can_end() const;
 

@@ -1,9 +1,9 @@
 #pragma once
-// JSON's values as a grammar: what a schema becomes.
+// JSON's values as a grammar: the compiled form of a schema.
 //
-// A goal is a set of values. It is fulfilled by some scalars, and by arrays and objects of several
-// alternatives, whose items and members have goals of their own. A value is read once for all goals
-// that are asked of it (json_matcher.h), so that goals may overlap in any way.
+// A goal is a set of values: some scalars, and arrays and objects of several alternatives, whose
+// items and members have goals of their own. A value is read once for all goals that it is tested
+// for (json_matcher.h), so goals may overlap in any way.
 // Thread safety: immutable once made.
 #include <cstdint>
 #include <string>
@@ -17,11 +17,12 @@ namespace quire::grammar {
 
 inline constexpr int kNoGoal = -1;  // that nothing fulfils
 
-// How many kinds of items or members an array or object may need a certain number of.
+// For how many kinds of items or members an array or object may demand a certain number.
 inline constexpr size_t kMaxWitnesses = 3;
 
-// The goals of an item or member, one for each set of witnesses (bits) that it is to be: something
-// of which an array or object needs a certain number. kNoGoal: it cannot be these.
+// The goals of an item or member, one for each set (bits) of the kinds, "witnesses", of which an
+// array or object demands a certain number: the goal of being exactly these. kNoGoal: it cannot be
+// these.
 using ChildGoals = std::vector<int>;
 
 struct StringAlternative {
@@ -59,18 +60,19 @@ struct ObjectAlternative {
   };
   std::vector<Name> names;  // sorted
   uint64_t num_required = 0;
-  // Other names by which of the patterns they match, as bits; those that are not here are
+  // Other names, by the set (bits) of the patterns that they match; a set that is not listed is
   // forbidden.
   std::vector<int> patterns;
   std::unordered_map<uint64_t, ChildGoals> others;
   uint64_t min_properties = 0;
   uint64_t max_properties = UINT64_MAX;
-  // Where the first is there, the others have to be.
+  // If the first is present, the others must be.
   std::vector<std::pair<std::string, std::vector<std::string>>> dependent_required;
   int num_witnesses = 0;  // each of which some member has to be
 
   const Name* find(std::string_view name) const;
-  // The names that are listed and may be there make up for what `others` does not allow.
+  // The goals of a member of this name: the listed ones, else those for the patterns that it
+  // matches. Null where it is forbidden.
   const ChildGoals* goals_of(std::string_view name, const DfaStore& strings) const;
 };
 

@@ -1,11 +1,11 @@
 #pragma once
 // Reads JSON byte by byte and says whether a grammar's root goal is fulfilled.
 //
-// A value is read once for all goals that are asked of it, its slots. An open array or object is a
+// A value is read once for all goals that it is tested for, its slots. An open array or object is a
 // frame of configurations: for each alternative of each slot's goal that can still hold, what it
 // still needs. When a value ends, each of its slots is fulfilled or not, and the configurations
-// around it that asked for one that is not are dropped. So what is accepted is exact, whatever the
-// goals share.
+// around it that needed an unfulfilled slot are dropped. So acceptance is exact, whatever the goals
+// share.
 //
 // A matcher may be copied, to try what follows. Thread safety: one thread at a time.
 #include <array>
@@ -27,8 +27,8 @@ class JsonMatcher {
   // `grammar` must outlive it.
   explicit JsonMatcher(const JsonGrammar& grammar);
 
-  // Takes a byte; false if no text that begins like this is in the grammar, as far as
-  // configurations tell. From then on it stays false.
+  // Takes a byte; false if no text of the grammar begins like this, as far as configurations tell.
+  // After false it stays false.
   bool advance(uint8_t byte);
   // Whether the bytes so far are in the grammar.
   bool can_end() const;
@@ -105,14 +105,14 @@ class JsonMatcher {
   void end_key();
   void take_after_value(uint8_t byte);
   void begin_item();
-  // Adds the ways in which a configuration goes on with a child of one of `goals`.
+  // Adds the configurations that follow from one with a child of one of `goals`.
   void add_children(const Configuration& from, const ChildGoals& goals, const Frame& frame,
                     std::vector<Configuration>& out);
   int slot_of(int goal_number);
   void end_container();
   bool array_holds(const Frame& frame, const Configuration& of) const;
   bool object_holds(const Frame& frame, const Configuration& of) const;
-  // Whether all that can follow for `b` can follow for `a`, of the same alternative.
+  // Whether everything that can follow `b` can follow `a`, a configuration of the same alternative.
   bool is_as_good(const Frame& frame, const Configuration& a, const Configuration& b) const;
   void keep_the_best(Frame& frame) const;
   void end_value(const std::vector<bool>& results);

@@ -7,6 +7,7 @@
 
 #include "base/hex_digit.h"
 #include "base/json_writer.h"
+#include "base/utf8.h"
 #include "grammar/decimal.h"
 #include "quire/error.h"
 
@@ -269,24 +270,6 @@ std::string canonical_json(std::string_view text) {
   std::string out;
   append_canonical(out, parse_json_tree(text, 100'000));
   return out;
-}
-
-void append_utf8(std::string& out, char32_t code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | (code >> 6));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    out += static_cast<char>(0xE0 | (code >> 12));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else {
-    out += static_cast<char>(0xF0 | (code >> 18));
-    out += static_cast<char>(0x80 | ((code >> 12) & 0x3F));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  }
 }
 
 std::string_view beginning(std::string_view text, size_t bytes) {

@@ -1,5 +1,5 @@
 #pragma once
-// JSON text as a tree that keeps what nlohmann's loses: the digits of numbers.
+// JSON text as a tree that keeps the digits of numbers, which nlohmann's loses.
 //
 // Thread safety: free functions; a tree is immutable once parsed.
 #include <cstddef>
@@ -39,20 +39,18 @@ struct JsonMember {
 // "a number", "an object", ...: for messages.
 std::string_view kind_name(const JsonTree& value);
 
-// The one JSON value that `text` is. Throws Error, which goes on from the name of the text, if it
-// is none, is not UTF-8, escapes a lone surrogate, gives a key twice, nests deeper than `max_depth`
-// or has more than kMaxTreeValues; or if it takes more than `budget` has left.
+// Parses `text` as one JSON value. Throws Error, which continues a sentence that begins with the
+// text's name, if it is no JSON or no UTF-8, escapes a lone surrogate, gives a key twice, nests
+// deeper than `max_depth` or has more than kMaxTreeValues; or if it takes more than `budget` has
+// left.
 inline constexpr std::size_t kMaxTreeValues = 500'000;
 JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget = nullptr);
 
-// Text that two JSON values share if and only if they are equal as JSON Schema has it: 1.0 is 1,
-// and members have no order. `text` must be one valid JSON value.
+// Two JSON values have the same canonical text if and only if they are equal in JSON Schema's
+// sense: 1.0 is 1, and members have no order. `text` must be one valid JSON value.
 std::string canonical_json(std::string_view text);
 
-// A code point as UTF-8.
-void append_utf8(std::string& out, char32_t code);
-
-// The first characters of `text`, of at most `bytes`: for messages.
+// The first characters of `text`, at most `bytes` bytes: for messages.
 std::string_view beginning(std::string_view text, std::size_t bytes);
 
 // The length of the valid UTF-8 sequence at `text[at]`, or 0.

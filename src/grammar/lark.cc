@@ -7,6 +7,7 @@
 #include <array>
 #include <utility>
 
+#include "base/utf8.h"
 #include "grammar/json_tree.h"
 #include "grammar/regex.h"
 #include "grammar/rule_parser.h"

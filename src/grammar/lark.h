@@ -8,8 +8,8 @@
 //   %ignore WS
 //
 // A text is cut into terminals in any way that fits, not by a lexer that takes the longest ones.
-// Refused, by name: imports of other than common, templates, priorities, %declare, %override,
-// %extend, flags and look-arounds of expressions. Thread safety: free functions.
+// Refused, by name: imports from other modules than common, templates, priorities, %declare,
+// %override, %extend, flags and look-arounds of expressions. Thread safety: free functions.
 #include <string_view>
 
 #include "grammar/context_free.h"

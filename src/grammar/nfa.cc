@@ -5,6 +5,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "grammar/json_tree.h"
 
 namespace quire::grammar {

@@ -1,8 +1,8 @@
 #pragma once
-// Automata with choices over bytes, from which those without are made.
+// Automata with choices over bytes, from which deterministic ones are made.
 //
 // Built backwards: what follows is made first and handed to what goes before, so that a look-ahead
-// can see the whole rest. Thread safety: one thread at a time.
+// sees the whole rest. Thread safety: one thread at a time.
 #include <cstdint>
 #include <vector>
 
@@ -43,7 +43,7 @@ class Nfa {
   size_t size() const { return states_.size(); }
   // Whether an edge of that kind can be reached from `from`.
   bool reaches(int32_t from, Epsilon when) const;
-  // What `from` accepts, up to accept().
+  // The deterministic automaton of the texts from `from` to accept().
   DfaPtr determinise(int32_t from, Budget& budget) const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers as languages: their decimal notation without an exponent ("-12.50"), by their value.
+// Sets of numbers as automata of their decimal notation without an exponent ("-12.50").
 //
 // Thread safety: free functions.
 #include <span>
@@ -19,7 +19,7 @@ DfaPtr bound_dfa(const Decimal& bound, Bound kind, Budget& budget);
 // Multiples of `divisor` > 0. Throws Error where that takes too many states.
 DfaPtr multiple_dfa(const Decimal& divisor, Budget& budget);
 
-// Those of a set.
+// The numbers of a set.
 DfaPtr number_set_dfa(std::span<const Decimal> numbers, Budget& budget);
 
 }  // namespace quire::grammar

@@ -2,8 +2,9 @@
 // ECMAScript's regular expressions, as far as they are regular, over UTF-8.
 //
 // Characters are code points, as with the flag u. \d and \w are ASCII, \s and . are ECMAScript's.
-// Look-aheads are exact, outside of what repeats without end. Refused, by name: back references,
-// look-behind, flags, and what ECMAScript has not. Thread safety: free functions.
+// Look-aheads are exact, except inside unbounded repeats, where they are refused. Also refused, by
+// name: back references, look-behind, flags, and syntax that ECMAScript lacks. Thread safety: free
+// functions.
 #include <string>
 #include <string_view>
 

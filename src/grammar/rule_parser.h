@@ -1,6 +1,6 @@
 #pragma once
-// What the parsers of grammars' notations share: a place in the text, its errors, and rules in the
-// making.
+// Shared by the parsers of grammars' notations: a place in the text, its errors, and unfinished
+// rules.
 //
 // Thread safety: one thread at a time.
 #include <map>

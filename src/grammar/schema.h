@@ -1,8 +1,8 @@
 #pragma once
 // A JSON Schema as a graph of nodes, one for each subschema, with references resolved.
 //
-// Drafts 4 to 2020-12. What a keyword asks is kept as it is; schema_goals.h says what values fulfil
-// a set of nodes. Thread safety: immutable once parsed.
+// Drafts 4 to 2020-12. Keywords are kept as written; schema_goals.h finds the values that fulfil a
+// set of nodes. Thread safety: immutable once parsed.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -81,8 +81,8 @@ struct Schema {
   int root = kTrue;
 };
 
-// Throws Error, which names the keyword by its JSON pointer, for what is no schema or cannot be
-// enforced.
+// Throws Error, which names the keyword by its JSON pointer, for a text that is no schema or cannot
+// be enforced.
 Schema parse_schema(std::string_view text, DfaStore& strings, DfaStore& numbers, Budget& budget);
 
 }  // namespace quire::grammar

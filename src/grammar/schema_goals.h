@@ -1,9 +1,9 @@
 #pragma once
 // Turns the nodes of a schema into the goals of a JsonGrammar.
 //
-// A goal is asked for as a set of literals, all of which hold. What combines schemas (anyOf, oneOf,
-// not, if) becomes alternatives without it: a disjunctive normal form, made level by level, so that
-// recursion in a schema stays recursion of goals.
+// A goal is requested as a set of literals that must all hold. Keywords that combine schemas
+// (anyOf, oneOf, not, if) become alternatives without them: a disjunctive normal form, made level
+// by level, so that recursion in a schema stays recursion of goals.
 // Thread safety: one thread at a time.
 #include <deque>
 #include <map>
@@ -52,7 +52,7 @@ class SchemaGoals {
   // The number of a goal, kNoGoal where it plainly contradicts itself.
   int goal_of(std::vector<Literal> literals);
   void expand(int goal);
-  // Whether nothing fulfils it, as far as can be seen without following recursion.
+  // Whether nothing fulfils it, as far as can be told without following recursion.
   bool is_empty(int goal);
   // The types of the values that may fulfil it.
   uint8_t types_of(int goal);
@@ -60,7 +60,7 @@ class SchemaGoals {
   // Adds to a goal the alternatives that follow from a search.
   void run(Search search, int goal);
   void search_all(Search search, int goal);
-  // Whether anything may be left of the search once an option is taken.
+  // Whether the search can still succeed once an option is taken.
   static bool take_option(Search& search, Option option);
   bool take_all(Search& search);
   bool take(Search& search, Literal literal);
@@ -82,7 +82,7 @@ class SchemaGoals {
   ChildGoals member_goals(const Conjunction& all, const std::string* name, uint64_t matches,
                           const std::vector<int>& patterns, uint64_t must_match,
                           uint64_t name_witnesses);
-  // The sets of the patterns that some name matches, and no others of them, as bits.
+  // For each name, the set (bits) of those patterns that match it; each set once.
   std::vector<uint64_t> sets_of_patterns(const std::vector<int>& patterns,
                                          const std::string& pointer);
   // The automaton of the strings that fulfil a set of literals.

@@ -1,5 +1,5 @@
 #pragma once
-// Where the references of a schema lead: its resources ($id), anchors and JSON pointers.
+// Resolves the references of a schema: its resources ($id), anchors and JSON pointers.
 //
 // Thread safety: immutable once made.
 #include <string>
@@ -28,12 +28,12 @@ class SchemaIndex {
   bool names_its_draft() const { return names_its_draft_; }
   // Whether the schema may be of this draft.
   bool may_be(Draft draft) const { return draft_ == draft || !names_its_draft_; }
-  // Whether a $ref makes its neighbours be ignored.
+  // Whether keywords beside a $ref are ignored.
   bool ref_stands_alone() const { return draft_ <= Draft::k7; }
-  // The resource that a subschema belongs to which stands in a part of `resource`.
+  // The resource of a subschema that stands in a part of `resource`.
   int resource_at(const JsonTree& tree, int resource) const;
   Place find(std::string_view reference, int resource) const;
-  // Whether several subschemas have the URI that it leads to.
+  // Whether several subschemas have the URI of the reference.
   bool is_ambiguous(std::string_view reference, int resource) const;
   // How often "$dynamicAnchor" gives this name.
   int num_dynamic_anchors(std::string_view name) const;

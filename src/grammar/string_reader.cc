@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "base/hex_digit.h"
+#include "base/utf8.h"
 #include "grammar/dfa.h"
 #include "grammar/json_tree.h"
 

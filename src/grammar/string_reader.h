@@ -1,5 +1,5 @@
 #pragma once
-// A JSON string, byte by byte: what its escapes stand for, as UTF-8.
+// Decodes a JSON string byte by byte to UTF-8.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace quire::grammar {
 
-// The escapes of one letter, and the characters that they stand for. All but the last have to be
+// The letters of one-letter escapes, and the characters that they mean. All except the last must be
 // escaped.
 inline constexpr std::string_view kEscapeNames = "\"\\bfnrt/";
 inline constexpr std::string_view kEscapeMeanings = "\"\\\b\f\n\r\t/";
@@ -19,11 +19,11 @@ class StringReader {
 
   // Begins after the opening quote.
   void begin() { *this = StringReader(); }
-  // Takes a byte; `decoded` gets the bytes of a character when all of it has come. kEnd after the
-  // closing quote; kBad for what is no JSON string: control characters, unknown escapes, bytes that
-  // are no UTF-8, lone surrogates.
+  // Takes a byte. `decoded` gets the bytes of a character once it is complete. kEnd after the
+  // closing quote; kBad for what cannot be in a JSON string: control characters, unknown escapes,
+  // invalid UTF-8, lone surrogates.
   Result take(uint8_t byte, std::string& decoded);
-  // The bytes that have come of a character that is not whole, where they are no escape.
+  // The bytes of an incomplete character, unless it is an escape.
   const std::string& unfinished() const { return utf8_; }
 
  private:
@@ -38,8 +38,8 @@ class StringReader {
   std::string utf8_;   // of a character of several bytes, so far
 };
 
-// What the inside of a string says, or its beginning. Of a character that is not whole it has
-// nothing, or `with_unfinished` the bytes that have come, unless it is an escape.
+// Decodes the inside of a string, or its beginning. An incomplete character at the end is left out;
+// with `with_unfinished` its bytes are kept, unless it is an escape.
 std::string decode_json_string(std::string_view inside, bool with_unfinished = false);
 
 }  // namespace quire::grammar

@@ -1,5 +1,5 @@
 #pragma once
-// References between the parts of a schema, as RFC 3986 has them.
+// References between the parts of a schema, resolved as RFC 3986 says.
 //
 // Thread safety: free functions.
 #include <string>
@@ -12,7 +12,7 @@ struct UriReference {
   std::string fragment;  // decoded, without the #
 };
 
-// What `reference` means where `base` (without a fragment, maybe empty) is the base.
+// Resolves `reference` against `base` (without a fragment, maybe empty).
 UriReference resolve_reference(std::string_view base, std::string_view reference);
 
 // A member's name as part of a JSON pointer that a sentence shows (visible_text.h).

@@ -1,5 +1,5 @@
 #pragma once
-// Names and texts of a grammar or schema, as sentences about them show them.
+// Names and texts of a grammar or schema in the form in which messages show them.
 //
 // Thread safety: a free function.
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace quire::grammar {
 
-// The text with its control characters escaped as JSON has them, as an Error's sentence would end
-// at a NUL and break at a line's end.
+// The text with its control characters escaped as in JSON, because a NUL would end an Error's
+// sentence and a line feed would break it.
 std::string visible_text(std::string_view text);
 
 }  // namespace quire::grammar

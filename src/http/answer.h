@@ -1,7 +1,7 @@
 #pragma once
-// The answer to one request while it is made: what its exchange (any thread) and its connection
-// (the I/O thread) share. The exchange queues bytes, the connection takes all that has gathered
-// each time that the socket is free.
+// The answer to one request while it is made, shared by its exchange (any thread) and its
+// connection (the I/O thread). The exchange queues bytes; each time that the socket is free, the
+// connection takes all that are queued.
 //
 // Thread safety: the first group from any thread; the second only on the connection's I/O thread.
 #include <atomic>
@@ -30,8 +30,8 @@ class Answer : public std::enable_shared_from_this<Answer> {
   void begin_stream(Response head);
   void write(std::string_view piece);
   void finish();
-  // The exchange is gone: unanswered becomes a 500, half answered is cut off. Without the memory
-  // for that it is lost().
+  // The exchange was destroyed: an unanswered request gets a 500, a half-sent answer is cut off. If
+  // there is no memory for that, the answer is lost().
   void abandon() noexcept;
   std::size_t buffered() const { return buffered_.load(std::memory_order_relaxed); }
   void on_drain(std::function<void()> callback);
@@ -44,18 +44,19 @@ class Answer : public std::enable_shared_from_this<Answer> {
     std::size_t begin = 0;  // where in the buffer the bytes start
     bool last = false;      // the answer ends with them
   };
-  // Fills `buffer`, whose capacity is used again. Nothing to write and not the last: the next
-  // write() wakes the connection. Only while nothing taken before is still unwritten.
+  // Fills `buffer`, reusing its capacity. If there is nothing to write and it is not the last, the
+  // next write() wakes the connection. Only to be called once all that was taken before is written.
   Taken take(std::string& buffer);
   // The socket has taken `bytes` of what take() gave. Calls on_drain where that is due.
   void wrote(std::size_t bytes);
   // Whether all of it is queued.
   bool complete() const;
-  // Whether nothing comes any more, and nothing could be said about that.
+  // Whether nothing more will come, and the connection could not be told.
   bool lost() const { return lost_.load(std::memory_order_relaxed); }
   // Whether the connection ends behind this answer. At Taken::last.
   bool closes_connection() const { return closes_connection_; }
-  // No more is taken. `gone`: before the end; on_closed is called, if the answer was not complete.
+  // No more is taken. `gone`: the client left before the end; on_closed is then called if the
+  // answer was not complete.
   void end(bool gone);
   // Makes the connection write what is queued, if the connection still has this answer.
   void flush();

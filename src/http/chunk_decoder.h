@@ -22,8 +22,8 @@ class ChunkDecoder {
 
   explicit ChunkDecoder(std::size_t max_body_bytes) : max_body_bytes_(max_body_bytes) {}
 
-  // Takes bytes off the front of `bytes`, all of them or up to the body's end, and appends what
-  // they carry to `body`. kTooLong: as soon as a size line announces more than the limit.
+  // Takes bytes off the front of `bytes`, all of them or up to the body's end, and appends the
+  // body's part of them to `body`. kTooLong: as soon as a size line announces more than the limit.
   Result feed(std::string_view& bytes, std::string& body);
 
  private:

@@ -48,7 +48,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void set_index(std::size_t index) { index_ = index; }
 
  protected:
-  // Each starts one operation, whose end calls the on_ of its name, never inside the call.
+  // Each starts one operation. When it ends, the on_ function of the same name is called, never
+  // inside this call.
   virtual void async_handshake() = 0;
   virtual void async_read(char* data, std::size_t size) = 0;
   virtual void async_write(std::string_view bytes) = 0;
@@ -57,9 +58,10 @@ class Connection : public std::enable_shared_from_this<Connection> {
   // Whether the client has closed its sending side, or is gone: for when no read is under way.
   virtual bool peer_closed() = 0;
 
-  // What they throw (an allocation that failed, a callback's exception) ends the connection.
+  // Exceptions of these (an allocation that failed, a callback's exception) end the connection.
   void on_handshake(bool ok);
-  // Instead of on_handshake(): the client speaks plain HTTP. From here on so does this connection.
+  // Instead of on_handshake(): the client speaks plain HTTP, and from here on so does this
+  // connection.
   void on_plain_request();
   void on_read(bool ok, std::size_t size);
   void on_write(bool ok, std::size_t size);

@@ -4,9 +4,8 @@
 // finish().
 //
 // Thread safety: every method from any thread. Callbacks run on the connection's I/O thread, one at
-// a time, and never inside a call of the one who set them. A callback that throws ends its
-// connection. An exchange may outlive its server: what is written then goes nowhere, and no
-// callback comes.
+// a time, and never inside the call that sets them. A callback that throws ends its connection. An
+// exchange may outlive its server: then what is written is lost, and no callback comes.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -18,8 +17,8 @@ namespace quire::http {
 
 class Exchange {
  public:
-  // Unanswered: the client gets a 500. In the middle of a stream: the connection is cut off without
-  // the end of the chunks, so that the client can tell.
+  // If nothing was answered, the client gets a 500. In the middle of a stream the connection is cut
+  // off without the end of the chunks, so that the client can tell.
   virtual ~Exchange() = default;
 
   virtual const Request& request() const = 0;
@@ -44,7 +43,7 @@ class Exchange {
   virtual std::size_t buffered() const = 0;
   static constexpr std::size_t kStreamHighWater = 64 << 10;
 
-  // Called each time that what is queued falls below half of kStreamHighWater after it was above
+  // Called each time that the queue falls below half of kStreamHighWater after it was above
   // kStreamHighWater.
   virtual void on_drain(std::function<void()> callback) = 0;
   // Called once, when the client has gone (closed its side, was reset, or read too slowly) before
@@ -52,9 +51,9 @@ class Exchange {
   // after a complete answer. Both callbacks are dropped when the exchange ends.
   virtual void on_closed(std::function<void()> callback) = 0;
   virtual bool closed() const = 0;
-  // Called once, when no byte of the answer goes out any more: `delivered` says that the system has
-  // taken all of it, false that the client had gone (or read too slowly) before. At once (through
-  // the I/O thread) if that has come about already. The callback must not own the exchange.
+  // Called once, when no more bytes of the answer go out. `delivered`: the system has taken all of
+  // it; false: the client had gone before, or read too slowly. At once (through the I/O thread) if
+  // that has happened already. The callback must not own the exchange.
   virtual void on_end(std::function<void(bool delivered)> callback) = 0;
 };
 

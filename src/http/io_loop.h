@@ -1,7 +1,7 @@
 #pragma once
-// One I/O thread: its event loop, the connections that live on it, and the answers of these that
-// other threads have written to. A connection never leaves its thread, so that nothing of it needs
-// a lock or a strand, and a write from its own thread goes straight to the socket.
+// One I/O thread: its event loop, the connections that live on it, and those of their answers that
+// other threads have written to. A connection never leaves its thread, so none of its state needs a
+// lock or a strand, and a write from its own thread goes straight to the socket.
 //
 // Thread safety: wake(), post(), in_this_thread() and finish() from any thread; add(), remove() and
 // for_each() only on the I/O thread.
@@ -23,7 +23,7 @@ using Clock = std::chrono::steady_clock;
 
 class IoLoop : public std::enable_shared_from_this<IoLoop> {
  public:
-  // Connections' deadlines are looked at once a `tick`.
+  // Checks connections' deadlines once each `tick`.
   explicit IoLoop(Clock::duration tick);
   IoLoop(const IoLoop&) = delete;
   IoLoop& operator=(const IoLoop&) = delete;
@@ -37,8 +37,8 @@ class IoLoop : public std::enable_shared_from_this<IoLoop> {
   bool in_this_thread();
   // Runs `task` on the thread, never inside this call; drops it after run() has returned.
   void post(std::function<void()> task);
-  // Lets the answer's connection send what is queued: at once on the I/O thread, else soon; however
-  // many answers wait, the thread is woken once. Without memory for that, at the next tick.
+  // Lets the answer's connection send what is queued: at once on the I/O thread, else soon. The
+  // thread is woken once for any number of answers; without memory for that, at the next tick.
   void wake(std::shared_ptr<Answer> answer);
 
   void add(std::shared_ptr<Connection> connection);

@@ -1,5 +1,5 @@
 #pragma once
-// What one client, and all of them together, may take of an HTTP server.
+// Limits on what one client, and all of them together, may use of an HTTP server.
 //
 // Thread safety: a plain value.
 #include <chrono>

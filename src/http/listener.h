@@ -1,6 +1,6 @@
 #pragma once
-// A listening socket: takes connections for as long as it is open, whatever goes wrong with one.
-// Where the process has no file descriptors left it pauses, and goes on.
+// A listening socket: accepts connections while it is open, even if some fail. Where the process
+// has no file descriptors left it pauses, then goes on.
 //
 // Thread safety: only its loop's thread, except for the constructor and port().
 #include <boost/asio/io_context.hpp>

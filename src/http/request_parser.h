@@ -17,7 +17,7 @@
 
 namespace quire::http {
 
-// What never becomes a request.
+// Why bytes did not become a request.
 struct ParseFailure {
   int status = 400;
   std::string message{};
@@ -32,8 +32,8 @@ class RequestParser {
   RequestParser(const RequestParser&) = delete;
   RequestParser& operator=(const RequestParser&) = delete;
 
-  // Reads from the front of `bytes` and says how many it has used. What it has not must be given
-  // again, with what follows: it is part of a head, never longer than max_header_bytes. Uses
+  // Reads from the front of `bytes` and returns how many bytes it has used. The rest is part of a
+  // head, never longer than max_header_bytes, and must be given again with what follows. Uses
   // nothing once complete.
   std::size_t feed(std::string_view bytes);
 
@@ -49,9 +49,9 @@ class RequestParser {
   // From Stage::kBody on: the request, with as much of its body as has come.
   const Request& request() const;
 
-  // At Stage::kComplete, once. Without `remote` and `tls`, which the bytes do not say.
+  // At Stage::kComplete, once. `remote` and `tls` are not set, as the bytes do not say them.
   Request take();
-  // At Stage::kBody, instead: the request without its body.
+  // Instead of take(), at Stage::kBody: the request without its body.
   Request take_head();
 
  private:

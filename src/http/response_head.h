@@ -10,7 +10,7 @@
 
 namespace quire::http {
 
-// How a request wants to be answered, and how it is.
+// The answer's form, as the request asks for it.
 struct AnswerFormat {
   bool http_1_0 = false;
   bool keep_alive = true;
@@ -23,8 +23,9 @@ enum class Framing { kLength, kChunked, kUntilClose, kNone };
 // A status that allows a body? 1xx, 204 and 304 do not.
 bool status_has_body(int status);
 
-// The status line and all headers with the empty line behind them. Line ends and other control
-// characters in the given headers become spaces, so that what a handler echoes splits no answer.
+// The status line and all headers, with the empty line at their end. Line ends and other control
+// characters in the given headers become spaces, so a header that a handler echoes cannot split the
+// answer.
 std::string response_head(const Response& response, const AnswerFormat& format, Framing framing);
 
 }  // namespace quire::http

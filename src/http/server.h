@@ -3,14 +3,15 @@
 // that a client may take.
 //
 // What a client does wrong (a bad chunk size, too many headers, a body too large, TLS to a plain
-// port, silence) ends only that connection, with the matching 4xx where HTTP allows an answer.
-// Error bodies are made by Config::error_response, so that they look like the API's own.
+// An error of a client (a bad chunk size, too many headers, a body too large, TLS to a plain port,
+// silence) ends only its connection, with the matching 4xx where HTTP allows an answer.
+// Config::error_response makes the error bodies, so that they look like the API's own.
 //
-// A client that closes its sending side while it waits for an answer has gone: what it asked for is
-// cancelled (Exchange::on_closed). For this the server keeps a read under way; what comes in early
-// (pipelined requests) is kept up to Limits::max_pipelined_bytes. Beyond it the server reads no
-// more until it has answered enough of them, and looks from time to time whether the client is
-// there.
+// A client that closes its sending side while it waits for an answer counts as gone: its request is
+// cancelled (Exchange::on_closed). To notice this the server keeps a read under way. Bytes that
+// come early (pipelined requests) are kept up to Limits::max_pipelined_bytes. Beyond that the
+// server reads no more until it has answered enough requests, and checks from time to time whether
+// the client is there.
 //
 // Thread safety: start(), stop_accepting(), reload_tls(), close() and the accessors from any
 // thread.
@@ -31,11 +32,11 @@ struct Config {
   std::string tls_key_file{};          // PEM
   int threads = 1;                     // I/O threads, >= 1
   Limits limits{};
-  // The answer to what never becomes a request: the status and a sentence that says why.
+  // The answer to bytes that do not become a request: the status, and a sentence with the reason.
   std::function<Response(int status, const std::string& message)> error_response{};
-  // Whether the body of a request is worth reading, asked on an I/O thread when the head has come
-  // and the body has not. If not, the handler gets the request without its body, and the connection
-  // ends behind its answer. Without this function every body is read.
+  // Whether the body of a request should be read; asked on an I/O thread when the head has come and
+  // the body has not. If not, the handler gets the request without its body, and the connection
+  // ends after the answer. Without this function every body is read.
   std::function<bool(const Request& head)> wants_body{};
 };
 
@@ -67,7 +68,8 @@ class Server {
   // New connections are refused, idle ones closed; answers under way go on, with
   // "Connection: close". Returns at once.
   void stop_accepting();
-  // Requests whose answer the system has not taken whole yet, and whose client has not gone.
+  // Requests whose answers the system has not taken completely yet, and whose clients have not
+  // gone.
   int64_t num_active() const;
   // Reads the certificate and its key again, for connections accepted from now on. Without TLS: no
   // effect. Throws Error where they cannot be used; the old ones stay.

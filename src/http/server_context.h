@@ -1,5 +1,5 @@
 #pragma once
-// What all connections of a server share.
+// Shared by all connections of a server.
 //
 // Thread safety: the counters and flags from any thread; the rest does not change.
 #include <atomic>
@@ -28,7 +28,7 @@ struct ServerContext {
   std::atomic<int64_t> timed_out_connections{0};
   std::atomic<int64_t> dropped_slow_readers{0};
 
-  // The body that the server's owner gives to an error; a plain sentence where there is none.
+  // The owner's body for an error; a plain sentence where the owner gives none.
   Response error_response(int status, const std::string& message) const;
 };
 

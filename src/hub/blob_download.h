@@ -1,5 +1,6 @@
 #pragma once
-// One file from the hub into the cache's blobs: in as many connections as it takes, checked.
+// Downloads one file from the hub into the cache's blobs, over as many connections as that takes,
+// and checks it.
 //
 // Thread safety: free functions; a client serves one thread at a time.
 #include <functional>
@@ -17,9 +18,9 @@ struct BlobCallbacks {
 
 enum class BlobOutcome { kDownloaded, kWasThere, kStopped };
 
-// Downloads the file from `url` unless another process has done so, going on with what an earlier
-// attempt left. A file whose hash is wrong is removed and fetched anew, once. Throws Error where it
-// cannot be had; what has come is kept for the next time.
+// Downloads the file from `url`, unless another process has done so, and continues what an earlier
+// attempt left. A file with a wrong hash is removed and downloaded again, once. Throws Error where
+// the file cannot be downloaded; the part that has come is kept for the next time.
 BlobOutcome download_blob(HubClient& client, const std::string& url, const HubTarget& target,
                           const RemoteFile& file, const HubCache& cache,
                           const std::stop_token& stop, const BlobCallbacks& callbacks);

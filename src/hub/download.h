@@ -31,10 +31,10 @@ struct PullResult {
   bool was_complete = false;
 };
 
-// What a pull tells while it runs. Each is called by one thread at a time, though not always by the
-// same; an exception that it throws ends the pull.
+// Called while a pull runs: each by one thread at a time, though not always by the same. An
+// exception from one of them ends the pull.
 struct PullCallbacks {
-  // Bytes that are there of all that the model takes; `at_start` of them were before.
+  // Bytes that are there, out of `total`; `at_start` of them were there at the start.
   std::function<void(int64_t done, int64_t at_start, int64_t total)> on_progress;
   std::function<void(const PulledFile&)> on_file;   // a file is complete
   std::function<void(const std::string&)> on_note;  // what is waited for or done again, and why
@@ -49,9 +49,9 @@ struct PullOptions {
   int parallel = 4;  // files at once
 };
 
-// Makes the model complete in the cache; nothing if `stop` was requested before it was, and then
-// what has come is gone on with next time. If it is complete already, it takes one request to know.
-// Throws Error where it cannot be had.
+// Makes the model complete in the cache. If it is complete already, one request to the hub shows
+// that. Returns nothing if `stop` was requested before it was complete; the next pull continues
+// from there. Throws Error where the model cannot be downloaded.
 std::optional<PullResult> pull(const PullOptions& options, const PullCallbacks& callbacks,
                                const std::stop_token& stop);
 

@@ -23,14 +23,14 @@ struct FilePatterns {
   std::string gguf = {};
 };
 
-// Whether the choice depends on the shards that the repository's index lists, which is then
-// downloaded first.
+// Whether the choice depends on the index of the repository's shards, which must then be downloaded
+// first.
 bool needs_shard_index(const RepoListing& listing, const FilePatterns& patterns);
 
-// The files to take, those with weights last. `shards` are those of the index where it is needed.
-// Throws Error, naming `repository`, where nothing matches; or, without include patterns, where
-// config.json or weights are missing, or several GGUF models could be meant; the message lists the
-// files that exist.
+// The files to take, weights last. `shards` are the files that the index lists, where it is needed.
+// Throws Error, naming `repository` and listing its files, where nothing matches; or, without
+// include patterns, where config.json or weights are missing, or several GGUF models could be
+// meant.
 std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatterns& patterns,
                                      const std::set<std::string>& shards,
                                      std::string_view repository);

@@ -16,10 +16,10 @@ struct GgufName {
 };
 GgufName parse_gguf_name(std::string_view name);
 
-// Of these names, relative to a repository or folder, those of the GGUF model that is meant: one,
-// or all parts of one that is split. `variant` is how the file's name ends, after "-", "." or "_"
-// and in any case, or all of the name; empty where there is only one. Throws Error, opening with
-// `where` and listing what is there, if that is none or several.
+// Chooses the files of one GGUF model from `names`, which are relative to a repository or folder:
+// one file, or all parts of a split one. `variant` is the end of the file's name, after "-", "." or
+// "_" and in any case, or the whole name; empty only where there is just one model. Throws Error,
+// opening with `where` and listing the names, if no model or several match.
 std::vector<std::string> choose_gguf(const std::vector<std::string>& names,
                                      std::string_view variant, std::string_view where);
 

@@ -26,8 +26,8 @@ namespace quire {
 // An exclusive lock on a file, held until it is destroyed; the file stays.
 class FileLock {
  public:
-  // Waits for others to let go, calling `on_wait` once if it has to; nothing if stopped meanwhile.
-  // Throws Error where the file or its lock cannot be had.
+  // Waits until others release it, calling `on_wait` once if it has to wait. Nothing if stopped
+  // meanwhile. Throws Error where the file or its lock cannot be had.
   static std::optional<FileLock> acquire(const std::filesystem::path& path,
                                          const std::stop_token& stop,
                                          const std::function<void()>& on_wait);
@@ -50,7 +50,7 @@ class HubCache {
   std::filesystem::path incomplete_blob(const ContentId& id) const;
   std::filesystem::path lock_file(const std::string& name) const;
 
-  // Whether the snapshot has that file, and of that size; whether the blobs do.
+  // Whether the snapshot has that file with that size; whether the blobs have it.
   bool has_file(const std::string& commit, const RemoteFile& file) const;
   bool has_blob(const RemoteFile& file) const;
   // Bytes of the file that an interrupted download left.
@@ -63,8 +63,8 @@ class HubCache {
   // Bytes that this user may still write in the cache.
   int64_t free_bytes() const;
 
-  // Links the files, whose blobs are there, into the snapshot, those that make a folder a model's
-  // last; then writes the ref. False if stopped while another process did the same.
+  // Links the files, whose blobs are there, into the snapshot; the files that make a folder a model
+  // come last. Then writes the ref. False if stopped while another process did the same.
   bool publish(const std::string& revision, const std::string& commit,
                const std::vector<RemoteFile>& files, const std::stop_token& stop) const;
 
@@ -80,7 +80,7 @@ class HubCache {
 
 namespace hub_internal {
 
-// Makes the folder's entries last: a rename or a new file in it is on the disk when this returns.
+// When this returns, renames and new files in the folder are on the disk.
 void sync_folder(const std::filesystem::path& folder);
 
 // Throws Error: "PATH: cannot WHAT: <what the system says>".

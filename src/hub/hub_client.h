@@ -15,7 +15,7 @@
 
 namespace quire {
 
-// What an answer says before its body.
+// An answer's status and headers.
 struct HttpHead {
   int status = 0;
   std::string origin;     // who answered, or was to: "https://cdn.example.org"
@@ -28,7 +28,7 @@ struct HttpHead {
   int64_t retry_after_s = 0;  // 0: not said
 };
 
-// Takes the body of a 2xx answer. Either may throw: the exception comes out of get().
+// Takes the body of a 2xx answer. Exceptions of either function come out of get().
 class HttpSink {
  public:
   virtual ~HttpSink() = default;
@@ -59,7 +59,7 @@ class HubClient {
   HubClient(const HubClient&) = delete;
   HubClient& operator=(const HubClient&) = delete;
 
-  // Gets `url` from byte `offset` on. A stop is noticed within about a second.
+  // Gets `url` from byte `offset` on. Reacts to a stop within about a second.
   HttpResult get(const std::string& url, int64_t offset, HttpSink& sink,
                  const std::stop_token& stop);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What is asked of the hub, when a failed attempt is worth another one, and what to tell the user
-// when it is not.
+// What is asked of the hub, whether a failed attempt is worth another one, and what to tell the
+// user if not.
 //
 // Thread safety: one thread at a time.
 #include <chrono>
@@ -27,18 +27,18 @@ struct HubTarget {
 
 using NoteCallback = std::function<void(const std::string&)>;
 
-// Counts what fails, and waits longer each time: 0.5 s, 1, 2, 4, 8; as long as the hub asks for, if
-// it does and that is no more than five minutes.
+// Counts failures, and waits longer after each: 0.5 s, 1, 2, 4, 8; or as long as the hub asks for,
+// if that is at most five minutes.
 class Attempts {
  public:
-  // `on_note` hears why and how long is waited. `first_contact`: an unreachable hub gets less
-  // patience, as it is more likely that there is no network, or the name is wrong.
+  // `on_note` is told the reason and the length of each wait. `first_contact`: an unreachable hub
+  // gets less patience, because probably there is no network, or the name is wrong.
   Attempts(HubTarget target, bool first_contact, std::stop_token stop, NoteCallback on_note);
 
-  // The last attempt brought something: the patience is as at the start.
+  // The last attempt made progress: the count starts again.
   void progressed() { failures_ = 0; }
 
-  // What to do about an attempt that failed: returns true after waiting for the next one, false if
+  // Handles a failed attempt: waits and returns true if another one should follow; returns false if
   // stopped. Throws Error if there is no point: the hub refuses, or it has failed too often.
   bool failed(const HttpResult& result);
 
@@ -59,7 +59,7 @@ namespace hub_internal {
 // The seconds that the hub asks to wait with a 429 or 503; 0: it does not.
 int64_t asked_wait_s(const HttpHead& head);
 
-// The sentence for a refusal that no repetition helps against.
+// The sentence for a refusal that trying again does not help against.
 std::string refusal_message(const HubTarget& target, const HttpHead& head);
 
 }  // namespace hub_internal

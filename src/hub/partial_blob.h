@@ -1,6 +1,6 @@
 #pragma once
 // A file on its way into the cache: <blob>.incomplete grows, its hash with it, and becomes the blob
-// once the hash is right. What an earlier download left is gone on with.
+// once the hash is right. It continues what an earlier download left.
 //
 // Thread safety: one thread at a time. The blob's lock must be held.
 #include <cstdint>
@@ -21,21 +21,22 @@ class PartialBlob {
   PartialBlob(const PartialBlob&) = delete;
   PartialBlob& operator=(const PartialBlob&) = delete;
 
-  // Hashes what is there already. False if stopped meanwhile: only destruction makes sense then.
+  // Hashes the bytes that are there already. False if stopped meanwhile; then the object can only
+  // be destroyed.
   bool resume(const std::stop_token& stop);
 
   // Bytes so far; never more than the file's size.
   int64_t size() const { return size_; }
 
-  // Throws Error where the disk takes no more. `bytes` must fit in what is missing.
+  // Throws Error where the disk is full. `bytes` must not be more than is missing.
   void append(std::string_view bytes);
-  // Back to nothing.
+  // Starts again with an empty file.
   void restart();
 
-  // When all bytes are there: makes it the blob if its hash is right and returns nothing; else
-  // returns the hash that it has, and is back to nothing.
+  // To be called when all bytes are there. If the hash is right, makes the file the blob and
+  // returns nothing. Else returns the hash that it has, and starts again with an empty file.
   std::optional<std::string> finish();
-  // Removes the file, so that no later download goes on with it.
+  // Removes the file, so that no later download continues it.
   void discard();
 
  private:

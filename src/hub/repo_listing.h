@@ -1,7 +1,7 @@
 #pragma once
-// What a repository of the hub holds at a commit, as its API says it, and which files of it quire
-// takes. The API's answer is checked here: what leads out of the cache or cannot be verified once
-// downloaded never gets further.
+// What a repository of the hub holds at a commit, according to the hub's API. The API's answer is
+// checked here: names that lead out of the cache, and files that could not be verified after the
+// download, get no further.
 //
 // Thread safety: free functions.
 #include <cstdint>

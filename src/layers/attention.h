@@ -39,10 +39,10 @@ class Attention {
   void add_parameters(const std::string& name, ParameterMap& parameters);
   void add_lora_sites(const std::string& name, LoraSites& sites) const;
 
-  // Those of one forward().
+  // The products of one forward().
   void add_products(std::vector<MatrixProduct>& products) const;
-  // Adds what a kernel of a whole step is to know of this layer (ops/decoder_step.h). False where
-  // such a kernel cannot take its place.
+  // Adds this layer to the description of a kernel for a whole step (ops/decoder_step.h). False
+  // where such a kernel cannot replace the layer.
   bool describe(ops::DecoderStepLayer& layer) const;
 
   // Of this rank.

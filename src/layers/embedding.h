@@ -23,11 +23,11 @@ class VocabTable {
   // Adds the table's tensors as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // Says that adapters may add to the table as an embedding, or as an output layer.
+  // Lets adapters add to the table as an embedding, or as an output layer.
   void add_embedding_site(const std::string& name, LoraSites& sites) const;
   void add_output_site(const std::string& name, LoraSites& sites) const;
 
-  // Of compute_vocab_logits().
+  // The product of compute_vocab_logits().
   MatrixProduct product(std::string name) const;
 
   int64_t vocab_size() const { return vocab_size_; }
@@ -49,8 +49,8 @@ void embed_tokens(ForwardContext& context, const VocabTable& table, const Tensor
 
 // The output layer: rows batch.logits_rows of hidden [num_tokens, hidden_size] times the table,
 // gathered over the ranks: float32[num_logits, vocab_size] in the arena. Every rank gets all rows,
-// or where the context splits them its share (RowShare). Where shards are padded it is a view that
-// leaves the padding out, so its rows are strided.
+// or its share (RowShare) where the context splits them. Where shards are padded, the result is a
+// view without the padding, so its rows are strided.
 Tensor compute_vocab_logits(ForwardContext& context, const VocabTable& table, const Tensor& hidden);
 
 }  // namespace quire

@@ -1,5 +1,5 @@
 #pragma once
-// What one forward pass of one rank works with, handed down from the runner through every layer.
+// State of one forward pass of one rank, handed from the runner down through every layer.
 //
 // Thread safety: one thread, the rank's worker.
 #include <cstdint>
@@ -16,11 +16,11 @@
 
 namespace quire {
 
-// Is shown the inputs of each of the decoder's linear layers, for calibration.
+// Sees the inputs of each of the decoder's linear layers, for calibration.
 class LinearObserver {
  public:
   virtual ~LinearObserver() = default;
-  // Before the product in [T, k] * weight^T is computed. What it throws ends the pass.
+  // Called before the product in [T, k] * weight^T is computed. An exception ends the pass.
   virtual void observe(const ops::Weight& weight, const Tensor& in) = 0;
 };
 

@@ -62,7 +62,7 @@ ParameterPart part_of_rows(int64_t rows, IndexRange columns, int64_t first_row =
   return {.shape = {rows, kInputs}, .rows = {0, rows}, .columns = columns, .first_row = first_row};
 }
 
-// A weight of these tensors, one below the other, of which a rank has these columns.
+// A weight of these tensors, one below the other; the rank has these columns.
 MatrixParameter make_parameter(std::vector<BlockTensor>& tensors, IndexRange columns,
                                const Placement& place) {
   MatrixFormat format;

@@ -2,10 +2,10 @@
 // Adapters in a GPU's memory, as one rank computes them: a number of slots, each with room for an
 // adapter of the largest rank.
 //
-// A slot's matrices lie where those of the largest rank would begin, so that an adapter is replaced
-// in place, and CUDA graphs that were captured for other adapters hold. What a slot has is said in
-// a table on the GPU, a row for each slot. Adapters have matrices of linear layers and nothing
-// else; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker; const
+// A slot's matrices lie where those of the largest rank would begin. So an adapter is replaced in
+// place, and CUDA graphs that were captured for other adapters stay valid. A table on the GPU, with
+// a row for each slot, says what each slot holds. Adapters have only matrices of linear layers
+// here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker; const
 // use is free.
 #include <cstdint>
 #include <unordered_map>
@@ -34,13 +34,13 @@ class GpuLora {
 
   static size_t bytes(const LoraSites& sites, const GpuLoraLimits& limits);
 
-  // Makes `slot` hold the rank's shares of an adapter, and returns when they have arrived. No step
-  // that reads the slot is under way.
+  // Puts the rank's shares of an adapter into `slot`, and returns when they have arrived. No step
+  // that reads the slot may be running.
   void store(int slot, const LoraWeights& weights, ThreadPool& pool);
 
   // Null where adapters have nothing for the layer.
   const ops::LoraSlotLayer* find(const void* layer) const;
-  // Scratch of a step, one layer's at a time.
+  // Scratch of a step, for one layer at a time.
   Tensor sums(const ops::LoraSlotLayer& layer, int64_t rows) const;
   // Rows of a gated layer that are computed at a time, and room for their outputs.
   static constexpr int64_t kMostGatedRows = 4096;
@@ -60,7 +60,8 @@ class GpuLora {
     size_t sums_bytes = 0;
     size_t gate_up_bytes = 0;
   };
-  // A matrix on its way: `rows` rows of `columns` numbers, of which source has the first.
+  // A matrix on its way to the GPU: `rows` rows of `columns` numbers; source has the leading ones
+  // of each row.
   struct Copy {
     std::byte* to = nullptr;
     int64_t rows = 0;
@@ -69,7 +70,7 @@ class GpuLora {
   };
 
   static Layout lay_out(const LoraSites& sites, const GpuLoraLimits& limits);
-  // Adds a module of the adapter to what `entry` has of its layer.
+  // Adds a module of the adapter to its layer's `entry`.
   void add(const LoraLayer& module, const LoraSites::Found& found, size_t site, std::byte* slot,
            ops::CudaLoraLayer& entry, std::vector<Copy>& copies) const;
 
@@ -84,15 +85,15 @@ class GpuLora {
   std::unordered_map<const void*, ops::LoraSlotLayer> layers_;
 };
 
-// Which rows of a step have which slot, and what the slots add to a layer's outputs.
+// Which slot each row of a step uses, and what the slots add to a layer's outputs.
 class GpuLoraStep {
  public:
   GpuLoraStep(const GpuLora& adapters, const ops::CudaLoraRows& rows)
       : adapters_(adapters), rows_(rows) {}
 
-  // Of rows [first_row, first_row + in.dim(0)) of the step. A layer's calls are shrink(), the
-  // base's product, then expand() or expand_gated() with the same `in`. The next layer's come after
-  // them, as layers share the scratch.
+  // Each is for rows [first_row, first_row + in.dim(0)) of the step. For a layer call shrink(), the
+  // base's product, then expand() or expand_gated() with the same `in`; only then the next layer's,
+  // because layers share the scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;

@@ -1,6 +1,6 @@
 #pragma once
-// A linear layer: this rank's share of out = in * W^T + bias. Where the shard says so, the outputs
-// are one term of a sum over the ranks, and the caller adds the terms up.
+// A linear layer: this rank's share of out = in * W^T + bias. If the shard says so, the outputs are
+// one term of a sum over the ranks, and the caller adds the terms.
 //
 // Thread safety: forward is called by the rank's worker.
 #include <optional>
@@ -35,7 +35,7 @@ class Linear {
   // Adds the tensors of the weight and of the bias as "<name>.<leaf>".
   void add_parameters(const std::string& name, ParameterMap& parameters);
 
-  // Says what of the layer adapters may add to.
+  // Lets adapters add to the layer.
   void add_lora_sites(const std::string& name, LoraSites& sites) const;
 
   // in [T, shard.k], out [T, shard.n]: rows of the batch from first_row on.
@@ -48,7 +48,7 @@ class Linear {
   const ops::Weight& weight() const { return weight_.weight(); }
   // float32[shard.n]; undefined where there is none, or another rank adds it.
   Tensor added_bias() const { return adds_bias_ ? bias_->tensor() : Tensor(); }
-  // Of forward().
+  // The product of forward().
   MatrixProduct product(std::string name) const;
 
  private:

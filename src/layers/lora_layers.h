@@ -28,8 +28,8 @@ struct LoraSite {
   const void* layer = nullptr;
   int64_t n = 0;  // outputs of this rank
   int64_t k = 0;  // inputs of this rank
-  // Of the weight: where in it each of the checkpoint's modules lies, and which share the rank has.
-  // Of an embedding one, the whole.
+  // Parts of the weight: the place in it of each of the checkpoint's modules, and which share the
+  // rank has. An embedding has one part, the whole.
   std::vector<ParameterPart> parts = {};
   bool adds_bias = true;  // or another rank does
   bool is_embedding = false;
@@ -72,7 +72,7 @@ struct LoraPart {
   Tensor added_bias = {};  // float32[num_outputs], or undefined: 0
 };
 
-// What an adapter adds to a layer. Of an embedding `a` is [vocab_size, rank].
+// A rank's share of what an adapter adds to a layer. For an embedding `a` is [vocab_size, rank].
 struct LoraShare {
   std::optional<ops::Weight> a = {};  // [sum of the parts' ranks, k]
   std::vector<LoraPart> parts = {};

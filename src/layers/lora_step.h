@@ -1,7 +1,8 @@
 #pragma once
-// The adapters of one step: which rows are whose, and what they add to each layer's outputs.
+// The adapters of one step: which rows use which adapter, and what these add to each layer's
+// outputs.
 //
-// A row's result depends on its input and its adapter alone, bit for bit, as the base's does.
+// A row's result depends only on its input and its adapter, bit for bit, like the base's.
 // Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <span>
@@ -16,24 +17,24 @@ namespace quire {
 
 class LoraStep {
  public:
-  // adapters[t] is that of the batch's row t, null for the base; not all are. `scratch` has
-  // scratch_bytes() or more and is free; it outlives the step.
+  // adapters[t] is the adapter of the batch's row t, null for the base; at least one is not null.
+  // `scratch` has at least scratch_bytes() free; it must outlive the step.
   LoraStep(std::vector<const LoraLayers*> adapters, Arena& scratch);
 
   // For layers of these widths and adapters of `rank`.
   static size_t scratch_bytes(const LoraSites& sites, int64_t rank);
 
-  // Adds to `out`, what the layer made of `in`: rows of the batch from first_row on. `bias` is the
+  // Adds to `out`, the layer's outputs for `in`: rows of the batch from first_row on. `bias`: the
   // one that the base added, or undefined.
   void add(Stream& stream, const void* layer, int64_t first_row, const Tensor& in,
            const Tensor& bias, const Tensor& out) const;
-  // The same of the output layer: row i of `in` and `out` is row rows[i] of the batch.
+  // The same for the output layer: row i of `in` and `out` is row rows[i] of the batch.
   void add_to_logits(Stream& stream, const void* layer, std::span<const int32_t> rows,
                      const Tensor& in, const Tensor& out) const;
-  // token_ids int32[T], out [T, hidden_size]: what the embedding made of them.
+  // The same for the embedding: token_ids int32[T], out [T, hidden_size] its outputs.
   void add_to_embedding(Stream& stream, const void* layer, const Tensor& token_ids,
                         const Tensor& out) const;
-  // Computes rows of `out` anew whose adapters have a norm of their own: from `in`.
+  // Computes the rows of `out` whose adapters have a norm of their own again, from `in`.
   void replace_norm(Stream& stream, const void* layer, float eps, const Tensor& in,
                     const Tensor& out) const;
 
@@ -45,12 +46,12 @@ class LoraStep {
   };
 
   static std::vector<Group> groups_of(std::span<const LoraLayers* const> adapters);
-  // Calls body(rows) for pieces of `rows` of which each needs `width` floats a row.
+  // Calls body(rows) for pieces of `rows` that fit the scratch; each row needs `width` floats.
   template <typename Body>
   void in_pieces(std::span<const int32_t> rows, int64_t width, const Body& body) const;
   void add_share(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
                  const Tensor& in, const Tensor& bias, const Tensor& out) const;
-  // Adds what parts make of u [rows.size(), ranks].
+  // Adds the parts' products with u [rows.size(), ranks].
   void add_parts(Stream& stream, const LoraShare& share, std::span<const int32_t> rows,
                  const Tensor& u, const Tensor& bias, const Tensor& out) const;
   Tensor gathered(Stream& stream, std::span<const int32_t> rows, const Tensor& in) const;

@@ -14,7 +14,7 @@ class RmsNorm {
 
   // Adds "<name>.weight".
   void add_parameters(const std::string& name, ParameterMap& parameters);
-  // Says that adapters may have a weight of their own in place of this one.
+  // Lets adapters replace this weight by one of their own.
   void add_lora_sites(const std::string& name, LoraSites& sites) const;
 
   // in, out [T, size]; out may be in.

@@ -18,8 +18,8 @@
 
 namespace quire {
 
-// How a checkpoint stores a matrix. No modules: as a dense one. Otherwise a module for each part of
-// the matrix, or one that is all of them; their schemes have the same leaves.
+// How a checkpoint stores a matrix. No modules: dense. Otherwise one module for each part of the
+// matrix, or one for all parts; their schemes have the same leaves.
 struct MatrixFormat {
   std::vector<StoredModule> modules = {};
 
@@ -30,17 +30,17 @@ struct MatrixFormat {
 
 // A matrix [n, k], zero until loaded; `parts` are those of a dense "weight".
 //
-// A dense one is of the placement's dtype. Where the placement says so, rows are rounded as they
-// come, those of a GGUF file's blocks too: on the CPU to integers in groups of 32 inputs, whose
-// products round activations to int8, but not where the dtype is float32; on a GPU to integers in
-// groups of 128; or to float8; unless the device has no product for them.
+// A dense one has the placement's dtype. Where the placement says so, rows are rounded as they come
+// (also those of a GGUF file's blocks), unless the device has no product for the result: on the CPU
+// to integers in groups of 32 inputs, whose products round activations to int8 except with dtype
+// float32; on a GPU to integers in groups of 128; or to float8.
 //
-// What a quantised one is computed as follows from its scheme and the device (stored_weight.h).
-// Where that is float8 too, numbers are packed as they come, and on the CPU so are a GGUF file's
-// blocks, of which each part has its type. All else is kept in the host's memory until all has
-// come, and then packed. Where integers turn out not to fit the format that their scheme promised,
-// the weight becomes a dense one of the placement's dtype; on a GPU, which has room for that only
-// where several modules with act-order are one matrix, that is an Error.
+// The format of a quantised one follows from its scheme and the device (stored_weight.h). If it is
+// float8 like the scheme, numbers are packed as they come; on the CPU so are a GGUF file's blocks,
+// and each part may have its own type. Everything else is kept in host memory until all has come,
+// and then packed. If integers then do not fit the format that their scheme promised, the weight
+// becomes a dense one of the placement's dtype. A GPU has room for that only where several modules
+// with act-order are one matrix; otherwise it is an Error.
 class MatrixParameter final : public Parameter {
  public:
   // Throws Error where the format's schemes cannot store the parts.
@@ -53,8 +53,8 @@ class MatrixParameter final : public Parameter {
   void finish(ThreadPool& pool) override;
 
   const ops::Weight& weight() const { return weight_; }
-  // "GPTQ, 4 bits, groups of 128", "GGUF Q4_K and Q6_K" where the weight is computed as something
-  // else than it is stored as; else empty.
+  // "GPTQ, 4 bits, groups of 128", "GGUF Q4_K and Q6_K" where the stored format is not the one that
+  // is computed with; else empty.
   const std::string& stored_as() const { return stored_as_; }
 
  private:
@@ -66,14 +66,14 @@ class MatrixParameter final : public Parameter {
 
   // On a GPU, whose memory is planned before the checkpoint is read.
   void reserve_permutation(const MatrixFormat& format);
-  // Where integers do not fit the weight's format.
+  // For integers that do not fit the weight's format.
   void make_dense();
   void make_stored_parts(const MatrixFormat& format, const std::vector<ParameterPart>& parts);
   void make_tensors();
-  // Of the part that has this row of the tensor.
+  // The part that has this row of the tensor.
   size_t part_of(const ParameterSlice& slice) const;
   void pack(const ParameterSlice& slice);
-  // Of one of several tensors: the part's share of the matrix.
+  // Stores the part's share of the matrix from one of several tensors.
   void store_part(const ParameterSlice& slice);
 
   Placement place_;

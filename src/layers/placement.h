@@ -1,5 +1,5 @@
 #pragma once
-// Where a rank's layers are and what they are made of.
+// Where a rank's layers are, and in which types.
 //
 // Thread safety: a plain value.
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace quire {
 
-// What matrices that the checkpoint has dense become as they load (MatrixParameter): they stay
-// dense, or are rounded to integers in groups, or to float8 with a scale for each output.
+// How matrices that are dense in the checkpoint are rounded as they load (MatrixParameter): not at
+// all, to integers in groups, or to float8 with a scale for each output.
 enum class WeightRounding : uint8_t { kNone, kInt8, kInt4, kFloat8 };
 
 struct Placement {

@@ -21,14 +21,14 @@ struct RotaryFrequencies {
   double attention_factor = 1.0;  // multiplies cosines and sines
 };
 
-// Dynamic NTK takes its base for sequences of max_model_len: keys that are cached once stay right
-// as the sequence grows. Where max_model_len is at most max_position_embeddings that is the plain
-// base, as in transformers.
+// Dynamic NTK takes its base for sequences of max_model_len, so that cached keys stay right as the
+// sequence grows. If max_model_len is at most max_position_embeddings, that is the plain base, as
+// in transformers.
 //
 // LongRoPE has factors for short and for long sequences. For the same reason max_model_len chooses,
-// as in vLLM: above original_max_position_embeddings all sequences take the long ones. transformers
-// chooses by each sequence's length, and rotates again when one grows past that; a smaller
-// max_model_len gives what it computes for short sequences.
+// as in vLLM: above original_max_position_embeddings all sequences use the long ones. transformers
+// chooses by each sequence's length, and rotates again when one grows beyond it; a smaller
+// max_model_len gives transformers' results for short sequences.
 RotaryFrequencies rotary_frequencies(const RopeConfig& rope, int64_t head_dim,
                                      int64_t max_position_embeddings, int64_t max_model_len);
 

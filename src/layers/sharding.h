@@ -1,9 +1,9 @@
 #pragma once
 // How the linear layers of a model are split over the ranks of a tensor-parallel group.
 //
-// A LinearShard is plain data: what one rank holds of a layer and which parts of which checkpoint
-// tensors go there. Sizes that cannot be split are refused where a model is configured, so here
-// they are programmer errors. Thread safety: plain values.
+// A LinearShard is plain data: which part of a layer a rank holds, and from which parts of which
+// checkpoint tensors it comes. Sizes that cannot be split are refused when a model is configured,
+// so here they are programmer errors. Thread safety: plain values.
 #include <cstdint>
 #include <span>
 #include <vector>

@@ -20,7 +20,7 @@ WeightScheme gptq(int64_t group_inputs) {
   return {.name = "GPTQ", .layout = WeightLayout::kGptq, .bits = 4, .group_inputs = group_inputs};
 }
 
-// Of a matrix [64, 256] on the CPU in bfloat16, of which the rank has inputs from `first_input` on.
+// For a matrix [64, 256] on the CPU in bfloat16; the rank has inputs from `first_input` on.
 WeightFormat format_of(const std::vector<WeightScheme>& schemes, int64_t first_input = 0) {
   std::vector<StoredModule> modules;
   std::vector<ParameterPart> parts;
@@ -86,8 +86,8 @@ TEST(StoredFormat, FollowsThePlacement) {
   EXPECT_EQ(stored_format(gpu, modules, parts), WeightFormat(DType::kFloat16));
 }
 
-// Parts of a fused matrix on a GPU of compute capability 9.0, one below the other, each with this
-// many rows of so many; of `size` ranks, this one is `rank`.
+// Parts of a fused matrix on a GPU of compute capability 9.0, one below the other: part i has
+// rows[i] rows. This one is rank `rank` of `size`.
 WeightFormat format_on_gpu(const WeightScheme& scheme, const std::vector<int64_t>& rows, int64_t k,
                            int rank = 0, int size = 1) {
   Placement gpu = on_cpu(DType::kBFloat16);

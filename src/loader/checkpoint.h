@@ -4,10 +4,9 @@
 // A GGUF file's tensors get the names and shapes that a folder's would have.
 //
 // Files are mapped, never copied: a tensor is a view of the file, valid as long as the Checkpoint.
-// Every header is checked when the checkpoint is opened (size, JSON, dtypes, shapes, offsets inside
-// the file, no overlap, no gap that lies, no duplicate names, index and shards agree); what is
-// wrong is an Error with the file, the tensor and what was expected. Thread safety: const use is
-// free.
+// When the checkpoint is opened every header is checked: size, JSON, dtypes, shapes, offsets inside
+// the file, no overlap, no gap, no duplicate names, index and shards agree. A fault is an Error
+// with the file, the tensor and what was expected. Thread safety: const use is free.
 #include <cstdint>
 #include <filesystem>
 #include <memory>
@@ -28,13 +27,13 @@ struct CheckpointTensor {
   std::vector<int64_t> shape;
   const std::byte* data = nullptr;  // read-only, any alignment
   size_t bytes = 0;
-  // Not 0: a GGUF file has the rows of each of this many heads in the order of ggml's rotary
+  // Not 0: in a GGUF file the rows of each of this many heads are in the order of ggml's rotary
   // embedding, in which the two elements of a rotated pair are neighbours.
   int64_t rotary_heads = 0;
 
-  // Where the file has a row of the tensor.
+  // The place in the file of a row of the tensor.
   int64_t stored_row(int64_t row) const;
-  // Of the two names the one that the file has, for error messages.
+  // The name that the file uses, for error messages.
   const std::string& name_in_file() const { return stored_name.empty() ? name : stored_name; }
   // "[2, 64] BF16".
   std::string describe() const;
@@ -51,13 +50,13 @@ class Checkpoint {
   // In the order of the files.
   const std::vector<CheckpointTensor>& tensors() const;
   const CheckpointTensor* find(std::string_view name) const;
-  // For error messages: where the model's sizes are from, "config.json" or "the file's metadata",
-  // and what the files call the tensor of this name, or would call it.
+  // For error messages: where the model's sizes come from, "config.json" or "the file's metadata";
+  // and the name that the files use, or would use, for a tensor.
   std::string_view config_name() const;
   std::string name_in_files(const std::string& name) const;
   // Of all tensors together.
   size_t total_bytes() const;
-  // Advises the system that this part of the mapped file was used and may leave memory.
+  // Tells the system that this part of the mapped file was used and may leave memory.
   void release(const CheckpointTensor& tensor) const;
 
  private:

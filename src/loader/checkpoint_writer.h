@@ -2,9 +2,9 @@
 // Writes a checkpoint's weights as Hugging Face's tools do: model.safetensors, or shards of a
 // limited size with model.safetensors.index.json.
 //
-// Names and shapes are given at the start; the bytes follow tensor by tensor, so that no more than
-// what write() is given is in memory. Errors: Error, naming the file, where the system refuses what
-// is written. Thread safety: one thread at a time.
+// Names and shapes are given at the start; the bytes follow tensor by tensor, so only the bytes of
+// one write() are in memory. Errors: Error, naming the file, where the system refuses a write.
+// Thread safety: one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
@@ -22,7 +22,7 @@ struct WrittenTensor {
   size_t bytes = 0;
 };
 
-// What Hugging Face's tools give a shard at most.
+// The largest shard that Hugging Face's tools write.
 inline constexpr size_t kMaxShardBytes = 5'000'000'000;
 
 class CheckpointWriter {
@@ -34,7 +34,7 @@ class CheckpointWriter {
 
   // The next bytes of the tensors, in their order; a call may end anywhere within one tensor.
   void write(std::span<const std::byte> bytes);
-  // Once every byte is written.
+  // To be called when all bytes are written.
   void finish();
 
   size_t total_bytes() const { return total_bytes_; }

@@ -1,10 +1,10 @@
 #pragma once
-// What a GGUF file's metadata says of the model: the values that config.json and
-// generation_config.json have elsewhere.
+// The model's config from a GGUF file's metadata: the values that otherwise come from config.json
+// and generation_config.json.
 //
-// Architectures: qwen2, qwen3, llama (Mistral's models among them) and phi3. Others, and what these
-// files cannot say in a way that quire computes (experts, scaled logits, heads that differ from
-// layer to layer), are an Error naming the key. Thread safety: free functions without state.
+// Architectures: qwen2, qwen3, llama (also Mistral's models) and phi3. Others, and features that
+// quire does not compute from these files (experts, scaled logits, heads that differ from layer to
+// layer), are an Error naming the key. Thread safety: free functions without state.
 #include "loader/gguf_model.h"
 #include "loader/model_config.h"
 

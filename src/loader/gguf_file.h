@@ -2,9 +2,9 @@
 // The GGUF file format: typed metadata, then the list of tensors, then their data.
 //
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, versions 2 and 3 in
-// little-endian byte order. Every length, count, type, offset and alignment is checked against the
-// bytes that are there before it is used, so that a count that lies costs an Error and no memory.
-// What is parsed are views of the file's bytes, which outlive it.
+// Every length, count, type, offset and alignment is checked against the size of the file before it
+// is used, so a false count costs an Error and no memory. The results are views of the file's
+// bytes, which must outlive them.
 // Thread safety: const use is free.
 #include <cstddef>
 #include <cstdint>
@@ -66,8 +66,8 @@ class GgufFile {
   // In the order of the file's list.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
 
-  // What a key's value is; nothing where the key is missing. They throw Error, naming the key,
-  // where its value has another type or is outside the range.
+  // The value of a key; nothing where the key is missing. They throw Error, naming the key, where
+  // its value has another type or is out of range.
   bool has(std::string_view key) const { return metadata_.contains(key); }
   std::optional<int64_t> integer(std::string_view key, int64_t min, int64_t max) const;
   std::optional<double> number(std::string_view key, double min, double max) const;

@@ -14,8 +14,8 @@ namespace quire {
 
 class GgufModel {
  public:
-  // Maps the files. Throws Error as GgufFile::parse() does, and where a part is missing or is none
-  // of this model, and where two parts have a tensor of the same name.
+  // Maps the files. Throws Error as GgufFile::parse() does, where a part is missing or belongs to
+  // another model, and where two parts have a tensor of the same name.
   static GgufModel open(const std::filesystem::path& path);
 
   // The one with the metadata.
@@ -25,7 +25,7 @@ class GgufModel {
     GgufFile file;
   };
   const std::vector<Part>& parts() const { return parts_; }
-  // Hands the mappings over; views of them stay valid as long as these.
+  // Gives the mappings to the caller; views of them stay valid as long as these.
   std::vector<Part> take_parts() && { return std::move(parts_); }
 
  private:
@@ -33,7 +33,7 @@ class GgufModel {
   std::vector<Part> parts_;
 };
 
-// Whether the path is taken for a GGUF file's: its name ends in .gguf, and it is no folder.
+// Whether the path is treated as a GGUF file: its name ends in .gguf, and it is no folder.
 bool is_gguf_path(const std::filesystem::path& path);
 
 // The files of the model that `path` names a part of, in order; just `path` where it is not split.

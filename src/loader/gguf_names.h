@@ -1,5 +1,6 @@
 #pragma once
-// The names of GGUF's tensors as Hugging Face's checkpoints have them, which the models know.
+// Translates the names of GGUF's tensors to those of Hugging Face's checkpoints, which the models
+// use.
 //
 // Thread safety: free functions without state.
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace quire {
 
-// "blk.3.attn_q.weight" of a llama: "model.layers.3.self_attn.q_proj.weight". A name that is not
-// known stays as it is.
+// "blk.3.attn_q.weight" of a llama becomes "model.layers.3.self_attn.q_proj.weight". An unknown
+// name is returned unchanged.
 std::string hugging_face_name(std::string_view architecture, std::string_view name);
 
 // The other way round.

@@ -1,5 +1,5 @@
 #pragma once
-// Reads a GGUF file's header from front to back: what GgufFile::parse() is made of.
+// Reads a GGUF file's header from front to back, for GgufFile::parse().
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -39,7 +39,7 @@ class GgufReader {
     uint64_t num_tensors = 0;
     uint64_t num_keys = 0;
   };
-  // Of these the next is called when those before it are done.
+  // To be called in this order.
   Head read_head();
   // The next key and its value, number `index` of `count`.
   std::pair<std::string_view, GgufValue> read_entry(uint64_t index, uint64_t count);

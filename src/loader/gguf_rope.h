@@ -1,6 +1,6 @@
 #pragma once
-// RoPE as a GGUF file's metadata says it: the keys under "<architecture>.rope", and the tensors of
-// factors that the file has instead of the parameters of Llama 3's and Phi-3's schemes.
+// RoPE's parameters from a GGUF file: the keys under "<architecture>.rope", and the tensors of
+// factors that the file has in place of the parameters of Llama 3's and Phi-3's schemes.
 //
 // Thread safety: a free function without state.
 #include <cstdint>

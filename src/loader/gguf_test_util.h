@@ -17,7 +17,7 @@ inline std::string gguf_string(std::string_view text) {
   return number_bytes<uint64_t>(text.size()) + std::string(text);
 }
 
-// A file's metadata and tensors. What it is given it writes, sound or not.
+// A file's metadata and tensors. Writes whatever it is given, valid or not.
 class GgufWriter {
  public:
   uint32_t version = 3;

@@ -2,10 +2,10 @@
 // A LoRA adapter: the folder that Hugging Face's PEFT writes, with adapter_config.json and
 // adapter_model.safetensors.
 //
-// Tensors are views of the file, mapped or read, that are valid as long as the adapter.
-// When it is opened, names, shapes and dtypes are compared with each other and with the config;
-// loader/lora_base.h compares them with a base model. What is wrong is an Error with the file, the
-// tensor and what was expected. Thread safety: const use is free.
+// Tensors are views of the file, mapped or read, valid as long as the adapter. When it is opened,
+// names, shapes and dtypes are compared with each other and with the config; loader/lora_base.h
+// compares them with a base model. A fault is an Error with the file, the tensor and what was
+// expected. Thread safety: const use is free.
 #include <cstdint>
 #include <filesystem>
 #include <map>
@@ -22,9 +22,9 @@
 
 namespace quire {
 
-// What is added to a matrix W [outputs, inputs] of the module: scale * B A, of which an embedding
-// takes the transpose, as its rows are its inputs. With a magnitude (DoRA) the sum's rows, of an
-// embedding its columns, are then scaled to have these norms.
+// An addition to a matrix W [outputs, inputs] of the module: scale * B A; for an embedding the
+// transpose of that, because an embedding's rows are its inputs. With a magnitude (DoRA) the rows
+// of the sum (for an embedding its columns) are then scaled to have these norms.
 struct LoraModule {
   std::string name;           // "model.layers.0.self_attn.q_proj"
   bool is_embedding = false;  // saved as lora_embedding_A and _B
@@ -44,10 +44,10 @@ std::string shape_text(const std::vector<int64_t>& shape);
 
 class LoraAdapter {
  public:
-  // Maps the weights, for tools: a file that shrinks meanwhile ends the process (MappedFile).
+  // Maps the weights, for tools. If the file shrinks meanwhile, the process ends (MappedFile).
   static LoraAdapter open(const std::filesystem::path& folder);
-  // Reads the weights into memory, for servers: a file that is rewritten meanwhile is an Error, and
-  // later changes nothing.
+  // Reads the weights into memory, for servers. If the file is written to meanwhile, that is an
+  // Error; later writes change nothing.
   static LoraAdapter read(const std::filesystem::path& folder);
 
   const std::filesystem::path& folder() const { return folder_; }
@@ -55,8 +55,8 @@ class LoraAdapter {
   // In the order of their names.
   const std::vector<LoraModule>& modules() const { return modules_; }
   const LoraModule* find(std::string_view module) const;
-  // By the name of a tensor of the base model ("lm_head.weight"): what stands in its place. These
-  // are trained copies (modules_to_save), biases, and embeddings that were saved as they are.
+  // Tensors that replace one of the base model's, by that one's name ("lm_head.weight"): trained
+  // copies (modules_to_save), biases, and embeddings that were saved whole.
   const std::map<std::string, const CheckpointTensor*, std::less<>>& replaced() const {
     return replaced_;
   }

@@ -42,11 +42,11 @@ struct LoraConfig {
   std::vector<std::string> modules_to_save = {};  // trained copies
 
   bool targets_module(std::string_view module) const;
-  // Whether the module is one of modules_to_save, or within one.
+  // Whether the module, or one that contains it, is in modules_to_save.
   bool saves_module(std::string_view module) const;
   int64_t rank_of(std::string_view module) const;
   double alpha_of(std::string_view module) const;
-  // What the product of the module's two matrices is multiplied by.
+  // The factor of the product of the module's two matrices.
   double scale_of(std::string_view module) const;
   // "LoRA", "rsLoRA", "DoRA", "rsDoRA".
   std::string kind() const;

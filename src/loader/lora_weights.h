@@ -1,5 +1,5 @@
 #pragma once
-// The weights of a LoRA adapter in host memory, as ranks take their shares of them.
+// The weights of a LoRA adapter in host memory; ranks take their shares from here.
 //
 // They were compared with the model when they were read (engine/lora_reader.h). Thread safety:
 // immutable once read.
@@ -23,18 +23,18 @@ struct LoraMatrix {
   int64_t columns = 0;
   std::span<const std::byte> bytes = {};  // in LoraWeights::storage
 
-  // To be read only.
+  // A view for reading only.
   Tensor tensor() const {
     auto* data = const_cast<std::byte*>(bytes.data());
     return {data, dtype, {rows, columns}};
   }
 };
 
-// Of outputs W x + bias of the base, the adapter makes
+// The adapter changes the base's outputs W x + bias to
 //
 //   factor * (W x + scale * B (A x)) + bias + added_bias
 //
-// where an embedding's x is the token's column of A, and has no bias.
+// For an embedding, A x is the token's column of A, and there is no bias.
 struct LoraLayer {
   std::string name = {};  // "model.layers.0.self_attn.q_proj"
   bool is_embedding = false;
@@ -47,17 +47,17 @@ struct LoraLayer {
 };
 
 struct LoraWeights {
-  // Equal numbers are equal weights; given by whom keeps them, from 1.
+  // Equal numbers mean equal weights; the store that keeps them gives the numbers, from 1.
   uint64_t id = 0;
   std::string content_hash = {};
   std::string kind = {};  // LoraConfig::kind()
   int64_t rank = 0;       // the largest
   int64_t bytes = 0;
   std::vector<LoraLayer> layers = {};
-  // All matrices in one piece: of thousands of adapters, pieces of their own would be more than a
+  // All matrices in one piece: with thousands of adapters, separate pieces would be more than a
   // process may map.
   std::unique_ptr<std::byte[]> storage = {};
-  // Of norms that the adapter has trained copies of, by the names of the base's tensors.
+  // The adapter's trained copies of norms, by the names of the base's tensors.
   std::map<std::string, std::vector<float>, std::less<>> norms = {};
 };
 

@@ -2,10 +2,10 @@
 // A model's config.json and generation_config.json, checked and with every default filled in.
 //
 // Both spellings found on the hub are read: rope_theta + rope_scaling + torch_dtype, and
-// rope_parameters + dtype. What is missing, of the wrong type or out of range is an Error naming
-// the file, the field, its value and what is expected; so is a feature that quire does not have.
-// Whether the architecture and the activation are known is for models/families.h to say.
-// Thread safety: a plain value.
+// rope_parameters + dtype. A value that is missing, of the wrong type or out of range is an Error
+// naming the file, the field, the value and what is expected; so is a feature that quire does not
+// have. models/families.h decides whether the architecture and the activation are known. Thread
+// safety: a plain value.
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -42,11 +42,11 @@ struct RopeConfig {
   std::vector<double> short_factor;
   std::vector<double> long_factor;
 
-  // The leading elements of a head that are rotated, as transformers rounds it: towards zero.
+  // How many leading elements of a head are rotated; rounded towards zero, as in transformers.
   int64_t rotary_dim(int64_t head_dim) const;
-  // The fewest that the type can rotate.
+  // The fewest elements that this RoPE type can rotate.
   int64_t min_rotary_dim() const;
-  // Whether rotary_dim is even and not below that.
+  // Whether rotary_dim is even and at least min_rotary_dim().
   bool can_rotate(int64_t head_dim) const;
 
   bool operator==(const RopeConfig&) const = default;
@@ -75,9 +75,9 @@ struct ModelConfig {
   RopeConfig rope;
   std::optional<QuantizationConfig> quantization = std::nullopt;  // none: no layer is quantised
 
-  // What the model can do without further options, as vLLM counts it: max_position_embeddings,
-  // times the factor of linear scaling; for YaRN the original length times its factor. Dynamic NTK
-  // counts its original length, at which it changes nothing; more may be asked for.
+  // The longest context without further options, counted as in vLLM: max_position_embeddings, times
+  // the factor of linear scaling; for YaRN the original length times its factor; for dynamic NTK
+  // the original length, at which it changes nothing. A user may ask for more.
   int64_t max_model_len() const;
 };
 

@@ -1,12 +1,12 @@
 #pragma once
 // How a model's weights know how to load themselves.
 //
-// A Parameter is one weight of one rank. It lists the tensors that it is made of: a dense weight is
-// one tensor, a quantised weight several (its numbers, their scales, ...). It lists the parts of
-// each tensor: several, where projections are fused. It says which rows and columns of each part
-// this rank takes, and stores what it is given. A ParameterMap holds a model's parameters under
-// their names and finds the one that a checkpoint tensor belongs to, through the model's
-// packed-modules table.
+// A Parameter is one weight of one rank. It lists the tensors that it is made of: one for a dense
+// weight, several for a quantised one (numbers, scales, ...). For each tensor it lists the parts:
+// several, where projections are fused. For each part it says which rows and columns this rank
+// takes, and it stores the values that it is given. A ParameterMap holds a model's parameters under
+// their names and finds, through the model's packed-modules table, the one that a checkpoint tensor
+// belongs to.
 //
 // Thread safety: ParameterMap's const use is free; Parameter::store may run at once on rows and
 // columns that don't overlap.
@@ -47,11 +47,11 @@ struct ParameterPart {
   const GgufType* block_type = nullptr;
 };
 
-// How the parts of a fused layer lie in a checkpoint that has the layer as one tensor: one below
-// the other, side by side, or all have the whole tensor in common.
+// How a checkpoint that has a fused layer as one tensor holds the layer's parts: one below the
+// other, side by side, or all parts share the whole tensor.
 enum class FusedAlong { kRows, kColumns, kCommon };
 
-// What random weights look like where no checkpoint is read.
+// The random values of a tensor where no checkpoint is read.
 enum class DummyInit {
   // Float32: between -kDummyBound and kDummyBound. Float8: uniform over its range. Integers: bits.
   kUniform,
@@ -64,7 +64,7 @@ enum class DummyInit {
 // Uniform numbers up to this have standard deviation 0.02.
 inline constexpr float kDummyBound = 0.02f * 1.7320508f;
 
-// What dense weights, biases, norms and scales are loaded from.
+// The types that dense weights, biases, norms and scales may have in a checkpoint.
 inline std::vector<DType> dense_dtypes() {
   return {DType::kFloat32, DType::kFloat16, DType::kBFloat16};
 }
@@ -72,24 +72,23 @@ inline std::vector<DType> dense_dtypes() {
 // One of the tensors that a parameter is made of.
 struct ParameterTensor {
   std::string leaf;  // how its name ends: "weight", "bias", "weight_scale", "g_idx"
-  // One of these is its dtype in a checkpoint. Dummy weights have the first: float32, float8 or an
-  // integer.
+  // The dtypes that it may have in a checkpoint. Dummy weights have the first: float32, float8 or
+  // an integer.
   std::vector<DType> dtypes;
   std::vector<ParameterPart> parts;
   FusedAlong fused_along = FusedAlong::kRows;
   DummyInit dummy_init = DummyInit::kUniform;
   float dummy_value = 0.0f;
   uint32_t dummy_word = 0;
-  // Its values are scales: finite, and not zero unless that is said to be all right.
+  // Its values are scales: finite, and not zero unless that is allowed.
   bool is_scales = false;
   bool may_be_zero = false;
   // A checkpoint may lack it.
   bool optional = false;
-  // Parameters of the model in an element: 8 where that many are packed into a word, 0 in scales
-  // and the like.
+  // How many of the model's parameters an element holds: 8 where that many are packed into a word,
+  // 0 for scales and the like.
   int64_t parameters_each = 1;
-  // Why it is quantised, or is not: ", as ...", the end of the message for a checkpoint in which it
-  // is otherwise.
+  // Why it is quantised, or is not: ", as ...". It ends the message for a checkpoint that differs.
   std::string reason = {};
 };
 
@@ -98,9 +97,9 @@ struct ParameterSlice {
   size_t tensor = 0;      // place in Parameter::tensors()
   int64_t first_row = 0;  // where the source's first value goes in that tensor
   int64_t first_column = 0;
-  // [rows, columns] of one of the tensor's dtypes, aligned for it; of a part that has a block type
-  // uint8 [rows, bytes], the blocks of each row that have the part's columns. Dummy weights are
-  // numbers either way.
+  // [rows, columns] in one of the tensor's dtypes, aligned for it. For a part with a block type
+  // uint8 [rows, bytes]: each row's blocks that contain the part's columns; dummy weights are plain
+  // numbers here, too.
   Tensor source;
   // The source is the checkpoint's own memory, which stays as it is until finish(): a parameter
   // that needs it until then need not copy it.
@@ -117,8 +116,8 @@ class Parameter {
   virtual size_t bytes() const = 0;
   // Does not throw.
   virtual void store(const ParameterSlice& slice) = 0;
-  // Called once all of its tensors are stored, on the loading thread: for formats that are packed
-  // anew when all is there. Throws Error where the tensors don't fit together.
+  // Called on the loading thread once all of its tensors are stored, for formats that are packed
+  // when all is there. Throws Error where the tensors don't fit together.
   virtual void finish(ThreadPool& pool) { static_cast<void>(pool); }
 };
 
@@ -139,13 +138,12 @@ class ParameterMap {
   // Adds the parameter's tensors as "<module>.<leaf>". `parameter` outlives the map; names are
   // unique.
   void add(const std::string& module, Parameter& parameter);
-  // Checkpoint tensors that are no parameter of this rank and are passed over, by exact name or by
-  // the rule.
+  // Ignores checkpoint tensors that are not parameters of this rank, by exact name or by the rule.
   void ignore(std::function<bool(std::string_view name)> rule) {
     ignored_.push_back(std::move(rule));
   }
   bool ignored(std::string_view name) const;
-  // The same of tensors that are passed over where they hold nothing but zeros.
+  // Ignores tensors likewise, but only those that hold nothing but zeros.
   void ignore_zeros(std::function<bool(std::string_view name)> rule) {
     ignored_zeros_.push_back(std::move(rule));
   }
@@ -166,7 +164,7 @@ class ParameterMap {
   };
   // Where a checkpoint tensor goes; empty where the model has no such parameter.
   std::vector<Target> find(std::string_view checkpoint_name) const;
-  // Of every checkpoint tensor that the model needs, in order of name.
+  // The targets of every checkpoint tensor that the model needs, in order of name.
   std::vector<Target> targets() const;
   // Of all parameters.
   size_t bytes() const;

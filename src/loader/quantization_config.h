@@ -1,6 +1,6 @@
 #pragma once
-// Which layers of a checkpoint are quantised, and how: what config.json's quantization_config, or a
-// file's header, says before any weight is read.
+// Which layers of a checkpoint are quantised, and how: from config.json's quantization_config, or
+// from a file's header, before any weight is read.
 //
 // Thread safety: a plain value.
 #include <map>
@@ -23,26 +23,26 @@ struct LayerRule {
 };
 
 struct QuantizationConfig {
-  // By whole names; none: dense. Layers that are not among them follow the first rule that matches;
-  // those that no rule matches are dense.
+  // By whole names; none: dense. Other layers follow the first rule that matches; layers that no
+  // rule matches are dense.
   std::map<std::string, std::optional<WeightScheme>, std::less<>> layers = {};
   std::vector<LayerRule> rules = {};
 
   // How the matrix of this layer, named without ".weight", is stored; none: as a dense one.
   std::optional<WeightScheme> scheme_of(std::string_view layer) const;
-  // Whether a GGUF file's tensors say it, not a quantization_config.
+  // Whether this comes from a GGUF file's tensors, not from a quantization_config.
   bool is_gguf() const;
   // Whether a scheme of some layers stores integers.
   bool has_integers() const;
-  // Of these layers: "GPTQ, 4 bits, groups of 128; 196 of 197 layers, not lm_head". Of none: the
-  // schemes.
+  // Describes these layers: "GPTQ, 4 bits, groups of 128; 196 of 197 layers, not lm_head". With no
+  // names: the schemes.
   std::string describe(std::span<const std::string> names) const;
 
   bool operator==(const QuantizationConfig&) const = default;
 };
 
-// Whether the tensor of this name is about quantised activations or caches: numbers that quire
-// needs nothing of.
+// Whether the tensor of this name belongs to quantised activations or caches; quire does not need
+// these.
 bool is_unused_by_quantised_layers(std::string_view tensor);
 
 }  // namespace quire

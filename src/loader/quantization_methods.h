@@ -1,7 +1,7 @@
 #pragma once
-// The methods that a quantization_config may name, and what their readers share.
+// The methods that a quantization_config may name, and helpers of their readers.
 //
-// Each reader throws Error naming the field that it does not take. Thread safety: free functions
+// Each reader throws Error naming the field that it does not support. Thread safety: free functions
 // without state.
 #include <optional>
 #include <string>

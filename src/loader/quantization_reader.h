@@ -1,9 +1,9 @@
 #pragma once
 // The field quantization_config of a config.json: how a checkpoint's weights are stored.
 //
-// What is read: GPTQ, AWQ, compressed-tensors' formats pack-quantized, int-quantized and
-// float-quantized, and Hugging Face's fp8. Activations may be said to be quantised as well; quire
-// leaves them as they are, which is more exact.
+// Read are GPTQ, AWQ, compressed-tensors' formats pack-quantized, int-quantized and
+// float-quantized, and Hugging Face's fp8. If the config also quantises activations, quire leaves
+// these as they are, which is more exact.
 //
 // Thread safety: free functions without state.
 #include "loader/json_fields.h"
@@ -11,7 +11,7 @@
 
 namespace quire::loader_internal {
 
-// Throws Error naming the field where the object says what quire does not read.
+// Throws Error naming the field where the object asks for something that quire does not read.
 QuantizationConfig parse_quantization_config(const JsonFields& quantization);
 
 }  // namespace quire::loader_internal

@@ -1,6 +1,6 @@
 #pragma once
-// A quantised matrix as its checkpoint stores it, or a rank's share of it, in the host's memory:
-// what a parameter keeps until all tensors have come, and then turns into what its device computes
+// A rank's share of a quantised matrix, as the checkpoint stores it, in host memory. A parameter
+// keeps it until all tensors have come, and then converts it to the format that its device computes
 // with.
 //
 // Memory is taken when a leaf's first rows arrive, unless they can be read where they are. Thread
@@ -18,7 +18,7 @@
 
 namespace quire {
 
-// What a rank takes of which matrix.
+// Which part of which matrix a rank takes.
 struct StoredShare {
   std::string module;  // "model.layers.0.mlp.down_proj"
   int64_t n = 0;       // of the whole matrix
@@ -36,7 +36,7 @@ class StoredMatrix {
   const WeightScheme& scheme() const { return scheme_; }
   const StoredShare& share() const { return share_; }
   const std::vector<SchemeLeaf>& leaves() const { return leaves_; }
-  // Of leaf `leaf`: its whole shape, and the rank's rows and columns of it; first_row is 0.
+  // Leaf `leaf`: its whole shape, and the rank's rows and columns of it; first_row is 0.
   ParameterPart part(size_t leaf) const;
 
   // Rows of a leaf from `first_row` of the rank's rows on, with all of the rank's columns. Where
@@ -45,24 +45,24 @@ class StoredMatrix {
   void store(size_t leaf, int64_t first_row, const Tensor& source, bool is_kept = false);
   // Once all is stored, before what follows. Throws Error where tensors don't fit together.
   void check_values();
-  // Gives the memory back.
+  // Frees the memory.
   void free();
 
-  // What the numbers of `rows`, counted from share().outputs.begin, stand for: in float32, to
-  // out[rows.size(), share().inputs.size()].
+  // Writes the values of `rows`, counted from share().outputs.begin, as float32 to out[rows.size(),
+  // share().inputs.size()].
   void dequantise(IndexRange rows, float* out) const;
 
-  // Of float8 whose scales are for all inputs: one for each of the rank's outputs.
+  // For float8 whose scales are for all inputs: one for each of the rank's outputs.
   std::vector<float> output_scales() const;
-  // Of float8 in blocks, with one of which the rank's outputs and inputs begin: [blocks of outputs,
-  // blocks of inputs].
+  // For float8 in blocks: [blocks of outputs, blocks of inputs]. The rank's outputs and inputs
+  // begin at a block.
   std::vector<float> block_scales() const;
 
-  // Groups of inputs of the whole matrix that have scales of their own.
+  // Number of groups of inputs, in the whole matrix, with scales of their own.
   int64_t num_groups() const;
-  // For each of the rank's inputs its group.
+  // The group of each of the rank's inputs.
   const std::vector<int32_t>& group_of_input() const { return group_of_input_; }
-  // Of integer schemes: the number at output i and input j is
+  // For integer schemes. The number at output i and input j is
   //   scales[i, g] * (numbers[i, j] - zeros[i, g]), g = group_of_input()[j],
   // with numbers of -8 to 7 or -128 to 127. numbers [rows, inputs], scales and zeros [rows,
   // num_groups()].

@@ -1,5 +1,5 @@
 #pragma once
-// What the values of a checkpoint's tensor are like, from reading each once.
+// Statistics of the values of a checkpoint's tensor, from one pass over them.
 //
 // Thread safety: the calling thread owns `pool`.
 #include <cstdint>

@@ -12,8 +12,7 @@
 
 namespace quire {
 
-// Throws Error where the checkpoint's tensors are not those of the parameters, as load_weights
-// does.
+// Throws Error, like load_weights, where the checkpoint's tensors do not match the parameters.
 void check_weights(const Checkpoint& checkpoint, const ParameterMap& parameters);
 
 // Copies the parts of the checkpoint's tensors that the parameters take: each tensor once, in the

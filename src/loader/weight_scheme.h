@@ -1,9 +1,9 @@
 #pragma once
-// How a checkpoint stores one matrix [n, k] (n outputs, k inputs) that it has quantised: plain
-// values, known from config.json or a file's header before any weight is read.
+// How a checkpoint stores one quantised matrix [n, k] (n outputs, k inputs): plain values, known
+// from config.json or a file's header before any weight is read.
 //
-// A scheme says which tensors the matrix is made of, its leaves, and how their shapes follow from n
-// and k, so that a rank can take its share of each. loader/stored_matrix.h turns what was taken
+// A scheme says which tensors, called leaves, the matrix is made of, and how their shapes follow
+// from n and k, so that a rank can take its share of each. loader/stored_matrix.h turns a share
 // into numbers. Thread safety: plain values and free functions without state.
 #include <cstddef>
 #include <cstdint>
@@ -17,9 +17,9 @@
 
 namespace quire {
 
-// Where the numbers of a matrix are. Packed integers of b bits are 32 / b to an int32, the first in
-// the lowest bits, and unsigned: what they stand for is
-//   scale * (number - zero point).
+// How the numbers of a matrix are laid out. Packed integers of b bits are 32 / b to an int32, the
+// first in the lowest bits, and unsigned; their value is
+//  scale * (number - zero point).
 enum class WeightLayout : uint8_t {
   // GPTQ: qweight [k / 8, n], qzeros [groups, n / 8], scales [groups, n] and g_idx [k], the group
   // of each input (here and below for 4 bits; words of 8 bits hold 4). Numbers are packed along the
@@ -51,13 +51,13 @@ struct WeightScheme {
   int64_t group_inputs = 0;
   bool symmetric = true;   // all zero points are half the range
   bool act_order = false;  // the checkpoint says which group each input is of
-  // GPTQ's first version: stored zero points are one too low, as one subtraction from each word.
+  // GPTQ's first version: stored zero points are one too low, by a subtraction from the whole word.
   bool zeros_less_one = false;
   std::string scale_leaf = "weight_scale";  // of kFloat8
   const GgufType* block_type = nullptr;     // of kGgufBlocks, which follows from it
 
   bool operator==(const WeightScheme&) const = default;
-  // Of blocks that gguf_integers() knows.
+  // For blocks that gguf_integers() knows.
   static WeightScheme gguf_blocks(const GgufType& type);
 
   // A word of the zero points of symmetric packed layers, as it is stored.
@@ -68,7 +68,7 @@ struct WeightScheme {
   std::string describe() const;
 };
 
-// How far an axis of a leaf goes: one entry for each `block` outputs or inputs of the matrix.
+// The length of an axis of a leaf: one entry for each `block` outputs or inputs of the matrix.
 struct LeafAxis {
   enum class Of : uint8_t { kOutputs, kInputs, kNeither };
   Of of = Of::kNeither;
@@ -77,11 +77,11 @@ struct LeafAxis {
   bool split = true;    // a rank takes its share; otherwise all
 
   int64_t extent(int64_t n, int64_t k) const;
-  // What a rank takes that has these outputs and inputs: whole blocks.
+  // A rank's part of the axis for these outputs and inputs: whole blocks.
   IndexRange share(int64_t n, int64_t k, IndexRange outputs, IndexRange inputs) const;
 };
 
-// What a leaf is to its scheme.
+// The role of a leaf in its scheme.
 enum class LeafRole : uint8_t { kNumbers, kScales, kZeroPoints, kGroupOfInput, kShape };
 
 struct SchemeLeaf {
@@ -93,7 +93,7 @@ struct SchemeLeaf {
   bool is_vector = false;  // its shape is [rows]
   bool optional = false;   // the checkpoint may lack it
 
-  // Numbers of the matrix in an element.
+  // How many of the matrix's numbers an element holds.
   int64_t numbers_each() const {
     return role == LeafRole::kNumbers ? rows.block * columns.block : 0;
   }

@@ -1,5 +1,5 @@
 #pragma once
-// Which request is sent when: arrivals, the limit of requests at a time, retries, the end.
+// Decides which request is sent when: arrivals, the limit on requests at a time, retries, the end.
 //
 // Requests are numbered from 0 in the order in which they are first sent. All times are seconds
 // from the start and come from the caller, who never lets them run backwards. Thread safety: one
@@ -34,15 +34,14 @@ class Dispatcher {
   // A request to send now, if there is one; it counts as running from then on.
   std::optional<int64_t> next(double now_s);
 
-  // After next() had nothing: the time before which it has nothing unless a request finishes;
-  // nothing if only that helps.
+  // After next() returned nothing: until when it will return nothing unless a request finishes;
+  // nothing if it takes a finished request.
   std::optional<double> next_time(double now_s) const;
 
-  // A running request has come to its end. Its place is taken until `free_at_s`, for a pause before
-  // the next.
+  // A running request has ended. Its place stays taken until `free_at_s`, to pause before the next.
   void finished(double free_at_s = 0);
-  // A running request is to be sent again at `at_s`, and until then keeps its place among the
-  // running. False if that is after the end: then it must be finished().
+  // A running request is to be sent again at `at_s`; until then it keeps its place among the
+  // running. False if that is after the end of the run: then it must be finished().
   bool retry(int64_t request, double at_s);
 
   // Running requests, those waiting for another try among them.

@@ -18,7 +18,7 @@ namespace quire::loadgen {
 
 class HttpClient {
  public:
-  // What becomes of one request. It must live until on_end().
+  // The callbacks of one request. It must live until on_end().
   class Handler {
    public:
     virtual ~Handler() = default;
@@ -42,7 +42,8 @@ class HttpClient {
   // the client is destroyed are cut without a call.
   void post(const std::string& path, std::string_view body, Handler& handler);
 
-  // Moves what can be moved, waiting up to `timeout_s` for something to happen, and calls handlers.
+  // Makes progress on all transfers, waiting up to `timeout_s` for something to happen, and calls
+  // handlers.
   void wait(double timeout_s);
 
  private:

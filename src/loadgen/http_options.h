@@ -1,5 +1,5 @@
 #pragma once
-// How servers are reached, and a single request to one.
+// How to reach a server, and a single request to one.
 #include <curl/curl.h>
 
 #include <limits>
@@ -22,7 +22,7 @@ std::string checked_base_url(const std::string& url);
 // The headers of a request; the caller frees them with curl_slist_free_all().
 curl_slist* make_headers(const HttpOptions& options);
 
-// Sets what all requests have in common.
+// Sets the options that all requests have in common.
 void configure(CURL* easy, const HttpOptions& options, const curl_slist* headers,
                const std::string& url);
 

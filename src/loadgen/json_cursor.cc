@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "base/utf8.h"
+
 namespace quire::loadgen {
 namespace {
 
@@ -18,25 +20,6 @@ uint32_t code_unit(std::string_view text) {
   uint32_t unit = 0;
   std::from_chars(text.data(), text.data() + 4, unit, 16);
   return unit;
-}
-
-void append_utf8(uint32_t point, std::string& text) {
-  const auto add = [&text](uint32_t byte) { text += static_cast<char>(byte); };
-  if (point < 0x80) {
-    add(point);
-  } else if (point < 0x800) {
-    add(0xc0U | (point >> 6U));
-    add(0x80U | (point & 0x3fU));
-  } else if (point < 0x10000) {
-    add(0xe0U | (point >> 12U));
-    add(0x80U | ((point >> 6U) & 0x3fU));
-    add(0x80U | (point & 0x3fU));
-  } else {
-    add(0xf0U | (point >> 18U));
-    add(0x80U | ((point >> 12U) & 0x3fU));
-    add(0x80U | ((point >> 6U) & 0x3fU));
-    add(0x80U | (point & 0x3fU));
-  }
 }
 
 // Reads \uXXXX, and the second half of a pair, whose "\u" has been taken off `raw`.
@@ -163,7 +146,7 @@ void append_unescaped(std::string_view raw, std::string& text) {
     constexpr std::string_view kEscaped = "bfnrt";
     constexpr std::string_view kMeaning = "\b\f\n\r\t";
     if (escaped == 'u') {
-      append_utf8(take_code_point(raw), text);
+      append_utf8(text, take_code_point(raw));
     } else if (const size_t index = kEscaped.find(escaped); index != std::string_view::npos) {
       text += kMeaning[index];
     } else {

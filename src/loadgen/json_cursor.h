@@ -1,11 +1,10 @@
 #pragma once
-// Reads a JSON text from front to back without building anything: for the few fields that matter of
+// Reads a JSON text from front to back without building anything: for reading a few fields of
 // hundreds of thousands of small objects a second.
 //
-// Each call consumes one value and says whether it was there; after the first false, nothing more
-// may be read. Structure, strings and numbers are checked (RFC 8259), depth is bounded; that the
-// bytes are UTF-8 is not checked. Thread safety: one thread at a time. The text must outlive the
-// cursor.
+// Each call consumes one value and returns whether it was there; after the first false, nothing
+// more may be read. Structure, strings and numbers are checked (RFC 8259), depth is bounded; UTF-8
+// is not checked. Thread safety: one thread at a time. The text must outlive the cursor.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,8 +21,8 @@ class JsonCursor {
   // 'f', 'n'.
   char peek();
 
-  // Calls `member(key)` for each member, which must read the value and say whether that went well.
-  // Keys are as they stand in the text, escapes and all.
+  // Calls `member(key)` for each member, which must read the value and return whether it could.
+  // Keys are as written, with their escapes.
   template <typename Member>
   bool read_object(Member&& member) {
     if (!enter('{')) return false;
@@ -35,7 +34,7 @@ class JsonCursor {
     return take('}') && leave();
   }
 
-  // Calls `item()` for each item, which must read it and say whether that went well.
+  // Calls `item()` for each item, which must read it and return whether it could.
   template <typename Item>
   bool read_array(Item&& item) {
     if (!enter('[')) return false;
@@ -46,7 +45,7 @@ class JsonCursor {
     return take(']') && leave();
   }
 
-  // What stands between the quotes, escapes and all: see append_unescaped().
+  // The text between the quotes, with its escapes: see append_unescaped().
   bool read_raw_string(std::string_view& raw);
   // An integer that fits.
   bool read_integer(int64_t& value);
@@ -71,8 +70,8 @@ class JsonCursor {
   int depth_ = 0;
 };
 
-// Appends the text that a raw string of JsonCursor stands for, as UTF-8; a surrogate without its
-// other half becomes U+FFFD. `raw` must come from read_raw_string().
+// Appends the text that a raw string of JsonCursor means, as UTF-8; half a surrogate pair becomes
+// U+FFFD. `raw` must come from read_raw_string().
 void append_unescaped(std::string_view raw, std::string& text);
 
 }  // namespace quire::loadgen

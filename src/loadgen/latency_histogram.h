@@ -1,6 +1,6 @@
 #pragma once
-// Durations by the hundred million in half a megabyte: count, mean, standard deviation and maximum
-// exactly, percentiles to within 0.1 %.
+// Hundreds of millions of durations in half a megabyte: count, mean, standard deviation and maximum
+// are exact, percentiles within 0.1 %.
 //
 // As in HdrHistogram, each power of two of nanoseconds is cut into the same number of equal
 // buckets. Thread safety: one thread at a time.
@@ -21,7 +21,7 @@ class LatencyHistogram {
   double mean() const;
   double standard_deviation() const;
   double max() const { return max_; }
-  // The smallest value that `share` of all do not exceed; share in [0, 1].
+  // The smallest value that at least `share` of all values do not exceed; share in [0, 1].
   double percentile(double share) const;
 
  private:

@@ -34,8 +34,8 @@ struct LoadProgress {
 
 // Sends `requests` in turn, from the first again after the last, until the schedule ends. Calls
 // `on_progress` about ten times a second, unless it is empty. Throws Error if the process may not
-// have a file descriptor for each connection, or the machine fails. What servers do is never an
-// error: it is in the report.
+// have a file descriptor for each connection, or the machine fails. Servers' failures are no errors
+// here: the report has them.
 LoadReport run_load(const std::vector<LoadRequest>& requests, const LoadOptions& options,
                     const std::function<void(const LoadProgress&)>& on_progress);
 

@@ -15,13 +15,14 @@ namespace quire::loadgen {
 
 class Measurements {
  public:
-  // Errors of more kinds than this are counted together, as are mismatches that are not shown.
+  // Kinds of errors beyond this number are counted together, and so are mismatches that are not
+  // shown.
   static constexpr size_t kMaxErrorKinds = 50;
   static constexpr size_t kMaxShownMismatches = 10;
 
   // A request has ended. Only those that succeeded count in latencies and tokens.
   void add(const LoadRequest& request, const RequestResult& result);
-  // A request's text was wrong: it failed, though its stream did not.
+  // A request's text was wrong: it counts as failed although its stream was complete.
   void add_mismatch(TextMismatch mismatch);
   // A rejected request was sent again.
   void add_retry() { ++retries_; }
@@ -36,8 +37,8 @@ class Measurements {
   int64_t input_tokens() const { return input_tokens_; }
   int64_t output_tokens() const { return output_tokens_; }
   int64_t cached_tokens() const { return cached_tokens_; }
-  // Requests whose output tokens the server did not count, so that events were counted instead, and
-  // those whose input tokens were not counted.
+  // Requests without the server's count of output tokens, where events were counted instead; and
+  // requests without its count of input tokens.
   int64_t counted_by_events() const { return counted_by_events_; }
   int64_t without_input_tokens() const { return without_input_tokens_; }
 

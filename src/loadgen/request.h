@@ -1,5 +1,5 @@
 #pragma once
-// A request of a load run, and what came of it.
+// A request of a load run, and its result.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -21,8 +21,8 @@ enum class Outcome {
   kRejected,  // HTTP 429
 };
 
-// Times are in seconds from when the request was sent. Of a request that did not succeed, only
-// `outcome`, `error` and `retry_after_s` are of use.
+// Times are in seconds from when the request was sent. If the request did not succeed, only
+// `outcome`, `error` and `retry_after_s` are meaningful.
 struct RequestResult {
   Outcome outcome = Outcome::kFailed;
   std::string error;  // one line

@@ -1,6 +1,6 @@
 #pragma once
-// Turns the response to one streamed completion into a RequestResult: what is right, what is wrong
-// with it, and when its tokens came. It knows nothing of sockets or clocks.
+// Turns the response to one streamed completion into a RequestResult: whether it is right, what is
+// wrong with it, and when its tokens came. It knows nothing of sockets or clocks.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -27,10 +27,10 @@ class ResponseReader : private SseReader::Sink {
 
   // The status and the content type, before the first body bytes.
   void on_headers(int status, std::string_view content_type);
-  // False: no more is wanted, and the transfer may be cut.
+  // False: the rest is not needed, and the transfer may be cut.
   bool on_body(std::string_view bytes, double now_s);
-  // The response has come to its end: as it should, or with an `error` of the transfer. A response
-  // without a body has had no on_headers(): `status` is there for it.
+  // The response has ended: normally, or with an `error` of the transfer. `status` is for a
+  // response without a body, which had no on_headers().
   RequestResult finish(int status, std::string_view error, double now_s);
 
  private:

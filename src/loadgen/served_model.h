@@ -1,5 +1,5 @@
 #pragma once
-// What a server says of itself before it is put under load.
+// What a server tells about itself before it is put under load.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -14,9 +14,9 @@ struct ServedModel {
   std::optional<int64_t> vocab_size;
 };
 
-// The model called `name` in /v1/models, or the first one if `name` is empty. A server that does
-// not list `name`, or anything, is taken at its word: nothing else is known of the model then.
-// Throws Error if the server cannot be reached, or if `name` is empty and it names no model.
+// The model called `name` in /v1/models, or the first one if `name` is empty. If the server lists
+// no such model, `name` is used and nothing else is known of the model. Throws Error if the server
+// cannot be reached, or if `name` is empty and it names no model.
 ServedModel find_served_model(const HttpOptions& options, const std::string& name);
 
 // Whether /v1/completions takes a prompt of token ids, found out with a request for one token.

@@ -35,8 +35,8 @@ class SseReader {
   // Takes the next bytes. Once it returned another status than kOk, it returns that again.
   Status feed(std::string_view bytes);
 
-  // The stream has ended where it should: hands over an event whose empty line is missing, which
-  // the standard drops and some servers leave out.
+  // The stream has ended normally. Hands over an event whose empty line is missing; the standard
+  // would drop it, but some servers leave that line out.
   Status finish();
 
  private:

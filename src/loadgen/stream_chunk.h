@@ -1,6 +1,6 @@
 #pragma once
-// What one event of a streamed completion says, of either endpoint of OpenAI's API and of the
-// servers that resemble it.
+// One event of a streamed completion, from either endpoint of OpenAI's API or from servers that
+// resemble it.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
@@ -24,12 +24,12 @@ struct StreamChunk {
   void clear();
 };
 
-// Reads the JSON of an event into `chunk`, which is cleared before; `with_text` says whether its
-// text is wanted. False for anything but one JSON object, or fields of unexpected types.
+// Reads the JSON of an event into `chunk`, which is cleared first; `with_text`: whether to keep its
+// text. False for anything but one JSON object, or fields of unexpected types.
 bool parse_stream_chunk(std::string_view json, bool with_text, StreamChunk& chunk);
 
-// What the body of an error response says, in one short line: the message of OpenAI's error object,
-// "message" or "detail", else the start of the body. Never longer than kMaxErrorMessageBytes.
+// The message of an error response, in one short line: that of OpenAI's error object, "message" or
+// "detail", else the start of the body. Never longer than kMaxErrorMessageBytes.
 inline constexpr size_t kMaxErrorMessageBytes = 300;
 std::string error_message_of(std::string_view body);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Compares the text of answers with what was expected, or with what the same request gave before.
+// Compares answers' texts with what was expected, or with earlier answers to the same request.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
@@ -24,7 +24,7 @@ class TextChecker {
   // With `expect_identical`, requests with the same body must have the same text each time.
   TextChecker(const std::vector<LoadRequest>& requests, bool expect_identical);
 
-  // Whether anything is compared at all, so that texts must be kept.
+  // Whether anything is compared, so that texts must be kept.
   bool active() const { return active_; }
 
   // Nothing if the text is right or there is nothing to compare it with.

@@ -23,7 +23,7 @@ Tensor unreadable(DType dtype, Extents... shape) {
   return {CountingMemory::nowhere(), dtype, {shape...}};
 }
 
-// One sequence of `num_tokens` tokens, `num_logits` of which want logits.
+// One sequence of `num_tokens` tokens; logits are wanted for `num_logits` of them.
 ForwardBatch batch_of(int64_t num_tokens, int64_t num_logits) {
   ForwardBatch batch;
   batch.num_tokens = num_tokens;

@@ -1,9 +1,9 @@
 #pragma once
-// A model that is there only to be asked what it takes: its weights are counted instead of
-// allocated, and its step allocates activations and computes nothing.
+// A model that is made only to learn what it takes: its weights are counted instead of allocated,
+// and its step allocates activations and computes nothing.
 //
-// So a plan is what constructors and forward() say, and costs milliseconds for a model of any size.
-// Errors: as create_model (models/families.h). Thread safety: one thread at a time.
+// So constructors and forward() are the only source of a plan, which costs milliseconds for a model
+// of any size. Errors: as in create_model (models/families.h). Thread safety: one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -25,9 +25,8 @@ class CountedModel {
   // Of weights and tables: the sum of Model::memory().
   size_t weight_bytes() const { return memory_.taken(); }
   // The most that forward and compute_logits take from the arena for a batch of at most max_tokens
-  // tokens and max_logits rows of logits; a batch of that size takes exactly that. What a later
-  // stage gets from the one before is counted too, whether the runner allocates it in the arena or
-  // not.
+  // tokens and max_logits rows of logits; a batch of that size takes exactly that. The input of a
+  // later stage is counted, too, whether the runner allocates it in the arena or not.
   size_t activation_bytes(int64_t max_tokens, int64_t max_logits);
 
  private:

@@ -31,8 +31,8 @@ struct DecoderOptions {
   bool fused_checkpoint = false;
 };
 
-// Names of the linear layers that a checkpoint has, layer by layer, then that of the output layer
-// where it has one of its own.
+// Names of a checkpoint's linear layers, layer by layer, then the output layer's if it has one of
+// its own.
 std::vector<std::string> linear_layers_of_decoder(const ModelConfig& config,
                                                   const DecoderOptions& decoder);
 

@@ -89,7 +89,7 @@ TEST(Float8Model, RoundsNoLayerThatItsConfigLeavesDense) {
   CountedModel as_it_is(options);
   options.rounding = WeightRounding::kFloat8;
   EXPECT_EQ(CountedModel(options).weight_bytes(), as_it_is.weight_bytes());
-  // Of a model that says nothing of its layers the tables alone stay.
+  // In a model whose config does not mention its layers, only the tables stay.
   options.config.quantization.reset();
   CountedModel rounded(options);
   for (const MemoryItem& item : rounded.model().memory()) {

@@ -1,5 +1,5 @@
 #pragma once
-// Which of a model's matrices its checkpoint has quantised, and what that is called in a plan.
+// Which of a model's matrices are quantised in its checkpoint, and their names in a plan.
 //
 // Thread safety: free functions without state.
 #include <span>
@@ -12,10 +12,10 @@
 
 namespace quire {
 
-// The format of the linear layer that is made of these modules of the checkpoint ("q_proj", ...)
-// under `prefix` ("model.layers.0.self_attn."). They are one matrix: where a GGUF file has some of
-// them in blocks and some not, it is as dense. Throws Error where a quantization_config quantises
-// some of them and some not.
+// The format of the linear layer that consists of these modules of the checkpoint ("q_proj", ...)
+// under `prefix` ("model.layers.0.self_attn."). They form one matrix: if a GGUF file has only some
+// of them in blocks, the matrix is dense. Throws Error where a quantization_config quantises only
+// some of them.
 MatrixFormat format_of(const ModelConfig& config, std::string_view prefix,
                        std::span<const std::string> modules);
 

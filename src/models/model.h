@@ -32,14 +32,14 @@
 
 namespace quire {
 
-// Which part of which model a rank holds, and how.
+// Which part of a model a rank holds, and how.
 struct ModelOptions {
   ModelConfig config;
   // Of the dense weights in memory: float32, bfloat16; on a GPU float16.
   DType dtype = DType::kFloat32;
-  // Of what the checkpoint has dense; where a quantization_config says which layers are, kFloat8
-  // leaves them so. The embedding and the output layer are rounded to int8 with either kind of
-  // integers, and not with float8.
+  // Rounding of matrices that are dense in the checkpoint; with kFloat8, those stay dense that a
+  // quantization_config leaves dense. Either kind of integers rounds the embedding and the output
+  // layer to int8; float8 leaves them.
   WeightRounding rounding = WeightRounding::kNone;
   Device device;              // where they are
   int64_t max_model_len = 0;  // positions run up to max_model_len - 1
@@ -49,13 +49,13 @@ struct ModelOptions {
   // applies the final norm and computes logits.
   int64_t first_layer = 0;
   int64_t last_layer = -1;  // -1: the number of layers
-  // Of the whole: the layers of each stage that it is cut into; empty: one stage.
+  // For the whole model: the number of layers of each stage; empty: one stage.
   std::vector<int64_t> stage_layers;
   // An EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
   std::optional<EagleConfig> eagle;
 };
 
-// Stage `stage` of a model that is cut as its stage_layers say.
+// Stage `stage` of a model that is cut according to its stage_layers.
 inline ModelOptions stage_of_model(ModelOptions model, int stage) {
   check(static_cast<size_t>(stage) < std::max<size_t>(model.stage_layers.size(), 1),
         "a stage is one that the model is cut into");
@@ -100,9 +100,9 @@ class Model {
 
   // The parameters under their names in a checkpoint. Pointers into the model.
   virtual ParameterMap parameters() = 0;
-  // What adapters may add to. Pointers into the model.
+  // The layers that adapters may add to. Pointers into the model.
   virtual LoraSites lora_sites() const = 0;
-  // All that the model has allocated, weights and tables, part by part.
+  // All memory that the model has allocated, weights and tables, part by part.
   virtual std::vector<MemoryItem> memory() = 0;
   virtual KvCacheShape kv_cache_shape() const = 0;
   // The matrix products of a step of this rank, in order: those of every layer, and the logits'.

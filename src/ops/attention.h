@@ -1,15 +1,15 @@
 #pragma once
 // Attention over the paged KV cache, and the op before it that fills the cache.
 //
-// Only these two ops know how a block's elements are ordered on this device. Activations (qkv,
-// q, out) are float32 on the CPU; on a GPU they are of one dtype, that of the cache unless it is
-// float8.
-// Deterministic: on the CPU KV is read in tiles of a fixed number of tokens starting at position 0,
-// and the results of parts of a context, which begin at fixed positions, are merged in order. So a
-// token's result depends on its own query and on the keys and values before it, bit for bit, not on
-// how the prompt was chunked, what else is in the batch, which blocks hold the cache, or the
-// threads. On a GPU the same batch gives the same bits, but how sums are cut, and so a token's last
-// bits, may depend on the batch (ops/cuda/kernels.h).
+// Only these two ops know how a block's elements are ordered on this device. Activations (qkv, q,
+// out) are float32 on the CPU. On a GPU they are of one dtype, which is also the cache's unless the
+// cache is float8.
+// Deterministic on the CPU, bit for bit: a token's result depends only on its own query and on the
+// keys and values before it. It does not depend on how the prompt was chunked, what else is in the
+// batch, which blocks hold the cache, or the threads. To this end KV is read in tiles of a fixed
+// number of tokens from position 0 on, and the results of parts of a context, which begin at fixed
+// positions, are merged in order. On a GPU the same batch gives the same bits, but how sums are
+// cut, and so a token's last bits, may depend on the batch (ops/cuda/kernels.h).
 #include "core/forward_batch.h"
 #include "core/kv_cache_view.h"
 #include "core/stream.h"
@@ -17,7 +17,7 @@
 
 namespace quire::ops {
 
-// The norm and rotary parts of the op below. Undefined norms are skipped.
+// Norms and rotary embedding of the op below. Undefined norms are skipped.
 struct QkNormRope {
   Tensor q_norm;  // float32[head_dim] or undefined
   Tensor k_norm;  // float32[head_dim] or undefined

@@ -309,7 +309,7 @@ TEST_P(AttentionTest, AgreesWithPlainAttention) {
   }
 }
 
-// One pass over each sequence alone, against random chunks in random company: the same bits.
+// One pass over each sequence by itself, and random chunks beside random others: the same bits.
 TEST_P(AttentionTest, ATokenDoesNotDependOnTheSchedule) {
   std::mt19937 random(2);
   ThreadPool one(1), three(3);

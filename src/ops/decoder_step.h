@@ -1,6 +1,6 @@
 #pragma once
 // A whole decode step of a decoder for a few sequences in one GPU kernel: embedding, all layers,
-// final norm. The result is that of the layers' ops one after the other, up to rounding.
+// final norm. Up to rounding, the result is the same as from the layers' ops one after the other.
 //
 // Thread safety: one thread at a time on a stream.
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 namespace quire::ops {
 
-// One layer's weights; undefined or null where there is none.
+// One layer's weights; undefined or null where the layer has none.
 struct DecoderStepLayer {
   Tensor input_norm;  // float32, as all norms and biases
   const Weight* qkv = nullptr;
@@ -48,17 +48,17 @@ struct DecoderStepModel {
 
 class DecoderStep {
  public:
-  // The most device memory, in bytes, that an object takes for a model of `num_layers` layers.
+  // The most device memory, in bytes, of an object for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
-  // Whether the kernel reads weights of these formats: a dense embedding, and layers of its type or
-  // all of the same float8. There is a layer.
+  // Whether the kernel reads weights of these formats: a dense embedding, and layers that are all
+  // dense of its type or all of the same float8. The model has a layer.
   static bool takes_weights(const DecoderStepModel& model);
-  // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the
-  // CPU's. Weights and caches outlive the object.
+  // Nothing where takes_weights() is false, `stream` is the CPU's, or it has no such kernel for
+  // this model. Weights and caches must outlive the object.
   static std::optional<DecoderStep> make(Stream& stream, const DecoderStepModel& model);
 
-  // Whether the batch is one that the kernel takes: few sequences, one token each.
+  // Whether the kernel takes this batch: few sequences, one token each.
   bool takes(const ForwardBatch& batch) const;
   // out [num_seqs, hidden]: the normed hidden state of each token. `embedded` [num_seqs, hidden]:
   // the tokens' embeddings, where each rank has only a part of the table; else undefined.

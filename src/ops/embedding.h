@@ -9,8 +9,8 @@
 
 namespace quire::ops {
 
-// out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): the
-// other ranks of a sharded vocabulary hold those rows. ids int32[T]; table Weight [V, H], the same
+// out[t] = table row (ids[t] - vocab_start), or zeros where that is outside [0, table.n()): then
+// another rank of a sharded vocabulary has the row. ids int32[T]; table Weight [V, H], the same
 // object as a tied output layer's; out [T, H] activations.
 void embedding(Stream& stream, const Tensor& ids, const Weight& table, int64_t vocab_start,
                const Tensor& out);

@@ -1,23 +1,23 @@
 #pragma once
-// How a weight [n, k] of integers lies in a GPU's memory: as its tensor cores take it.
+// Layout of an integer weight [n, k] in a GPU's memory, in the order in which tensor cores read it.
 //
-// Outputs are cut into panels of kTileOutputs and inputs into blocks of kTileInputs, both filled up
-// with zeros. A panel's blocks lie one after the other, then come the next panel's, and a block has
-// all that a product needs of it, so that one copy brings it to a multiprocessor:
+// Outputs are cut into panels of kTileOutputs and inputs into blocks of kTileInputs, both padded
+// with zeros. The blocks of a panel follow each other, then come those of the next panel. A block
+// has all that a product needs, so one copy brings it to a multiprocessor:
 //
 //   data, scales[groups][kTileOutputs], shifts[groups][kTileOutputs] (where the layout has them)
 //
 // A number is scale * (integer + shift): a zero point is a shift, and integers in memory are
 // unsigned, the integer + excess. Scales and shifts are float32.
 //
-// The data are words of the 32 lanes of a warp. Lane 4 * row + quarter has, for outputs row and
-// row + 8 of each 16 and for each step of 16 inputs, inputs 2 * quarter, the next one, and those 8
-// further on: the first operand of an mma of 16 x 8 x 16. A word has one output only, so that rows
-// are packed apart from each other. Of int4 it has two steps of an output, the first of each pair
-// of inputs in its lower half:
+// The data are words for the 32 lanes of a warp, in the order of the first operand of an mma of 16
+// x 8 x 16. Of each 16 outputs, lane 4 * row + quarter has outputs row and row + 8; of each step of
+// 16 inputs it has inputs 2 * quarter, the next one, and those 8 further on. A word belongs to a
+// single output, so rows can be packed independently. An int4 word has two steps of an output, the
+// first of each pair of inputs in its lower half:
 //   words[2 halves of 16 outputs][2 halves of the inputs][32 lanes][2 pairs of steps][2 outputs],
 //   nibble 2 * step + (inputs 8 further on) + 4 * (second of a pair);
-// of int8 one step:
+// an int8 word has one step:
 //   words[2 halves of 16 outputs][4 quarters of the inputs][32 lanes][2 steps][2 outputs],
 //   byte (inputs 8 further on) + 2 * (second of a pair).
 //
@@ -55,14 +55,14 @@ struct GroupTiles {
   constexpr int64_t bytes() const { return panels() * blocks() * block_bytes(); }
 };
 
-// Whether a GPU can have integers of this format: not with groups of 16, or int8 scales.
+// Whether a GPU supports integers of this format: not groups of 16, nor int8 scales.
 constexpr bool has_group_tiles(const WeightFormat& format) {
   return format.is_integer() && format.group_size != 16 && format.scale_dtype == DType::kFloat32 &&
          !format.rounds_activations;
 }
 
-// Of a format that has them. Groups of 64 become two of 32 with the same scale, whole rows groups
-// of 128.
+// For a format that has_group_tiles(). Groups of 64 become two of 32 with the same scale; whole
+// rows become groups of 128.
 constexpr GroupTiles group_tiles(const WeightFormat& format, int64_t n, int64_t k) {
   const bool four_bits = format.kind == WeightKind::kInt4;
   const bool is_fine = format.group_size == 32 || format.group_size == 64;
@@ -76,7 +76,8 @@ constexpr GroupTiles group_tiles(const WeightFormat& format, int64_t n, int64_t 
           .excess = four_bits ? 8 : 128};
 }
 
-// Rows of integers with their scales, from first_row on. `tiles` are zero before the first.
+// Packs rows of integers with their scales, from first_row on. `tiles` must be zero before the
+// first call.
 void pack_tile_rows(const GroupTiles& layout, int64_t first_row, const GroupedRows& source,
                     std::byte* tiles);
 // The k numbers of a row as float32.

@@ -2,13 +2,12 @@
 // out = in * W^T + bias.
 //
 // in   [T, K] of the activations' dtype (rows may be strided): float32 on the CPU; on a GPU that of
-//      a dense weight, bfloat16 or float16 by a float8 one or one of integers
-// W    Weight [N, K]: on a GPU dense; or float8 where multiplies_float8_on_gpu says so, and then
-//      `in` is rounded to float8 on the way; or of integers where multiplies_integers_on_gpu says
-//      so (ops/cuda/kernels.h says how they are rounded); on the CPU of any format. CPUs that
-//      multiply bfloat16 may round `in` to it before the products where the weight is bfloat16
-//      (AVX-512 BF16); a weight of integers says whether `in` is rounded to int8
-//      (ops/cpu/group_linear.h)
+//      a dense weight, and bfloat16 or float16 for a float8 or integer weight
+// W    Weight [N, K]. On the CPU any format. CPUs that multiply bfloat16 (AVX-512 BF16) may round
+//      `in` to it where the weight is bfloat16; an integer weight says whether `in` is rounded to
+//      int8 (ops/cpu/group_linear.h). On a GPU dense; or float8 where multiplies_float8_on_gpu(),
+//      which rounds `in` to float8; or integers where multiplies_integers_on_gpu()
+//      (ops/cuda/kernels.h says how they are rounded)
 // bias float32[N] or undefined
 // out  [T, N] of the activations' dtype, on a GPU also float32 (rows may be strided); overwritten
 // scratch: linear_scratch(stream, W, T) bytes, undefined where that is none
@@ -22,13 +21,13 @@
 
 namespace quire::ops {
 
-// The compute capability of the GPUs that multiply by weights of float8 and of integers, and
-// whether they do by one [n, k], or of this format, where activations are of `dtype`.
+// The compute capability of the GPUs that have kernels for float8 and integer weights; and whether
+// these kernels take a weight [n, k] or a format, with activations of `dtype`.
 inline constexpr int kQuantisedCapability = 90;
 bool multiplies_float8_on_gpu(DType dtype, int64_t n, int64_t k);
 bool multiplies_integers_on_gpu(DType dtype, const WeightFormat& format);
 
-// Bytes for the op's own use in a product of `rows` rows: of float8 and of integers on a GPU.
+// Bytes of scratch for a product of `rows` rows: only float8 and integers on a GPU need any.
 int64_t linear_scratch(const Stream& stream, const Weight& weight, int64_t rows);
 
 void linear(Stream& stream, const Tensor& in, const Weight& weight, const Tensor& bias,

@@ -83,7 +83,8 @@ TEST_P(LinearTest, AgreesWithAPlainSum) {
   }
 }
 
-// Every row computed alone, among others at any place, on any number of threads: the same bits.
+// Every row computed by itself, and among others at any place, on any number of threads: the same
+// bits.
 TEST_P(LinearTest, ARowDoesNotDependOnItsNeighbours) {
   std::mt19937 random(2);
   ThreadPool one(1), three(3);

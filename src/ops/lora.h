@@ -1,5 +1,5 @@
 #pragma once
-// What adapters add to the outputs of a base's layer, row by row of their choice. On the CPU.
+// Adds what adapters contribute to a layer's outputs, for chosen rows. On the CPU.
 //
 // Deterministic: a row's result depends on nothing but that row.
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace quire::ops {
 //
 //   factor * (out - bias + scale * delta[i]) + bias + added
 //
-// for the vectors that are defined; without a factor out + scale * delta[i] + added.
+// for the vectors that are defined; without a factor: out + scale * delta[i] + added.
 // delta float32[R, N], undefined: zeros; factor, bias, added float32[N] or undefined; out
 // float32[T, N], its rows may be strided.
 struct LoraSum {

@@ -1,6 +1,6 @@
 #pragma once
-// What adapters in a GPU's slots add to the outputs of a base's layer (ops/cuda/lora_kernels.h). On
-// a GPU.
+// Adds to a layer's outputs what the adapters in a GPU's slots contribute
+// (ops/cuda/lora_kernels.h). On a GPU.
 //
 // Deterministic: the same step repeats bit for bit.
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace quire::ops {
 
-// A layer, as all slots have it.
+// A layer's matrices, in all slots.
 struct LoraSlotLayer {
   const CudaLoraLayer* slots = nullptr;  // on the GPU; `stride` from one to the next
   int64_t stride = 0;
@@ -22,19 +22,18 @@ struct LoraSlotLayer {
   int64_t num_outputs[kMaxLoraParts] = {};
 };
 
-// Floats of t for `rows` rows.
+// Number of floats in t for `rows` rows.
 int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows);
 
-// t = x A^T. x [rows.num_rows, k], t float32[lora_sums()]. Leaves t as it is where the kernel of
-// lora_expand makes it on the way: whoever calls the one calls the other with the same x, which
-// nothing changes in between.
+// t = x A^T. x [rows.num_rows, k], t float32[lora_sums()]. Does not write t where lora_expand's
+// kernel computes it, too. So call both with the same x, unchanged in between.
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& x, const Tensor& t);
 // out += scale * t B^T. out [rows.num_rows, N], its rows may be strided.
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& x, const Tensor& t, const Tensor& out);
-// out = silu(gate) * up of what gate_up [rows.num_rows, 2I] becomes by that, of all rows of the
-// items. The layer's parts are gate and up. out [rows.num_rows, I].
+// Adds the adapters to gate_up [rows.num_rows, 2I] likewise, then out = silu(gate) * up, for all
+// rows of the items. The layer's parts are gate and up. out [rows.num_rows, I].
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                        const Tensor& x, const Tensor& t, const Tensor& gate_up, const Tensor& out);
 

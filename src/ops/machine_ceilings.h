@@ -1,7 +1,7 @@
 #pragma once
-// What this machine can do at most, measured: the figures that achieved speed is quoted against.
+// The limits of this machine, measured, with which achieved speed is compared.
 //
-// Thread safety: as the stream's.
+// Thread safety: as for the stream.
 #include "core/dtype.h"
 #include "core/stream.h"
 
@@ -12,12 +12,12 @@ struct MachineCeilings {
   double peak_gflops = 0;  // multiply-adds (two operations each) from registers, all threads
 };
 
-// dtype: of the weights, float32, bfloat16 or uint8 (integers of 8 or 4 bits); peak_gflops is for
-// the instructions that a linear op uses for them. Takes under a second and 256 MiB; the machine
-// should be idle.
+// dtype: of the weights: float32, bfloat16 or uint8 (integers of 8 or 4 bits); peak_gflops is for
+// the instructions that a linear op uses for them. Takes under a second and 256 MiB on a machine
+// that should be idle.
 MachineCeilings measure_ceilings(Stream& stream, DType dtype);
 
-// Its parts.
+// The two parts of it.
 double measure_read_gb_s(Stream& stream);
 double measure_peak_gflops(Stream& stream, DType dtype);
 

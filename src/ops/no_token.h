@@ -1,5 +1,5 @@
 #pragma once
-// What stands in the place of a token that could not be chosen. See ops/sampling.h.
+// The id in place of a token that could not be chosen. See ops/sampling.h.
 #include <cstdint>
 
 namespace quire::ops {

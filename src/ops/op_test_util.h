@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the CPU ops share: random tensors, and every instruction set in turn.
+// Shared by the tests of the CPU ops: random tensors, and every instruction set in turn.
 #include <gtest/gtest.h>
 
 #include <cstring>

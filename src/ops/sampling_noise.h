@@ -1,6 +1,6 @@
 #pragma once
-// The noise of sampling: a counter-based generator, so that a token's noise can be had in any
-// order, on any thread, and for some tokens only.
+// The noise of sampling: a counter-based generator, so the noise of any token can be computed
+// alone, in any order, on any thread.
 //
 // A row's key is a 64-bit hash of (seed, index, position). A token's 32 random bits are its id,
 // mixed with both halves of the key by the three-round integer hash "triple32" of hash-prospector
@@ -17,7 +17,7 @@ struct NoiseKey {
   uint32_t high;
 };
 
-// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014) over one word after the other.
+// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014), applied to one word after the other.
 inline NoiseKey noise_key(uint64_t seed, uint32_t index, uint64_t position) {
   uint64_t hash = 0;
   for (const uint64_t word : {seed, static_cast<uint64_t>(index), position}) {
@@ -43,7 +43,7 @@ inline double gumbel_noise(uint32_t bits) {
   return -std::log(-std::log((static_cast<double>(bits) + 0.5) * 0x1p-32));
 }
 
-// More than any token's noise: gumbel_noise(2^32 - 1) is 22.874.
+// Above any token's noise: gumbel_noise(2^32 - 1) is 22.874.
 inline constexpr double kMaxGumbelNoise = 22.875;
 
 }  // namespace quire::ops

@@ -1,11 +1,11 @@
 #pragma once
-// Says what shapes an op takes, where the op is entered.
+// Checks the shapes of an op's arguments, where the op is entered.
 //
 //   Dim t{"T"}, h{"H"};
 //   ShapeCheck("rms_norm").expect("in", in, DType::kFloat32, {&t, &h})
 //                         .expect("weight", weight, DType::kFloat32, {&h});
 //
-// A Dim without a value takes the first tensor's; from then on every tensor must agree. A mismatch
+// A Dim without a value takes its value from the first tensor; later tensors must agree. A mismatch
 // is a programmer error: it aborts, naming the op, the argument, what was expected and what came.
 // Thread safety: plain values.
 #include <cstdint>
@@ -33,7 +33,7 @@ class ShapeCheck {
 
   ShapeCheck& expect(std::string_view argument, const Tensor& tensor, DType dtype,
                      std::initializer_list<Dim*> dims);
-  // As expect, or undefined.
+  // As expect(), but the tensor may also be undefined.
   ShapeCheck& expect_optional(std::string_view argument, const Tensor& tensor, DType dtype,
                               std::initializer_list<Dim*> dims);
   // A condition on values rather than on one tensor's shape.

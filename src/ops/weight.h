@@ -1,13 +1,12 @@
 #pragma once
 // The weight of a linear layer, in the layout that its device's matrix product reads.
 //
-// A Weight is [N, K] (output features, input features), of one of the formats of weight_format.h.
-// It is made empty and filled row range by row range from a checkpoint's tensors, so that fused
-// layers (q, k and v as one) and shards of a rank are packed straight from the mapped file. On the
-// CPU that is ops/cpu/weight_panels.h's layout, of integers ops/cpu/group_panels.h's; on a GPU rows
-// follow each other, and integers lie as ops/group_tiles.h says. Thread safety: pack_rows,
-// set_scales, pack_groups and quantise_rows may run at once on disjoint row ranges; const use is
-// free.
+// A Weight is [N, K] (output features, input features), in one of the formats of weight_format.h.
+// It is made empty and filled by ranges of rows from a checkpoint's tensors, so that fused layers
+// (q, k and v as one) and a rank's shards are packed straight from the mapped file. Layout: on the
+// CPU that of ops/cpu/weight_panels.h, for integers ops/cpu/group_panels.h; on a GPU rows follow
+// each other, and integers lie as ops/group_tiles.h says. Thread safety: pack_rows, set_scales,
+// pack_groups and quantise_rows may run at once on disjoint row ranges; const use is free.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -26,8 +25,8 @@ namespace quire::ops {
 class Weight {
  public:
   Weight() = default;
-  // Zero. Dense weights are float32, bfloat16 or, on a GPU, float16; blocks of float8 are on a GPU,
-  // and integers of formats that has_group_tiles() names on either.
+  // All zero. Dense weights are float32, bfloat16 or, on a GPU, float16. Float8 in blocks is only
+  // for GPUs. Integers are for either device; on a GPU in formats that has_group_tiles() allows.
   // The data's memory has at least `least_bytes`.
   Weight(WeightFormat format, int64_t n, int64_t k, const Device& device = {},
          size_t least_bytes = 0);
@@ -37,7 +36,7 @@ class Weight {
   int64_t n() const { return n_; }
   int64_t k() const { return k_; }
   DeviceType device() const { return device_.type; }
-  // What it takes of the device's memory, scales and permutation included.
+  // Bytes of the device's memory, scales and permutation included.
   size_t bytes() const { return data_.size() + scales_.size() + permutation_.size(); }
 
   // Rows [first_row, first_row + source.dim(0)) from `source` [rows, K] in the host's memory; it
@@ -45,34 +44,35 @@ class Weight {
   // dtype() to nearest even; others take their own dtype. On a GPU rows arrive when the device's
   // memory has finished its uploads.
   void pack_rows(int64_t first_row, const Tensor& source);
-  // Scales of float8 from `source`, float32, bfloat16 or float16, the same way: those of as many
-  // rows, [rows, 1], or of blocks those of as many rows of blocks, [rows, ceil(K / kFloat8Block)].
+  // Sets scales of float8 from `source`, float32, bfloat16 or float16: [rows, 1] for as many rows;
+  // for blocks [rows, ceil(K / kFloat8Block)], for as many rows of blocks.
   void set_scales(int64_t first_row, const Tensor& source);
   // Rows [first_row, first_row + source.rows) of integers, with their scales and offsets. On a GPU
   // they are kept in the host's memory until finish_packing().
   void pack_groups(int64_t first_row, const GroupedRows& source);
-  // After the last rows of integers; else it does nothing.
+  // To be called after the last rows of integers; does nothing for other formats.
   void finish_packing(ThreadPool& pool);
-  // Of integers: value i of each row that pack_groups is given belongs to input permutation[i], of
-  // each input once, so that inputs of a group lie together (act-order). [k]; before the first use.
-  // On a GPU there is room for it only after reserve_permutation().
+  // For integers: value i of each row given to pack_groups() belongs to input permutation[i], so
+  // that the inputs of a group lie together (act-order). [k], each input once; to be set before the
+  // first use. On a GPU there is room for it only after reserve_permutation().
   void set_permutation(std::span<const int32_t> permutation);
   void reserve_permutation();
-  // Makes integers whose memory has room for it a dense weight of zeros on the same device.
+  // Turns an integer weight into a dense one of zeros on the same device. Its memory must have
+  // room.
   void become_dense(DType dtype);
-  // Gives integers whose memory has room for them offsets; before the first rows.
+  // Gives an integer weight offsets, before its first rows. Its memory must have room.
   void add_offsets();
   bool may_be_permuted() const { return permutation_.size() != 0; }
-  // Dense rows, as pack_rows takes them, rounded (ops/cpu/quantise.h): to int8 without offsets or
-  // int4 with them, in groups of inputs, or to float8 with a scale for each output.
+  // Takes dense rows, like pack_rows(), and rounds them (ops/cpu/quantise.h): to int8 without
+  // offsets or int4 with them, in groups of inputs, or to float8 with a scale for each output.
   void quantise_rows(int64_t first_row, const Tensor& source);
-  // The numbers of row `row` as float32 to out[0..K): for embeddings tied to the output layer, and
-  // tests. On the CPU only.
+  // Writes the numbers of row `row` as float32 to out[0..K): for embeddings tied to the output
+  // layer, and tests. On the CPU only.
   void unpack_row(int64_t row, float* out) const;
 
   // In the device's layout.
   const std::byte* data() const { return data_.data(); }
-  // Of float8, else null: [N], or of blocks a row for each row of them.
+  // Float8 only, else null: [N]; for blocks one row for each row of blocks.
   const float* scales() const { return reinterpret_cast<const float*>(scales_.data()); }
   // [K]; null where inputs are in their order.
   const int32_t* permutation() const {
@@ -83,7 +83,7 @@ class Weight {
   }
 
  private:
-  // Integers on their way to a GPU, whose panels have rows of several calls.
+  // Integers on their way to a GPU: the rows of one panel may come in several calls.
   struct HostTiles {
     std::once_flag made;
     std::vector<std::byte> bytes;

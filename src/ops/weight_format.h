@@ -1,23 +1,23 @@
 #pragma once
-// How the weight of a linear layer is stored, and what a kernel is told of one.
+// How the weight of a linear layer is stored, and how it is described to a kernel.
 //
 // A weight [n, k] has n output and k input features. Whatever the format, the number at output i
 // and input j is, in float32 and rounded after each operation,
 //
 //   scales[i, g] * data[i, j'] + offsets[i, g]
 //
-// where g is the group of j' (j' / group_size), and input j is stored at j', with a permutation
-// input permutation[j'] at j'. Of float8 with groups the scale is scales[i / group_size, g]: that
-// of a block. A format has some of these parts; what it lacks is null: a scale of 1, an offset of
-// 0, inputs in their order. A zero point z is the offset -scale * z. This header is shared with the
-// CUDA library: plain values.
+// where g is the group of j' (j' / group_size). Input j is stored at j'; with a permutation,
+// position j' holds input permutation[j']. Float8 with groups has a scale for each block: scales[i
+// / group_size, g]. A format has only some of these parts. A missing one is null and means a scale
+// of 1, an offset of 0, inputs in their order. A zero point z is the offset -scale * z. This header
+// is shared with the CUDA library: plain values.
 #include <cstdint>
 
 #include "core/dtype.h"
 
 namespace quire::ops {
 
-// Outputs, and inputs, of a block of float8 that has one scale.
+// Outputs, and inputs, of a block of float8 that shares one scale.
 inline constexpr int64_t kFloat8Block = 128;
 
 enum class WeightKind : uint8_t {
@@ -30,23 +30,23 @@ enum class WeightKind : uint8_t {
 struct WeightFormat {
   WeightKind kind = WeightKind::kDense;
   DType dtype = DType::kFloat32;  // of an element of the data; integers are bytes, uint8
-  // Input features that share a scale and an offset: of integers 16, 32, 64, 128 or 0; 0: all of an
-  // output. The last group may be shorter. Of float8 0 or, on a GPU, kFloat8Block: so many outputs
-  // share it, too.
+  // Input features that share a scale and an offset; 0: all of an output's. The last group may be
+  // shorter. Integers: 0, 16, 32, 64 or 128. Float8: 0, or on a GPU kFloat8Block, and then this
+  // many outputs share the scale, too.
   int64_t group_size = 0;
   bool has_offsets = false;
   bool is_unsigned = false;  // of kInt4: integers are from 0 to 15
-  // Integers' scales and offsets in memory: float32, or on the CPU also bfloat16, or int8 times a
-  // float32 of each kScaleBlock inputs of an output.
+  // Type of integers' scales and offsets in memory: float32; on the CPU also bfloat16, or int8
+  // times a float32 for each kScaleBlock inputs of an output.
   DType scale_dtype = DType::kFloat32;
-  // Of integers, on the CPU: whether a product rounds its activations to int8, with a scale for
-  // each group of inputs (of 128 where group_size is 0), so that it can use integer arithmetic.
+  // Integers on the CPU: whether a product rounds its activations to int8, with a scale for each
+  // group of inputs (of 128 where group_size is 0), to use integer arithmetic.
   bool rounds_activations = false;
 
   constexpr WeightFormat() = default;
   // Dense, of this type.
   constexpr WeightFormat(DType dense) : dtype(dense) {}
-  // A scale for each output, or with group_size kFloat8Block for each block.
+  // A scale for each output; with group_size kFloat8Block, for each block.
   static constexpr WeightFormat float8(int64_t group_size = 0) {
     WeightFormat format(DType::kFloat8E4M3);
     format.kind = WeightKind::kFloat8;
@@ -73,7 +73,7 @@ struct WeightFormat {
   constexpr bool has_scales() const { return !is_dense(); }
 };
 
-// Inputs that share what int8 scales and offsets are multiplied by: of whole groups.
+// Inputs, in whole groups, that share the float32 by which int8 scales and offsets are multiplied.
 inline constexpr int64_t kScaleBlock = 256;
 
 // Whether an integer format may have groups of this size.
@@ -81,10 +81,9 @@ constexpr bool is_group_size(int64_t size) {
   return size == 0 || size == 16 || size == 32 || size == 64 || size == 128;
 }
 
-// The parts of a weight, in the layout of its device and in its memory. `data` of a dense weight is
-// on the CPU in panels (ops/cpu/weight_panels.h), on a GPU row major and contiguous; that of float8
-// the same way. Integers have their scales and offsets in their data, on the CPU as
-// ops/cpu/group_panels.h says and on a GPU as ops/group_tiles.h does.
+// The parts of a weight in its device's memory and layout. `data` of a dense or float8 weight is in
+// panels on the CPU (ops/cpu/weight_panels.h), row major and contiguous on a GPU. Integers have
+// their scales and offsets in their data (ops/cpu/group_panels.h, on a GPU ops/group_tiles.h).
 struct WeightView {
   WeightFormat format;
   const void* data = nullptr;

@@ -1,9 +1,9 @@
 #pragma once
 // Follows the JSON object of one tool call, byte by byte: {"name": "f", "arguments": {…}}.
 //
-// Keys come in any order; "parameters" is "arguments", and others are passed over. Before the name
-// is known the object must look like JSON, so that text is not mistaken for a call; afterwards its
-// arguments may be anything between matching brackets, since they are given out as they come.
+// Keys come in any order; "parameters" means "arguments", other keys are skipped. Until the name is
+// known the object must look like JSON, so that text is not mistaken for a call. After that its
+// arguments may be anything between matching brackets, since they are streamed as they come.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -26,8 +26,8 @@ class CallObjectParser {
   bool arguments_begun() const { return arguments_begun_; }
   // The decoded name once it is complete; before that, its beginning as it was written.
   const std::string& name() const { return name_; }
-  // Whether the next byte belongs to brackets or a string of the arguments, and to a string in
-  // them.
+  // Whether the parser is inside brackets or a string of the arguments; and whether it is inside a
+  // string in them.
   bool in_arguments() const { return place_ == Place::kValue && role_ == Role::kArguments; }
   bool in_string() const { return in_string_; }
 
@@ -67,7 +67,7 @@ class CallObjectParser {
   bool escaped_ = false;
 };
 
-// The text of a JSON string given without its quotes, into `text`; false where it is malformed.
+// Decodes a JSON string, given without its quotes, into `text`; false where it is malformed.
 bool decode_json_string(const std::string& written, std::string& text);
 
 }  // namespace quire::parsers_internal

@@ -14,7 +14,7 @@
 
 namespace quire {
 
-// what() is a whole sentence, which names the field where that is needed.
+// what() is a whole sentence; it names the field where that helps.
 class ConstraintFieldError : public Error {
  public:
   ConstraintFieldError(std::string field, const std::string& message)
@@ -31,10 +31,10 @@ struct ConstraintField {
   std::string field;  // the path of what was compiled: "response_format.json_schema.schema"
 };
 
-// The constraint that the fields of `object` ask for; none where they ask for none, as
-// {"type": "text"} does. Other fields of `object` are passed over. A schema given as an object is
-// written anew, with numbers as doubles; one given as a text is taken as it is. Throws
-// ConstraintFieldError for what is no such field and where two constraints are asked for.
+// The constraint that the fields of `object` ask for; none where they ask for none, for instance
+// with {"type": "text"}. Other fields of `object` are ignored. A schema given as an object is
+// written anew, with numbers as doubles; one given as a text is used unchanged. Throws
+// ConstraintFieldError for malformed fields, and where they ask for two constraints.
 std::optional<ConstraintField> constraint_of(const nlohmann::ordered_json& object);
 
 // The names of the fields that constraint_of() reads.

@@ -1,8 +1,8 @@
 #pragma once
 // Splits the text of one choice, as it streams, into content, reasoning and tool calls.
 //
-// push() takes the next piece of text and gives what has become certain; finish() gives what was
-// held back. How the text is cut into pieces changes nothing in what all deltas add up to. Time is
+// push() takes the next piece of text and returns what has become certain; finish() returns what
+// was held back. The sum of all deltas does not depend on how the text is cut into pieces. Time is
 // linear in the text's length; what is held back is bounded (kMaxHeldBytes). Any bytes are accepted
 // and nothing throws.
 //
@@ -64,15 +64,15 @@ using ToolCallIds = std::function<std::string()>;
 // from std::random_device.
 ToolCallIds tool_call_ids(std::uint64_t seed);
 
-// The most bytes that may begin like a call before its name and arguments are known; one that goes
-// on for longer is content.
+// The most bytes held back while text may still become a call, before its name and arguments are
+// known; longer text is content.
 inline constexpr std::size_t kMaxHeldBytes = 64 << 10;
 
 struct OutputParserConfig {
   ReasoningFormat reasoning = ReasoningFormat::kNone;
   PromptThinking thinking = PromptThinking::kNotStarted;  // as the rendered prompt left it
   ToolFormat tools = ToolFormat::kNone;  // kNone where no tools were given, or tool_choice is none
-  // false: the first call is the only one, and all that follows it is dropped, as in vLLM.
+  // false: only the first call is given, and all that follows it is dropped, as in vLLM.
   bool parallel_tool_calls = true;
   ToolCallIds next_tool_call_id;  // needed where tools is not kNone
 };
@@ -82,12 +82,12 @@ class OutputParser {
   virtual ~OutputParser() = default;
 
   virtual ParsedDelta push(std::string_view text) = 0;
-  // At the end of the answer, once. push() must not be called after it.
+  // Ends the answer. Called once; no push() after it.
   virtual ParsedDelta finish() = 0;
   // Whether any call has been given out.
   virtual bool has_tool_calls() const = 0;
-  // Whether nothing that follows could change the result (the only call allowed is complete): the
-  // request may be ended.
+  // Whether nothing that follows can change the result, because the only call allowed is complete:
+  // the request may be ended.
   virtual bool done() const = 0;
 };
 

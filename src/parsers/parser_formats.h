@@ -1,6 +1,6 @@
 #pragma once
-// How a model writes what it thinks and the tools that it calls, and the names of those formats as
-// options (vLLM's names).
+// The formats in which models write reasoning and tool calls, and their names as options (vLLM's
+// names).
 //
 // Thread safety: plain values and pure functions.
 #include <optional>
@@ -25,9 +25,9 @@ struct OutputFormats {
   ToolFormat tools = ToolFormat::kNone;
 };
 
-// What the template with this Jinja source teaches its model to write: what `auto` stands for. Read
-// off the markers that the source holds; kNone where it holds none that we know, and where its
-// calls are of another kind between the same tags (XML instead of JSON).
+// The formats that the template with this Jinja source teaches its model, for `auto`. Detected by
+// the markers in the source. kNone where it has no marker that we know, and where its calls are of
+// another kind between the same tags (XML instead of JSON).
 OutputFormats detect_formats(std::string_view template_source);
 
 // "none", "qwen3"; "none", "hermes", "llama3_json".

@@ -1,5 +1,5 @@
 #pragma once
-// What the tests of the output parser share: a whole answer parsed, in pieces or at once.
+// Shared by the tests of the output parser: a whole answer parsed, in pieces or at once.
 #include <gtest/gtest.h>
 
 #include <fstream>

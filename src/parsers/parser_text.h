@@ -1,5 +1,5 @@
 #pragma once
-// What the parsers of answers share.
+// Shared by the parsers of answers.
 #include <string_view>
 
 namespace quire::parsers_internal {

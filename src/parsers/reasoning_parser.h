@@ -1,7 +1,7 @@
 #pragma once
 // Takes the reasoning out of an answer: <think>\n…\n</think>\n\n, then the content.
 //
-// What output_parser.h promises of reasoning. Thread safety: one thread at a time.
+// output_parser.h has the contract. Thread safety: one thread at a time.
 #include <cstddef>
 #include <string>
 #include <string_view>

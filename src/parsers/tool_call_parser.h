@@ -1,8 +1,8 @@
 #pragma once
 // Takes the tool calls out of an answer's content.
 //
-// What output_parser.h promises of calls. Works byte by byte, so that how the text is cut changes
-// nothing, and never reads a byte twice, but for a few held back at a marker. Thread safety: one
+// output_parser.h has the contract. Works byte by byte, so the result does not depend on how the
+// text is cut, and reads no byte twice except a few held back at a marker. Thread safety: one
 // thread at a time.
 #include <cstddef>
 #include <string>

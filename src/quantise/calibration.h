@@ -1,11 +1,12 @@
 #pragma once
-// What a calibration text says of the inputs of a model's layers, and the rounding that follows.
+// Runs a calibration text through a model's layers, and rounds matrices by what it shows of their
+// inputs.
 //
-// The model runs layer by layer: begin_layer() runs the text through one layer and collects the
-// Gram matrix of what each of its matrices is given; round() rounds a matrix by it (GPTQ);
-// replace() puts the rounded one into the layer; end_layer() runs the text through the layer as it
-// is now, so that the next one sees what it will be given. Layers come in their order, each once.
-// All of these throw WorkEnded where the loops do.
+// The model runs layer by layer, in order, each layer once: begin_layer() runs the text through a
+// layer and collects the Gram matrix of the inputs of each of its matrices; round() rounds a matrix
+// by it (GPTQ); replace() puts the rounded matrix into the layer; end_layer() runs the text through
+// the changed layer, so that the next layer sees its real inputs. All of these throw WorkEnded
+// where the loops do.
 //
 // Memory: a layer's weights in float32, two vectors of the hidden size for each token, and for a
 // matrix of k inputs k^2 numbers. Thread safety: one thread at a time, which runs the loops.
@@ -55,7 +56,7 @@ class Calibration {
   MatrixSource source_of(const ParameterMap::Target& target) const;
   void store(const ParameterMap::Target& target, int64_t first_row, const Tensor& rows);
   const ops::Weight& weight_of(const std::string& module) const;
-  // Runs the text through the layer. The states become what the layer gives, or stay.
+  // Runs the text through the layer. With `keeps_states` the states become the layer's outputs.
   void run_text(LinearObserver& observer, bool keeps_states);
   void run_step(CalibrationStep& step, LinearObserver& observer, bool keeps_states);
   const InputFactor& factor_of(const std::string& module);

@@ -1,8 +1,7 @@
 #pragma once
 // Parallel loops that can be ended half-way, for work whose single steps take minutes.
 //
-// Thread safety: one thread at a time, which owns the pool; it is the one that `goes_on` is called
-// on.
+// Thread safety: one thread at a time, which owns the pool and on which `goes_on` is called.
 #include <cstdint>
 #include <exception>
 #include <functional>
@@ -12,7 +11,7 @@
 
 namespace quire {
 
-// Thrown where `goes_on` says that the work ends.
+// Thrown where `goes_on` ends the work.
 class WorkEnded : public std::exception {
  public:
   const char* what() const noexcept override { return "the work was ended"; }
@@ -22,8 +21,8 @@ class EndableLoops {
  public:
   using GoesOn = std::function<bool()>;
 
-  // `goes_on` is called often, so it is fast; without one the loops are never ended. The pool
-  // outlives the object.
+  // `goes_on` is called often, so it must be fast; without it the loops never end early. The pool
+  // must outlive the object.
   explicit EndableLoops(ThreadPool& pool, GoesOn goes_on = nullptr)
       : pool_(pool), goes_on_(std::move(goes_on)) {}
 

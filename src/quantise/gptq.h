@@ -2,10 +2,10 @@
 // Rounds a matrix so that its products change least for inputs like those of a calibration text:
 // GPTQ (Frantar et al., 2023, https://arxiv.org/abs/2210.17323).
 //
-// The inputs are rounded one after another. What rounding one changes in the layer's outputs is
-// taken back, as far as can be, by the inputs that are still to be rounded: for inputs X with the
-// Gram matrix H = X^T X, whose inverse has the upper Cholesky factor U (H^-1 = U^T U), an error e
-// of input j changes the weight of each later input i by -e * U[j, i] / U[j, j].
+// The inputs are rounded one after another. Inputs that are not rounded yet make up for the change
+// of the layer's outputs, as far as they can: for inputs X with the Gram matrix H = X^T X, whose
+// inverse has the upper Cholesky factor U (H^-1 = U^T U), an error e of input j changes the weight
+// of each later input i by -e * U[j, i] / U[j, j].
 //
 // Thread safety: const use is free; one thread at a time runs the loops.
 #include <cstdint>
@@ -42,8 +42,8 @@ class InputFactor {
   float damping_ = 0;
 };
 
-// Values [n, factor.k()] to integers. A group's grid is that of its weights as the groups before
-// have changed them.
+// Rounds values [n, factor.k()] to integers. A group's grid fits its weights after the changes by
+// earlier groups.
 RoundedMatrix round_with_gptq(const RoundingTarget& target, const InputFactor& factor,
                               std::vector<float> values, int64_t n, const EndableLoops& loops);
 

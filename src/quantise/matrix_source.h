@@ -26,8 +26,8 @@ struct MatrixShape {
 
 class MatrixSource {
  public:
-  // Of the layer `module`, named without ".weight", whose matrix has this shape. The checkpoint
-  // outlives the object. A quantised matrix is read into memory. Throws Error where the layer's
+  // The matrix of the layer `module`, named without ".weight", with this shape. The checkpoint must
+  // outlive the object. A quantised matrix is read into memory. Throws Error where the layer's
   // tensors don't fit together.
   MatrixSource(const Checkpoint& checkpoint, const std::optional<QuantizationConfig>& quantization,
                const std::string& module, MatrixShape shape);

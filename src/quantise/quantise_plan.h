@@ -33,8 +33,8 @@ struct PlannedMatrix {
 };
 
 struct QuantisePlan {
-  // Tensors that stay, in the checkpoint's order, then matrices, layer by layer. So they are
-  // written.
+  // Tensors that stay, in the checkpoint's order, then matrices, layer by layer: the order in which
+  // they are written.
   std::vector<const CheckpointTensor*> copied;
   std::vector<PlannedMatrix> matrices;
   std::vector<std::string> kept;  // linear layers that are not rounded

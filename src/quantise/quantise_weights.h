@@ -26,7 +26,7 @@ struct WeightsToQuantise {
   DType dense_dtype;  // of matrices that were stored quantised and are kept
 };
 
-// Called with the bytes of the checkpoint that were done since.
+// Called with the number of the checkpoint's bytes that were done since the last call.
 using QuantiseProgress = std::function<void(size_t bytes)>;
 
 struct WrittenWeights {

@@ -15,8 +15,8 @@
 
 namespace quire {
 
-// What matrices are rounded to: compressed-tensors' pack-quantized with a scale for each group of
-// inputs or each output, or float-quantized with a scale for each output.
+// The format that matrices are rounded to: compressed-tensors' pack-quantized with a scale for each
+// group of inputs or each output, or float-quantized with a scale for each output.
 struct RoundingTarget {
   WeightScheme scheme;
   DType scale_dtype = DType::kBFloat16;  // float32 or bfloat16
@@ -24,14 +24,15 @@ struct RoundingTarget {
   ops::IntegerType integers() const {
     return {.bits = scheme.bits, .symmetric = scheme.symmetric, .scale_dtype = scale_dtype};
   }
-  // Whether a matrix of so many inputs can be stored: whole groups, and whole words of int32.
+  // Whether a matrix of k inputs can be stored: in whole groups and whole words of int32.
   bool can_store(int64_t k) const;
   // Inputs of a group.
   int64_t group_size(int64_t k) const { return scheme.group_inputs == 0 ? k : scheme.group_inputs; }
 };
 
-// In which type a model's scales are stored: its own, but for bfloat16 in place of float16, whose
-// smallest normal number is the float8 scale of an output whose largest weight is 0.027.
+// The type in which a model's scales are stored: the model's own, except bfloat16 in place of
+// float16, because float16's smallest normal number is already the float8 scale of an output whose
+// largest weight is 0.027.
 DType scale_dtype_for(DType model);
 
 // Matrix [n, k] of integers from -2^(bits-1) on, or of float8's bits.
@@ -46,12 +47,12 @@ struct RoundedMatrix {
   RoundedMatrix(int64_t outputs, int64_t inputs, int64_t num_groups);
 };
 
-// Each number to the nearest, with the scales and zero points of ops/cpu/integer_grid.h, or for
-// float8 those that make each output's largest magnitude 448.
+// Rounds each number to the nearest, with the scales and zero points of ops/cpu/integer_grid.h; for
+// float8 with scales that make each output's largest magnitude 448.
 RoundedMatrix round_to_nearest(const RoundingTarget& target, const std::vector<float>& values,
                                int64_t n, int64_t k, const EndableLoops& loops);
 
-// What the numbers stand for, in float32, to out[n, k].
+// Writes the values of the numbers, in float32, to out[n, k].
 void dequantise(const RoundingTarget& target, const RoundedMatrix& matrix, float* out,
                 const EndableLoops& loops);
 
@@ -64,7 +65,7 @@ std::vector<std::vector<std::byte>> bytes_of_tensors(const RoundingTarget& targe
 
 // float32 as bytes of float32, bfloat16 or float16.
 std::vector<std::byte> narrow_floats(DType dtype, const std::vector<float>& values);
-// As safetensors spells the type.
+// The type's name in safetensors files.
 std::string safetensors_name(DType dtype);
 
 }  // namespace quire

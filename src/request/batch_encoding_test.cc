@@ -248,7 +248,7 @@ TEST(BatchEncoding, RefusesRequestsThatAreThereTwiceOrForNothing) {
   batch.added[1].request = full_request();  // another object
   EXPECT_THAT(refusal_of(encode_batch(batch)), HasSubstr("request 7 is there twice"));
 
-  // Behind the requests: how many sequences are added, and of which request each is.
+  // Behind the requests: the number of added sequences, and for each its request.
   batch = {};
   Request request = *full_request();
   batch.added = {{1, std::make_shared<const Request>(request), 0, {}}};

@@ -1,9 +1,10 @@
 #pragma once
 // The callbacks of requests (SamplingParams::logits_processors), for the sampler of this process.
 //
-// They are kept apart from what ranks are told, which is plain data: Request::has_logits_processors
-// says that a request has some, and the one rank that samples, which runs in the engine's process,
-// finds them here, by Request::number: the step in flight when a request ends may run when another
+// They are kept apart from the batches, which are plain data: Request::has_logits_processors says
+// that a request has callbacks. The one rank that samples runs in the engine's process and finds
+// them here by Request::number, not by id: a step in flight when a request ends may run when
+// another request has the same id. Thread safety: any thread.
 // one has its id. Thread safety: any thread.
 #include <cstdint>
 #include <memory>
@@ -25,12 +26,12 @@ class LogitsProcessorRegistry {
     const std::lock_guard lock(mutex_);
     processors_[request_number] = std::make_shared<const Processors>(std::move(processors));
   }
-  // When the request has ended; a step in flight may still ask for them.
+  // When the request has ended. A step in flight may still ask for them.
   void remove(uint64_t request_number) {
     const std::lock_guard lock(mutex_);
     processors_.erase(request_number);
   }
-  // Null for a request that has ended: what is sampled for it is dropped.
+  // Null for a request that has ended: its samples are dropped anyway.
   std::shared_ptr<const Processors> find(uint64_t request_number) const {
     const std::lock_guard lock(mutex_);
     const auto it = processors_.find(request_number);

@@ -2,10 +2,10 @@
 // The facts of a request: written once, when the engine accepts it, and never changed.
 //
 // The engine's outputs, the scheduler's sequences and the ranks' all point to one such object, so
-// its prompt is held once. It is plain data: request/batch_encoding.h takes to other processes what
-// ranks read of it. Callbacks and constraints are no data: request/logits_processors.h and
-// request/token_masks.h have them for this process. Nor are the weights of an adapter, which live
-// as long as a request that names them. Thread safety: immutable.
+// its prompt is held once. It is plain data: request/batch_encoding.h sends other processes the
+// fields that ranks read. Callbacks and constraints are not data: this process finds them in
+// request/logits_processors.h and request/token_masks.h. The weights of an adapter live as long as
+// a request that names them. Thread safety: immutable.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -34,7 +34,7 @@ struct Request {
   uint64_t client = 0;
   int32_t client_weight = kDefaultClientWeight;
   int64_t priority = 0;  // among the client's requests: lower goes first
-  // The adapter; 0: none. Equal numbers are equal weights.
+  // The adapter; 0: none. Equal numbers mean equal weights.
   uint64_t lora_id = 0;
   std::string lora_name;                    // as the request named it
   std::shared_ptr<const LoraWeights> lora;  // in this process; null where lora_id is 0

@@ -1,12 +1,12 @@
 #pragma once
 // What the scheduler tells the runner to do in one step, and what comes back: plain data.
 //
-// The runner keeps what it was told of each running sequence, its output and its block table, so a
-// step carries only what is new. Steps run in the order in which they were scheduled. A sequence
-// may be scheduled for step N+1 while its tokens of step N are not yet known to the scheduler: the
-// runner, which appends the tokens it samples to its own list, has them by the time step N+1
-// starts. No callbacks and no pointers but to a request's facts: request/batch_encoding.h makes
-// bytes of it. Thread safety: immutable once submitted.
+// The runner keeps each running sequence's tokens and block table, so a step carries only what is
+// new. Steps run in the order in which they were scheduled. A sequence may be scheduled for step
+// N+1 before the scheduler knows its tokens of step N: the runner appends the tokens that it
+// samples to its own list, so it has them when step N+1 starts. No callbacks, and no pointers
+// except to a request's facts, so request/batch_encoding.h can turn a batch into bytes. Thread
+// safety: immutable once submitted.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -40,18 +40,19 @@ enum class ChunkKind : uint8_t {
   kVerify,
 };
 
-// In the place of a draft that the runner is to make, where it has a drafter of its own.
+// Stands in the place of a draft that the runner's own drafter is to make.
 inline constexpr int32_t kDraftOfRunner = -1;
 
-// The most drafts of a chunk, so that a step brings kMaxTokensPerStep of a sequence at most.
+// The most drafts of a chunk: with the token sampled behind them a step brings at most
+// kMaxTokensPerStep tokens of a sequence.
 inline constexpr size_t kMaxDraftTokens = kMaxTokensPerStep - 1;
 
 struct ScheduledSequence {
   SequenceId id = 0;
   ChunkKind kind = ChunkKind::kPrefill;
-  // Where a prefill chunk starts. Others start at the newest token that the runner has, which is
-  // here, or before it if a verify chunk of the sequence was in flight and brought less than it
-  // could.
+  // Where a prefill chunk starts. Other chunks start at the newest token that the runner has. That
+  // is here, or earlier if a verify chunk of the sequence was in flight and kept fewer drafts than
+  // it could.
   int64_t num_computed_tokens = 0;
   int64_t num_tokens = 0;  // the chunk's length, >= 1
   bool samples = false;    // always but for prefill chunks that do not reach the end
@@ -69,13 +70,13 @@ struct ScheduledBatch {
   uint64_t step = 0;
   std::vector<SequenceId> removed;  // finished, aborted or preempted: forget these first
   std::vector<NewSequence> added;   // then add these, with empty block tables
-  // Decodes first, then verify chunks, then prefills. In each layer, the keys and values of all
-  // must be written before those of a prefill are read: a sequence that is new may share blocks
-  // that another one fills in this step.
+  // Decodes first, then verify chunks, then prefills. In each layer the keys and values of the
+  // whole batch must be written before a prefill reads any: a new sequence may share blocks that
+  // another sequence fills in this step.
   std::vector<ScheduledSequence> sequences;
   int64_t num_tokens = 0;  // over all sequences
-  // Whether a drafter of the runner reads the prompts of this step, too: drafts are worth their
-  // cost lately. What it has not read it catches up on before the sequence's first draft.
+  // Whether the runner's drafter reads this step's prompts, too: true while drafts are worth their
+  // cost. Text that it has not read it reads before the sequence's first draft.
   bool drafter_reads_prompts = false;
   // How many steps had failed (StepOutput::failure) by the time that this one was scheduled. Only
   // steps on GPUs fail so, which are of one process: batch_encoding.h leaves it out.
@@ -92,12 +93,12 @@ struct TokenLogprobs {
 
 struct SequenceOutput {
   SequenceId id = 0;
-  // What was generated: nothing if the chunk did not sample, else one token; a verify chunk brings
-  // up to one more than it had drafts.
+  // Generated tokens: none if the chunk did not sample, else one; a verify chunk brings up to one
+  // more than it had drafts.
   TokenList token_ids;
   std::vector<TokenLogprobs> logprobs;  // one for each of these tokens, if asked for
-  // No token could be chosen behind the last of these, which is a 0 in its place: no logit was
-  // finite.
+  // No logit was finite, so no token could be chosen in the last place of token_ids, which holds a
+  // 0.
   bool invalid_logits = false;
   std::vector<TokenLogprobs>
       prompt_logprobs;  // of the prompt tokens after each of this chunk's, if asked for

@@ -40,11 +40,11 @@ class Sequence {
   int64_t num_prompt_tokens() const { return num_prompt_tokens_; }
   int64_t num_output_tokens() const { return static_cast<int64_t>(output_token_ids_.size()); }
 
-  // The most tokens, prompt and output together, that this sequence may come to have.
+  // The largest length, prompt and output together, that this sequence may reach.
   int64_t max_num_tokens(int64_t max_model_len) const;
 
-  // Adds a generated token and says whether the sequence ends with it. A stop token counts before a
-  // length limit, and only once SamplingParams::min_tokens have been generated.
+  // Adds a generated token and says whether the sequence ends with it. A stop token wins over a
+  // length limit, but counts only once SamplingParams::min_tokens have been generated.
   std::optional<SequenceEnd> append(int32_t token_id, std::span<const int32_t> eos_token_ids,
                                     int64_t max_model_len);
 

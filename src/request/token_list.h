@@ -1,6 +1,6 @@
 #pragma once
-// The few tokens that one step brings of a sequence, in place: a step of hundreds of sequences
-// allocates nothing for them.
+// The few tokens that one step brings of a sequence, stored in place, so that a step of hundreds of
+// sequences allocates nothing for them.
 //
 // Thread safety: a plain value.
 #include <algorithm>
@@ -36,7 +36,7 @@ class TokenList {
     check(size_ < kMaxTokensPerStep, "a step brings no more tokens of a sequence than it may");
     values_[size_++] = token_id;
   }
-  // Keeps the first `count`, of as many at least.
+  // Keeps the first `count` tokens; there must be at least as many.
   void truncate(size_t count) {
     check(count <= size_, "a list of tokens is only made shorter");
     size_ = count;

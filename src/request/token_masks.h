@@ -1,11 +1,11 @@
 #pragma once
-// Which tokens the outputs of constrained requests (SamplingParams::structured_output) may go on
-// with, as the sampler of this process asks for it.
+// Which tokens may come next in the outputs of constrained requests
+// (SamplingParams::structured_output), as the sampler of this process asks for it.
 //
-// Like callbacks (request/logits_processors.h) they are kept apart from what ranks are told:
-// Request::is_constrained says that a request has masks, and the one rank that samples, which runs
-// in the engine's process, gets them here. Masks depend on the request and its output alone.
-// Thread safety: TokenMasks from any thread, a RowMask from one at a time.
+// Like callbacks (request/logits_processors.h), masks are kept apart from the batches:
+// Request::is_constrained says that a request has masks. The one rank that samples runs in the
+// engine's process and gets them here. A mask depends only on the request and its output. Thread
+// safety: TokenMasks from any thread, a RowMask from one at a time.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -25,13 +25,13 @@ class RowMask {
   RowMask(const RowMask&) = delete;
   RowMask& operator=(const RowMask&) = delete;
 
-  // Bit t % 32 of word t / 32 is set if token t may come; of ceil(vocab_size / 32) words.
+  // Bit t % 32 of word t / 32 is set if token t may come; ceil(vocab_size / 32) words.
   virtual std::span<const uint32_t> allowed() const = 0;
-  // Whether take() is true at once, whatever is sampled.
+  // Whether take() returns true for every token.
   virtual bool takes_all() const = 0;
-  // Takes the token that was sampled; one that is not allowed may be anything. False if behind it
-  // the answer could not end within the request's limit on tokens: allowed() then has those behind
-  // which it can.
+  // Takes the token that was sampled, whether it is allowed or not. Returns false if after this
+  // token the answer could not end within the request's limit on tokens; allowed() is then narrowed
+  // to the tokens after which it can.
   virtual bool take(int32_t token) = 0;
 };
 
@@ -42,9 +42,9 @@ class TokenMasks {
   TokenMasks(const TokenMasks&) = delete;
   TokenMasks& operator=(const TokenMasks&) = delete;
 
-  // The mask of the token behind `output`, what output `index` of a request has generated so far.
-  // `has_drafts`: the last of these are guesses. Null where any token may come, because nobody will
-  // see it: the request has ended, or the constraint forbids a draft.
+  // The mask of the token behind `output`, the tokens that output `index` of a request has so far.
+  // `has_drafts`: the last of these are guesses. Null where any token may come because nobody will
+  // see it: the request has ended, or the constraint forbids one of the drafts.
   virtual std::unique_ptr<RowMask> at(const Request& request, uint32_t index,
                                       std::span<const int32_t> output, bool has_drafts) = 0;
 };

@@ -1,8 +1,8 @@
 #pragma once
 // A sequence's tokens as one list, though they lie in two: the prompt, which all sequences of a
-// request share, and what the sequence generated.
+// request share, and the sequence's own output.
 //
-// A view: what it is made of outlives it. Thread safety: a plain value.
+// A view: the lists must outlive it. Thread safety: a plain value.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

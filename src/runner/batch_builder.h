@@ -1,6 +1,6 @@
 #pragma once
-// Turns the chunks of a step into the arrays of a ForwardBatch, in one pass: in memory of the CPU
-// where the model runs there, in pinned memory that is uploaded where it runs on a GPU.
+// Turns the chunks of a step into the arrays of a ForwardBatch, in one pass: in CPU memory for a
+// model on the CPU, in pinned memory that is then uploaded for one on a GPU.
 //
 // Thread safety: plain values and free functions; a writer or builder belongs to one thread.
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace quire {
 
-// Sizes of a step's arrays. Those of a captured step are larger than its batch needs.
+// Sizes of a step's arrays. A captured step's arrays are larger than its batch needs.
 struct BatchShape {
   int64_t num_tokens = 0;
   int64_t num_seqs = 0;
@@ -24,10 +24,10 @@ struct BatchShape {
   bool operator==(const BatchShape&) const = default;
 };
 
-// The shape that holds these chunks and nothing else.
+// The smallest shape that holds these chunks.
 BatchShape batch_shape(std::span<const StepSequence> sequences);
 
-// Arrays of a step in the memory of the CPU or of a GPU, as ForwardBatch describes them.
+// A step's arrays in CPU or GPU memory, as ForwardBatch describes them.
 struct BatchArrays {
   int32_t* token_ids = nullptr;
   int32_t* positions = nullptr;
@@ -41,7 +41,7 @@ struct BatchArrays {
 // Hands out arrays from a piece of memory, one after the other.
 class ArrayLayout {
  public:
-  // Without a base the arrays are null, and used() says how many bytes they take.
+  // Without a base the arrays are null, and used() says how many bytes they would take.
   explicit ArrayLayout(std::byte* base) : base_(base) {}
 
   template <typename T>
@@ -64,13 +64,13 @@ ForwardBatch to_forward_batch(const BatchArrays& arrays, const BatchShape& shape
 // Writes the chunks of a step one after the other.
 class BatchWriter {
  public:
-  // block_size: tokens in a KV block. `arrays` are of `shape`.
+  // block_size: tokens in a KV block. `arrays` have the sizes of `shape`.
   BatchWriter(const BatchShape& shape, const BatchArrays& arrays, int block_size);
 
-  // Logits are wanted for the last rows of a chunk that samples (num_logits_rows).
+  // Asks for logits of the last rows of a chunk that samples (num_logits_rows).
   void add(const StepSequence& sequence);
-  // Fills up the arrays with tokens that are stored nowhere and sequences that have none. Their
-  // logits are those of row 0.
+  // Fills up the arrays: with tokens that are stored nowhere, sequences without tokens, and logits
+  // of row 0.
   void pad();
 
   // Of what was added.

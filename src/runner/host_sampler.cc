@@ -21,8 +21,8 @@ void call_logits_processors(const LogitsRow& row, std::span<float> logits,
 
 using RowMasks = std::vector<std::unique_ptr<RowMask>>;
 
-// Null for rows where all tokens may come. With `drafting` nothing of the rows is settled: what is
-// sampled is a guess.
+// Null for rows where all tokens may come. With `drafting` the masks do not take the tokens: what
+// is sampled is a guess.
 RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMasks* masks,
                         bool drafting = false) {
   RowMasks result(rows.size());
@@ -42,8 +42,8 @@ RowMasks make_row_masks(Stream& stream, std::span<const LogitsRow> rows, TokenMa
   return result;
 }
 
-// Tells the mask what its row has sampled, and samples another token where that one would take too
-// many to an end. `logits` of a row with a mask are as they were.
+// Tells the mask its row's token, and samples another one if the mask refuses it because the answer
+// could then not end in time. `logits` of a row with a mask are unchanged.
 void settle_with_mask(Stream& stream, const Tensor& logits, RowMask& mask, ops::SamplingRow row,
                       ops::SampledToken& token) {
   if (token.token_id == ops::kNoToken || mask.take(token.token_id)) return;

@@ -1,5 +1,5 @@
 #pragma once
-// Samples on the host: each sequence's parameters, history, callbacks and constraint applied to its
+// Samples on the host: applies each sequence's parameters, history, callbacks and constraint to its
 // row of logits.
 //
 // Thread safety: a free function; one thread at a time on a stream.
@@ -17,14 +17,14 @@
 
 namespace quire {
 
-// A row of logits: of the token behind the first `num_tokens` of a sequence.
+// A row of logits: for the token behind the first `num_tokens` tokens of a sequence.
 struct LogitsRow {
   const SequenceState* state = nullptr;
   size_t num_tokens = 0;
   bool has_drafts = false;  // the last of these are drafts
 };
 
-// What the engine's process has of requests beside their facts.
+// Callbacks and masks of requests, which only the engine's process has.
 struct RequestHooks {
   const LogitsProcessorRegistry* processors = nullptr;  // null: no request has callbacks
   TokenMasks* masks = nullptr;                          // null: no request is constrained
@@ -35,9 +35,10 @@ std::vector<ops::SampledToken> sample_rows(Stream& stream, const Tensor& logits,
                                            std::span<const LogitsRow> rows,
                                            const RequestHooks& hooks);
 
-// Guesses of what sample_rows() would give for a larger model's logits: without callbacks and
-// log-probabilities, and without a say in the answer. Token 0 where none can be chosen. logits
-// float32[R, vocab], changed in place; rows.size() == ids.size() == R; `masks` may be null.
+// Samples drafts: guesses of what sample_rows() will give for the larger model's logits. Without
+// callbacks and log-probabilities, and without effect on the answer. Token 0 where none can be
+// chosen. logits float32[R, vocab], changed in place; rows.size() == ids.size() == R; `masks` may
+// be null.
 void sample_drafts(Stream& stream, const Tensor& logits, std::span<const LogitsRow> rows,
                    TokenMasks* masks, std::span<int32_t> ids);
 

@@ -17,7 +17,7 @@ class KvCache {
   KvCache(const KvCacheShape& shape, DType dtype, int block_size, int64_t num_blocks,
           const Device& device = {});
 
-  // Keys and values of one block in all layers, in bytes.
+  // Bytes of the keys and values of one block in all layers.
   static int64_t bytes_per_block(const KvCacheShape& shape, DType dtype, int block_size);
 
   std::span<const KvCacheView> layers() const { return layers_; }

@@ -40,7 +40,7 @@ constexpr ops::CudaKernels kKernels = {
     .decoder_step_scratch_bytes = ops::cuda::decoder_step_scratch_bytes,
 };
 
-// Selects a GPU for the calling thread, and at its end the one that was selected before.
+// Selects a GPU for the calling thread; at the end of its scope, the GPU that was selected before.
 class SelectedDevice {
  public:
   explicit SelectedDevice(int index) {
@@ -62,7 +62,7 @@ class CudaLibrary final : public DeviceLibrary {
     const cudaError_t status = cudaGetDeviceCount(&count);
     if (status == cudaErrorNoDevice) return {};
     if (status == cudaErrorInsufficientDriver) {
-      // Also what CUDA says where there is no driver at all.
+      // CUDA says this also where there is no driver at all.
       int driver = 0;
       cudaDriverGetVersion(&driver);
       if (driver == 0) return {};
@@ -92,8 +92,8 @@ class CudaLibrary final : public DeviceLibrary {
 
   int64_t overhead_bytes(int num_ranks) const override {
     constexpr size_t kStream = CudaStream::kWorkspaceBytes + CudaStream::kScratchBytes;
-    // Allowances, not sums: kernels that are loaded when they are first used, and CUDA graphs; what
-    // NCCL takes for itself.
+    // Estimates, not sums: kernels that are loaded at their first use, CUDA graphs, and NCCL's own
+    // memory.
     constexpr size_t kCodeAndGraphs = size_t{256} << 20;
     constexpr size_t kNccl = size_t{512} << 20;
     const size_t group = num_ranks > 1 ? kPeerMemoryBytes + kNccl : 0;

@@ -20,12 +20,13 @@
 namespace quire {
 namespace {
 
-// What medians of repeated measurements differ by without a reason.
+// Medians of repeated measurements differ by this without a reason.
 constexpr double kLeastGain = 0.02;
-// Of the norm of the outputs: sums in another order, before and after they are rounded to 16 bits.
+// Relative to the norm of the outputs: sums in another order, before and after they are rounded to
+// 16 bits.
 constexpr double kFloatTolerance = 2e-5;
 constexpr double kHalfTolerance = 5e-3;
-// The product whose speed the others' is held against: rows, n and k.
+// The product whose speed is the ceiling for the others: rows, n and k.
 constexpr int64_t kPeakSize = 8192;
 
 double flops_of(const ops::LinearShape& shape) {
@@ -41,7 +42,7 @@ double bytes_of(const ops::LinearShape& shape) {
          rows * n * static_cast<double>(size_of(shape.out_dtype));
 }
 
-// Of a request without a task.
+// The reason, for a request without a task.
 std::string why_nothing_is_timed(const TuningRequest& request) {
   const auto num_possible =
       std::count_if(request.rows.begin(), request.rows.end(),
@@ -116,7 +117,7 @@ ops::LinearShape Tuning::peak_shape() const {
   return {kind_of(gpu_), dtype, dtype, kPeakSize, kPeakSize, kPeakSize};
 }
 
-// Before anything is measured, which would be lost.
+// To be called before anything is measured, because that would be lost.
 void Tuning::check_plan(const std::vector<TuningTask>& tasks) const {
   if (tasks.empty()) throw Error(why_nothing_is_timed(request_));
   std::set<ops::LinearShape> shapes;

@@ -1,7 +1,7 @@
 #pragma once
 // Times cuBLAS's algorithms for the matrix products of one rank (quire/tune.h).
 //
-// Thread safety: free functions of their arguments; tune_products has the GPU for itself.
+// Thread safety: free functions of their arguments; tune_products needs the GPU for itself.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -16,7 +16,7 @@
 
 namespace quire {
 
-// A product that cuBLAS gets as it is.
+// A product that goes to cuBLAS unchanged.
 struct TuningTask {
   std::string name;
   ops::LinearShape shape;
@@ -31,23 +31,23 @@ struct TuningRequest {
   std::vector<ops::LinearAlgorithmEntry> known;  // to go into the result's file, too
 };
 
-// default_tune_rows(), on by powers of two to the most rows that a step has, and these; and the
-// most that logits are computed of.
+// default_tune_rows(), then powers of two up to the most rows of a step; the most rows of a step
+// and of logits are added.
 std::vector<int64_t> usual_tune_rows(int64_t max_step_tokens, int64_t max_logits_rows);
 
-// Each shape once, by product and then by rows. `cublas_rows` says how many rows of a product
-// cuBLAS gets at once, 0 for none (CudaKernels::linear_cublas_rows).
+// Each shape once, ordered by product, then by rows. `cublas_rows` says how many rows of a product
+// go to cuBLAS at once, 0 for none (CudaKernels::linear_cublas_rows).
 std::vector<TuningTask> plan_tuning(
     const TuningRequest& request, const ops::GpuKind& gpu,
     const std::function<int64_t(const MatrixProduct& product, int64_t rows)>& cublas_rows);
 
-// Which of the trials, which are not empty, is to be used: 0, or one that is faster than the first
-// by a margin, agrees with it and repeats.
+// The index of the trial to use, of at least one: 0, or one that is faster than the first by a
+// margin, agrees with it and repeats.
 size_t choose_trial(std::span<const ops::LinearTrial> trials, DType out_dtype);
 
-// On the library's first GPU. Throws Error where none of the products goes to cuBLAS, where the
-// result would be more than a file may hold, where the GPU has too little memory, and for what CUDA
-// says.
+// Runs on the library's first GPU. Throws Error where none of the products goes to cuBLAS, where
+// the result is larger than a file may be, where the GPU has too little memory, and for errors of
+// CUDA.
 TuneResult tune_products(DeviceLibrary& library, const TuningRequest& request,
                          const TuneOptions& options, const TuneCallback& on_progress);
 

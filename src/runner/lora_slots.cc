@@ -27,7 +27,8 @@ const LoraStep* LoraSlots::prepare(std::span<const StepSequence> sequences, int6
   const bool any = std::ranges::any_of(
       sequences, [](const StepSequence& sequence) { return sequence.state.request->lora_id != 0; });
   if (!any) return nullptr;
-  // Those that are there first, so that none of them has to go for another one of this step.
+  // First those that are in slots already, so that none of them has to leave for another one of
+  // this step.
   for (const StepSequence& sequence : sequences) {
     const auto slot = slots_.find(sequence.state.request->lora_id);
     if (slot != slots_.end()) slot->second.last_step = step_;

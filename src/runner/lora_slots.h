@@ -1,9 +1,9 @@
 #pragma once
-// The adapters that a rank on the CPU holds ready to compute with: as many as may run in one step.
+// The adapters that a rank on the CPU has ready to compute with: as many as may run in one step.
 //
-// An adapter's share is made when its first step comes, in the place of the one that was used
-// longest ago; it stays there, also when no request has the adapter any more, until another one
-// takes its place. All ranks run the same steps, so they hold the same adapters. Thread safety: one
+// A rank prepares its share of an adapter when the adapter's first step comes. The share replaces
+// the least recently used one and stays until it is replaced, even if no request uses the adapter
+// any more. All ranks run the same steps, so they hold the same adapters. Thread safety: one
 // thread, the rank's worker.
 #include <cstdint>
 #include <optional>
@@ -22,14 +22,14 @@ namespace quire {
 
 class LoraSlots {
  public:
-  // For at most max_loras adapters of at most max_rank in a step of `model`, which outlives this.
-  // So does `pool`, whose threads pack them.
+  // For at most max_loras adapters of at most max_rank in a step of `model`. `pool` is for the
+  // threads that pack adapters. Both must outlive this.
   LoraSlots(const Model& model, int max_loras, int64_t max_rank, DType dtype, ThreadPool& pool);
 
-  // What slots and scratch take.
+  // Bytes of slots and scratch.
   static size_t bytes(const Model& model, int max_loras, int64_t max_rank, DType dtype);
 
-  // The adapters of a step's rows; nothing where all are the base's. Holds until the next call.
+  // The adapters of a step's rows; null where no row has one. Valid until the next call.
   const LoraStep* prepare(std::span<const StepSequence> sequences, int64_t num_tokens);
 
  private:

@@ -40,7 +40,7 @@ std::vector<LogitsRow> logits_rows_of(std::span<const StepSequence> sequences) {
   return rows;
 }
 
-// What the rows of a step's logits sample, to a rank that does not learn it.
+// Stands for the sampled tokens of a step's rows on a rank that does not learn them.
 std::vector<int32_t> unknown_tokens(int64_t num_rows) {
   std::vector<int32_t> ids;
   ids.reserve(static_cast<size_t>(num_rows));
@@ -186,7 +186,7 @@ void ModelRunner::receive_awaited_ids(std::span<const StepSequence> sequences) {
     const std::vector<int32_t>& output = sequence.state.output_token_ids;
     while (!output.empty() && row_of_unknown(output.back()) >= 0) receive_oldest_ids();
   }
-  // So many steps back, their results were processed before this step was scheduled.
+  // Results of steps this far back were processed before this step was scheduled.
   while (std::ssize(awaited_) > groups_.pipeline.size() + 1) receive_oldest_ids();
 }
 
@@ -226,7 +226,7 @@ std::vector<ops::SampledToken> ModelRunner::sample(const ForwardBatch& forward,
     if (groups_.tensor.rank() == 0) {
       auto part = sample_rows(stream_, logits, std::span(rows).subspan(begin, end - begin),
                               {options_.logits_processors.get(), options_.token_masks.get()});
-      // What could not be chosen is a 0 to the ranks, and said by keep_sampled().
+      // A token that could not be chosen is a 0 to the ranks; keep_sampled() reports it.
       for (size_t i = begin; i < end; ++i) ids[i] = std::max(part[i - begin].token_id, 0);
       sampled.insert(sampled.end(), std::make_move_iterator(part.begin()),
                      std::make_move_iterator(part.end()));

@@ -2,10 +2,11 @@
 // One rank on the CPU. A step is run when it is launched.
 //
 // A stage gets the hidden state and the residual from the same rank of the stage before, and hands
-// them to the next. Rank 0 of the last stage samples; the others of that stage learn the tokens
-// from it, and hand them to the first stage. That goes on with other sequences meanwhile, and takes
-// the ids when a step needs one of them. Stages in between know sampled tokens as unknown_token()
-// says. Several stages take no verify chunks. Thread safety: one thread, the rank's worker.
+// them to the next stage. Rank 0 of the last stage samples and tells the tokens to the other ranks
+// of that stage, which hand them to the first stage. The first stage goes on with other sequences
+// meanwhile, and takes the ids when a step needs one of them. Stages in between do not learn
+// sampled tokens: they have unknown_token() in their place. With several stages there are no verify
+// chunks. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -33,7 +34,7 @@ namespace quire {
 
 class ModelRunner final : public RankRunner {
  public:
-  // Allocates the rank's part; weights are zero. `groups` and `stream` outlive the runner.
+  // Allocates the rank's part; weights are zero. `groups` and `stream` must outlive the runner.
   ModelRunner(const RunnerOptions& options, const RankGroups& groups, Stream& stream);
 
   void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) override;
@@ -54,14 +55,14 @@ class ModelRunner final : public RankRunner {
                    StepOutput& output);
   // Runs this stage's layers. The tensors are in the arena.
   IntermediateTensors run_layers(const ForwardBatch& forward);
-  // Samples a token for each row of logits, on the last stage: its id on all ranks into `ids`, its
-  // log-probabilities on rank 0 into what is returned.
+  // Samples a token for each row of logits, on the last stage. All its ranks get the ids in `ids`;
+  // rank 0 also returns log-probabilities.
   std::vector<ops::SampledToken> sample(const ForwardBatch& forward, const Tensor& hidden,
                                         std::span<const StepSequence> sequences,
                                         std::vector<int32_t>& ids);
-  // receive() of the pipeline's group, timed.
+  // receive() of the pipeline's group; counts the time that it waits.
   void receive(const Tensor& tensor, int from);
-  // From the last stage to the first.
+  // Sends ids from the last stage to the first.
   void send_sampled_ids(std::vector<int32_t>& ids);
   // On the first stage: notes which ids of the step the last stage will send.
   void await_ids(std::span<const StepSequence> sequences);
@@ -76,7 +77,7 @@ class ModelRunner final : public RankRunner {
                     std::span<const ops::SampledToken> sampled, StepOutput& output);
   void compute_prompt_logprobs(const ForwardBatch& forward, const Tensor& hidden,
                                std::span<const StepSequence> sequences, StepOutput& output);
-  // Logits of some rows of the hidden state, at most max_logits_rows; in the arena.
+  // Logits of at most max_logits_rows rows of the hidden state; in the arena.
   Tensor logits_of(const ForwardBatch& forward, const Tensor& hidden, const Tensor& rows);
 
   RunnerOptions options_;

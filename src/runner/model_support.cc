@@ -69,7 +69,7 @@ std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config) {
 
 namespace {
 
-// The whole in one rank, as config, device and types make it.
+// The whole model in one rank, from its config, device and types.
 ModelOptions whole_model(const ModelOptions& model) {
   ModelOptions options = model;
   options.max_model_len = 2;

@@ -1,6 +1,6 @@
 #pragma once
-// What a model's config says without its weights: is it supported, how large is it, what does it
-// cost.
+// What a model's config tells without its weights: whether the model is supported, how large it is,
+// what it costs.
 //
 // Thread safety: free functions of their arguments.
 #include <cstdint>
@@ -14,19 +14,18 @@
 
 namespace quire {
 
-// The reason, as a sentence; nothing where the model is supported.
+// A sentence; nothing where the model is supported.
 std::optional<std::string> why_unsupported(const ModelConfig& config);
 
-// Which of the model's linear layers are quantised, and how; empty where the checkpoint does not
-// say that any is.
+// Which of the model's linear layers are quantised, and how; empty where the checkpoint names none.
 std::string describe_quantization(const ModelConfig& config);
 
-// Parameters in all tensors that a checkpoint of this model must hold; scales of quantised ones are
-// none. Throws Error where the model is not supported.
+// The number of parameters in a checkpoint of this model; scales of quantised tensors are not
+// counted. Throws Error where the model is not supported.
 int64_t count_parameters(const ModelOptions& options);
 int64_t count_parameters(const ModelConfig& config);
 
-// Names and shapes of what a checkpoint of this model must hold where nothing is quantised, without
+// Names and shapes of the tensors of a checkpoint of this model where nothing is quantised, without
 // data. Throws Error where the model is not supported.
 std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config);
 
@@ -34,16 +33,16 @@ std::vector<CheckpointTensor> dense_tensors(const ModelConfig& config);
 // Throws Error where the model is not supported.
 ModelCost cost_of(const ModelOptions& options, DType kv_cache_dtype);
 
-// Of the matrices that a step reads, in bytes. Throws Error where the model is not supported.
+// Bytes of the matrices that a step reads. Throws Error where the model is not supported.
 struct WeightBytes {
   double layers = 0;
   double output_layer = 0;
 };
 WeightBytes weight_bytes_of(const ModelOptions& options);
 
-// What part of the multiply-adds of a token's layers is done by products with integers, which round
-// activations to int8, on the CPU: from 0 to 1. The rest is done in floating point. Throws Error
-// where the model is not supported.
+// The share, 0 to 1, of a token's multiply-adds in the layers that integer products do on the CPU,
+// which round activations to int8. The rest is floating point. Throws Error where the model is not
+// supported.
 double integer_share(const ModelOptions& options);
 
 }  // namespace quire

@@ -1,8 +1,8 @@
 #pragma once
-// A step that a rank has launched, and the way to its result.
+// A step that a rank has launched, and how to get its result.
 //
 // On the CPU a step is done when launch() returns; a GPU still works on it. Thread safety: one
-// thread at a time, which need not be the rank's worker.
+// thread at a time, not necessarily the rank's worker.
 #include <utility>
 
 #include "request/scheduled_batch.h"

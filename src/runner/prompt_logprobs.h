@@ -1,5 +1,5 @@
 #pragma once
-// Which rows of a step's hidden state the log-probabilities of prompts are found from.
+// The rows of a step's hidden state that prompt log-probabilities are computed from.
 //
 // Thread safety: free functions of their arguments.
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace quire {
 
-// Rows of one sequence, whose logits are computed at once.
+// Rows of one sequence whose logits are computed together.
 struct PromptRows {
   size_t sequence = 0;               // its number in the step
   int64_t first_row = 0;             // of the hidden state
@@ -18,8 +18,8 @@ struct PromptRows {
   int num_top = 0;                   // best tokens to be reported beside it
 };
 
-// In the order of the prompt's tokens, at most max_rows each; empty where no sequence asks for its
-// prompt's log-probabilities. Points into the sequences' states.
+// In the order of the prompts' tokens, at most max_rows rows each. Empty where no sequence asks for
+// log-probabilities of its prompt. Points into the sequences' states.
 std::vector<PromptRows> prompt_rows(std::span<const StepSequence> sequences, int64_t max_rows);
 
 }  // namespace quire

@@ -1,10 +1,9 @@
 #pragma once
 // Which node each rank is on, where ranks are in several processes.
 //
-// Ranks are counted stage by stage. Each node has as many as the others, and they follow each
-// other. Node 0 has rank 0 of the last stage, which samples: callbacks and masks are in its
-// process. So the first ranks are on node 1 where there are several stages. Thread safety: free
-// functions.
+// Ranks are numbered stage by stage. Each node has the same number of consecutive ranks. Node 0 has
+// the last stage's rank 0, which samples, because callbacks and masks are in node 0's process. So
+// with several stages the first ranks are on node 1. Thread safety: free functions.
 #include <vector>
 
 namespace quire {

@@ -46,11 +46,11 @@ struct RunnerOptions {
   // it.
   int64_t scratch_bytes = 0;
   std::vector<int32_t> eos_token_ids;
-  // Callbacks of requests, called by rank 0 in the engine's process; null: none.
+  // Callbacks of requests; rank 0 calls them in the engine's process. Null: none.
   std::shared_ptr<const LogitsProcessorRegistry> logits_processors;
-  // Of constrained requests, asked likewise; null: none.
+  // Masks of constrained requests; rank 0 asks for them likewise. Null: none.
   std::shared_ptr<TokenMasks> token_masks;
-  // Adapters in a step, 0: none are served; and their largest rank.
+  // The most adapters in a step (0: none are served), and their largest rank.
   int max_loras = 0;
   int64_t max_lora_rank = 0;
   std::optional<DraftModelOptions> draft;  // none: drafts have ids
@@ -59,15 +59,15 @@ struct RunnerOptions {
   LoadFormat load_format = LoadFormat::kAuto;
   uint64_t seed = 0;           // of dummy weights
   bool enforce_eager = false;  // GPU only: no CUDA graphs
-  // GPU only: of its matrix products; null: those of the source's table.
+  // GPU only: algorithms of its matrix products; null: only those of quire's own table.
   std::shared_ptr<const ops::LinearAlgorithms> linear_algorithms;
 };
 
 // The two groups that a rank belongs to.
 struct RankGroups {
-  // Those that share its layers.
+  // The ranks of its stage, which share its layers.
   Communicator& tensor;
-  // Those with the same place in the other stages' groups; its rank() is the stage.
+  // The ranks with the same place in the other stages; its rank() is the stage.
   Communicator& pipeline;
 
   int stage() const { return pipeline.rank(); }
@@ -88,7 +88,7 @@ class RankRunner {
   // a draft model, which a GPU has not.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
-  // The part of the time of all launches, in seconds, in which the rank waited for other stages.
+  // Seconds, over all launches, that the rank waited for other stages.
   virtual double waited_s() const { return 0; }
 };
 

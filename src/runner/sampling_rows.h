@@ -13,12 +13,11 @@
 
 namespace quire {
 
-// What the sampling ops are told of the token behind the first `num_tokens` of a sequence, which
-// end in its output or with its prompt. Points into `state`.
+// The sampling ops' arguments for the token behind the first `num_tokens` tokens of a sequence;
+// these end in its output or with its prompt. Points into `state`.
 ops::SamplingRow to_sampling_row(const SequenceState& state, size_t num_tokens);
 
-// Ids that min_tokens keeps from being the token behind the first `num_output` of a sequence's
-// output.
+// Ids that min_tokens forbids for the token behind the first `num_output` tokens of the output.
 std::span<const int32_t> masked_ids(const SequenceState& state, size_t num_output);
 
 // Whether the token behind the first `num_tokens` takes penalties, biases or masks.
@@ -28,7 +27,7 @@ bool adjusts_logits(const SequenceState& state, size_t num_tokens);
 // log-probabilities that are reported are of logits as they were before they were adjusted.
 bool needs_host_sampling(const SequenceState& state, size_t num_tokens);
 
-// As outputs hold them.
+// In the form that outputs have.
 TokenLogprobs to_token_logprobs(std::span<const ops::TokenLogprob> logprobs);
 
 }  // namespace quire

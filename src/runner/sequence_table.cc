@@ -50,7 +50,7 @@ std::vector<StepSequence> SequenceTable::apply(const ScheduledBatch& batch) {
                              chunk.new_block_ids.end());
     state.output_token_ids.insert(state.output_token_ids.end(), chunk.draft_token_ids.begin(),
                                   chunk.draft_token_ids.end());
-    // All but prefills reach to the sequence's last token, wherever that has come to be.
+    // All chunks except prefills reach to the sequence's last token, wherever that is by now.
     const int64_t begin = chunk.kind == ChunkKind::kPrefill
                               ? chunk.num_computed_tokens
                               : static_cast<int64_t>(state.tokens().size()) - chunk.num_tokens;

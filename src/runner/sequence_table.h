@@ -1,10 +1,9 @@
 #pragma once
-// What the runner knows of every sequence it was told of: its request, what it generated, its block
-// table.
+// What the runner knows of every running sequence: its request, its output, its block table.
 //
-// Kept up to date from the batches, which carry only what is new, and from the tokens that the
-// runner samples. So a step may start before the scheduler knows the tokens of the one before.
-// Thread safety: one thread at a time, the rank's worker.
+// Batches, which carry only what is new, and the tokens that the runner samples keep it up to date.
+// So a step may start before the scheduler knows the tokens of the step before. Thread safety: one
+// thread at a time, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -17,9 +16,9 @@
 
 namespace quire {
 
-// A token that was sampled and that this rank does not know: the GPU's, which the host has not seen
-// yet, or the last stage's, where a stage in between has no use for it. A negative number, which
-// says from which row of the last step's logits.
+// Stands for a sampled token that this rank does not know: a GPU's, which the host has not seen
+// yet, or the last stage's, which stages in between never need. A negative number that says from
+// which row of the last step's logits it was sampled.
 constexpr int32_t unknown_token(int32_t row) {
   return -1 - row;
 }
@@ -41,14 +40,13 @@ struct SequenceState {
   // The prompt, then what was generated.
   TokenView tokens() const { return TokenView(request->prompt_token_ids, output_token_ids); }
 
-  // Takes what was sampled behind each token of a chunk from its newest one on, one more than it
-  // had drafts: the drafts up to the first that was not sampled in its place stay, then comes the
-  // token sampled there. Returns how many of `sampled` these are.
+  // Takes the tokens sampled behind each token of a chunk from its newest token on, one more than
+  // it had drafts. Keeps the drafts up to the first that differs from the token sampled in its
+  // place, and then that sampled token. Returns how many of `sampled` were kept.
   size_t append_sampled(std::span<const int32_t> sampled);
 };
 
-// A chunk of a step and its sequence, as the step finds it: looked up once, when the batch is taken
-// in.
+// A chunk of a step with its sequence, looked up once when the batch is taken in.
 struct StepSequence {
   const ScheduledSequence& chunk;
   SequenceState& state;
@@ -69,12 +67,12 @@ class SequenceTable {
       : eos_token_ids_(std::move(eos_token_ids)) {}
 
   // Takes in a batch's removed, added and scheduled sequences. Returns the scheduled ones in the
-  // batch's order; they point into the batch and the table, and hold until the next call. The
-  // drafts of a verify chunk are then tokens of its sequence, until append_sampled(); those of the
-  // runner are still to be put in their places.
+  // batch's order; they point into the batch and the table, and are valid until the next call. The
+  // drafts of a verify chunk become tokens of its sequence until append_sampled(); drafts that the
+  // runner makes are still to be filled in.
   std::vector<StepSequence> apply(const ScheduledBatch& batch);
-  // Says what the output token `index` of a sequence is, which was appended as unknown. Sequences
-  // that are gone are passed over.
+  // Sets the output token `index` of a sequence, which was appended as unknown. Ignores sequences
+  // that are gone.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);
   // Puts `token_ids` in the place of the output tokens from `index` on, which are the drafts of the
   // last step.

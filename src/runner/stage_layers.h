@@ -1,5 +1,5 @@
 #pragma once
-// How many of a model's layers each stage of a pipeline has.
+// How many of a model's layers each pipeline stage has.
 //
 // Thread safety: free functions of their arguments.
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace quire {
 
-// So that the slowest stage takes as little time as it can. A step of a few sequences takes about
-// as long as the weights of its matrix products take to be read, so a stage's time is counted as
-// their bytes, from shapes and formats:
+// Chosen so that the slowest stage is as fast as possible. A step of a few sequences takes about as
+// long as reading the weights of its matrix products, so a stage's time is counted as their bytes,
+// from shapes and formats:
 //
 //   n layers:                    n * L, where L is the bytes of a layer's weights
 //   n layers, the output layer:  n * L + O, where O is the bytes of the output layer's weights
 //
-// The embedding counts as nothing: of its table only the step's rows are read. Attention is the
+// The embedding counts as nothing, because a step reads only a few rows of it. Attention is the
 // same in every layer. The last stage has the largest n_P for which
 //
 //   max(ceil((N - n_P) / (P - 1)) * L,  n_P * L + O)
 //
-// is least, of N layers and P stages. The other stages share the rest evenly; where it does not
-// divide, the first of these have one layer less, as the first of all has the embedding's table.
+// is least, for N layers and P stages. The other stages share the rest evenly; if it does not
+// divide, the first of these have one layer less, because the very first has the embedding's table.
 // `num_stages` is at most the number of layers. Throws Error where the model is not supported.
 std::vector<int64_t> balanced_stage_layers(const ModelOptions& model, int num_stages);
 

@@ -2,9 +2,9 @@
 // The arrays of one step on a GPU, uploaded at once.
 //
 // All arrays of a step lie one after the other in one piece of pinned memory, and in the same
-// places in one piece of the GPU's. Steps of one StepShape have one layout, but for the number of
-// biases, which come last: so a captured graph finds its inputs where the last step of that shape
-// had them. Thread safety: one thread, the rank's worker.
+// places of one piece of GPU memory. Steps of one StepShape have the same layout (biases, whose
+// number may differ, come last), so a captured graph finds its inputs where the last step of that
+// shape had them. Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -18,7 +18,7 @@
 
 namespace quire {
 
-// Biases and masks that the rows of one step have on a GPU, at most.
+// The most biases and masked ids that the rows of one step may have on a GPU.
 inline constexpr int64_t kMaxStepBiases = 8192;
 
 struct StepShape : BatchShape {
@@ -32,8 +32,8 @@ struct StepShape : BatchShape {
   bool operator==(const StepShape&) const = default;
 };
 
-// Arrays of a step on a GPU, or of the pinned memory that is copied there. What is not in
-// ForwardBatch or ops/cuda/kernels.h (CudaSample) says the same there.
+// A step's arrays on a GPU, or in the pinned memory that is copied there. ForwardBatch and
+// ops/cuda/kernels.h (CudaSample) describe the fields that have no comment here.
 struct StepArrays : BatchArrays {
   int32_t* token_sources = nullptr;  // of CudaResolveTokens
   ops::DecodeItem* decode_items = nullptr;
@@ -62,19 +62,19 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape);
 
 class StepInputs {
  public:
-  // For steps of at most `largest` in each of its numbers.
+  // `largest`: the largest value of each size.
   StepInputs(DeviceLibrary& library, const Device& device, const StepShape& largest);
 
   // On the GPU.
   static size_t bytes(const StepShape& shape);
 
-  // The host's arrays for a step of this shape, to be filled before upload(). Those of the step
-  // kRing steps ago are overwritten.
+  // The host's arrays for a step of this shape, to be filled before upload(). They overwrite those
+  // of the step kRing steps ago.
   StepArrays next(const StepShape& shape);
-  // Queues the copy of what next() gave. Returns the arrays on the GPU.
+  // Queues the copy of the arrays that next() returned. Returns the arrays on the GPU.
   StepArrays upload(DeviceStream& stream);
 
-  // Steps whose host arrays live on at once: more than an engine has in flight.
+  // How many steps' host arrays exist at once: more than an engine has in flight.
   static constexpr size_t kRing = 4;
 
  private:
@@ -84,7 +84,7 @@ class StepInputs {
   Buffer device_;
 };
 
-// The GPU's arrays as the model takes them. Leaves attention_scratch to the caller.
+// The GPU's arrays in the form that the model takes. Leaves attention_scratch to the caller.
 ForwardBatch gpu_forward_batch(const StepArrays& arrays, const StepShape& shape);
 
 }  // namespace quire

@@ -62,17 +62,17 @@ class ThreadExecutor final : public Executor {
     std::atomic<double> busy_s = 0;
 
     RankGroups groups() const { return {*tensor, *pipeline}; }
-    // Whether the steps' outputs are this rank's.
+    // Whether the outputs of the steps are taken from this rank.
     bool reports() const { return tensor->rank() == 0 && groups().is_last_stage(); }
   };
 
   bool is_here(int rank) const;
-  // The communicators of the ranks of a group that are here, which are these of the model's; null
-  // for the others.
+  // The communicators of a group's ranks that are in this process; null for the others. `ranks`:
+  // numbers in the whole model.
   std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,
                                                         const std::vector<int>& ranks) const;
   void make_ranks();
-  // A rank's place among those that are here.
+  // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return rank.index - ranks_.front()->index; }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // The body of a rank's thread.
@@ -86,7 +86,7 @@ class ThreadExecutor final : public Executor {
   // Waits for the steps of a rank until their queue is closed, or one failed. The body of a
   // watcher.
   void watch(Steps& steps);
-  // Keeps the first error and ends all ranks. Within a catch block.
+  // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
   // The same when the group of nodes has failed.
   void fail_with_nodes();
@@ -104,8 +104,8 @@ class ThreadExecutor final : public Executor {
   std::exception_ptr error_;
 };
 
-// The CPUs of one rank: its share of the machine's, physical cores first. Empty (no pinning) where
-// the ranks ask for more threads than there are CPUs.
+// The CPUs of one rank: its share of the machine's, physical cores first. Empty (no pinning) if the
+// ranks want more threads than there are CPUs.
 std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
   const std::vector<int> cpus = cpu_topology().cpus;
   if (static_cast<size_t>(threads_per_rank) * static_cast<size_t>(num_ranks) > cpus.size())
@@ -121,7 +121,7 @@ std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size) {
   return single;
 }
 
-// Tells the messages of the ranks' groups apart: two ranks can be in one of each kind.
+// Distinguishes the messages of the ranks' groups: two ranks can share one group of each kind.
 constexpr uint8_t kTensorGroup = 0;
 constexpr uint8_t kPipelineGroup = 1;
 
@@ -287,7 +287,7 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
                  options_.memory_reserve);
     runner = make_runner(rank, *pool, stream);
     runner->load(checkpoint, place_of(rank) == 0 ? options_.on_progress : ProgressCallback());
-    // What went wrong at the start of a group comes out here, and not with the first request.
+    // Errors of a group's start are thrown here, not with the first request.
     rank.tensor->barrier();
   } catch (...) {
     fail();
@@ -342,7 +342,7 @@ void ThreadExecutor::watch(Steps& steps) {
     try {
       (*step)->finish();
     } catch (...) {
-      // While the step is there: what frees its memory may wait for the GPUs of all ranks.
+      // While the step exists: freeing its memory may wait for the GPUs of all ranks.
       fail();
       return;
     }
@@ -381,8 +381,8 @@ void ThreadExecutor::rethrow_error() {
 
 std::unique_ptr<Executor> make_thread_executor(const ThreadExecutorOptions& options,
                                                const Checkpoint* checkpoint) {
-  // Before a GPU's memory is taken and CUDA is started, which takes longer than the check; what is
-  // wrong for one rank is wrong for all.
+  // Before a GPU's memory is taken and CUDA is started, which takes longer than this check. A fault
+  // of one rank's weights is a fault of all.
   if (options.gpu_library != nullptr && checkpoint != nullptr) {
     CountedModel model(options.runner.model);
     check_weights(*checkpoint, model.model().parameters());

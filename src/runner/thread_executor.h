@@ -1,9 +1,9 @@
 #pragma once
-// An executor whose ranks are threads of this process: one worker a rank, fed with batches from a
-// queue. With several nodes it has the ranks of this one; on node 0 it hands each batch to the
-// others, too, on which next_batch() of their NodeGroup gives what is to be submitted. On GPUs each
-// rank but the first has a second thread, which waits for the rank's steps and so sees one that
-// fails.
+// An executor whose ranks are threads of this process: one worker for each rank, fed with batches
+// from a queue. With several nodes it has the ranks of this node; on node 0 it also sends each
+// batch to the other nodes, which get it from next_batch() of their NodeGroup and submit it. On
+// GPUs each rank except the first has a second thread, which waits for the rank's steps and so
+// notices one that fails.
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -31,8 +31,8 @@ struct ThreadExecutorOptions {
   std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here; with a library null
   bool pins_threads = true;                   // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
-  // Called when a rank or the group of nodes has failed, from any thread and perhaps more than
-  // once; may be empty.
+  // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.
+  // May be empty.
   std::function<void()> on_failure;
   MemoryReserve* memory_reserve = nullptr;  // of the ranks' steps; outlives the executor
 };

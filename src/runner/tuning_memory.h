@@ -1,6 +1,6 @@
 #pragma once
-// The matrices that products are timed with, in a GPU's memory: random ones, as zeros would spare a
-// GPU much of its power and so flatter it.
+// Matrices in GPU memory for timing products. They are random: with zeros a GPU needs much less
+// power and looks faster than it is.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -15,14 +15,14 @@ namespace quire {
 
 class TuningMemory {
  public:
-  // For each of `shapes`, which are all of one dtype and not empty; the first is timed whatever
-  // rows a user chooses. Throws Error where the first GPU, `gpu`, has not that much memory free.
+  // For all of `shapes`: not empty, all of one dtype; the first is timed whatever rows a user
+  // chooses. Throws Error where the first GPU, `gpu`, has too little free memory.
   TuningMemory(DeviceLibrary& library, const DeviceInfo& gpu,
                std::span<const ops::LinearShape> shapes);
 
-  // The product with as many weights as it takes to find none of them in the L2 cache.
+  // A product with enough copies of its weights that none is found in the L2 cache.
   ops::CudaLinearTrials trials_of(const ops::LinearShape& shape, bool has_bias) const;
-  // What no cache holds, as far as the GPU has room for it.
+  // A copy that no cache holds, as far as the GPU has room for it.
   ops::CudaCopy copy() const;
 
  private:
@@ -41,8 +41,8 @@ class TuningMemory {
   int64_t copy_bytes_ = 0;
   int64_t operands_bytes_ = 0;
   std::unique_ptr<DeviceMemory> memory_;
-  // Weights, then activations; biases are the first of the weights. Only read, so that all shapes
-  // share them. Outputs may hold anything.
+  // Weights, then activations; biases are the first of the weights. They are only read, so all
+  // shapes share them. Outputs may hold anything.
   std::byte* operands_ = nullptr;
   std::byte* out_ = nullptr;
 };

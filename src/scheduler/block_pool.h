@@ -1,10 +1,10 @@
 #pragma once
 // Which KV blocks are in use, and by how many.
 //
-// A block is held through a BlockRef and frees itself when the last one goes. Free blocks wait in a
+// A block is held through BlockRefs and frees itself when the last one goes. Free blocks wait in a
 // list. Those marked cached keep their contents until they are taken: they queue at the end of the
-// list, least recently freed first, behind all blocks that hold nothing worth keeping.
-// Thread safety: none needed; the scheduler's thread owns it.
+// list, least recently freed first, behind all blocks without contents worth keeping. Thread
+// safety: none needed; the scheduler's thread owns it.
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -34,7 +34,7 @@ class BlockRef {
 
 class BlockPool {
  public:
-  // `on_evict` is called with a cached block that is taken for new contents.
+  // Calls `on_evict` when a cached block is taken for new contents.
   BlockPool(int64_t num_blocks, std::function<void(int32_t)> on_evict);
   // All BlockRefs must be gone.
   ~BlockPool();
@@ -47,7 +47,7 @@ class BlockPool {
 
   // The free block that is least worth keeping. Requires one.
   BlockRef take();
-  // A share in a block for its contents, be it free or in use.
+  // A share in a block with contents, whether it is free or in use.
   BlockRef share(int32_t id);
   // Keep this block's contents while it is free. It must be in use.
   void mark_cached(int32_t id);

@@ -1,9 +1,9 @@
 #pragma once
-// A runner for the scheduler's tests: it keeps what a real one would (tokens and block tables of
-// its own), and a KV cache in which each slot holds a hash of the tokens up to and including its
-// own. So it sees at once when a sequence would read what is not its prefix. The token it samples
-// is a hash of the prefix, the seed and the index. Of the drafts that it is to make, three in four
-// are right. Thread safety: none needed; for one test's thread.
+// A runner for the scheduler's tests. It keeps tokens and block tables like a real one, and a KV
+// cache in which each slot holds a hash of the tokens up to and including its own. So it notices at
+// once when a sequence would read what is not its prefix. The token it samples is a hash of the
+// prefix, the seed and the index. Of the drafts that it makes itself, three in four are right.
+// Thread safety: none needed; for one test's thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -41,8 +41,8 @@ class MockRunner {
         max_model_len_(max_model_len),
         slots_(static_cast<size_t>(num_blocks * block_size)) {}
 
-  // Text of another salt is another text, though the tokens be equal. The runner itself is not told
-  // salts, so a test says them here.
+  // With another salt, equal tokens count as other text. The runner itself is not told salts, so a
+  // test sets them here.
   void set_salt(SequenceId id, const std::string& salt) {
     salts_[id] = std::hash<std::string>()(salt);
   }

@@ -1,7 +1,7 @@
 #pragma once
 // Random work for the scheduler's property tests: configurations, requests of one client or of
-// several, what ends them from outside, drafts; and what each sequence has to get, whatever the
-// schedule. Thread safety: none needed; for one test's thread.
+// several, outside events that end them, drafts; and the result that each sequence must get under
+// any schedule. Thread safety: none needed; for one test's thread.
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -149,7 +149,7 @@ inline Workload random_workload(Random& random, const WorkloadOptions& options) 
   return workload;
 }
 
-// What a sequence gets when it is alone, by the rules as SamplingParams states them.
+// What a sequence gets if it runs by itself, by the rules of SamplingParams.
 inline JobResult expected_result(const Job& job, int64_t max_model_len) {
   const Request& request = *job.request;
   const SamplingParams& params = request.params;
@@ -191,8 +191,8 @@ inline SchedulerConfig random_config(Random& random, int64_t max_model_len) {
   return config;
 }
 
-// What a test's drafts are, if there are any: up to four for a sequence, some made by the runner
-// and some guessed from what is known, not all rightly.
+// A test's drafts, if it has any: up to four for a sequence, some made by the runner and some
+// guessed from what is known, some of them wrong.
 class Drafter {
  public:
   explicit Drafter(uint64_t seed) : random_(seed) {}

@@ -1,8 +1,8 @@
 #pragma once
-// Holds each step of a scheduler's test against what scheduler.h promises of every step: its
-// limits, the order of a client's sequences, and that it leaves nothing undone for which it has
-// room. It knows only what the engine knows: what was added, scheduled and ended.
-// Thread safety: none needed; for one test's thread.
+// Checks each step of a scheduler's test against scheduler.h's promises for every step: its limits,
+// the order of a client's sequences, and that it uses all the room that it has. It knows only what
+// the engine knows: what was added, scheduled and ended. Thread safety: none needed; for one test's
+// thread.
 #include <gtest/gtest.h>
 
 #include <algorithm>

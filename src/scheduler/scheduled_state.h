@@ -1,5 +1,5 @@
 #pragma once
-// What the scheduler keeps beside a sequence: how far it is computed, and in which blocks.
+// The scheduler's state of a sequence: how far it is computed, and in which blocks.
 //
 // Thread safety: none needed; the scheduler's thread owns it.
 #include <cstdint>
@@ -29,10 +29,9 @@ struct ScheduledState {
   ClientQueue& client;
   bool running = false;  // and known to the runner; else waiting, at first or after a preemption
 
-  // Of the tokens it had when it began to run: while these are not computed, its chunks are
-  // prefills.
+  // The tokens that it had when it began to run: until these are computed, its chunks are prefills.
   int64_t num_prefill_tokens = 0;
-  // Steps that are scheduled count as done, and as bringing the most tokens that they may.
+  // Scheduled steps count as done, with the most tokens that they may bring.
   int64_t num_computed_tokens = 0;
   int64_t num_placeholders = 0;  // tokens that steps in flight will sample, at most
   std::vector<int32_t> drafts;   // for its next chunk

@@ -1,24 +1,24 @@
 #pragma once
 // Decides which tokens of which sequences run in the next step, and in which KV blocks.
 //
-// One kind of step: under one token budget, first the running sequences of a client (a decode token
-// or the next chunk of a prompt each), then its waiting ones while there is budget, a place and
-// enough free blocks for all their tokens; then those of the next client. Within a client, lower
-// priority numbers go first, then those that arrived first, and no waiting sequence overtakes
-// another, but one whose adapter has to wait. When a running sequence needs a block and none is
-// free, the last one of the client that holds the most for its weight, of those whose turn is yet
-// to come, is preempted: it gives up its blocks and goes back to the queue, to be computed anew
-// (mostly from the prefix cache).
+// One kind of step: under one token budget, first the running sequences of a client (each with a
+// decode token or the next chunk of its prompt), then its waiting ones while there is budget, a
+// place and enough free blocks for all their tokens; then those of the next client. Within a
+// client, lower priority numbers go first, then earlier arrivals, and a waiting sequence is
+// overtaken only if its adapter has to wait. When a running sequence needs a block and none is
+// free, a sequence is preempted: among those whose turn is still to come, the last one of the
+// client that holds the most for its weight. It gives up its blocks and goes back to the queue, to
+// be computed again (mostly from the prefix cache).
 //
-// Clients share what there is (Request::client, client_weight):
-// - Tokens by what each has used, prompts and answers (fair_share.h). What is found in the prefix
-//   cache is free. What a client does not want goes to the others.
-// - Places and blocks by what each holds now. Where there is none for a waiting sequence, the last
-//   one of a client behind is preempted, if that client then still holds as much for its weight as
-//   the other: so nothing goes back and forth. Where even so there are not enough blocks, no
-//   sequence is admitted behind it, or it might never get them; but the first of a client that
-//   holds none waits only for a client that holds none either.
-// What follows, and scheduler_fairness_test.cc and scheduler_property_test.cc test:
+// Clients share (Request::client, client_weight):
+// - Tokens by what each has used, prompts and answers (fair_share.h). Tokens found in the prefix
+// cache are free. What a client does not need goes to the others.
+// - Places and blocks by what each holds now. If a waiting sequence finds none, the last sequence
+// of a later client is preempted, provided that client then still holds as much for its weight as
+// the waiting one's, so that nothing goes back and forth. If there are still not enough blocks, no
+// sequence after it is admitted, or it might never get them; except that the first sequence of a
+// client that holds none waits only for clients that hold none either.
+// Consequences, which scheduler_fairness_test.cc and scheduler_property_test.cc test:
 // - A client that had no prompts to compute and gets one has tokens of it in the next step, where
 //   it gets a place and blocks as above, and no more than max(4, prompt tokens of a step / 64)
 //   clients have prompts: the whole prompt, if it is no longer than its part of that step.

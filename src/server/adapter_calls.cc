@@ -26,7 +26,7 @@ Json checked_body(std::string request_body, const char* schema, const ServiceCon
   return body;
 }
 
-// Makes the list say of this adapter what the engine says: calls for one name may cross.
+// Updates the list's entry of this adapter from the engine: calls for one name may overlap.
 void take_over(const std::string& name, const ServiceContext& context) {
   context.model.adapters->update(
       name, [&](const ServedAdapter* before) -> std::optional<ServedAdapter> {
@@ -85,7 +85,7 @@ std::string load_adapter(std::string request_body, const ServiceContext& context
   take_field(body, "lora_path", path);
   take_field(body, "load_inplace", in_place);
   check_name(name, in_place, context);
-  // Again before each time that it is read: what is below the folder changes.
+  // Checked again each time before it is read, because the content of the folder may change.
   const LoraPathCheck check = [allowed = context.config.lora_dir](const std::string& folder) {
     adapter_folder(folder, allowed);
   };

@@ -1,6 +1,6 @@
 #pragma once
-// What /v1/load_lora_adapter and /v1/unload_lora_adapter do, from the body of a request to the text
-// of its answer.
+// /v1/load_lora_adapter and /v1/unload_lora_adapter: from the body of a request to the text of its
+// answer.
 //
 // Thread safety: free functions; from several threads at once.
 #include <string>
@@ -10,8 +10,8 @@
 
 namespace quire::server {
 
-// Throw ApiError for whatever is wrong with the body or the adapter, and as RequestBudget does.
-// Loading takes as long as the weights take to be read.
+// Throw ApiError for faults of the body or the adapter, and as RequestBudget does. Loading takes as
+// long as reading the weights.
 std::string load_adapter(std::string request_body, const ServiceContext& context,
                          RequestBudget& budget);
 std::string unload_adapter(std::string request_body, const ServiceContext& context,

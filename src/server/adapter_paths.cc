@@ -37,8 +37,8 @@ ApiError no_folder(const std::string& path) {
   return error;
 }
 
-// Where a path leads when all links are followed, whether anything is there or not: so what is said
-// of a path does not depend on what is elsewhere. Links that go round in circles lead to nothing.
+// Where a path leads when all links are followed, whether the target exists or not, so that the
+// answer does not reveal what exists elsewhere. Links in a circle lead to nothing.
 fs::path resolve(const fs::path& path) {
   constexpr int kMaxLinks = 40;
   std::deque<fs::path> rest(path.begin(), path.end());
@@ -96,7 +96,8 @@ std::string adapter_folder(const std::string& path, const std::string& allowed) 
     throw server_error(
         fmt::format("The folder of --lora-dir cannot be read: {}.", error.message()));
   }
-  // Where a path leads is judged before what is there, so that nobody learns what is elsewhere.
+  // Where a path leads is checked before whether it exists, so that nobody learns what exists
+  // elsewhere.
   const fs::path asked = (root / path).lexically_normal();
   if (!is_within(asked, root)) throw elsewhere(path);
   const fs::path folder = resolve(asked);

@@ -10,8 +10,8 @@
 namespace quire::server {
 namespace {
 
-// Sequences that may wait inside the engine, so that it never idles between a step and the next
-// turn given.
+// Sequences that may wait inside the engine, so that it is never idle between a step and the next
+// turn.
 constexpr int64_t kFeedAhead = 32;
 // An output token costs about as much as two of a prompt (the weights of the paper that
 // fair_queue.h names).
@@ -35,7 +35,7 @@ bool Admission::adapter_has_room(const std::string& adapter) const {
 }
 
 bool Admission::has_less_than_its_part(const Waiting& waiting) const {
-  // As many again as there are places, so that the engine does not hold requests without end.
+  // Twice as many as there are places, so that the number of requests in the engine has a limit.
   if (num_in_engine_ >= 2 * config_.max_num_seqs) return false;
   const auto own = in_engine_.find(waiting.client);
   if (own == in_engine_.end()) return true;
@@ -156,8 +156,8 @@ std::optional<Admission::Ticket> Admission::choose_next() {
     if (reserved != nullptr && &turn != reserved && !turn.waiting.adapter.empty()) return true;
     return !adapter_has_room(turn.waiting.adapter);
   };
-  // Whatever its client's other requests and their priorities are, or they would hold up all
-  // adapters.
+  // Independent of the client's other requests and their priorities, which could otherwise hold up
+  // all adapters.
   const bool is_overdue_next = reserved != nullptr && !waits_for_adapter(*reserved);
   const std::optional<Ticket> next =
       is_overdue_next ? overdue : queue_.next(waits_for_adapter, [](const Turn&) { return true; });

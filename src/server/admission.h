@@ -1,18 +1,18 @@
 #pragma once
-// Who may come in, who waits, and who goes next to the engine.
+// Decides which requests are accepted, which wait, and which go to the engine next.
 //
-// The engine gets only as many requests as it can run soon; the others wait here, where they are
-// picked fairly (fair_queue.h). The engine shares what it has between the clients that it knows, so
-// a client that has less than its part of it never waits here for others.
+// The engine gets only as many requests as it can run soon; the others wait here and are picked
+// fairly (fair_queue.h). The engine shares its places between the clients that it knows, so a
+// client that has less than its share of them never waits here for others.
 //
-// Requests with adapters wait here until their adapter has room: those in the engine have at most
-// max_loras different ones, so that none waits there for its adapter, in front of others, and no
-// more weights are held than max_loras adapters have. The first request of an adapter has it read;
-// the others wait until that is done. One that was passed by kMaxLoraOvertakes requests with
-// adapters, because others had the room, is the next with an adapter.
+// Requests with adapters wait here until their adapter has room. Those in the engine have at most
+// max_loras different adapters, so none of them waits in the engine for its adapter, in front of
+// others, and the weights of at most max_loras adapters are held. The first request of an adapter
+// has it read; the others wait until that is done. A request that was passed by kMaxLoraOvertakes
+// requests with adapters, because others had the room, is the next one with an adapter.
 //
-// When too many wait, a
-// request is refused at once, with the time after which a place is likely to be free.
+// When too many wait, a request is refused at once, with the time after which a place is likely to
+// be free.
 //
 // Thread safety: one thread at a time, the I/O thread.
 #include <chrono>
@@ -52,29 +52,29 @@ class Admission {
   // `engine` must outlive it.
   Admission(AdmissionConfig config, const EnginePort& engine) : config_(config), engine_(engine) {}
 
-  // A request has come and is being prepared. Throws ApiError 429 where the queue is full, 503
-  // while the server shuts down; `reason` is then what RequestRecord::reject_reason calls it.
+  // A request has arrived and is being prepared. Throws ApiError 429 where the queue is full, 503
+  // while the server shuts down; `reason` then gets the value for RequestRecord::reject_reason.
   void arrive(std::string& reason);
-  // It was found to be malformed, or its client has gone.
+  // The request was malformed, or its client has gone.
   void turn_away() { --num_preparing_; }
-  // It is prepared and waits for its turn, which pump() gives it. If this throws, it does not wait
-  // and is still being prepared.
+  // The request is prepared and waits for its turn, which pump() gives it. If this throws, it does
+  // not wait, and still counts as being prepared.
   Ticket enqueue(Waiting waiting, int64_t priority);
-  // It leaves without having had its turn; false if it had it.
+  // The request leaves the queue without having had its turn; false if it had it.
   bool leave(Ticket ticket);
-  // One that had its turn is over: it holds no place in the engine any more.
+  // A request that had its turn is over, and gives its place in the engine back.
   void finished(const std::string& client, int64_t num_sequences, Clock::time_point now,
                 const std::string& adapter = {});
-  // The adapter of one that had its turn is in memory: others that name it need not wait.
+  // The adapter of a request that had its turn is in memory: others that name it need not wait.
   void adapter_is_read(const std::string& adapter);
   // Tokens were generated for a client.
   void charge_output(const std::string& client, int64_t num_tokens);
 
   // Gives turns while the engine has room. Call it whenever something was enqueued, finished, or
-  // came out of the engine. Needs no memory, without which a turn might never be given.
+  // came out of the engine. It needs no memory; otherwise a turn might never be given.
   void pump();
 
-  // Adds what waits here for room for adapters.
+  // Adds the requests that wait here until adapters have room.
   void add_to(LoraStats& stats);
 
   // From now on arrive() refuses; what has been accepted goes on.
@@ -85,7 +85,7 @@ class Admission {
   int64_t retry_after_s() const;
 
  private:
-  // Requests that had their turn and are not over, and their sequences.
+  // Requests that had their turn and are not over, and the number of their sequences.
   struct InEngine {
     int64_t num_requests = 0;
     int64_t num_sequences = 0;
@@ -95,7 +95,7 @@ class Admission {
     int64_t num_requests = 0;
     bool is_read = false;
   };
-  // One that waits, with the entries that it needs if its client or adapter has none.
+  // A waiting request, with the map entries that it needs if its client or adapter has none yet.
   struct Turn {
     Waiting waiting;
     std::map<std::string, InEngine>::node_type seat;
@@ -106,11 +106,11 @@ class Admission {
   };
   bool has_room(int64_t num_sequences) const;
   bool adapter_has_room(const std::string& adapter) const;
-  // The first that was passed too often because its adapter had no room.
+  // The first request that was passed too often because its adapter had no room.
   std::optional<Ticket> find_overdue();
   std::optional<Ticket> choose_next();
   void give_turn(Turn turn);
-  // Whether a client has so little in the engine that it need not wait for what others have there.
+  // Whether a client has so little in the engine that it need not wait for others.
   bool has_less_than_its_part(const Waiting& waiting) const;
 
   AdmissionConfig config_;

@@ -136,7 +136,7 @@ TEST_F(AdmissionTest, AFloodInTheEngineKeepsNobodyOutOfIt) {
   come(admission, "other");
   admission.pump();
   EXPECT_EQ(started_.size(), 3u) << "it has its half of eight";
-  // But for requests of many clients, of which each has nothing in it, there is an end.
+  // With many new clients, each of which has nothing in the engine, there is a limit all the same.
   for (int i = 0; i < 6; ++i) come(admission, "newcomer " + std::to_string(i));
   admission.pump();
   EXPECT_EQ(started_.size(), 3u + 4u);

@@ -1,8 +1,8 @@
 #pragma once
 // The keys that open the API.
 //
-// Only digests are kept and compared, all of them and in constant time, so that how long a refusal
-// takes tells nothing about any key.
+// Only digests are kept. Each request is compared with all of them in constant time, so that the
+// time of a refusal tells nothing about any key.
 //
 // Thread safety: immutable once made.
 #include <array>
@@ -15,7 +15,7 @@ namespace quire::server {
 
 class ApiKeys {
  public:
-  // No keys: everybody is let in. Throws Error for an empty key.
+  // No keys: every request is accepted. Throws Error for an empty key.
   explicit ApiKeys(const std::vector<std::string>& keys);
 
   bool required() const { return !digests_.empty(); }

@@ -19,12 +19,12 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// How often a server that stops looks whether everything has ended, and how long after the
-// time-out it waits for the engine to let go of what it ran.
+// How often a server that stops checks whether everything has ended, and how long after the
+// time-out it waits for the engine to release what it ran.
 constexpr std::chrono::milliseconds kDrainInterval{20};
 constexpr std::chrono::seconds kLastWait{5};
 
-// The way to the I/O thread, for as long as there is one.
+// The way to the I/O thread, while there is one.
 class PostGate {
  public:
   void open(http::Server* server) {
@@ -96,8 +96,8 @@ ModelInfo describe_model(const ServeOptions& options, const AsyncLLM& llm) {
   return model;
 }
 
-// What requests may take together: three quarters of what the model leaves, so that the rest of the
-// process, and what estimates miss, has room, too.
+// The memory that requests may take together: three quarters of what the model leaves, because the
+// rest of the process, and errors of the estimates, need room, too.
 int64_t memory_for_requests(const ServeOptions& options, const MemoryPlan& plan) {
   constexpr int64_t kLeast = int64_t{64} << 20;
   if (options.max_server_memory) return *options.max_server_memory;
@@ -243,7 +243,7 @@ std::unique_ptr<Service> App::Impl::make_service() {
   config.metrics.num_kv_blocks = llm_->stats().num_kv_blocks;
   config.metrics.enable_prefix_caching = engine.enable_prefix_caching;
   config.metrics.cache_dtype = cache_dtype_of(engine);
-  // Of stages in other processes there are no figures.
+  // There are no figures for stages in other processes.
   if (engine.cluster.num_nodes == 1) config.metrics.num_stages = engine.pipeline_parallel_size;
   if (engine.lora.enabled) config.metrics.max_loras = engine.lora.max_loras;
   config.metrics.num_nodes = engine.cluster.num_nodes;
@@ -318,7 +318,7 @@ void App::Impl::stop() {
 // On the I/O thread. An answer counts as given when the socket has taken it.
 void App::Impl::drain(Clock::time_point until, bool cut) {
   if (service_->num_generations() == 0) {
-    // Those who go on asking, for metrics perhaps, would keep it busy.
+    // Clients that keep asking, for metrics perhaps, would keep it busy.
     server_->stop_accepting();
     if (server_->num_active() == 0) {
       finish(!failed_);
@@ -344,7 +344,7 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
 void App::Impl::engine_failed(const std::string& message) {
   if (std::exchange(failed_, true)) return;
   log_.error(fmt::format("the engine has failed, and the server ends: {}", message));
-  // What is being answered with this failure gets a moment to be sent.
+  // Gives answers with this failure a moment to be sent.
   timers_.after(std::chrono::seconds(1), [this] { finish(false); });
 }
 

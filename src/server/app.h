@@ -19,7 +19,7 @@ namespace quire::server {
 
 struct ServeOptions {
   EngineConfig engine{};  // its model is a folder
-  // Names that clients may use; the first is the one that answers carry. Empty: the folder's name.
+  // Names that clients may use; answers carry the first. Empty: the folder's name.
   std::vector<std::string> served_model_names{};
   http::Config http{};
   std::vector<std::string> api_keys{};  // without any, and no file: none is needed
@@ -31,15 +31,15 @@ struct ServeOptions {
   double max_queue_time_s = 300;                    // 0: no limit
   double shutdown_timeout_s = 30;                   // for what runs when it is told to stop
   int64_t max_response_bytes = int64_t{512} << 20;  // of a whole answer
-  // Memory that requests may take together; unset: most of what the model leaves of the machine's
-  // or the container's.
+  // Memory that requests may take together; unset: most of the machine's or the container's memory
+  // that the model leaves.
   std::optional<int64_t> max_server_memory{};
   bool share_cache_between_keys = false;
   ClientWeights client_weights{};
   std::string reasoning_parser = "auto";
   std::string tool_call_parser = "auto";
-  // What the adapters of engine.lora say of their parent (/v1/models), by their names; others: the
-  // served model.
+  // Names of the parents of engine.lora's adapters in /v1/models, by adapter; for others the served
+  // model.
   std::map<std::string, std::string> lora_parents{};
   bool allow_runtime_lora = false;  // clients may load and unload adapters
   std::string lora_dir{};           // ... from below this folder; empty: from anywhere
@@ -53,7 +53,7 @@ struct ServeOptions {
 
 class App {
  public:
-  // Binds the port first, so that one that is taken is found before a large model is loaded. Throws
+  // Binds the port first, so that a port in use is noticed before a large model is loaded. Throws
   // Error.
   explicit App(ServeOptions options);
   // Cuts off what is still under way.
@@ -65,11 +65,12 @@ class App {
   uint16_t port() const;
 
   // Reads the files of keys, their limits, and the certificate again, for requests and connections
-  // from now on. What cannot be used is reported in the log, and stays as it was. After start().
+  // from now on. A file that cannot be used is reported in the log, and its old content stays in
+  // force. After start().
   void reload();
 
-  // Refuses new requests from now on, lets those that run finish for shutdown_timeout_s, then ends
-  // them with what they have. Returns at once. May be called again, without effect.
+  // Refuses new requests from now on, gives running ones shutdown_timeout_s to finish, then ends
+  // them with what they have. Returns at once. Further calls have no effect.
   void stop();
   // Waits until stop() has done its work (true), or the engine has failed (false).
   bool wait();

@@ -62,7 +62,7 @@ Function function_of(const Json& tool, size_t index, bool forced) {
   return result;
 }
 
-// Those that may be called.
+// The functions that may be called.
 std::vector<Function> functions_of(const GenerationRequest& request) {
   const bool forced = request.tool_choice != ToolChoice::kAuto;
   const Json& tools = request.chat.tools;
@@ -82,7 +82,7 @@ ApiError not_enforceable(const std::string& field, const std::string& why) {
                          "invalid_value");
 }
 
-// What opens the engine's sentences: no field of the API has that name.
+// The beginning of the engine's sentences; no field of the API has that name.
 constexpr std::string_view kEngineField = "structured_output: ";
 
 std::string sentence_of(const Error& error) {
@@ -107,7 +107,8 @@ Compiled compile(const StructuredOutput& constraint, const AnswerSource& source)
   }
 }
 
-// The answer where calls are not forced: free text with calls in it, or one call or JSON.
+// The constraint on an answer without forced calls: free text with calls in it, or one call or
+// JSON.
 StructuredOutput unforced(const GenerationRequest& request, ToolFormat format,
                           std::span<const CallableFunction> functions) {
   if (!request.sampling.structured_output) {
@@ -127,11 +128,10 @@ StructuredOutput with_calls(const GenerationRequest& request, ToolFormat format,
   return forced_calls(format, callable, parallel);
 }
 
-// Lets go of the schemas that keep the whole from being compiled, because of `problem`, and says
-// so.
+// Drops the schemas that keep the whole from being compiled, because of `problem`, with a warning.
 std::vector<std::string> free_functions(std::vector<Function>& functions,
                                         const AnswerSource& source, const std::string& problem) {
-  // One schema may take as long as all may take together.
+  // A single schema may take as long as all together.
   constexpr std::chrono::seconds kMost{2};
   const auto end = std::chrono::steady_clock::now() + kMost;
   std::vector<std::string> warnings;

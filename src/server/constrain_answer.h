@@ -1,6 +1,6 @@
 #pragma once
-// What the answer of a request has to be, as the engine takes it: the constraint that the client
-// gave, tool calls of the functions that there are, or both.
+// The constraint on the answer of a request, as the engine takes it: the one that the client gave,
+// calls of the given tools, or both.
 //
 // Thread safety: free functions.
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace quire::server {
 // Compiles one constraint, as EnginePort::compile() does.
 using AnswerSource = std::function<std::shared_ptr<const void>(const StructuredOutput&)>;
 
-// Completes request.sampling.structured_output and has it compiled: what it returns holds
-// that, and is null where the answer may be anything. `tools` is the format
-// of the answer's calls; kNone: there are none. Warns in the request of functions whose schemas
-// cannot be enforced and need not be. Throws ApiError 400, naming the field, for what cannot be
-// enforced. Takes as long as `source` does. What that throws beside Error leaves the request as it
-// was.
+// Completes request.sampling.structured_output and has it compiled. The result keeps that in
+// memory; it is null where the answer may be anything. `tools` is the format of the answer's calls;
+// kNone: there are none. Adds warnings to the request for functions whose schemas cannot be
+// enforced and need not be. Throws ApiError 400, naming the field, for what cannot be enforced.
+// Takes as long as `source` does. Other exceptions of `source` than Error leave the request
+// unchanged.
 //
 // The constraint begins behind the first `begins_after` in the answer, or at once where that is
 // empty.
@@ -31,11 +31,11 @@ std::shared_ptr<const void> constrain_answer(GenerationRequest& request, ToolFor
                                              const std::string& begins_after,
                                              const AnswerSource& source);
 
-// What a request is answered with that the engine refuses in submit(): mostly, as all else has been
-// checked before, because it leaves no room for the shortest answer.
+// The error for a request that the engine refuses in submit(). As everything else was checked
+// before, mostly the limits leave no room for the shortest answer.
 ApiError refusal_of(const GenerationRequest& request, const Error& error);
 
-// What is kept of the constraint while the request runs.
+// Memory of the constraint while the request runs.
 int64_t constraint_bytes(const GenerationRequest& request);
 
 }  // namespace quire::server

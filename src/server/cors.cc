@@ -11,8 +11,8 @@ std::optional<http::Response> Cors::preflight(const http::Request& request) cons
   add_headers(request, response.headers);
   if (response.headers.empty()) return {};
   response.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
-  // Whatever it asks for: clients add headers of their own, and none of them has a meaning here
-  // that a page of an allowed origin may not use.
+  // Any headers that it asks for: clients add headers of their own, and no header has a meaning
+  // here that a page of an allowed origin may not use.
   response.headers.emplace_back(
       "Access-Control-Allow-Headers",
       request.header("Access-Control-Request-Headers").value_or("Authorization, Content-Type"));

@@ -14,16 +14,17 @@ namespace quire::server {
 
 class Cors {
  public:
-  // "*" among the origins: any; none: no page of another origin.
+  // `allowed_origins`: "*" allows any origin; none: no page of another origin.
   explicit Cors(std::vector<std::string> allowed_origins)
       : allowed_origins_(std::move(allowed_origins)) {}
 
   // Whether pages of `origin` may call the API.
   bool allows(std::string_view origin) const { return allows_any() || is_listed(origin); }
-  // Adds what lets a page of the request's origin read the answer; nothing where it may not.
+  // Adds the headers that let a page of the request's origin read the answer; none where it may
+  // not.
   void add_headers(const http::Request& request, http::Headers& headers) const;
-  // The answer to a browser that asks first; nothing where the request is no such question, or its
-  // origin is not allowed.
+  // The answer to a browser's preflight request; nothing where the request is none, or its origin
+  // is not allowed.
   std::optional<http::Response> preflight(const http::Request& request) const;
 
  private:

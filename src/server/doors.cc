@@ -64,7 +64,7 @@ bool is_loopback(std::string_view host) {
   return IN6_IS_ADDR_LOOPBACK(&v6);
 }
 
-// Its port is not looked at: a tunnel changes it, and DNS rebinding needs a name.
+// Its port is ignored: a tunnel changes it, and DNS rebinding needs a name.
 bool Doors::knows_host(std::string_view host) const {
   const std::string name = host_name(host);
   return is_loopback(name) || std::ranges::any_of(config_.allowed_hosts, [&](const auto& allowed) {

@@ -1,11 +1,11 @@
 #pragma once
-// Which requests a server takes from browsers and others before it looks at who asks and for what.
+// Checks requests, from browsers and others, before the server looks at who asks and for what.
 //
-// A server without API keys on loopback trusts whatever runs on its machine. Web pages that a
+// A server without API keys on loopback trusts all programs of its machine. Web pages that a
 // browser there shows must not inherit that trust: they could reach the server under a name of
 // their own (DNS rebinding), or send it a POST that needs no preflight. So its Host must be a name
 // of the machine itself, its Origin must be its own, and bodies must be declared as JSON, which a
-// page of another origin cannot do without asking first.
+// page of another origin cannot do without a preflight.
 //
 // Thread safety: immutable once made.
 #include <string>
@@ -22,12 +22,12 @@ struct DoorConfig {
   // Whether `Origin` and `Content-Type` of requests that compute are checked: a server without keys
   // on loopback.
   bool trusts_its_machine = false;
-  // Besides localhost and addresses of loopback. Where there are any, `Host` is checked even on a
-  // server that does not trust its machine.
+  // Names in addition to localhost and addresses of loopback. Where there are any, `Host` is
+  // checked even on a server that does not trust its machine.
   std::vector<std::string> allowed_hosts{};
 };
 
-// Whether `host`, as given to --host, is reached from its own machine only.
+// Whether a server at `host`, as given to --host, can be reached only from its own machine.
 bool is_loopback(std::string_view host);
 
 class Doors {
@@ -37,8 +37,8 @@ class Doors {
 
   // Throws ApiError 403 where `Host` names another server.
   void check_host(const http::Request& request) const;
-  // Of a request that computes. Throws ApiError: 403 for a foreign `Origin`, 415 for a body that is
-  // encoded or is not declared as JSON.
+  // Checks a request that computes. Throws ApiError: 403 for a foreign `Origin`, 415 for a body
+  // that is encoded or is not declared as JSON.
   void check_computing(const http::Request& request) const;
 
  private:

@@ -1,12 +1,12 @@
 #pragma once
 // The queue of requests that wait for the engine, fair between clients.
 //
-// Each client has a counter of the service that it got, divided by its weight: tokens of its
-// prompts, and twice the tokens generated for it. Whoever waits with the least goes next, so a
-// client that floods the server delays only itself; a client that comes back after a pause starts
+// Each client has a counter of the service that it got, divided by its weight: the tokens of its
+// prompts, and twice the tokens generated for it. The waiting client with the least goes next, so a
+// client that floods the server delays only itself. A client that comes back after a pause starts
 // level with those that wait, and cannot save up service. (The virtual token counter of Sheng et
 // al., "Fairness in Serving Large Language Models", OSDI 2024.) Among the requests of one client,
-// lower priority numbers go first, then those that came first.
+// lower priority numbers go first, then earlier arrivals.
 //
 // Thread safety: one thread at a time.
 #include <algorithm>
@@ -25,7 +25,7 @@ class FairQueue {
  public:
   using Ticket = uint64_t;
 
-  // `weight` in hundredths, 1 to kMaxClientWeight; the newest of a client counts.
+  // `weight` in hundredths, 1 to kMaxClientWeight; a client's newest weight counts.
   Ticket push(const std::string& client, int64_t priority, T item,
               int32_t weight = kDefaultClientWeight) {
     Client& queue = clients_[client];
@@ -46,8 +46,7 @@ class FairQueue {
   size_t size() const { return places_.size(); }
 
   // The next request: the first one of the least served client for which fits(request) is true.
-  // Requests for which passes_over(request) is true are as if they did not wait. Nothing where
-  // there is none.
+  // Requests for which passes_over(request) is true are ignored. Nothing where there is none.
   template <typename PassesOver, typename Fits>
   std::optional<Ticket> next(const PassesOver& passes_over, const Fits& fits) const {
     const Client* best = nullptr;
@@ -106,7 +105,7 @@ class FairQueue {
     it->second.counter += service * kUnit / it->second.weight;
   }
 
-  // A client is forgotten when nothing of it waits or runs: it would start level again anyway.
+  // A client without waiting or running requests is forgotten: it would start level again anyway.
   void forget(const std::string& client) {
     const auto it = clients_.find(client);
     if (it != clients_.end() && it->second.items.empty()) clients_.erase(it);
@@ -126,7 +125,7 @@ class FairQueue {
   };
   static bool none(const T&) { return false; }
   static bool all(const T&) { return true; }
-  // Where a client starts: level with the least served of those that wait, or with the last one
+  // The counter of a new client: that of the least served client that waits, or of the last one
   // that was served.
   int64_t least_waiting_counter() const {
     const std::optional<Ticket> first = next();

@@ -4,11 +4,11 @@
 //   arrive -> prepare (worker thread) -> wait for its turn -> read its adapter -> run -> answered
 //
 // It may end early from any state: refused, its client gone, its deadline passed, the engine
-// failed, no memory left. However it ends, it ends once: its place in the queue or the engine is
-// given back and its sequences are cancelled, which needs no memory. Its record is logged and
-// counted once it is known whether the client has got the answer.
+// failed, no memory left. In every case it ends once: it gives back its place in the queue or the
+// engine and cancels its sequences, which needs no memory. Its record is logged and counted once it
+// is known whether the client got the answer.
 //
-// Thread safety: the I/O thread, but for what prepare does on a worker with its own data.
+// Thread safety: the I/O thread, except that prepare works on a worker with its own data.
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -32,22 +32,22 @@ class Generation : public std::enable_shared_from_this<Generation> {
   using Clock = std::chrono::steady_clock;
 
   // `record` has what is known of the request so far; `headers` go with every answer. `on_end` is
-  // called once, when it holds nothing any more.
+  // called once, when the generation holds nothing any more.
   Generation(const ServiceContext& context, std::shared_ptr<http::Exchange> exchange,
              RequestKind kind, RequestRecord record, http::Headers headers,
              std::function<void(Generation&)> on_end);
 
   // None of these throws.
-  // Takes it in, or refuses it.
+  // Accepts the request, or refuses it.
   void begin();
-  // Fetches what the engine has for a prompt, or for all, and sends it.
+  // Fetches the engine's outputs for one prompt, or for all, and sends them.
   void fetch(size_t prompt_index);
   void fetch_all();
   // Ends it with what it has: the server stops.
   void cut_short();
 
   const RequestRecord& record() const { return record_; }
-  // What is known of it so far; nothing once its record is written.
+  // The facts so far; nothing once its record is written.
   std::optional<RequestRecord> facts() const;
 
  private:
@@ -63,22 +63,31 @@ class Generation : public std::enable_shared_from_this<Generation> {
   };
 
   void watch_client();
+  static double seconds_between(Clock::time_point from, Clock::time_point to) {
+    return std::chrono::duration<double>(to - from).count();
+  }
   // Runs `step`; an exception ends this generation and nothing else.
   template <typename Step>
-  void guarded(Step step);
-  // Ends it with an error, where one can still be told.
+  void guarded(Step step) {
+    try {
+      step();
+    } catch (...) {
+      break_off(std::current_exception());
+    }
+  }
+  // Ends it with an error, if the client can still be told.
   void break_off(const std::exception_ptr& failure);
 
   void prepare();
-  // With the answer's constraint, which may take seconds, on threads for that alone.
+  // Prepares the answer's constraint. That may take seconds, so other threads do it.
   void go_on_preparing(PreparedGeneration prepared);
   void prepared(PreparedGeneration prepared);
   void enqueue();
-  // Counts from its arrival, over all that it waits for.
+  // Sets the deadline, counted from arrival, so that it includes every wait.
   void set_deadline(std::optional<double> timeout_s);
   // Its turn has come.
   void run();
-  // May take seconds, too.
+  // Reads the adapter's weights. That may take seconds, too.
   void read_weights();
   void start(HeldLora weights);
   bool submit_prompts(HeldLora weights);
@@ -93,13 +102,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void measure_engine(size_t prompt_index, const RequestMetrics& metrics);
   void mark_deadline(RequestOutput& output) const;
   void answer_from_worker();
-  // The body's first piece; formatter_ has what follows.
+  // Answers with the body's first piece; formatter_ has the rest.
   void answer(std::string first_piece);
 
   void deadline_passed();
   void queue_time_passed();
   void client_gone();
-  // Leaves the queue or cancels the sequences, with the answer given or not to be given.
+  // Leaves the queue or cancels the sequences; the answer was given, or will not be.
   void give_up();
   void cancel_sources();
   void refuse(const ApiError& error);

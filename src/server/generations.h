@@ -1,5 +1,5 @@
 #pragma once
-// The generations under way: it starts them, keeps them until they hold nothing any more, and wakes
+// The running generations: starts them, keeps them until they hold nothing any more, and wakes
 // those that have outputs to fetch.
 //
 // Thread safety: the I/O thread.
@@ -22,23 +22,23 @@ class Generations {
   explicit Generations(const ServiceContext& context) : context_(context) {}
 
   // `record` has what is known of the request so far; `headers` go with every answer. Throws
-  // ApiError 429 where its key has reached one of its limits.
+  // ApiError 429 where its key has reached a limit.
   void start(std::shared_ptr<http::Exchange> exchange, RequestKind kind, RequestRecord record,
              http::Headers headers);
   // Fetches the outputs of all that the ready list names.
   void fetch_ready();
-  // What is known of one that is under way, by its id; nothing where there is none, or it is not
-  // this owner's.
+  // The facts of a running generation, by its id; nothing where there is none, or it belongs to
+  // another owner.
   std::optional<RequestRecord> find(std::string_view request_id, std::string_view owner) const;
-  // Ends all with what they have.
+  // Ends all generations with what they have.
   void cut_short();
 
-  // Those that hold anything: waiting, running, or being cancelled.
+  // Generations that hold anything: waiting, running, or being cancelled.
   size_t size() const { return generations_.size(); }
 
  private:
   void ended_one(Generation& ended);
-  // A copy, for each that ends leaves the map.
+  // A copy, because a generation that ends leaves the map.
   std::vector<std::shared_ptr<Generation>> all() const;
 
   const ServiceContext& context_;

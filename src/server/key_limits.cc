@@ -29,7 +29,7 @@ bool is_key_name(std::string_view name) {
          });
 }
 
-// `entry` over what `limit` has.
+// `limit` with the fields that `entry` gives replaced.
 KeyLimit read_entry(const json& entry, KeyLimit limit, const std::string& where) {
   if (!entry.is_object()) throw Error(fmt::format("{}: expected an object of limits.", where));
   for (const auto& [name, value] : entry.items()) {
@@ -56,7 +56,7 @@ KeyLimit read_entry(const json& entry, KeyLimit limit, const std::string& where)
   return limit;
 }
 
-// As OpenAI writes durations: 20ms, 7.66s, 6m0s.
+// Durations in OpenAI's form: 20ms, 7.66s, 6m0s.
 std::string duration_text(double seconds) {
   const auto milliseconds = static_cast<int64_t>(std::ceil(seconds * 1000));
   if (milliseconds < 1000) return fmt::format("{}ms", milliseconds);

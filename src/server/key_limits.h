@@ -1,8 +1,8 @@
 #pragma once
-// What the holder of one API key may use: requests and tokens a minute, and requests at a time.
+// Limits of one API key: requests and tokens a minute, and requests at a time.
 //
-// A minute's worth is a bucket that fills evenly: a key that was idle may use a whole minute's at
-// once, then as much as comes in. Tokens are those of prompts and outputs, counted as they are
+// A limit a minute is a bucket that fills evenly: a key that was idle may use a whole minute's
+// worth at once, then as much as flows in. Tokens of prompts and outputs are counted when they are
 // known; a request may take the bucket below zero, and the next one waits until it is above.
 //
 // Thread safety: the I/O thread; reading a file from any.
@@ -35,7 +35,7 @@ struct KeyLimitTable {
 //   {"default": {"requests_per_minute": 60, "tokens_per_minute": 100000},
 //    "key-1a2b3c4d": {"concurrent_requests": 8, "tokens_per_minute": null}}
 // What an entry leaves out is as in "default"; null: no limit. Throws Error, naming the file and
-// the entry, where it is anything else.
+// the entry, for anything else.
 KeyLimitTable read_key_limit_file(const std::string& path);
 
 class KeyLimits {
@@ -44,11 +44,11 @@ class KeyLimits {
 
   explicit KeyLimits(KeyLimitTable table, std::function<Clock::time_point()> now = Clock::now);
 
-  // From now on; what keys have used stays counted.
+  // For requests from now on; what keys have used stays counted.
   void set(KeyLimitTable table) { table_ = std::move(table); }
 
-  // Throws ApiError 429 where `owner` (ApiKeys::owner_of) has reached one of its limits and must
-  // not make a request, which `generates` or does something smaller.
+  // Throws ApiError 429 where `owner` (ApiKeys::owner_of) has reached a limit for its next request;
+  // `generates`: the request is a generation, not something smaller.
   void check(const std::string& owner, bool generates);
   // The same, and counts the request. One that generates is running until finish().
   void arrive(const std::string& owner, bool generates);
@@ -56,11 +56,12 @@ class KeyLimits {
   void charge_tokens(const std::string& owner, int64_t num_tokens);
 
   // Adds x-ratelimit-limit-requests, -remaining-requests, -reset-requests, and the same for tokens,
-  // as OpenAI names them, of the limits that `owner` has. "reset" is when the bucket is full.
+  // with OpenAI's names, for the limits that `owner` has. "reset" is the time until the bucket is
+  // full.
   void add_headers(const std::string& owner, http::Headers& headers);
 
  private:
-  // What may still be used of one minute's worth.
+  // How much of one minute's worth is used.
   struct Bucket {
     double used = 0;  // at `when`
     Clock::time_point when{};

@@ -26,7 +26,7 @@ class MockEngine : public EnginePort {
     kFree,      // as fast as it can: what is not fetched in time comes as one output
     kLockstep,  // a request gets its next token when the last was fetched: one an output
   };
-  // `token_text` is what every token says. Steps begin `step_s` after each other, or as soon as
+  // `token_text` is the text of every token. Steps begin `step_s` after each other, or as soon as
   // they can.
   explicit MockEngine(std::string token_text = " word", Pace pace = Pace::kFree, double step_s = 0);
   ~MockEngine() override;
@@ -48,16 +48,15 @@ class MockEngine : public EnginePort {
 
   // Adapters whose weights requests hold, counted once for each request.
   int64_t num_held_loras() const;
-  // Makes it stand still, or go on.
+  // Stops the engine, or lets it go on.
   void hold(bool held);
-  // Compiling takes until this is called with false; but the regular expression "known" is
-  // compiled.
+  // While true, compiling does not return, except for the regular expression "known".
   void hold_compiling(bool held);
   // The texts of what was compiled, in order.
   std::vector<std::string> compiled() const;
-  // Reading adapters takes until this is called with false; but one of the folder "known" is read.
+  // While true, reading adapters does not return, except for one of the folder "known".
   void hold_adapters(bool held);
-  // From now on nothing is served: sources throw EngineFailure.
+  // From now on the engine has failed: sources throw EngineFailure.
   void fail();
   // In the next step each request fails with this sentence; later ones do not.
   void fail_requests(const std::string& error);
@@ -238,7 +237,7 @@ inline std::optional<LoraAdapterInfo> MockEngine::find_lora_info(const std::stri
   return info;
 }
 
-// Each request has an object of its own for its adapter's weights, so that they can be counted.
+// Each request gets an object of its own for its adapter's weights, so that they can be counted.
 inline HeldLora MockEngine::hold(const Adapter& adapter) {
   auto folder = std::make_shared<std::string>(adapter.path);
   held_loras_.emplace_back(folder);

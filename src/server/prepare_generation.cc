@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kTooLong = "context_length_exceeded";
 
-// Where in the body a prompt stands, for messages.
+// The prompt's place in the body, for messages.
 std::string param_of(const GenerationRequest& request, size_t index) {
   if (request.kind == RequestKind::kChat) return "messages";
   return request.prompts.size() == 1 ? "prompt" : fmt::format("prompt[{}]", index);

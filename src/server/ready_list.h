@@ -25,7 +25,7 @@ class ReadyList {
   // `wake` is called, from the thread of add(), when the list is no longer empty; must not throw.
   explicit ReadyList(std::function<void()> wake) : wake_(std::move(wake)) {}
 
-  // Without memory for an entry, take() says that entries were lost.
+  // If there is no memory for the entry, take() reports that entries were lost.
   void add(const std::weak_ptr<Generation>& generation, size_t prompt_index) noexcept {
     bool first = false;
     {
@@ -40,8 +40,8 @@ class ReadyList {
     if (first) wake_();
   }
 
-  // Swaps the entries into `entries`, whose memory is used again. False: entries were lost, and any
-  // generation may have outputs.
+  // Swaps the entries into `entries`, and reuses the memory of that. False: entries were lost, so
+  // any generation may have outputs.
   [[nodiscard]] bool take(std::vector<Entry>& entries) {
     entries.clear();
     const std::lock_guard lock(mutex_);

@@ -18,27 +18,27 @@ namespace quire::server {
 class ResumableStream : public http::Exchange,
                         public std::enable_shared_from_this<ResumableStream> {
  public:
-  // `key`: its place in streams->streams_.
+  // `key`: its key in streams->streams_.
   ResumableStream(std::shared_ptr<ResumableStreams> streams, std::string key,
                   http::Request request);
   ~ResumableStream() override;
 
-  // Takes the client whose request it is, and whose answer has not begun.
+  // Sets the first client: the one that sent the request, and whose answer has not begun.
   void begin_with(std::shared_ptr<http::Exchange> client);
-  // Gives a client that has come back what is behind `event` (0: everything), and what comes. The
-  // client that there was is cut off.
+  // Sends a client that came back the events after number `event` (0: all events), and those to
+  // come. The client before it is cut off.
   void resume_with(std::shared_ptr<http::Exchange> client, http::Response head, uint64_t event);
 
   // Events are numbered from 1.
   uint64_t last_event() const { return first_kept_ + events_.size() - 1; }
-  // Whether all that is behind an event is kept.
+  // Whether all events after `event` are still kept.
   bool keeps_behind(uint64_t event) const { return event + 1 >= first_kept_; }
   std::size_t bytes() const { return bytes_; }
 
-  // Nobody can come back to it from now on.
+  // From now on nobody can come back to it.
   void close();
 
-  // What its generation sees.
+  // For its generation, as for any exchange.
   const http::Request& request() const override { return request_; }
   std::string take_body() override { return {}; }
   void respond(http::Response response) override;
@@ -55,7 +55,7 @@ class ResumableStream : public http::Exchange,
  private:
   void listen_to_client();
   void add_event(std::string_view event);
-  // Gives the client what it lacks, as far as it takes it, and forgets what is old.
+  // Sends the client the events that it lacks, as fast as it takes them, and forgets old ones.
   void send();
   void drop_old_events();
   void finish_client();
@@ -63,7 +63,7 @@ class ResumableStream : public http::Exchange,
   void or_lose_client(Step step);
   void client_left();
   void tell_drained();
-  // Ends it unless somebody comes back in time.
+  // Ends the stream unless a client comes back in time.
   void wait_for_client();
   void nobody_came();
   void end_unresumed();

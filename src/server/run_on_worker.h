@@ -1,5 +1,5 @@
 #pragma once
-// Work that takes time, away from the I/O thread and back.
+// Moves slow work off the I/O thread and returns its result there.
 //
 // Thread safety: free functions.
 #include <exception>
@@ -11,8 +11,8 @@
 namespace quire::server {
 
 // Runs `work` on a thread of `workers`, as a task of `client`, then `done` on the I/O thread with
-// what `work` threw (null: nothing), and destroys both there. If this throws, neither is run. After
-// that `done` is called however little memory is left, unless the server ends before.
+// the exception of `work` (null: none), and destroys both there. If this throws, neither is run.
+// Otherwise `done` is called even if no memory is left, unless the server ends before.
 void run_on_worker(const ServiceContext& context, WorkerPool& workers, std::function<void()> work,
                    std::function<void(const std::exception_ptr& failure)> done,
                    const std::string& client = {});

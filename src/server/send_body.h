@@ -1,6 +1,6 @@
 #pragma once
-// Sends a whole answer that may be large: in one go where it is small, else piece by piece as the
-// client reads, each piece made on a worker thread. No more than two pieces are in memory.
+// Sends a whole answer that may be large: at once if it is small, else piece by piece as the client
+// reads, each piece made on a worker thread. At most two pieces are in memory.
 //
 // Thread safety: from any thread.
 #include <memory>
@@ -11,11 +11,10 @@
 
 namespace quire::server {
 
-// Answers `exchange` with `head` and the body that begins with `first` and goes on with what `body`
-// still has; a null `body` has nothing. If a piece cannot be made or sent, the connection is cut
-// off, so that the client can tell; if this throws, nothing has been answered. `body` is destroyed
-// when its last piece is made or the client has gone. `workers` must outlive the exchange's server.
-// Not for answers to HEAD.
+// Answers `exchange` with `head` and a body: `first`, then the pieces of `body`, which may be null.
+// If a piece cannot be made or sent, the connection is cut off, so that the client can tell; if
+// this throws, nothing has been answered. `body` is destroyed when its last piece is made or the
+// client has gone. `workers` must outlive the exchange's server. Not for answers to HEAD.
 void send_body(std::shared_ptr<http::Exchange> exchange, http::Response head, std::string first,
                std::shared_ptr<BodySource> body, WorkerPool& workers);
 

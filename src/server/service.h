@@ -38,7 +38,7 @@
 
 namespace quire::server {
 
-// What the service works with and does not own. References and pointers must outlive it.
+// Objects that the service uses and does not own. References and pointers must outlive it.
 struct ServiceEnvironment {
   EnginePort& engine;
   AccessLog& log;
@@ -47,8 +47,7 @@ struct ServiceEnvironment {
   TraceExporter* traces = nullptr;              // null: none are exported
   // Runs a task on the I/O thread, after this call has returned. From any thread.
   std::function<void(std::function<void()>)> post{};
-  // Both called on the I/O thread; the second when the engine has failed for good, with its
-  // message.
+  // Called on the I/O thread. engine_failed: when the engine has failed for good, with its message.
   std::function<http::Stats()> http_stats{};
   std::function<void(const std::string&)> engine_failed{};
 };
@@ -56,17 +55,16 @@ struct ServiceEnvironment {
 class Service {
  public:
   Service(ServiceConfig config, ModelInfo model, ServiceEnvironment environment);
-  // The I/O thread must have ended, or run nothing of it any more.
+  // The I/O thread must have ended, or must run nothing of the service any more.
   ~Service();
   Service(const Service&) = delete;
   Service& operator=(const Service&) = delete;
 
   void handle(std::shared_ptr<http::Exchange> exchange);
 
-  // Whether the head of a request says that its body will be used: if not, handle() refuses it as
-  // it is.
+  // Whether a request with this head needs its body. If not, handle() refuses it without.
   bool wants_body(const http::Request& head);
-  // For requests from now on. There are keys if there were any at the start, and none if not.
+  // For requests from now on. There must be keys if there were any at the start, and none if not.
   void set_keys(ApiKeys keys) { keys_ = std::move(keys); }
   void set_key_limits(KeyLimitTable limits) { key_limits_.set(std::move(limits)); }
 
@@ -74,7 +72,7 @@ class Service {
   void begin_shutdown();
   // Generations that hold anything: waiting, running, or being cancelled.
   size_t num_generations() const { return generations_.size(); }
-  // Ends them with what they have.
+  // Ends all generations with what they have.
   void cut_short() { generations_.cut_short(); }
 
  private:
@@ -83,12 +81,12 @@ class Service {
 
   static const std::vector<Route>& routes();
   static std::vector<std::string> documented_paths();
-  // Fills in whose request it is.
+  // Finds the handler and calls it. Fills in the request's owner.
   void dispatch(const std::shared_ptr<http::Exchange>& exchange, RequestRecord& record);
-  // The route of a request, null for a file of the page. Throws ApiError for whatever is wrong with
-  // its head: a Host or Origin that may not use this server, an unknown path, a missing key.
+  // The route of a request, null for a file of the page. Throws ApiError for faults of the head: a
+  // Host or Origin that may not use this server, an unknown path, a missing key.
   const Route* route_of(const http::Request& request, RequestRecord& record) const;
-  // Whose request it is; throws ApiError 401.
+  // Fills in the request's owner; throws ApiError 401.
   void authenticate(const http::Request& request, RequestRecord& record) const;
 
   void chat_completions(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
@@ -105,36 +103,36 @@ class Service {
   void metrics(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void openapi(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void explain(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
-  // What is known of a request of this owner, that lives or is over.
+  // The facts of a request of this owner, running or over.
   std::optional<RequestRecord> facts_of(std::string_view request_id, std::string_view owner) const;
   void resume(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
   void page(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record);
 
   void generate(const std::shared_ptr<http::Exchange>& exchange, RequestKind kind,
                 RequestRecord record);
-  // A body, of which a large one is made as the client reads it.
+  // A body; the rest of a large one is made as the client reads it.
   struct Body {
     std::string first_piece{};
     std::shared_ptr<BodySource> rest{};  // null: nothing follows
     std::string content_type{};          // empty: JSON's
   };
   using Work = std::function<Body(std::string request_body, RequestBudget& budget)>;
-  // Runs `work`, which may throw ApiError, on a thread of `workers` (null: those of all), and
-  // answers with what it gives.
+  // Runs `work`, which may throw ApiError, on a thread of `workers` (null: workers_), and answers
+  // with its result.
   void answer_from_worker(const std::shared_ptr<http::Exchange>& exchange, RequestRecord record,
                           Work work, WorkerPool* workers = nullptr);
-  // Completes the head; once the answer has ended, the request is logged and counted, and `budget`,
+  // Completes the head. Once the answer has ended, the request is logged and counted, and `budget`,
   // which may be null, is given back.
   void prepare_answer(http::Exchange& exchange, RequestRecord record, http::Response& response,
                       std::shared_ptr<RequestBudget> budget);
   void answer(http::Exchange& exchange, RequestRecord record, http::Response response);
   void refuse(http::Exchange& exchange, RequestRecord record, const ApiError& error);
-  // Counts a request that is answered, and logs it.
+  // Counts a request that was answered, and logs it.
   void count(const RequestRecord& record);
   void fetch_ready();
   // The engine has failed: health checks fail from now on.
   void engine_failed(const std::string& message);
-  // With what waits in front of the engine for its adapter.
+  // Includes the requests that wait in front of the engine for their adapters.
   EngineStats engine_stats();
   ServerStats server_stats() const;
 
@@ -156,7 +154,7 @@ class Service {
   bool shutting_down_ = false;
   bool engine_failed_ = false;
   TimerQueue timers_;
-  // These last: their tasks use the rest.
+  // These come last because their tasks use the members above.
   WorkerPool workers_;
   WorkerPool compilers_;
   WorkerPool adapter_readers_;  // for requests

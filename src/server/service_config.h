@@ -1,5 +1,5 @@
 #pragma once
-// What the operator chose for the service.
+// The operator's settings of the service.
 //
 // Thread safety: a plain value.
 #include <cstdint>
@@ -37,9 +37,9 @@ struct ServiceConfig {
   int num_compilers = 4;  // threads that compile what answers have to be
   // Where clients may load adapters from (--lora-dir); empty: from any folder.
   std::string lora_dir{};
-  // Names that adapters may have at a time.
+  // The most names of adapters at a time.
   size_t max_adapter_names = 10'000;
-  // Bytes that requests may take together, and that a whole answer may have.
+  // Bytes that requests may take together, and the most bytes of a whole answer.
   int64_t max_server_memory = int64_t{1} << 30;
   int64_t max_response_bytes = int64_t{512} << 20;
 };

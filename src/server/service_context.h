@@ -1,7 +1,7 @@
 #pragma once
-// What the handlers of requests share: plain references to the parts of the server.
+// Shared by the handlers of requests: references to the parts of the server.
 //
-// Thread safety: immutable; the parts say for themselves.
+// Thread safety: immutable; each part has its own rules.
 #include <functional>
 #include <memory>
 #include <string>
@@ -46,8 +46,8 @@ struct ServiceContext {
   WorkerPool& compilers;        // of what answers have to be
   WorkerPool& adapter_readers;  // for requests whose adapters are not in memory
   std::shared_ptr<ReadyList> ready;
-  // Runs a task on the I/O thread, after this call has returned. From any thread. Waits for the
-  // memory that it takes: what is lost here would be missed for ever.
+  // Runs a task on the I/O thread, after this call has returned. From any thread. If there is no
+  // memory, it waits for some, because a lost task would never be made up for.
   std::function<void(const std::function<void()>&)> post;
   // Called on the I/O thread when the engine has failed for good, with its message.
   std::function<void(const std::string&)> engine_failed;

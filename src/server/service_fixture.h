@@ -1,6 +1,6 @@
 #pragma once
-// For tests of the service: a service on an engine that computes nothing, with the test's thread as
-// the I/O thread, and clients that are plain objects.
+// For tests of the service: a service on an engine that computes nothing. The test's thread is the
+// I/O thread, and clients are plain objects.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,7 +24,10 @@
 
 namespace quire::server {
 
-// What the I/O thread does: runs what is posted, here until something holds.
+// Fields of a request that runs until something else ends it.
+inline constexpr const char* kEndless = R"(, "max_tokens": 990, "stream": true)";
+
+// Stands for the I/O thread: runs posted tasks until a condition holds.
 class IoLoop {
  public:
   void post(std::function<void()> task) {
@@ -34,7 +37,7 @@ class IoLoop {
     }
     added_.notify_one();
   }
-  // False if it does not come to hold for very long.
+  // False if the condition does not hold for very long.
   template <typename Condition>
   bool run_until(Condition holds) {
     const auto give_up = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -173,7 +176,7 @@ class ServiceTest : public testing::Test {
   nlohmann::json body_of(const FakeExchange& exchange) {
     return nlohmann::json::parse(exchange.response->body);
   }
-  // How many it has taken so far, as the mock counts them.
+  // The number of tokens generated so far, by the mock engine's count.
   int64_t engine_tokens() { return engine_.stats().generation_tokens; }
   void wait_until_engine_idle() {
     ASSERT_TRUE(loop_.run_until([this] {

@@ -1,7 +1,7 @@
 #pragma once
-// What /tokenize and /detokenize do, from the body of a request to the body of its answer.
+// /tokenize and /detokenize: from the body of a request to the body of its answer.
 //
-// Thread safety: free functions of what is immutable, and of a budget that nobody else uses.
+// Thread safety: free functions of immutable arguments, and a budget that nobody else uses.
 #include <memory>
 #include <string>
 
@@ -11,8 +11,8 @@
 
 namespace quire::server {
 
-// Throw ApiError for whatever is wrong with the body, and as RequestBudget does. The body given
-// back must not outlive the context's tokenizer.
+// Throw ApiError for faults of the body, and as RequestBudget does. The returned body must not
+// outlive the context's tokenizer.
 std::unique_ptr<BodySource> make_tokenize_body(std::string request_body,
                                                const ServiceContext& context,
                                                RequestBudget& budget);

@@ -7,7 +7,7 @@
 
 namespace quire::server {
 
-// `asset`, compressed where the client takes that; 304 where the client has it already.
+// `asset`, compressed if the client accepts that; 304 if the client has it already.
 http::Response asset_response(const http::Request& request, const web::Asset& asset);
 
 }  // namespace quire::server

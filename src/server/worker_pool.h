@@ -1,6 +1,6 @@
 #pragma once
-// Threads for what takes too long for the I/O thread: parsing large bodies, rendering templates,
-// tokenising.
+// Threads for work that takes too long on the I/O thread: parsing large bodies, rendering
+// templates, tokenising.
 //
 // Thread safety: run() from any thread.
 #include <condition_variable>
@@ -18,15 +18,15 @@ class WorkerPool {
  public:
   // Throws Error if a thread cannot be started.
   explicit WorkerPool(int num_threads);
-  // Waits for the tasks that have begun, and drops the others.
+  // Waits for running tasks, and drops the others.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
 
-  // As threads become free: the clients that have tasks in turn, the tasks of a client in the order
-  // given. So whatever one has queued, another waits for one of its tasks a thread, not for all. A
-  // task that throws is dropped with what it holds. If this throws, or once the
-  // pool goes, the task is not run.
+  // Queues a task. Threads that become free take the clients with tasks in turn, and a client's
+  // tasks in their order: so however many tasks one client has queued, another's next task waits
+  // for at most one of them on each thread. A task that throws is dropped with what it holds. If
+  // this throws, or the pool ends first, the task is not run.
   void run(std::function<void()> task, const std::string& client = {});
 
  private:

@@ -1,16 +1,16 @@
 #pragma once
-// How many drafts are worth their cost: what a row of a step costs, as measured, against how often
+// How many drafts are worth their cost: the measured cost of a row in a step against how often
 // drafts were kept lately.
 //
-// A step of r rows takes a + c r seconds: reading the weights costs the same for few rows, and
-// arithmetic grows with them. With n sequences a step brings n tokens at least, so c seconds are
-// worth c n / (a + c n) tokens (StepCost::tokens_per_row). Where a model makes the drafts, its pass
-// over n rows takes time as well, which counts likewise. The i-th draft of a sequence that keeps a
-// draft with probability p brings p^i tokens. There are as many drafts as bring the most tokens in
-// a second.
+// A step of r rows takes a + c r seconds: reading the weights costs the same for few rows,
+// arithmetic grows with them. With n sequences a step brings at least n tokens, so c seconds are
+// worth c n / (a + c n) tokens (StepCost::tokens_per_row). If a model makes the drafts, its pass
+// over n rows takes time that counts in the same way. The i-th draft of a sequence that keeps a
+// draft with probability p brings p^i tokens. The number of drafts is the one that brings the most
+// tokens a second.
 //
-// A model also has to read the text that it drafts for, whose worth is not known before. So there
-// is a ledger: what drafts cost is taken from it, what they saved is put in.
+// A draft model must also read the text that it drafts for, before the worth of that is known. So
+// there is a ledger: the cost of drafts is taken from it, what they saved is paid in.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -24,16 +24,16 @@ class StepCost {
  public:
   // A step of `rows` >= 1 rows, none of a prompt, took `seconds`.
   void learn(int64_t rows, double seconds);
-  // The tokens that a step of `rows` decode rows, >= 1, could compute in the time of one row more:
+  // How many tokens a step of `rows` decode rows, >= 1, could compute in the time of one more row:
   // 0 (rows are free) to 1 (time grows with them).
   double tokens_per_row(int64_t rows) const;
-  // What a step of `rows` rows takes; 0 before any step.
+  // Seconds of a step of `rows` rows; 0 before any step.
   double seconds(int64_t rows) const;
 
  private:
-  // Seconds of a row more; negative where steps have not told.
+  // Seconds of one more row; negative if steps did not show it.
   double slope() const;
-  // The line's slope where steps differ enough in their rows.
+  // Takes the line's slope, if steps differ enough in their rows.
   void learn_slope();
 
   // Weighted sums over steps: of 1, rows, rows^2, seconds, rows * seconds.
@@ -45,12 +45,12 @@ class StepCost {
   double row_s_ = -1;  // seconds of a row more, when steps last told; negative: never
 };
 
-// The share of drafts that are kept, of those before which all were: a moving average.
+// The probability that a draft is kept if all before it were: a moving average.
 class Acceptance {
  public:
   // `smoothing`: the weight of the newest draft.
   Acceptance(double rate, double smoothing) : rate_(rate), smoothing_(smoothing) {}
-  // Of `num_drafts` drafts of a chunk the first `num_kept` were.
+  // `num_drafts` drafts of a chunk were verified, and the first `num_kept` kept.
   void learn(size_t num_drafts, size_t num_kept);
   double rate() const { return rate_; }
 
@@ -59,11 +59,11 @@ class Acceptance {
   double smoothing_;
 };
 
-// Time that drafts may lose: a fixed sum, a hundredth of the time of all steps, and what they
-// saved. So they end where they lose more, whatever was expected of them.
+// Time that drafts may lose: a fixed sum, a hundredth of the time of all steps, and the time that
+// they saved. So drafts that lose more are stopped, whatever was expected of them.
 class DraftLedger {
  public:
-  // A step without its drafts took so long.
+  // A step took this long, without its drafts.
   void elapse(double seconds);
   // What drafts saved, less what they cost; may be negative.
   void enter(double seconds);
@@ -74,8 +74,8 @@ class DraftLedger {
   double credit_s_ = kMostCredit;
 };
 
-// The drafts, at most `most`, with which a step brings the most tokens for its time: each costs the
-// time of `cost` tokens, and is kept at that rate.
+// The number of drafts, at most `most`, with which a step brings the most tokens for its time: each
+// draft costs the time of `cost` tokens and is kept with probability `rate`.
 size_t worthwhile_drafts(double rate, double cost, size_t most);
 
 }  // namespace quire::speculative_internal

@@ -5,8 +5,8 @@
 
 namespace quire::speculative_internal {
 
-// What a hash begins with: another one for each table, so that no client can choose tokens whose
-// places are all the same.
+// The start of a table's hashes, different for each table, so that no client can choose tokens that
+// all hash to one place.
 inline uint64_t hash_seed() {
   std::random_device random;
   return (uint64_t{random()} << 32) | random();

@@ -1,10 +1,10 @@
 #pragma once
 // Where the newest tokens of a growing text occurred earlier in it.
 //
-// For each length n of a range it files every n tokens that something follows under a hash, with
-// the place of their last occurrence. A token costs one entry for each length; an entry is 4 bytes
-// in a table that is at most two thirds full, so a text of t tokens takes 4 t bytes and up to 12 t
-// more for each length.
+// For each length n of a range, every n tokens that are followed by something are stored under a
+// hash, with the place of their last occurrence. A token costs one entry for each length; an entry
+// is 4 bytes in a table that is at most two thirds full. So a text of t tokens takes 4 t bytes, and
+// up to 12 t more for each length.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -24,12 +24,13 @@ class NgramIndex {
   void append(std::span<const int32_t> token_ids);
 
   // Up to `most` tokens that followed the last earlier occurrence of the longest suffix, within the
-  // range of lengths, that has one; none if none has. Where they reach the end of the text they go
-  // on as if it repeated itself, as text does that has a period.
+  // range of lengths, that has one; none if none has. At the end of the text they continue as if
+  // the text repeated itself with that period.
   std::vector<int32_t> continuation(size_t most) const;
 
  private:
-  // Of one length. A slot holds the end of an occurrence, the index behind its last token; 0: none.
+  // The table of one length. A slot holds the end of an occurrence, the index behind its last
+  // token; 0: none.
   struct Table {
     std::vector<uint32_t> slots;
     size_t num_entries = 0;

@@ -1,6 +1,6 @@
 #pragma once
 // Drafts from the sequence itself: what followed its newest tokens when they last occurred (prompt
-// lookup). It has an index for each sequence, ngram_index.h says of what size.
+// lookup). Each sequence has an index (ngram_index.h says how large).
 //
 // Thread safety: one thread at a time.
 #include <memory>

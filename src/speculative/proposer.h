@@ -1,8 +1,8 @@
 #pragma once
 // Where drafts come from: the tokens of a sequence go in, guesses of what follows them come out.
 //
-// Thread safety: one thread at a time. A proposer never changes an answer, so it may forget, and
-// say nothing, as it likes.
+// Thread safety: one thread at a time. A proposer never changes an answer, so it may forget texts
+// or propose nothing at any time.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,12 +19,13 @@ class Proposer {
  public:
   virtual ~Proposer() = default;
 
-  // A sequence whose tokens so far are the request's prompt. The id is not in use.
+  // Adds a sequence; its tokens so far are the request's prompt. The id is not in use.
   virtual void add(SequenceId id, const Request& request) = 0;
-  // Tokens that were generated behind those that it has. The id is in use, as below.
+  // Tokens that were generated after those that it has. The id must be in use, also for the calls
+  // below.
   virtual void append(SequenceId id, std::span<const int32_t> token_ids) = 0;
-  // At most `most`, >= 1, drafts of what follows the sequence's last token; often none. Each was a
-  // token of a sequence, or all are kDraftOfRunner.
+  // At most `most`, >= 1, drafts of what follows the sequence's last token; often none. Either each
+  // was a token of some sequence, or all are kDraftOfRunner.
   virtual std::vector<int32_t> propose(SequenceId id, size_t most) = 0;
   // The sequence has ended. Its id is then free.
   virtual void remove(SequenceId id) = 0;
@@ -37,7 +38,7 @@ std::unique_ptr<Proposer> make_proposer(const SpeculativeConfig& config);
 bool drafts_with_model(const SpeculativeConfig& config);
 bool drafts_with_head(const SpeculativeConfig& config);
 
-// Throws Error, which names the field of --speculative-config and says what was expected.
+// Throws Error naming the field of --speculative-config and what was expected.
 void check_speculative_config(const SpeculativeConfig& config);
 
 // The lengths that "ngram" looks for, with defaults filled in.

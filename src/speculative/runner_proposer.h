@@ -1,5 +1,5 @@
 #pragma once
-// Drafts that the runner makes with a model of its own: here they have a place and no id.
+// Drafts that the runner makes with a model: here they are only places without ids.
 //
 // Thread safety: as Proposer.
 #include <vector>

@@ -5,11 +5,12 @@
 //   for (id : speculator.take_ready()) scheduler.propose(id, speculator.propose(id));
 //   ... schedule, run; for each sequence that got tokens: speculator.append(...)
 //
-// Of a sequence whose drafts are not worth their cost (draft_limit.h), one token in kProbeInterval
-// has a single draft, so that a change is noticed, unless drafts have lost more than they may. A
-// new sequence starts with the rate at which the drafts of all were kept lately. One step in
-// kPlainInterval of those that would have drafts has none, so that it is known what a step takes
-// without.
+// The runner verifies drafts (SequenceState::append_sampled in runner/sequence_table.h).
+//
+// If a sequence's drafts are not worth their cost (draft_limit.h), one token in kProbeInterval gets
+// a single draft, so that a change is noticed; unless drafts have lost more time than they may. A
+// new sequence starts with the recent rate of kept drafts of all sequences. One step in
+// kPlainInterval that would have drafts has none, to measure how long a step takes without.
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -46,18 +47,18 @@ class Speculator {
   bool has(SequenceId id) const { return states_.contains(id); }
   // The sequence has ended. Unknown ids: no effect.
   void remove(SequenceId id);
-  // A step of so many tokens, none of a prompt, took so long.
-  // It is the time without that of a model that makes drafts.
+  // A step of `num_tokens` tokens, none of a prompt, took `seconds`, without the time of a model
+  // that makes drafts.
   void learn_step(int64_t num_tokens, double seconds);
-  // A model made `num_drafts` drafts in that many passes over its sequences, which took `seconds`,
-  // and read what it had not read in `reading_s`.
+  // A model made `num_drafts` drafts in `num_passes` passes over its sequences, which took
+  // `seconds`, and needed `reading_s` to read what it had not read yet.
   void learn_drafting(size_t num_drafts, size_t num_passes, double seconds, double reading_s);
 
-  // Whether drafts are worth their cost at the rate at which those of all sequences were kept
-  // lately, so that a model that makes them should read the prompts that come.
+  // Whether drafts are worth their cost at the recent rate of kept drafts of all sequences, so that
+  // a draft model should read the prompts that come.
   bool reads_prompts() const;
 
-  // Whether any sequence is to have drafts behind its newest token.
+  // Whether any sequence should have drafts behind its newest token.
   bool drafts_next() const { return num_drafting_ > 0; }
   // Sequences whose drafts are worth their cost and that got tokens since the last call.
   std::vector<SequenceId> take_ready();
@@ -72,11 +73,11 @@ class Speculator {
     int tokens_undrafted = 0;  // since take_ready() last named it
   };
 
-  // What a draft of each sequence costs, in the tokens of a step of one row each.
+  // The cost of one more draft of each sequence, in tokens of a step with one row each.
   double cost_of_draft() const;
-  // Of drafts that a model made, what they saved.
+  // Enters the time that drafts of a model saved.
   void enter_savings(size_t num_drafts, size_t num_kept);
-  // The drafts of a sequence that are worth their cost at this rate.
+  // The number of drafts of a sequence that are worth their cost at this rate.
   size_t worthwhile(double rate) const;
   void set_limit(State& state);
   void clear_limit(State& state);

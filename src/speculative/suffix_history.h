@@ -1,11 +1,11 @@
 #pragma once
-// What earlier requests were answered, for drafts of later ones: suffix trees, apart for each cache
+// The answers to earlier requests, for drafts of later ones: suffix trees, separate for each cache
 // salt, so that no client's text shows in the timing of another's.
 //
-// Bounded: by the number of answers and by bytes, over all salts. A salt has two trees, the newer
-// of which takes what comes; when it has half of the answers that are allowed, or a quarter of the
-// bytes as its tables may double, it becomes the older one and the older one is forgotten. Salts
-// that were used longest ago are forgotten first. Thread safety: one thread at a time.
+// Bounded in the number of answers and in bytes, over all salts. A salt has two trees; the newer
+// one takes new answers. When it has half of the allowed answers, or a quarter of the bytes as its
+// tables may double, it becomes the older one, and the older one is forgotten. Salts that were used
+// longest ago are forgotten first. Thread safety: one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -28,9 +28,9 @@ class SuffixHistory {
  public:
   explicit SuffixHistory(SuffixHistoryLimits limits) : limits_(limits) {}
 
-  // Takes an answer of a request with that salt.
+  // Adds an answer to a request with that salt.
   void add(const std::string& salt, std::span<const int32_t> token_ids);
-  // The better of what the salt's trees have behind suffixes of `token_ids`.
+  // The better drafts of the salt's trees behind suffixes of `token_ids`.
   SuffixDrafts after(const std::string& salt, std::span<const int32_t> token_ids,
                      const SuffixLimits& limits) const;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Drafts from suffix trees: of the sequence itself, and of what earlier requests of the same cache
-// salt were answered. The better score of the two counts.
+// Drafts from suffix trees: one of the sequence itself, and those of answers to earlier requests of
+// the same cache salt. The drafts with the better score are taken.
 //
 // Bounded: the tree of a sequence is begun anew beyond 64 MiB, earlier answers take 256 MiB at
 // most. Thread safety: one thread at a time.

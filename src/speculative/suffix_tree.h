@@ -1,14 +1,15 @@
 #pragma once
-// Counts of what follows what in some texts, up to a depth: for SuffixDecoding (Oliaro et al.,
+// Counts, up to a depth, what follows what in some texts: for SuffixDecoding (Oliaro et al.,
 // "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications", 2025).
 //
 // A tree of token ids in which each suffix of each text is a path from the root. A node counts how
-// often its path occurs. A path that only one suffix has gone ends in a leaf that says where in the
-// texts that suffix goes on, and grows when a second suffix comes: text without repeats costs one
-// node a token. A node knows only the most frequent of its children, of equals that seen last.
+// often its path occurs. A path that only one suffix takes ends in a leaf, which says where in the
+// texts that suffix goes on; it grows when a second suffix comes, so text without repeats costs one
+// node a token. A node knows only the most frequent of its children; of equally frequent ones, the
+// one seen last.
 //
-// Memory: 4 to 8 bytes a token and 26 to 52 a node, bytes() says how much; up to `depth` nodes a
-// token of text that was seen twice. Thread safety: one thread at a time.
+// Memory: 4 to 8 bytes a token and 26 to 52 a node (bytes() says how much); text that was seen
+// twice has up to `depth` nodes a token. Thread safety: one thread at a time.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -38,9 +39,10 @@ class SuffixTree {
   // What is appended next begins another text.
   void end_text();
 
-  // What the texts have behind suffixes of the text so far, the best score of all lengths.
+  // The drafts with the best score that the texts have behind suffixes, of any length, of the text
+  // so far.
   SuffixDrafts after_text(const SuffixLimits& limits) const;
-  // The same behind suffixes of `token_ids`, which are none of this tree's.
+  // The same behind suffixes of `token_ids`, which are not part of this tree.
   SuffixDrafts after(std::span<const int32_t> token_ids, const SuffixLimits& limits) const;
 
   size_t num_tokens() const { return text_.size(); }
@@ -74,10 +76,10 @@ class SuffixTree {
   void grow_leaf(NodeId node);
   void grow_slots();
   bool has_text_at(size_t place) const;
-  // From a place to that behind `token_id`; false if the texts do not have that.
+  // Moves from a place to the one behind `token_id`; false if the texts have none.
   bool advance(Cursor& cursor, int32_t token_id) const;
-  // The most frequent continuation of a place, where `num_ends` of its occurrences have none; false
-  // if there is none.
+  // The most frequent continuation of a place, if `num_ends` of its occurrences have none; false if
+  // there is none.
   bool best_step(const Cursor& cursor, uint32_t num_ends, Step& step) const;
   SuffixDrafts follow(Cursor cursor, uint32_t num_ends, size_t match_length,
                       const SuffixLimits& limits) const;
@@ -87,7 +89,7 @@ class SuffixTree {
   std::vector<int32_t> text_;  // all texts, an end behind each
   std::vector<Node> nodes_;    // the root first
   std::vector<NodeId> slots_;  // children by parent and token; 0: empty
-  // Where the suffixes of the text that occurred before end: [i] has i + 1 tokens.
+  // The ends of the text's suffixes that occurred before: [i] has i + 1 tokens.
   std::vector<NodeId> matches_;
 };
 

@@ -79,12 +79,13 @@ class AddedTokens {
   // kNone when there is none.
   std::int32_t find(std::string_view content) const;
 
-  // What the token is when it is decoded: the normalised form of a normalised token.
+  // The token's text when it is decoded: the normalised form of a normalised token.
   std::string_view decoded_text(const AddedToken& token) const;
   // Whether a token with this text is left out when special tokens are.
   bool is_special_text(std::string_view text) const;
 
-  // The tokens found in the text as it came; none that is special where it touches `plain`.
+  // The tokens found in the text before normalisation; special ones only where they do not touch
+  // `plain`.
   std::vector<TextSegment> split_raw(std::string_view text, std::span<const TextSpan> plain) const;
   // The tokens found in normalised text, without special ones where `take_special` is false.
   std::vector<TextSegment> split_normalized(std::string_view text, bool take_special) const;

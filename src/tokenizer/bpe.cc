@@ -6,6 +6,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/utf8.h"
 

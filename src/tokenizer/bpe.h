@@ -40,7 +40,7 @@ struct BpeOptions {
 
 class BpeScratch {
  public:
-  // Gives back what a very long word has taken; the cache of words stays.
+  // Frees what a very long word needed; the cache of words stays.
   void trim() {
     constexpr std::size_t kMaxKeptSymbols = 1 << 18;
     if (symbols_.capacity() <= kMaxKeptSymbols) return;
@@ -67,8 +67,8 @@ class Bpe {
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
 
-  // Whether words may be given as the bytes themselves, not spelled in the byte alphabet: every
-  // byte has a token.
+  // Whether words may be given as bytes instead of spelled in the byte alphabet: every byte has a
+  // token.
   bool has_all_bytes() const { return has_all_bytes_; }
 
   // From now on words are bytes. Requires has_all_bytes().

@@ -7,6 +7,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/utf8.h"
 #include "tokenizer/utf8.h"
 
 namespace quire::tokenizer_internal {

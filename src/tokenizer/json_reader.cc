@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "base/utf8.h"
 #include "quire/error.h"
 #include "tokenizer/utf8.h"
 

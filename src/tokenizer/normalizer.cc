@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/utf8.h"
 #include "quire/error.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/regex.h"

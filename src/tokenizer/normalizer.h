@@ -25,8 +25,8 @@ class Normalizer {
   // `field` is the normalizer, nullopt when there is none. `classes` must outlive the result.
   Normalizer(const std::optional<JsonField>& field, const CharClasses& classes);
 
-  // How much longer than a text its normalised form may become, step by step: far more than what
-  // normalizers in use do (3 times for spaces, 11 for the worst character of NFKC).
+  // How much longer a step may make a text: far more than normalizers in use do (3 times for
+  // spaces, 11 for the worst character of NFKC).
   static constexpr std::size_t kMaxGrowth = 16;
   static constexpr std::size_t kMaxGrowthBytes = 64 << 10;  // besides, for short texts
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/scanner.h"

@@ -36,8 +36,8 @@ class PreTokenizerStep {
 class PreTokenizer {
  public:
   // `field` is the pre_tokenizer, nullopt when there is none. `classes` must outlive the result.
-  // With `allow_bytes`, a pipeline that ends in ByteLevel leaves out the spelling in the byte
-  // alphabet, and emits_bytes() holds.
+  // With `allow_bytes`, a pipeline that ends in ByteLevel hands on bytes instead of spelling them
+  // in the byte alphabet; then emits_bytes() is true.
   PreTokenizer(const std::optional<JsonField>& field, const CharClasses& classes, bool allow_bytes);
 
   bool emits_bytes() const { return emits_bytes_; }

@@ -6,7 +6,7 @@
 // two read differently are refused when the pattern is compiled.
 //
 // A Regex is immutable and may be used by several threads. Errors: quire::Error, also when a search
-// takes more steps than kMatchLimit (a pattern that backtracks without end).
+// takes more than kMatchLimit steps (a pattern that backtracks without end).
 #include <cstddef>
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,6 @@
 #pragma once
-// How the pieces between and at matches of a pattern are kept: the `behavior` of tokenizer.json.
+// What happens to the matches of a pattern and the text between them: the `behavior` of
+// tokenizer.json.
 #include <cstddef>
 #include <vector>
 

@@ -1,9 +1,9 @@
 #pragma once
-// A tokenizer as arrays of tokens, the way that GGUF files hold one, instead of a tokenizer.json.
+// A tokenizer as arrays of tokens, as GGUF files hold one, instead of a tokenizer.json.
 //
-// The ids and texts are those that the tokenizer.json has that such a file was converted from, so
-// far as the arrays say it: they leave out normalizers and patterns, which follow from the kind and
-// the pattern's name, and whether an added token takes spaces along.
+// Ids and texts are those of the tokenizer.json that the file was converted from, as far as the
+// arrays tell. They lack normalizers and patterns, which follow from the kind and the pattern's
+// name, and whether an added token takes spaces along.
 // Thread safety: a plain value and a free function.
 #include <cstdint>
 #include <memory>
@@ -36,7 +36,7 @@ struct TokenArrays {
   std::optional<std::int32_t> bos_id;
   std::optional<std::int32_t> eos_id;
   std::optional<std::int32_t> unknown_id;
-  // What encoding adds to a text; nothing: what is usual for the kind.
+  // Whether encoding adds the token to a text; unset: what is usual for the kind.
   std::optional<bool> add_bos;
   std::optional<bool> add_eos;
   std::optional<bool> add_space_prefix;

@@ -3,6 +3,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/utf8.h"
 #include "tokenizer/byte_alphabet.h"
 #include "tokenizer/utf8.h"
 

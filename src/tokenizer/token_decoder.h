@@ -47,7 +47,7 @@ class Decoder {
   explicit Decoder(const std::optional<JsonField>& field);
 
   const std::vector<DecoderStep>& steps() const { return steps_; }
-  // The bytes that a token adds within a text, also where they are a part of a character only.
+  // The bytes that a token adds within a text, even if they are only a part of a character.
   std::string bytes_within(std::string_view token) const;
 
  private:
@@ -56,8 +56,8 @@ class Decoder {
   std::vector<DecoderStep> steps_;
 };
 
-// Takes tokens one by one. After a step that fuses, "token" is a part of the one token that is
-// left.
+// Takes tokens one by one. Behind a step that fuses tokens, a "token" is a part of the single fused
+// token.
 class TokenSink {
  public:
   virtual ~TokenSink() = default;

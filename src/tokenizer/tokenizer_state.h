@@ -1,5 +1,5 @@
 #pragma once
-// What a Tokenizer shares between its copies. Immutable but for the pool of scratch memory.
+// What copies of a Tokenizer share. Immutable except for the pool of scratch memory.
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -43,7 +43,7 @@ struct TokenizerState {
   static std::shared_ptr<const TokenizerState> parse(std::string_view tokenizer_json,
                                                      std::string_view config_json);
 
-  // The ids of a text, without those that the post-processor adds. Requires valid UTF-8. What
+  // The ids of a text, without those that the post-processor adds. Requires valid UTF-8. Text that
   // touches a span of `plain` becomes no special token.
   std::vector<std::int32_t> encode(std::string_view text, std::span<const TextSpan> plain) const;
 
@@ -67,7 +67,8 @@ struct TokenizerState {
  private:
   class Encoder;
 
-  // Whether BPE alone can make a special token: its text is in the model's vocabulary, too.
+  // Whether BPE can make a special token by itself, because its text is in the model's vocabulary,
+  // too.
   bool is_special_word(std::int32_t id) const;
 
   // The ids of those tokens lie in [begin, end).

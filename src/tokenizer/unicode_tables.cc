@@ -201,7 +201,7 @@ const std::uint32_t kNfcUnsafeRuns[] = {
     8, 2, 7, 30, 4, 13, 6, 129, 3, 3515, 7, 1, 17, 2, 7, 1, 2, 1, 5, 2213, 7, 109, 7, 69301, 542,
 };
 
-// What its normaliser leaves alone because it is older.
+// Characters that its normaliser does not change because it is older than they are.
 const std::uint32_t kUnknownToNormalizerRuns[] = {
     888, 2, 6, 4, 7, 1, 1, 1, 20, 1, 397, 1, 38, 2, 50, 2, 3, 1, 55, 8, 27, 4, 6, 11, 270, 1, 60, 2,
     101, 14, 59, 3, 48, 2, 15, 1, 28, 2, 1, 1, 11, 5, 31, 1, 2, 14, 42, 10, 176, 1, 8, 2, 2, 2, 22,

@@ -34,8 +34,6 @@ inline CodePoint decode_before(std::string_view text, std::size_t end) {
   return {decode_at(text, start).value, end - start};
 }
 
-void append_utf8(std::string& out, char32_t code_point);
-
 // The offset of the first byte that does not belong to valid UTF-8 (no surrogates, nothing above
 // U+10FFFF, no overlong forms); nullopt when there is none.
 std::optional<std::size_t> find_invalid_utf8(std::string_view text);

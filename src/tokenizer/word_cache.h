@@ -33,7 +33,7 @@ class WordCache {
     std::uint32_t index;
   };
 
-  // Zeroed memory from the system becomes real page by page, so a cache that sees one short prompt
+  // Zeroed memory of the system becomes real page by page, so a cache that sees one short prompt
   // stays small.
   WordCache() : memory_(std::calloc(kEntries + 1, sizeof(Entry)), &std::free) {
     std::size_t space = (kEntries + 1) * sizeof(Entry);

@@ -1,6 +1,6 @@
 #pragma once
-// How byte-level tokenizers cut text into words, by the names that GGUF files have for it
-// (tokenizer.ggml.pre): what the tokenizer.json of such a model says.
+// How byte-level tokenizers cut text into words, by the names that GGUF files use
+// (tokenizer.ggml.pre): what the tokenizer.json of such a model contains.
 //
 // Thread safety: a free function without state.
 #include <nlohmann/json.hpp>

@@ -1,7 +1,6 @@
 #pragma once
 // Goes through a language by its masks, beside a plain reference that says what a text of it is.
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -12,15 +11,12 @@
 #include "base/check.h"
 #include "grammar/grammar.h"
 #include "grammar/tokens/constraint.h"
+#include "grammar_limits.h"
 
 namespace quire::fuzz {
 
 inline grammar::CompileLimits mask_limits() {
-  grammar::CompileLimits limits;
-  limits.time = std::chrono::milliseconds(300);
-  limits.memory_bytes = std::size_t{64} << 20;
-  limits.source_bytes = std::size_t{1} << 12;
-  return limits;
+  return fuzz_limits(std::size_t{1} << 12);
 }
 
 inline grammar::TokenTriePtr trie() {

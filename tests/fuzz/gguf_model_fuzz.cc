@@ -1,5 +1,6 @@
-// The bytes are a GGUF file, of which everything is taken that a model is made of: its config, its
-// weights, dequantised, its tokenizer and its chat template. Each takes it or throws an Error.
+// The bytes are a GGUF file, from which everything is read that makes a model: its config, its
+// dequantised weights, its tokenizer and its chat template. Each reader accepts it or throws an
+// Error.
 #include <fmt/format.h>
 #include <sys/mman.h>
 #include <unistd.h>

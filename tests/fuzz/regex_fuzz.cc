@@ -1,24 +1,12 @@
 // A regular expression in the first line and a text in the second: an automaton or one
 // quire::Error.
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
 #include "grammar/grammar.h"
+#include "grammar_limits.h"
 #include "quire/error.h"
-
-namespace {
-
-quire::grammar::CompileLimits regex_limits() {
-  quire::grammar::CompileLimits limits;
-  limits.time = std::chrono::milliseconds(300);
-  limits.memory_bytes = std::size_t{64} << 20;
-  limits.source_bytes = std::size_t{1} << 12;
-  return limits;
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view input(reinterpret_cast<const char*>(data), size);
@@ -26,8 +14,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view text =
       end == std::string_view::npos ? std::string_view() : input.substr(end + 1);
   try {
-    quire::grammar::accepts(quire::grammar::compile_regex(input.substr(0, end), regex_limits()),
-                            text);
+    quire::grammar::accepts(
+        quire::grammar::compile_regex(input.substr(0, end), fuzz_limits(std::size_t{1} << 12)),
+        text);
   } catch (const quire::Error&) {
     // What is wrong with the expression has been said.
   }

@@ -1,6 +1,6 @@
-// What stands in for the timing of cuBLAS's algorithms: made-up times that follow from the shape
-// alone, with what `quire tune` has to tell apart: algorithms that are faster by much, by too
-// little, or wrong.
+// Replaces the timing of cuBLAS's algorithms by made-up times that depend only on the shape. They
+// contain the cases that `quire tune` must tell apart: algorithms that are much faster, a little
+// faster, or wrong.
 #include <algorithm>
 #include <cstdint>
 #include <limits>

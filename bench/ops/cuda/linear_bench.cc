@@ -1,4 +1,4 @@
-// The matrix products of models, each alone and as a decode step makes them: all layers' and the
+// The matrix products of models, each by itself, and as in a decode step: all layers' and the
 // vocabulary's, in order. Weights are read from memory, as in a step.
 #include <fmt/format.h>
 

@@ -1,6 +1,5 @@
-// Products of float8 weights beside those of bf16, with the shapes of Qwen3-8B, weights read from
-// memory: what linear() does, activations' rounding among it, and each plan of quire's kernel
-// alone.
+// Products of float8 weights beside those of bf16, with the shapes of Qwen3-8B and weights read
+// from memory: linear() with its rounding of activations, and each plan of quire's own kernel.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -144,7 +143,7 @@ void run_layers(CudaBench& bench, const Kind& kind) {
   }
 }
 
-// The rounding of activations alone.
+// Only the rounding of activations.
 void run_rounding(CudaBench& bench, const Kind& kind) {
   for (const int64_t rows : kRows) {
     for (const int64_t k : {4096, 12288}) {

@@ -1,5 +1,5 @@
 #pragma once
-// Runs a benchmark's workload and reports what it achieved.
+// Runs a benchmark's workload and reports its speed.
 #include <cstdint>
 #include <vector>
 
@@ -27,9 +27,9 @@ struct BenchFigures {
   std::vector<double> tpot_s;  // one a sequence with more than one token
 };
 
-// Runs one workload to its end and adds to `figures`. Tokens are sampled at temperature 0.6 and
-// the end-of-sequence token is ignored, so that each output has its length, but for answers to a
-// constraint that are complete before.
+// Runs one workload to its end and adds to `figures`. Tokens are sampled at temperature 0.6 and the
+// end-of-sequence token is ignored, so each output has its full length, except answers to a
+// constraint that are complete earlier.
 void run_workload(LLMEngine& engine, const BenchWorkload& workload, const ModelCost& cost,
                   BenchFigures& figures);
 

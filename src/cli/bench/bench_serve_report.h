@@ -1,5 +1,5 @@
 #pragma once
-// What `quire bench serve` measured, as JSON with the keys of `vllm bench serve` and as a table.
+// The results of `quire bench serve`, as JSON with the keys of `vllm bench serve` and as a table.
 #include <string>
 
 #include "cli/json_lines.h"
@@ -21,7 +21,7 @@ Json report_to_json(const ServeBenchSetup& setup, const loadgen::LoadReport& rep
 void print_report(const ServeBenchSetup& setup, const loadgen::LoadReport& report,
                   Terminal& terminal);
 
-// What went wrong, in one sentence; empty if every request succeeded.
+// The failures, in one sentence; empty if every request succeeded.
 std::string failure_sentence(const loadgen::LoadReport& report);
 
 }  // namespace quire::cli

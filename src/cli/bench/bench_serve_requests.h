@@ -33,7 +33,7 @@ std::vector<loadgen::LoadRequest> requests_of(const BenchWorkload& workload, Ran
 
 // Each line of a .jsonl stream called `name` as a request. Lines are those of `quire generate`, and
 // may have "expected": the text that must come back. Blank lines are skipped. Throws Error naming
-// the line that is wrong or does not go with the endpoint, or if there is none.
+// the line that is wrong or does not suit the endpoint, or if there is no line.
 std::vector<loadgen::LoadRequest> read_dataset(std::istream& in, std::string_view name,
                                                const RequestFields& fields);
 std::vector<loadgen::LoadRequest> read_dataset_file(const std::string& path,

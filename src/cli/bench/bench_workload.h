@@ -1,5 +1,5 @@
 #pragma once
-// What a benchmark runs: prompts of random tokens, and how many tokens to generate for each.
+// The work of a benchmark: prompts of random tokens, and how many tokens to generate for each.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -24,7 +24,7 @@ inline constexpr int64_t kMaxDrawnId = 10000;
 struct BenchWorkload {
   std::vector<std::vector<int32_t>> prompts;
   std::vector<int64_t> output_lengths;
-  // Of every sequence: those whose answers are complete end before they have their length.
+  // For every sequence; those whose answers are complete end before their full length.
   std::optional<StructuredOutput> structured_output;
   // Adapters that the sequences take in turn; empty: none has one.
   std::vector<std::string> loras;
@@ -35,9 +35,9 @@ struct BenchWorkload {
   int64_t max_sequence_length() const;
 };
 
-// The workload that nano-vllm's bench.py makes: with seed 0, 256 sequences and lengths of 100 to
-// 1,024 it is that, token for token: ids in [0, 10000] as Python's random.randint draws them, here
-// taken modulo `vocab_size` so that any model can run it.
+// The workload of nano-vllm's bench.py, token for token with seed 0, 256 sequences and lengths of
+// 100 to 1,024: ids in [0, 10000] as Python's random.randint draws them. Here they are taken modulo
+// `vocab_size`, so that any model can run them.
 BenchWorkload make_bench_workload(int64_t num_seqs, LengthRange input, LengthRange output,
                                   uint64_t seed, int64_t vocab_size);
 

@@ -1,5 +1,5 @@
 #pragma once
-// How fast an engine's steps go, from its counters before and after each.
+// The speed of an engine's steps, from its counters before and after each.
 #include <cstdint>
 #include <string>
 
@@ -9,7 +9,7 @@ namespace quire::cli {
 
 class StepMeter {
  public:
-  // What one step did.
+  // The work of one step.
   struct Step {
     int64_t prefill_tokens = 0;
     int64_t output_tokens = 0;
@@ -29,7 +29,7 @@ class StepMeter {
   const Step& total() const { return total_; }
   int64_t decode_step_tokens() const { return decode_step_tokens_; }
 
-  // "prefill 5,120 tok/s, decode 812 tok/s": what is known so far.
+  // The rates known so far: "prefill 5,120 tok/s, decode 812 tok/s".
   std::string rates() const;
 
  private:

@@ -14,10 +14,10 @@ class Command {
  public:
   virtual ~Command() = default;
 
-  // The subcommand that was made for it, which says whether it was chosen.
+  // The CLI11 subcommand, which knows whether it was chosen.
   virtual const CLI::App& app() const = 0;
-  // Does it; returns the exit code. Throws UsageError for options that contradict each other, Error
-  // for what fails.
+  // Runs it and returns the exit code. Throws UsageError for options that contradict each other,
+  // Error for failures.
   virtual int run(Terminal& terminal) = 0;
 };
 

@@ -22,8 +22,8 @@ void add_engine_options(CLI::App& app, EngineConfig& config, bool seed_is_taken)
 void add_seed_option(CLI::App& app, uint64_t& seed, const std::string& help,
                      const std::string& group);
 
-// "4096", "4k" (4,000), "4K" (4,096) and so on with m, M, g, G, t and T: a count as vLLM reads it.
-// Throws UsageError naming `option` where it is none.
+// Parses a count as vLLM does: "4096", "4k" (4,000), "4K" (4,096) and so on with m, M, g, G, t and
+// T. Throws UsageError naming `option` for anything else.
 int64_t parse_count(const std::string& text, const std::string& option);
 
 // Adds --structured-whitespace, whose default is what `white_space` holds
@@ -33,8 +33,8 @@ void add_white_space_option(CLI::App& app, std::string& white_space, const std::
 // Adds --threads to a command that runs no engine; `threads` stays 0 where it is not given.
 void add_threads_option(CLI::App& app, int& threads);
 
-// The folder of the model that was asked for: `model` itself, its name in the local cache, or the
-// bundled model where it is empty. Throws Error where there is none.
+// The folder of the requested model: `model` itself, its name in the local cache, or the bundled
+// model where it is empty. Throws Error where there is none.
 std::string model_folder(const std::string& model);
 
 }  // namespace quire::cli

@@ -27,12 +27,12 @@ LoraModuleArgument parse_lora_module(const std::string& text, const std::string&
 // --enable-lora, --max-loras, --max-lora-rank, --max-cpu-loras.
 void add_lora_engine_options(CLI::App& app, LoraOptions& options);
 
-// --lora NAME=PATH of a command that makes answers itself; may be given again where `several`.
+// --lora NAME=PATH, for commands that make answers themselves; with `several` it may be repeated.
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, bool several);
-// The same with its own help, which says what more than one is for.
+// The same with its own help, which says what several adapters are for.
 void add_lora_option(CLI::App& app, std::vector<LoraPath>& adapters, const char* help);
-// What an engine needs to serve these adapters and no others. Throws Error for a folder that holds
-// none.
+// The engine's options for serving exactly these adapters. Throws Error for a folder that holds no
+// adapter.
 LoraOptions lora_options_for(const std::vector<LoraPath>& adapters);
 
 }  // namespace quire::cli

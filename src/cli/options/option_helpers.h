@@ -1,8 +1,8 @@
 #pragma once
-// A command and its options in plain types. Only option_helpers.cc tells CLI11 of them: its headers
-// take seconds to compile, and what describes a command needs little of them.
+// A command and its options in plain types. Only option_helpers.cc includes CLI11, whose headers
+// take seconds to compile; describing a command needs little of them.
 //
-// What is bound to an option (a variable, a function's captures) must outlive the app. Functions
+// Objects bound to an option (a variable, a function's captures) must outlive the app. Functions
 // that take a value's text may throw UsageError.
 #include <functional>
 #include <string>
@@ -14,7 +14,7 @@ class App;
 
 namespace quire::cli {
 
-// What help says of an option.
+// An option's name and its text in the help.
 struct OptionText {
   std::string name;         // "--top-p", "-p,--prompt"; a word without dashes is found by its place
   std::string placeholder;  // for its value, e.g. "FILE", after which shells complete file names
@@ -29,14 +29,14 @@ CLI::App* add_command(CLI::App& parent, const std::string& name, const std::stri
 
 // Whether the option was on the command line.
 bool is_given(const CLI::App& app, const std::string& option);
-// Takes an option out of the help. It still works.
+// Hides an option from the help. It still works.
 void hide(CLI::App& app, const std::string& option);
 
 // An option without a value. `placeholder` is not used.
 void add_flag(CLI::App& app, const OptionText& text, bool& value);
 void add_flag(CLI::App& app, const OptionText& text, const std::function<void()>& set);
 
-// Says in "expected ..." what is wrong with a value's text; empty: nothing.
+// Returns what was expected ("expected ...") if a value's text is wrong; empty: it is right.
 using ValueCheck = std::function<std::string(const std::string& text)>;
 
 void add_text(CLI::App& app, const OptionText& text, std::string& value,

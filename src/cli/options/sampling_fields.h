@@ -1,5 +1,5 @@
 #pragma once
-// The sampling parameters that a user gives: as options of a command, or as fields of a JSON line.
+// The sampling parameters that a user gives, as options of a command or as fields of a JSON line.
 //
 // One table serves both, so that names, types and messages are the same. A value given replaces the
 // default, which is the model's own; fields left out keep it.
@@ -26,19 +26,19 @@ class SamplingFields {
 
   bool has(std::string_view name) const { return fields_.contains(std::string(name)); }
 
-  // What was given, by name.
+  // The given parameters, by name.
   const Json& given() const { return fields_; }
 
-  // `defaults` with what was given in its place.
+  // `defaults` with the given parameters replaced.
   SamplingParams apply(SamplingParams defaults) const;
-  // Throws Error if what was given is out of range whatever the model's defaults are.
+  // Throws Error if a given parameter is out of range whatever the model's defaults are.
   void validate() const;
 
   static bool is_field(std::string_view name);
   static std::vector<std::string> names();
 
  private:
-  // Throws Error, opening with `where`, for a constraint that is none, or the second one.
+  // Throws Error, opening with `where`, for a malformed constraint, or a second one.
   void check_constraint(std::string_view name, const Json& value, std::string_view where) const;
 
   Json fields_ = Json::object();

@@ -6,8 +6,8 @@
 
 namespace quire::cli {
 
-// A JSON object of SpeculativeConfig's fields. Throws UsageError: no such object, no method, a
-// field that there is none of, or a value of another type. Ranges are the engine's to check.
+// A JSON object of SpeculativeConfig's fields. Throws UsageError if it is no object, has no method,
+// an unknown field, or a value of another type. The engine checks ranges.
 SpeculativeConfig parse_speculative_config(const std::string& text);
 
 }  // namespace quire::cli

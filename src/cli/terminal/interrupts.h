@@ -1,10 +1,10 @@
 #pragma once
 // Ctrl-C as an event that a command handles when it can, instead of a signal that ends it anywhere.
 //
-// While an Interrupts lives, SIGINT is blocked in the thread that made it and in those started
-// since, and waits in a file descriptor. Make it before the engine, whose threads would take the
-// signal otherwise. Thread safety: one thread at a time; the callback of a Handler runs on a thread
-// of the handler's own.
+// While an Interrupts lives, SIGINT is blocked in its thread and in threads started since, and
+// waits in a file descriptor. Make it before the engine, whose threads would otherwise take the
+// signal. Thread safety: one thread at a time; the callback of a Handler runs on a thread of the
+// handler's own.
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -18,7 +18,8 @@ class Interrupts {
   Interrupts(const Interrupts&) = delete;
   Interrupts& operator=(const Interrupts&) = delete;
 
-  // Readable while an interrupt waits; take() takes all that wait and says whether there were any.
+  // Readable while an interrupt waits. take() takes all that wait, and returns whether there were
+  // any.
   int fd() const { return signal_fd_; }
   bool take() const;
 

@@ -1,6 +1,6 @@
 #pragma once
-// Reads lines: on a terminal with editing and a history that outlives the program, elsewhere as
-// they are.
+// Reads lines: on a terminal with editing and a history that outlives the program, otherwise plain
+// lines.
 //
 // Thread safety: one thread at a time.
 #include <memory>
@@ -25,18 +25,16 @@ class LineEditor {
   virtual Result read(const std::string& prompt) = 0;
   // Puts an entry into the history.
   virtual void remember(const std::string& entry) = 0;
-  // Gives the terminal back as it was, before a process ends without destroying the editor. From
-  // any thread.
+  // Restores the terminal, before a process ends without destroying the editor. From any thread.
   virtual void restore_terminal() const {}
 };
 
-// For a terminal: libedit, its history kept in $XDG_STATE_HOME/quire/history. From then on what is
-// typed waits unechoed for read(); make it before the engine, as TerminalModes says. Otherwise:
+// For a terminal: libedit, with its history in $XDG_STATE_HOME/quire/history. From then on typed
+// text waits unechoed for read(); make it before the engine, as TerminalModes says. Otherwise:
 // `terminal.in` line by line.
 std::unique_ptr<LineEditor> make_line_editor(Terminal& terminal, const Interrupts& interrupts);
 
-// Joins what belongs together: lines that end in a backslash, and what stands between two lines of
-// """.
+// Joins the lines of one entry: lines that end in a backslash, and those between two lines of """.
 LineEditor::Result read_entry(LineEditor& editor, const std::string& prompt);
 
 }  // namespace quire::cli

@@ -2,8 +2,8 @@
 // Ctrl-C, SIGTERM and SIGHUP for a command that tidies up before it ends: the first signal asks it
 // to stop, the next one ends the process at once.
 //
-// Make it before any other thread, which would take the signals otherwise. Thread safety: all but
-// the constructor may be called from any thread.
+// Make it before any other thread, which would otherwise take the signals. Thread safety: all
+// except the constructor may be called from any thread.
 #include <atomic>
 #include <stop_token>
 
@@ -13,7 +13,7 @@ namespace quire::cli {
 
 class OrderlyStop {
  public:
-  // When there is something to tidy up. Until then the first signal ends the process, too.
+  // From when on there is something to tidy up. Before that even the first signal ends the process.
   enum class Starts { kNow, kWithBegin };
   explicit OrderlyStop(Starts starts = Starts::kNow);
 

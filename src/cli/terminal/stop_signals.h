@@ -1,10 +1,10 @@
 #pragma once
-// SIGINT and SIGTERM as calls, for commands that end in an orderly way; SIGHUP as another, for
-// those that read their files again or tidy up.
+// SIGINT and SIGTERM as calls, for commands that end in an orderly way; SIGHUP as another call, for
+// commands that read their files again or tidy up.
 //
-// While a StopSignals lives, they are blocked in the thread that made it and in those started
-// since: make it before any other thread. Thread safety: the callbacks run on a thread of their
-// own, one at a time.
+// While a StopSignals lives, the signals are blocked in its thread and in threads started since:
+// make it before any other thread. Thread safety: the callbacks run on a thread of their own, one
+// at a time.
 #include <csignal>
 #include <functional>
 #include <thread>
@@ -13,8 +13,8 @@ namespace quire::cli {
 
 class StopSignals {
  public:
-  // `on_stop(number, count)`: the signal, and how many have come with it. Without `on_reload`,
-  // SIGHUP does what it does by itself.
+  // `on_stop(number, count)`: the signal, and how many have come, this one included. Without
+  // `on_reload`, SIGHUP has its default effect.
   explicit StopSignals(std::function<void(int number, int count)> on_stop,
                        std::function<void()> on_reload = nullptr);
   ~StopSignals();

@@ -1,5 +1,5 @@
 #pragma once
-// Where a command reads and writes, and how what it prints may look there.
+// Where a command reads and writes, and whether its output may have colours.
 //
 // Commands get this as an argument, so that tests can run them on strings.
 #include <iosfwd>
@@ -24,12 +24,12 @@ struct Terminal {
 
 enum class Style { kBold, kDim, kRed, kGreen };
 
-// `text` in that style, or as it is without colours.
+// `text` in that style, or unchanged without colours.
 std::string styled(std::string_view text, Style style, bool colours);
 
-// `text` in one line of valid UTF-8 that does nothing to a terminal: line feeds become spaces;
-// other control characters and bytes that are no UTF-8 become \xNN. Messages quote files, and these
-// hold anything.
+// `text` as one line of valid UTF-8 without effect on a terminal: line feeds become spaces; other
+// control characters and invalid UTF-8 become \xNN. Messages quote files, which may contain
+// anything.
 std::string printable_line(std::string_view text);
 
 // "quire: error: <message>" on standard error, in one line.

@@ -18,8 +18,8 @@ constexpr int64_t kBlockBytes = 128 << 10;
 // Rows of one task when there are many: their activations of one block share the L2 cache with the
 // weights.
 constexpr int64_t kGroupTaskRows = 16 * kTileRows;
-// With few rows a task is bound by memory: enough bytes to make taking a task cheap, but so many
-// tasks that threads end together.
+// With few rows a task is bound by memory. It gets enough bytes to make taking a task cheap, but
+// there must be enough tasks for threads to end together.
 constexpr int64_t kGroupTaskBytes = 256 << 10;
 constexpr int64_t kGroupTasksPerThread = 4;
 
@@ -82,8 +82,8 @@ Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int6
   return tile;
 }
 
-// The block's integers by rows [first, last) with this kernel, for weights as they lie there, with
-// scales of so many bytes.
+// The block's integers by rows [first, last) with this kernel, for weights in their layout, with
+// scales of `scale_bytes` bytes.
 void multiply_integers(const GroupProduct& product, const Block& block, const std::byte* weights,
                        int scale_bytes, void (*kernel)(const GroupTile&), int64_t base,
                        int64_t first, int64_t last) {

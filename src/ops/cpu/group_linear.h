@@ -3,10 +3,11 @@
 // registers and tasks for the threads. The inner loops are in group_linear_*.cc (kernels.h), the
 // weight's layout is in group_panels.h.
 //
-// Where the weight's format rounds activations, they are rounded to int8, a scale for each group of
-// a row's inputs, and products of integers summed exactly within a group (kernels.h says how the
-// groups are added). Otherwise the result is, bit for bit, that of the weight's numbers as a dense
-// float32 weight, where a permutation says in which order inputs are added.
+// Where the weight's format rounds activations, they are rounded to int8 with a scale for each
+// group of a row's inputs, and integer products are summed exactly within a group (kernels.h says
+// how the groups are added). Otherwise the result has, bit for bit, the values of a product with
+// the same numbers as a dense float32 weight; a permutation gives the order in which inputs are
+// added.
 #include "core/stream.h"
 #include "core/tensor.h"
 #include "ops/weight.h"

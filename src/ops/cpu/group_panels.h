@@ -1,20 +1,20 @@
 #pragma once
-// How a weight [n, k] of integers lies in the CPU's memory.
+// Layout of an integer weight [n, k] in the CPU's memory.
 //
 // As in weight_panels.h a panel holds kPanelLanes output features side by side, with K inside, so
-// that one layout serves one input row and many. A panel is its groups one after the other, and a
-// group has what a product needs of it, so that one row reads memory in one stream:
+// one layout serves one input row and many. A panel is its groups one after the other. A group
+// contains all that a product needs, so one row reads memory as one stream:
 //
 //   scales[kPanelLanes], offsets[kPanelLanes] (where the format has them), data
 //
 // Scales and offsets are float32 or bfloat16, as the format says. Where they are int8, the panel
-// begins with what they are multiplied by, which stays in the L1 cache: for each kScaleBlock inputs
-// scales[kPanelLanes] and offsets[kPanelLanes] (where the format has them), float32.
-// The data are steps of 4 inputs, [group_size / 4][kPanelLanes][4] bytes, an int8 as its value
-// + 128. Of int4 a step is 8 inputs, of which the first 4 are the low halves of the bytes and the
-// others the high halves, each as its value + 8, or as its value where the format is unsigned.
-// Output features are padded to whole panels with scales and offsets of 0, and K to whole groups.
-// Where an output has one scale it is repeated for each group of kWholeRowGroup inputs.
+// begins with their float32 factors, which stay in the L1 cache: for each kScaleBlock inputs
+// scales[kPanelLanes] and offsets[kPanelLanes] (where the format has them). The data are steps: of
+// 4 inputs for int8, [group_size / 4][kPanelLanes][4] bytes, each the value + 128; of 8 inputs for
+// int4, the first 4 in the low halves of the bytes and the others in the high halves, each the
+// value + 8, or the value where the format is unsigned. Output features are padded to whole panels
+// with scales and offsets of 0, and K to whole groups. A single scale for an output is repeated for
+// each group of kWholeRowGroup inputs.
 //
 // Thread safety: pack_group_rows may run at once on disjoint rows.
 #include <cstddef>
@@ -38,12 +38,13 @@ struct GroupLayout {
   int scale_bytes = 4;       // of a scale or an offset: 4 float32, 2 bfloat16, 1 int8
   bool is_unsigned = false;  // int4 from 0 to 15
 
-  // What a byte, or half of one, is more than its integer.
+  // How much a byte, or half of one, is above its integer.
   int excess() const { return is_unsigned ? 0 : four_bits ? 8 : 128; }
   int64_t header_bytes() const { return kPanelLanes * scale_bytes * (has_offsets ? 2 : 1); }
   int64_t data_bytes() const { return kPanelLanes * group_size / (four_bits ? 2 : 1); }
   int64_t group_bytes() const { return header_bytes() + data_bytes(); }
-  // Of int8 scales: how many blocks a row has, which groups are of one, and how many floats.
+  // For int8 scales: how many blocks a row has, which groups belong to a block, and how many floats
+  // there are.
   int64_t scale_blocks() const { return scale_bytes == 1 ? ceil_div(k, kScaleBlock) : 0; }
   int64_t groups_per_block() const { return kScaleBlock / group_size; }
   int64_t block_floats() const { return kPanelLanes * (has_offsets ? 2 : 1); }
@@ -58,7 +59,7 @@ struct GroupLayout {
   }
 };
 
-// Of an integer format.
+// The layout for an integer format.
 GroupLayout group_layout(const WeightFormat& format, int64_t k);
 size_t group_panel_bytes(const GroupLayout& layout, int64_t n);
 
@@ -73,8 +74,8 @@ struct GroupedRows {
   int64_t word_stride = 0;
   const float* scales = nullptr;   // [rows, groups]: ceil(k / the format's group_size), or 1
   const float* offsets = nullptr;  // the same; null where the format has none
-  // Of a format whose scales are int8: [rows, groups]. Then scales and offsets are what they are
-  // multiplied by, [rows, ceil(k / kScaleBlock)].
+  // For formats with int8 scales: [rows, groups]. Then `scales` and `offsets` are their factors,
+  // [rows, ceil(k / kScaleBlock)].
   const int8_t* scale_factors = nullptr;
   const int8_t* offset_factors = nullptr;
 };
@@ -83,10 +84,9 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
                      std::byte* panels);
 // The k values of a row as float32.
 void unpack_group_row(const GroupLayout& layout, int64_t row, const std::byte* panels, float* out);
-// The scales of a panel's group as float32, then its offsets where there are some: kPanelLanes of
-// each.
+// The scales of a panel's group as float32, then its offsets if it has any: kPanelLanes of each.
 void unpack_header(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out);
-// The values of a panel's group as a panel of float32: [inputs][kPanelLanes], those that exist.
+// The values of a panel's group as a panel of float32: [inputs][kPanelLanes], without padding.
 void unpack_group(const GroupLayout& layout, const std::byte* panel, int64_t group, float* out);
 
 }  // namespace quire::ops

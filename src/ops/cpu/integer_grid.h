@@ -1,7 +1,7 @@
 #pragma once
 // Rounds groups of a dense weight to integers with a scale and an integer zero point, as
-// checkpoints store them: a number is scale * (integer - zero point). The formats that are only
-// computed with have offsets instead (ops/cpu/quantise.h).
+// checkpoints store them: a number is scale * (integer - zero point). Formats that are never stored
+// have offsets instead (ops/cpu/quantise.h).
 //
 // Thread safety: free functions without state.
 #include <cstdint>
@@ -20,7 +20,7 @@ struct IntegerType {
   float highest() const { return static_cast<float>((1 << (bits - 1)) - 1); }
 };
 
-// What the integers of a group stand for.
+// The numbers that the integers of a group mean.
 struct IntegerGrid {
   float scale = 1;  // finite and > 0, as it is stored; 1 for a group of zeros
   float zero_point = 0;
@@ -28,13 +28,13 @@ struct IntegerGrid {
   float value(int8_t integer) const { return scale * (static_cast<float>(integer) - zero_point); }
 };
 
-// The multiple of count that a group of values is filled up to with zeros for the functions below.
+// Groups of values are padded with zeros to a multiple of this for the functions below.
 inline constexpr int kGridValues = 16;
 
-// The grid of the least squared error that was found for `count` values, a multiple of kGridValues:
-// several ranges that end at or within the values are tried, and for the integers of each the scale
-// of the least squares. A group with a value that is not finite, or whose square is not, has the
-// scale NaN.
+// The grid with the least squared error found for `count` values, a multiple of kGridValues:
+// several ranges that end at or within the values are tried, and for each range's integers the
+// scale with the least squared error. A group with a value that is not finite, or whose square is
+// not, has the scale NaN.
 IntegerGrid fit_integer_grid(const IntegerType& type, const float* values, int count);
 
 // The integers nearest to `count` values.

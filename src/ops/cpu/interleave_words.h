@@ -1,5 +1,5 @@
 #pragma once
-// Puts rows side by side: the step of packing a weight that all of its bytes go through.
+// Puts rows side by side: the step of packing a weight that handles every byte.
 //
 // Thread safety: a free function without state.
 #include <cstddef>

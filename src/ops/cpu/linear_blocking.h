@@ -1,6 +1,6 @@
 #pragma once
-// The CPU's matrix product, but for integer weights (group_linear.h): how it is cut into blocks for
-// the caches, tiles for the registers and tasks for the threads. The inner loops are in
+// The CPU's matrix product, except for integer weights (group_linear.h): how it is cut into blocks
+// for the caches, tiles for the registers and tasks for the threads. The inner loops are in
 // linear_cpu.cc, linear_avx2.cc and linear_avx512.cc (kernels.h), the weight's layout is in
 // weight_panels.h.
 #include "core/stream.h"

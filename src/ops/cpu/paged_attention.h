@@ -1,10 +1,10 @@
 #pragma once
 // Attention over the CPU's KV cache, cut into tasks.
 //
-// A row's result is merged, in order, from those of the parts of its context, which begin at
-// multiples of kAttentionSplit: so its bits do not depend on who computes which part. One task is a
-// query tile and KV head of a sequence, with all parts; or, where one sequence is long for the work
-// of the batch, one part of it.
+// A row's result is merged, in order, from the results of the parts of its context, which begin at
+// multiples of kAttentionSplit, so its bits do not depend on who computes which part. A task is a
+// query tile and KV head of a sequence with all parts; or, where one sequence is long compared with
+// the batch's work, one part of it.
 #include <cstdint>
 
 #include "core/forward_batch.h"

@@ -14,8 +14,8 @@ namespace quire::ops {
 
 class RowSampler {
  public:
-  // `logits` come back as they were, but for ids that are masked, biased or penalised in a row
-  // where all tokens are allowed.
+  // Leaves `logits` unchanged, except for ids that are masked, biased or penalised in a row where
+  // all tokens are allowed.
   SampledToken sample(std::span<float> logits, const SamplingRow& row);
 
   // The part of sample() that biases, masks and penalises, in place.

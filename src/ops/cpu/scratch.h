@@ -1,5 +1,5 @@
 #pragma once
-// How much memory the ops use besides their arguments (Stream::scratch).
+// Memory that the ops use in addition to their arguments (Stream::scratch).
 #include <cstddef>
 #include <cstdint>
 
@@ -15,8 +15,8 @@ inline constexpr int64_t kLinearPassRows = 172 * kTileRows;
 // heads are more: their queries, sums and one tile of keys and values stay in the L2 cache.
 inline constexpr int kAttentionTaskRows = 8 * kTileRows;
 
-// Of one task of `rows` rows: the kernel's own, a part's sums, maxima and denominators twice, and
-// queries as integers with their scales: eight arrays, each aligned.
+// Bytes for one task of `rows` rows: the kernel's own, a part's sums, maxima and denominators
+// twice, and queries as integers with their scales: eight arrays, each aligned.
 constexpr size_t attention_scratch_bytes(int rows, int head_dim) {
   const auto columns = static_cast<size_t>(head_dim);
   const size_t row_bytes =
@@ -24,14 +24,15 @@ constexpr size_t attention_scratch_bytes(int rows, int head_dim) {
   return static_cast<size_t>(rows) * row_bytes + 8 * kAlignment;
 }
 
-// Attention of a long context is merged from that of its parts, each of kAttentionSplit positions
-// from 0 on. Several threads share a task's parts where it is more than one of so many of the work
-// of each thread, and where the results of the parts take no more than kMaxPartBytes.
+// Attention of a long context is merged from its parts, each of kAttentionSplit positions from 0
+// on. Several threads share a sequence's parts where they are more than a
+// kAttentionTasksPerThread-th of a thread's share of the work, and their results take at most
+// kMaxPartBytes.
 inline constexpr int64_t kAttentionSplit = 512;
 static_assert(kAttentionSplit % kAttentionTile == 0);
 inline constexpr int64_t kAttentionTasksPerThread = 4;
 inline constexpr int64_t kMaxPartBytes = int64_t{8} << 20;
-// Of a row of one part: its sums, maximum and denominator.
+// Bytes of one row of one part: its sums, maximum and denominator.
 constexpr int64_t part_row_bytes(int64_t head_dim) {
   return (head_dim + 2) * int64_t{sizeof(float)};
 }

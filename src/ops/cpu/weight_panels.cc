@@ -26,8 +26,8 @@ int64_t value_offset(int64_t values, int64_t i) {
   return i / values * values * kPanelLanes + i % values;
 }
 
-// Rows of values of which a step is one word. Those that are not whole words as they are, or of
-// another type, are converted first.
+// Packs rows in which a step is one word. Rows that are not whole words, or of another type, are
+// converted first.
 template <typename To, typename From>
 void pack_words(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
   constexpr auto kValues = static_cast<int64_t>(sizeof(uint32_t) / sizeof(To));

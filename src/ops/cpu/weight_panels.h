@@ -1,5 +1,5 @@
 #pragma once
-// How a weight [n, k] lies in the CPU's memory: packed into panels.
+// Layout of a weight [n, k] in the CPU's memory: packed into panels.
 //
 // A panel holds kPanelLanes output features side by side, [steps][kPanelLanes][values a step], with
 // K inside: one layout serves one input row and many alike, and each output element is one chain of
@@ -18,7 +18,8 @@
 
 namespace quire::ops {
 
-// Values of one lane in a step; steps of a panel; bytes of a step of all lanes.
+// How many values of one lane a step has; how many steps a panel has; how many bytes a step of all
+// lanes has.
 constexpr int64_t panel_step_values(DType dtype) {
   return dtype == DType::kBFloat16 ? 2 : 1;
 }
@@ -31,7 +32,7 @@ constexpr int64_t panel_step_bytes(DType dtype) {
 constexpr int64_t num_panels(int64_t n) {
   return ceil_div(n, kPanelLanes);
 }
-// Of a whole weight of float32, bfloat16 or float8 e4m3.
+// Bytes of a whole weight of float32, bfloat16 or float8 e4m3.
 constexpr size_t panel_bytes(DType dtype, int64_t n, int64_t k) {
   return static_cast<size_t>(num_panels(n) * panel_steps(dtype, k) * panel_step_bytes(dtype));
 }

@@ -33,8 +33,8 @@ class CudaStream;  // core/stream_cuda.h
 
 namespace quire::ops {
 
-// The most that the kernels take: elements of a head, tokens of a vocabulary, rows of logits in a
-// step.
+// The largest values that the kernels take: elements of a head, tokens of a vocabulary, rows of
+// logits in a step.
 inline constexpr int kMaxHeadDim = 512;
 inline constexpr int64_t kMaxVocabSize = int64_t{1} << 21;
 inline constexpr int64_t kMaxStepLogitsRows = 65535;
@@ -96,12 +96,12 @@ struct CudaSiluAndMul {
   void* out;  // [rows, inner]
 };
 
-// out = in * weight^T + bias; with silu_and_mul, what CudaSiluAndMul makes of that. Kernels take
-// dense weights of `dtype`, float8 where takes_float8 says so and integers where takes_integers
-// does; ops/linear.cc lets no other through. With float8 each row of `in` is rounded to float8 on
-// the way, with a scale that follows from the row's values or, where the weight has blocks, from
-// kFloat8Block of them. Shifts of integers (ops/group_tiles.h), their sums with the integers and,
-// of many rows, those times their scales are rounded to `dtype`.
+// out = in * weight^T + bias; with silu_and_mul, CudaSiluAndMul of that. Kernels take dense weights
+// of `dtype`, float8 where takes_float8() and integers where takes_integers(); ops/linear.cc lets
+// no other through. With float8 each row of `in` is rounded to float8 on the way, with a scale for
+// the whole row or, where the weight has blocks, for each kFloat8Block of its values. Integers'
+// shifts (ops/group_tiles.h), their sums with the integers and, with many rows, these times their
+// scales are rounded to `dtype`.
 struct CudaLinear {
   DType dtype;
   const void* in;  // [rows, k], rows `in_stride` elements apart
@@ -148,14 +148,14 @@ inline constexpr int64_t group_scratch_bytes(int64_t rows, int64_t n, int64_t k,
   return group_order_bytes(rows, k, is_permuted) + (rows > kMostGroupRows ? n * k * 2 : 0);
 }
 
-// One product by several of cuBLAS's algorithms, one after the other and each timed. Not to be
-// captured: it waits for the device.
+// One product by several of cuBLAS's algorithms, one after the other, each timed. Cannot be
+// captured, because it waits for the device.
 struct CudaLinearTrials {
   CudaLinear product;  // without silu_and_mul; k is a multiple of 8; its bias is not looked at
   const void* bias;    // [n] of out_dtype or null: what cuBLAS gets in the place of product.bias
-  // The matrices that runs multiply by in turn: product.weight, and those that follow it
-  // `weight_stride` elements apart. More of them than the L2 cache holds are read from memory, as
-  // in a step of a model.
+  // The matrices that runs multiply by in turn: product.weight, and those that follow it at
+  // distances of `weight_stride` elements. With more of them than the L2 cache holds they are read
+  // from memory, as in a step of a model.
   int64_t num_weights;
   int64_t weight_stride;
   int max_algorithms;  // of the heuristics' list, from its beginning; >= 1
@@ -258,7 +258,7 @@ struct CudaPagedAttention {
   int64_t max_decode_queries = 1;  // of a decode sequence, up to kMaxDecodeQueries
 };
 
-// What is added to a row's logit of a token.
+// An addition to a row's logit of a token.
 struct alignas(8) TokenBias {
   int32_t id;  // in [0, vocab)
   float bias;  // -infinity: never sampled
@@ -301,12 +301,13 @@ struct CudaSample {
   const uint32_t* noise_keys;  // [rows][2]: NoiseKey's low, high
   int32_t* out;                // [rows]; kNoToken where a row has no distribution
   void* scratch;               // sample_scratch_bytes(rows, vocab) bytes
-  // [rows]: which of `masks` says what may come in each row; -1: every token. Null: in all rows.
+  // [rows]: the index in `masks` of each row's mask; -1: every token may come. Null: so in all
+  // rows.
   const int32_t* mask_rows = nullptr;
   // [..., ceil(vocab / 32)]: bit t % 32 of word t / 32 is set if token t may come.
   const uint32_t* masks = nullptr;
-  // [rows]: a token that its row's mask allows is the result at once, and so is any in a row
-  // without a mask, and kNoToken. Null: nothing is known. May be `out`.
+  // [rows]: ids sampled before. One that its row's mask allows is kept as the result; so is any in
+  // a row without a mask, and kNoToken. Null: nothing was sampled before. May be `out`.
   const int32_t* kept_ids = nullptr;
 };
 
@@ -386,7 +387,8 @@ struct CudaDecoderStep {
   CudaKvCache cache;  // keys and values are the layers'
   void* out;          // [rows, hidden]: the normed hidden state
   void* scratch;      // decoder_step_scratch_bytes(...) bytes, zero before the first use
-  // Of more than one rank: at least decoder_step_peer_words(...), used only by this model's steps.
+  // With more than one rank: at least decoder_step_peer_words(...), used only by this model's
+  // steps.
   PeerWords peers = {};
 };
 
@@ -407,12 +409,12 @@ struct CudaKernels {
   void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
   void (*linear)(CudaStream&, const CudaLinear&);
-  // The rows that linear hands to cuBLAS at once of a product of this shape, in its first piece
-  // where there are several; 0 where a kernel of quire's takes it, and of float8 weights. Pointers
-  // are not looked at.
+  // How many rows of a product of this shape linear hands to cuBLAS at once (in its first piece
+  // where there are several); 0 where one of quire's kernels takes it, and for float8 weights.
+  // Pointers are not used.
   int64_t (*linear_cublas_rows)(CudaStream&, const CudaLinear&);
-  // In the order of cuBLAS's heuristics, the first being their choice. Left out are algorithms that
-  // a LinearAlgorithm does not describe, or that do not add up in float32.
+  // In the order of cuBLAS's heuristics; the first is their choice. Leaves out algorithms that a
+  // LinearAlgorithm cannot describe, or that do not sum in float32.
   std::vector<LinearTrial> (*try_linear_algorithms)(CudaStream&, const CudaLinearTrials&);
   // Seconds of one copy, the median; waits for the device.
   double (*time_copy)(CudaStream&, const CudaCopy&);
@@ -423,8 +425,8 @@ struct CudaKernels {
   void (*lora_shrink)(CudaStream&, const CudaLoraShrink&);
   void (*lora_expand)(CudaStream&, const CudaLoraExpand&);
   void (*decoder_step)(CudaStream&, const CudaDecoderStep&);
-  // Whether decoder_step takes a model of these sizes on this device; rows are not looked at. Loads
-  // the kernel: what loads it later may wait for a kernel that waits for this rank's.
+  // Whether decoder_step takes a model of these sizes on this device; rows are not used. Loads the
+  // kernel, because loading it later might wait for a kernel that waits for this rank.
   bool (*supports_decoder_step)(CudaStream&, const CudaDecoderStep&);
   // Bytes of scratch.
   int64_t (*paged_attention_scratch_bytes)(int64_t max_decode_rows, int64_t max_num_seqs,

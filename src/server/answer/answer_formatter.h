@@ -1,6 +1,6 @@
 #pragma once
-// What the formatters of chats and of completions have in common: the head of every answer and
-// event, plain events that are written without thinking, the end.
+// Shared by the formatters of chats and of completions: the head of every answer and event, a fast
+// path for events with nothing but text, and the end.
 //
 // Thread safety: one thread at a time.
 #include <memory>
@@ -16,7 +16,7 @@
 
 namespace quire::server {
 
-// What a request wants its answer to show.
+// What a request wants to see in its answer.
 struct AnswerOptions {
   explicit AnswerOptions(const GenerationRequest& request);
 
@@ -39,8 +39,8 @@ class AnswerFormatter : public ResponseFormatter {
   std::string finish_reason() const override { return state_.finish_reason(); }
 
  protected:
-  // "object" of a whole answer and of an event; how an event opens its text, behind the choice's
-  // index (`,"text":"`), and what closes it (`"`).
+  // "object" of a whole answer and of an event; what stands in an event between the choice's index
+  // and its text (`,"text":"`), and behind the text (`"`).
   struct Names {
     const char* whole;
     const char* event;
@@ -50,7 +50,7 @@ class AnswerFormatter : public ResponseFormatter {
 
   AnswerFormatter(const GenerationRequest& request, FormatContext context, const Names& names);
 
-  // The event of a choice that has news of nothing but text.
+  // An event of a choice that brings only text.
   void write_text_event(std::string& out, size_t choice, std::string_view text) const;
   // "data: {...}\n\n": the head, what `write_members` adds, and the usage where each event has it.
   template <typename WriteMembers>

@@ -1,6 +1,6 @@
 #pragma once
-// What answers of both kinds keep while the engine's outputs come in: tokens counted, and how each
-// choice ended.
+// State of an answer, of either kind, while the engine's outputs come in: how many tokens, and how
+// each choice ended.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>
@@ -16,25 +16,25 @@ class AnswerState {
   AnswerState(size_t num_prompts, int n, std::vector<std::string> stop_strings);
 
   size_t num_choices() const { return ends_.size(); }
-  // Of all choices of all prompts.
+  // The index of a choice among those of all prompts.
   size_t choice_index(size_t prompt_index, const CompletionOutput& output) const {
     return prompt_index * n_ + static_cast<size_t>(output.index);
   }
 
-  // Counts the prompt's tokens, once, and what of them was cached.
+  // Counts the prompt's tokens, and how many of them were cached; only once.
   void count_prompt(size_t prompt_index, const RequestOutput& delta);
   void count_tokens(const CompletionOutput& output);
   void count_reasoning(int64_t num_tokens) { usage_.reasoning_tokens += num_tokens; }
   const Usage& usage() const { return usage_; }
 
-  // The choice has ended with `output`, once, with one of "stop", "length", "tool_calls", "abort".
+  // The choice ended with `output`: with "stop", "length", "tool_calls" or "abort". Called once.
   void end_choice(size_t choice, const std::string& finish_reason, const CompletionOutput& output);
   bool ended(size_t choice) const { return !ends_[choice].finish_reason.empty(); }
   bool all_ended() const { return num_ended_ == ends_.size(); }
   // How it ended; empty while it has not.
   const std::string& finish_reason_of(size_t choice) const { return ends_[choice].finish_reason; }
   const std::string& stop_reason_of(size_t choice) const { return ends_[choice].stop_reason; }
-  // Whether its constraint made it shorter than the model would have.
+  // Whether its constraint ended the answer earlier than the model would have.
   bool steered_to_end(size_t choice) const { return ends_[choice].steered; }
   const std::vector<std::string>& stop_strings() const { return stop_strings_; }
   // Of all choices together: the least regular one, "" while one has not ended.

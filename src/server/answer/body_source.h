@@ -9,12 +9,12 @@ namespace quire::server {
 
 class BodySource {
  public:
-  // A piece has at least so many bytes, and little more, but for the last.
+  // Every piece except the last has at least this many bytes, and little more.
   static constexpr size_t kPieceBytes = 256 << 10;
 
   virtual ~BodySource() = default;
   virtual bool more_follows() const = 0;
-  // What it is made of is freed as it goes. Requires more_follows().
+  // Frees what a piece was made from. Requires more_follows().
   virtual std::string next_piece() = 0;
 };
 

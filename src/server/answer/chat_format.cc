@@ -11,7 +11,7 @@
 namespace quire::server {
 namespace {
 
-// The call as a stream tells it: its name comes with its first piece.
+// A call as a stream sends it: its name comes with its first piece.
 void write_tool_call_delta(JsonWriter& json, const ToolCallDelta& call) {
   json.begin_object().member("index", call.index);
   if (!call.id.empty()) json.member("id", call.id).member("type", "function");
@@ -66,7 +66,7 @@ size_t length_of_answer(const ParsedDelta& parsed) {
   return length;
 }
 
-// Puts `next`, which came after, onto `parsed`.
+// Appends `next`, which came later, to `parsed`.
 void append(ParsedDelta& parsed, ParsedDelta next) {
   parsed.content += next.content;
   parsed.reasoning += next.reasoning;
@@ -142,7 +142,8 @@ std::string ChatFormatter::push(size_t prompt_index, RequestOutput delta) {
 ParsedDelta ChatFormatter::parse(Choice& choice, const CompletionOutput& output) {
   ParsedDelta parsed = choice.parser->push(output.text);
   if (output.finish_reason) append(parsed, choice.parser->finish());
-  // Tokens count to what their text comes out as; those that came together, by its length.
+  // Tokens count to the part that their text belongs to; tokens that came together are divided by
+  // its length.
   choice.unread_tokens += static_cast<int64_t>(output.token_ids.size());
   if (!parsed.empty()) {
     const size_t reasoning = parsed.reasoning.size();
@@ -159,7 +160,7 @@ ParsedDelta ChatFormatter::parse(Choice& choice, const CompletionOutput& output)
 }
 
 std::string ChatFormatter::finish_reason_of(const Choice& choice, FinishReason reason) const {
-  // One that was ended because its calls were complete has not been cut short.
+  // An answer that was ended because its calls were complete was not cut short.
   const bool regular = reason == FinishReason::kStop || choice.parser->done();
   if (regular && choice.parser->has_tool_calls()) return "tool_calls";
   return std::string(to_string(reason));

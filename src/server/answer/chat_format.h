@@ -21,7 +21,7 @@ class ChatFormatter : public AnswerFormatter {
   bool done() const override;
 
  private:
-  // What is new of a choice, or all of it.
+  // What is new of a choice, or the whole choice.
   struct News {
     ParsedDelta parsed{};
     std::vector<PositionLogprobs> logprobs{};

@@ -22,12 +22,12 @@ class CompletionFormatter : public AnswerFormatter {
   bool done() const override;
 
  private:
-  // A prompt as the engine gives it with its first output, shared by the prompt's choices.
+  // A prompt as the engine's first output gives it, shared by the prompt's choices.
   struct Prompt {
     std::vector<int32_t> token_ids{};
     std::shared_ptr<const std::vector<PositionLogprobs>> logprobs{};  // never null
   };
-  // What is new of a choice, or all of it.
+  // What is new of a choice, or the whole choice.
   struct News {
     std::string text{};
     CompletionLogprobs logprobs{};

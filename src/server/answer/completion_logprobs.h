@@ -1,5 +1,5 @@
 #pragma once
-// The logprobs of a completion's choice: four lists side by side, as OpenAI's API had them first.
+// The logprobs of a completion's choice: four parallel lists, as in OpenAI's older API.
 //
 // Thread safety: one thread at a time.
 #include <cstddef>
@@ -18,12 +18,13 @@ class CompletionLogprobs {
  public:
   using Positions = std::vector<PositionLogprobs>;
 
-  // Opens with an echoed prompt's positions. The first one has no logprobs, only its token's text,
-  // `first_token`. `offset` is that of the next token's text, in characters. Only while empty().
+  // Begins with the positions of an echoed prompt. The first one has no logprobs, only its token's
+  // text, `first_token`. `offset`: that of the next token's text, in characters. Only while
+  // empty().
   void set_prompt(std::shared_ptr<const Positions> positions, std::string first_token,
                   int64_t& offset);
   void append(Positions positions, int64_t& offset);
-  // Puts `next`, which came after and is no prompt's unless this is empty, behind this.
+  // Appends `next`, which may contain a prompt only if this is empty.
   void append(CompletionLogprobs next);
 
   bool empty() const { return offsets_.empty(); }
@@ -31,7 +32,7 @@ class CompletionLogprobs {
 
   // The value of "logprobs": null if empty.
   void write(JsonWriter& json, bool tokens_as_ids) const;
-  // The same in parts, which refer to this.
+  // The same in parts, which refer to this object.
   void add_to(JsonParts& body, bool tokens_as_ids) const;
 
  private:

@@ -7,7 +7,7 @@
 namespace quire::server {
 namespace {
 
-// The members of a token in a chat's logprobs, but for what is open behind them.
+// The members of a token in a chat's logprobs, without the end of the object.
 void write_chat_token(JsonWriter& json, const Logprob& token, bool as_ids) {
   json.member("token", token_text(token, as_ids)).member("logprob", finite(token.logprob));
   json.key("bytes").begin_array();

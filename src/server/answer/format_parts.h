@@ -1,5 +1,5 @@
 #pragma once
-// The pieces that answers of both kinds are made of.
+// Parts of answers of both kinds.
 //
 // Thread safety: pure functions.
 #include <cstdint>
@@ -18,17 +18,19 @@ inline constexpr std::string_view kDoneEvent = "data: [DONE]\n\n";
 // The value of "usage".
 void write_usage(JsonWriter& json, const Usage& usage);
 
-// The string, or the id as a number where it is no stop string of the request; null where empty.
+// The stop string; or a number, where it is the id of a stop token and no stop string of the
+// request; null where empty.
 void write_stop_reason(JsonWriter& json, const std::string& reason,
                        const std::vector<std::string>& stop_strings);
 
-// JSON has no infinity: a token that cannot be sampled gets vLLM's stand-in for it.
+// JSON has no infinity: for a token that cannot be sampled, the number that vLLM gives in its
+// place.
 double finite(float logprob);
 
 // How a token is shown in logprobs.
 std::string token_text(const Logprob& token, bool as_id);
 
-// In Unicode code points.
+// The length in Unicode code points.
 int64_t num_characters(std::string_view text);
 
 // An item of a chat's logprobs.content; nothing for an empty position.

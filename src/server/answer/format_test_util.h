@@ -1,5 +1,5 @@
 #pragma once
-// Answers to compare: what a stream adds up to, and outputs as an engine gives them.
+// Answers to compare: the sum of a stream's events, and outputs as an engine gives them.
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -115,7 +115,8 @@ inline Json reassemble(std::string_view stream) {
   return body;
 }
 
-// Without what says no more than its absence, so that both forms of an answer can be compared.
+// Leaves out members that mean the same as their absence, so that both forms of an answer can be
+// compared.
 inline Json without_empty(const Json& value) {
   if (!value.is_structured()) return value;
   Json result = value.is_object() ? Json::object() : Json::array();
@@ -123,7 +124,7 @@ inline Json without_empty(const Json& value) {
     for (const Json& item : value) result.push_back(without_empty(item));
     return result;
   }
-  // By name: the order of fields says nothing.
+  // Sorted by name: the order of fields has no meaning.
   std::map<std::string, Json> members;
   for (const auto& [name, member] : value.items()) {
     Json rest = without_empty(member);

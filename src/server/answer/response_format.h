@@ -1,5 +1,5 @@
 #pragma once
-// Turns what the engine gives for a request into what the client is sent: Server-Sent Events, piece
+// Turns the engine's outputs for a request into the bytes for the client: Server-Sent Events, piece
 // by piece, or one JSON body at the end.
 //
 // Thread safety: one thread at a time for each formatter.
@@ -41,28 +41,28 @@ struct FormatContext {
 
 class ResponseFormatter : public BodySource {
  public:
-  // Calls in this order: begin(), push() for each output, then fail(), or end() with what follows
-  // it. Each returns the bytes to send now, which may be none.
+  // Call begin(), then push() for each output, then fail() or end(), and after end() next_piece()
+  // while more follows. Each returns the bytes to send now, perhaps none.
 
   // Before the first output. Streamed chats: the event with the role, for each choice.
   virtual std::string begin() = 0;
   // `delta` (OutputKind::kDelta) belongs to the prompt of that index. An output that ended because
   // its deadline passed has finish_reason kLength and stop_reason "timeout".
   virtual std::string push(size_t prompt_index, RequestOutput delta) = 0;
-  // After the last output of the last prompt. Streams: the usage if asked for, and [DONE]; else the
-  // body's first piece, which is all of it unless more_follows().
+  // After the last output of the last prompt. Streams: the usage if asked for, and [DONE]. Else the
+  // body's first piece, which is the whole body unless more_follows().
   virtual std::string end() = 0;
-  // Ends a stream with an error event; without a stream, the error's body, for the glue to send
-  // with its status.
+  // Ends a stream with an error event. Without a stream: the error's body, which the caller sends
+  // with the error's status.
   virtual std::string fail(const ApiError& error) = 0;
 
-  // Whether nothing that the engine may still give could change the answer: its requests can be
-  // aborted (push() what comes of that, as ever).
+  // Whether no further output can change the answer: its requests can be aborted. push() their
+  // outputs all the same.
   virtual bool done() const = 0;
-  // What has been pushed so far.
+  // Tokens pushed so far.
   virtual Usage usage() const = 0;
-  // Of the request as a whole, once every choice has ended: "stop", "length", "tool_calls",
-  // "timeout", "abort"; empty before.
+  // How the whole request ended, once every choice has: "stop", "length", "tool_calls", "timeout",
+  // "abort"; empty before.
   virtual std::string finish_reason() const = 0;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// The answer of /tokenize, as vLLM has it.
+// The answer of /tokenize, in vLLM's form.
 //
 // Thread safety: one thread at a time.
 #include <cstdint>

@@ -25,9 +25,9 @@ class AdapterList {
  public:
   // Adds it, or takes the place of the one with its name.
   void put(ServedAdapter adapter);
-  // Makes the entry of `name` what `current` gives for the one before (null where there is none);
-  // nothing: there is none. The list stands still
-  // meanwhile, so that of calls that cross the last one counts.
+  // Calls `current` with the entry of `name` (null where there is none) and stores its result as
+  // the new entry; an empty result removes the entry. The list is locked meanwhile, so that of
+  // concurrent calls the last one counts.
   void update(
       const std::string& name,
       const std::function<std::optional<ServedAdapter>(const ServedAdapter* before)>& current);
@@ -35,7 +35,7 @@ class AdapterList {
   size_t size() const;
   bool contains(std::string_view name) const;
   std::optional<ServedAdapter> find(std::string_view name) const;
-  // In the order of their names.
+  // Sorted by name.
   std::vector<ServedAdapter> all() const;
 
  private:

@@ -1,5 +1,5 @@
 #pragma once
-// What an API call is refused with: an HTTP status and OpenAI's error object.
+// The error of an API call: an HTTP status and OpenAI's error object.
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>
@@ -43,12 +43,12 @@ ApiError service_unavailable(const std::string& message, std::optional<int64_t> 
 // 500, server_error.
 ApiError server_error(const std::string& message);
 
-// What a request is answered with whose work ended with `failure`, which is not null: itself where
-// it is an ApiError, 503 where memory ran out, else 500.
+// The error to answer a request whose work failed with `failure`, not null: `failure` where it is
+// an ApiError, 503 where memory ran out, else 500.
 ApiError api_error_of(const std::exception_ptr& failure);
 
-// {"error":{"message":...,"type":...,"param":...,"code":...}}; bytes of the message that are no
-// valid UTF-8 become U+FFFD.
+// {"error":{"message":...,"type":...,"param":...,"code":...}}; invalid UTF-8 in the message becomes
+// U+FFFD.
 std::string error_body(const ApiError& error);
 
 }  // namespace quire::server

@@ -5,7 +5,7 @@
 
 #include "server/api/api_schemas.h"
 
-// What can be called, and with which results.
+// The calls of the API and their results.
 namespace quire::server {
 namespace {
 

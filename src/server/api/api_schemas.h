@@ -7,14 +7,15 @@
 
 namespace quire::server {
 
-// ChatCompletionRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest and what they are
-// made of, with the model's bounds filled in.
+// ChatCompletionRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest and their parts,
+// with the model's bounds filled in.
 Json request_schemas(const ModelInfo& model);
 
 // ChatCompletion, ChatCompletionChunk, Completion, Error, ModelList, ...
 Json response_schemas();
 
-// The "paths" of the document. `loads_adapters`: those that load and unload adapters are there.
+// The "paths" of the document. `loads_adapters`: whether it has those that load and unload
+// adapters.
 Json api_paths(bool requires_key, bool loads_adapters);
 
 // The largest number of alternatives that logprobs show, the most outputs of a prompt, and so on:

@@ -1,5 +1,5 @@
 #pragma once
-// A model for tests of the API, and what its requests come to.
+// A model for tests of the API, and the errors of its calls.
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -47,7 +47,7 @@ inline GenerationRequest parse_completion(std::string_view body) {
   return parse_completion_request(parse_object_body(body), test_model(), test_api());
 }
 
-// A chat of one message with these fields besides: R"("n": 2)".
+// A chat of one message, with these further fields: R"("n": 2)".
 inline std::string chat_body(const std::string& fields = "") {
   return R"({"messages": [{"role": "user", "content": "hi"}])" +
          (fields.empty() ? "" : ", " + fields) + "}";

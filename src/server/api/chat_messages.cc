@@ -5,7 +5,7 @@
 #include "base/json_text.h"
 #include "server/api/request_fields.h"
 
-// Messages as chat templates expect them.
+// Puts messages into the form that chat templates expect.
 namespace quire::server {
 namespace {
 
@@ -32,7 +32,7 @@ void open_arguments(Json& function) {
     const JsonClearer clearer(value);
     if (value.is_object()) *arguments = std::move(value);
   } catch (const JsonError&) {
-    // What a model once wrote may be no JSON; the template gets it as it was.
+    // A model's earlier call may not be valid JSON; the template then gets it unchanged.
   }
 }
 

@@ -50,8 +50,8 @@ void take_tool_choice(const Json& body, GenerationRequest& request) {
   take_field(body, "parallel_tool_calls", request.parallel_tool_calls);
 }
 
-// Templates know the effort by its name, and Qwen3's only whether to think at all. What the client
-// says to the template itself counts.
+// Templates know the effort by its name; Qwen3's know only whether to think at all. Arguments that
+// the client gives to the template itself win.
 void take_reasoning(const Json& body, GenerationRequest& request) {
   take_field(body, "include_reasoning", request.include_reasoning);
   const Json* effort = given(body, "reasoning_effort");

@@ -29,8 +29,8 @@ void take_prompts(const Json& prompt, GenerationRequest& request) {
   for (const Json& one : prompt) request.prompts.push_back(prompt_from(one));
 }
 
-// A prompt of too many ids is told apart from a list of too many prompts, which is all that the
-// schema could say.
+// Distinguishes a prompt of too many ids from a list of too many prompts; the schema could only
+// report the latter.
 void check_num_ids(const Json& body, const ModelInfo& model) {
   const Json* prompt = given(body, "prompt");
   const auto too_long = [&model](const Json& ids) {

@@ -1,5 +1,5 @@
 #pragma once
-// What a call of /v1/chat/completions or /v1/completions asks for, once it has been checked.
+// A checked call of /v1/chat/completions or /v1/completions.
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>
@@ -42,12 +42,13 @@ struct GenerationRequest {
 
   SamplingParams sampling{};
   std::string constraint_field{};  // the field that sampling.structured_output is of
-  // Whether the client gave max_tokens: a default may be more than fits behind the prompt.
+  // Whether the client gave max_tokens. If not, it is a default, which may be more than fits behind
+  // the prompt.
   bool gave_max_tokens = false;
   // Chats: whether "logprobs" was true, and how many alternatives to show (sampling.logprobs).
   // Completions: whether "logprobs" was given.
   bool logprobs = false;
-  // Whether prompt_logprobs was asked for; an echo with logprobs sets sampling's by itself.
+  // Whether prompt_logprobs was asked for. An echo with logprobs also sets the one of `sampling`.
   bool prompt_logprobs = false;
   bool return_token_ids = false;
   bool return_tokens_as_token_ids = false;  // in logprobs: "token_id:123" for the text
@@ -71,9 +72,9 @@ struct GenerationRequest {
   size_t num_choices() const { return num_prompts() * static_cast<size_t>(sampling.n); }
 };
 
-// The request that `body` describes. Throws ApiError: 404 for another model than the one served,
-// 400 for whatever the API's schema refuses, for what quire cannot do (images, a suffix, ...) and
-// for fields that contradict each other, naming the parameter.
+// The request that `body` describes. Throws ApiError, naming the parameter: 404 for a model that is
+// not served; 400 for what the API's schema refuses, for what quire cannot do (images, a suffix,
+// ...) and for fields that contradict each other.
 GenerationRequest parse_chat_request(Json body, const ModelInfo& model, const ApiDescription& api);
 GenerationRequest parse_completion_request(Json body, const ModelInfo& model,
                                            const ApiDescription& api);

@@ -1,5 +1,5 @@
 #pragma once
-// Checks JSON values against JSON Schema 2020-12, as far as the API's own schemas use it.
+// Checks JSON values against JSON Schema 2020-12, as far as the API's own schemas need it.
 //
 // Supported: type (one or a list), enum, const, minimum, maximum, exclusiveMinimum,
 // exclusiveMaximum, minLength, maxLength (in characters), pattern (with a maxLength of at most
@@ -8,8 +8,8 @@
 // Annotations (title, description, default, examples, deprecated, format) are passed over. As in
 // 2020-12, a number without a fraction is an integer: 2.0 is.
 //
-// Two annotations of ours make messages clear: "x-error" is what is said where that schema refuses
-// a value, and "x-param" the parameter to name there.
+// Two annotations of ours make messages clear: "x-error" is the message where its schema refuses a
+// value, and "x-param" the parameter to name.
 //
 // Thread safety: immutable once made; check() is const.
 #include <memory>
@@ -29,14 +29,14 @@ struct SchemaViolation {
 
 class JsonSchemas {
  public:
-  // `components` is an object of named schemas. Throws Error naming the schema that uses a keyword
+  // `components` is an object of named schemas. Throws Error naming a schema that uses a keyword
   // that is not supported, or that is malformed.
   explicit JsonSchemas(const Json& components);
   ~JsonSchemas();
   JsonSchemas(JsonSchemas&&) noexcept;
   JsonSchemas& operator=(JsonSchemas&&) noexcept;
 
-  // The first thing that keeps `value` from being what the schema `name`, which must exist, says.
+  // The first violation of the schema `name`, which must exist, by `value`.
   std::optional<SchemaViolation> check(std::string_view name, const Json& value) const;
 
   // The properties that the schema `name` itself lists.

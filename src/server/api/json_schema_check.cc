@@ -97,7 +97,7 @@ bool equal(const Json& a, const Json& b) {
 
 class Checker {
  public:
-  // True if `value` is what `node` says; else failure() says why not.
+  // True if `value` fulfils `node`; else failure() says why not.
   bool check(const Node& node, const Json& value) {
     const size_t depth = path_.size();
     if (check_type(node, value) && check_choices(node, value) && check_kind(node, value) &&
@@ -224,7 +224,7 @@ class Checker {
     for (const auto& [name, member] : value.items()) {
       if (!check_member(node, name, member)) return false;
     }
-    // Last, so that what is there and wrong is named before what would have to go with it.
+    // Last, so that a wrong value that is present is named before a member that is missing.
     for (const std::string& name : node.required) {
       if (value.contains(name)) continue;
       failure_ = {};
@@ -273,8 +273,8 @@ class Checker {
     return true;
   }
 
-  // How many of `branches` `value` is, up to `enough`; where it is none, the failure is that of the
-  // branch that was most likely meant.
+  // How many of `branches` `value` fulfils, up to `enough`. If it fulfils none, the failure is that
+  // of the branch that was most likely meant.
   size_t count_matches(const std::vector<const Node*>& branches, const Json& value, size_t enough) {
     std::optional<Failure> best;
     uint8_t types = 0;
@@ -304,7 +304,8 @@ class Checker {
     return 0;
   }
 
-  // Whether more of the value was right before `a` than before `b`; at one place, its type.
+  // Whether more of the value was right before failure `a` than before `b`; at the same place,
+  // whether its type was right.
   static bool goes_further(const Failure& a, const Failure& b) {
     const size_t common = std::min(a.path.size(), b.path.size());
     for (size_t i = 0; i < common; ++i) {

@@ -1,5 +1,5 @@
 #pragma once
-// A JSON schema made ready to check values: what JsonSchemas is made of.
+// A compiled JSON schema: JsonSchemas consists of these nodes.
 //
 // Thread safety: plain values, not changed once compiled.
 #include <cstddef>
@@ -75,7 +75,7 @@ struct JsonSchemas::Compiled {
   std::unordered_map<std::string, const Node*> named{};
 };
 
-// What keeps `value` from being what `node` says.
+// The first violation of `node` by `value`.
 std::optional<SchemaViolation> check_node(const JsonSchemas::Node& node, const Json& value);
 
 }  // namespace quire::server

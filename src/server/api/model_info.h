@@ -1,6 +1,5 @@
 #pragma once
-// The model that a server serves, and its adapters, as far as requests and responses need to know
-// them.
+// What requests and responses need to know of the model that a server serves, and of its adapters.
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>
@@ -37,10 +36,10 @@ struct NamedModel {
   std::string id;       // as answers name it: the model's own name, or the adapter's
   std::string adapter;  // empty: none
 };
-// The model by any of its names, an adapter by its own or as "MODEL:ADAPTER"; nothing for any other
-// name.
+// Finds the model by any of its names, an adapter by its own or as "MODEL:ADAPTER"; nothing for
+// other names.
 std::optional<NamedModel> find_model(const ModelInfo& model, std::string_view name);
-// Whether it is a name of the model itself, and of no adapter.
+// Whether it is a name of the model itself, not of an adapter.
 bool is_base_name(const ModelInfo& model, std::string_view name);
 
 // The bodies of GET /v1/models and of GET /v1/models/{name}; the latter throws ApiError 404 for a

@@ -14,15 +14,16 @@ namespace quire::server {
 
 class ApiDescription {
  public:
-  // The bounds in it (vocabulary, length) are the model's. With `requires_key` the document says
+  // The model gives the bounds in it (vocabulary, length). With `requires_key` the document says
   // that calls need a bearer token.
   explicit ApiDescription(const ModelInfo& model, bool requires_key = false);
 
-  // Throws ApiError 400, with the path of the parameter, if `body` is not what the component
-  // `schema` ("ChatCompletionRequest", ...) says.
+  // Throws ApiError 400, with the path of the parameter, if `body` violates the component `schema`
+  // ("ChatCompletionRequest", ...).
   void check(std::string_view schema, const Json& body) const;
 
-  // What to warn of: fields of `body` that `schema` does not know but that are nearly one it does.
+  // Warnings: fields of `body` that `schema` does not know but whose names are nearly those of
+  // known fields.
   std::vector<std::string> near_misses(std::string_view schema, const Json& body) const;
 
   // The body of GET /openapi.json.

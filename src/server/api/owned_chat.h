@@ -9,7 +9,8 @@
 
 namespace quire::server {
 
-// Ends without allocating, however much a client sent and however little memory is left.
+// Its destructor allocates nothing, so it works with any amount of data from a client, and with no
+// memory left.
 struct OwnedChat : ChatInput {
   OwnedChat() = default;
   ~OwnedChat() { clear(); }

@@ -8,12 +8,12 @@
 #include "quire/sampling_params.h"
 #include "server/api/api_schemas.h"
 
-// What a client may send. A text that begins with @ stands for a bound, a default or a list; see
-// values_of() below.
+// The requests that a client may send. A text that begins with @ stands for a bound, a default or a
+// list; see values_of() below.
 namespace quire::server {
 namespace {
 
-// Of both kinds of generation.
+// For both kinds of generation.
 constexpr const char* kCommonProperties = R"json({
   "model": "@model",
   "n": {"type": ["integer", "null"], "minimum": "@n.minimum", "maximum": "@n.maximum", "default": "@n.default", "description": "Outputs for each prompt."},
@@ -331,7 +331,7 @@ constexpr const char* kParts = R"json({
   }
 })json";
 
-// `first` with the members of `second` that it does not have.
+// `first`, and the members of `second` that it lacks.
 void add_members(Json& first, const Json& second) {
   for (const auto& [name, value] : second.items()) {
     if (!first.contains(name)) first[name] = value;
@@ -370,7 +370,7 @@ void add_sampling_values(std::map<std::string, Json>& values) {
   values["@max_stop_token_ids"] = kMaxStopTokenIds;
 }
 
-// Which names there are is known where adapters neither come nor go.
+// The names are known only where adapters neither come nor go.
 Json model_field(const ModelInfo& model) {
   const char* about = "The served model, or one of its other names; left out: the served model.";
   if (model.adapters != nullptr) {

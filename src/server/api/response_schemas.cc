@@ -2,7 +2,7 @@
 
 #include "server/api/api_schemas.h"
 
-// What the server answers.
+// The responses of the server.
 namespace quire::server {
 namespace {
 

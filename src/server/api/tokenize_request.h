@@ -1,5 +1,5 @@
 #pragma once
-// /tokenize and /detokenize, as vLLM has them.
+// /tokenize and /detokenize, in vLLM's form.
 //
 // Thread safety: plain values and free functions.
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// How a line of the log looks. Used by AccessLog; see access_log.h for format_access_line().
+// The form of a log line. Used by AccessLog; access_log.h has format_access_line().
 //
 // Thread safety: pure functions.
 #include <chrono>

@@ -314,7 +314,7 @@ TEST(LogText, AnyBytesBecomePrintableUtf8) {
     append_sentence(sentence, text);
     for (const std::string& line : {json, readable, sentence}) {
       ASSERT_TRUE(is_printable(line)) << json;
-      // nlohmann's parser takes valid UTF-8 alone; a quote ends its string.
+      // nlohmann's parser accepts only valid UTF-8; a quote ends its string.
       ASSERT_TRUE(nlohmann::json::accept(line == json ? json : nlohmann::json(line).dump()))
           << json;
     }

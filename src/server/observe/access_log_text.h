@@ -11,19 +11,21 @@
 namespace quire::server {
 
 // Appends `text` as a JSON string with its quotes. Control characters, line and paragraph
-// separators and what changes the direction of text are \u escapes; bytes that are no UTF-8 are
-// \ufffd.
+// separators, and characters that change the direction of text become \u escapes; invalid UTF-8
+// becomes \ufffd.
 void append_json_string(std::string& out, std::string_view text);
 
-// Appends `text` for people: as it is where it is one word of harmless characters, else in double
-// quotes, with \n, \t, \", \\, \xNN for bytes that are no UTF-8 and \u{NNNN} for the others that
+// Appends `text` for people: unchanged where it is one word of harmless characters, else in double
+// quotes, with
+// , \t, \", \\, \xNN for invalid UTF-8 and \u{NNNN} for the other characters that
 // append_json_string escapes.
 void append_readable(std::string& out, std::string_view text);
 
-// The same without quotes, and blanks are harmless: a sentence.
+// The same for a sentence: without quotes, and blanks are harmless.
 void append_sentence(std::string& out, std::string_view text);
 
-// `text` up to `max_bytes` at the end of a character, with "…" after it where something is missing.
+// `text` up to `max_bytes`, cut at the end of a character, with "…" after it if something is
+// missing.
 std::string cut_text(std::string_view text, std::size_t max_bytes);
 
 // "2026-11-21T07:16:42.123Z".

@@ -1,6 +1,6 @@
 #pragma once
 // POSTs JSON to one address over HTTP(S), one request at a time, on a connection that is kept.
-// Proxies are those that libcurl reads from the environment, but none to this machine itself.
+// Proxies are those that libcurl reads from the environment, but never for this machine itself.
 //
 // Thread safety: one thread at a time.
 #include <chrono>
@@ -24,8 +24,8 @@ class HttpPost {
   HttpPost(const HttpPost&) = delete;
   HttpPost& operator=(const HttpPost&) = delete;
 
-  // Waits for the answer, whose body is thrown away, for `at_most`, or until `give_up` says so,
-  // which is asked about every second and whenever bytes move.
+  // Waits for the answer and drops its body. Ends after `at_most`, or when `give_up` returns true;
+  // it is asked every second and whenever bytes move.
   HttpPostResult send(std::string_view body, std::chrono::milliseconds at_most,
                       const std::function<bool()>& give_up);
 
@@ -34,8 +34,8 @@ class HttpPost {
   std::unique_ptr<State> state_;
 };
 
-// The address to which traces are posted: `url`, and where it has no path, /v1/traces, as OTLP has
-// it. Throws Error unless it is one of http or https with a host, and without a user or a fragment.
+// The address to post traces to: `url`, with OTLP's /v1/traces where it has no path. Throws Error
+// unless it is an http or https URL with a host, and without a user or a fragment.
 std::string otlp_traces_url(const std::string& url);
 
 }  // namespace quire::server

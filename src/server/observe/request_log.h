@@ -1,8 +1,8 @@
 #pragma once
 // The last requests that finished, for /v1/requests/{request_id}.
 //
-// Memory is bounded: so many records, and so many bytes; each of their strings is cut (and marked
-// with "…") where it is long. A record is found only by the owner that it was added with.
+// Memory is bounded: a number of records and a number of bytes; long strings in records are cut
+// (and marked with "…"). A record is found only by the owner that it was added with.
 //
 // Thread safety: every method from any thread.
 #include <cstddef>
@@ -27,8 +27,8 @@ class RequestLog {
   RequestLog(const RequestLog&) = delete;
   RequestLog& operator=(const RequestLog&) = delete;
 
-  // The oldest go where there are too many. An owner's second record of the same id hides its
-  // first.
+  // Drops the oldest records where there are too many. An owner's second record with the same id
+  // hides the first.
   void add(RequestRecord record);
 
   // Nothing where there is none, or it is not this owner's.
@@ -39,10 +39,10 @@ class RequestLog {
   std::unique_ptr<Impl> impl_;
 };
 
-// Cuts the strings of a record that are long, as it is kept.
+// Cuts the long strings of a record, as add() does.
 void cut_texts(RequestRecord& record);
 
-// The answer of /v1/requests/{request_id}, JSON: the record, and where its time went, in words. Its
+// The answer of /v1/requests/{request_id}, JSON: the record, and in words where its time went. Its
 // members are those of RequestFacts in /openapi.json.
 std::string explain_request_json(const RequestRecord& record);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What is known of one HTTP request: what the access log prints and the metrics count once it is
-// over, and what /v1/requests/{id} explains.
+// Facts of one HTTP request: the access log prints them and the metrics count them once it is over,
+// and /v1/requests/{id} explains them.
 //
 // It never holds prompts, outputs or API keys.
 //
@@ -28,14 +28,14 @@ struct RequestRecord {
   std::string method{};  // "POST"
   std::string path{};    // percent-decoded, without the query
   std::string model{};   // as the client named it; empty where it did not
-  // Who sent it, for logs: a short hash of the API key, or the address where there are no keys.
+  // Who sent it, for logs: a short hash of the API key, or the address if there are no keys.
   std::string client{};
-  // Whose it is: all of the hash of the API key; empty without keys. Compared, never shown.
+  // The request's owner: the whole hash of the API key; empty without keys. Compared, never shown.
   std::string owner{};
 
   int status = 0;  // of the answer; 499 where the client had gone before there was one
-  // Of the request as a whole: "stop", "length", "abort", "timeout", "tool_calls", "error". Empty:
-  // it was never given to the engine (refused, or not a generation).
+  // How the whole request ended: "stop", "length", "abort", "timeout", "tool_calls", "error".
+  // Empty: it never reached the engine (refused, or not a generation).
   std::string finish_reason{};
   // Why admission refused it: "queue_full", "queue_timeout", "shutting_down". Empty: it did not.
   std::string reject_reason{};
@@ -43,7 +43,7 @@ struct RequestRecord {
   bool stream = false;
   bool client_disconnected = false;
 
-  // Parameters, as they took effect.
+  // Parameters as they took effect.
   int64_t n = 1;
   std::optional<int64_t> max_tokens{};
   std::optional<double> temperature{};
@@ -54,7 +54,7 @@ struct RequestRecord {
   int64_t cached_tokens = 0;  // of these, found in the prefix cache
   int64_t output_tokens = 0;  // over all n
 
-  // What the engine did for it, over all prompts and n, as far as its outputs told.
+  // The engine's work for it, over all prompts and n, as far as outputs have reported it.
   int64_t steps = 0;  // that computed tokens of it; of several prompts each counts its own
   int64_t preemptions = 0;
   int64_t draft_tokens = 0;           // verified
@@ -67,15 +67,15 @@ struct RequestRecord {
   double ttft_s = 0;     // from arrival to the first token
   double total_s = 0;    // from arrival to the end of the answer; while it lives, to now
 
-  // What it found when it came, to explain its wait.
+  // The load when it arrived, to explain its wait.
   int64_t running_at_arrival = 0;
   int64_t waiting_at_arrival = 0;
 
-  // Of which trace it is part; nothing where its client said none, or traces are not exported.
+  // The trace that it is part of; nothing where its client named none, or traces are not exported.
   std::optional<TraceContext> trace{};
 };
 
-// When its first and its last token came; nothing where none did.
+// When its first and its last token came; nothing without tokens.
 inline std::optional<std::chrono::system_clock::time_point> first_token_time(
     const RequestRecord& record) {
   if (record.output_tokens == 0) return std::nullopt;

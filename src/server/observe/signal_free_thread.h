@@ -8,7 +8,7 @@
 
 namespace quire::server {
 
-// A thread that no signal is delivered to: handlers run elsewhere, and a closed pipe is an error of
+// A thread that receives no signals: handlers run elsewhere, and a closed pipe is an error of
 // write() instead of the end of the process.
 template <typename Function>
 std::thread signal_free_thread(Function function) {

@@ -1,5 +1,5 @@
 #pragma once
-// Whose part a request is in a trace that spans several services: W3C Trace Context
+// A request's place in a trace that spans several services: W3C Trace Context
 // (https://www.w3.org/TR/trace-context/), the headers traceparent and tracestate.
 //
 // Thread safety: plain values and pure functions.
@@ -18,13 +18,13 @@ struct TraceContext {
   std::string state{};      // tracestate as it came; empty without one
 };
 
-// Of the value of a traceparent header. Nothing where the specification says that it is to be
-// ignored: a version "ff", a wrong length, upper case, a trace or a parent of zeros. Of versions
-// yet to come what version 00 has is read.
+// Parses the value of a traceparent header. Nothing where the specification says to ignore it: a
+// version "ff", a wrong length, upper case, a trace or a parent of zeros. Of later versions it
+// reads the fields that version 00 has.
 std::optional<TraceContext> parse_traceparent(std::string_view value);
 
-// Of a request's headers. Several traceparent headers are as good as none. A tracestate of more
-// than 512 bytes, or of other than printable ASCII, is left out.
+// From a request's headers. Several traceparent headers count as none. A tracestate of more than
+// 512 bytes, or with other than printable ASCII, is left out.
 std::optional<TraceContext> trace_context_of(const http::Request& request);
 
 }  // namespace quire::server

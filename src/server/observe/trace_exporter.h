@@ -2,9 +2,9 @@
 // Sends a span for each generation to a collector of OpenTelemetry traces: OTLP over HTTP, JSON.
 //
 // The caller never waits: spans go through a bounded queue to a thread that sends them in batches,
-// and again after a pause where the collector does not answer or says that it is busy. Where the
-// queue is full, or the collector refuses a batch, spans are lost: they are counted, and a warning
-// says so, at most once a minute.
+// and sends a batch again after a pause if the collector does not answer or is busy. If the queue
+// is full, or the collector refuses a batch, spans are lost: they are counted, and a warning says
+// so, at most once a minute.
 //
 // Thread safety: every method from any thread.
 #include <chrono>
@@ -39,8 +39,9 @@ class TraceExporter {
   TraceExporter(const TraceExporter&) = delete;
   TraceExporter& operator=(const TraceExporter&) = delete;
 
-  // A generation that is over. It is part of its client's trace (RequestRecord::trace), unless that
-  // is not recorded: then there is no span. Else it is a trace of its own.
+  // Records a generation that is over. It becomes part of its client's trace
+  // (RequestRecord::trace), or without one a trace of its own. If the client does not record its
+  // trace, there is no span.
   void record(const RequestRecord& record);
 
   // Since the start.

@@ -13,7 +13,7 @@ namespace {
 
 constexpr int kWarps = 8;
 constexpr int kThreads = 32 * kWarps;
-// Inputs that a block multiplies at a time: 32 a warp, of which lane l has the 8 from 8 (l % 4) on.
+// Inputs that a block multiplies at a time: 32 for each warp; lane l has the 8 from 8 (l % 4) on.
 constexpr int kInputStep = 32 * kWarps;
 
 __device__ __forceinline__ float* sums_of(const CudaLoraShrink& args, int split, int row) {
