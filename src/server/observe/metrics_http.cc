@@ -37,17 +37,25 @@ void HttpMetrics::count(const RequestRecord& record) {
   const auto route =
       std::find_if(config_.paths.begin(), config_.paths.end(),
                    [&](const std::string& pattern) { return matches(pattern, record.path); });
-  const std::string path(route != config_.paths.end() ? *route : kOtherLabel);
+  const std::string_view path = route != config_.paths.end() ? *route : kOtherLabel;
   const bool has_status = record.status >= 100 && record.status <= 599;
-  const std::string status = has_status ? std::to_string(record.status) : std::string(kOtherLabel);
+  const Kind kind = {path, known_or_other(kMethods, record.method), has_status ? record.status : 0};
+  const std::lock_guard lock(mutex_);
+  auto found = counters_.find(kind);
+  if (found == counters_.end()) found = counters_.emplace(kind, make_counters(kind)).first;
+  found->second.responses->Increment();
+  found->second.requests->Increment();
+}
+
+HttpMetrics::Counters HttpMetrics::make_counters(const Kind& kind) {
+  const auto& [path, method, code] = kind;
+  const std::string status = code > 0 ? std::to_string(code) : std::string(kOtherLabel);
   const std::string status_class =
-      has_status ? fmt::format("{}xx", record.status / 100) : std::string(kOtherLabel);
-  responses_.Add({{"path", path}, {"status", status}}).Increment();
-  requests_
-      .Add({{"handler", path},
-            {"method", std::string(known_or_other(kMethods, record.method))},
-            {"status", status_class}})
-      .Increment();
+      code > 0 ? fmt::format("{}xx", code / 100) : std::string(kOtherLabel);
+  return {&responses_.Add({{"path", std::string(path)}, {"status", status}}),
+          &requests_.Add({{"handler", std::string(path)},
+                          {"method", std::string(method)},
+                          {"status", status_class}})};
 }
 
 void HttpMetrics::update(const ServerStats& server) {

@@ -3,6 +3,11 @@
 // log, its traces and the memory that requests take.
 //
 // Thread safety: count() from any thread, update() from one at a time.
+#include <map>
+#include <mutex>
+#include <string_view>
+#include <tuple>
+
 #include "server/observe/metrics.h"
 #include "server/observe/metrics_registry.h"
 #include "server/observe/request_record.h"
@@ -23,8 +28,19 @@ class HttpMetrics {
   using Family = prometheus::Family<T>;
   using Gauge = prometheus::Gauge;
 
+  // A route, a method and a status, as labels know them (0: another status).
+  using Kind = std::tuple<std::string_view, std::string_view, int>;
+  struct Counters {
+    Counter* responses = nullptr;
+    Counter* requests = nullptr;
+  };
+
+  Counters make_counters(const Kind& kind);
+
   const MetricsConfig& config_;
   MetricsRegistry& registry_;
+  std::mutex mutex_;
+  std::map<Kind, Counters> counters_;  // found by labels once, which takes long
 
   // The first has the name and labels that vLLM's dashboards expect.
   Family<Counter>& requests_ = registry_.plain_counter_family(
