@@ -1,20 +1,48 @@
 #include "grammar/tokens/automaton_tokens.h"
 
+#include <algorithm>
+#include <string_view>
+
 namespace quire::grammar {
 namespace {
+
+// Whether all tokens below a node are texts that may follow its state, whichever they are.
+bool takes_all_below(const TokenTrie& trie, uint32_t node, int32_t state, StringLexer& lexer,
+                     StringLexer::Outlook& outlook) {
+  const TokenTrie::Below& below = trie.below(node);
+  if (below.most_bytes == 0 || below.kind == TextKind::kOther) return false;
+  if (!lexer.is_between_characters(state) && below.kind < TextKind::kUnicode) return false;
+  outlook = lexer.outlook(state, below.kind);
+  return outlook.bytes >= below.most_bytes;
+}
 
 AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
                             StringLexer& lexer) {
   AutomatonTokens tokens;
   std::vector<int32_t> inside;
   walk_string(trie, node, state, lexer, [&](uint32_t i, int32_t before, int32_t next) {
-    if (next == StringLexer::kEnd) return tokens.quotes.push_back({.node = i, .lexer = before});
+    if (next == StringLexer::kEnd) {
+      tokens.quotes.push_back({.node = i, .lexer = before});
+      return true;
+    }
     tokens.is_endless &= lexer.is_endless(next);
     int32_t token = trie.nodes()[i].token;
     for (; token != TokenTrie::kNone; token = trie.next_alike(token)) inside.push_back(token);
+    StringLexer::Outlook outlook;
+    if (!takes_all_below(trie, i, next, lexer, outlook)) return true;
+    const auto below = trie.tokens_below(i);
+    inside.insert(inside.end(), below.begin(), below.end());
+    tokens.is_endless &= outlook.is_endless;
+    return false;
   });
   tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
   return tokens;
+}
+
+// Characters that begin in a text.
+uint32_t num_characters(std::string_view text) {
+  return static_cast<uint32_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
 AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state,
@@ -26,17 +54,26 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
     const TokenTrie::Node& at = trie.nodes()[i];
     const uint32_t so_far = characters[at.depth - 1U];
     if (next == StringLexer::kEnd) {
-      return tokens.quotes.push_back({.node = i, .lexer = before, .num_characters = so_far});
+      tokens.quotes.push_back({.node = i, .lexer = before, .num_characters = so_far});
+      return true;
     }
     const bool begins = lexer.is_between_characters(before);
     characters[at.depth] = so_far + (begins ? 1 : 0);
-    if (at.token == TokenTrie::kNone) return;
+    StringLexer::Outlook outlook;
+    const bool takes_all = takes_all_below(trie, i, next, lexer, outlook) && outlook.needs_nothing;
+    if (at.token == TokenTrie::kNone && !takes_all) return true;
     lexer.for_each_need(next, [&](uint32_t source, uint32_t more) {
       std::vector<CountedTokens::Token>& of = by_source[source];
       for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
         of.push_back({characters[at.depth] + more, token});
       }
+      if (!takes_all) return;
+      for (const int32_t token : trie.tokens_below(i)) {
+        const uint32_t behind = num_characters(trie.bytes(token).substr(at.depth));
+        of.push_back({characters[at.depth] + behind, token});
+      }
     });
+    return !takes_all;
   });
   for (auto& [source, of] : by_source) {
     tokens.limited.push_back({source, CountedTokens(std::move(of), trie.num_tokens())});

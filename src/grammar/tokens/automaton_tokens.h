@@ -37,8 +37,9 @@ struct AutomatonTokens {
 };
 
 // Walks the nodes below `node` (TokenTrie::kRoot: all) as far as the string goes on, and calls
-// visit(index, state before the node's byte, state behind it), the latter never StringLexer::kDead;
-// what is behind the closing quote is left out.
+// visit(index, state before the node's byte, state behind it), the latter never StringLexer::kDead.
+// What is behind the closing quote is left out, and so is what is behind a node for which it
+// returns false.
 template <typename Visit>
 void walk_string(const TokenTrie& trie, uint32_t node, int32_t state, StringLexer& lexer,
                  const Visit& visit) {
@@ -52,8 +53,8 @@ void walk_string(const TokenTrie& trie, uint32_t node, int32_t state, StringLexe
     const int32_t before = states[at.depth - 1U];
     const int32_t next = lexer.step(before, at.byte);
     states[at.depth] = next;
-    if (next != StringLexer::kDead) visit(i, before, next);
-    i = next < 0 ? at.end : i + 1;
+    const bool goes_on = next != StringLexer::kDead && visit(i, before, next);
+    i = goes_on && next >= 0 ? i + 1 : at.end;
   }
 }
 

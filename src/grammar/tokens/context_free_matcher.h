@@ -26,7 +26,7 @@ class ContextFreeMatcher final : public ByteMatcher {
  public:
   static constexpr size_t kMaxByteSteps = 50'000;  // and four for each symbol of the grammar
   static constexpr size_t kMaxItems = 1'000'000;
-  static constexpr size_t kMaxMaskSteps = 10'000'000;
+  static constexpr size_t kMaxMaskSteps = 1'000'000;
 
   // `tables` must outlive it.
   explicit ContextFreeMatcher(const ContextFreeTables& tables);

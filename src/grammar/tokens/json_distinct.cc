@@ -87,7 +87,9 @@ void JsonCompletion::find_distinct_values() {
       ArrayFacts& known = facts_[i].arrays[j];
       if (array.min_items < 2) continue;
       const int item = array.rest.empty() ? kNoGoal : array.rest[0];
-      if (array.prefix.empty() && array.min_items <= kMaxDistinct && item != kNoGoal) {
+      // Those that need certain items have the shortest of these.
+      const bool are_alike = array.prefix.empty() && array.witnesses.empty();
+      if (are_alike && array.min_items <= kMaxDistinct && item != kNoGoal) {
         // More than it needs, as other items may have some of them.
         known.values = distinct_values(item, static_cast<size_t>(array.min_items) * 2 + 1);
       }

@@ -114,14 +114,15 @@ bool JsonFrames::counts(const JsonFrame& frame, JsonConfiguration& configuration
   return true;
 }
 
+template <typename Rest>
 void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& from,
-                              const ChildGoals& goals, const NameList& names, JsonContext& context,
+                              const ChildGoals& goals, const Rest& rest, JsonContext& context,
                               JsonFrame& next) const {
   for (uint32_t mask = 0; mask < goals.size(); ++mask) {
     if (completion_.cost(goals[mask]) == kNever) continue;
     JsonConfiguration with = from;
     if (!counts(frame, with, mask)) continue;
-    with.rest = rest_of(frame, with, frame.count + 1, names, 0, nullptr);
+    with.rest = rest(with, mask);
     if (frame.depth > kMaxFreeDepth && with.rest >= from.rest) continue;
     const uint32_t outer = JsonCompletion::sum(with.rest, frame.outer(with));
     if (JsonCompletion::sum(completion_.cost(goals[mask]), outer) == kNever) continue;
@@ -147,25 +148,58 @@ JsonContextPtr JsonFrames::begin_item(const JsonContext& context, size_t place) 
   for (const JsonConfiguration& configuration : frame.configurations) {
     const ArrayAlternative& array = array_of(frame, configuration);
     if (frame.count >= array.max_items) continue;
-    add_children(frame, configuration, array.goals_at(frame.count), {}, inside, next);
+    const auto rest = [&](const JsonConfiguration& with, uint32_t) {
+      return rest_of(frame, with, frame.count + 1, {}, 0, nullptr);
+    };
+    add_children(frame, configuration, array.goals_at(frame.count), rest, inside, next);
   }
   if (next.configurations.empty()) return nullptr;
   inside.frame = std::make_shared<const JsonFrame>(std::move(next));
   return std::make_shared<const JsonContext>(std::move(inside));
 }
 
+uint32_t JsonFrames::rest_behind(const JsonFrame& frame, size_t way, const JsonConfiguration& with,
+                                 uint32_t witnesses, std::string_view name,
+                                 RestsBehind& known) const {
+  const ObjectAlternative& object = object_of(frame, with);
+  const auto with_name = [&] {
+    return rest_of(frame, with, frame.count + 1, frame.names.with(name), 0, nullptr);
+  };
+  if (object.find(name) != nullptr || !object.dependent_required.empty()) return with_name();
+  const auto [found, is_new] = known.try_emplace({way, witnesses});
+  RestBehind& rest = found->second;
+  if (is_new) {
+    std::vector<JsonCompletion::Part> parts;
+    rest.bytes = rest_of(frame, with, frame.count + 1, frame.names, 0, &parts);
+    for (const JsonCompletion::Part& part : parts) rest.names.push_back(part.name);
+  }
+  const bool depends = std::ranges::find(rest.names, name) != rest.names.end();
+  return depends ? with_name() : rest.bytes;
+}
+
 JsonContextPtr JsonFrames::begin_value_of(const JsonContext& context, std::string_view name) const {
+  RestsBehind known;
+  return begin_value_of(context, name, known);
+}
+
+JsonContextPtr JsonFrames::begin_value_of(const JsonContext& context, std::string_view name,
+                                          RestsBehind& known) const {
   const JsonFrame& frame = *context.frame;
   if (frame.names.contains(name)) return nullptr;
   JsonContext inside;
   JsonFrame next = frame;
   next.names = frame.names.with(name);
   next.configurations.clear();
-  for (const JsonConfiguration& configuration : frame.configurations) {
+  for (size_t way = 0; way < frame.configurations.size(); ++way) {
+    const JsonConfiguration& configuration = frame.configurations[way];
     const ObjectAlternative& object = object_of(frame, configuration);
     if (frame.count >= object.max_properties) continue;
     const ChildGoals* goals = completion_.goals_of(object, name);
-    if (goals != nullptr) add_children(frame, configuration, *goals, next.names, inside, next);
+    if (goals == nullptr) continue;
+    const auto rest = [&](const JsonConfiguration& with, uint32_t witnesses) {
+      return rest_behind(frame, way, with, witnesses, name, known);
+    };
+    add_children(frame, configuration, *goals, rest, inside, next);
   }
   if (next.configurations.empty()) return nullptr;
   inside.frame = std::make_shared<const JsonFrame>(std::move(next));

@@ -9,9 +9,11 @@
 #include <array>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/json_grammar.h"
@@ -99,6 +101,16 @@ class JsonFrames {
   JsonContextPtr next_member(const JsonContext& context) const;
   JsonContextPtr begin_name(const JsonContext& context) const;
   JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
+  // What comes behind a member of a new name that its object does not list, for each way to read
+  // the object: it depends on the name only where that is one of the names that come.
+  struct RestBehind {
+    uint32_t bytes = 0;
+    std::vector<std::string> names;
+  };
+  using RestsBehind = std::map<std::pair<size_t, uint32_t>, RestBehind>;  // by way and witnesses
+  // The same, with those of `context` in `known`, which has more of them then.
+  JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name,
+                                RestsBehind& known) const;
   // Behind a value that fulfils the goals of these slots (bits), at the end of `text`; behind the
   // whole value, without a frame. `is_new`: an item that may not be repeated is known to be no
   // repeat, and is not remembered.
@@ -144,9 +156,13 @@ class JsonFrames {
   uint32_t rest_of(const JsonFrame& frame, const JsonConfiguration& of, uint64_t count,
                    const NameList& names, uint64_t more,
                    std::vector<JsonCompletion::Part>* parts) const;
-  // Adds the ways in which a configuration goes on with a child of one of `goals`.
+  // Adds the ways in which a configuration goes on with a child of one of `goals`. rest(with, mask)
+  // says how many bytes end the array or object behind the child.
+  template <typename Rest>
   void add_children(const JsonFrame& frame, const JsonConfiguration& from, const ChildGoals& goals,
-                    const NameList& names, JsonContext& context, JsonFrame& next) const;
+                    const Rest& rest, JsonContext& context, JsonFrame& next) const;
+  uint32_t rest_behind(const JsonFrame& frame, size_t way, const JsonConfiguration& with,
+                       uint32_t witnesses, std::string_view name, RestsBehind& known) const;
   bool counts(const JsonFrame& frame, JsonConfiguration& configuration, uint32_t witnesses) const;
   void add_names(const JsonFrame& frame, const JsonConfiguration& of, JsonKeys& keys) const;
   static void keep_the_best(JsonFrame& frame);

@@ -67,6 +67,7 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": ["string", "integer", "object"]}}})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"k": {"type": "string", "maxLength": 2}, "l": {"type": "array", "uniqueItems": true}}, "required": ["k"]}})",
     R"({"type": "array", "uniqueItems": true, "minItems": 2, "items": {"type": "string", "pattern": "^[ab]+$", "maxLength": 3}})",
+    R"({"type": "object", "required": ["y"], "properties": {"x": {"items": {"uniqueItems": true}}, "y": {"type": "array", "contains": {}, "minContains": 2}}})",
 };
 
 class JsonLanguageTest : public testing::TestWithParam<const char*> {};

@@ -4,6 +4,7 @@
 // the vocabulary's StringTokens, and what the language has learnt of its automata, say so at once.
 #include <algorithm>
 
+#include "grammar/string_reader.h"
 #include "grammar/tokens/json_token_matcher.h"
 #include "grammar/tokens/string_tokens.h"
 
@@ -280,6 +281,7 @@ class JsonTokenMatcher::Masker {
         });
         if (may_end_in_time(best)) trie_.allow_node(behind, mask_);
       }
+      return true;
     });
     for (const AutomatonTokens::Quote& quote : quotes) try_quote(quote, node);
     return true;
@@ -295,7 +297,6 @@ class JsonTokenMatcher::Masker {
   bool assume_new() {
     if (!needs_text()) return true;
     if (at().context->frame->num_unique > kMostUnique) return false;
-    if (matcher_.lexeme(at()).find('\\') != std::string_view::npos) return false;
     matcher_.assumes_new_ = true;
     return true;
   }
@@ -307,7 +308,7 @@ class JsonTokenMatcher::Masker {
   }
   void try_used_strings(uint32_t node) {
     if (!needs_text()) return;
-    const std::string written(matcher_.lexeme(at()));
+    const std::string written = decode_json_string(matcher_.lexeme(at()));
     const JsonContextPtr context = at().context;
     for_each_unique(*context, [&](const JsonFrame& frame) {
       frame.strings.for_each([&](std::string_view text) {
@@ -379,9 +380,8 @@ class JsonTokenMatcher::Masker {
     if (context == nullptr) return false;
     const StringTokens& tokens = trie_.string_tokens(node);
     allow_inside(tokens, 0, UINT64_MAX, size_t{keys.other_cost} + 1 + detour_bytes(at()));
-    // Names that are written with escapes, or have patterns, are tried as a whole.
-    if (!keys.are_alike || matcher_.lexeme(at()).find('\\') != std::string_view::npos ||
-        !assume_new()) {
+    // Names that have patterns are tried as a whole.
+    if (!keys.are_alike || !assume_new()) {
       try_endings(tokens, node);
       return true;
     }
@@ -393,7 +393,7 @@ class JsonTokenMatcher::Masker {
     matcher_.assumes_new_ = false;
     try_tokens(node);
     try_used_strings(node);
-    const std::string written(matcher_.lexeme(at()));
+    const std::string written = decode_json_string(matcher_.lexeme(at()));
     const auto try_if_begun = [&](std::string_view name) {
       if (name.starts_with(written)) try_name(name.substr(written.size()), node);
     };

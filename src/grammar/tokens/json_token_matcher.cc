@@ -64,6 +64,7 @@ void JsonTokenMatcher::pop(size_t count) {
 void JsonTokenMatcher::commit() {
   states_.erase(states_.begin(), states_.end() - 1);
   memo_.clear();
+  rests_behind_.clear();
 }
 
 bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
@@ -296,7 +297,8 @@ bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
 
 bool JsonTokenMatcher::end_key(const State& from, State& to) {
   const std::string_view spelled = lexeme(from).substr(0, text_.size() - 1 - from.begin);
-  to.context = frames().begin_value_of(*from.context, decode_json_string(spelled));
+  to.context = frames().begin_value_of(*from.context, decode_json_string(spelled),
+                                       rests_behind_[from.context]);
   to.phase = Phase::kColon;
   to.differs |= makes_new(from);
   return to.context != nullptr;

@@ -151,6 +151,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   std::vector<State> states_;
   bool assumes_new_ = false;  // items that end are taken for new ones
   std::map<MemoKey, JsonContextPtr> memo_;
+  std::map<JsonContextPtr, JsonFrames::RestsBehind> rests_behind_;
 };
 
 }  // namespace quire::grammar

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "grammar/dfa.h"
+#include "grammar/tokens/text_kind.h"
 
 namespace quire::grammar {
 
@@ -146,6 +147,15 @@ class StringLexer {
   // The state that fulfils what `free`, which without_limits() leads to, does at the length of
   // `state` and so many more characters; kDead where it fulfils nothing. None has begun.
   int32_t with_limits(int32_t state, int32_t free, uint64_t num_characters);
+  // What holds wherever text of a kind leads from a state, as long as it has at most so many bytes
+  // (UINT32_MAX: however many): it may come, the targets stay, many texts may follow, and nothing
+  // has to. Fewer bytes may be said than it would hold for.
+  struct Outlook {
+    uint32_t bytes = 0;
+    bool is_endless = true;
+    bool needs_nothing = true;
+  };
+  const Outlook& outlook(int32_t state, TextKind kind);
   // The most bytes that end a string of one of the targets, however it goes on without a limit to
   // its length.
   uint32_t most_ending_bytes(int32_t state) const;
@@ -206,6 +216,10 @@ class StringLexer {
   uint32_t slot_of(const At& at) const { return source(at).slot; }
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
+  Outlook find_outlook(int32_t state, TextKind kind);
+  // Bytes that may come there in text of a kind, one for all that the targets' automata do not
+  // tell apart.
+  std::vector<uint8_t> different_bytes(int32_t state, TextKind kind) const;
   uint32_t cost(const Place& place, const At& at) const;
   uint32_t num_texts(const Place& place, const At& at) const;
   uint32_t cost_of_escape(const Place& place, const At& at, std::string* text,
@@ -229,6 +243,7 @@ class StringLexer {
   std::vector<uint32_t> free_sources_;  // by source, where they are known
   std::vector<State> states_;
   std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
+  std::unordered_map<uint64_t, Outlook> outlooks_;  // by state and kind
   std::atomic<size_t> num_bytes_ = 0;
 };
 

@@ -63,6 +63,54 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
   close_to(0);
   first_.fill(kNoNode);
   for (uint32_t i = 0; i < nodes_.size(); i = nodes_[i].end) first_[nodes_[i].byte] = i;
+  order_tokens();
+  find_kinds();
+}
+
+void TokenTrie::order_tokens() {
+  below_.resize(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    below_[i].first_token = static_cast<uint32_t>(order_.size());
+    for (int32_t token = nodes_[i].token; token != kNone; token = next_alike(token)) {
+      order_.push_back(token);
+    }
+  }
+}
+
+std::span<const int32_t> TokenTrie::tokens_below(uint32_t node) const {
+  size_t begin = below_[node].first_token;
+  for (int32_t token = nodes_[node].token; token != kNone; token = next_alike(token)) ++begin;
+  const uint32_t end_node = nodes_[node].end;
+  const size_t end = end_node < nodes_.size() ? below_[end_node].first_token : order_.size();
+  return std::span(order_).subspan(begin, end - begin);
+}
+
+void TokenTrie::find_kinds() {
+  // Of the nodes on the way, and whether the bytes up to there are UTF-8 from a character's begin
+  // on; ASCII is one.
+  std::vector<size_t> open;
+  std::vector<Utf8Place> places;
+  std::vector<TextKind> kinds(nodes_.size());  // of each node's own byte
+  std::vector<uint32_t> parents(nodes_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    open.resize(node.depth - 1U);
+    places.resize(node.depth - 1U);
+    Utf8Place place = places.empty() ? Utf8Place() : places.back();
+    kinds[i] = place.take(node.byte) ? text_kind(node.byte) : TextKind::kOther;
+    if (kinds[i] == TextKind::kOther) place = {};
+    parents[i] = open.empty() ? kRoot : static_cast<uint32_t>(open.back());
+    open.push_back(i);
+    places.push_back(place);
+    below_[i].kind = TextKind::kLower;
+  }
+  // What is below comes behind.
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    if (parents[i] == kRoot) continue;
+    Below& above = below_[parents[i]];
+    above.kind = std::max({above.kind, kinds[i], below_[i].kind});
+    above.most_bytes = std::max<uint16_t>(above.most_bytes, below_[i].most_bytes + 1);
+  }
 }
 
 TokenTrie::~TokenTrie() = default;

@@ -12,6 +12,8 @@
 #include <string_view>
 #include <vector>
 
+#include "grammar/tokens/text_kind.h"
+
 namespace quire::grammar {
 
 class StringTokens;
@@ -30,6 +32,13 @@ class TokenTrie {
     int32_t token = kNone;  // the first token that ends here; next_alike() has the others
     uint16_t depth = 0;     // bytes from the root to behind this one
     uint8_t byte = 0;
+  };
+
+  // What is below a node: all of it is text of `kind` behind the node, of at most `most_bytes`.
+  struct Below {
+    uint32_t first_token = 0;  // in preorder, where the node's own come first
+    uint16_t most_bytes = 0;
+    TextKind kind = TextKind::kOther;
   };
 
   // The bytes of each token, by its id. Tokens without bytes (special ones, ids that are no token)
@@ -57,6 +66,9 @@ class TokenTrie {
   static constexpr uint32_t kRoot = UINT32_MAX;
   static constexpr uint32_t kNoNode = UINT32_MAX - 1;
   uint32_t child(uint32_t node, uint8_t byte) const;
+  const Below& below(uint32_t node) const { return below_[node]; }
+  // The tokens behind the node's own bytes.
+  std::span<const int32_t> tokens_below(uint32_t node) const;
   // What the tokens behind that node do within a JSON string.
   const StringTokens& string_tokens(uint32_t node) const;
 
@@ -77,11 +89,16 @@ class TokenTrie {
   size_t count_longest(std::string_view text) const;
 
  private:
+  void order_tokens();
+  void find_kinds();
+
   uint64_t id_;
   std::vector<std::string> tokens_;
   std::vector<int32_t> alike_;
   std::vector<Node> nodes_;
   std::array<uint32_t, 256> first_{};  // the root's children
+  std::vector<Below> below_;           // of each node
+  std::vector<int32_t> order_;         // the tokens in preorder
   size_t max_token_bytes_ = 0;
   std::unique_ptr<StringTokensStore> string_tokens_;
 };
