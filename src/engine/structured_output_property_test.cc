@@ -81,10 +81,11 @@ TEST_F(StructuredOutputProperty, AnswersDoNotDependOnStages) {
 TEST_F(StructuredOutputProperty, AnswersDoNotDependOnDrafts) {
   SpeculativeConfig speculation;
   speculation.num_speculative_tokens = 4;
-  for (const char* method : {"ngram", "suffix", "draft_model"}) {
+  for (const char* method : {"ngram", "suffix", "draft_model", "eagle3"}) {
     speculation.method = method;
-    if (speculation.method == "draft_model") {
+    if (speculation.method == "draft_model" || speculation.method == "eagle3") {
       speculation.model = lexicon_config().model;
+      if (speculation.method == "eagle3") speculation.model += "-eagle3";
       speculation.adaptive = false;
     }
     speculation.prompt_lookup_min = speculation.method == "ngram" ? std::optional(1) : std::nullopt;

@@ -47,10 +47,8 @@ size_t bytes_of_rows(int64_t rows, int64_t width) {
 }
 
 size_t arena_bytes(const RunnerOptions& options, const ModelOptions& head) {
-  const int64_t width = head.config.hidden_size;
   return CountedModel(head).activation_bytes(options.max_tokens, options.max_logits_rows) +
-         bytes_of_rows(options.max_logits_rows, head.config.vocab_size) +
-         2 * bytes_of_rows(options.max_tokens, width);
+         bytes_of_rows(options.max_logits_rows, head.config.vocab_size);
 }
 
 }  // namespace
@@ -59,8 +57,7 @@ int64_t EagleDrafter::step_bytes(const RunnerOptions& options) {
   const ModelOptions& head = options.draft->model;
   return static_cast<int64_t>(bytes_of_rows(options.max_tokens, states_width(head)) +
                               bytes_of_rows(options.max_num_seqs, head.config.hidden_size) +
-                              bytes_of_rows(options.max_logits_rows, head.config.vocab_size) +
-                              2 * bytes_of_rows(options.max_tokens, head.config.hidden_size));
+                              bytes_of_rows(options.max_logits_rows, head.config.vocab_size));
 }
 
 int64_t EagleDrafter::bytes_per_token(const ModelOptions& head) {

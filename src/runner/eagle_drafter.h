@@ -42,7 +42,8 @@ class EagleDrafter {
   EagleDrafter(const RunnerOptions& options, const Model& target, Communicator& comm,
                Stream& stream);
 
-  // Bytes of a step, over what the model's own pass takes; and of each token of the cache.
+  // Bytes of a step beside the head's activations (CountedModel), and of each token of the cache
+  // beside keys and values.
   static int64_t step_bytes(const RunnerOptions& options);
   static int64_t bytes_per_token(const ModelOptions& head);
 
@@ -67,7 +68,7 @@ class EagleDrafter {
     int64_t end;
   };
 
-  // What is known of the rows of a pass, beside `forward`.
+  // Where what is known of the rows of a pass comes from.
   enum class Known { kOfTokens, kOfDrafts };
 
   // Takes rows [begin, end) that are to be read, if there are any; they count as read.

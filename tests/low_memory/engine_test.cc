@@ -67,8 +67,10 @@ TEST_P(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
   if (!GetParam().empty()) {
     config.speculative_config.emplace().method = GetParam();
     config.speculative_config->num_speculative_tokens = 4;
-    if (GetParam() == "draft_model") {
-      config.speculative_config->model = config.model;
+    const bool has_head = GetParam() == "eagle3";
+    if (has_head || GetParam() == "draft_model") {
+      config.speculative_config->model =
+          has_head ? QUIRE_SOURCE_DIR "/tests/golden/eagle/shared" : config.model;
       config.speculative_config->adaptive = false;
     }
     if (GetParam() == "ngram") config.speculative_config->prompt_lookup_min = 1;
@@ -86,7 +88,7 @@ TEST_P(LowMemoryEngine, AnyAllocationOfAStepMayFail) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Drafts, LowMemoryEngine,
-                         testing::Values("", "ngram", "suffix", "draft_model"));
+                         testing::Values("", "ngram", "suffix", "draft_model", "eagle3"));
 
 }  // namespace
 }  // namespace quire
