@@ -122,9 +122,11 @@ std::map<LeafRole, Words> packed_words(const WeightScheme& scheme, const Numbers
   return words;
 }
 
-// Stores the rank's share of a leaf [shape] whose elements are `values`, in two pieces.
+// Stores the rank's share of a leaf [shape] whose elements are `values`, in two pieces. Where
+// `is_kept`, the values outlive the matrix.
 template <typename T>
-void store(StoredMatrix& stored, size_t leaf, DType dtype, const std::vector<T>& values) {
+void store(StoredMatrix& stored, size_t leaf, DType dtype, const std::vector<T>& values,
+           bool is_kept = false) {
   const ParameterPart part = stored.part(leaf);
   const int64_t columns = part.shape.size() == 1 ? 1 : part.shape[1];
   ASSERT_EQ(static_cast<int64_t>(values.size()), part.shape[0] * columns);
@@ -132,8 +134,8 @@ void store(StoredMatrix& stored, size_t leaf, DType dtype, const std::vector<T>&
   const Tensor share =
       whole.rows(part.rows.begin, part.rows.end).columns(part.columns.begin, part.columns.end);
   const int64_t cut = share.dim(0) / 2;
-  stored.store(leaf, cut, share.rows(cut, share.dim(0)));
-  stored.store(leaf, 0, share.rows(0, cut));
+  stored.store(leaf, cut, share.rows(cut, share.dim(0)), is_kept);
+  stored.store(leaf, 0, share.rows(0, cut), is_kept);
 }
 
 void store_scales(StoredMatrix& stored, size_t leaf, const Numbers& matrix) {
@@ -150,14 +152,14 @@ void store_scales(StoredMatrix& stored, size_t leaf, const Numbers& matrix) {
   store(stored, leaf, DType::kFloat16, scales);
 }
 
-void store_all(StoredMatrix& stored, const std::map<LeafRole, Words>& words,
-               const Numbers& matrix) {
+void store_all(StoredMatrix& stored, const std::map<LeafRole, Words>& words, const Numbers& matrix,
+               bool is_kept = false) {
   for (size_t leaf = 0; leaf < stored.leaves().size(); ++leaf) {
     const LeafRole role = stored.leaves()[leaf].role;
     if (role == LeafRole::kScales) {
       store_scales(stored, leaf, matrix);
     } else {
-      store(stored, leaf, DType::kInt32, words.at(role));
+      store(stored, leaf, DType::kInt32, words.at(role), is_kept);
     }
   }
 }
@@ -193,12 +195,14 @@ const std::vector<std::pair<IndexRange, IndexRange>> kShares{
 void expect_values(const WeightScheme& scheme, const Numbers& matrix,
                    const std::map<LeafRole, Words>& words) {
   for (const auto& share : kShares) {
-    StoredMatrix stored(scheme,
-                        {"a.down_proj", kStoredOutputs, kStoredInputs, share.first, share.second});
-    store_all(stored, words, matrix);
-    stored.check_values();
-    EXPECT_EQ(dequantised(stored), expected_values(matrix, stored.share()))
-        << scheme.describe() << " from output " << share.first.begin;
+    for (const bool is_kept : {false, true}) {
+      StoredMatrix stored(
+          scheme, {"a.down_proj", kStoredOutputs, kStoredInputs, share.first, share.second});
+      store_all(stored, words, matrix, is_kept);
+      stored.check_values();
+      EXPECT_EQ(dequantised(stored), expected_values(matrix, stored.share()))
+          << scheme.describe() << " from output " << share.first.begin;
+    }
   }
 }
 

@@ -22,7 +22,7 @@ namespace {
 // Bytes of a copied tensor that are written at a time.
 constexpr size_t kCopiedBytes = size_t{16} << 20;
 // Rows that are in memory as float32 where they are not calibrated.
-constexpr int64_t kRowsAtATime = 4096;
+constexpr int64_t kRowsInFloat = 4096;
 
 // Squares of differences, over those of the numbers themselves.
 class SquaredError {
@@ -131,8 +131,8 @@ class Quantiser {
   // body(first row, values) for some rows after the others.
   template <typename Body>
   void for_rows(const MatrixSource& source, const Body& body) {
-    for (int64_t first = 0; first < source.n(); first += kRowsAtATime) {
-      body(first, source.read({first, std::min(source.n(), first + kRowsAtATime)}, loops_));
+    for (int64_t first = 0; first < source.n(); first += kRowsInFloat) {
+      body(first, source.read({first, std::min(source.n(), first + kRowsInFloat)}, loops_));
     }
   }
 
