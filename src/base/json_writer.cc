@@ -62,7 +62,7 @@ struct Character {
   bool whole;
 };
 
-// Of what begins with a byte of 0x80 or more.
+// Reads a character that begins with a byte of 0x80 or more.
 Character read_character(std::string_view text) {
   const auto byte = [text](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char lead = byte(0);

@@ -22,7 +22,7 @@ int64_t read_limit(const fs::path& file) {
   return in >> limit && limit > 0 ? limit : kNoLimit;
 }
 
-// Of the group at `path` ("/system.slice/quire.service") and of all above it.
+// The limit of the group at `path` ("/system.slice/quire.service") and of all above it.
 int64_t read_group_limits(const fs::path& hierarchy, std::string_view path,
                           const std::string& file) {
   int64_t least = kNoLimit;

@@ -32,7 +32,7 @@ class BraceFormatter {
   BraceFormatter(Interpreter& interpreter, const CallArgs& args)
       : interpreter_(interpreter), runtime_(interpreter.runtime()), args_(args), out_(runtime_) {}
 
-  // What is marked in the format marks all that is written of it.
+  // If a part of the format is marked, all that is written from it is marked.
   MarkedText format(const MarkedText& text) {
     marked_ = text.is_marked();
     write(text.text(), 2, out_);
@@ -135,7 +135,7 @@ class PercentFormatter {
   PercentFormatter(Interpreter& interpreter, const Value& args)
       : runtime_(interpreter.runtime()), args_(args), out_(runtime_) {}
 
-  // What is marked in the format marks all that is written of it.
+  // If a part of the format is marked, all that is written from it is marked.
   MarkedText format(const MarkedText& marked) {
     std::string_view text = marked.text();
     while (true) {

@@ -21,7 +21,7 @@ bool is_plain_word(const nlohmann::ordered_json& json) {
 
 // Deeper JSON than any tool schema; bounds the recursion below.
 constexpr int kMaxJsonDepth = 200;
-// Of a message in the list of messages.
+// The depth of a message in the list of messages.
 constexpr int kMessageDepth = 1;
 
 class Converter {
@@ -62,7 +62,7 @@ class Converter {
 
   Value convert_unsigned(const nlohmann::ordered_json& json) const {
     const auto value = json.get<std::uint64_t>();
-    // What is too large for an integer is a float, as JSON's parser makes of what is larger still.
+    // An integer that is too large becomes a float, as even larger ones do in JSON's parser.
     if (value > INT64_MAX) return Value::number(static_cast<double>(value));
     return Value::integer(static_cast<std::int64_t>(value));
   }

@@ -160,7 +160,7 @@ Interpreter::Flow Interpreter::run_loop(const Stmt& stmt, const Value& items, co
   const auto loop = std::make_shared<LoopObject>(*this, stmt, items, outer, depth);
   const LoopEnd end(*loop);
   const Value loop_value(Kind::kObject, loop);
-  // As in Jinja, {% else %} also follows where no round came to its end without break or continue.
+  // As in Jinja, {% else %} also runs if no round came to its end without break or continue.
   bool ran = false;
   ScopePtr round;
   while (loop->advance()) {

@@ -1,4 +1,4 @@
-// What the parser says where it finds another token than it needs.
+// The parser's errors where it finds another token than it needs.
 #include "chat/parser_state.h"
 
 namespace quire::chat_internal {

@@ -29,7 +29,7 @@ struct Refusal {
   std::string sentence;
 };
 
-// What a newcomer says next, which has to be of one kind.
+// A newcomer's next message, which has to be of one kind.
 std::vector<std::byte> expect(Connection& connection, FrameKind kind, size_t max_payload) {
   Received received;
   if (connection.receive(received, max_payload) != Io::kDone) {

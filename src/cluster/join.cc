@@ -24,7 +24,7 @@ std::string place_of(const JoinOptions& options) {
   throw Error(fmt::format("What listens at {} is no node 0 of a quire group.", place_of(options)));
 }
 
-// What node 0 says next, which has to be of one kind. Pings are passed over.
+// Node 0's next message, which has to be of one kind. Pings are ignored.
 Answer expect_of_node_0(Connection& connection, FrameKind kind, const JoinOptions& options,
                         Received& received) {
   do {

@@ -27,7 +27,7 @@ std::vector<std::filesystem::path> candidates() {
   return {here / kFile, here / "../src" / kFile, installed_folder() / kFile};
 }
 
-// What dlopen said of `file`, and what to do about it where that is known.
+// dlopen's message about `file`, and what to do about it where that is known.
 std::string why_not_loaded(const std::string& file, std::string_view reason) {
   const std::string prefix = file + ": ";
   if (reason.starts_with(prefix)) reason.remove_prefix(prefix.size());

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// As cudaMalloc aligns.
+// cudaMalloc's alignment.
 constexpr size_t kPieceAlignment = 256;
 
 }  // namespace

@@ -51,7 +51,7 @@ CudaStream::CudaStream(int index, std::shared_ptr<const ops::LinearAlgorithms> a
 }
 
 CudaStream::~CudaStream() {
-  // What fails here has failed before: the context is lost.
+  // A failure here repeats an earlier one: the context is lost.
   if (cublas_ != nullptr) cublasLtDestroy(cublas_);
   if (workspace_ != nullptr) cudaFree(workspace_);
   if (scratch_ != nullptr) cudaFree(scratch_);

@@ -38,7 +38,7 @@ Uploader::Slot::Slot(std::byte* unpinned) : memory(unpinned) {
 }
 
 Uploader::Slot::~Slot() {
-  // What fails here has failed before: the context is lost.
+  // A failure here repeats an earlier one: the context is lost.
   cudaEventDestroy(copied);
   cudaHostUnregister(memory);
 }

@@ -93,7 +93,7 @@ class NcclRanks {
   std::vector<std::timed_mutex> mutexes_;
 };
 
-// Of the process, as its GPUs are.
+// One for the process, like its GPUs.
 GpuClaims& gpu_claims() {
   static GpuClaims claims;
   return claims;
@@ -309,7 +309,7 @@ class CudaCommunicator final : public Communicator {
  private:
   bool has_peers() const { return group_->peers() != nullptr; }
 
-  // Of a tensor that goes to, or comes from, rank `other`.
+  // For a tensor that goes to, or comes from, rank `other`.
   void check_peer(const Tensor& tensor, int other) {
     check(other >= 0 && other < size() && other != rank_, "ranks send to others of their group");
     check(tensor.contiguous(), "send and receive take a contiguous tensor");

@@ -80,7 +80,7 @@ void PeerMemory::allocate(Region& region) {
 }
 
 void PeerMemory::release() {
-  // What fails here has failed before: the context is lost.
+  // A failure here repeats an earlier one: the context is lost.
   for (Region& region : regions_) {
     cudaSetDevice(region.device);
     if (region.memory != nullptr) cudaFreeAsync(region.memory, nullptr);

@@ -92,7 +92,7 @@ void Answer::write(std::string_view piece) {
   std::unique_lock lock(mutex_);
   check(state_ == State::kStreaming, "a body is written to outside its stream");
   if (closed() || piece.empty() || framing_ == Framing::kNone || too_much_) return;
-  // What waited before this piece is what the client was slow to read.
+  // Bytes that waited before this piece are bytes that the client was slow to read.
   if (buffered_.load(std::memory_order_relaxed) > server_->config.limits.max_buffered_bytes) {
     too_much_ = true;
     lock.unlock();
@@ -246,7 +246,7 @@ void Answer::end(bool gone) {
   const std::function<void(bool)> on_end = std::exchange(on_end_, nullptr);
   delivered_ = !gone;
   lock.unlock();
-  // What they throw (no memory, say) can end nothing any more.
+  // Their exceptions (no memory, say) have nothing left to end.
   const auto call_alone = [](const auto& callback, auto... arguments) {
     try {
       callback(arguments...);

@@ -15,7 +15,7 @@ namespace {
 using boost::asio::ip::tcp;
 using ErrorCode = boost::system::error_code;
 
-// As many as may wait while all threads are busy; the system grants less where it has a limit.
+// How many connections may wait while all threads are busy; the system may grant fewer.
 constexpr int kBacklog = 4096;
 // Descriptors and memory come back when connections end: soon enough to try again.
 constexpr std::chrono::milliseconds kPause{50};

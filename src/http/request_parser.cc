@@ -243,7 +243,7 @@ void RequestParser::Impl::on_field_impl(beast::http::field name, beast::string_v
   if (!error) request_.headers.emplace_back(view(name_string), view(value));
 }
 
-// What decides where the body ends, and for whom the request is.
+// Checks the headers that decide where the body ends, and for whom the request is.
 void RequestParser::Impl::read_framing_header(beast::http::field name, std::string_view value,
                                               ErrorCode& error) {
   using beast::http::field;

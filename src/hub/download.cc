@@ -218,7 +218,7 @@ bool Pull::run_workers(const std::string& commit, const std::vector<RemoteFile>&
   return complete;
 }
 
-// What one thread does: one missing file after the other. False if stopped.
+// The work of one thread: one missing file after the other. False if stopped.
 bool Pull::work(const std::string& commit, const std::vector<RemoteFile>& files,
                 const std::vector<size_t>& missing, std::atomic<size_t>& next,
                 PullProgress& progress, const std::stop_token& stop) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::string_view kSingleFile = "model.safetensors";
 
-// What quire reads besides the weights.
+// Files that quire reads in addition to the weights.
 constexpr std::array<std::string_view, 6> kModelFiles = {
     "config.json",           "generation_config.json", "tokenizer.json",
     "tokenizer_config.json", "chat_template.jinja",    "additional_chat_templates/tool_use.jinja"};
@@ -68,7 +68,7 @@ std::vector<RemoteFile> gguf_files(const RepoListing& listing, std::string_view 
   return files;
 }
 
-// What quire needs of a model.
+// The files of a model that quire needs.
 std::vector<RemoteFile> model_files(const RepoListing& listing, const std::set<std::string>& shards,
                                     std::string_view repository) {
   std::vector<RemoteFile> files;
@@ -125,7 +125,7 @@ std::vector<RemoteFile> select_files(const RepoListing& listing, const FilePatte
     throw Error(fmt::format("{}: none of its {} files matches the patterns.", repository,
                             listing.files.size()));
   }
-  // What is small comes first: it tells soonest whether the rest may be had at all.
+  // Small files first: they soonest show whether the rest can be downloaded at all.
   std::stable_partition(files.begin(), files.end(), [](const RemoteFile& file) {
     return !file.name.ends_with(".safetensors") && !file.name.ends_with(".gguf");
   });

@@ -21,7 +21,7 @@ std::string in_lower_case(std::string_view text) {
   return lower;
 }
 
-// Without the extension and, of a part, without which part it is.
+// A file's name without its extension and, for a part of a split model, without the part's number.
 std::string stem_of(const std::string& name) {
   constexpr std::string_view kPattern = "-00000-of-00000";  // with any digits
   std::string stem = name.substr(0, name.size() - kExtension.size());

@@ -72,7 +72,7 @@ void write_whole(const fs::path& path, const fs::path& temporary, std::string_vi
   sync_folder(path.parent_path());
 }
 
-// Without these a folder is taken for no model's at all.
+// Without these files a folder is not taken for a model at all.
 bool marks_a_model(const RemoteFile& file) {
   return file.name == "config.json" || file.name == "tokenizer.json" ||
          file.name.ends_with(".gguf");

@@ -70,7 +70,7 @@ std::string origin_of(const std::string& text) {
                                                                               : "";
 }
 
-// Without the port that goes without saying.
+// The origin without its scheme's default port.
 std::string shown_origin(const std::string& origin) {
   for (const std::string_view port : {":443", ":80"}) {
     if (origin.starts_with(port == ":443" ? "https:" : "http:") && origin.ends_with(port)) {

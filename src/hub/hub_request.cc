@@ -44,7 +44,7 @@ bool is_temporary(const HttpResult& result) {
   }
 }
 
-// What the hub says of itself, as a clause.
+// The hub's own words about a refusal, as a clause.
 std::string quoted(const HttpHead& head) {
   if (head.error_message.empty()) return "";
   return fmt::format(" The hub says: {}", head.error_message.substr(0, kMaxQuoted));

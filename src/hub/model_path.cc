@@ -54,7 +54,7 @@ std::vector<std::string> files_below(const fs::path& folder) {
   return names;
 }
 
-// What is to be run of a folder: itself, or a GGUF file in it.
+// What to run from a folder: the folder, or a GGUF file in it.
 fs::path model_in(const fs::path& folder, const std::string& variant, const std::string& name) {
   if (variant.empty() && holds_model(folder)) return folder;
   const std::vector<std::string> files = files_below(folder);

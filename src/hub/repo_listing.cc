@@ -103,7 +103,8 @@ RemoteFile read_file(const Json& entry, std::string_view where) {
   return file;
 }
 
-// Of sorted files: none is there twice, none lies in a folder that is a file.
+// Throws Error where a file is listed twice, or lies in a folder that is itself a file. `files` are
+// sorted.
 void check_apart(const std::vector<RemoteFile>& files, std::string_view where) {
   std::set<std::string_view> names;
   for (const RemoteFile& file : files) {

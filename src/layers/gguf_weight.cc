@@ -15,7 +15,7 @@ namespace {
 // is written once and in order.
 constexpr int64_t kDecodedRows = 64;
 
-// What is added to a number that has no offset. It leaves zeros their sign.
+// The offset of a number that has none: adding it keeps the sign of zeros.
 constexpr float kNoOffset = -0.0f;
 
 // A few rows of integers with their scales and offsets, as a weight's format has them.

@@ -11,14 +11,14 @@
 namespace quire {
 namespace {
 
-// As a GPU's memory hands out pieces.
+// The alignment of pieces of a GPU's memory.
 constexpr size_t kPieceAlignment = 256;
 
 int64_t padded_rank(int64_t rank) {
   return round_up<int64_t>(rank, ops::kLoraRankStep);
 }
 
-// Those that GPUs have adapters of.
+// Whether GPUs can have adapters for the site.
 bool is_served(const LoraSite& site) {
   return !site.is_embedding && !site.is_output;
 }

@@ -10,7 +10,7 @@
 namespace quire {
 namespace {
 
-// Of a module that is all of a layer's parts: where its part `index` begins in it.
+// For a module that is all of a layer's parts: where part `index` begins in it.
 int64_t first_row_of(const LoraSite& site, size_t index) {
   int64_t row = 0;
   for (size_t i = 0; i < index; ++i) row += site.parts[i].shape[0];

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kMostRows = 256;
 constexpr int64_t kScratchFloats = int64_t{4} << 20;
 
-// Of a row: its input, what comes out of A and of B, and the rounding up of the three.
+// Floats of scratch for a row: its input, the results of A and B, and the rounding up of the three.
 int64_t floats_of_row(int64_t k, int64_t ranks, int64_t n) {
   return k + ranks + n + 3 * static_cast<int64_t>(kAlignment / sizeof(float));
 }

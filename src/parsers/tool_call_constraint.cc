@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kHermesTrigger = "<tool_call>";
 
-// As the models' templates write calls, so that a model meets what it has learnt.
+// Calls as the models' templates write them, so that a model meets the form that it has learnt.
 StructuralTag tag_of(ToolFormat format, const CallableFunction& function) {
   const std::string name = nlohmann::json(function.name).dump();
   if (format == ToolFormat::kHermes) {

@@ -125,7 +125,7 @@ void ToolCallParser::in_opening(char c) {
   }
 }
 
-// What was held back is content.
+// The held-back text is content.
 void ToolCallParser::not_a_call() {
   place_ = Place::kText;
   const std::string held = std::exchange(held_, {});

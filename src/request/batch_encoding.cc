@@ -126,7 +126,7 @@ class Reader {
     refuse("a number has more than 64 bits");
   }
 
-  // Of a list: every item takes a byte at least.
+  // The length of a list: every item takes at least a byte.
   size_t length() {
     const uint64_t count = varint();
     if (count > left()) refuse(fmt::format("a list of {} items has {} bytes", count, left()));
@@ -234,7 +234,7 @@ void check_request(const Request& request) {
   request.params.validate();
 }
 
-// What ChunkKind says of drafts, lengths and sampling.
+// Checks a chunk against ChunkKind: its drafts, length and sampling.
 void check_kind(const ScheduledSequence& sequence) {
   const size_t num_drafts = sequence.draft_token_ids.size();
   if (num_drafts > kMaxDraftTokens) refuse(fmt::format("a chunk has {} drafts", num_drafts));

@@ -5,13 +5,13 @@
 namespace quire::speculative_internal {
 namespace {
 
-// Of the steps before the newest one: about the last hundred count.
+// The weight of earlier steps: about the last hundred count.
 constexpr double kDecay = 0.98;
 // A step that something else on the machine held up counts as this many mean ones at most.
 constexpr double kMostStretch = 3;
 // Until steps have differed in rows: a row more takes this share of a step of one row.
 constexpr double kUsualShare = 0.125;
-// Of the time of steps, what drafts may lose.
+// The share of the time of steps that drafts may lose.
 constexpr double kShareToLose = 0.01;
 // The least variance of rows that tells what a row costs: in rows^2, and as a share of their mean's
 // square.

@@ -24,7 +24,8 @@ void NgramIndex::append(std::span<const int32_t> token_ids) {
   for (const int32_t id : token_ids) append_one(id);
 }
 
-// What ends at the text's end is filed once a token follows, so that a look-up never finds itself.
+// Tokens at the text's end are filed only when another token follows, so that a look-up never finds
+// itself.
 void NgramIndex::append_one(int32_t token_id) {
   for (size_t i = 0; i < tables_.size(); ++i) {
     const size_t length = static_cast<size_t>(lengths_.min) + i;

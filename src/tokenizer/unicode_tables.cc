@@ -145,7 +145,7 @@ const std::uint32_t kWordRuns[] = {
     1506, 4939, 5, 4192, 712016, 240,
 };
 
-// What the pre-tokenizer Punctuation splits at.
+// Characters at which the pre-tokenizer Punctuation splits.
 const std::uint32_t kPunctuationRuns[] = {
     33, 15, 10, 7, 26, 6, 26, 4, 34, 1, 5, 1, 3, 1, 10, 2, 3, 1, 3, 1, 702, 1, 8, 1, 466, 6, 41, 2,
     51, 1, 1, 1, 2, 1, 2, 1, 44, 2, 20, 2, 1, 2, 13, 1, 2, 2, 74, 4, 102, 1, 43, 14, 233, 3, 54, 15,
@@ -162,7 +162,7 @@ const std::uint32_t kPunctuationRuns[] = {
     5,
 };
 
-// What the pre-tokenizer Digits splits at.
+// Characters at which the pre-tokenizer Digits splits.
 const std::uint32_t kNumericRuns[] = {
     48, 10, 120, 2, 5, 1, 2, 3, 1441, 10, 134, 10, 198, 10, 412, 10, 118, 10, 4, 6, 108, 10, 118,
     10, 118, 10, 2, 6, 110, 13, 115, 10, 8, 7, 103, 10, 104, 7, 7, 19, 109, 10, 96, 10, 118, 10, 70,
@@ -179,7 +179,7 @@ const std::uint32_t kNumericRuns[] = {
     128, 10, 791, 59, 1, 3, 1, 4, 76, 45, 1, 15, 962, 13, 2787, 10,
 };
 
-// What NFC may change, reorder or join to the character before.
+// Characters that NFC may change, reorder or join to the character before.
 const std::uint32_t kNfcUnsafeRuns[] = {
     768, 79, 1, 32, 4, 1, 9, 1, 8, 1, 251, 5, 265, 45, 1, 1, 1, 2, 1, 2, 1, 1, 72, 11, 48, 21, 16,
     1, 101, 7, 2, 6, 2, 2, 1, 4, 35, 1, 30, 27, 160, 9, 34, 4, 1, 9, 1, 3, 1, 5, 43, 3, 120, 14, 1,

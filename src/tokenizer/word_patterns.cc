@@ -46,7 +46,7 @@ struct NamedPattern {
 
 const std::vector<NamedPattern>& patterns() {
   static const std::vector<NamedPattern> kPatterns = {
-      // What llama.cpp does with files that don't say.
+      // llama.cpp's choice for files that name no pattern.
       {.names = {"default"},
        .expressions = {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
       {.names = {"gpt-2", "phi-2", "olmo"}, .expressions = {kGpt2}},
