@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "engine/constrained_requests.h"
+#include "grammar/tokens/constraint.h"
 #include "quire/error.h"
 #include "quire/model_text.h"
 
@@ -83,6 +84,27 @@ TEST_F(AnswerCompilerTest, KeepsNoMoreBytesThanItMay) {
   AnswerCompiler compiler(tokenizer_, small);
   for (int round = 0; round < 3; ++round) compiler.compile(choice({"a text"}));
   EXPECT_EQ(compiler.num_compiled(), 3);
+}
+
+TEST_F(AnswerCompilerTest, CountsWhatAnswersHaveTaught) {
+  AnswerCompilerOptions small = options();
+  small.max_kept_bytes = size_t{3} << 19;
+  AnswerCompiler compiler(tokenizer_, small);
+  const StructuredOutput many_states = regex("[a-z]{1,2000}");
+  AnswerLanguagePtr language = compiler.compile(many_states);
+  compiler.compile(choice({"a"}));
+  ASSERT_EQ(compiler.find(many_states), language);
+  {
+    grammar::Constraint constraint(language->language, language->trie);
+    std::vector<uint32_t> mask(grammar::mask_words(language->trie->num_tokens()));
+    while (language->language->learnt_bytes() <= small.max_kept_bytes) {
+      constraint.allow_tokens(grammar::Constraint::kAnyNumber, mask);
+      ASSERT_TRUE(constraint.accept_bytes("a"));
+    }
+  }
+  language = nullptr;
+  compiler.compile(choice({"b"}));
+  EXPECT_EQ(compiler.find(many_states), nullptr);
 }
 
 TEST_F(AnswerCompilerTest, SaysWhatIsWrong) {

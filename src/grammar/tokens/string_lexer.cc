@@ -437,12 +437,12 @@ const StringLexer::Outlook& StringLexer::outlook(int32_t state, TextKind kind) {
 std::vector<uint8_t> StringLexer::different_bytes(int32_t state, TextKind kind) const {
   const State& from = states_[static_cast<size_t>(state)];
   std::vector<uint8_t> bytes;
-  std::set<std::vector<uint8_t>> seen;
+  std::set<std::vector<uint16_t>> seen;
   for (int i = 0; i < 256; ++i) {
     const auto byte = static_cast<uint8_t>(i);
     Utf8Place place = {from.place.more_bytes, from.place.least_next, from.place.most_next};
     if (text_kind(byte) > kind || !place.take(byte)) continue;
-    std::vector<uint8_t> alike = {place.more_bytes, place.least_next, place.most_next};
+    std::vector<uint16_t> alike = {place.more_bytes, place.least_next, place.most_next};
     for (const At& at : from.targets) {
       if (source(at).dfa) alike.push_back(source(at).dfa->dfa().table().classes[byte]);
     }
