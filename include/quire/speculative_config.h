@@ -45,7 +45,8 @@ struct SpeculativeConfig {
   std::string model{};
   // "draft_model", "eagle3": as EngineConfig::quantization, of the draft model's weights.
   std::string quantization = "none";
-  // "draft_model", "eagle3": the ranks that share it: tensor_parallel_size, which it is if none is given.
+  // "draft_model", "eagle3": the ranks that share it: tensor_parallel_size, which it is if none is
+  // given.
   std::optional<int> draft_tensor_parallel_size{};
 };
 

@@ -146,8 +146,8 @@ void add_batching_options(CLI::App& app, EngineConfig& config) {
             {"--speculative-config", "JSON",
              "Guess tokens and verify several in a step, e.g. '{\"method\": \"ngram\"}', or "
              "'{\"method\": \"draft_model\", \"model\": \"org/name\"}' with a smaller model, or "
-             "\"eagle3\" with a head that was trained for the model; the tokens are the same; only on "
-             "the CPU [off]",
+             "\"eagle3\" with a head that was trained for the model; the tokens are the same; only "
+             "on the CPU [off]",
              kEngineGroup},
             [&config](const std::string& text) {
               config.speculative_config = parse_speculative_config(text);
