@@ -130,6 +130,41 @@ TEST(EngineEagle, SchedulesDoNotChangeWhatIsKept) {
   EXPECT_EQ(twice.kept, 2 * expected.kept);
 }
 
+// The bundled model's head, on the golden questions of the bundled model.
+TEST(EngineEagle, TheBundledHeadIsOftenRight) {
+  const fs::path models = fs::path(QUIRE_SOURCE_DIR) / "models";
+  const auto golden = nlohmann::json::parse(
+      std::ifstream(golden_models().parent_path() / "lexicon" / "prompts.json"));
+  EngineConfig config;
+  config.model = (models / "lexicon").string();
+  config.dtype = "float32";
+  config.skip_tokenizer_init = true;
+  config.max_model_len = 512;
+  config.speculative_config = eagle_of_folder(models / "lexicon-eagle3", 4);
+  LLMEngine engine(config);
+  size_t num_answers = 0;
+  for (size_t i = 0; i < golden.size(); i += 10) {
+    SamplingParams params;
+    params.temperature = 0;
+    params.max_tokens = 64;
+    engine.add_request(std::to_string(i), golden[i]["prompt_ids"].get<std::vector<int32_t>>(),
+                       params);
+  }
+  while (!engine.is_finished()) {
+    for (const RequestOutput& output : engine.step()) {
+      if (!output.finished) continue;
+      ++num_answers;
+      EXPECT_EQ(output.outputs.at(0).token_ids,
+                golden[std::stoul(output.request_id)]["output_ids"].get<std::vector<int32_t>>());
+    }
+  }
+  EXPECT_EQ(num_answers, golden.size() / 10);
+  const SpeculativeStats stats = engine.stats().speculative;
+  EXPECT_GE(
+      1 + static_cast<double>(stats.num_accepted_tokens) / static_cast<double>(stats.num_drafts),
+      2.5);
+}
+
 TEST(EngineEagle, APlanCountsIt) {
   EngineConfig config = base_config("llama3");
   config.num_gpu_blocks_override = 20;
