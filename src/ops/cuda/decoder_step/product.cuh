@@ -183,7 +183,7 @@ template <typename W, bool kSquares, bool kStores>
 __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& from, int begin,
                                           int end, const NormStep& norm) {
   constexpr int kFew = 4;
-  constexpr int kMany = W::kIsInteger ? 12 : 8;
+  constexpr int kMany = 8;
   if (block.rows * (end - begin) <= kFew * kReadColumns) {
     read_row_slots<W, kSquares, kStores, kFew>(block, from, begin, end, norm);
   } else {
