@@ -61,6 +61,9 @@ bool DecoderStep::takes_weights(const DecoderStepModel& model) {
   if (!model.embedding->format().is_dense()) return false;
   if (format.is_dense() && format != model.embedding->format()) return false;
   if (format.is_integer() && !has_group_tiles(format)) return false;
+  // Whether integers have offsets or a permutation follows from their numbers, which differ between
+  // ranks, but all ranks have to decide alike.
+  if (format.is_integer() && model.peers.size > 1) return false;
   const auto takes = [&](const Weight* weight) {
     return weight->format() == format && weight->permutation() == nullptr;
   };

@@ -52,7 +52,8 @@ class DecoderStep {
   static size_t bytes(int64_t num_layers);
 
   // Whether the kernel reads weights of these formats: a dense embedding, and layers of its type or
-  // all of the same float8 or integers, whose inputs are in their order. There is a layer.
+  // all of the same float8 or, on one rank, integers, whose inputs are in their order. There is a
+  // layer.
   static bool takes_weights(const DecoderStepModel& model);
   // Nothing where takes_weights says no, `stream` has no such kernel for this model, or is the
   // CPU's. Weights and caches outlive the object.

@@ -59,7 +59,7 @@ TEST(DecoderStep, TakesIntegersOfOneKindInTheirOrder) {
   const Weight int8(WeightFormat::integers(8, 128), 8, 8, gpu);
   Weight permuted(WeightFormat::integers(4, 128), 8, 8, gpu);
   permuted.reserve_permutation();
-  const auto takes = [&](const Weight& most, const Weight& down) {
+  const auto takes = [&](const Weight& most, const Weight& down, int ranks = 1) {
     DecoderStepLayer layer;
     layer.qkv = layer.o = layer.gate_up = &most;
     layer.down = &down;
@@ -67,9 +67,11 @@ TEST(DecoderStep, TakesIntegersOfOneKindInTheirOrder) {
     DecoderStepModel model;
     model.embedding = &embedding;
     model.layers = layers;
+    model.peers.size = ranks;
     return DecoderStep::takes_weights(model);
   };
   EXPECT_TRUE(takes(int4, int4));
+  EXPECT_FALSE(takes(int4, int4, 2));
   EXPECT_TRUE(takes(int8, int8));
   EXPECT_FALSE(takes(int4, int8));
   EXPECT_TRUE(takes(int4, permuted));
