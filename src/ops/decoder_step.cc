@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "ops/group_tiles.h"
 
 namespace quire::ops {
 namespace {
@@ -58,12 +59,17 @@ size_t DecoderStep::bytes(int64_t num_layers) {
 
 bool DecoderStep::takes_weights(const DecoderStepModel& model) {
   const WeightFormat format = model.layers.front().qkv->format();
-  const bool is_float8 = format.kind == WeightKind::kFloat8;
   if (!model.embedding->format().is_dense()) return false;
-  if (!is_float8 && format != model.embedding->format()) return false;
+  if (format.is_dense() && format != model.embedding->format()) return false;
+  if (format.is_integer() && !has_group_tiles(format)) return false;
+  // Whether integers have offsets or a permutation follows from their numbers, which differ between
+  // ranks, but all ranks have to decide alike.
+  if (format.is_integer() && model.peers.size > 1) return false;
+  const auto takes = [&](const Weight* weight) {
+    return weight->format() == format && weight->permutation() == nullptr;
+  };
   return std::all_of(model.layers.begin(), model.layers.end(), [&](const DecoderStepLayer& layer) {
-    return layer.qkv->format() == format && layer.o->format() == format &&
-           layer.gate_up->format() == format && layer.down->format() == format;
+    return takes(layer.qkv) && takes(layer.o) && takes(layer.gate_up) && takes(layer.down);
   });
 }
 
@@ -110,8 +116,7 @@ CudaDecoderStep DecoderStep::arguments(const ForwardBatch& batch, const Tensor& 
   };
   return {
       .dtype = model_.embedding->dtype(),
-      .weight_kind = weights_.kind,
-      .weight_group_size = weights_.group_size,
+      .weight_format = weights_,
       .rows = batch.num_seqs,
       .hidden = hidden_,
       .inner = inner_,

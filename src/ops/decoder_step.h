@@ -51,8 +51,9 @@ class DecoderStep {
   // The most device memory, in bytes, of an object for a model of `num_layers` layers.
   static size_t bytes(int64_t num_layers);
 
-  // Whether the kernel reads weights of these formats: a dense embedding, and layers that are all
-  // dense of its type or all of the same float8. The model has a layer.
+  // Whether the kernel reads weights of these formats: a dense embedding, and layers of its type or
+  // all of the same float8 or, on one rank, integers, whose inputs are in their order. There is a
+  // layer.
   static bool takes_weights(const DecoderStepModel& model);
   // Nothing where takes_weights() is false, `stream` is the CPU's, or it has no such kernel for
   // this model. Weights and caches must outlive the object.

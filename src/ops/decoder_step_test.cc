@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <vector>
+
 #include "core/counting_memory.h"
 
 namespace quire::ops {
@@ -46,6 +49,34 @@ TEST(DecoderStep, TakesFloat8OfOneKind) {
   EXPECT_TRUE(takes(blocks, blocks));
   EXPECT_FALSE(takes(float8, blocks));
   EXPECT_FALSE(takes(float8, dense));
+}
+
+TEST(DecoderStep, TakesIntegersOfOneKindInTheirOrder) {
+  const Weight embedding(DType::kBFloat16, 16, 8);
+  CountingMemory memory;
+  const Device gpu = {.type = DeviceType::kCuda, .memory = &memory};
+  const Weight int4(WeightFormat::integers(4, 128), 8, 8, gpu);
+  const Weight int8(WeightFormat::integers(8, 128), 8, 8, gpu);
+  Weight permuted(WeightFormat::integers(4, 128), 8, 8, gpu);
+  permuted.reserve_permutation();
+  const auto takes = [&](const Weight& most, const Weight& down, int ranks = 1) {
+    DecoderStepLayer layer;
+    layer.qkv = layer.o = layer.gate_up = &most;
+    layer.down = &down;
+    const DecoderStepLayer layers[] = {layer};
+    DecoderStepModel model;
+    model.embedding = &embedding;
+    model.layers = layers;
+    model.peers.size = ranks;
+    return DecoderStep::takes_weights(model);
+  };
+  EXPECT_TRUE(takes(int4, int4));
+  EXPECT_FALSE(takes(int4, int4, 2));
+  EXPECT_TRUE(takes(int8, int8));
+  EXPECT_FALSE(takes(int4, int8));
+  EXPECT_TRUE(takes(int4, permuted));
+  permuted.set_permutation(std::vector<int32_t>{1, 0, 2, 3, 4, 5, 6, 7});
+  EXPECT_FALSE(takes(int4, permuted));
 }
 
 }  // namespace

@@ -18,17 +18,16 @@ struct TilePlace {
 };
 
 TilePlace place_in_tile(bool four_bits, int64_t output, int64_t input) {
-  const int64_t half = output / 16;
-  const int64_t upper = output % 16 / 8;
+  const int64_t upper = output / 8;
   const int64_t step = input / kStepInputs;
   const int64_t further = input % kStepInputs / 8;
   const int64_t lane = output % 8 * 4 + input % 8 / 2;
   const int64_t second = input % 2;
   if (!four_bits) {
-    const int64_t word = ((half * 4 + step / 2) * 32 + lane) * 4 + step % 2 * 2 + upper;
+    const int64_t word = (step / 2 * 32 + lane) * 4 + step % 2 * 2 + upper;
     return {word * 4 + further + 2 * second, 0};
   }
-  const int64_t word = ((half * 2 + step / 4) * 32 + lane) * 4 + step % 4 / 2 * 2 + upper;
+  const int64_t word = (step / 4 * 32 + lane) * 4 + step % 4 / 2 * 2 + upper;
   const int64_t nibble = step % 2 * 2 + further + 4 * second;
   return {word * 4 + nibble / 2, static_cast<int>(nibble % 2 * 4)};
 }

@@ -1,24 +1,24 @@
 #pragma once
 // Layout of an integer weight [n, k] in a GPU's memory, in the order in which tensor cores read it.
 //
-// Outputs are cut into panels of kTileOutputs and inputs into blocks of kTileInputs, both padded
-// with zeros. The blocks of a panel follow each other, then come those of the next panel. A block
-// has all that a product needs, so one copy brings it to a multiprocessor:
+// Outputs are cut into panels of kTileOutputs and inputs into blocks of kTileInputs, both filled up
+// with zeros. A panel's blocks lie one after the other, then come the next panel's, and a block has
+// all that a product needs of it, so that one copy brings one or several to a multiprocessor:
 //
 //   data, scales[groups][kTileOutputs], shifts[groups][kTileOutputs] (where the layout has them)
 //
 // A number is scale * (integer + shift): a zero point is a shift, and integers in memory are
 // unsigned, the integer + excess. Scales and shifts are float32.
 //
-// The data are words for the 32 lanes of a warp, in the order of the first operand of an mma of 16
-// x 8 x 16. Of each 16 outputs, lane 4 * row + quarter has outputs row and row + 8; of each step of
-// 16 inputs it has inputs 2 * quarter, the next one, and those 8 further on. A word belongs to a
-// single output, so rows can be packed independently. An int4 word has two steps of an output, the
-// first of each pair of inputs in its lower half:
-//   words[2 halves of 16 outputs][2 halves of the inputs][32 lanes][2 pairs of steps][2 outputs],
+// The data are words of the 32 lanes of a warp. Lane 4 * row + quarter has, for outputs row and
+// row + 8 and for each step of 16 inputs, inputs 2 * quarter, the next one, and those 8
+// further on: the first operand of an mma of 16 x 8 x 16. A word has one output only, so that rows
+// are packed apart from each other. Of int4 it has two steps of an output, the first of each pair
+// of inputs in its lower half:
+//   words[2 halves of the inputs][32 lanes][2 pairs of steps][2 outputs],
 //   nibble 2 * step + (inputs 8 further on) + 4 * (second of a pair);
-// an int8 word has one step:
-//   words[2 halves of 16 outputs][4 quarters of the inputs][32 lanes][2 steps][2 outputs],
+// of int8 one step:
+//   words[4 quarters of the inputs][32 lanes][2 steps][2 outputs],
 //   byte (inputs 8 further on) + 2 * (second of a pair).
 //
 // Thread safety: pack_tile_rows may run at once on disjoint rows.
@@ -31,7 +31,7 @@
 
 namespace quire::ops {
 
-inline constexpr int64_t kTileOutputs = 32;
+inline constexpr int64_t kTileOutputs = 16;
 inline constexpr int64_t kTileInputs = 128;
 
 struct GroupTiles {

@@ -73,11 +73,7 @@ class DecoderStep {
   }
 
   ops::WeightView weight(const void* data, const float* scales) const {
-    const bool is_float8 = args_.weight_kind == ops::WeightKind::kFloat8;
-    return {.format = is_float8 ? ops::WeightFormat::float8(args_.weight_group_size)
-                                : ops::WeightFormat(args_.dtype),
-            .data = data,
-            .scales = scales};
+    return {.format = args_.weight_format, .data = data, .scales = scales};
   }
 
   // in [rows, k] to out [rows, n], or [rows, n / 2] where it is gated.

@@ -1,12 +1,16 @@
 // A whole decode step in one kernel, of Qwen3-0.6B's and 8B's sizes: all layers have weights and
-// caches of their own. With bfloat16 weights, and with float8, scaled by output and by block.
+// caches of their own. With bfloat16 weights, with float8, scaled by output and by block, and with
+// integers in groups of 128.
 #include <algorithm>
+#include <cstring>
+#include <functional>
 #include <numeric>
 #include <random>
 
 #include "base/ceil_div.h"
 #include "bench.h"
 #include "ops/cuda/kernels.h"
+#include "ops/group_tiles.h"
 
 namespace quire::bench {
 namespace {
@@ -30,11 +34,18 @@ struct Sizes {
   int64_t qkv() const { return int64_t{num_heads + 2 * num_kv_heads} * kHeadDim; }
   int64_t attention() const { return int64_t{num_heads} * kHeadDim; }
   int64_t num_scales(int64_t n, int64_t k) const {
-    if (weights.is_dense()) return 0;
+    if (weights.is_dense() || weights.is_integer()) return 0;
     if (weights.group_size == 0) return n;
     return ceil_div(n, weights.group_size) * ceil_div(k, weights.group_size);
   }
   double weight_bytes() const {
+    if (weights.is_integer()) {
+      const auto bytes = [&](int64_t n, int64_t k) {
+        return static_cast<double>(ops::group_tiles(weights, n, k).bytes());
+      };
+      return num_layers * (bytes(qkv(), hidden) + bytes(hidden, attention()) +
+                           bytes(2 * inner, hidden) + bytes(hidden, inner));
+    }
     const int64_t elements = hidden * (qkv() + attention() + 3 * inner);
     const int64_t scales = num_scales(qkv(), hidden) + num_scales(hidden, attention()) +
                            num_scales(2 * inner, hidden) + num_scales(hidden, inner);
@@ -49,12 +60,33 @@ struct Sizes {
 
 constexpr ops::WeightFormat kFloat8 = ops::WeightFormat::float8();
 constexpr ops::WeightFormat kFloat8Blocks = ops::WeightFormat::float8(ops::kFloat8Block);
+constexpr ops::WeightFormat kInt4 = ops::WeightFormat::integers(4, 128);
+constexpr ops::WeightFormat kInt4Offsets = ops::WeightFormat::integers(4, 128, true);
+constexpr ops::WeightFormat kInt8 = ops::WeightFormat::integers(8, 128);
 constexpr Sizes kSizes[] = {{"0.6B", 28, 1024, 3072, 16, 8},
                             {"0.6B-fp8", 28, 1024, 3072, 16, 8, kFloat8},
                             {"0.6B-fp8-blocks", 28, 1024, 3072, 16, 8, kFloat8Blocks},
                             {"8B", 36, 4096, 12288, 32, 8},
                             {"8B-fp8", 36, 4096, 12288, 32, 8, kFloat8},
-                            {"8B-fp8-blocks", 36, 4096, 12288, 32, 8, kFloat8Blocks}};
+                            {"8B-fp8-blocks", 36, 4096, 12288, 32, 8, kFloat8Blocks},
+                            {"0.6B-int4", 28, 1024, 3072, 16, 8, kInt4},
+                            {"8B-int4", 36, 4096, 12288, 32, 8, kInt4},
+                            {"8B-int4-offsets", 36, 4096, 12288, 32, 8, kInt4Offsets},
+                            {"8B-int8", 36, 4096, 12288, 32, 8, kInt8}};
+
+// Integers of any bits, scales such that outputs stay near 1.
+DeviceBuffer random_tiles(const ops::GroupTiles& layout) {
+  std::vector<uint64_t> words(static_cast<size_t>(layout.bytes()) / sizeof(uint64_t));
+  std::mt19937_64 random(11);
+  std::generate(words.begin(), words.end(), std::ref(random));
+  auto* const bytes = reinterpret_cast<std::byte*>(words.data());
+  const std::vector<float> header(
+      static_cast<size_t>(layout.block_bytes() - layout.data_bytes()) / sizeof(float), 0.002f);
+  for (int64_t at = 0; at < layout.bytes(); at += layout.block_bytes()) {
+    std::memcpy(bytes + at + layout.data_bytes(), header.data(), header.size() * sizeof(float));
+  }
+  return DeviceBuffer::of(words);
+}
 
 class StepModel {
  public:
@@ -92,8 +124,7 @@ class StepModel {
     std::iota(table.begin(), table.end(), 0);
     std::shuffle(table.begin(), table.end(), std::mt19937(1));
     args_ = {.dtype = kDType,
-             .weight_kind = sizes.weights.kind,
-             .weight_group_size = sizes.weights.group_size,
+             .weight_format = sizes.weights,
              .rows = 1,
              .hidden = sizes.hidden,
              .inner = sizes.inner,
@@ -163,6 +194,10 @@ class StepModel {
     const float* scales;
   };
   Matrix matrix(int64_t n, int64_t k) {
+    if (sizes_.weights.is_integer()) {
+      buffers_.push_back(random_tiles(ops::group_tiles(sizes_.weights, n, k)));
+      return {buffers_.back().data(), nullptr};
+    }
     const int64_t scales = sizes_.num_scales(n, k);
     return {elements(sizes_.weights.dtype, n * k, 0.02f),
             scales > 0 ? floats(scales, 0.02f) : nullptr};

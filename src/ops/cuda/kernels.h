@@ -361,10 +361,9 @@ inline constexpr int kMaxDecoderStepRows = 8;
 // and heads, and they take sums over the ranks through `peers`, in rank order in float32; only
 // one rank adds a bias to such a sum. The ranks of a group run the same steps in the same order.
 struct CudaDecoderStep {
-  DType dtype;                // of activations, the embedding and dense weights
-  WeightKind weight_kind;     // of the layers' matrices: kDense or kFloat8
-  int64_t weight_group_size;  // WeightFormat's
-  int64_t rows;               // sequences, one token each: 1 to kMaxDecoderStepRows
+  DType dtype;                 // of activations, the embedding and dense weights
+  WeightFormat weight_format;  // of the layers' matrices
+  int64_t rows;                // sequences, one token each: 1 to kMaxDecoderStepRows
   int64_t hidden;
   int64_t inner;
   int num_heads;

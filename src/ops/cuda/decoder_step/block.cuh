@@ -39,6 +39,7 @@ struct SharedLayout {
   int x_stride;
   int ring_at;
   int num_slots;
+  int most_on_way;  // slots that are filled at a time
   int bytes;
 };
 

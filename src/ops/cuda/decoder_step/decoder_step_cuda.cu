@@ -67,26 +67,55 @@ Exchanges exchanges_in(void* scratch, const ExchangeSizes& sizes) {
   return exchanges;
 }
 
-// Of n features cut into pairs, the most that a block has.
-int64_t most_per_block(int64_t n, int64_t blocks) {
-  return 2 * ceil_div(n / 2, blocks);
-}
-
 // How a slot of weights is used, by their format.
 struct SlotUse {
+  int64_t bytes;
   int64_t columns;
   int64_t warps;
+  int64_t unit_rows;
+  int64_t share_features;
+  bool of_integers;  // activations, too
 
   template <typename W>
   static constexpr SlotUse of() {
-    return {kSlotColumns<W>, W::kWarpsPerSlot};
+    return {W::kSlotBytes, kSlotColumns<W>,   W::kWarpsPerSlot,
+            W::kUnitRows,  kShareFeatures<W>, W::kIsInteger};
   }
   int64_t slots_at_once() const { return kWarps / warps; }
+  // Of activations in shared memory.
+  int64_t row_stride(int64_t columns) const {
+    return of_integers ? integer_row_stride(static_cast<int>(columns)) : 2 * columns + 64;
+  }
+  int64_t activation_bytes(int64_t rows, int64_t columns) const {
+    return of_integers ? integer_activation_bytes(rows, columns) : rows * row_stride(columns);
+  }
+  // Of n features of a product, the most groups of weight rows that a block has.
+  int64_t most_groups(int64_t n, int64_t blocks) const {
+    return ceil_div(share_features * ceil_div(n / share_features, blocks), unit_rows);
+  }
 };
 
+bool has_shifts(const CudaDecoderStep& args) {
+  return group_tiles(args.weight_format, 0, 0).has_shifts;
+}
+
+template <bool kFourBits>
+SlotUse integer_slot_use(const CudaDecoderStep& args) {
+  return has_shifts(args) ? SlotUse::of<IntegerWeights<__half, kFourBits, true>>()
+                          : SlotUse::of<IntegerWeights<__half, kFourBits, false>>();
+}
+
 SlotUse slot_use(const CudaDecoderStep& args) {
-  return args.weight_kind == WeightKind::kDense ? SlotUse::of<DenseWeights<__half>>()
-                                                : SlotUse::of<Float8Weights<__half, false>>();
+  switch (args.weight_format.kind) {
+    case WeightKind::kDense:
+      return SlotUse::of<DenseWeights<__half>>();
+    case WeightKind::kFloat8:
+      return SlotUse::of<Float8Weights<__half, false>>();
+    case WeightKind::kInt4:
+      return integer_slot_use<true>(args);
+    default:
+      return integer_slot_use<false>(args);
+  }
 }
 
 // A product that a block takes its share of: the most groups of weight rows, and their columns.
@@ -96,7 +125,7 @@ struct ProductSize {
 
   int64_t column_slots(const SlotUse& use) const { return ceil_div(k, use.columns); }
   int64_t sum_bytes(const SlotUse& use, int64_t rows) const {
-    return 4 * groups * column_slots(use) * use.warps * rows * kGroupRows;
+    return 4 * groups * column_slots(use) * use.warps * rows * use.unit_rows;
   }
 };
 
@@ -113,26 +142,32 @@ SharedLayout layout_with(int64_t slots_in_part, const SlotUse& use,
   SharedLayout layout{};
   layout.x_at = static_cast<int>(kScratchAt + ceil_div(sums, 128) * 128);
   layout.x_columns = static_cast<int>(slots_in_part * use.columns);
-  layout.x_stride = 2 * layout.x_columns + 64;
-  layout.ring_at =
-      static_cast<int>(ceil_div(layout.x_at + rows * layout.x_stride, int64_t{128}) * 128);
+  layout.x_stride = static_cast<int>(use.row_stride(layout.x_columns));
+  const int64_t x_end = layout.x_at + use.activation_bytes(rows, layout.x_columns);
+  layout.ring_at = static_cast<int>(ceil_div(x_end, int64_t{128}) * 128);
   layout.num_slots = static_cast<int>(
-      std::clamp((max_bytes - layout.ring_at) / kSlotBytes, int64_t{0}, int64_t{kMaxSlots}));
+      std::clamp((max_bytes - layout.ring_at) / use.bytes, int64_t{0}, int64_t{kMaxSlots}));
   // See multiply_slots(): a slot that a part uses again has to come to the same warps.
   if (longest_part > layout.num_slots) layout.num_slots -= layout.num_slots % use.slots_at_once();
-  layout.bytes = layout.ring_at + layout.num_slots * kSlotBytes;
+  // Behind the weights that a full ring asks for at a time, an exchange takes longer. Where
+  // exchanges are most of the time, it is better to ask for no more than what the memory needs to
+  // be busy.
+  constexpr int kMostIntegersOnWay = 2;
+  layout.most_on_way =
+      use.of_integers ? std::min(layout.num_slots, kMostIntegersOnWay) : layout.num_slots;
+  layout.bytes = static_cast<int>(layout.ring_at + layout.num_slots * use.bytes);
   return layout;
 }
 
 // The longest parts of activations that leave room for enough slots, or else the most slots.
 SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStream& stream) {
-  constexpr int64_t kMostActivationBytes = 32 * 1024;
-  constexpr int kEnoughSlots = 10;
   const SlotUse use = slot_use(args);
+  const int64_t most_bytes = (use.of_integers ? 46 : 33) * 1024;
+  const int enough_slots = use.of_integers ? 8 : 10;
   const int64_t blocks = stream.num_multiprocessors();
   const int64_t attention = int64_t{args.num_heads} * args.head_dim;
   const int64_t qkv = attention + 2 * int64_t{args.num_kv_heads} * args.head_dim;
-  const auto groups = [&](int64_t n) { return ceil_div(most_per_block(n, blocks), kGroupRows); };
+  const auto groups = [&](int64_t n) { return use.most_groups(n, blocks); };
   const ProductSize products[] = {{groups(qkv), args.hidden},
                                   {groups(args.hidden), attention},
                                   {2 * groups(args.inner), args.hidden},
@@ -140,20 +175,30 @@ SharedLayout layout_for(const CudaDecoderStep& args, int64_t rows, const CudaStr
   int64_t longest = 1;
   for (const ProductSize& product : products)
     longest = std::max(longest, product.column_slots(use));
-  const int64_t most = kMostActivationBytes / (2 * use.columns * rows);
+  int64_t most = longest;
+  while (most > 1 && use.activation_bytes(rows, most * use.columns) > most_bytes) --most;
   SharedLayout best{};
-  for (int64_t slots = std::clamp(most, int64_t{1}, longest); slots > 0; --slots) {
+  for (int64_t slots = most; slots > 0; --slots) {
     const SharedLayout layout =
         layout_with(slots, use, products, rows, static_cast<int64_t>(stream.max_shared_bytes()));
     if (layout.num_slots > best.num_slots) best = layout;
-    if (best.num_slots >= kEnoughSlots) break;
+    if (best.num_slots >= enough_slots) break;
   }
   return best;
 }
 
 Kernel kernel_for(const CudaDecoderStep& args) {
-  if (args.weight_kind == WeightKind::kDense) return dense_kernel(args);
-  return args.weight_group_size == 0 ? float8_kernel(args) : float8_blocks_kernel(args);
+  const WeightFormat& format = args.weight_format;
+  switch (format.kind) {
+    case WeightKind::kDense:
+      return dense_kernel(args);
+    case WeightKind::kFloat8:
+      return format.group_size == 0 ? float8_kernel(args) : float8_blocks_kernel(args);
+    case WeightKind::kInt4:
+      return has_shifts(args) ? int4_shifts_kernel(args) : int4_kernel(args);
+    default:
+      return has_shifts(args) ? int8_shifts_kernel(args) : int8_kernel(args);
+  }
 }
 
 // Without this a kernel is loaded when it is first launched.
@@ -163,16 +208,29 @@ void load(const CudaStream& stream, Kernel kernel) {
   check_cuda(cudaFuncGetAttributes(&attributes, kernel), "loading the kernel of a decoder step");
 }
 
-// Whether the weights are of a format and of sizes that there is a kernel for. Scales of blocks
-// are copied by 16 bytes, so for a slot's row there are whole fours of them.
+// Of a product's inputs, what there have to be whole multiples of; 0 where there is no kernel for
+// the weights' format. Scales of blocks are copied by 16 bytes, so for a slot's row there are whole
+// fours of them.
+int64_t least_columns(const CudaDecoderStep& args) {
+  const int64_t group = args.weight_format.group_size;
+  switch (args.weight_format.kind) {
+    case WeightKind::kDense:
+      return kRunColumns;
+    case WeightKind::kFloat8:
+      return group == 0 ? kFloat8Block : group == kFloat8Block ? 4 * kFloat8Block : 0;
+    default:
+      return group == 0 || group == kTileInputs ? kTileInputs : 0;
+  }
+}
+
+// Whether the weights are of a format and of sizes that there is a kernel for.
 bool takes_weights(const CudaDecoderStep& args) {
-  const int64_t group = args.weight_group_size;
-  int64_t columns = kRunColumns;
-  if (args.weight_kind == WeightKind::kFloat8) {
-    if (group != 0 && group != kFloat8Block) return false;
-    columns = group == 0 ? kFloat8Block : 4 * kFloat8Block;
-  } else if (args.weight_kind != WeightKind::kDense) {
-    return false;
+  const int64_t columns = least_columns(args);
+  if (columns == 0) return false;
+  const int64_t features = slot_use(args).share_features;
+  const int64_t qkv = int64_t{args.num_heads + 2 * args.num_kv_heads} * args.head_dim;
+  for (const int64_t n : {qkv, args.hidden, args.inner}) {
+    if (n % features != 0) return false;
   }
   for (const int64_t k : {args.hidden, args.inner, int64_t{args.num_heads} * args.head_dim}) {
     if (k <= 0 || k % columns != 0) return false;
@@ -197,15 +255,15 @@ bool takes(const CudaStream& stream, const CudaDecoderStep& args) {
   const int64_t blocks = stream.num_multiprocessors();
   if (!work_fits(args, blocks)) return false;
   // A thread owns an element of the residual.
-  if (ceil_div(most_per_block(args.hidden, blocks), kGroupRows) * kGroupRows * kMaxRows >
-      kComputeThreads) {
+  const SlotUse use = slot_use(args);
+  if (use.most_groups(args.hidden, blocks) * use.unit_rows * kMaxRows > kComputeThreads) {
     return false;
   }
   if (args.peers.size > 1 &&
       args.peers.count < decoder_step_peer_words(args.hidden, args.peers.size)) {
     return false;
   }
-  return layout_for(args, kMaxRows, stream).num_slots >= slot_use(args).slots_at_once();
+  return layout_for(args, kMaxRows, stream).num_slots >= use.slots_at_once();
 }
 
 }  // namespace

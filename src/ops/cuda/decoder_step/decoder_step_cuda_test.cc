@@ -48,16 +48,30 @@ class DecoderStepCudaTest : public CudaTest {
 
   // With float8 weights, of both kinds of scales.
   void check_float8(ModelShape shape, const std::vector<int>& context_lens) {
-    shape.weight_kind = WeightKind::kFloat8;
     for (const int64_t group_size : {int64_t{0}, kFloat8Block}) {
-      shape.group_size = group_size;
+      shape.format = WeightFormat::float8(group_size);
       check_step(shape, context_lens);
     }
   }
 
+  // With integers of 4 and 8 bits, with and without zero points.
+  void check_integers(ModelShape shape, const std::vector<int>& context_lens) {
+    for (const int bits : {4, 8}) {
+      for (const bool has_offsets : {false, true}) {
+        shape.format = WeightFormat::integers(bits, kTileInputs, has_offsets);
+        check_step(shape, context_lens);
+      }
+    }
+  }
+
   static std::string weights_of(const ModelShape& shape) {
-    if (shape.weight_kind == WeightKind::kDense) return "";
-    return shape.group_size == 0 ? ", float8," : ", float8 in blocks,";
+    const WeightFormat format = shape.weights();
+    if (format.is_dense()) return "";
+    const char* const kind = format.kind == WeightKind::kFloat8 ? ", float8"
+                             : format.kind == WeightKind::kInt4 ? ", int4"
+                                                                : ", int8";
+    return std::string(kind) + (format.has_offsets ? " with offsets" : "") + ", groups of " +
+           std::to_string(format.group_size) + ",";
   }
 
  private:
@@ -210,7 +224,7 @@ TEST_F(DecoderStepCudaTest, TakesUpToEightRowsOfFloat8) {
 TEST_F(DecoderStepCudaTest, TakesAwkwardSizesOfFloat8) {
   const std::vector<int> contexts{70, 200, 1};
   const auto with_output_scales = [&](ModelShape shape) {
-    shape.weight_kind = WeightKind::kFloat8;
+    shape.format = WeightFormat::float8();
     check_step(shape, {130});
     check_step(shape, contexts);
   };
@@ -253,6 +267,57 @@ TEST_F(DecoderStepCudaTest, TakesProductsOfFloat8LongerThanTheRing) {
 
 TEST_F(DecoderStepCudaTest, RunsAQwen3Of8BOfFloat8) {
   check_float8(
+      {.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1}, {130});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3OfIntegers) {
+  for (const DType dtype : {DType::kBFloat16, DType::kFloat16}) {
+    check_integers({.dtype = dtype, .hidden = 512}, {1});
+    check_integers({.dtype = dtype, .hidden = 512}, {2});
+    check_integers(
+        {.dtype = dtype, .hidden = 1024, .inner = 3072, .num_heads = 16, .num_kv_heads = 8}, {130});
+  }
+}
+
+TEST_F(DecoderStepCudaTest, TakesUpToEightRowsOfIntegers) {
+  check_integers({.hidden = 512}, {3, 100});
+  check_integers({.hidden = 512, .biases = true}, {64, 1, 257});
+  check_integers({.hidden = 512, .inner = 1536}, {7, 500, 33, 128});
+  check_integers({.hidden = 512, .num_heads = 8, .head_dim = 64, .rotary_dim = 64},
+                 {1, 2, 3, 4, 5});
+  check_integers({.dtype = DType::kFloat16, .hidden = 1024, .inner = 1536},
+                 {80, 17, 600, 256, 1, 128, 129, 511});
+  check_integers({.hidden = 1024, .inner = 3072, .num_heads = 16, .num_kv_heads = 8},
+                 {5, 130, 3, 0, 0, 7, 0, 0});
+}
+
+TEST_F(DecoderStepCudaTest, TakesAwkwardSizesOfIntegers) {
+  const std::vector<int> contexts{70, 200, 1};
+  check_integers({.hidden = 384, .inner = 640, .num_heads = 3, .num_kv_heads = 1}, contexts);
+  check_integers({.hidden = 2176, .inner = 1152, .num_heads = 7, .num_kv_heads = 1}, contexts);
+  check_integers({.dtype = DType::kFloat16, .hidden = 128, .inner = 4224, .biases = true}, {130});
+  ModelShape shape = {.hidden = 512, .num_layers = 2, .sliding_window = 100};
+  for (const int bits : {4, 8}) {
+    shape.format = WeightFormat::integers(bits, 0);
+    check_step(shape, {1000});
+  }
+  shape.format = WeightFormat::integers(4, kTileInputs, /*has_offsets=*/true);
+  shape.format->is_unsigned = true;
+  check_step(shape, contexts);
+}
+
+TEST_F(DecoderStepCudaTest, TakesProductsOfIntegersLongerThanTheRing) {
+  check_integers({.hidden = 1024, .inner = 12288, .num_layers = 2}, {70, 200, 3, 5});
+  check_integers(
+      {.hidden = 2560, .inner = 9728, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+      {70, 200, 3});
+  check_integers(
+      {.hidden = 4096, .inner = 6144, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1},
+      {70, 200, 1, 2, 3, 4, 5, 6});
+}
+
+TEST_F(DecoderStepCudaTest, RunsAQwen3Of8BOfIntegers) {
+  check_integers(
       {.hidden = 4096, .inner = 12288, .num_heads = 32, .num_kv_heads = 8, .num_layers = 1}, {130});
 }
 
@@ -330,10 +395,12 @@ std::vector<ModelShape> shapes_of_ranks() {
   const ModelShape dense = {.num_layers = 1, .biases = true};
   ModelShape float8 = dense;
   float8.hidden = 512;
-  float8.weight_kind = WeightKind::kFloat8;
+  float8.format = WeightFormat::float8();
   ModelShape in_blocks = float8;
-  in_blocks.group_size = kFloat8Block;
-  return {dense, float8, in_blocks};
+  in_blocks.format = WeightFormat::float8(kFloat8Block);
+  ModelShape integers = float8;
+  integers.format = WeightFormat::integers(4, kTileInputs);
+  return {dense, float8, in_blocks, integers};
 }
 
 TEST_F(DecoderStepCudaTest, AddsUpWhatRanksHave) {
@@ -410,11 +477,9 @@ TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 264; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.hidden = 8192; }));
   EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.inner = 500; }));
-  EXPECT_FALSE(supports([](CudaDecoderStep& args) { args.weight_kind = WeightKind::kInt8; }));
   const auto supports_float8 = [&](int64_t group_size, int64_t hidden, int64_t inner) {
     return supports([&](CudaDecoderStep& args) {
-      args.weight_kind = WeightKind::kFloat8;
-      args.weight_group_size = group_size;
+      args.weight_format = WeightFormat::float8(group_size);
       args.hidden = hidden;
       args.inner = inner;
     });
@@ -426,6 +491,19 @@ TEST_F(DecoderStepCudaTest, DeclinesWhatItDoesNotTake) {
   EXPECT_FALSE(supports_float8(kFloat8Block, 512, 1152));
   EXPECT_FALSE(supports_float8(kFloat8Block, 640, 1536));
   EXPECT_FALSE(supports_float8(64, 512, 1536));
+  const auto supports_integers = [&](int64_t group_size, int64_t hidden, int64_t inner) {
+    return supports([&](CudaDecoderStep& args) {
+      args.weight_format = WeightFormat::integers(4, group_size);
+      args.hidden = hidden;
+      args.inner = inner;
+    });
+  };
+  EXPECT_TRUE(supports_integers(128, 384, 640));
+  EXPECT_TRUE(supports_integers(0, 384, 640));
+  EXPECT_FALSE(supports_integers(32, 384, 640));
+  EXPECT_FALSE(supports_integers(64, 384, 640));
+  EXPECT_FALSE(supports_integers(128, 320, 640));
+  EXPECT_FALSE(supports_integers(128, 384, 608));
   const auto with_words = [&](int64_t count) {
     return supports(
         [count](CudaDecoderStep& args) { args.peers = {.rank = 0, .size = 2, .count = count}; });

@@ -14,6 +14,7 @@
 
 #include "ops/cuda/cuda_test_util.h"
 #include "ops/cuda/kernels.h"
+#include "ops/group_tiles.h"
 
 namespace quire::ops::decoder_step_test {
 
@@ -30,12 +31,12 @@ struct ModelShape {
   bool biases = false;
   int64_t sliding_window = 0;  // of every second layer
   int block_size = 16;
-  WeightKind weight_kind = WeightKind::kDense;  // of the layers' matrices
-  int64_t group_size = 0;
-  int most_code = 0x7e;  // of float8: the greatest magnitude, which is 448
+  std::optional<WeightFormat> format = {};  // of the layers' matrices; none: dense, of dtype
+  int most_code = 0x7e;                     // of float8: the greatest magnitude, which is 448
 
   int qkv_width() const { return (num_heads + 2 * num_kv_heads) * head_dim; }
   int attention_width() const { return num_heads * head_dim; }
+  WeightFormat weights() const { return format.value_or(dtype); }
 };
 
 using Values = std::vector<float>;
@@ -43,7 +44,7 @@ using Values = std::vector<float>;
 inline constexpr int kVocab = 50;
 inline constexpr float kEps = 1e-6f;
 
-// A weight [n, k]: its numbers, and of float8 what they are made of.
+// A weight [n, k]: its numbers, and of float8 and integers what they are made of.
 struct Matrix {
   Values values;
   std::vector<uint8_t> codes;
@@ -167,8 +168,42 @@ class Model {
   }
   Matrix matrix(int64_t n, int64_t k) {
     const float scale = 1 / std::sqrt(static_cast<float>(k));
-    if (shape_.weight_kind == WeightKind::kFloat8) return float8_matrix(n, k, scale);
+    const WeightFormat format = shape_.weights();
+    if (format.kind == WeightKind::kFloat8) return float8_matrix(n, k, scale);
+    if (format.is_integer()) return integer_matrix(format, n, k, scale);
     return {values(n * k, scale), {}, {}};
+  }
+
+  // Some scales are 16 times as large as others.
+  Matrix integer_matrix(const WeightFormat& format, int64_t n, int64_t k, float scale) {
+    const bool is_int4 = format.kind == WeightKind::kInt4;
+    const int low = format.is_unsigned ? 0 : is_int4 ? -8 : -128;
+    std::uniform_int_distribution<int> integer(low, low + (is_int4 ? 15 : 255));
+    const int64_t per_row = format.group_size == 0 ? 1 : (k - 1) / format.group_size + 1;
+    std::vector<int8_t> integers;
+    Values scales, offsets;
+    for (int64_t i = 0; i < n * k; ++i) integers.push_back(static_cast<int8_t>(integer(random_)));
+    for (int64_t i = 0; i < n * per_row; ++i) {
+      const float factor = std::exp2(static_cast<float>(random_() % 401) / 100 - 2.5f);
+      scales.push_back(scale / (is_int4 ? 5.0f : 74.0f) * factor);
+      offsets.push_back(-scales.back() * static_cast<float>(integer(random_)) / 2);
+    }
+    const GroupTiles layout = group_tiles(format, n, k);
+    std::vector<std::byte> tiles(to_size(layout.bytes()));
+    pack_tile_rows(layout, 0,
+                   {.rows = n,
+                    .data = integers.data(),
+                    .scales = scales.data(),
+                    .offsets = format.has_offsets ? offsets.data() : nullptr},
+                   tiles.data());
+    Matrix matrix;
+    matrix.values.resize(to_size(n * k));
+    for (int64_t row = 0; row < n; ++row) {
+      unpack_tile_row(layout, row, tiles.data(), &matrix.values[to_size(row * k)]);
+    }
+    const auto* bytes = reinterpret_cast<const uint8_t*>(tiles.data());
+    matrix.codes.assign(bytes, bytes + tiles.size());
+    return matrix;
   }
 
   // Random codes to draw from: each magnitude up to the greatest, and twice as many by a normal
@@ -197,7 +232,7 @@ class Model {
     const Codes codes = make_codes();
     Values magnitudes(256);
     for (int i = 0; i < 256; ++i) magnitudes[to_size(i)] = float_of_e4m3(static_cast<uint8_t>(i));
-    const bool in_blocks = shape_.group_size != 0;
+    const bool in_blocks = shape_.weights().group_size != 0;
     const int64_t per_row = in_blocks ? (k + kFloat8Block - 1) / kFloat8Block : 1;
     const int64_t rows = in_blocks ? (n + kFloat8Block - 1) / kFloat8Block : n;
     Matrix matrix;
@@ -402,8 +437,7 @@ class DeviceModel {
     tables_.emplace(model.tables());
     out_.emplace(shape.dtype, to_size(int64_t{model.rows()} * shape.hidden));
     args_ = {.dtype = shape.dtype,
-             .weight_kind = shape.weight_kind,
-             .weight_group_size = shape.group_size,
+             .weight_format = shape.weights(),
              .rows = model.rows(),
              .hidden = shape.hidden,
              .inner = shape.inner,

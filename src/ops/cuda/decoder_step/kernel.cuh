@@ -15,9 +15,10 @@ __global__ void __launch_bounds__(kThreads, 1)
   const int thread = static_cast<int>(threadIdx.x);
   const int lane = thread % 32;
   const Ring ring{base + layout.ring_at, base + kBarriersAt,
-                  static_cast<uint32_t>(layout.num_slots)};
+                  static_cast<uint32_t>(layout.num_slots), W::kSlotBytes,
+                  static_cast<uint32_t>(layout.most_on_way)};
   if (thread == 0) {
-    BlockState::shares() = shares_of(args);
+    BlockState::shares() = shares_of<W>(args);
     init_ring(ring);
   }
   __syncthreads();
@@ -41,9 +42,13 @@ Kernel kernel_for_head(const CudaDecoderStep& args) {
   return args.head_dim == 64 ? decoder_step_kernel<W, 64> : decoder_step_kernel<W, 128>;
 }
 
-// dense_cuda.cu, float8_cuda.cu and float8_blocks_cuda.cu
+// In dense_cuda.cu, float8_cuda.cu and so on.
 Kernel dense_kernel(const CudaDecoderStep& args);
 Kernel float8_kernel(const CudaDecoderStep& args);
 Kernel float8_blocks_kernel(const CudaDecoderStep& args);
+Kernel int4_kernel(const CudaDecoderStep& args);
+Kernel int4_shifts_kernel(const CudaDecoderStep& args);
+Kernel int8_kernel(const CudaDecoderStep& args);
+Kernel int8_shifts_kernel(const CudaDecoderStep& args);
 
 }  // namespace quire::ops::cuda::step

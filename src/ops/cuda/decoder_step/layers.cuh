@@ -10,13 +10,16 @@
 
 namespace quire::ops::cuda::step {
 
-// This block's of n features, in whole pairs: an exchanged word has two.
+// This block's of n features.
+template <typename W>
 __device__ __forceinline__ Share share_of(int64_t n, int64_t k, int64_t second_half = 0) {
-  const int64_t pairs = n / 2;
+  constexpr int kFeatures = kShareFeatures<W>;
+  const int64_t pieces = n / kFeatures;
   const int64_t block = blockIdx.x;
   const int64_t blocks = gridDim.x;
-  return {static_cast<int>(k), static_cast<int>(2 * (pairs * block / blocks)),
-          static_cast<int>(2 * (pairs * (block + 1) / blocks)), static_cast<int>(second_half)};
+  return {static_cast<int>(k), static_cast<int>(kFeatures * (pieces * block / blocks)),
+          static_cast<int>(kFeatures * (pieces * (block + 1) / blocks)),
+          static_cast<int>(second_half)};
 }
 
 __device__ __forceinline__ int64_t qkv_width(const CudaDecoderStep& args) {
@@ -26,9 +29,11 @@ __device__ __forceinline__ int64_t attention_width(const CudaDecoderStep& args) 
   return static_cast<int64_t>(args.num_heads) * args.head_dim;
 }
 
+template <typename W>
 __device__ __forceinline__ BlockShares shares_of(const CudaDecoderStep& args) {
-  return {{share_of(qkv_width(args), args.hidden), share_of(args.inner, args.hidden, args.inner)},
-          {share_of(args.hidden, attention_width(args)), share_of(args.hidden, args.inner)}};
+  return {
+      {share_of<W>(qkv_width(args), args.hidden), share_of<W>(args.inner, args.hidden, args.inner)},
+      {share_of<W>(args.hidden, attention_width(args)), share_of<W>(args.hidden, args.inner)}};
 }
 
 // The cached keys and values that a unit sees, a slot of keys and a slot of values for each of its
@@ -171,10 +176,11 @@ struct Owned {
   bool exists;
 };
 
+template <typename W>
 __device__ __forceinline__ Owned owned_of(const BlockState& block, const Share& share) {
-  const Result at = result_of(block, block.thread);
-  const int feature = share.begin + kGroupRows * at.group + at.feature;
-  return {at.row, feature, at.group < share.num_groups() && feature < share.end};
+  const Result at = result_of<W>(block, block.thread);
+  const int feature = share.begin + W::kUnitRows * at.group + at.feature;
+  return {at.row, feature, at.group < share.num_groups<W>() && feature < share.end};
 }
 
 template <typename T>
@@ -206,7 +212,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
   const int qkv = static_cast<int>(qkv_width(args));
   const BlockShares& shares = block.shares();
   const uint32_t first_tag = *exchanges.last_tag + 1;
-  const Owned owned = owned_of(block, shares.projected[0]);
+  const Owned owned = owned_of<W>(block, shares.projected[0]);
   float residual = embedded<T>(args, owned);
   constexpr int kLayerWords = kLayerBytes / 8;
   // Two layers are in shared memory: this one, and the next one on its way.
@@ -238,7 +244,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       const bool first = half == 0;
       Word* const normed_out = first ? exchanges.qkv : exchanges.inner;
       const Share& normed = shares.normed[half];
-      if (normed.num_groups() > 0) {
+      if (normed.num_groups<W>() > 0) {
         const Rows in = first ? residual_of(exchanges.after_mlp, tag - 1, i == 0)
                               : residual_of(exchanges.after_attention, tag, false);
         normed_product<W>(block, normed, in, first ? layer.input_norm : layer.post_norm, args.eps,
@@ -248,7 +254,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       }
       if (first) attention<T, kHeadDim>(block, args, layer, exchanges, tag);
       const Share& projected = shares.projected[half];
-      if (projected.num_groups() > 0) {
+      if (projected.num_groups<W>() > 0) {
         const Rows in{first ? exchanges.attention : exchanges.inner, tag, projected.k, nullptr,
                       nullptr};
         add_projection<W>(block, projected, in, first ? layer.o_scales : layer.down_scales,
@@ -259,7 +265,7 @@ __device__ __forceinline__ void compute(BlockState& block, const CudaDecoderStep
       }
     }
   }
-  if (shares.projected[0].num_groups() > 0) {
+  if (shares.projected[0].num_groups<W>() > 0) {
     final_norm<W>(block, args,
                   residual_of(exchanges.after_mlp, first_tag + args.num_layers - 1, false), owned,
                   residual);

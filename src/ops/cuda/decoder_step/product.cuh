@@ -2,15 +2,22 @@
 // The matrix products of the decoder step's kernel: a block's share of weight rows, times up to 8
 // rows of activations.
 //
-// All threads read the activations, part by part, into shared memory. Then each slot of the ring, 8
-// weight rows of up to 2048 bytes, is computed by some of the warps, some of the columns each
-// (slot.cuh), and the warps' and slots' sums meet in shared memory: an element is always summed in
-// the same order.
+// All threads read the activations, part by part, into shared memory. Then each slot of the ring,
+// some columns of a group of weight rows, is computed by some of the warps, some of the columns
+// each (slot.cuh, integer_slot.cuh), and the warps' and slots' sums meet in shared memory: an
+// element is always summed in the same order.
 #include "core/warp_sum.cuh"
+#include "ops/cuda/decoder_step/integer_slot.cuh"
 #include "ops/cuda/decoder_step/slot.cuh"
 #include "ops/cuda/math.cuh"
 
 namespace quire::ops::cuda::step {
+
+// What multiplies a warp's part of a slot, but for scales of outputs, and stores its partial sums.
+template <typename W>
+using Slots = std::conditional_t<
+    W::kIsInteger, IntegerSlots<W>,
+    std::conditional_t<W::kIsFloat8, Float8Slots<W>, DenseSlots<typename W::Activation>>>;
 
 // Activations are read so many columns at a time.
 inline constexpr int kColumnsPerThread = 4;
@@ -136,7 +143,24 @@ __device__ __forceinline__ void read_row_slots(const BlockState& block, const Ro
         const float sum = warp_sum(a.x * a.x + a.y * a.y + b.x * b.x + b.y * b.y);
         if (block.lane == 0) block.squares()[block.warp * kMaxRows + at_row] += sum;
       }
-      if (!kStores || rows[i] < 0) continue;
+      if (!kStores) continue;
+      if constexpr (W::kIsInteger) {
+        // All of the warp has the row: parts are whole multiples of its columns.
+        float4 factors = make_float4(1, 1, 1, 1);
+        if (norm.weight != nullptr) {
+          const float factor =
+              norm.scales ? norm_factor(block, at_row, from.width, norm.eps) : 1.0f;
+          const float4 weight =
+              kWeightsAtOnce == kAtOnce ? weights[i % kWeightsAtOnce] : weight_at(columns[i]);
+          factors = make_float4(factor * weight.x, factor * weight.y, factor * weight.z,
+                                factor * weight.w);
+        }
+        const float values[4] = {a.x * factors.x, a.y * factors.y, b.x * factors.z,
+                                 b.y * factors.w};
+        store_integers<W>(block, at_row, columns[i] - kColumnsPerThread * block.lane, values);
+        continue;
+      }
+      if (rows[i] < 0) continue;
       uint32_t first = activations_of<W>(fetch.pairs[i][0]);
       uint32_t second = activations_of<W>(fetch.pairs[i][1]);
       if (norm.weight != nullptr) {
@@ -167,12 +191,12 @@ __device__ __forceinline__ void read_rows(const BlockState& block, const Rows& f
   }
 }
 
-// Partial sums: [group][column slot][warp of the slot's][row of activations][8 features].
+// Partial sums: [group][column slot][warp of the slot's][row of activations][features of a group].
 template <typename W>
 __device__ __forceinline__ int partial_at(const BlockState& block, const Share& share, int group,
                                           int column_slot) {
   return (group * share.num_column_slots<W>() + column_slot) * W::kWarpsPerSlot * block.rows *
-         kGroupRows;
+         W::kUnitRows;
 }
 
 // The products of column slots [begin, end) of the share, every kSlotsAtOnce-th slot of the ring by
@@ -188,7 +212,7 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
                                                int end) {
   constexpr int kAtOnce = kSlotsAtOnce<W>;
   Slots<W> slots(block);
-  const int num_groups = share.num_groups();
+  const int num_groups = share.num_groups<W>();
   const int of_slot = block.warp % W::kWarpsPerSlot;
   const int count = (end - begin) * num_groups;
   int at = begin;
@@ -203,20 +227,29 @@ __device__ __forceinline__ void multiply_slots(BlockState& block, const Share& s
     const uint32_t turns = block.by_slots.divide(place);
     const uint32_t slot = place - turns * block.by_slots.divisor();
     barrier_wait(block.ring.full(slot), block.parity ^ (turns & 1));
-    const uint32_t x = shared_address(in_shared<unsigned char>(block.layout.x_at)) +
-                       2 * kSlotColumns<W> * (at - begin);
-    const float2 sum =
-        slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at), share.first_row(group));
+    uint32_t x = kSlotColumns<W> * (at - begin);
+    if constexpr (!W::kIsInteger) {
+      x = shared_address(in_shared<unsigned char>(block.layout.x_at)) + 2 * x;
+    }
+    float* const to =
+        block.sums() + partial_at<W>(block, share, group, at) + of_slot * block.rows * W::kUnitRows;
+    const auto multiply = [&](int set) {
+      return slots.multiply(block.ring.data(slot), x, share.columns_of<W>(at),
+                            share.first_row<W>(group), set);
+    };
+    const int last_set = slots.num_sets() - 1;
+    decltype(multiply(0)) sums;
+#pragma unroll 1
+    for (int set = 0;; ++set) {
+      sums = multiply(set);
+      if (set == last_set) break;
+      Slots<W>::store(block, sums, to, set);
+    }
     // Reads need no fence before the copies that the barrier lets go on.
-    if constexpr (!W::kIsFloat8) fence_async_proxy();
+    if constexpr (!W::kIsFloat8 && !W::kIsInteger) fence_async_proxy();
     __syncwarp();
     if (block.lane == 0) barrier_arrive(block.ring.empty(slot), kAtOnce);
-    const int row = block.lane / 4;
-    if (row < block.rows) {
-      float* to = block.sums() + partial_at<W>(block, share, group, at) +
-                  (of_slot * block.rows + row) * kGroupRows + 2 * (block.lane % 4);
-      *reinterpret_cast<float2*>(to) = sum;
-    }
+    Slots<W>::store(block, sums, to, last_set);
   }
   const uint32_t place = block.slot + count;
   const uint32_t turns = block.by_slots.divide(place);
@@ -254,8 +287,8 @@ template <typename W>
 __device__ __forceinline__ float total_of(const BlockState& block, const Share& share, int group,
                                           int row, int feature) {
   const float* from =
-      block.sums() + partial_at<W>(block, share, group, 0) + row * kGroupRows + feature;
-  const int stride = block.rows * kGroupRows;
+      block.sums() + partial_at<W>(block, share, group, 0) + row * W::kUnitRows + feature;
+  const int stride = block.rows * W::kUnitRows;
   const int count = share.num_column_slots<W>() * W::kWarpsPerSlot;
   float total = 0;
 #pragma unroll 4
@@ -270,10 +303,11 @@ struct Result {
   int feature;  // within the group
 };
 
+template <typename W>
 __device__ __forceinline__ Result result_of(const BlockState& block, int index) {
-  const int rest = index / kGroupRows;
+  const int rest = index / W::kUnitRows;
   const int group = static_cast<int>(block.by_rows.divide(static_cast<uint32_t>(rest)));
-  return {group, rest - group * block.rows, index % kGroupRows};
+  return {group, rest - group * block.rows, index % W::kUnitRows};
 }
 
 // Publishes `value`, and the next lane's beside it, by lanes of even features.
@@ -299,7 +333,7 @@ __device__ __forceinline__ float2 sum_factors(const Share& share, const float* s
     constexpr float kSum = Float8Factors<typename W::Activation>::kSum;
     float2 factors = make_float2(kSum, kSum);
     if constexpr (W::kHasOutputScales) {
-      const int feature = share.begin + kGroupRows * at.group + at.feature;
+      const int feature = share.begin + W::kUnitRows * at.group + at.feature;
       if (feature < share.end) {
         factors.x *= scales[feature];
         if (share.gated()) factors.y *= scales[feature + share.second_half];
@@ -317,14 +351,14 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
                                                const float* scales, const float* bias, Word* out,
                                                int out_width, uint32_t tag) {
   using T = typename W::Activation;
-  float2 sum_factor = sum_factors<W>(share, scales, result_of(block, block.thread));
+  float2 sum_factor = sum_factors<W>(share, scales, result_of<W>(block, block.thread));
   multiply<W, true>(block, share, in, {norm, false, eps});
-  const int groups = share.gated() ? share.num_groups() / 2 : share.num_groups();
-  const int count = groups * kGroupRows * block.rows;
+  const int groups = share.gated() ? share.num_groups<W>() / 2 : share.num_groups<W>();
+  const int count = groups * W::kUnitRows * block.rows;
 #pragma unroll 1
   for (int index = block.thread; index - block.lane < count; index += kComputeThreads) {
-    const Result at = result_of(block, index);
-    const int feature = share.begin + kGroupRows * at.group + at.feature;
+    const Result at = result_of<W>(block, index);
+    const int feature = share.begin + W::kUnitRows * at.group + at.feature;
     const bool valid = index < count && feature < share.end;
     float value = 0;
     if (valid) {
@@ -341,7 +375,7 @@ __device__ __forceinline__ void normed_product(BlockState& block, const Share& s
       }
     }
     publish_pair<T>(out, out_width, at.row, feature, value, valid, tag);
-    sum_factor = sum_factors<W>(share, scales, result_of(block, index + kComputeThreads));
+    sum_factor = sum_factors<W>(share, scales, result_of<W>(block, index + kComputeThreads));
   }
   block.synchronize();
 }
@@ -355,12 +389,12 @@ __device__ __forceinline__ void add_projection(BlockState& block, const Share& s
                                                RankSum which, Word* out, int hidden, uint32_t tag,
                                                float& residual) {
   using T = typename W::Activation;
-  const float sum_factor = sum_factors<W>(share, scales, result_of(block, block.thread)).x;
+  const float sum_factor = sum_factors<W>(share, scales, result_of<W>(block, block.thread)).x;
   multiply<W, false>(block, share, in, {nullptr, false, 0});
-  const int count = share.num_groups() * kGroupRows * block.rows;
+  const int count = share.num_groups<W>() * W::kUnitRows * block.rows;
   if (block.thread - block.lane < count) {
-    const Result at = result_of(block, block.thread);
-    const int feature = share.begin + kGroupRows * at.group + at.feature;
+    const Result at = result_of<W>(block, block.thread);
+    const int feature = share.begin + W::kUnitRows * at.group + at.feature;
     const bool valid = block.thread < count && feature < share.end;
     if (valid) {
       float value = sum_factor * total_of<W>(block, share, at.group, at.row, at.feature);

@@ -7,7 +7,8 @@
 //
 // A slot holds 8 rows of up to 2048 bytes of a matrix, or 64 tokens' keys or values of a head, 8
 // tokens a row. Its rows are padded by 64 bytes: two rows that a quarter of a warp reads together
-// (64 bytes each) then lie in different banks. Scales of blocks fill the padding.
+// (64 bytes each) then lie in different banks. Scales of blocks fill the padding. Of integers a
+// slot holds blocks of a panel (weights.cuh) as they are.
 #include <cstdint>
 
 #include "ops/cuda/decoder_step/weights.cuh"
@@ -20,15 +21,12 @@ namespace quire::ops::cuda::step {
 inline constexpr int kComputeThreads = 32 * kWarps;
 inline constexpr int kThreads = kComputeThreads + 32;
 
-inline constexpr int kGroupRows = 8;
-inline constexpr int kSlotRowBytes = kSlotDataBytes + 64;
-inline constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
 inline constexpr int kMaxSlots = 16;
 static_assert(kSlotDataBytes + kSlotScaleBytes <= kSlotRowBytes);
 
-// The rows of a matrix [n, k] that a block computes, in groups of 8. `second_half` 0: the rows are
-// [begin, end). Else, for a gated product, also those that are second_half further on: every second
-// group is of these.
+// The rows of a matrix [n, k] that a block computes, in groups of W::kUnitRows. `second_half` 0:
+// the rows are [begin, end). Else, for a gated product, also those that are second_half further on:
+// every second group is of these.
 struct Share {
   int k;
   int begin;
@@ -36,8 +34,9 @@ struct Share {
   int second_half;
 
   __device__ bool gated() const { return second_half > 0; }
+  template <typename W>
   __device__ int num_groups() const {
-    const int groups = (end - begin + kGroupRows - 1) / kGroupRows;
+    const int groups = (end - begin + W::kUnitRows - 1) / W::kUnitRows;
     return gated() ? 2 * groups : groups;
   }
   template <typename W>
@@ -48,12 +47,14 @@ struct Share {
   __device__ int columns_of(int column_slot) const {
     return min(kSlotColumns<W>, k - column_slot * kSlotColumns<W>);
   }
+  template <typename W>
   __device__ int first_row(int group) const {
-    return gated() ? begin + kGroupRows * (group / 2) + group % 2 * second_half
-                   : begin + kGroupRows * group;
+    return gated() ? begin + W::kUnitRows * (group / 2) + group % 2 * second_half
+                   : begin + W::kUnitRows * group;
   }
+  template <typename W>
   __device__ int num_rows(int group) const {
-    return min(kGroupRows, end - begin - kGroupRows * (gated() ? group / 2 : group));
+    return min(W::kUnitRows, end - begin - W::kUnitRows * (gated() ? group / 2 : group));
   }
 };
 
@@ -75,8 +76,10 @@ struct Ring {
   uint32_t slots;
   uint32_t barriers;
   uint32_t num_slots;
+  uint32_t slot_bytes;
+  uint32_t most_on_way;  // slots, at most num_slots
 
-  __device__ uint32_t data(uint32_t slot) const { return slots + slot * kSlotBytes; }
+  __device__ uint32_t data(uint32_t slot) const { return slots + slot * slot_bytes; }
   __device__ uint32_t full(uint32_t slot) const { return barriers + 16 * slot; }
   __device__ uint32_t empty(uint32_t slot) const { return barriers + 16 * slot + 8; }
 };
@@ -100,19 +103,51 @@ class Filler {
   __device__ int lane() const { return lane_; }
 
   // In the order in which multiply_slots() of product.cuh reads: by columns, then by
-  // groups. `scales`: of blocks.
+  // groups. `scales`: of float8 in blocks.
   template <typename W>
   __device__ void stream(const void* weight, const float* scales, const Share& share) {
+    if constexpr (W::kIsInteger) {
+      stream_integers<W>(static_cast<const char*>(weight), share);
+    } else {
+      stream_rows<W>(weight, scales, share);
+    }
+  }
+
+  // What a slot has in the padding of its first row, and of the first one of another row of blocks.
+  struct Scales {
+    const float* from;  // of this lane's row
+    int bytes;          // 0: nothing
+    int second_row;
+    int count;  // of such rows
+  };
+
+  // Rows [first, last) of the next slot: each lane has the place of its own row.
+  __device__ void fill(const char* from, int first, int last, int bytes, Scales scales = {}) {
+    await_slot((last - first) * bytes + scales.count * scales.bytes);
+    if (lane_ >= first && lane_ < last) {
+      const uint32_t to = ring_.data(slot_) + lane_ * kSlotRowBytes;
+      copy_bulk(to, from, static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
+      if (scales.bytes > 0 && (lane_ == 0 || lane_ == scales.second_row)) {
+        copy_bulk(to + kSlotDataBytes, scales.from, static_cast<uint32_t>(scales.bytes),
+                  ring_.full(slot_));
+      }
+    }
+    next_slot();
+  }
+
+ private:
+  template <typename W>
+  __device__ void stream_rows(const void* weight, const float* scales, const Share& share) {
     const int64_t stride = W::kBytes * static_cast<int64_t>(share.k);
-    const int num_groups = share.num_groups();
+    const int num_groups = share.num_groups<W>();
 #pragma unroll 1
     for (int at = 0; at < share.num_column_slots<W>(); ++at) {
       const char* from = static_cast<const char*>(weight) + kSlotDataBytes * at;
       const int bytes = W::kBytes * share.columns_of<W>(at);
 #pragma unroll 1
       for (int group = 0; group < num_groups; ++group) {
-        const int row = share.first_row(group);
-        const int num_rows = share.num_rows(group);
+        const int row = share.first_row<W>(group);
+        const int num_rows = share.num_rows<W>(group);
         Scales of_row = {};
         if constexpr (W::kHasBlockScales) {
           const int block_row = (row + lane_) / int{kFloat8Block};
@@ -127,38 +162,48 @@ class Filler {
     }
   }
 
-  // What a slot has in the padding of its first row, and of the first one of another row of blocks.
-  struct Scales {
-    const float* from;  // of this lane's row
-    int bytes;          // 0: nothing
-    int second_row;
-    int count;  // of such rows
-  };
-
-  // Rows [first, last) of the next slot: each lane has the place of its own row.
-  __device__ void fill(const char* from, int first, int last, int bytes, Scales scales = {}) {
-    barrier_wait(ring_.empty(slot_), parity_ ^ 1);
-    if (lane_ == 0) {
-      barrier_arrive_expecting(
-          ring_.full(slot_),
-          static_cast<uint32_t>((last - first) * bytes + scales.count * scales.bytes));
-    }
-    __syncwarp();
-    if (lane_ >= first && lane_ < last) {
-      const uint32_t to = ring_.data(slot_) + lane_ * kSlotRowBytes;
-      copy_bulk(to, from, static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
-      if (scales.bytes > 0 && (lane_ == 0 || lane_ == scales.second_row)) {
-        copy_bulk(to + kSlotDataBytes, scales.from, static_cast<uint32_t>(scales.bytes),
-                  ring_.full(slot_));
+  template <typename W>
+  __device__ void stream_integers(const char* weight, const Share& share) {
+    const int num_groups = share.num_groups<W>();
+    const int64_t panel_bytes = int64_t{share.k / static_cast<int>(kTileInputs)} * W::kBlockBytes;
+#pragma unroll 1
+    for (int at = 0; at < share.num_column_slots<W>(); ++at) {
+      const int blocks = share.columns_of<W>(at) / static_cast<int>(kTileInputs);
+      const char* from = weight + at * (W::kSlotBlocks * W::kBlockBytes);
+#pragma unroll 1
+      for (int group = 0; group < num_groups; ++group) {
+        const int panel = share.first_row<W>(group) / W::kUnitRows;
+        fill_whole(from + panel * panel_bytes, blocks * W::kBlockBytes);
       }
     }
+  }
+
+  // The next slot, of memory in one piece.
+  __device__ void fill_whole(const char* from, int bytes) {
+    await_slot(bytes);
+    if (lane_ == 0) {
+      copy_bulk(ring_.data(slot_), from, static_cast<uint32_t>(bytes), ring_.full(slot_), policy_);
+    }
+    next_slot();
+  }
+
+  // Waits until the slot is empty, and few enough others are on their way; so many bytes come to
+  // it.
+  __device__ void await_slot(int bytes) const {
+    const bool wraps = slot_ < ring_.most_on_way;
+    const uint32_t before = slot_ + (wraps ? ring_.num_slots : 0) - ring_.most_on_way;
+    barrier_wait(ring_.full(before), wraps ? parity_ ^ 1 : parity_);
+    barrier_wait(ring_.empty(slot_), parity_ ^ 1);
+    if (lane_ == 0) barrier_arrive_expecting(ring_.full(slot_), static_cast<uint32_t>(bytes));
+    __syncwarp();
+  }
+  __device__ void next_slot() {
     if (++slot_ == ring_.num_slots) {
       slot_ = 0;
       parity_ ^= 1;
     }
   }
 
- private:
   Ring ring_;
   int lane_;
   uint32_t slot_ = 0;

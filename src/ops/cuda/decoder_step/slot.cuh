@@ -13,6 +13,8 @@
 //   float8   the same, with the first 4 columns for the first product. A lane's word of weights is
 //            16 columns, for two words of activations; those are 64 bytes apart, so that lanes
 //            read from different banks
+//
+// Integers, of which a slot has 16 weight rows, are in integer_slot.cuh.
 #include "ops/cuda/decoder_step/block.cuh"
 #include "ops/cuda/ptx/convert.cuh"
 #include "ops/cuda/ptx/mma.cuh"
@@ -56,6 +58,14 @@ __device__ __forceinline__ uint32_t* place_of_four(int row_at, uint32_t column) 
               column % kFloat8RunColumns / 16 * 16;
   }
   return in_shared<uint32_t>(row_at + word_at) + column / 4 % 2;
+}
+
+// Of the products of 8 weight rows, what a lane has: of activation row lane / 4, weight rows
+// 2 (lane % 4) and the next. To where partial sums of a group of rows begin.
+__device__ __forceinline__ void store_sums(const BlockState& block, float2 sums, float* to) {
+  const int row = block.lane / 4;
+  if (row >= block.rows) return;
+  *reinterpret_cast<float2*>(to + row * kGroupRows + 2 * (block.lane % 4)) = sums;
 }
 
 // Dense weights: this warp's half of a slot.
@@ -111,8 +121,8 @@ class Float8Slots {
         row_(2 * (block.lane % 4)) {}
 
   // Of a slot with so many columns, of weight rows from `first_row` on.
-  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns,
-                                             int first_row) {
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns, int first_row,
+                                             int) {
     const uint32_t blocks = static_cast<uint32_t>(columns) / uint32_t{kFloat8Block};
     const uint32_t first = blocks * part_ / W::kWarpsPerSlot;
     const uint32_t count = blocks * (part_ + 1) / W::kWarpsPerSlot - first;
@@ -150,6 +160,14 @@ class Float8Slots {
     }
     if constexpr (!W::kHasBlockScales) add_sums(1.0f);
     return total_;
+  }
+
+  __device__ __forceinline__ static constexpr int num_sets() {
+    return 1;
+  }
+  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to,
+                                               int) {
+    store_sums(block, sums, to);
   }
 
  private:
@@ -225,17 +243,18 @@ class DenseSlots {
  public:
   __device__ __forceinline__ explicit DenseSlots(const BlockState& block) : block_(block) {}
 
-  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns, int) const {
+  __device__ __forceinline__ float2 multiply(uint32_t slot, uint32_t x, int columns, int,
+                                             int) const {
     return multiply_dense_slot<T>(block_, slot, x, columns);
+  }
+  __device__ __forceinline__ static constexpr int num_sets() { return 1; }
+  __device__ __forceinline__ static void store(const BlockState& block, float2 sums, float* to,
+                                               int) {
+    store_sums(block, sums, to);
   }
 
  private:
   const BlockState& block_;
 };
-
-// Its multiply() has the sums of activation row lane / 4 with weight rows 2 (lane % 4) and the
-// next, of this warp's columns of a slot; but for scales of outputs.
-template <typename W>
-using Slots = std::conditional_t<W::kIsFloat8, Float8Slots<W>, DenseSlots<typename W::Activation>>;
 
 }  // namespace quire::ops::cuda::step

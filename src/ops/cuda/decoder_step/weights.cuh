@@ -5,14 +5,19 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <algorithm>
+
+#include "ops/group_tiles.h"
 #include "ops/weight_format.h"
 
 namespace quire::ops::cuda::step {
 
 // That compute.
 inline constexpr int kWarps = 8;
-// Of a weight row in a slot of the ring.
+// A slot of the ring holds 8 rows of a dense or float8 matrix, so many bytes of each, padded.
+inline constexpr int kGroupRows = 8;
 inline constexpr int kSlotDataBytes = 2048;
+inline constexpr int kSlotRowBytes = kSlotDataBytes + 64;
 
 // The numbers themselves, in the type of activations.
 template <typename T>
@@ -20,7 +25,11 @@ struct DenseWeights {
   using Activation = T;
   static constexpr int kBytes = 2;         // of a weight
   static constexpr int kWarpsPerSlot = 2;  // that compute a slot together, each some of its columns
+  static constexpr int kUnitRows = kGroupRows;  // weight rows of a slot
+  static constexpr int kSlotColumns = kSlotDataBytes / kBytes;
+  static constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
   static constexpr bool kIsFloat8 = false;
+  static constexpr bool kIsInteger = false;
   static constexpr bool kHasOutputScales = false;
   static constexpr bool kHasBlockScales = false;
 };
@@ -32,9 +41,35 @@ struct Float8Weights {
   using Activation = T;
   static constexpr int kBytes = 1;
   static constexpr int kWarpsPerSlot = 4;
+  static constexpr int kUnitRows = kGroupRows;
+  static constexpr int kSlotColumns = kSlotDataBytes / kBytes;
+  static constexpr int kSlotBytes = kGroupRows * kSlotRowBytes;
   static constexpr bool kIsFloat8 = true;
+  static constexpr bool kIsInteger = false;
   static constexpr bool kHasOutputScales = !kBlocks;
   static constexpr bool kHasBlockScales = kBlocks;
+};
+
+// Integers in groups of 128 inputs or of a row, as ops/group_tiles.h has them: a slot is some
+// blocks of a panel, one behind the other.
+template <typename T, bool kIsFourBits, bool kHasZeroPoints>
+struct IntegerWeights {
+  using Activation = T;
+  static constexpr bool kFourBits = kIsFourBits;
+  static constexpr bool kShifts = kHasZeroPoints;
+  static constexpr GroupTiles kLayout = {.four_bits = kFourBits, .has_shifts = kShifts};
+  static constexpr int kDataBytes = static_cast<int>(kLayout.data_bytes());
+  static constexpr int kScalesBytes = static_cast<int>(kLayout.scales_bytes());
+  static constexpr int kBlockBytes = static_cast<int>(kLayout.block_bytes());
+  static constexpr int kWarpsPerSlot = 4;
+  static constexpr int kUnitRows = static_cast<int>(kTileOutputs);
+  static constexpr int kSlotBlocks = kFourBits ? 16 : 8;
+  static constexpr int kSlotColumns = kSlotBlocks * static_cast<int>(kTileInputs);
+  static constexpr int kSlotBytes = std::max(kSlotBlocks * kBlockBytes, kGroupRows* kSlotRowBytes);
+  static constexpr bool kIsFloat8 = false;
+  static constexpr bool kIsInteger = true;
+  static constexpr bool kHasOutputScales = false;  // beside the weights
+  static constexpr bool kHasBlockScales = false;
 };
 
 // spread_e4m3() of ptx/convert.cuh leaves weights as T that are too small by a power of two.
@@ -54,9 +89,13 @@ struct Float8Factors<__half> {
 };
 
 template <typename W>
-inline constexpr int kSlotColumns = kSlotDataBytes / W::kBytes;
+inline constexpr int kSlotColumns = W::kSlotColumns;
 template <typename W>
 inline constexpr int kSlotsAtOnce = kWarps / W::kWarpsPerSlot;
+// Blocks have whole multiples of so many features of a product: an exchanged word has two, a panel
+// of integers is in one piece.
+template <typename W>
+inline constexpr int kShareFeatures = W::kIsInteger ? W::kUnitRows : 2;
 
 // Scales of blocks come with their weights: those of a slot's row, behind it.
 inline constexpr int kSlotScaleBytes = kSlotDataBytes / kFloat8Block * int{sizeof(float)};

@@ -1,8 +1,6 @@
 // A block multiplies a tile of integer weights with a tile of activations. Weights come through a
 // ring of stages by plain bulk copies, as their layout has what a stage needs in one piece, and are
-// expanded in registers, which are the first operand of wgmma; activations come by tensor copies.
-// A group of weights has an accumulator of its own, which is multiplied by the group's scales and
-// added to sums in float32.
+// expanded in registers (group_products.cuh); activations come by tensor copies.
 //
 // A block asks for as many weights as its stages hold before it waits for the kernel before it.
 // Activations come after that, from the L2 cache, and have a few stages of their own. The blocks of
@@ -15,7 +13,7 @@
 #include "base/check.h"
 #include "core/launch.cuh"
 #include "ops/cuda/linear/group.cuh"
-#include "ops/cuda/linear/group_expand.cuh"
+#include "ops/cuda/linear/group_products.cuh"
 #include "ops/cuda/linear/skinny.cuh"
 #include "ops/cuda/linear/stages.cuh"
 #include "ops/cuda/ptx/barriers.cuh"
@@ -29,26 +27,11 @@ namespace quire::ops::cuda {
 namespace {
 
 constexpr int kMostGroupInStages = 4;  // of activations: no more than of weights
-constexpr int kGroupSteps = static_cast<int>(kTileInputs) / 16;
-constexpr int kPanel = static_cast<int>(kTileOutputs);
 
 struct GroupArgs {
   SkinnyArgs tile;
   const std::byte* weights;
   int num_panels;
-};
-
-// What the integers are.
-template <typename Element, bool kIsFourBits, bool kHasShifts, int kGroupsOfBlock>
-struct GroupKind {
-  using T = Element;
-  static constexpr bool kFourBits = kIsFourBits;
-  static constexpr bool kShifts = kHasShifts;
-  static constexpr int kGroups = kGroupsOfBlock;
-  static constexpr GroupTiles kLayout = {
-      .groups = kGroups, .four_bits = kFourBits, .has_shifts = kShifts};
-  static constexpr int kDataBytes = static_cast<int>(kLayout.data_bytes());
-  static constexpr int kBlockBytes = static_cast<int>(kLayout.block_bytes());
 };
 
 // Shared memory: stages of activations, two boxes of 64 inputs each, sums, stages of weights, a
@@ -142,159 +125,23 @@ struct GroupProducer {
   }
 };
 
-// The first operand of wgmma, of one step: outputs `row` and `row` + 8 of the warp's 16.
-struct StepOperand {
-  uint32_t a[4];
-};
-
-// A warp's half panel of a stage of weights.
-template <typename Kind>
-struct HalfPanel {
-  using T = typename Kind::T;
-  uint32_t data;    // of this lane
-  uint32_t scales;  // of this lane's first output
-
-  __device__ HalfPanel(uint32_t stage) {
-    const int warp = threadIdx.x / 32;
-    const int lane = threadIdx.x % 32;
-    const uint32_t panel = stage + warp / 2 * Kind::kBlockBytes;
-    data = panel + warp % 2 * (Kind::kDataBytes / 2) + lane * 16;
-    scales = panel + Kind::kDataBytes + (warp % 2 * 16 + lane / 4) * 4;
-  }
-  __device__ float scale(int group, bool upper) const {
-    return load_float(scales + (group * kPanel + (upper ? 8 : 0)) * 4);
-  }
-  __device__ ElementPair<T> shift(int group, bool upper) const {
-    constexpr int kScalesBytes = static_cast<int>(Kind::kLayout.scales_bytes());
-    const float value = load_float(scales + kScalesBytes + (group * kPanel + (upper ? 8 : 0)) * 4);
-    if constexpr (kIsBFloat16<T>) {
-      return __float2bfloat162_rn(value);
-    } else {
-      return __float2half2_rn(value);
-    }
-  }
-};
-
-// Adds the shifts of outputs `row` and `row` + 8.
-template <typename T>
-__device__ __forceinline__ void add_shifts(const ElementPair<T> (&shifts)[2], StepOperand& step) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    step.a[i] = bits_of_pair<T>(__hadd2(pair_of_bits<T>(step.a[i]), shifts[i % 2]));
-  }
-}
-
-// Four steps, of int4: half of a block's inputs.
-template <typename T>
-__device__ __forceinline__ void expand_four_bits(const uint4& words, StepOperand (&steps)[4]) {
-#pragma unroll
-  for (int step = 0; step < 4; ++step) {
-    const uint32_t low = step < 2 ? words.x : words.z;
-    const uint32_t high = step < 2 ? words.y : words.w;
-    const int bit = step % 2 * 8;
-    steps[step].a[0] = bits_of_pair<T>(expand_int4<T>(low >> bit));
-    steps[step].a[1] = bits_of_pair<T>(expand_int4<T>(high >> bit));
-    steps[step].a[2] = bits_of_pair<T>(expand_int4<T>(low >> (bit + 4)));
-    steps[step].a[3] = bits_of_pair<T>(expand_int4<T>(high >> (bit + 4)));
-  }
-}
-
-// Two steps, of int8.
-template <typename T>
-__device__ __forceinline__ void expand_eight_bits(const uint4& words, StepOperand* steps) {
-#pragma unroll
-  for (int step = 0; step < 2; ++step) {
-    const uint32_t low = step == 0 ? words.x : words.z;
-    const uint32_t high = step == 0 ? words.y : words.w;
-    steps[step].a[0] = bits_of_pair<T>(expand_int8<T>(low));
-    steps[step].a[1] = bits_of_pair<T>(expand_int8<T>(high));
-    steps[step].a[2] = bits_of_pair<T>(expand_int8<T>(low >> 8));
-    steps[step].a[3] = bits_of_pair<T>(expand_int8<T>(high >> 8));
-  }
-}
-
-// Steps 4 * half to 4 * half + 3 of a block.
-template <typename Kind>
-__device__ __forceinline__ void expand_half(const HalfPanel<Kind>& panel, int half,
-                                            StepOperand (&steps)[4]) {
-  using T = typename Kind::T;
-  constexpr int kWordsBytes = 32 * 16;
-  if constexpr (Kind::kFourBits) {
-    expand_four_bits<T>(load_chunk(panel.data + half * kWordsBytes), steps);
-  } else {
-    expand_eight_bits<T>(load_chunk(panel.data + 2 * half * kWordsBytes), steps);
-    expand_eight_bits<T>(load_chunk(panel.data + (2 * half + 1) * kWordsBytes), steps + 2);
-  }
-  if constexpr (Kind::kShifts) {
-    constexpr int kGroupsOfHalf = Kind::kGroups == 1 ? 1 : Kind::kGroups / 2;
-#pragma unroll
-    for (int i = 0; i < kGroupsOfHalf; ++i) {
-      const int group = Kind::kGroups == 1 ? 0 : half * kGroupsOfHalf + i;
-      const ElementPair<T> shifts[2] = {panel.shift(group, false), panel.shift(group, true)};
-#pragma unroll
-      for (int step = i * 4 / kGroupsOfHalf; step < (i + 1) * 4 / kGroupsOfHalf; ++step) {
-        add_shifts<T>(shifts, steps[step]);
-      }
-    }
-  }
-}
-
-// sums += products of a group, scaled.
-template <int kTileRows>
-__device__ __forceinline__ void add_group(const float (&products)[kTileRows / 2], float low,
-                                          float high, float (&sums)[kTileRows / 2]) {
-#pragma unroll
-  for (int i = 0; i < kTileRows / 2; ++i) sums[i] += products[i] * (i % 4 < 2 ? low : high);
-}
-
-// A stage: kGroups groups of steps.
-template <typename Kind, int kTileRows>
-__device__ __forceinline__ void multiply_stage(const HalfPanel<Kind>& panel, uint32_t in,
-                                               int box_bytes, float (&sums)[kTileRows / 2]) {
-  using T = typename Kind::T;
-  constexpr int kStepsOfGroup = kGroupSteps / Kind::kGroups;
-  float products[kTileRows / 2] = {};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    StepOperand steps[4];
-    expand_half(panel, half, steps);
-    const uint64_t b = tile_descriptor(in + half * box_bytes);
-#pragma unroll
-    for (int step = 0; step < 4; ++step) {
-      const int in_group = (4 * half + step) % kStepsOfGroup;
-      if (step == 0 || in_group == 0) {
-        pin(products);
-        wgmma_fence();
-      }
-      wgmma_rows<T, kTileRows>(products, steps[step].a, b + step * kDescriptorStep, in_group > 0);
-      if (in_group == kStepsOfGroup - 1) {
-        const int group = (4 * half + step) / kStepsOfGroup;
-        wgmma_commit();
-        const float low = panel.scale(group, false);
-        const float high = panel.scale(group, true);
-        wgmma_wait<0>();
-        pin(products);
-        add_group<kTileRows>(products, low, high, sums);
-      } else if (step == 3) {
-        wgmma_commit();
-      }
-    }
-  }
-}
-
 // Multiplies what is fetched.
 template <typename Kind, int kTileColumns, int kTileRows>
 __device__ void multiply_groups(const GroupProducer<Kind, kTileColumns, kTileRows>& work,
                                 float (&sums)[kTileRows / 2]) {
   const auto& memory = work.memory;
+  constexpr int kBoxBytes = GroupMemory<Kind, kTileColumns, kTileRows>::kBoxBytes;
   StageCursor weights;
   StageCursor in;
   for (int block = work.first_block; block < work.end_block; ++block) {
     wait_for_stage(memory.weights_filled(weights.stage), weights.parity);
     wait_for_stage(memory.in_filled(in.stage), in.parity);
-    const HalfPanel<Kind> panel(memory.weights(weights.stage));
-    multiply_stage<Kind, kTileRows>(panel, memory.in(in.stage),
-                                    GroupMemory<Kind, kTileColumns, kTileRows>::kBoxBytes, sums);
+    const StagePanel<Kind> panel(memory.weights(weights.stage));
+    if constexpr (kTileRows <= kFewTileRows) {
+      multiply_few<Kind, kTileRows>(panel, memory.in(in.stage), kBoxBytes, sums);
+    } else {
+      multiply_stage<Kind, kTileRows>(panel, memory.in(in.stage), kBoxBytes, sums);
+    }
     __syncwarp();
     if (threadIdx.x % 32 == 0) barrier_arrive(memory.emptied(in.stage));
     weights.advance(memory.num_stages);
@@ -306,7 +153,7 @@ __device__ void multiply_groups(const GroupProducer<Kind, kTileColumns, kTileRow
 
 // Blocks of a multiprocessor that registers leave room for: while one waits, others expand.
 constexpr int group_blocks(int tile_rows) {
-  return tile_rows <= 16 ? 5 : tile_rows <= 64 ? 3 : 1;
+  return tile_rows <= kFewTileRows ? 5 : tile_rows <= 64 ? 3 : 1;
 }
 
 // Grid: parts of k (a cluster), tiles of rows, tiles of columns.

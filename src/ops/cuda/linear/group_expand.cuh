@@ -73,4 +73,39 @@ __device__ __forceinline__ ElementPair<T> expand_int8(uint32_t word) {
   }
 }
 
+// The first operand of a tensor core's product, of one step of 16 inputs: outputs `row` and `row` +
+// 8 of 16.
+struct StepOperand {
+  uint32_t a[4];
+};
+
+// Four steps, of int4: half of a block's inputs.
+template <typename T>
+__device__ __forceinline__ void expand_four_bits(const uint4& words, StepOperand (&steps)[4]) {
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    const uint32_t low = step < 2 ? words.x : words.z;
+    const uint32_t high = step < 2 ? words.y : words.w;
+    const int bit = step % 2 * 8;
+    steps[step].a[0] = bits_of_pair<T>(expand_int4<T>(low >> bit));
+    steps[step].a[1] = bits_of_pair<T>(expand_int4<T>(high >> bit));
+    steps[step].a[2] = bits_of_pair<T>(expand_int4<T>(low >> (bit + 4)));
+    steps[step].a[3] = bits_of_pair<T>(expand_int4<T>(high >> (bit + 4)));
+  }
+}
+
+// Two steps, of int8.
+template <typename T>
+__device__ __forceinline__ void expand_eight_bits(const uint4& words, StepOperand* steps) {
+#pragma unroll
+  for (int step = 0; step < 2; ++step) {
+    const uint32_t low = step == 0 ? words.x : words.z;
+    const uint32_t high = step == 0 ? words.y : words.w;
+    steps[step].a[0] = bits_of_pair<T>(expand_int8<T>(low));
+    steps[step].a[1] = bits_of_pair<T>(expand_int8<T>(high));
+    steps[step].a[2] = bits_of_pair<T>(expand_int8<T>(low >> 8));
+    steps[step].a[3] = bits_of_pair<T>(expand_int8<T>(high >> 8));
+  }
+}
+
 }  // namespace quire::ops::cuda

@@ -35,7 +35,7 @@ __global__ __launch_bounds__(kOrderThreads) void order_inputs_kernel(OrderArgs a
 }
 
 // A thread has 16 inputs of an output: a step of a block.
-constexpr int kExpandThreads = 256;
+constexpr int kExpandThreads = 128;
 static_assert(kExpandThreads * 16 == kTileOutputs * kTileInputs);
 
 struct ExpandArgs {
@@ -49,13 +49,13 @@ template <typename T>
 __device__ __forceinline__ ElementPair<T> integers_of(bool four_bits, const uint32_t* data,
                                                       int output, int step, int further,
                                                       int quarter) {
-  const int upper = output / 8 % 2;
+  const int upper = output / 8;
   const int lane = output % 8 * 4 + quarter;
   if (four_bits) {
-    const int word = ((output / 16 * 2 + step / 4) * 32 + lane) * 4 + step % 4 / 2 * 2 + upper;
+    const int word = (step / 4 * 32 + lane) * 4 + step % 4 / 2 * 2 + upper;
     return expand_int4<T>(data[word] >> (4 * (step % 2 * 2 + further)));
   }
-  const int word = ((output / 16 * 4 + step / 2) * 32 + lane) * 4 + step % 2 * 2 + upper;
+  const int word = (step / 2 * 32 + lane) * 4 + step % 2 * 2 + upper;
   return expand_int8<T>(data[word] >> (8 * further));
 }
 

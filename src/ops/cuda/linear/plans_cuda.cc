@@ -120,7 +120,8 @@ GroupPlan group_plan(const CudaLinear& args) {
   };
   while (plan.splits < 8 && gains()) plan.splits *= 2;
   const int64_t own_depths = depths / plan.splits;
-  if (is_few) plan.num_stages = own_depths <= 8 ? 8 : 4;
+  if (plan.tile_rows == 16) plan.num_stages = own_depths <= 8 ? 6 : 4;
+  if (plan.tile_rows == 8) plan.num_stages = own_depths <= 8 || plan.splits <= 2 ? 8 : 6;
   if (is_wide || (!is_few && plan.splits <= 2 && plan.splits * tiles <= 264)) plan.num_stages = 3;
   plan.num_stages = static_cast<int>(std::min<int64_t>(plan.num_stages, own_depths));
   return plan;

@@ -73,4 +73,14 @@ __device__ __forceinline__ void multiply_add_short(float (&sum)[4], uint32_t a0,
   }
 }
 
+// sum += a * b: a is 16 x 32 unsigned bytes, b is 32 x 8 signed ones, sum is 16 x 8.
+__device__ __forceinline__ void multiply_add_bytes(int32_t (&sum)[4], const uint32_t (&a)[4],
+                                                   uint32_t b0, uint32_t b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k32.row.col.s32.u8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};"
+      : "+r"(sum[0]), "+r"(sum[1]), "+r"(sum[2]), "+r"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 }  // namespace quire::ops::cuda
