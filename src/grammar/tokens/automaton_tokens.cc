@@ -9,9 +9,16 @@ namespace {
 // Whether all tokens below a node are texts that may follow its state, whichever they are.
 bool takes_all_below(const TokenTrie& trie, uint32_t node, int32_t state, StringLexer& lexer,
                      StringLexer::Outlook& outlook) {
+  // Of few it is as quickly said one by one, and finding an outlook takes about as long as a few
+  // hundred nodes.
+  constexpr uint32_t kFewNodes = 8;
+  constexpr uint32_t kManyNodes = 400;
+  const uint32_t num_nodes = trie.nodes()[node].end - node;
+  if (num_nodes <= kFewNodes) return false;
   const TokenTrie::Below& below = trie.below(node);
   if (below.most_bytes == 0 || below.kind == TextKind::kOther) return false;
   if (!lexer.is_between_characters(state) && below.kind < TextKind::kUnicode) return false;
+  if (num_nodes < kManyNodes && !lexer.knows_outlook(state, below.kind)) return false;
   outlook = lexer.outlook(state, below.kind);
   return outlook.bytes >= below.most_bytes;
 }
@@ -76,7 +83,7 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
     return !takes_all;
   });
   for (auto& [source, of] : by_source) {
-    tokens.limited.push_back({source, CountedTokens(std::move(of), trie.num_tokens())});
+    tokens.limited.push_back({source, CountedTokens(of, trie.num_tokens())});
   }
   return tokens;
 }

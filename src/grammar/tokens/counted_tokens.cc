@@ -1,22 +1,25 @@
 #include "grammar/tokens/counted_tokens.h"
 
-#include <algorithm>
+#include <map>
 
 namespace quire::grammar {
 
-CountedTokens::CountedTokens(std::vector<Token> tokens, size_t num_tokens) {
-  std::ranges::stable_sort(tokens, {}, &Token::number);
+CountedTokens::CountedTokens(std::span<const Token> tokens, size_t num_tokens) {
+  // Nearly all numbers are small, and there are very many tokens.
+  constexpr size_t kSmall = 1024;
+  std::vector<std::vector<int32_t>> small(kSmall);
+  std::map<uint32_t, std::vector<int32_t>> large;
   std::vector<int32_t> all;
-  for (size_t begin = 0; begin < tokens.size();) {
-    std::vector<int32_t> alike;
-    size_t end = begin;
-    for (; end < tokens.size() && tokens[end].number == tokens[begin].number; ++end) {
-      alike.push_back(tokens[end].token);
-    }
-    all.insert(all.end(), alike.begin(), alike.end());
-    buckets_.push_back({tokens[begin].number, TokenSet(std::move(alike), num_tokens)});
-    begin = end;
+  all.reserve(tokens.size());
+  for (const Token& token : tokens) {
+    (token.number < kSmall ? small[token.number] : large[token.number]).push_back(token.token);
+    all.push_back(token.token);
   }
+  const auto add = [&](uint32_t number, std::vector<int32_t>& alike) {
+    if (!alike.empty()) buckets_.push_back({number, TokenSet(std::move(alike), num_tokens)});
+  };
+  for (uint32_t number = 0; number < kSmall; ++number) add(number, small[number]);
+  for (auto& [number, alike] : large) add(number, alike);
   // One bucket is all of them.
   if (buckets_.size() > 1) all_ = TokenSet(std::move(all), num_tokens);
 }

@@ -4,6 +4,7 @@
 // Thread safety: immutable once made.
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "grammar/tokens/token_trie.h"
@@ -18,7 +19,7 @@ class CountedTokens {
   };
 
   CountedTokens() = default;
-  CountedTokens(std::vector<Token> tokens, size_t num_tokens);
+  CountedTokens(std::span<const Token> tokens, size_t num_tokens);
 
   // Allows those of `least` to `most`, both included.
   void allow(uint64_t least, uint64_t most, TokenMask mask) const;

@@ -427,16 +427,21 @@ int32_t StringLexer::with_limits(int32_t state, int32_t free, uint64_t num_chara
 }
 
 const StringLexer::Outlook& StringLexer::outlook(int32_t state, TextKind kind) {
-  const uint64_t key = static_cast<uint64_t>(state) * kNumTextKinds + static_cast<uint64_t>(kind);
+  const uint64_t key = outlook_key(state, kind);
   if (const auto found = outlooks_.find(key); found != outlooks_.end()) return found->second;
   num_bytes_ += sizeof(Outlook) + 48;
   const Outlook found = find_outlook(state, kind);
   return outlooks_.emplace(key, found).first->second;
 }
 
-std::vector<uint8_t> StringLexer::different_bytes(int32_t state, TextKind kind) const {
+const std::vector<uint8_t>& StringLexer::different_bytes(int32_t state, TextKind kind) {
   const State& from = states_[static_cast<size_t>(state)];
-  std::vector<uint8_t> bytes;
+  std::vector<uint32_t> key = {static_cast<uint32_t>(kind), from.place.more_bytes,
+                               from.place.least_next, from.place.most_next};
+  for (const At& at : from.targets) key.push_back(at.source);
+  const auto [found, is_new] = different_bytes_.try_emplace(std::move(key));
+  std::vector<uint8_t>& bytes = found->second;
+  if (!is_new) return bytes;
   std::set<std::vector<uint16_t>> seen;
   for (int i = 0; i < 256; ++i) {
     const auto byte = static_cast<uint8_t>(i);

@@ -156,6 +156,9 @@ class StringLexer {
     bool needs_nothing = true;
   };
   const Outlook& outlook(int32_t state, TextKind kind);
+  bool knows_outlook(int32_t state, TextKind kind) const {
+    return outlooks_.contains(outlook_key(state, kind));
+  }
   // The most bytes that end a string of one of the targets, however it goes on without a limit to
   // its length.
   uint32_t most_ending_bytes(int32_t state) const;
@@ -219,7 +222,10 @@ class StringLexer {
   Outlook find_outlook(int32_t state, TextKind kind);
   // Bytes that may come there in text of a kind, one for all that the targets' automata do not
   // tell apart.
-  std::vector<uint8_t> different_bytes(int32_t state, TextKind kind) const;
+  const std::vector<uint8_t>& different_bytes(int32_t state, TextKind kind);
+  static uint64_t outlook_key(int32_t state, TextKind kind) {
+    return static_cast<uint64_t>(state) * kNumTextKinds + static_cast<uint64_t>(kind);
+  }
   uint32_t cost(const Place& place, const At& at) const;
   uint32_t num_texts(const Place& place, const At& at) const;
   uint32_t cost_of_escape(const Place& place, const At& at, std::string* text,
@@ -244,6 +250,8 @@ class StringLexer {
   std::vector<State> states_;
   std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
   std::unordered_map<uint64_t, Outlook> outlooks_;  // by state and kind
+  // By kind, place in a character and sources.
+  std::map<std::vector<uint32_t>, std::vector<uint8_t>> different_bytes_;
   std::atomic<size_t> num_bytes_ = 0;
 };
 

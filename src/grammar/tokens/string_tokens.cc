@@ -63,7 +63,7 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
     }
     ++i;
   }
-  whole_ = CountedTokens(std::move(whole), trie.num_tokens());
+  whole_ = CountedTokens(whole, trie.num_tokens());
   std::vector<std::string> suffixes;
   for (auto& [suffix, endings] : by_suffix) {
     suffixes.push_back(suffix);
