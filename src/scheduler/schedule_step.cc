@@ -67,9 +67,10 @@ void Scheduler::StepMaker::put_in_order() {
   if (order_by_use_ || !is_contested_) return;
   // Those that hold the fewest blocks go first, so that it is those that hold the most who give up
   // what others need. Most of many hold none.
-  const auto holders = std::ranges::stable_partition(
-      order_, [](const ClientQueue* client) { return client->num_blocks == 0; });
-  std::ranges::stable_sort(holders, [](const ClientQueue* a, const ClientQueue* b) {
+  const auto first_holder =
+      std::stable_partition(order_.begin(), order_.end(),
+                            [](const ClientQueue* client) { return client->num_blocks == 0; });
+  std::stable_sort(first_holder, order_.end(), [](const ClientQueue* a, const ClientQueue* b) {
     return holds_less(a->num_blocks, a->weight, b->num_blocks, b->weight);
   });
 }

@@ -400,8 +400,7 @@ int32_t StringLexer::without_limits(int32_t state) {
   std::vector<At> targets = states_[static_cast<size_t>(state)].targets;
   for (At& at : targets) at.source = free_source(at.source);
   std::ranges::sort(targets);
-  const auto same = std::ranges::unique(targets);
-  targets.erase(same.begin(), same.end());
+  targets.erase(std::unique(targets.begin(), targets.end()), targets.end());
   return add(place, std::move(targets));
 }
 
