@@ -257,7 +257,9 @@ TEST_P(EagleGolden, TheTargetHandsOutTheInputsOfItsLayers) {
       OneSequence target(golden.target_options, golden.target, comm);
       std::vector<float> states(golden.states.values.size());
       const Tensor out(states.data(), DType::kFloat32, {golden.states.rows, golden.states.width});
-      for (const auto& [first, end] : {std::pair<int64_t, int64_t>{0, 9}, {9, out.dim(0)}}) {
+      for (const auto& rows : {std::pair<int64_t, int64_t>{0, 9}, {9, out.dim(0)}}) {
+        const int64_t first = rows.first;
+        const int64_t end = rows.second;
         const auto begin = golden.token_ids.begin();
         target.step({begin + first, begin + end}, first, [&](ForwardContext& context) {
           const AuxStates aux = {.layers = golden.options.eagle->aux_layers,
