@@ -57,7 +57,8 @@ inline constexpr std::string_view kOtherLabel = "other";
 template <std::size_t N>
 std::string_view known_or_other(const std::array<std::string_view, N>& known,
                                 std::string_view value) {
-  return std::find(known.begin(), known.end(), value) != known.end() ? value : kOtherLabel;
+  const auto found = std::find(known.begin(), known.end(), value);
+  return found != known.end() ? *found : kOtherLabel;
 }
 
 }  // namespace quire::server
