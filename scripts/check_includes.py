@@ -7,6 +7,9 @@ table in docs/architecture.md allows.
 Prints each include that points the wrong way and exits with 1 if there is one. The table's rows are
 `| folder | may include |`; anything may include its own folder and the plain types of include/quire.
 A file is in the innermost folder that has a row. `x` (in tests) is only for *_test.cc.
+
+Prints, too, each constant of a .cc file with the name of one in include/quire: where several files are
+compiled as one, it would stand for the public one in all of them.
 """
 
 import pathlib
@@ -110,9 +113,15 @@ def check_file(path, folder, allowed, root):
             yield f"{path.relative_to(root)}:{number}: {target}: {problem}"
 
 
+def constants(path):
+    text = path.read_text(encoding="utf-8")
+    return re.findall(r"^(?:inline )?constexpr [^=;(){}]*?\b(k[A-Z]\w*)", text, re.MULTILINE)
+
+
 def main():
     root = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parents[1]).resolve()
     allowed = read_table(root / "docs" / "architecture.md")
+    public_constants = {name for path in (root / "include").rglob("*.h") for name in constants(path)}
     problems = []
     count = 0
     for path in sorted((root / "src").rglob("*")):
@@ -124,6 +133,8 @@ def main():
             problems.append(f"{path.relative_to(root)}: docs/architecture.md's table has no row for its folder")
             continue
         problems.extend(check_file(path, folder, allowed, root))
+        hidden = public_constants.intersection(constants(path)) if path.suffix == ".cc" else ()
+        problems.extend(f"{path.relative_to(root)}: {name} hides the constant of include/quire" for name in sorted(hidden))
     for path in sorted((root / "include").rglob("*.h")):
         count += 1
         for number, quoted, target in includes(path):

@@ -21,7 +21,7 @@ namespace quire {
 
 using Clock = std::chrono::steady_clock;
 
-// How much of a step's tokens an output took.
+// How many of a step's tokens an output took.
 struct TakenTokens {
   int64_t count = 0;
   // A stop string or the answer's constraint ended the output, which the scheduler does not know.

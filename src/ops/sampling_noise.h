@@ -1,6 +1,6 @@
 #pragma once
-// The noise of sampling: a counter-based generator, so the noise of any token can be computed
-// alone, in any order, on any thread.
+// The noise of sampling: a counter-based generator, so the noise of a token can be computed
+// without the others', in any order, on any thread.
 //
 // A row's key is a 64-bit hash of (seed, index, position). A token's 32 random bits are its id,
 // mixed with both halves of the key by the three-round integer hash "triple32" of hash-prospector

@@ -14,14 +14,14 @@ Sequence make_sequence(SamplingParams params, std::vector<int32_t> prompt = {1, 
   return Sequence(7, std::make_shared<const Request>(std::move(request)), 0);
 }
 
-constexpr int64_t kMaxModelLen = 100;
+constexpr int64_t kModelLen = 100;
 const std::vector<int32_t> kEos = {50, 51};
 
 TEST(SequenceTest, EndsAtAnyOfTheModelsEndTokens) {
   for (const int32_t eos : kEos) {
     Sequence sequence = make_sequence({});
-    EXPECT_FALSE(sequence.append(9, kEos, kMaxModelLen));
-    const auto end = sequence.append(eos, kEos, kMaxModelLen);
+    EXPECT_FALSE(sequence.append(9, kEos, kModelLen));
+    const auto end = sequence.append(eos, kEos, kModelLen);
     ASSERT_TRUE(end);
     EXPECT_EQ(end->reason, FinishReason::kStop);
     EXPECT_FALSE(end->stop_token_id);
@@ -36,8 +36,8 @@ TEST(SequenceTest, IgnoresEndTokensButNotStopTokensIfAsked) {
   params.ignore_eos = true;
   params.stop_token_ids = {60};
   Sequence sequence = make_sequence(params);
-  EXPECT_FALSE(sequence.append(50, kEos, kMaxModelLen));
-  const auto end = sequence.append(60, kEos, kMaxModelLen);
+  EXPECT_FALSE(sequence.append(50, kEos, kModelLen));
+  const auto end = sequence.append(60, kEos, kModelLen);
   ASSERT_TRUE(end);
   EXPECT_EQ(end->reason, FinishReason::kStop);
   EXPECT_EQ(end->stop_token_id, 60);
@@ -48,24 +48,24 @@ TEST(SequenceTest, StopsOnlyOnceMinTokensAreThere) {
   params.min_tokens = 3;
   params.stop_token_ids = {60};
   Sequence sequence = make_sequence(params);
-  EXPECT_FALSE(sequence.append(50, kEos, kMaxModelLen));
-  EXPECT_FALSE(sequence.append(60, kEos, kMaxModelLen));
-  EXPECT_TRUE(sequence.append(50, kEos, kMaxModelLen));
+  EXPECT_FALSE(sequence.append(50, kEos, kModelLen));
+  EXPECT_FALSE(sequence.append(60, kEos, kModelLen));
+  EXPECT_TRUE(sequence.append(50, kEos, kModelLen));
 }
 
 TEST(SequenceTest, EndsAtMaxTokens) {
   SamplingParams params;
   params.max_tokens = 2;
   Sequence sequence = make_sequence(params);
-  EXPECT_EQ(sequence.max_num_tokens(kMaxModelLen), 5);
-  EXPECT_FALSE(sequence.append(9, kEos, kMaxModelLen));
-  EXPECT_EQ(sequence.append(9, kEos, kMaxModelLen)->reason, FinishReason::kLength);
+  EXPECT_EQ(sequence.max_num_tokens(kModelLen), 5);
+  EXPECT_FALSE(sequence.append(9, kEos, kModelLen));
+  EXPECT_EQ(sequence.append(9, kEos, kModelLen)->reason, FinishReason::kLength);
 }
 
 TEST(SequenceTest, AStopTokenCountsBeforeTheLengthLimit) {
   SamplingParams params;
   params.max_tokens = 1;
-  EXPECT_EQ(make_sequence(params).append(50, kEos, kMaxModelLen)->reason, FinishReason::kStop);
+  EXPECT_EQ(make_sequence(params).append(50, kEos, kModelLen)->reason, FinishReason::kStop);
 }
 
 TEST(SequenceTest, EndsAtMaxModelLen) {

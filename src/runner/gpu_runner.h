@@ -15,8 +15,9 @@
 // have graphs of their own, which serve any mix of adapters.
 //
 // Where the driver finds no memory for a graph, its steps run without one. Where it finds none for
-// something else and the rank is alone, the step's output is void, and so is that of the steps that
-// were scheduled before that was known: ranks of a group would wait for each other's results.
+// something else and there is one rank, the step's output is void, and so is that of the steps that
+// were scheduled before that was known. With several ranks it is an error that ends the engine, as
+// the others would wait for this one's results.
 // Thread safety: as RankRunner says.
 #include <deque>
 #include <functional>

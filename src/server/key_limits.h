@@ -61,7 +61,7 @@ class KeyLimits {
   void add_headers(const std::string& owner, http::Headers& headers);
 
  private:
-  // How much of one minute's worth is used.
+  // The part of a minute's allowance that is used.
   struct Bucket {
     double used = 0;  // at `when`
     Clock::time_point when{};

@@ -20,7 +20,7 @@ namespace quire::cli {
 namespace {
 
 // What nano-vllm's bench.py sets; a model with a shorter context keeps its own.
-constexpr int64_t kMaxModelLen = 4096;
+constexpr int64_t kDefaultModelLen = 4096;
 // Output tokens of a warm-up: enough to meet each kind of step.
 constexpr int64_t kWarmUpTokens = 8;
 
@@ -133,7 +133,7 @@ void BenchCommand::adapt(EngineConfig& config, BenchWorkload& warm_up,
 int BenchCommand::run(Terminal& terminal) {
   EngineConfig config = ready_to_load(config_, terminal);
   const ModelInfo info = inspect(config.model);
-  if (!config.max_model_len) config.max_model_len = std::min(kMaxModelLen, info.max_model_len);
+  if (!config.max_model_len) config.max_model_len = std::min(kDefaultModelLen, info.max_model_len);
   if (config.cluster.node_rank > 0) return run_node(config, terminal);
   BenchWorkload first = warm_up(info.vocab_size);
   std::vector<BenchWorkload> runs = workloads(info.vocab_size);

@@ -109,7 +109,7 @@ StepWords step_words(const GroupLayout& layout, const GroupedRows& source, int64
 void pack_floats(const GroupLayout& layout, const float* values, int64_t rows, int64_t lane,
                  int64_t at, std::byte* panel) {
   const int64_t groups = layout.one_scale ? 1 : layout.groups;
-  // [groups][kPanelLanes], of which `rows` are there.
+  // [groups][kPanelLanes]; the first `rows` lanes are filled.
   std::vector<float> lanes(static_cast<size_t>(groups * kPanelLanes));
   interleave_words(reinterpret_cast<const std::byte*>(values),
                    groups * static_cast<int64_t>(sizeof(float)), rows, groups, 0,
