@@ -46,12 +46,6 @@ AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
   return tokens;
 }
 
-// Characters that begin in a text.
-uint32_t num_characters(std::string_view text) {
-  return static_cast<uint32_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
-}
-
 AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state,
                              StringLexer& lexer) {
   AutomatonTokens tokens;
@@ -67,7 +61,8 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
     const bool begins = lexer.is_between_characters(before);
     characters[at.depth] = so_far + (begins ? 1 : 0);
     StringLexer::Outlook outlook;
-    const bool takes_all = takes_all_below(trie, i, next, lexer, outlook) && outlook.needs_nothing;
+    const bool takes_all = takes_all_below(trie, i, next, lexer, outlook) &&
+                           (outlook.needs_nothing || outlook.needs_as_much);
     if (at.token == TokenTrie::kNone && !takes_all) return true;
     lexer.for_each_need(next, [&](uint32_t source, uint32_t more) {
       std::vector<CountedTokens::Token>& of = by_source[source];
@@ -75,9 +70,13 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
         of.push_back({characters[at.depth] + more, token});
       }
       if (!takes_all) return;
-      for (const int32_t token : trie.tokens_below(i)) {
-        const uint32_t behind = num_characters(trie.bytes(token).substr(at.depth));
-        of.push_back({characters[at.depth] + behind, token});
+      const uint32_t more_below = outlook.needs_nothing ? 0 : more;
+      const uint32_t so_far_below = characters[at.depth] + more_below;
+      const uint32_t in_path = num_characters(trie.path(i));
+      const auto below = trie.tokens_below(i);
+      const auto whole = trie.characters_below(i);
+      for (size_t k = 0; k < below.size(); ++k) {
+        of.push_back({so_far_below + whole[k] - in_path, below[k]});
       }
     });
     return !takes_all;

@@ -67,6 +67,8 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": ["string", "integer", "object"]}}})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"k": {"type": "string", "maxLength": 2}, "l": {"type": "array", "uniqueItems": true}}, "required": ["k"]}})",
     R"({"type": "array", "uniqueItems": true, "minItems": 2, "items": {"type": "string", "pattern": "^[ab]+$", "maxLength": 3}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "pattern": "^[ab\n]+$", "maxLength": 2}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": "string", "pattern": "^(a[\nb]?|1+)$", "maxLength": 2}}})",
     R"({"type": "object", "required": ["y"], "properties": {"x": {"items": {"uniqueItems": true}}, "y": {"type": "array", "contains": {}, "minContains": 2}}})",
 };
 
@@ -215,6 +217,39 @@ TEST_P(JsonLanguageTest, MasksAreThoseOfTryingEachToken) {
       for (const char c : bytes) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c)));
       matcher->commit();
       text += bytes;
+    }
+  }
+}
+
+// Where very many tokens begin alike, what all of them do is found without a look at each.
+TEST(JsonLanguageMasks, OfManyTokensAreThoseOfTryingEach) {
+  std::vector<std::string> tokens;
+  for (int byte = 0; byte < 128; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+  for (char first = 'a'; first <= 'z'; ++first) {
+    for (char second = 'a'; second <= 'z'; ++second) tokens.push_back({'a', first, second});
+  }
+  const auto trie = std::make_shared<const TokenTrie>(std::move(tokens));
+  for (
+      const char* schema :
+      {R"({"type": "string", "pattern": "^[^@]+@ab$", "maxLength": 9})",
+       R"({"type": "string", "pattern": "^[^@]{3,}@[^.]+\\.ab$", "minLength": 5, "maxLength": 12})",
+       R"({"oneOf": [{"type": "string", "pattern": "^a*1$"}, {"type": "string", "maxLength": 4}]})",
+       R"({"anyOf": [{"type": "string", "pattern": "^[^@]+@a$", "maxLength": 8}, {"type": "string", "pattern": "^a[a-y]*$", "maxLength": 6}]})"}) {
+    const LanguagePtr language = make_language(compile_json_schema(schema));
+    const auto matcher = language->begin();
+    std::string text;
+    for (const char next : std::string_view("\"aaabza@a")) {
+      if (!matcher->push(static_cast<uint8_t>(next))) break;
+      matcher->commit();
+      text += next;
+      std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+      std::vector<uint32_t> expected(mask.size());
+      matcher->allow_tokens(*trie, ByteMatcher::kNoEnding, mask);
+      matcher->ByteMatcher::allow_tokens(*trie, ByteMatcher::kNoEnding, expected);
+      for (int32_t token = 0; token < static_cast<int32_t>(trie->num_tokens()); ++token) {
+        ASSERT_EQ(is_allowed(mask, token), is_allowed(expected, token))
+            << schema << ": " << text << " + " << trie->bytes(token);
+      }
     }
   }
 }

@@ -38,10 +38,11 @@ class JsonTokenMatcher::Masker {
     longest_ending_ = std::max(longest_ending_, bytes);
     return most_ == ByteMatcher::kNoEnding || bytes <= most_;
   }
+  void forbid(int32_t token) {
+    mask_[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (static_cast<size_t>(token) % 32));
+  }
   void forbid_all(int32_t token) {
-    for (; token != TokenTrie::kNone; token = trie_.next_alike(token)) {
-      mask_[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (static_cast<size_t>(token) % 32));
-    }
+    for (; token != TokenTrie::kNone; token = trie_.next_alike(token)) forbid(token);
   }
 
   void forbid_below(uint32_t node) {
@@ -228,8 +229,7 @@ class JsonTokenMatcher::Masker {
   bool jump_in_automata(uint32_t node) {
     StringLexer& strings = matcher_.learnt().strings;
     const bool is_limited = strings.is_limited(at().lexer);
-    // Few texts may be left where their length has a limit.
-    if (is_limited && needs_text()) return false;
+    if (is_limited && needs_text() && !can_try_used(at())) return false;
     uint32_t outer = 0;
     strings.for_each_ending(at().lexer, [&](uint32_t slot, uint32_t) {
       outer = std::max(outer, at().context->slots[slot].outer);
@@ -242,6 +242,7 @@ class JsonTokenMatcher::Masker {
         matcher_.learnt().automaton_tokens.at(trie_, node, free, strings, is_limited);
     if (is_limited) {
       allow_limited(tokens, node);
+      if (needs_text()) try_repeats(node);
       return true;
     }
     if (needs_text() && !tokens.is_endless) return false;
@@ -260,8 +261,29 @@ class JsonTokenMatcher::Masker {
     const std::vector<AutomatonTokens::Quote> quotes = tokens.quotes;
     for (AutomatonTokens::Quote quote : quotes) {
       quote.lexer = strings.with_limits(at().lexer, quote.lexer, quote.num_characters);
-      if (quote.lexer != StringLexer::kDead) try_quote(quote, node);
+      if (quote.lexer == StringLexer::kDead) continue;
+      if (needs_text() && trie_.path(quote.node).find('\\') != std::string_view::npos) {
+        try_quote_from_begin(quote.node, node);
+      } else {
+        try_quote(quote, node);
+      }
     }
+  }
+
+  bool can_try_used(const State& state) const {
+    return matcher_.learnt().strings.is_between_characters(state.lexer) &&
+           state.context->frame->num_unique <= kMostUnique;
+  }
+  // Few texts may be left where their length has a limit, so a token may leave those only that
+  // repeat an item. The text then begins a string that an item has: as it is, or with escapes.
+  void try_repeats(uint32_t node) {
+    for (const StringTokens::Inside& inside : trie_.string_tokens(node).escaped_inside()) {
+      if (!is_allowed(mask_, inside.token)) continue;
+      forbid(inside.token);
+      to_try_.push_back(inside.token);
+    }
+    try_tokens(node);
+    try_used_strings(node);
   }
 
   // Near the end each token's own way there counts, that of the string's automata alone.
@@ -285,6 +307,18 @@ class JsonTokenMatcher::Masker {
     });
     for (const AutomatonTokens::Quote& quote : quotes) try_quote(quote, node);
     return true;
+  }
+
+  // The same where the bytes before the quote have to be taken one by one.
+  void try_quote_from_begin(uint32_t quote, uint32_t node) {
+    const size_t depth = node == TokenTrie::kRoot ? 0 : trie_.nodes()[node].depth;
+    const TokenTrie::Node& behind = trie_.nodes()[quote];
+    const std::string_view path = trie_.path(quote);
+    const std::string_view before = path.substr(depth, path.size() - 1 - depth);
+    size_t count = 0;
+    while (count < before.size() && matcher_.advance(static_cast<uint8_t>(before[count]))) ++count;
+    if (count == before.size()) walk(quote, behind.end, behind.depth - 1U);
+    matcher_.pop(count);
   }
 
   bool needs_text() const {

@@ -461,6 +461,8 @@ StringLexer::Outlook StringLexer::find_outlook(int32_t state, TextKind kind) {
   Outlook outlook{.bytes = UINT32_MAX};
   if (states_[static_cast<size_t>(state)].place.mode != Mode::kText) return {};
   const size_t num_targets = states_[static_cast<size_t>(state)].targets.size();
+  std::vector<uint32_t> needs;
+  for_each_need(state, [&](uint32_t, uint32_t more) { needs.push_back(more); });
   std::vector<std::pair<int32_t, uint32_t>> todo = {{state, 0}};  // and how many bytes away
   for (size_t i = 0; i < todo.size(); ++i) {
     const auto [from, distance] = todo[i];
@@ -475,7 +477,11 @@ StringLexer::Outlook StringLexer::find_outlook(int32_t state, TextKind kind) {
         return outlook;
       }
       outlook.is_endless &= is_endless(next);
-      for_each_need(next, [&](uint32_t, uint32_t more) { outlook.needs_nothing &= more == 0; });
+      size_t target = 0;  // all are left, in their order
+      for_each_need(next, [&](uint32_t, uint32_t more) {
+        outlook.needs_nothing &= more == 0;
+        outlook.needs_as_much &= more == needs[target++];
+      });
       const bool is_new =
           std::ranges::find(todo, next, [](const auto& one) { return one.first; }) == todo.end();
       if (is_new) todo.emplace_back(next, distance + 1);

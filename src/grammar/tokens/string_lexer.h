@@ -149,11 +149,13 @@ class StringLexer {
   int32_t with_limits(int32_t state, int32_t free, uint64_t num_characters);
   // What holds wherever text of a kind leads from a state, as long as it has at most so many bytes
   // (UINT32_MAX: however many): it may come, the targets stay, many texts may follow, and nothing
-  // has to. Fewer bytes may be said than it would hold for.
+  // has to, or as many characters as from the state itself, for each target. Fewer bytes may be
+  // said than it would hold for.
   struct Outlook {
     uint32_t bytes = 0;
     bool is_endless = true;
     bool needs_nothing = true;
+    bool needs_as_much = true;
   };
   const Outlook& outlook(int32_t state, TextKind kind);
   bool knows_outlook(int32_t state, TextKind kind) const {

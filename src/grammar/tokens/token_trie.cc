@@ -26,6 +26,11 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   return length;
 }
 
+uint32_t num_characters(std::string_view text) {
+  return static_cast<uint32_t>(
+      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
+}
+
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
     : id_(next_trie_id()),
       tokens_(std::move(tokens)),
@@ -73,16 +78,27 @@ void TokenTrie::order_tokens() {
     below_[i].first_token = static_cast<uint32_t>(order_.size());
     for (int32_t token = nodes_[i].token; token != kNone; token = next_alike(token)) {
       order_.push_back(token);
+      characters_.push_back(static_cast<uint16_t>(num_characters(bytes(token))));
     }
   }
 }
 
-std::span<const int32_t> TokenTrie::tokens_below(uint32_t node) const {
+std::pair<size_t, size_t> TokenTrie::range_below(uint32_t node) const {
   size_t begin = below_[node].first_token;
   for (int32_t token = nodes_[node].token; token != kNone; token = next_alike(token)) ++begin;
   const uint32_t end_node = nodes_[node].end;
   const size_t end = end_node < nodes_.size() ? below_[end_node].first_token : order_.size();
+  return {begin, end};
+}
+
+std::span<const int32_t> TokenTrie::tokens_below(uint32_t node) const {
+  const auto [begin, end] = range_below(node);
   return std::span(order_).subspan(begin, end - begin);
+}
+
+std::span<const uint16_t> TokenTrie::characters_below(uint32_t node) const {
+  const auto [begin, end] = range_below(node);
+  return std::span(characters_).subspan(begin, end - begin);
 }
 
 void TokenTrie::find_kinds() {

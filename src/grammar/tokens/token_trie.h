@@ -10,6 +10,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "grammar/tokens/text_kind.h"
@@ -69,6 +70,8 @@ class TokenTrie {
   const Below& below(uint32_t node) const { return below_[node]; }
   // The tokens behind the node's own bytes.
   std::span<const int32_t> tokens_below(uint32_t node) const;
+  // How many characters begin in each of them, from its first byte on.
+  std::span<const uint16_t> characters_below(uint32_t node) const;
   // What the tokens behind that node do within a JSON string.
   const StringTokens& string_tokens(uint32_t node) const;
 
@@ -91,6 +94,8 @@ class TokenTrie {
  private:
   void order_tokens();
   void find_kinds();
+  // Where those of tokens_below() are in order_.
+  std::pair<size_t, size_t> range_below(uint32_t node) const;
 
   uint64_t id_;
   std::vector<std::string> tokens_;
@@ -99,6 +104,7 @@ class TokenTrie {
   std::array<uint32_t, 256> first_{};  // the root's children
   std::vector<Below> below_;           // of each node
   std::vector<int32_t> order_;         // the tokens in preorder
+  std::vector<uint16_t> characters_;   // that begin in each token of order_
   size_t max_token_bytes_ = 0;
   std::unique_ptr<StringTokensStore> string_tokens_;
 };
@@ -107,6 +113,9 @@ using TokenTriePtr = std::shared_ptr<const TokenTrie>;
 
 // A bit a token: whether it may come next. Of ceil(num_tokens / 32) words.
 using TokenMask = std::span<uint32_t>;
+
+// Characters that begin in a text.
+uint32_t num_characters(std::string_view text);
 
 inline size_t mask_words(size_t num_tokens) {
   return (num_tokens + 31) / 32;
