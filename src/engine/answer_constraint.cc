@@ -100,7 +100,7 @@ bool AnswerConstraint::accept_token(int32_t token) {
 
 void AnswerConstraint::remember(int32_t token) {
   const auto num_tokens = static_cast<int32_t>(language_->trie->num_tokens());
-  std::ranges::rotate(newest_, newest_.begin() + 1);
+  std::rotate(newest_.begin(), newest_.begin() + 1, newest_.end());
   newest_.back() = token < num_tokens ? token : grammar::TokenTrie::kNone;
 }
 

@@ -34,9 +34,9 @@ struct Vocabulary {
 };
 
 std::string random_text(std::mt19937& random) {
-  static const char* const kParts[] = {"{\"",  "name",    "\": ", "\"", "apple", " trees", ", ",
-                                       "\": {", "caf\u00e9", "12",   "[",  "]}",    "\n",     "  ",
-                                       "the",  "\U0001F34E", "rem",  "ember", "x"};
+  static const char* const kParts[] = {
+      "{\"", "name", "\": ", "\"", "apple", " trees",     ", ",  "\": {", "caf\u00e9", "12",
+      "[",   "]}",   "\n",   "  ", "the",   "\U0001F34E", "rem", "ember", "x"};
   std::uniform_int_distribution<size_t> part(0, std::size(kParts) - 1);
   std::string text;
   for (size_t i = 0; i < 10; ++i) text += kParts[part(random)];

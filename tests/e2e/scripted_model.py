@@ -64,9 +64,10 @@ def scripted_model(chat_template, script, endless=False, by_tokenizer=True):
     vocabulary.update({token["content"]: token["id"] for token in tokenizer["added_tokens"]})
     for i, text in enumerate(script):
         assert byte_level(text) not in vocabulary, f"the vocabulary has {text!r} already"
-        vocabulary[byte_level(text)] = first + i
         # No merge leads to these.
-        if by_tokenizer:
+        if not by_tokenizer:
+            vocabulary[byte_level(text)] = first + i
+        else:
             tokenizer["added_tokens"].append({"id": first + i, "content": text, "single_word": False, "lstrip": False,
                                               "rstrip": False, "normalized": False, "special": False})
     config.update(vocab_size=first + len(script), hidden_size=HIDDEN, intermediate_size=HIDDEN, num_hidden_layers=1,
