@@ -5,7 +5,7 @@
 #include <utility>
 #include <vector>
 
-#include "tokenizer/utf8.h"
+#include "engine/tokenizer_cut.h"
 
 namespace quire {
 namespace {
@@ -21,27 +21,14 @@ bool may_begin(const grammar::Language& language, std::string_view text) {
                              [&matcher](char c) { return matcher->push(static_cast<uint8_t>(c)); });
 }
 
-// Whether some token has more bytes and begins with all of these.
-bool begins_a_token(const grammar::TokenTrie& trie, std::string_view text) {
-  uint32_t node = grammar::TokenTrie::kRoot;
-  for (const char c : text) {
-    node = trie.child(node, static_cast<uint8_t>(c));
-    if (node == grammar::TokenTrie::kNoNode) return false;
-  }
-  return trie.nodes()[node].end > node + 1;
-}
-
-// The longest beginning of `bytes` that is UTF-8; they may stop, or begin, within a character.
-std::string_view whole_characters(std::string_view bytes) {
-  return bytes.substr(0, tokenizer_internal::find_invalid_utf8(bytes).value_or(bytes.size()));
-}
-
 }  // namespace
 
 AnswerConstraint::AnswerConstraint(AnswerLanguagePtr language)
     : language_(std::move(language)),
       is_free_(language_->start.has_value()),
-      constraint_(language_->language, language_->trie) {}
+      constraint_(language_->language, language_->trie) {
+  newest_.fill(grammar::TokenTrie::kNone);
+}
 
 void AnswerConstraint::allow_free_tokens(grammar::TokenMask mask) const {
   const size_t num_tokens = language_->trie->num_tokens();
@@ -94,6 +81,12 @@ bool AnswerConstraint::leads_to_end(int32_t token, size_t tokens_left) {
 }
 
 bool AnswerConstraint::accept(int32_t token) {
+  const bool accepted = accept_token(token);
+  if (accepted) remember(token);
+  return accepted;
+}
+
+bool AnswerConstraint::accept_token(int32_t token) {
   if (!is_free_) return constraint_.accept(token);
   const AnswerStart::Step taken = start().step(start_state_, token);
   if (!taken.rest) {
@@ -105,18 +98,33 @@ bool AnswerConstraint::accept(int32_t token) {
   return true;
 }
 
+void AnswerConstraint::remember(int32_t token) {
+  const auto num_tokens = static_cast<int32_t>(language_->trie->num_tokens());
+  std::rotate(newest_.begin(), newest_.begin() + 1, newest_.end());
+  newest_.back() = token < num_tokens ? token : grammar::TokenTrie::kNone;
+}
+
+std::string AnswerConstraint::newest_text() const {
+  std::string text;
+  for (const int32_t token : newest_) {
+    const bool is_known = token != grammar::TokenTrie::kNone;
+    const std::string_view bytes = is_known ? language_->trie->bytes(token) : std::string_view();
+    // The tokenizer cuts the text on either side of a special token by itself.
+    if (bytes.empty()) text.clear();
+    text += bytes;
+  }
+  const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
+  text.erase(text.begin(), std::ranges::find_if(text, begins_character));
+  return text;
+}
+
 std::optional<int32_t> AnswerConstraint::forced_token() {
   if (is_free_ || !language_->tokenizer) return std::nullopt;
   const grammar::ForcedText& forced = constraint_.forced_text();
-  const std::string_view text = whole_characters(forced.text());
-  if (text.empty()) return std::nullopt;
-  const bool is_cut = text.size() < forced.text().size();
-  if ((is_cut || !forced.ends()) && begins_a_token(*language_->trie, text)) return std::nullopt;
-  const std::vector<TextSpan> plain = {{0, text.size()}};
-  const std::vector<int32_t> tokens = language_->tokenizer->encode(text, plain, false);
-  const std::string_view bytes = language_->trie->bytes(tokens.front());
-  // Tokenizers may put a space before a text.
-  return !bytes.empty() && text.starts_with(bytes) ? std::optional(tokens.front()) : std::nullopt;
+  if (forced.text().empty()) return std::nullopt;
+  const std::string before = newest_text();
+  return next_token(*language_->tokenizer, *language_->trie,
+                    {.before = before, .ahead = forced.text(), .ends = forced.ends()});
 }
 
 size_t AnswerConstraint::tokens_to_end() {

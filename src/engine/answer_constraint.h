@@ -4,10 +4,12 @@
 //
 // It always can end, and in time: see grammar/tokens/constraint.h. Thread safety: AnswerLanguage is
 // immutable, an AnswerConstraint for one thread at a time.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "engine/answer_start.h"
@@ -22,7 +24,7 @@ struct AnswerLanguage {
   grammar::TokenTriePtr trie;          // a token for each of the model's ids
   std::optional<AnswerStart> start;    // none: the constraint begins at once
   size_t tokens_to_end = 0;            // of a whole answer, at most
-  std::optional<Tokenizer> tokenizer;  // cuts texts without a choice; none: they are not looked for
+  std::optional<Tokenizer> tokenizer;  // cuts texts without a choice; none: they are chosen
 };
 using AnswerLanguagePtr = std::shared_ptr<const AnswerLanguage>;
 
@@ -47,8 +49,9 @@ class AnswerConstraint {
   // With how many tokens an end can be reached, at most; SIZE_MAX if the vocabulary has none for
   // it.
   size_t tokens_to_end();
-  // The token that is likely next where no text has a choice: the one that the tokenizer begins the
-  // bytes with that have to follow, if that does not depend on what is behind them.
+  // The token that comes next where the text has no choice: the one that the tokenizer begins the
+  // bytes with that have to follow. None where that depends on what is behind them, or where it
+  // would not have cut behind the newest token. It follows from the tokens that were taken.
   std::optional<int32_t> forced_token();
 
  private:
@@ -59,11 +62,16 @@ class AnswerConstraint {
   // Whether one of those does, which has `rest` behind it.
   bool leads_on(std::string_view rest, size_t tokens_left) const;
   void allow_free_tokens(grammar::TokenMask mask) const;
+  bool accept_token(int32_t token);
+  void remember(int32_t token);
+  // The text of newest_, from where a character begins.
+  std::string newest_text() const;
 
   AnswerLanguagePtr language_;
   bool is_free_;            // before the marker's end
   size_t start_state_ = 0;  // while is_free_
   grammar::Constraint constraint_;
+  std::array<int32_t, 8> newest_;  // tokens, the last one at the end; kNone before the first
 };
 
 }  // namespace quire

@@ -32,15 +32,6 @@ bool is_empty(std::span<const uint32_t> mask) {
   return std::ranges::all_of(mask, [](uint32_t word) { return word == 0; });
 }
 
-// The token that has to come at a place of an output, if the text has no choice there, the token
-// ends no answer and leaves room for an end.
-std::optional<int32_t> forced_token(AnswerConstraint& constraint, const AnswerEnds& ends,
-                                    size_t position) {
-  const std::optional<int32_t> token = constraint.forced_token();
-  if (!token || ends.contains(*token)) return std::nullopt;
-  return constraint.leads_to_end(*token, ends.room - position) ? token : std::nullopt;
-}
-
 // Fills `mask` with the tokens that may come at a place of an output, ends included.
 class MaskFiller {
  public:
@@ -154,7 +145,18 @@ int64_t room_for_answer(const Request& request, int64_t max_model_len) {
 
 struct AnswerMasks::RequestAnswers {
   AnswerEnds ends;
+  // The sampler's own ways to forbid a token are left: then none is forced.
+  bool may_force = true;
   std::vector<std::unique_ptr<AnswerState>> outputs;
+
+  // The token that has to come at a place of an output: the tokenizer's, where the text has no
+  // choice, if it ends no answer and leaves room for an end.
+  std::optional<int32_t> forced_token(AnswerConstraint& constraint, size_t position) const {
+    if (!may_force) return std::nullopt;
+    const std::optional<int32_t> token = constraint.forced_token();
+    if (!token || ends.contains(*token)) return std::nullopt;
+    return constraint.leads_to_end(*token, ends.room - position) ? token : std::nullopt;
+  }
 };
 
 class AnswerMasks::Row final : public RowMask {
@@ -167,6 +169,11 @@ class AnswerMasks::Row final : public RowMask {
         tried_(std::move(tried)),
         position_(position),
         mask_(mask_words) {
+    if (const auto token = answers_->forced_token(constraint(), position_)) {
+      grammar::allow(mask_, *token);
+      has_time_ = true;
+      return;
+    }
     const size_t tokens_behind = MaskFiller(constraint(), ends(), position_).allow(mask_);
     has_time_ = tokens_left() - 1 >= tokens_behind;
   }
@@ -248,6 +255,7 @@ void AnswerMasks::add(const Request& request, AnswerLanguagePtr language) {
     answers->ends.token_ids.insert(answers->ends.token_ids.end(), eos_token_ids_.begin(),
                                    eos_token_ids_.end());
   }
+  answers->may_force = !request.has_logits_processors;
   answers->ends.min_tokens = static_cast<size_t>(params.min_tokens);
   answers->ends.room = static_cast<size_t>(room_for_answer(request, max_model_len_));
   for (int i = 0; i < params.n; ++i) {
@@ -327,15 +335,15 @@ std::vector<int32_t> AnswerMasks::forced_tokens(const Request& request, uint32_t
   AnswerState& state = *answers->outputs[index];
   const std::lock_guard lock(state.mutex);
   const size_t position = state.num_taken();
-  const AnswerEnds& ends = answers->ends;
-  if (position >= ends.room || state.constraint().must_end()) return tokens;
-  std::optional<int32_t> token = forced_token(state.constraint(), ends, position);
+  const size_t room = answers->ends.room;
+  if (position >= room || state.constraint().must_end()) return tokens;
+  std::optional<int32_t> token = answers->forced_token(state.constraint(), position);
   if (!token) return tokens;
   AnswerConstraint tried = state.constraint();
   while (token && tokens.size() < most && tried.accept(*token)) {
     tokens.push_back(*token);
-    if (position + tokens.size() >= ends.room || tried.must_end()) break;
-    token = forced_token(tried, ends, position + tokens.size());
+    if (position + tokens.size() >= room || tried.must_end()) break;
+    token = answers->forced_token(tried, position + tokens.size());
   }
   return tokens;
 }

@@ -42,8 +42,8 @@ class AnswerMasks final : public TokenMasks {
   AnswerProgress progress(const Request& request, uint32_t index, size_t num_tokens);
   // Makes a draft as long as the constraint allows its tokens behind those sampled so far.
   void cut_draft(const Request& request, uint32_t index, std::vector<int32_t>& draft) const;
-  // Drafts of the text that has to follow what was sampled so far, as the tokenizer cuts it: at
-  // most `most`, none where other text may follow.
+  // The tokens that have to follow those sampled so far, at most `most`: their masks allow no
+  // other.
   std::vector<int32_t> forced_tokens(const Request& request, uint32_t index, size_t most) const;
 
  private:

@@ -65,17 +65,47 @@ TEST_F(AnswerMasksTest, WhatFollowsTheEndOfAnAnswerIsNobodys) {
   EXPECT_EQ(at({token("a")}), nullptr);
 }
 
-TEST_F(AnswerMasksTest, TextWithoutAChoiceIsDraftedWithTheTokenizersTokens) {
+TEST_F(AnswerMasksTest, TextWithoutAChoiceHasTheTokenizersTokens) {
   std::vector<int32_t> output = tokenizer_.encode("dogs", false);
   EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
   ASSERT_NE(masks_.at(sentence_, 0, output, false), nullptr);
   const std::vector<int32_t> forced = masks_.forced_tokens(sentence_, 0, 16);
   EXPECT_EQ(forced, tokenizer_.encode(" like to sleep in the sun", false));
   EXPECT_EQ(masks_.forced_tokens(sentence_, 0, 3), std::vector(forced.begin(), forced.begin() + 3));
-  // Other tokens of the same text may come.
-  EXPECT_GT(count(masks_.at(sentence_, 0, output, false)->allowed()), 1U);
-  output.insert(output.end(), forced.begin(), forced.end());
+  for (const int32_t token : forced) {
+    // As drafts, and one by one: another sequence's masks follow from its tokens only.
+    for (const bool is_draft : {true, false}) {
+      const auto row = masks_.at(sentence_, 0, output, is_draft);
+      EXPECT_EQ(count(row->allowed()), 1U);
+      EXPECT_TRUE(grammar::is_allowed(row->allowed(), token));
+      EXPECT_TRUE(row->takes_all());
+    }
+    output.push_back(token);
+  }
   EXPECT_EQ(masks_.at(sentence_, 0, output, false), nullptr);
+}
+
+TEST_F(AnswerMasksTest, WhereTheTokenizerWouldNotCutOtherTokensMayCome) {
+  // " like" as " l" and "ike".
+  std::vector<int32_t> output = tokenizer_.encode("dogs l", false);
+  const auto row = masks_.at(sentence_, 0, output, false);
+  EXPECT_THAT(masks_.forced_tokens(sentence_, 0, 16), testing::IsEmpty());
+  EXPECT_GT(count(row->allowed()), 1U);
+  output.push_back(token("ike"));
+  EXPECT_EQ(count(masks_.at(sentence_, 0, output, false)->allowed()), 1U);
+}
+
+TEST_F(AnswerMasksTest, NothingIsForcedBesideCallbacks) {
+  Request called = sentence_;
+  called.number = 2;
+  called.has_logits_processors = true;
+  AnswerCompilerOptions options;
+  options.vocab_size = kVocab;
+  options.eos_token_ids = {kEos};
+  AnswerCompiler compiler(tokenizer_, options);
+  masks_.add(called, compiler.compile(engine_test::regex("like to sleep")));
+  EXPECT_GT(count(masks_.at(called, 0, {}, false)->allowed()), 1U);
+  EXPECT_THAT(masks_.forced_tokens(called, 0, 16), testing::IsEmpty());
 }
 
 }  // namespace

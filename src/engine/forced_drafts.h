@@ -1,7 +1,7 @@
 #pragma once
 // Decides for which constrained outputs the engine waits for a step's tokens, to draft the text
-// that must follow them (AnswerMasks::forced_tokens). These drafts are kept where the model cuts
-// the text into the same tokens as its tokenizer.
+// that must follow them (AnswerMasks::forced_tokens). All these drafts are kept, as the masks in
+// their places allow nothing else.
 //
 // Waiting costs the host's time between two steps. So an output is waited for while a good share of
 // its newest tokens were kept drafts; any other output once in kProbeInterval tokens, to notice a

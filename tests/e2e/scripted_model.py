@@ -51,9 +51,10 @@ def script_matrices(first, count, endless):
 
 
 @contextlib.contextmanager
-def scripted_model(chat_template, script, endless=False):
+def scripted_model(chat_template, script, endless=False, by_tokenizer=True):
     """Its folder. `script` holds the texts of up to 63 tokens; after them the model ends its turn, or goes on with the
-    last one for ever.
+    last one for ever. `by_tokenizer`: the tokenizer cuts texts into these tokens, prompts as well, as that of a real model
+    does. A constraint that leaves no choice takes the tokenizer's tokens.
     """
     assert len(script) < HIDDEN
     tokenizer = json.loads((LEXICON / "tokenizer.json").read_text())
@@ -62,9 +63,13 @@ def scripted_model(chat_template, script, endless=False):
     vocabulary = tokenizer["model"]["vocab"]
     vocabulary.update({token["content"]: token["id"] for token in tokenizer["added_tokens"]})
     for i, text in enumerate(script):
-        # No merge leads to these, so that they come in no prompt.
         assert byte_level(text) not in vocabulary, f"the vocabulary has {text!r} already"
-        vocabulary[byte_level(text)] = first + i
+        # No merge leads to these.
+        if not by_tokenizer:
+            vocabulary[byte_level(text)] = first + i
+        else:
+            tokenizer["added_tokens"].append({"id": first + i, "content": text, "single_word": False, "lstrip": False,
+                                              "rstrip": False, "normalized": False, "special": False})
     config.update(vocab_size=first + len(script), hidden_size=HIDDEN, intermediate_size=HIDDEN, num_hidden_layers=1,
                   num_attention_heads=1, num_key_value_heads=1, head_dim=HIDDEN, tie_word_embeddings=False,
                   torch_dtype="float32")
