@@ -25,6 +25,14 @@ using ProgressCallback = std::function<void(std::string_view phase, int64_t done
 
 // Ranks in several processes, called nodes, on one host or several; CPU only. All nodes have the
 // same settings except `node_rank`, and the same number of ranks. Node 0 has the engine.
+// Another node of a group was told to stop.
+struct LeavingNode {
+  std::string sentence{};  // names it
+  // Ends the whole group with the sentence, if it has not ended. From any thread; after the engine
+  // is gone without effect.
+  std::function<void()> end_group{};
+};
+
 struct ClusterOptions {
   int num_nodes = 1;
   int node_rank = 0;  // of this process, 0 to num_nodes - 1
@@ -38,6 +46,10 @@ struct ClusterOptions {
   std::string secret{};
   // Called with lines for the user about nodes that come, from any thread.
   std::function<void(const std::string&)> on_message{};
+  // On node 0: called when another node was told to stop, from any thread; it must not wait for the
+  // engine. The engine goes on, so that running requests can finish, until it is destroyed, which
+  // ends the group in order, or until end_group. Without this function the group ends at once.
+  std::function<void(const LeavingNode&)> on_leaving{};
 };
 
 struct EngineConfig {

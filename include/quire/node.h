@@ -4,7 +4,7 @@
 //   quire::Node node(config);  // config.cluster.node_rank is 1 or more, all else as on node 0
 //   node.run();                // until node 0 ends the group
 //
-// Thread safety: stop() from any thread, the rest from one thread at a time.
+// Thread safety: leave() and stop() from any thread, the rest from one thread at a time.
 #include <memory>
 #include <string>
 
@@ -27,7 +27,10 @@ class Node {
   // Error when the group failed.
   void run();
 
-  // Ends the whole group with this sentence.
+  // Asks node 0 to end the group, for this reason, when running requests have finished. Returns
+  // soon.
+  void leave(const std::string& reason);
+  // Ends the whole group at once, for this reason.
   void stop(const std::string& reason);
 
  private:

@@ -58,6 +58,7 @@ class Connection {
   Io receive(Received& received, size_t max_payload = kMaxPayload);
 
   void shut_down() const { socket_.shut_down(); }
+  bool is_closed() const { return socket_.is_closed(); }
   void finish_sending() const { socket_.finish_sending(); }
   std::string peer() const { return socket_.peer(); }
   uint64_t bytes_sent() const { return bytes_sent_; }

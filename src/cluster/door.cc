@@ -93,8 +93,12 @@ class Door::Impl {
   void let_in(int node, Newcomer& newcomer);
   void refuse(Newcomer& newcomer, const std::string& sentence, bool proved);
   std::vector<int> missing() const;
+  // Whether a node is missing that is still to come. Under the mutex.
+  bool lacks_nodes();
   std::string late_sentence() const;
-  // Pings those that wait, and forgets those that have gone. Under the mutex.
+  // Forgets those that wait no more, so that they may come again. Under the mutex.
+  void forget_gone();
+  // Tells those that wait whom they wait for. Under the mutex.
   void ping_waiting();
 
   const JoinOptions options_;
@@ -204,7 +208,7 @@ std::string Door::Impl::late_sentence() const {
 void Door::Impl::let_in(int node, Newcomer& newcomer) {
   const std::lock_guard lock(mutex_);
   if (complete_) throw Refusal{late_sentence()};
-  ping_waiting();
+  forget_gone();
   std::unique_ptr<Connection>& place = connections_[static_cast<size_t>(node)];
   if (place) {
     throw Refusal{fmt::format("Two nodes came with --node-rank {}; expected each of 1 to {} once.",
@@ -212,6 +216,7 @@ void Door::Impl::let_in(int node, Newcomer& newcomer) {
   }
   newcomer.connection->set_deadline(std::nullopt);
   place = std::move(newcomer.connection);
+  ping_waiting();
   changed_.notify_all();
 }
 
@@ -237,10 +242,23 @@ void Door::Impl::log_of_newcomer(const std::string& line) {
   if (told + 1 == kMostTold) log("of newcomers that are turned away no more are named");
 }
 
-void Door::Impl::ping_waiting() {
+void Door::Impl::forget_gone() {
   for (auto& connection : connections_) {
-    if (connection && connection->send(FrameKind::kPing) != Io::kDone) connection.reset();
+    if (connection && connection->is_closed()) connection.reset();
   }
+}
+
+void Door::Impl::ping_waiting() {
+  forget_gone();
+  const std::string awaited = fmt::format("{}", fmt::join(missing(), ", "));
+  for (auto& connection : connections_) {
+    if (connection && connection->send(FrameKind::kPing, awaited) != Io::kDone) connection.reset();
+  }
+}
+
+bool Door::Impl::lacks_nodes() {
+  forget_gone();
+  return !missing().empty();
 }
 
 std::vector<int> Door::Impl::missing() const {
@@ -255,7 +273,7 @@ std::vector<std::unique_ptr<Connection>> Door::Impl::wait() {
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(
                                            std::chrono::duration<double>(options_.timeout_s));
   std::unique_lock lock(mutex_);
-  while (failure_.empty() && !missing().empty()) {
+  while (failure_.empty() && lacks_nodes()) {
     const auto next = std::min(deadline, Clock::now() + kPingInterval);
     if (changed_.wait_until(lock, next) != std::cv_status::timeout) continue;
     ping_waiting();

@@ -27,6 +27,7 @@ enum class FrameKind : uint8_t {
   kRanks,   // from one rank to another
   kFailed,  // a sentence: why the group ends
   kEnd,     // the group ends in order
+  kLeave,   // a sentence, to node 0: the node was told to stop, and asks it to end the group
 };
 
 struct Frame {

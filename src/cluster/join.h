@@ -19,6 +19,8 @@ struct JoinOptions {
   std::string address;  // of node 0
   uint16_t port = 0;
   double timeout_s = 0;
+  // By which other nodes wait longer once they have met node 0, whose own sentence says more.
+  double grace_s = 5;
   std::string secret;
   Facts facts;
   std::vector<int> node_of_rank;  // which node each rank of the model is on

@@ -59,6 +59,8 @@ class NodeGroup::Impl {
   void send_batch(std::span<const std::byte> batch);
   std::optional<std::vector<std::byte>> next_batch();
   void end();
+  void leave(const std::string& sentence);
+  void on_leave(std::function<void(const std::string&)> callback);
   void fail(const std::string& sentence);
   void on_failure(std::function<void()> callback);
   std::optional<std::string> failure() const;
@@ -74,6 +76,7 @@ class NodeGroup::Impl {
   bool take(int from, Received& received);
   void take_rank_message(int from, Received& received);
   void take_batch(Received& received);
+  void take_leave(const std::string& sentence);
   void ping();
   // The way to a node: its own, or that to node 0.
   Connection& way_to(int other) {
@@ -98,6 +101,7 @@ class NodeGroup::Impl {
   std::optional<std::string> failure_;
   std::recursive_mutex callback_mutex_;
   std::function<void()> callback_;
+  std::function<void(const std::string&)> on_leave_;
   std::vector<std::thread> readers_;
   std::thread pinger_;
 };
@@ -199,6 +203,16 @@ void NodeGroup::Impl::on_failure(std::function<void()> callback) {
   if (callback_ && failure()) callback_();
 }
 
+void NodeGroup::Impl::leave(const std::string& sentence) {
+  check(node != 0, "node 0 ends the group itself");
+  connections_[0]->try_send(FrameKind::kLeave, sentence);
+}
+
+void NodeGroup::Impl::on_leave(std::function<void(const std::string&)> callback) {
+  const std::lock_guard lock(callback_mutex_);
+  on_leave_ = std::move(callback);
+}
+
 void NodeGroup::Impl::lose(int other, const std::string& what) {
   {
     const std::lock_guard lock(mutex_);
@@ -255,6 +269,10 @@ bool NodeGroup::Impl::take(int from, Received& received) {
     case FrameKind::kFailed:
       fail(as_sentence(received.payload));
       return false;
+    case FrameKind::kLeave:
+      if (node != 0) throw Error("only node 0 is asked to end a group");
+      take_leave(as_sentence(received.payload));
+      return true;
     case FrameKind::kEnd: {
       if (node == 0) throw Error("only node 0 ends a group");
       {
@@ -290,6 +308,15 @@ void NodeGroup::Impl::take_batch(Received& received) {
   if (partial_batch_.size() + received.payload.size() > kMaxMessage) throw Error("a step too long");
   partial_batch_.insert(partial_batch_.end(), received.payload.begin(), received.payload.end());
   if (received.frame.is_last) batches_.push(std::exchange(partial_batch_, {}));
+}
+
+void NodeGroup::Impl::take_leave(const std::string& sentence) {
+  const std::lock_guard lock(callback_mutex_);
+  if (on_leave_) {
+    on_leave_(sentence);
+  } else {
+    fail(sentence);
+  }
 }
 
 int64_t NodeGroup::Impl::agree_least(int64_t mine) {
@@ -399,6 +426,12 @@ std::optional<std::vector<std::byte>> NodeGroup::next_batch() {
 }
 void NodeGroup::end() {
   impl_->end();
+}
+void NodeGroup::leave(const std::string& sentence) {
+  impl_->leave(sentence);
+}
+void NodeGroup::on_leave(std::function<void(const std::string&)> callback) {
+  impl_->on_leave(std::move(callback));
 }
 void NodeGroup::fail(const std::string& sentence) {
   impl_->fail(sentence);

@@ -56,6 +56,12 @@ class NodeGroup {
 
   // Node 0: the group ends in order, after the steps that were sent.
   void end();
+  // Other nodes: asks node 0 to end the group when it has finished what it runs, with a sentence
+  // that says why. Returns at once; a second is the most that it takes.
+  void leave(const std::string& sentence);
+  // Node 0: sets the function that is called with the sentence of a node that asks so, on a thread
+  // that must not wait for ranks. Without one, the group fails with that sentence.
+  void on_leave(std::function<void(const std::string&)> callback);
   // Ends the group with a sentence, unless it has ended.
   void fail(const std::string& sentence);
   // Sets the function that is called once when the group fails, from a thread of its own or that of

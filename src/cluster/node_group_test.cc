@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <future>
 #include <optional>
 #include <string>
 #include <thread>
@@ -126,6 +127,31 @@ TEST(NodeGroup, CallsBackWhenItFails) {
   EXPECT_THAT(errors, SizeIs(2));
 }
 
+TEST(NodeGroup, GoesOnWhereNode0IsAskedToEndIt) {
+  std::promise<std::string> asked;
+  const auto errors = run_nodes(2, [&](const NodeGroupPtr& group) {
+    if (group->node() == 0) {
+      group->on_leave([&](const std::string& sentence) { asked.set_value(sentence); });
+    }
+    group->agree_least(0);
+    if (group->node() == 1) group->leave("Node 1 has to go.");
+    if (group->node() == 0) {
+      EXPECT_EQ(asked.get_future().get(), "Node 1 has to go.");
+    }
+    EXPECT_EQ(group->agree_least(7 + group->node()), 7);
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, EndsWhereNobodyOnNode0CaresForANodeThatLeaves) {
+  const auto errors = run_nodes(2, [](const NodeGroupPtr& group) {
+    if (group->node() == 1) group->leave("Node 1 has to go.");
+    std::vector<std::byte> never(1);
+    group->receive({.from = 1 - group->node(), .to = group->node()}, never);
+  });
+  EXPECT_THAT(errors, Each(HasSubstr("Node 1 has to go.")));
+}
+
 TEST(Join, TellsBothNodesWhichOneDiffersInWhat) {
   const auto errors = run_nodes(
       2, [](const NodeGroupPtr&) {},
@@ -162,6 +188,14 @@ TEST(Join, SaysThatAPortIsInUse) {
               testing::ThrowsMessage<Error>(HasSubstr("Address already in use")));
 }
 
+TEST(Join, RefusesANameThatMeansLoopback) {
+  // Another way to write 127.0.1.1, as Debian's /etc/hosts gives a machine's own name.
+  EXPECT_THAT([] { listen_at("127.257", 0); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  HasSubstr("at 127.257:0: the name means 127.0.1.1 here, which other machines"),
+                  HasSubstr("--master-addr"))));
+}
+
 TEST(Join, SaysThatNode0IsNotThere) {
   // A port of the system's, where nobody listens.
   const JoinOptions options{.num_nodes = 2,
@@ -174,7 +208,65 @@ TEST(Join, SaysThatNode0IsNotThere) {
                             .node_of_rank = {},
                             .log = {}};
   EXPECT_THAT([&] { join_at_door(options); },
-              testing::ThrowsMessage<Error>(HasSubstr("node 1 has not reached node 0")));
+              testing::ThrowsMessage<Error>(
+                  HasSubstr("After 0.3 s (--join-timeout) node 1 has not reached node "
+                            "0 at 127.0.0.1:1 (127.0.0.1: Connection "
+                            "refused); --master-addr")));
+}
+
+// A node that has proved itself to a door, and waits there.
+std::unique_ptr<Connection> enter(const JoinOptions& options) {
+  auto connection = std::make_unique<Connection>(
+      *connect_to(options.address, options.port, Clock::now() + std::chrono::seconds(60)));
+  const auto hello =
+      encode_hello({.node = static_cast<uint32_t>(options.node), .nonce = draw_nonce()});
+  Received received;
+  connection->send(FrameKind::kHello, hello);
+  EXPECT_EQ(connection->receive(received), Io::kDone);
+  const Transcript transcript(options.secret, hello, received.payload);
+  connection->send(FrameKind::kProof, transcript.proof_of_node());
+  EXPECT_EQ(connection->receive(received), Io::kDone);
+  connection->encrypt(transcript.key_to_node_0(), transcript.key_to_node());
+  connection->send(FrameKind::kFacts, encode_facts(options.facts));
+  EXPECT_EQ(connection->receive(received), Io::kDone);
+  EXPECT_EQ(received.frame.kind, FrameKind::kPing);
+  EXPECT_EQ(as_sentence(received.payload), "2");  // the node that is awaited
+  return connection;
+}
+
+// A door for three nodes, and what its node 1 needs to join.
+JoinOptions node_1_of_3(std::optional<Door>& door) {
+  JoinOptions options{.num_nodes = 3,
+                      .node = 0,
+                      .address = "127.0.0.1",
+                      .port = 0,
+                      .timeout_s = 60,
+                      .secret = "a secret of tests",
+                      .facts = {{"the model", "lexicon"}},
+                      .node_of_rank = {0, 1, 2},
+                      .log = {}};
+  door.emplace(options);
+  options.port = door->port();
+  options.node = 1;
+  return options;
+}
+
+TEST(Join, LetsANodeThatDiesComeAgainAtOnce) {
+  std::optional<Door> door;
+  const JoinOptions options = node_1_of_3(door);
+  for (int i = 0; i < 3; ++i) enter(options);  // its connection ends, too
+  const auto again = enter(options);
+}
+
+TEST(Join, SaysAtANodesTimeLimitWhomItWaitsFor) {
+  std::optional<Door> door;
+  JoinOptions options = node_1_of_3(door);
+  options.timeout_s = 3;
+  options.grace_s = 0;
+  EXPECT_THAT([&] { join_at_door(options); },
+              testing::ThrowsMessage<Error>(testing::AllOf(
+                  HasSubstr("After 3 s (--join-timeout) node 1 still waits at node 0"),
+                  HasSubstr("for node 2 of the group of 3"))));
 }
 
 // A connection to the door of a group that waits for one node.

@@ -72,6 +72,36 @@ std::string text_of(const sockaddr_storage& address, socklen_t length) {
                                              : fmt::format("[{}]:{}", name, service.data());
 }
 
+// An address as a number: "10.0.0.2".
+std::string host_of(const sockaddr& address, socklen_t length) {
+  std::array<char, NI_MAXHOST> host{};
+  if (getnameinfo(&address, length, host.data(), host.size(), nullptr, 0, NI_NUMERICHOST) != 0) {
+    return "an unknown address";
+  }
+  return host.data();
+}
+
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET) {
+    const auto& in4 = reinterpret_cast<const sockaddr_in&>(address);
+    return (ntohl(in4.sin_addr.s_addr) >> 24) == 127;
+  }
+  if (address.sa_family != AF_INET6) return false;
+  const in6_addr& in6 = reinterpret_cast<const sockaddr_in6&>(address).sin6_addr;
+  return IN6_IS_ADDR_LOOPBACK(&in6) || (IN6_IS_ADDR_V4MAPPED(&in6) && in6.s6_addr[12] == 127);
+}
+
+// 0, or the error.
+int finish_connecting(int fd, const addrinfo& at, Clock::time_point deadline) {
+  if (connect(fd, at.ai_addr, at.ai_addrlen) == 0) return 0;
+  if (errno != EINPROGRESS) return errno;
+  if (wait_for(fd, POLLOUT, std::chrono::seconds(10), deadline) != Io::kDone) return ETIMEDOUT;
+  int error = 0;
+  socklen_t length = sizeof(error);
+  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length);
+  return error;
+}
+
 }  // namespace
 
 Socket::~Socket() {
@@ -120,6 +150,12 @@ bool Socket::takes_now() const {
   return poll(&polled, 1, 0) == 1;
 }
 
+bool Socket::is_closed() const {
+  std::byte next{};
+  const ssize_t count = recv(fd_, &next, 1, MSG_DONTWAIT | MSG_PEEK);
+  return count == 0 || (count < 0 && !would_wait());
+}
+
 void Socket::shut_down() const {
   if (fd_ >= 0) shutdown(fd_, SHUT_RDWR);
 }
@@ -155,8 +191,13 @@ bool is_loopback(const std::string& address) {
 Socket listen_at(const std::string& address, uint16_t port) {
   constexpr int kBacklog = 64;
   std::string problem;
+  std::string only_loopback;
   const Addresses addresses = resolve(address, port, true, problem);
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
+    if (!is_loopback(address) && is_loopback(*at->ai_addr)) {
+      only_loopback = host_of(*at->ai_addr, at->ai_addrlen);
+      continue;
+    }
     Socket socket(::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol));
     if (socket.fd() >= 0) {
       set_option(socket.fd(), SOL_SOCKET, SO_REUSEADDR);
@@ -166,6 +207,14 @@ Socket listen_at(const std::string& address, uint16_t port) {
       }
     }
     problem = std::strerror(errno);
+  }
+  if (!only_loopback.empty() && problem.empty()) {
+    throw Error(fmt::format(
+        "Node 0 cannot wait for the other nodes at {}:{}: the name means {} here, which other "
+        "machines cannot reach (/etc/hosts often says so of a machine's own name); give "
+        "--master-addr the address of node 0 in the network of the nodes, or 127.0.0.1 where all "
+        "nodes are on this machine.",
+        address, port, only_loopback));
   }
   throw Error(fmt::format(
       "Node 0 cannot wait for the other nodes at {}:{}: {}; --master-addr has to be an address of "
@@ -193,20 +242,17 @@ std::optional<Socket> accept_from(const Socket& listener, int wake_fd) {
 }
 
 std::optional<Socket> connect_to(const std::string& address, uint16_t port,
-                                 Clock::time_point deadline) {
-  std::string problem;
-  const Addresses addresses = resolve(address, port, false, problem);
+                                 Clock::time_point deadline, std::string* problem) {
+  std::string ignored;
+  std::string& why = problem == nullptr ? ignored : *problem;
+  const Addresses addresses = resolve(address, port, false, why);
   for (const addrinfo* at = addresses.get(); at != nullptr; at = at->ai_next) {
     Socket socket(
         ::socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC | SOCK_NONBLOCK, at->ai_protocol));
     if (socket.fd() < 0) continue;
-    if (connect(socket.fd(), at->ai_addr, at->ai_addrlen) != 0) {
-      if (errno != EINPROGRESS) continue;
-      if (wait_for(socket.fd(), POLLOUT, std::chrono::seconds(10), deadline) != Io::kDone) continue;
-      int error = 0;
-      socklen_t length = sizeof(error);
-      getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &length);
-      if (error != 0) continue;
+    if (const int error = finish_connecting(socket.fd(), *at, deadline); error != 0) {
+      why = fmt::format("{}: {}", host_of(*at->ai_addr, at->ai_addrlen), std::strerror(error));
+      continue;
     }
     set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
     return socket;

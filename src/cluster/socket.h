@@ -40,6 +40,8 @@ class Socket {
           std::optional<Clock::time_point> deadline = std::nullopt) const;
   // Whether send() would write something without waiting.
   bool takes_now() const;
+  // Whether the other side has hung up and all that it sent was read.
+  bool is_closed() const;
   // Ends all waits in receive() and send(), now and later.
   void shut_down() const;
   // Ends sending; what comes can still be read.
@@ -55,12 +57,14 @@ class Socket {
 // Whether an address is this machine's loopback ("localhost", 127.0.0.0/8, "::1").
 bool is_loopback(const std::string& address);
 
-// Listens on one address, and on no other. Throws Error naming address and port.
+// Listens on one address, and on no other. Throws Error naming address and port, also for a name
+// that means only this machine's loopback, as a host's own name does in many an /etc/hosts.
 Socket listen_at(const std::string& address, uint16_t port);
 // Waits for a connection, or until `wake_fd` can be read; then returns nothing.
 std::optional<Socket> accept_from(const Socket& listener, int wake_fd);
-// Nothing where nobody listens there (yet), or the address is unknown (yet).
+// Nothing where nobody listens there (yet), or the address is unknown (yet); then `problem`, if not
+// null, says why.
 std::optional<Socket> connect_to(const std::string& address, uint16_t port,
-                                 Clock::time_point deadline);
+                                 Clock::time_point deadline, std::string* problem = nullptr);
 
 }  // namespace quire::cluster

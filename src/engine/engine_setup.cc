@@ -11,6 +11,7 @@
 #include "base/ceil_div.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
+#include "cluster/machine_share.h"
 #include "core/device_library.h"
 #include "core/kv_cache_view.h"
 #include "engine/device_choice.h"
@@ -158,11 +159,9 @@ void check_eos(const GenerationConfig& generation, const ModelConfig& model,
   }
 }
 
-// Threads for all ranks of this process, which is one of several processes on this machine.
-int choose_threads(const EngineConfig& config, int num_ranks, int num_processes) {
-  if (config.threads == 0) {
-    return std::max(cpu_topology().num_physical_cores / num_processes, num_ranks);
-  }
+// Threads for all ranks of this process, which has so many cores.
+int choose_threads(const EngineConfig& config, int num_ranks, int num_cores) {
+  if (config.threads == 0) return std::max(num_cores, num_ranks);
   const std::string stages =
       config.pipeline_parallel_size == 1
           ? std::string()
@@ -296,16 +295,19 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
 
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
-  int num_nodes = 1;            // on this machine
+  cluster::MachineShare share;
   int64_t available_bytes = 0;  // of main memory, over all ranks
 };
 
 SharedMachine share_machine(cluster::NodeGroup* nodes) {
-  if (nodes == nullptr) return {.available_bytes = available_memory()};
-  const int num_here = num_nodes_here(*nodes);
-  return {
-      .num_nodes = num_here,
-      .available_bytes = nodes->agree_least(available_memory() / num_here) * nodes->num_nodes()};
+  const CpuTopology cpus = cpu_topology();
+  if (nodes == nullptr) {
+    return {.share = {.num_cores = cpus.num_physical_cores}, .available_bytes = available_memory()};
+  }
+  const auto share = cluster::share_machine(*nodes, cluster::machine_number(), cpus);
+  return {.share = share,
+          .available_bytes =
+              nodes->agree_least(available_memory() / share.num_nodes) * nodes->num_nodes()};
 }
 
 // All nodes use as many blocks as the node with the fewest.
@@ -370,15 +372,15 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   config.dtype = name_of(request.model.dtype);
   config.max_model_len = request.model.max_model_len;
   if (joined != nullptr && config.cluster.num_nodes > 1) {
-    *joined = join_nodes(config, setup.folder);
+    *joined = join_nodes(config, setup.folder, choose_isa());
     setup.executor.nodes = *joined;
   }
   cluster::NodeGroup* const nodes = setup.executor.nodes.get();
   const SharedMachine machine = share_machine(nodes);
-  setup.executor.pins_threads = machine.num_nodes == 1;
+  setup.executor.pins_threads = !machine.share.shares_cpus;
   request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : machine.available_bytes;
   const int num_here = num_ranks_here(config);
-  config.threads = choose_threads(config, num_here, machine.num_nodes);
+  config.threads = choose_threads(config, num_here, machine.share.num_cores);
   request.threads_per_rank = config.threads / num_here;
   setup.plan = make_shared_plan(request, nodes);
   setup.plan.model = config.model;
@@ -435,7 +437,7 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
   setup.model = choose_model(config, model, choice);
   setup.kv_cache_dtype = choose_kv_cache_dtype(config, model, setup.model.dtype, setup.on_gpu);
   setup.isa = choose_isa();
-  setup.threads = choose_threads(config, num_ranks_here(config), 1);
+  setup.threads = choose_threads(config, num_ranks_here(config), cpu_topology().num_physical_cores);
   return setup;
 }
 

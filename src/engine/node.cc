@@ -37,11 +37,14 @@ class Node::Impl {
     executor_.reset();
   }
 
-  void stop(const std::string& reason) {
-    nodes_->fail(fmt::format("Node {} ends the group: {}", nodes_->node(), reason));
-  }
+  void leave(const std::string& reason) { nodes_->leave(sentence_for(reason)); }
+  void stop(const std::string& reason) { nodes_->fail(sentence_for(reason)); }
 
  private:
+  std::string sentence_for(const std::string& reason) const {
+    return fmt::format("Node {} ends the group: {}", nodes_->node(), reason);
+  }
+
   EngineSetup setup_;
   std::shared_ptr<cluster::NodeGroup> nodes_;
   std::unique_ptr<Executor> executor_;
@@ -54,6 +57,10 @@ Node& Node::operator=(Node&&) noexcept = default;
 
 void Node::run() {
   impl_->run();
+}
+
+void Node::leave(const std::string& reason) {
+  impl_->leave(reason);
 }
 
 void Node::stop(const std::string& reason) {

@@ -5,9 +5,7 @@
 
 #include <algorithm>
 #include <fstream>
-#include <functional>
 #include <iterator>
-#include <limits>
 #include <string>
 #include <utility>
 
@@ -66,7 +64,7 @@ std::string text_of(const std::optional<int64_t>& value) {
   return value ? std::to_string(*value) : "not given";
 }
 
-cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model) {
+cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model, Isa isa) {
   const bool is_dummy = config.load_format == LoadFormat::kDummy;
   const std::filesystem::path config_file = model / "config.json";
   return {
@@ -81,6 +79,8 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
        is_dummy ? fmt::format("dummy weights of --seed {}", config.seed) : hash_of_weights(model)},
       {"the tokens that end an answer",
        fmt::format("{}", fmt::join(load_generation_config(model).eos_token_ids, " "))},
+      {"the CPU's kernels (QUIRE_CPU_ISA chooses those of a lesser CPU)",
+       std::string(name_of(isa))},
       {"--dtype", config.dtype},
       {"--quantization", config.quantization},
       {"--kv-cache-dtype", config.kv_cache_dtype},
@@ -105,14 +105,6 @@ void check_secret(const ClusterOptions& cluster) {
       fmt::format("QUIRE_GROUP_SECRET has {} characters; expected {} or more, for example those of "
                   "'openssl rand -hex 32'.",
                   cluster.secret.size(), kLeastSecret));
-}
-
-// The machine's boot id; containers on one machine have the same.
-int64_t machine_number() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  std::getline(file, id);
-  return static_cast<int64_t>(std::hash<std::string>()(id) >> 1);
 }
 
 }  // namespace
@@ -148,7 +140,7 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
 }
 
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
-                                               const std::filesystem::path& model) {
+                                               const std::filesystem::path& model, Isa isa) {
   const ClusterOptions& given = config.cluster;
   check_secret(given);
   const auto log = [on_message = given.on_message](const std::string& line) {
@@ -161,7 +153,7 @@ std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
       .port = static_cast<uint16_t>(given.master_port),
       .timeout_s = given.join_timeout_s,
       .secret = given.secret,
-      .facts = facts_of(config, model),
+      .facts = facts_of(config, model, isa),
       .node_of_rank = nodes_of_ranks(config.tensor_parallel_size, config.pipeline_parallel_size,
                                      given.num_nodes),
       .log = log};
@@ -169,19 +161,16 @@ std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
     log(fmt::format("node 0 waits at {}:{} for {} other node{}", given.master_addr, port,
                     given.num_nodes - 1, given.num_nodes == 2 ? "" : "s"));
   });
+  if (given.on_leaving) {
+    nodes->on_leave(
+        [on_leaving = given.on_leaving, weak = std::weak_ptr(nodes)](const std::string& sentence) {
+          on_leaving({.sentence = sentence, .end_group = [weak, sentence] {
+                        if (const auto group = weak.lock()) group->fail(sentence);
+                      }});
+        });
+  }
   log(fmt::format("node {}: all {} nodes are there", given.node_rank, given.num_nodes));
   return nodes;
-}
-
-int num_nodes_here(cluster::NodeGroup& nodes) {
-  const int64_t mine = machine_number();
-  int here = 0;
-  for (int node = 0; node < nodes.num_nodes(); ++node) {
-    const int64_t theirs =
-        nodes.agree_least(node == nodes.node() ? mine : std::numeric_limits<int64_t>::max());
-    here += theirs == mine ? 1 : 0;
-  }
-  return here;
 }
 
 }  // namespace quire

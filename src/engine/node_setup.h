@@ -2,10 +2,10 @@
 // How an engine's nodes come together: what must be the same on all of them, and what they share.
 //
 // Thread safety: free functions of their arguments and the files.
-#include <cstdint>
 #include <filesystem>
 #include <memory>
 
+#include "base/cpu_features.h"
 #include "cluster/node_group.h"
 #include "quire/engine_config.h"
 
@@ -15,11 +15,9 @@ namespace quire {
 void check_cluster(const EngineConfig& config, bool on_gpu);
 
 // Waits for all nodes. All defaults of `config` that do not depend on the machine are filled in;
-// `model` is the model's folder or GGUF file. Throws Error.
+// `model` is the model's folder or GGUF file; `isa` is what this node's kernels use, which decides
+// the bits of their sums. Throws Error.
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
-                                               const std::filesystem::path& model);
-
-// How many nodes run on this machine, this one included.
-int num_nodes_here(cluster::NodeGroup& nodes);
+                                               const std::filesystem::path& model, Isa isa);
 
 }  // namespace quire

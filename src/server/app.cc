@@ -7,7 +7,9 @@
 #include <ctime>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "base/memory_limit.h"
 #include "quire/async_llm.h"
@@ -23,23 +25,37 @@ using Clock = std::chrono::steady_clock;
 // time-out it waits for the engine to release what it ran.
 constexpr std::chrono::milliseconds kDrainInterval{20};
 constexpr std::chrono::seconds kLastWait{5};
+// Launchers signal all nodes at once, so this one's own signal comes soon after another node's.
+constexpr std::chrono::seconds kOwnSignalWait{2};
 
 // The way to the I/O thread, while there is one.
 class PostGate {
  public:
+  // Tasks that were posted before run now.
   void open(http::Server* server) {
     const std::lock_guard lock(mutex_);
     server_ = server;
+    for (auto& task : std::exchange(early_, {})) server_->post(std::move(task));
   }
-  void close() { open(nullptr); }
+  void close() {
+    const std::lock_guard lock(mutex_);
+    server_ = nullptr;
+    closed_ = true;
+  }
   void post(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) server_->post(std::move(task));
+    if (server_ != nullptr) {
+      server_->post(std::move(task));
+    } else if (!closed_) {
+      early_.push_back(std::move(task));
+    }
   }
 
  private:
   std::mutex mutex_;
   http::Server* server_ = nullptr;
+  bool closed_ = false;
+  std::vector<std::function<void()>> early_;
 };
 
 const Tokenizer* tokenizer_of(const AsyncLLM& llm) {
@@ -157,7 +173,10 @@ class App::Impl {
 
  private:
   std::unique_ptr<Service> make_service();
+  void begin_stop();
   void drain(Clock::time_point until, bool cut);
+  void end_drained();
+  void node_leaves(const LeavingNode& node);
   void engine_failed(const std::string& message);
   void finish(bool well);
 
@@ -177,6 +196,9 @@ class App::Impl {
   std::condition_variable ended_;
   std::optional<bool> ended_well_;
   bool stopping_ = false;
+  bool told_to_stop_ = false;  // itself, not only another node
+  std::optional<LeavingNode> leaving_;
+  Clock::time_point own_signal_until_{};
   bool failed_ = false;
   TimerQueue timers_;  // last: its calls use the rest
 };
@@ -199,6 +221,9 @@ App::Impl::Impl(ServeOptions options)
   http_ = std::make_unique<http::Server>(
       std::move(config), [this](auto exchange) { service_->handle(std::move(exchange)); });
   server_ = http_.get();
+  options_.engine.cluster.on_leaving = [this, gate = gate_](const LeavingNode& node) {
+    gate->post([this, node] { node_leaves(node); });
+  };
   llm_ = std::make_unique<AsyncLLM>(options_.engine);
   engine_ = make_engine_port(*llm_);
   service_ = make_service();
@@ -305,14 +330,41 @@ void App::Impl::reload() {
 
 void App::Impl::stop() {
   gate_->post([this] {
-    if (std::exchange(stopping_, true)) return;
-    service_->begin_shutdown();
-    log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
-                          options_.shutdown_timeout_s, service_->num_generations()));
-    drain(Clock::now() + std::chrono::duration_cast<Clock::duration>(
-                             std::chrono::duration<double>(options_.shutdown_timeout_s)),
-          false);
+    told_to_stop_ = true;
+    begin_stop();
   });
+}
+
+// On the I/O thread.
+void App::Impl::begin_stop() {
+  if (std::exchange(stopping_, true)) return;
+  service_->begin_shutdown();
+  log_.info(fmt::format("stopping; requests that may finish within {} s (--shutdown-timeout): {}",
+                        options_.shutdown_timeout_s, service_->num_generations()));
+  drain(Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                           std::chrono::duration<double>(options_.shutdown_timeout_s)),
+        false);
+}
+
+// On the I/O thread. Another node was told to stop: the group ends as if this one had been.
+void App::Impl::node_leaves(const LeavingNode& node) {
+  if (leaving_) return;
+  log_.warning(node.sentence);
+  leaving_ = node;
+  own_signal_until_ = Clock::now() + kOwnSignalWait;
+  begin_stop();
+}
+
+// On the I/O thread. Where only another node was told to stop, every node says so and fails, so
+// that a launcher starts the group again.
+void App::Impl::end_drained() {
+  if (!leaving_ || told_to_stop_ || failed_) {
+    finish(!failed_);
+  } else if (Clock::now() >= own_signal_until_) {
+    leaving_->end_group();  // engine_failed() follows
+  } else {
+    timers_.after(kDrainInterval, [this] { gate_->post([this] { end_drained(); }); });
+  }
 }
 
 // On the I/O thread. An answer counts as given when the socket has taken it.
@@ -321,13 +373,13 @@ void App::Impl::drain(Clock::time_point until, bool cut) {
     // Clients that keep asking, for metrics perhaps, would keep it busy.
     server_->stop_accepting();
     if (server_->num_active() == 0) {
-      finish(!failed_);
+      end_drained();
       return;
     }
   }
   if (Clock::now() >= until) {
     if (cut) {
-      finish(!failed_);
+      end_drained();
       return;
     }
     log_.warning(fmt::format("requests that did not finish in time and end with what they have: {}",

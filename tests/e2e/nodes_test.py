@@ -216,6 +216,51 @@ class Ends(CliTest):
             made.nodes[2].process.send_signal(signal.SIGTERM)
             self.assert_ended(made, "Node 2 ends the group: it was told to stop")
 
+    def held_answer(self, made, end):
+        """What comes of a stream that runs when end() is called; node 1 is stopped until then, so it cannot be over."""
+        made.serving()
+        made.nodes[1].process.send_signal(signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": 300, "ignore_eos": True})
+            made.wait_until_running()
+            end()
+            made.nodes[1].process.send_signal(signal.SIGCONT)
+            return stream.result()
+
+    def assert_whole(self, answer):
+        self.assertNotIn("error", answer)
+        self.assertIn('"finish_reason":"length"', answer.replace(" ", ""))
+        self.assertIn("data: [DONE]", answer)
+
+    def test_in_order_with_sigterm_to_all_nodes(self):
+        with serving(tensor=2) as made:
+            answer = self.held_answer(
+                made, lambda: [node.process.send_signal(signal.SIGTERM) for node in made.nodes])
+            self.assert_whole(answer)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+
+    def test_in_order_with_sigint_to_all_nodes_where_nothing_runs(self):
+        with serving(stages=3, nodes=3, options=(*SMALL[:-1], 3)) as made:
+            made.serving()
+            for node in reversed(made.nodes):
+                node.process.send_signal(signal.SIGINT)
+            self.assertEqual(made.wait(), [0, 0, 0], [node.log for node in made.nodes])
+
+    def test_after_running_requests_with_sigterm_to_another_node(self):
+        with serving(tensor=2) as made:
+            answer = self.held_answer(made, lambda: made.nodes[1].process.send_signal(signal.SIGTERM))
+            self.assert_whole(answer)
+            self.assert_ended(made, "Node 1 ends the group: it was told to stop (signal 15).")
+
+    def test_at_once_with_a_second_signal(self):
+        with serving(tensor=2) as made:
+            made.serving()
+            made.nodes[0].process.send_signal(signal.SIGSTOP)  # it cannot end the group
+            made.nodes[1].process.send_signal(signal.SIGTERM)
+            made.nodes[1].wait_for_line("asks node 0 to end the group")
+            made.nodes[1].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.nodes[1].wait(), 128 + signal.SIGTERM, made.nodes[1].log)
+
     def answer_that_fails(self, made, end):
         """What comes of a stream that node 1, which is stopped, cannot work on, when end() was done meanwhile."""
         made.serving()
@@ -269,6 +314,11 @@ class Join(CliTest):
         with group("generate", "-p", "a", tensor=2, others=("--block-size", 32)) as made:
             self.assert_all_say(made, "Node 1 differs from node 0 in --block-size: 32 there, 16 on node 0")
 
+    def test_names_the_cpu_that_differs(self):
+        isas = [{"QUIRE_CPU_ISA": isa} for isa in ("avx2", "scalar")]
+        with group("generate", "-p", "a", tensor=2, env=isas[0], others_env=isas[1]) as made:
+            self.assert_all_say(made, "Node 1 differs from node 0 in the CPU's kernels", "scalar there, avx2 on node 0")
+
     def test_names_the_model_that_differs(self):
         with group("generate", "-p", "a", tensor=2, others=("--load-format", "dummy")) as made:
             self.assert_all_say(made, "Node 1 differs from node 0 in the weights")
@@ -304,6 +354,11 @@ class Join(CliTest):
                          *arguments, env=CPU)
             self.assertEqual(result.returncode, 1)
             self.assertIn("After 0.5 s (--join-timeout)", result.stderr)
+
+    def test_refuses_a_name_that_means_loopback(self):
+        result = run("serve", "--port", 0, "--nnodes", 2, "--tensor-parallel-size", 2, "--master-addr", "127.257", *SMALL,
+                     env={**CPU, "QUIRE_GROUP_SECRET": "0123456789abcdef"})
+        self.assert_error(result, 1, "the name means 127.0.1.1 here", "--master-addr")
 
     def test_refuses_what_cannot_be(self):
         two = ("--nnodes", 2, "--tensor-parallel-size", 2)

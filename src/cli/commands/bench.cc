@@ -134,7 +134,7 @@ int BenchCommand::run(Terminal& terminal) {
   EngineConfig config = ready_to_load(config_, terminal);
   const ModelInfo info = inspect(config.model);
   if (!config.max_model_len) config.max_model_len = std::min(kDefaultModelLen, info.max_model_len);
-  if (config.cluster.node_rank > 0) return run_node(config, terminal);
+  if (config.cluster.node_rank > 0) return run_node(config, 0, terminal);
   BenchWorkload first = warm_up(info.vocab_size);
   std::vector<BenchWorkload> runs = workloads(info.vocab_size);
   constrain(first, runs);

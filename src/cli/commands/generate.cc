@@ -269,7 +269,7 @@ int GenerateCommand::run(Terminal& terminal) {
   }
   if (const SamplingParams given = sampling_.apply({}); given.seed) config.seed = *given.seed;
   config = ready_to_load(std::move(config), terminal);
-  if (config.cluster.node_rank > 0) return run_node(config, terminal);
+  if (config.cluster.node_rank > 0) return run_node(config, 0, terminal);
   LLMEngine engine(std::move(config));
   report_device(engine.memory_plan(), terminal);
   const SamplingParams defaults = sampling_.apply(engine.default_sampling_params());

@@ -58,7 +58,9 @@ class ServeCommand : public Command {
     MemoryReserve::let_new_use_them();
     server::ServeOptions options = complete(arguments_);
     options.engine = ready_to_load(std::move(options.engine), terminal);
-    if (options.engine.cluster.node_rank > 0) return run_node(options.engine, terminal);
+    if (options.engine.cluster.node_rank > 0) {
+      return run_node(options.engine, options.shutdown_timeout_s, terminal);
+    }
     std::mutex mutex;
     server::App* serving = nullptr;
     bool reload_at_start = false;

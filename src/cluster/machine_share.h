@@ -1,0 +1,25 @@
+#pragma once
+// How nodes that run on one machine divide it.
+//
+// Thread safety: free functions; one thread of each node at a time.
+#include <cstdint>
+
+#include "base/thread_pool.h"
+#include "cluster/node_group.h"
+
+namespace quire::cluster {
+
+struct MachineShare {
+  int num_nodes = 1;         // on this machine, this one included
+  int num_cores = 1;         // physical cores for this node; 0 where nodes outnumber them
+  bool shares_cpus = false;  // another node may run on some of this node's CPUs
+};
+
+// The machine's boot id as a number; containers on one machine have the same.
+int64_t machine_number();
+
+// Every node must call it, with the number of its machine and the CPUs that it may run on: a
+// launcher may have bound each node to cores of its own, which nobody else divides.
+MachineShare share_machine(NodeGroup& nodes, int64_t machine, const CpuTopology& cpus);
+
+}  // namespace quire::cluster
