@@ -181,7 +181,7 @@ void Generation::answer_from_worker() {
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->answer(std::move(*first_piece)); });
   };
-  run_on_worker(context_, context_.workers, write, done);
+  run_on_worker(context_, context_.workers, write, done, record_.client);
   state_ = State::kWriting;  // nothing else touches the formatter now
   context_.admission.pump();
 }
@@ -190,7 +190,8 @@ void Generation::answer(std::string first_piece) {
   http::Response response = response_head();
   response.content_type = content_type(prepared_.request);
   record_.status = 200;
-  send_body(exchange_, std::move(response), std::move(first_piece), formatter_, context_.workers);
+  send_body(exchange_, std::move(response), std::move(first_piece), formatter_, context_.workers,
+            record_.client);
   end();
 }
 
