@@ -12,6 +12,7 @@
 #include "base/memory_limit.h"
 #include "quire/async_llm.h"
 #include "quire/version.h"
+#include "server/post_gate.h"
 #include "server/service.h"
 
 namespace quire::server {
@@ -23,24 +24,6 @@ using Clock = std::chrono::steady_clock;
 // time-out it waits for the engine to release what it ran.
 constexpr std::chrono::milliseconds kDrainInterval{20};
 constexpr std::chrono::seconds kLastWait{5};
-
-// The way to the I/O thread, while there is one.
-class PostGate {
- public:
-  void open(http::Server* server) {
-    const std::lock_guard lock(mutex_);
-    server_ = server;
-  }
-  void close() { open(nullptr); }
-  void post(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) server_->post(std::move(task));
-  }
-
- private:
-  std::mutex mutex_;
-  http::Server* server_ = nullptr;
-};
 
 const Tokenizer* tokenizer_of(const AsyncLLM& llm) {
   try {
