@@ -68,6 +68,7 @@ struct RequestOutput {
   bool finished = false;                  // all n have ended
   // A sentence: why the request failed; empty if it did not. If it failed, all n end with kAbort.
   std::string error;
+  bool out_of_memory = false;  // it failed for want of a GPU's memory: later it may not
   RequestMetrics metrics;
 };
 

@@ -46,6 +46,7 @@ void merge_delta(RequestOutput& older, RequestOutput newer) {
   older.num_cached_tokens = newer.num_cached_tokens;
   older.finished = newer.finished;
   older.error = std::move(newer.error);
+  older.out_of_memory = newer.out_of_memory;
   older.metrics = newer.metrics;
 }
 

@@ -331,7 +331,8 @@ void EngineCore::shed_newest(const StepOutput& failed) {
   newest->fail(
       fmt::format("The GPU had no memory for a step, and this request was the newest in it: {} "
                   "Other requests go on.",
-                  failed.failure));
+                  failed.failure),
+      /*out_of_memory=*/true);
 }
 
 AnswerProgress EngineCore::answer_progress(const SequenceOwner& owner, SequenceUpdate& update) {

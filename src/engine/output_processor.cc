@@ -164,8 +164,9 @@ void RequestState::abort() {
   changed_ = true;
 }
 
-void RequestState::fail(std::string error) {
+void RequestState::fail(std::string error, bool out_of_memory) {
   error_ = std::move(error);
+  out_of_memory_ = out_of_memory;
   abort();
 }
 
@@ -194,6 +195,7 @@ RequestOutput RequestState::take_output() {
   output.num_cached_tokens = num_cached_tokens_;
   output.finished = finished();
   output.error = error_;
+  output.out_of_memory = out_of_memory_;
   output.metrics = metrics_;
   return output;
 }

@@ -82,7 +82,7 @@ class RequestState {
                      const AnswerProgress& progress = {});
   void abort();
   // Ends the request with `error`, a sentence.
-  void fail(std::string error);
+  void fail(std::string error, bool out_of_memory = false);
   bool failed() const { return !error_.empty(); }
   bool finished() const;
 
@@ -105,6 +105,7 @@ class RequestState {
   uint64_t last_step_ = 0;  // 0: not scheduled yet
   bool has_token_ = false;
   std::string error_;
+  bool out_of_memory_ = false;
   RequestMetrics metrics_;
 };
 

@@ -39,8 +39,8 @@ class DraftModel {
 
   void load(const ProgressCallback& on_progress);
 
-  // Puts drafts in the places of the step's chunks that have kDraftOfRunner. A chunk with one has no
-  // drafts of other makers. Called once for every step, before the model runs.
+  // Puts drafts in the places of the step's chunks that have kDraftOfRunner. A chunk with one has
+  // no drafts of other makers. Called once for every step, before the model runs.
   Times make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences);
 
  private:

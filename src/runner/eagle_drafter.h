@@ -49,8 +49,8 @@ class EagleDrafter {
 
   void load(const ProgressCallback& on_progress);
 
-  // Puts drafts in the places of the step's chunks that have kDraftOfRunner. A chunk with one has no
-  // drafts of other makers. Called once for every step, before the model runs.
+  // Puts drafts in the places of the step's chunks that have kDraftOfRunner. A chunk with one has
+  // no drafts of other makers. Called once for every step, before the model runs.
   DraftTimes make_drafts(std::span<const StepSequence> sequences);
   // What the model is to hand out in a pass over that many tokens. Holds until the next call.
   const AuxStates* states_of(int64_t num_tokens);

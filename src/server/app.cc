@@ -14,6 +14,7 @@
 #include "base/memory_limit.h"
 #include "quire/async_llm.h"
 #include "quire/version.h"
+#include "server/post_gate.h"
 #include "server/service.h"
 
 namespace quire::server {
@@ -27,36 +28,6 @@ constexpr std::chrono::milliseconds kDrainInterval{20};
 constexpr std::chrono::seconds kLastWait{5};
 // Launchers signal all nodes at once, so this one's own signal comes soon after another node's.
 constexpr std::chrono::seconds kOwnSignalWait{2};
-
-// The way to the I/O thread, while there is one.
-class PostGate {
- public:
-  // Tasks that were posted before run now.
-  void open(http::Server* server) {
-    const std::lock_guard lock(mutex_);
-    server_ = server;
-    for (auto& task : std::exchange(early_, {})) server_->post(std::move(task));
-  }
-  void close() {
-    const std::lock_guard lock(mutex_);
-    server_ = nullptr;
-    closed_ = true;
-  }
-  void post(std::function<void()> task) {
-    const std::lock_guard lock(mutex_);
-    if (server_ != nullptr) {
-      server_->post(std::move(task));
-    } else if (!closed_) {
-      early_.push_back(std::move(task));
-    }
-  }
-
- private:
-  std::mutex mutex_;
-  http::Server* server_ = nullptr;
-  bool closed_ = false;
-  std::vector<std::function<void()>> early_;
-};
 
 const Tokenizer* tokenizer_of(const AsyncLLM& llm) {
   try {

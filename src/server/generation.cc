@@ -87,7 +87,7 @@ void Generation::prepare() {
       self->go_on_preparing(std::move(work->prepared));
     });
   };
-  run_on_worker(context_, context_.workers, prepare, done);
+  run_on_worker(context_, context_.workers, prepare, done, record_.client);
 }
 
 void Generation::go_on_preparing(PreparedGeneration prepared) {

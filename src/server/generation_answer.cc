@@ -22,6 +22,12 @@ uint64_t random_seed() {
   return (uint64_t{device()} << 32) | device();
 }
 
+ApiError failure_of(const RequestOutput& output) {
+  constexpr int64_t kRetryAfterSeconds = 1;
+  return output.out_of_memory ? service_unavailable(output.error, kRetryAfterSeconds)
+                              : server_error(output.error);
+}
+
 }  // namespace
 
 void Generation::begin_answer() {
@@ -90,7 +96,7 @@ void Generation::take(size_t prompt_index, RequestOutput output) {
   }
   if (state_ == State::kRunning) {
     measure(prompt_index, output);
-    if (!output.error.empty()) throw server_error(output.error);
+    if (!output.error.empty()) throw failure_of(output);
     if (!prepared_.request.stream) charge(output);
     if (expired_) mark_deadline(output);
     std::string text = formatter_->push(prompt_index, std::move(output));
@@ -181,7 +187,7 @@ void Generation::answer_from_worker() {
     if (failure) return self->break_off(failure);
     self->guarded([&] { self->answer(std::move(*first_piece)); });
   };
-  run_on_worker(context_, context_.workers, write, done);
+  run_on_worker(context_, context_.workers, write, done, record_.client);
   state_ = State::kWriting;  // nothing else touches the formatter now
   context_.admission.pump();
 }
@@ -190,7 +196,8 @@ void Generation::answer(std::string first_piece) {
   http::Response response = response_head();
   response.content_type = content_type(prepared_.request);
   record_.status = 200;
-  send_body(exchange_, std::move(response), std::move(first_piece), formatter_, context_.workers);
+  send_body(exchange_, std::move(response), std::move(first_piece), formatter_, context_.workers,
+            record_.client);
   end();
 }
 

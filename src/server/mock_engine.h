@@ -59,7 +59,7 @@ class MockEngine : public EnginePort {
   // From now on the engine has failed: sources throw EngineFailure.
   void fail();
   // In the next step each request fails with this sentence; later ones do not.
-  void fail_requests(const std::string& error);
+  void fail_requests(const std::string& error, bool out_of_memory = false);
 
  private:
   struct Stream;
@@ -102,6 +102,7 @@ struct MockEngine::Stream {
   size_t n = 1;
   HeldLora lora_weights;
   std::string error;
+  bool out_of_memory = false;
   std::function<void()> on_ready;
 
   // Adds a token to each output, and says whether the reader had nothing before.
@@ -123,6 +124,7 @@ struct MockEngine::Stream {
     }
     pending.finished = finished;
     pending.error = error;
+    pending.out_of_memory = out_of_memory;
     return !std::exchange(has_pending, true) || finished;
   }
 };
@@ -304,11 +306,12 @@ inline void MockEngine::fail() {
   }
 }
 
-inline void MockEngine::fail_requests(const std::string& error) {
+inline void MockEngine::fail_requests(const std::string& error, bool out_of_memory) {
   const std::lock_guard lock(mutex_);
   for (const auto& stream : streams_) {
     const std::lock_guard inner(stream->mutex);
     stream->error = error;
+    stream->out_of_memory = out_of_memory;
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <exception>
 #include <functional>
+#include <string>
 #include <utility>
 
 namespace quire::server {
@@ -15,8 +16,11 @@ static_assert(BodySource::kPieceBytes > http::Exchange::kStreamHighWater);
 class PieceSender : public std::enable_shared_from_this<PieceSender> {
  public:
   PieceSender(std::shared_ptr<http::Exchange> exchange, std::shared_ptr<BodySource> body,
-              WorkerPool& workers)
-      : exchange_(std::move(exchange)), body_(std::move(body)), workers_(workers) {}
+              WorkerPool& workers, std::string client)
+      : exchange_(std::move(exchange)),
+        body_(std::move(body)),
+        workers_(workers),
+        client_(std::move(client)) {}
 
   void start(http::Response head, std::string first) {
     const auto self = shared_from_this();
@@ -36,14 +40,15 @@ class PieceSender : public std::enable_shared_from_this<PieceSender> {
 
  private:
   void make_next() {
-    workers_.run([self = shared_from_this()] {
+    const auto make = [self = shared_from_this()] {
       if (self->exchange_->closed()) return;
       try {
         self->send_next();
       } catch (const std::exception&) {
         self->exchange_->on_drain({});  // lets go of the exchange, which cuts it off
       }
-    });
+    };
+    workers_.run(make, client_);
   }
 
   // The last write() or finish() may have another thread go on at once: nothing comes behind it.
@@ -62,18 +67,19 @@ class PieceSender : public std::enable_shared_from_this<PieceSender> {
   std::shared_ptr<http::Exchange> exchange_;
   std::shared_ptr<BodySource> body_;
   WorkerPool& workers_;
+  const std::string client_;
 };
 
 }  // namespace
 
 void send_body(std::shared_ptr<http::Exchange> exchange, http::Response head, std::string first,
-               std::shared_ptr<BodySource> body, WorkerPool& workers) {
+               std::shared_ptr<BodySource> body, WorkerPool& workers, std::string client) {
   if (body == nullptr || !body->more_follows()) {
     head.body = std::move(first);
     exchange->respond(std::move(head));
     return;
   }
-  std::make_shared<PieceSender>(std::move(exchange), std::move(body), workers)
+  std::make_shared<PieceSender>(std::move(exchange), std::move(body), workers, std::move(client))
       ->start(std::move(head), std::move(first));
 }
 

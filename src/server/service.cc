@@ -395,7 +395,8 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
     }
     call->body = work(std::move(call->request_body), *call->budget);
   };
-  const auto send = [this, exchange, call,
+  const std::string client = record.client;
+  const auto send = [this, exchange, call, client,
                      record = std::move(record)](const std::exception_ptr& failure) {
     try {
       if (failure) std::rethrow_exception(failure);
@@ -403,12 +404,12 @@ void Service::answer_from_worker(const std::shared_ptr<http::Exchange>& exchange
       if (!call->body.content_type.empty()) response.content_type = call->body.content_type;
       prepare_answer(*exchange, record, response, call->budget);
       send_body(exchange, std::move(response), std::move(call->body.first_piece),
-                std::move(call->body.rest), workers_);
+                std::move(call->body.rest), workers_, client);
     } catch (...) {
       refuse(*exchange, record, api_error_of(std::current_exception()));
     }
   };
-  run_on_worker(context_, workers == nullptr ? workers_ : *workers, make_body, send);
+  run_on_worker(context_, workers == nullptr ? workers_ : *workers, make_body, send, client);
 }
 
 void Service::answer(http::Exchange& exchange, RequestRecord record, http::Response response) {

@@ -3,8 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <future>
 #include <memory>
+#include <mutex>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "server/service.h"
 #include "server/service_fixture.h"
@@ -82,6 +87,56 @@ TEST_F(ServiceTest, PagesOfOthersAreNotTrusted) {
   EXPECT_EQ(call("GET", "/v1/models", "", {{"Host", "evil.example"}})->response->status, 403);
   EXPECT_EQ(call("GET", "/", "", {{"Host", "evil.example"}})->response->status, 403);
   EXPECT_EQ(call("GET", "/", "", {{"Host", "localhost"}})->response->status, 200);
+}
+
+// Calls back when a worker turns to it, which first asks whether its client is still there.
+class AwaitedExchange : public FakeExchange {
+ public:
+  AwaitedExchange(http::Request request, std::function<void()> begins)
+      : FakeExchange(std::move(request)), begins_(std::move(begins)) {}
+  bool closed() const override {
+    std::call_once(begun_, begins_);
+    return FakeExchange::closed();
+  }
+
+ private:
+  std::function<void()> begins_;
+  mutable std::once_flag begun_;
+};
+
+TEST_F(ServiceTest, WorkersServeClientsInTurn) {
+  config_.admission = {.max_num_queued_requests = 10, .max_num_seqs = 10};
+  std::promise<void> first;
+  std::promise<void> release;
+  std::vector<std::string> turns;  // of the one worker
+  const auto send = [&](
+                        const std::string& client, const std::string& path,
+                        std::function<void()> begins = [] {}) {
+    http::Request request;
+    request.method = "POST";
+    request.path = path;
+    request.body = R"({"prompt": [1, 2, 3]})";
+    request.remote = client;
+    auto exchange = std::make_shared<AwaitedExchange>(
+        std::move(request), [&turns, name = client + path, begins = std::move(begins)] {
+          turns.push_back(name);
+          begins();
+        });
+    service().handle(exchange);
+    return exchange;
+  };
+  std::vector<std::shared_ptr<AwaitedExchange>> sent;
+  sent.push_back(send("a", "/v1/completions", [&] {
+    first.set_value();
+    release.get_future().wait();
+  }));
+  first.get_future().wait();
+  for (const char* path : {"/v1/completions", "/tokenize"}) sent.push_back(send("a", path));
+  for (const char* path : {"/tokenize", "/v1/completions"}) sent.push_back(send("b", path));
+  release.set_value();
+  for (const auto& exchange : sent) finish(*exchange);
+  EXPECT_THAT(turns, testing::ElementsAre("a/v1/completions", "a/v1/completions", "b/tokenize",
+                                          "a/tokenize", "b/v1/completions"));
 }
 
 TEST_F(ServiceTest, AKeyHasItsLimits) {

@@ -343,6 +343,23 @@ TEST_F(ServiceTest, AFailedRequestIsAnErrorToItsClientOnly) {
   EXPECT_EQ(next->response->status, 200);
 }
 
+TEST_F(ServiceTest, AGpuWithoutMemoryIsAReasonToComeAgain) {
+  engine_.hold(true);
+  const auto exchange = complete(R"(, "max_tokens": 990)");
+  ASSERT_TRUE(loop_.run_until([&] {
+    if (engine_.stats().num_running == 1) return true;
+    loop_.post([] {});
+    return false;
+  }));
+  engine_.fail_requests("The GPU had no memory.", /*out_of_memory=*/true);
+  engine_.hold(false);
+  finish(*exchange);
+  EXPECT_EQ(exchange->response->status, 503);
+  EXPECT_EQ(body_of(*exchange)["error"]["type"], "service_unavailable_error");
+  EXPECT_EQ(body_of(*exchange)["error"]["message"], "The GPU had no memory.");
+  EXPECT_THAT(exchange->response->headers, testing::Contains(testing::Pair("Retry-After", "1")));
+}
+
 TEST_F(ServiceTest, OneFailedPromptFailsTheRequest) {
   engine_.hold(true);
   const auto exchange =

@@ -376,9 +376,11 @@ class NoMemory(CliTest):
                 self.addCleanup(server.kill)
                 with concurrent.futures.ThreadPoolExecutor() as pool:
                     answers = list(pool.map(lambda body: server.post("/v1/completions", body, timeout=END_S), asked))
-                failed = [answer for status, _, answer in answers if status == 500]
+                failed = [(headers, answer) for status, headers, answer in answers if status == 503]
                 self.assertEqual(len(failed), 1, answers)
-                self.assertIn("The GPU had no memory for a step", failed[0]["error"]["message"])
+                headers, answer = failed[0]
+                self.assertIn("The GPU had no memory for a step", answer["error"]["message"])
+                self.assertEqual(headers["Retry-After"], "1")
                 for text, (status, _, answer) in zip(expected, answers):
                     if status == 200:
                         self.assertEqual(answer["choices"][0]["text"], text)

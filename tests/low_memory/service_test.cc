@@ -15,6 +15,7 @@
 #include "http/test_client.h"
 #include "low_memory/failing_allocator.h"
 #include "server/api/api_test_util.h"
+#include "server/post_gate.h"
 #include "server/service.h"
 
 namespace quire::server {
@@ -113,6 +114,7 @@ class LowMemoryService : public testing::TestWithParam<Case> {
         std::move(http), [this](auto exchange) { service_->handle(std::move(exchange)); });
     // server_ is null while the server is destroyed, and its thread still runs.
     http::Server* const server = server_.get();
+    gate_.open(server);
     service_ = std::make_unique<Service>(
         std::move(config), test_model(),
         ServiceEnvironment{
@@ -120,13 +122,14 @@ class LowMemoryService : public testing::TestWithParam<Case> {
             .log = log_,
             .tokenizer = &tokenizer_,
             .chat_template = &chat_template_,
-            .post = [server](std::function<void()> task) { server->post(std::move(task)); },
+            .post = [this](std::function<void()> task) { gate_.post(std::move(task)); },
             .http_stats = [server] { return server->stats(); },
             .engine_failed = [](const std::string&) { FAIL(); }});
     server_->start();
   }
   void TearDown() override {
     client_.reset();
+    gate_.close();
     server_.reset();  // no I/O thread from here on
     service_.reset();
   }
@@ -175,6 +178,7 @@ class LowMemoryService : public testing::TestWithParam<Case> {
   Tokenizer tokenizer_ = small_tokenizer();
   ChatTemplate chat_template_{"{% for m in messages %}{{ m.content }}{% endfor %}"};
   std::unique_ptr<http::Server> server_;
+  PostGate gate_;
   std::unique_ptr<Service> service_;
   std::unique_ptr<http::TestClient> client_;
   double kept_bytes_ = 0;  // of what came before the request
