@@ -24,12 +24,9 @@ RUNTIMES = ("crun", "runc")  # crun takes no mix of the two kinds of cgroups
 
 if not shutil.which("podman") or not any(map(shutil.which, RUNTIMES)):
     support.skip(f"podman is not installed, or none of {', '.join(RUNTIMES)}")
-if os.geteuid() != 0:
-    support.skip("building the image's root takes root")
-if "QUIRE_BUILD_DIR" not in os.environ:
-    support.skip("there is no build of quire to make an image of")
-if os.environ.get("QUIRE_SANITIZE"):
-    support.skip("what the image holds is not sanitized")
+support.skip_without_root_and_build("building the image's root takes root",
+                                    "there is no build of quire to make an image of",
+                                    "what the image holds is not sanitized")
 
 
 def last_stage():

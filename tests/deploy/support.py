@@ -1,5 +1,6 @@
 """What the checks of deploy/ share."""
 
+import os
 import pathlib
 import sys
 
@@ -17,3 +18,12 @@ LAST_WAIT_S = 10
 def skip(why):
     print(f"skipped: {why}")
     sys.exit(SKIPPED)
+
+
+def skip_without_root_and_build(root_reason, build_reason, sanitizer_reason):
+    if os.geteuid() != 0:
+        skip(root_reason)
+    if "QUIRE_BUILD_DIR" not in os.environ:
+        skip(build_reason)
+    if os.environ.get("QUIRE_SANITIZE"):
+        skip(sanitizer_reason)

@@ -25,12 +25,9 @@ START_S = 60
 
 if not os.path.exists(SYSTEMD) or not all(map(shutil.which, TOOLS)):
     support.skip(f"one of {', '.join((SYSTEMD, *TOOLS))} is not installed")
-if os.geteuid() != 0:
-    support.skip("a systemd of its own takes root")
-if "QUIRE_BUILD_DIR" not in os.environ:
-    support.skip("there is no build of quire to install")
-if os.environ.get("QUIRE_SANITIZE"):
-    support.skip("the unit's limits are not for sanitizers")
+support.skip_without_root_and_build("a systemd of its own takes root",
+                                    "there is no build of quire to install",
+                                    "the unit's limits are not for sanitizers")
 
 # Becomes systemd. What it writes is gone with its mounts.
 BECOME_SYSTEMD = f"""set -e

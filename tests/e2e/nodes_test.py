@@ -216,16 +216,23 @@ class Ends(CliTest):
             made.nodes[2].process.send_signal(signal.SIGTERM)
             self.assert_ended(made, "Node 2 ends the group: it was told to stop")
 
-    def held_answer(self, made, end):
-        """What comes of a stream that runs when end() is called; node 1 is stopped until then, so it cannot be over."""
+    def answer_beside(self, made, end, max_tokens):
+        """What comes of a stream that runs when end() is called; node 1 is stopped before, so it cannot be over."""
         made.serving()
         made.nodes[1].process.send_signal(signal.SIGSTOP)
         with concurrent.futures.ThreadPoolExecutor() as pool:
-            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": 300, "ignore_eos": True})
+            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": max_tokens, "ignore_eos": True})
             made.wait_until_running()
             end()
-            made.nodes[1].process.send_signal(signal.SIGCONT)
             return stream.result()
+
+    def held_answer(self, made, end):
+        """The same where node 1 goes on after end()."""
+        def end_and_go_on():
+            end()
+            made.nodes[1].process.send_signal(signal.SIGCONT)
+
+        return self.answer_beside(made, end_and_go_on, max_tokens=300)
 
     def assert_whole(self, answer):
         self.assertNotIn("error", answer)
@@ -262,14 +269,8 @@ class Ends(CliTest):
             self.assertEqual(made.nodes[1].wait(), 128 + signal.SIGTERM, made.nodes[1].log)
 
     def answer_that_fails(self, made, end):
-        """What comes of a stream that node 1, which is stopped, cannot work on, when end() was done meanwhile."""
-        made.serving()
-        made.nodes[1].process.send_signal(signal.SIGSTOP)
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": 1500, "ignore_eos": True})
-            made.wait_until_running()
-            end()
-            return stream.result()
+        """The same where node 1 never goes on."""
+        return self.answer_beside(made, end, max_tokens=1500)
 
     def test_when_a_node_is_killed_under_a_stream(self):
         with serving(tensor=2) as made:
