@@ -23,8 +23,6 @@ enum class LoadFormat {
 // whole, in bytes.
 using ProgressCallback = std::function<void(std::string_view phase, int64_t done, int64_t total)>;
 
-// Ranks in several processes, called nodes, on one host or several; CPU only. All nodes have the
-// same settings except `node_rank`, and the same number of ranks. Node 0 has the engine.
 // Another node of a group was told to stop.
 struct LeavingNode {
   std::string sentence{};  // names it
@@ -33,6 +31,8 @@ struct LeavingNode {
   std::function<void()> end_group{};
 };
 
+// Ranks in several processes, called nodes, on one host or several; CPU only. All nodes have the
+// same settings except `node_rank`, and the same number of ranks. Node 0 has the engine.
 struct ClusterOptions {
   int num_nodes = 1;
   int node_rank = 0;  // of this process, 0 to num_nodes - 1

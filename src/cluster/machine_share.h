@@ -19,7 +19,7 @@ struct MachineShare {
 int64_t machine_number();
 
 // Every node must call it, with the number of its machine and the CPUs that it may run on: a
-// launcher may have bound each node to cores of its own, which nobody else divides.
+// launcher may have bound each node to cores of its own. The node then uses all of them.
 MachineShare share_machine(NodeGroup& nodes, int64_t machine, const CpuTopology& cpus);
 
 }  // namespace quire::cluster

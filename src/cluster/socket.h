@@ -62,8 +62,8 @@ bool is_loopback(const std::string& address);
 Socket listen_at(const std::string& address, uint16_t port);
 // Waits for a connection, or until `wake_fd` can be read; then returns nothing.
 std::optional<Socket> accept_from(const Socket& listener, int wake_fd);
-// Nothing where nobody listens there (yet), or the address is unknown (yet); then `problem`, if not
-// null, says why.
+// Returns nothing if no process listens there yet or the address cannot be resolved yet. `problem`,
+// if not null, then says why.
 std::optional<Socket> connect_to(const std::string& address, uint16_t port,
                                  Clock::time_point deadline, std::string* problem = nullptr);
 

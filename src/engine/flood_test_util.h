@@ -41,8 +41,8 @@ class Flood {
   Flood(int num_requests, int num_tokens, uint64_t visitor = 2)
       : num_requests_(num_requests), num_tokens_(num_tokens), visitor_(visitor) {}
 
-  // The waits of short requests, each of which comes in the middle of a step: the number of steps
-  // from that one to the last before its own first, both counted whole.
+  // Short requests come in the middle of steps. Returns the wait of each: the number of steps from
+  // that one to the last before its own first, both counted whole.
   std::vector<int> waits(const EngineConfig& config, int num_visits) {
     AsyncLLM llm(config);
     llm_ = &llm;

@@ -1,5 +1,5 @@
 #pragma once
-// How the tokenizer cuts a text of which only the next bytes are known.
+// Finds the tokenizer's next token where only some bytes of the text ahead are known.
 //
 // Thread safety: a free function of its arguments.
 #include <cstdint>
