@@ -98,10 +98,11 @@ int run_node(const EngineConfig& config, double shutdown_timeout_s, Terminal& te
     limit = &end_limit;
     has_run = value == nullptr;
   };
+  // Who reads the line may send a signal at once.
+  set_running(&node);
   terminal.err << fmt::format("quire: node {} runs its part of {}\n", config.cluster.node_rank,
                               config.model)
                << std::flush;
-  set_running(&node);
   try {
     node.run();
   } catch (...) {

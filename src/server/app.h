@@ -66,11 +66,12 @@ class App {
 
   // Reads the files of keys, their limits, and the certificate again, for requests and connections
   // from now on. A file that cannot be used is reported in the log, and its old content stays in
-  // force. After start().
+  // force.
   void reload();
 
   // Refuses new requests from now on, gives running ones shutdown_timeout_s to finish, then ends
-  // them with what they have. Returns at once. Further calls have no effect.
+  // them with what they have. Returns at once. Further calls have no effect. Before
+  // start(), it ends as soon as it has started.
   void stop();
   // Waits until stop() has done its work (true), or the engine has failed (false).
   bool wait();

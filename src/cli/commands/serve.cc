@@ -63,9 +63,11 @@ class ServeCommand : public Command {
     }
     std::mutex mutex;
     server::App* serving = nullptr;
+    bool ended = false;
     bool reload_at_start = false;
     const auto stop = [&](int number, int count) {
       const std::lock_guard lock(mutex);
+      if (ended && count == 1) return;  // it ends as it is
       // Before it serves there is nothing to finish.
       if (serving == nullptr || count > 1) {
         if (count > 1) terminal.err << "quire: ended at once by a second signal" << std::endl;
@@ -80,13 +82,20 @@ class ServeCommand : public Command {
     };
     const StopSignals signals(stop, reload);
     server::App app(std::move(options));
-    app.start();
     const auto set_serving = [&](server::App* value) {
       const std::lock_guard lock(mutex);
       serving = value;
+      ended = value == nullptr;
       if (value != nullptr && reload_at_start) value->reload();
     };
+    // Who reads "serving at" may send a signal at once.
     set_serving(&app);
+    try {
+      app.start();
+    } catch (...) {
+      set_serving(nullptr);
+      throw;
+    }
     const bool well = app.wait();
     set_serving(nullptr);
     return well ? kExitOk : kExitFailure;
