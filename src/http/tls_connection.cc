@@ -1,8 +1,5 @@
-#include <openssl/err.h>
-#include <openssl/ssl.h>
-
+#include <boost/asio/buffer.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/error.hpp>
 #include <boost/asio/ssl/stream.hpp>
 
 #include "http/stream_connection.h"
@@ -21,19 +18,29 @@ class TlsConnection final : public StreamConnection<TlsStream> {
     return std::static_pointer_cast<TlsConnection>(shared_from_this());
   }
 
+  // A TLS record begins with its type (RFC 8446, 5.1: 20 to 24), an HTTP request with a method's
+  // letter.
   void async_handshake() override {
-    stream().async_handshake(TlsStream::server,
-                             [self = self()](const boost::system::error_code& error) {
-                               if (!is_plain_http(error)) return self->on_handshake(!error);
-                               self->plain_ = true;
-                               self->on_plain_request();
-                             });
+    stream().next_layer().async_wait(
+        Socket::wait_read, [self = self()](const boost::system::error_code& error) {
+          if (error) return self->on_handshake(false);
+          self->plain_ = self->sends_letters();
+          if (self->plain_) return self->on_plain_request();
+          self->stream().async_handshake(
+              TlsStream::server,
+              [self](const boost::system::error_code& failed) { self->on_handshake(!failed); });
+        });
   }
 
-  // What OpenSSL says where the first bytes are "GET " or another method's.
-  static bool is_plain_http(const boost::system::error_code& error) {
-    return error.category() == boost::asio::error::get_ssl_category() &&
-           ERR_GET_REASON(static_cast<unsigned long>(error.value())) == SSL_R_HTTP_REQUEST;
+  bool sends_letters() {
+    Socket& socket = stream().next_layer();
+    boost::system::error_code error;
+    socket.non_blocking(true, error);  // should there be nothing to read after all
+    char first = 0;
+    const std::size_t size =
+        socket.receive(boost::asio::buffer(&first, 1), Socket::message_peek, error);
+    const char lower = static_cast<char>(first | 0x20);
+    return !error && size == 1 && lower >= 'a' && lower <= 'z';
   }
 
   void async_read(char* data, std::size_t size) override {

@@ -197,8 +197,12 @@ TEST_F(HttpTls, TellsPlainHttpWhatItSpeaks) {
   const std::string requests[] = {
       "GET /echo HTTP/1.1\r\nHost: h\r\n\r\n",
       "POST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabc",
+      "DELETE /echo HTTP/1.1\r\nHost: h\r\n\r\n",
+      "OPTIONS * HTTP/1.1\r\nHost: h\r\n\r\n",
+      "PATCH /echo HTTP/1.1\r\nHost: h\r\n\r\n",
   };
   for (const std::string& request : requests) {
+    SCOPED_TRACE(request);
     TestClient plain(server.port());
     ASSERT_TRUE(plain.send(request));
     const TestResponse answer = plain.response();
