@@ -5,6 +5,7 @@
 #include <random>
 
 #include "base/ceil_div.h"
+#include "base/sanitized_test_util.h"
 #include "engine/random_requests.h"
 
 namespace quire {
@@ -28,7 +29,8 @@ void expect_independence(const std::string& model, const std::string& dtype, uin
   }
 
   RunTotals totals;
-  for (int trial = 0; trial < 6; ++trial) {
+  constexpr int kTrials = kSanitized ? 3 : 6;
+  for (int trial = 0; trial < kTrials; ++trial) {
     const auto draw = [&random](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);
     };

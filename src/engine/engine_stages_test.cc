@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/sanitized_test_util.h"
 #include "engine/damaged_model.h"
 #include "engine/random_requests.h"
 #include "quire/llm.h"
@@ -52,7 +53,7 @@ void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uin
   config.pipeline_parallel_size = stages;
   config.pipeline_layers = layers;
   RunTotals totals;
-  constexpr int kTrials = 6;
+  constexpr int kTrials = kSanitized ? 3 : 6;
   for (int trial = 0; trial < kTrials; ++trial) {
     const auto draw = [&random](int low, int high) {
       return std::uniform_int_distribution<int>(low, high)(random);

@@ -34,7 +34,7 @@ TEST(Lexicon, GreedyTokensAreThoseOfTransformers) {
   config.dtype = "float32";
   LLM llm(config);
   ASSERT_EQ(golden.size(), 200u);
-  constexpr size_t kStep = kSanitized ? 8 : 1;
+  constexpr size_t kStep = kSanitized ? 40 : 1;
   std::vector<Prompt> prompts;
   for (size_t i = 0; i < golden.size(); i += kStep) {
     const auto ids = golden[i]["prompt_ids"].get<std::vector<int32_t>>();
@@ -80,7 +80,7 @@ TEST(Lexicon, QuantisedItStillAnswers) {
 TEST(Lexicon, WithANarrowCacheItStillAnswers) {
   std::ifstream file(std::string(QUIRE_SOURCE_DIR) + "/tests/golden/lexicon/prompts.json");
   const nlohmann::json golden = nlohmann::json::parse(file);
-  constexpr size_t kPrompts = 16;
+  constexpr size_t kPrompts = kSanitized ? 4 : 16;
   std::vector<Prompt> prompts, answered;
   for (size_t i = 0; i < kPrompts; ++i) {
     auto ids = golden[i]["prompt_ids"].get<std::vector<int32_t>>();
@@ -115,15 +115,12 @@ TEST(Lexicon, WithANarrowCacheItStillAnswers) {
   };
   struct Bound {
     const char* kv_cache_dtype;
-    size_t same_answers;
     double mean_difference;  // of log-probabilities
   };
   const Answers expected = answers_with("auto");
-  for (const Bound& bound : {Bound{"int8", 16, 3e-4}, Bound{"fp8", 16, 1.5e-3}}) {
+  for (const Bound& bound : {Bound{"int8", 3e-4}, Bound{"fp8", 1.5e-3}}) {
     const Answers actual = answers_with(bound.kv_cache_dtype);
-    size_t same = 0;
-    for (size_t i = 0; i < kPrompts; ++i) same += actual.ids[i] == expected.ids[i] ? 1 : 0;
-    EXPECT_GE(same, bound.same_answers) << bound.kv_cache_dtype;
+    EXPECT_EQ(actual.ids, expected.ids) << bound.kv_cache_dtype;
     ASSERT_EQ(actual.logprobs.size(), expected.logprobs.size());
     double difference = 0;
     for (size_t i = 0; i < expected.logprobs.size(); ++i) {

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 
+#include "base/sanitized_test_util.h"
 #include "request/batch_encoding.h"
 #include "scheduler/mock_runner.h"
 #include "scheduler/random_workload.h"
@@ -245,7 +246,7 @@ struct RunOptions {
   bool with_drafts = false;
   WorkloadOptions workload{};
   int num_stages = 1;
-  int num_workloads = 2000;
+  int num_workloads = kSanitized ? 400 : 2000;
   bool with_failures = false;
 };
 
