@@ -264,6 +264,7 @@ bool EngineCore::schedule() {
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
   idle_ = false;
   in_flight_.push_back(std::move(step));
+  tell_forgotten_loras();
   executor_->submit(std::move(batch));
   return true;
 }

@@ -149,6 +149,8 @@ class EngineCore {
   static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
   // Gives a request the adapter `name`.
   void set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights);
+  // Tells other nodes which adapters no later step has.
+  void tell_forgotten_loras();
   LoraStats lora_stats(const SchedulerStats& scheduler) const;
   uint64_t resolve_seed(const Request& facts) const;
 

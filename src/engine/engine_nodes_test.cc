@@ -155,8 +155,6 @@ TEST(EngineOnNodes, RefusesWhatCannotBeOnNodes) {
               HasSubstr("is not this machine's loopback"));
   EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.join_timeout_s = 0; }),
               HasSubstr("--join-timeout is 0"));
-  EXPECT_THAT(refused([](EngineConfig& config) { config.lora.enabled = true; }),
-              HasSubstr("--enable-lora"));
 }
 
 }  // namespace

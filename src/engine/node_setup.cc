@@ -68,6 +68,11 @@ std::string text_of(const std::optional<int64_t>& value) {
   return value ? std::to_string(*value) : "not given";
 }
 
+std::string text_of(const LoraOptions& lora) {
+  if (!lora.enabled) return "no adapters";
+  return fmt::format("{} adapters of rank {}", lora.max_loras, lora.max_lora_rank);
+}
+
 // What ranks depend on: who makes the drafts, and how many a step may have.
 std::string text_of(const std::optional<SpeculativeConfig>& speculation, bool is_dummy) {
   if (!speculation) return "not given";
@@ -107,6 +112,7 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"--max-model-len", text_of(config.max_model_len)},
       {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
       {"--kv-cache-memory-bytes", text_of(config.kv_cache_memory_bytes)},
+      {"--enable-lora, --max-loras and --max-lora-rank", text_of(config.lora)},
       {"--speculative-config", text_of(config.speculative_config, is_dummy)},
   };
 }
@@ -145,8 +151,6 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
                   "expected a multiple of --nnodes {}, so that each node has as many.",
                   config.tensor_parallel_size, config.pipeline_parallel_size, ranks,
                   cluster.num_nodes));
-  require_of_cluster(!config.lora.enabled,
-                     "LoRA adapters (--enable-lora) need one process; leave out --nnodes.");
   require_of_cluster(cluster.master_port >= 0 && cluster.master_port <= 65535,
                      fmt::format("--master-port is {}; expected 0 to 65535.", cluster.master_port));
   require_of_cluster(

@@ -14,10 +14,11 @@ import time
 import unittest
 import urllib.request
 
-from support import BINARY, CPU, CliTest, PROMPTS, generate, json_lines, run
+from support import BINARY, CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
 
 # Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
 SOON_S = 120
+PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
 SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-override", 200, "--threads", 2)
 
 
@@ -182,6 +183,37 @@ class Answers(CliTest):
             made.nodes[0].process.send_signal(signal.SIGTERM)
             self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
 
+    def test_of_stages_with_drafts_and_an_adapter_are_those_of_one_process(self):
+        drafts = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
+        loras = ("--max-loras", 1, "--max-lora-rank", 4)
+        command = ("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, "--lora", f"pirate={PIRATE}",
+                   "-p", "define apple define apple define", "-p", "define pear")
+        expected = run(*command, env=CPU)
+        self.assert_ok(expected)
+        with group(*command, stages=2, others=("--enable-lora", *loras), options=(*SMALL[:-1], 1, *drafts)) as made:
+            output = made.nodes[0].process.stdout.read()
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+        self.assertEqual(json_lines(output), json_lines(expected.stdout))
+
+    def test_of_an_adapter_that_comes_while_they_serve(self):
+        """Each node reads it from its own file system: here from the folder in which it was started."""
+        with serving(tensor=2, options=(*SMALL, "--enable-lora", "--allow-runtime-lora")) as made:
+            made.serving()
+            answers = [made.complete("define apple")]
+            for path in ("/nowhere", PIRATE):
+                connection, response = made.request({"lora_name": "pirate", "lora_path": str(path)},
+                                                    "/v1/load_lora_adapter")
+                with contextlib.closing(connection):
+                    answers.append(response.status)
+                    response.read()
+            connection, response = made.request({"model": "pirate", "prompt": "define apple", "temperature": 0,
+                                                 "max_tokens": 12})
+            with contextlib.closing(connection):
+                answers.append(json.loads(response.read())["choices"][0]["text"])
+            made.nodes[0].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+        self.assertEqual(answers[1:3], [404, 200])
+        self.assertNotEqual(answers[0], answers[3])
 
     def test_take_the_nodes_from_mpirun(self):
         with group("generate", "-p", "define apple", "--max-tokens", 4, tensor=2,
@@ -371,7 +403,9 @@ class Join(CliTest):
                     (("--nnodes", 3, "--tensor-parallel-size", 2), "is 2 ranks; expected a multiple of --nnodes 3"),
                     ((*two, "--pipeline-parallel-size", 9), "the model has 8 layers"),
                     ((*two, "--master-addr", "0.0.0.0"), "QUIRE_GROUP_SECRET"),
-                    ((*two, "--enable-lora"), "--enable-lora", "--nnodes")):
+                    ((*two, "--pipeline-parallel-size", 2, "--speculative-config",
+                      '{"method": "eagle3", "model": "models/lexicon-eagle3"}'),
+                     'method "eagle3" goes with --pipeline-parallel-size 1, not 2')):
                 with self.subTest(arguments=arguments):
                     self.assert_error(run("serve", "--port", 0, *arguments, env=CPU), 1, *fragments)
 
