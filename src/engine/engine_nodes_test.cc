@@ -5,6 +5,7 @@
 
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engine/nodes_test_util.h"
@@ -82,23 +83,27 @@ TEST_P(EngineNodes, ComputeWithDraftsWhatOneProcessComputesWithout) {
   config.threads = division.ranks * division.stages / division.nodes;
   config.max_num_batched_tokens = 40;
   config.num_gpu_blocks_override = 12;
-  SpeculativeConfig& speculation = config.speculative_config.emplace();
-  speculation.num_speculative_tokens = 3;
-  speculation.adaptive = false;
-  speculation.prompt_lookup_min = 1;
+  const std::string head = (golden_models().parent_path() / "eagle" / "shared").string();
   OtherNodes others(division.nodes);
-  for (const char* method : {"ngram", "draft_model"}) {
+  for (const auto& [method, model] : {std::pair<std::string, std::string>("ngram", ""),
+                                      {"draft_model", config.model},
+                                      {"eagle3", head}}) {
+    if (!model.empty() && division.stages > 1) continue;
+    SpeculativeConfig& speculation = config.speculative_config.emplace();
     speculation.method = method;
-    const bool has_model = speculation.method == "draft_model";
-    if (has_model && division.stages > 1) continue;
-    speculation.model = has_model ? config.model : "";
-    if (has_model) speculation.prompt_lookup_min.reset();
+    speculation.model = model;
+    speculation.num_speculative_tokens = 3;
+    speculation.adaptive = false;
+    if (model.empty()) speculation.prompt_lookup_min = 1;
     RunTotals totals;
     const auto outputs = run(others.with_nodes(config), requests, arrival_steps, &totals);
     for (size_t i = 0; i < requests.size(); ++i) {
-      expect_equal(outputs[i], expected[i], method + (", request " + std::to_string(i)));
+      expect_equal(outputs[i], expected[i], method + ", request " + std::to_string(i));
     }
-    EXPECT_GT(totals.num_accepted_drafts, 0) << method;
+    // A head of random weights is seldom right.
+    if (method != "eagle3") {
+      EXPECT_GT(totals.num_accepted_drafts, 0) << method;
+    }
     EXPECT_THAT(others.join(), Each(std::string()));
   }
 }

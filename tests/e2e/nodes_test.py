@@ -196,24 +196,26 @@ class Answers(CliTest):
         self.assertEqual(json_lines(output), json_lines(expected.stdout))
 
     def test_of_an_adapter_that_comes_while_they_serve(self):
-        """Each node reads it from its own file system: here from the folder in which it was started."""
+        def post(path, **body):
+            connection, response = made.request(body, path)
+            with contextlib.closing(connection):
+                return response.status, response.read()
+
+        def answer_of(model):
+            status, body = post("/v1/chat/completions", model=model, temperature=0, max_tokens=40,
+                                messages=[{"role": "user", "content": "define apple"}])
+            self.assertEqual(status, 200, body)
+            return json.loads(body)["choices"][0]["message"]["content"]
+
         with serving(tensor=2, options=(*SMALL, "--enable-lora", "--allow-runtime-lora")) as made:
             made.serving()
-            answers = [made.complete("define apple")]
-            for path in ("/nowhere", PIRATE):
-                connection, response = made.request({"lora_name": "pirate", "lora_path": str(path)},
-                                                    "/v1/load_lora_adapter")
-                with contextlib.closing(connection):
-                    answers.append(response.status)
-                    response.read()
-            connection, response = made.request({"model": "pirate", "prompt": "define apple", "temperature": 0,
-                                                 "max_tokens": 12})
-            with contextlib.closing(connection):
-                answers.append(json.loads(response.read())["choices"][0]["text"])
+            base = answer_of("lexicon")
+            for path, expected in (("/nowhere", 404), (str(PIRATE), 200)):
+                self.assertEqual(post("/v1/load_lora_adapter", lora_name="pirate", lora_path=path)[0], expected)
+            self.assertNotEqual(answer_of("pirate"), base)
+            self.assertEqual(answer_of("lexicon"), base)
             made.nodes[0].process.send_signal(signal.SIGTERM)
             self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
-        self.assertEqual(answers[1:3], [404, 200])
-        self.assertNotEqual(answers[0], answers[3])
 
     def test_take_the_nodes_from_mpirun(self):
         with group("generate", "-p", "define apple", "--max-tokens", 4, tensor=2,
