@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/ceil_div.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "cluster/machine_share.h"
@@ -17,6 +16,7 @@
 #include "engine/device_choice.h"
 #include "engine/node_setup.h"
 #include "engine/setting_checks.h"
+#include "engine/step_limits.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
 #include "loader/eagle_config.h"
@@ -209,30 +209,6 @@ std::vector<int64_t> layers_of_stages(const EngineConfig& config, const ModelOpt
   if (config.pipeline_parallel_size == 1) return {};
   if (!config.pipeline_layers.empty()) return config.pipeline_layers;
   return balanced_stage_layers(model, config.pipeline_parallel_size);
-}
-
-// The most sequences that decode in a step.
-int64_t max_decoding_of(const EngineConfig& config) {
-  return ceil_div(config.max_num_seqs, config.pipeline_parallel_size);
-}
-
-// The most drafts of a step on the CPU, where stages have a part of the tokens. Without
-// speculation drafts are text that has no choice.
-int64_t max_stage_drafts_of(const EngineConfig& config) {
-  constexpr int64_t kForcedDrafts = 256;
-  if (!config.speculative_config) return kForcedDrafts;
-  return max_decoding_of(config) * config.speculative_config->num_speculative_tokens;
-}
-
-// The most tokens of a step: with several stages each step has a part of them.
-int64_t max_step_tokens_of(const EngineConfig& config, bool on_gpu) {
-  if (config.pipeline_parallel_size == 1) return config.max_num_batched_tokens;
-  SchedulerConfig scheduler;
-  scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
-  scheduler.num_stages = config.pipeline_parallel_size;
-  const int64_t prompts = stage_chunk(scheduler, config.max_num_batched_tokens);
-  return std::min(config.max_num_batched_tokens,
-                  prompts + max_decoding_of(config) + (on_gpu ? 0 : max_stage_drafts_of(config)));
 }
 
 // The draft model of this config, for the model of `request`.

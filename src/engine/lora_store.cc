@@ -170,12 +170,12 @@ LoraWeightsPtr LoraStore::read(const std::string& path) {
   if (LoraWeightsPtr present = find_equal(weights.content_hash)) return present;
   weights.id = ++last_id_;
   if (!share_) return std::make_shared<const LoraWeights>(std::move(weights));
-  const LoraWeightsPtr shared(new LoraWeights(std::move(weights)),
-                              [forgotten = forgotten_](const LoraWeights* gone) {
-                                const uint64_t id = gone->id;
-                                delete gone;
-                                forgotten->note(id);
-                              });
+  LoraWeightsPtr shared(new LoraWeights(std::move(weights)),
+                        [forgotten = forgotten_](const LoraWeights* gone) {
+                          const uint64_t id = gone->id;
+                          delete gone;
+                          forgotten->note(id);
+                        });
   share_(*shared, path);
   return shared;
 }
