@@ -2,7 +2,9 @@
 """Kills a random node of a group again and again under load, on this machine's loopback.
 
     scripts/soak_nodes.py --minutes 10 --kill-every 60 --nodes 2
+    scripts/soak_nodes.py --nodes 2 --stages 2 --drafts
 
+With --stages each node has ranks of a stage; without, all nodes share the layers. With --drafts steps verify n-grams.
 Clients ask the group without a pause. Fails if a request gets no answer and no error within --limit seconds, if an
 answer that completes is not that of one process, or if the other nodes do not end within --limit seconds. The group is
 started again each time. It takes build/release's quire, or QUIRE_BINARY.
@@ -28,6 +30,7 @@ from nodes_test import Process, serving  # noqa: E402: found through the line ab
 
 WORDS = ("apple", "river", "anger", "justice", "window", "music", "winter", "stone")
 OPTIONS = ("--max-num-seqs", 16, "--max-num-batched-tokens", 256, "--num-gpu-blocks-override", 400, "--threads", 1)
+DRAFTS = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
 
 
 def body_for(word):
@@ -91,7 +94,9 @@ class Clients:
 
 def run_group(arguments, expected, seconds, tally, chosen):
     """One life of a group, which ends with the death of a node."""
-    with serving(tensor=arguments.nodes, nodes=arguments.nodes, options=OPTIONS) as group:
+    options = (*OPTIONS, *(DRAFTS if arguments.drafts else ()))
+    with serving(tensor=arguments.nodes // arguments.stages, stages=arguments.stages, nodes=arguments.nodes,
+                 options=options) as group:
         group.serving()
         clients = Clients(group.address, expected, arguments.limit, arguments.clients, tally)
         try:
@@ -113,12 +118,16 @@ def main():
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--kill-every", type=float, default=60, help="seconds of a group's life")
     parser.add_argument("--nodes", type=int, default=2)
+    parser.add_argument("--stages", type=int, default=1, help="a divisor of --nodes")
+    parser.add_argument("--drafts", action="store_true")
     parser.add_argument("--clients", type=int, default=6)
     parser.add_argument("--limit", type=float, default=30, help="seconds within which everything has to end")
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     chosen = random.Random(arguments.seed)
-    expected = answers_of_one_process(arguments.nodes, arguments.limit)
+    if arguments.nodes % arguments.stages != 0:
+        parser.error(f"--stages is {arguments.stages}; expected a divisor of --nodes {arguments.nodes}")
+    expected = answers_of_one_process(arguments.nodes // arguments.stages, arguments.limit)
     tally = collections.Counter()
     deadline = time.monotonic() + 60 * arguments.minutes
     while time.monotonic() < deadline:

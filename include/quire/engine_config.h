@@ -75,8 +75,8 @@ struct EngineConfig {
   ClusterOptions cluster{};
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
-  // With one stage: drafts are verified several tokens a step; same tokens either way. A draft
-  // model needs the CPU. None: a step brings one token of a sequence.
+  // Drafts are verified several tokens a step; same tokens either way. A model that drafts needs
+  // the CPU and one stage. None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
   LoraOptions lora{};  // adapters that requests may name
   // > 0: prompts are cut into chunks so that a step takes about this many seconds, which bounds how

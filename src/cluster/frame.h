@@ -28,6 +28,8 @@ enum class FrameKind : uint8_t {
   kFailed,  // a sentence: why the group ends
   kEnd,     // the group ends in order
   kLeave,   // a sentence, to node 0: the node was told to stop, and asks it to end the group
+  kOrder,   // what the other nodes have to do beside their steps
+  kAnswer,  // a sentence, to node 0: why the node could not do so; empty if it did
 };
 
 struct Frame {

@@ -58,6 +58,10 @@ class NodeGroup::Impl {
   void receive(const Route& route, std::span<std::byte> bytes);
   void send_batch(std::span<const std::byte> batch);
   std::optional<std::vector<std::byte>> next_batch();
+  std::string give_order(std::span<const std::byte> order);
+  std::optional<std::vector<std::byte>> next_order() { return orders_.pop(); }
+  void answer_order(const std::string& problem);
+  void stop_orders() { orders_.close(); }
   void end();
   void leave(const std::string& sentence);
   void on_leave(std::function<void(const std::string&)> callback);
@@ -90,6 +94,9 @@ class NodeGroup::Impl {
   Mailboxes mailboxes_;
   BlockingQueue<std::vector<std::byte>> batches_;
   std::vector<std::byte> partial_batch_;
+  BlockingQueue<std::vector<std::byte>> orders_;
+  std::mutex order_mutex_;
+  std::vector<std::unique_ptr<BlockingQueue<std::string>>> answers_;  // node 0: of each node
   // Node 0: of each node; others: element 0 has what was agreed on.
   std::vector<std::unique_ptr<BlockingQueue<int64_t>>> numbers_;
   mutable std::mutex mutex_;
@@ -117,6 +124,7 @@ NodeGroup::Impl::Impl(const JoinOptions& options, const std::function<void(uint1
   }
   for (size_t i = 0; i < connections_.size(); ++i) {
     numbers_.push_back(std::make_unique<BlockingQueue<int64_t>>());
+    answers_.push_back(std::make_unique<BlockingQueue<std::string>>());
   }
 }
 
@@ -179,7 +187,9 @@ void NodeGroup::Impl::fail(const std::string& sentence) {
   changed_.notify_all();
   mailboxes_.close();
   batches_.close();
+  orders_.close();
   for (const auto& numbers : numbers_) numbers->close();
+  for (const auto& answers : answers_) answers->close();
   if (!failure()) return;
   {
     const std::lock_guard lock(callback_mutex_);
@@ -280,8 +290,18 @@ bool NodeGroup::Impl::take(int from, Received& received) {
         ended_ = true;
       }
       batches_.close();
+      orders_.close();
       return true;
     }
+    case FrameKind::kOrder:
+      if (node == 0) throw Error("an order to node 0");
+      orders_.push(std::move(received.payload));
+      return true;
+    case FrameKind::kAnswer:
+      if (node != 0) throw Error("only node 0 is answered");
+      answers_[static_cast<size_t>(from)]->push(
+          received.payload.empty() ? std::string() : as_sentence(received.payload));
+      return true;
     default:
       throw Error("a message that has no place in a group");
   }
@@ -371,6 +391,27 @@ std::optional<std::vector<std::byte>> NodeGroup::Impl::next_batch() {
   return batch;
 }
 
+std::string NodeGroup::Impl::give_order(std::span<const std::byte> order) {
+  const std::lock_guard lock(order_mutex_);
+  for (size_t other = 1; other < connections_.size(); ++other) {
+    if (connections_[other]->send(FrameKind::kOrder, order) != Io::kDone) {
+      lose(static_cast<int>(other), "takes no orders");
+      throw_failure();
+    }
+  }
+  std::string problem;
+  for (size_t other = 1; other < connections_.size(); ++other) {
+    const std::optional<std::string> answer = answers_[other]->pop();
+    if (!answer) throw_failure();
+    if (problem.empty()) problem = *answer;
+  }
+  return problem;
+}
+
+void NodeGroup::Impl::answer_order(const std::string& problem) {
+  connections_[0]->send(FrameKind::kAnswer, problem);
+}
+
 void NodeGroup::Impl::end() {
   {
     const std::lock_guard lock(mutex_);
@@ -423,6 +464,18 @@ void NodeGroup::send_batch(std::span<const std::byte> batch) {
 }
 std::optional<std::vector<std::byte>> NodeGroup::next_batch() {
   return impl_->next_batch();
+}
+std::string NodeGroup::give_order(std::span<const std::byte> order) {
+  return impl_->give_order(order);
+}
+std::optional<std::vector<std::byte>> NodeGroup::next_order() {
+  return impl_->next_order();
+}
+void NodeGroup::answer_order(const std::string& problem) {
+  impl_->answer_order(problem);
+}
+void NodeGroup::stop_orders() {
+  impl_->stop_orders();
 }
 void NodeGroup::end() {
   impl_->end();

@@ -54,6 +54,16 @@ class NodeGroup {
   // Other nodes: the next step; nothing when the group has ended in order.
   std::optional<std::vector<std::byte>> next_batch();
 
+  // Node 0: gives the other nodes an order, at most kMaxPayload bytes, and waits until each has
+  // answered. Returns the first answer that says why a node could not do it; empty if all did.
+  // Orders are carried out one at a time, beside the steps.
+  std::string give_order(std::span<const std::byte> order);
+  // Other nodes: the next order, which answer_order() has to follow; nothing when the group has
+  // ended or stop_orders() was called.
+  std::optional<std::vector<std::byte>> next_order();
+  void answer_order(const std::string& problem);
+  void stop_orders();
+
   // Node 0: the group ends in order, after the steps that were sent.
   void end();
   // Other nodes: asks node 0 to end the group when it has finished what it runs, with a sentence

@@ -82,6 +82,35 @@ TEST(NodeGroup, HandsStepsToTheOtherNodes) {
   EXPECT_THAT(errors, Each(IsEmpty()));
 }
 
+TEST(NodeGroup, CarriesOutOrdersAndReturnsTheFirstProblem) {
+  const auto errors = run_nodes(3, [&](const NodeGroupPtr& group) {
+    if (group->node() == 0) {
+      EXPECT_EQ(group->give_order(bytes_like("first")), "");
+      EXPECT_EQ(group->give_order(bytes_like("second")), "Node 2 cannot.");
+      return;
+    }
+    EXPECT_EQ(group->next_order(), bytes_like("first"));
+    group->answer_order("");
+    EXPECT_EQ(group->next_order(), bytes_like("second"));
+    group->answer_order(group->node() == 2 ? "Node 2 cannot." : "");
+    EXPECT_EQ(group->next_order(), std::nullopt) << "the group ends";
+  });
+  EXPECT_THAT(errors, Each(IsEmpty()));
+}
+
+TEST(NodeGroup, FailsWhileAnOrderIsAwaited) {
+  const auto errors = run_nodes(2, [&](const NodeGroupPtr& group) {
+    if (group->node() == 0) {
+      group->give_order(bytes_like("first"));
+    } else {
+      EXPECT_NE(group->next_order(), std::nullopt);
+      group->fail("Node 1 has had enough.");
+      throw Error("it ends");
+    }
+  });
+  EXPECT_THAT(errors[0], HasSubstr("Node 1 has had enough."));
+}
+
 TEST(NodeGroup, NeedsNoSecretOnLoopback) {
   const auto errors = run_nodes(
       2, [](const NodeGroupPtr& group) { EXPECT_EQ(group->agree_least(group->node()), 0); },

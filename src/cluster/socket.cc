@@ -36,9 +36,17 @@ Addresses resolve(const std::string& address, uint16_t port, bool listens, std::
   return {error == 0 ? found : nullptr, freeaddrinfo};
 }
 
-void set_option(int fd, int level, int option) {
-  const int on = 1;
-  setsockopt(fd, level, option, &on, sizeof(on));
+void set_option(int fd, int level, int option, int value = 1) {
+  setsockopt(fd, level, option, &value, sizeof(value));
+}
+
+// A host that lost its power hangs up on nobody. So a connection is closed when what was sent is
+// not acknowledged for this long; its kernel does that even where the other process is stopped.
+constexpr int kUnheardMs = 8000;
+
+void set_options_of_connection(int fd) {
+  set_option(fd, IPPROTO_TCP, TCP_NODELAY);
+  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, kUnheardMs);
 }
 
 // Whether `events` came within the limit and before the deadline.
@@ -236,7 +244,7 @@ std::optional<Socket> accept_from(const Socket& listener, int wake_fd) {
       if (poll(fds.data(), 1, kPauseMs) > 0) return std::nullopt;
       continue;
     }
-    set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
+    set_options_of_connection(socket.fd());
     return socket;
   }
 }
@@ -254,7 +262,7 @@ std::optional<Socket> connect_to(const std::string& address, uint16_t port,
       why = fmt::format("{}: {}", host_of(*at->ai_addr, at->ai_addrlen), std::strerror(error));
       continue;
     }
-    set_option(socket.fd(), IPPROTO_TCP, TCP_NODELAY);
+    set_options_of_connection(socket.fd());
     return socket;
   }
   return std::nullopt;

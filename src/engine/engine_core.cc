@@ -101,7 +101,9 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
       scheduler_(setup_.scheduler),
       executor_(start_executor(setup_, logits_processors_, answer_masks_, memory_reserve)),
       last_result_(Clock::now()) {
-  if (setup_.config.speculative_config) speculator_.emplace(*setup_.config.speculative_config);
+  if (setup_.config.speculative_config) {
+    speculator_.emplace(*setup_.config.speculative_config, setup_.config.pipeline_parallel_size);
+  }
   if (setup_.verifies_drafts && !speculator_) forced_drafts_.emplace();
 }
 
@@ -262,6 +264,7 @@ bool EngineCore::schedule() {
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
   idle_ = false;
   in_flight_.push_back(std::move(step));
+  tell_forgotten_loras();
   executor_->submit(std::move(batch));
   return true;
 }

@@ -102,6 +102,8 @@ class EngineCore {
   // texts: for drafts neither a request ends nor the memory reserve is used up.
   template <typename Work>
   void speculate(const Work& work);
+  // Of the model's pipeline.
+  size_t num_stages() const { return static_cast<size_t>(setup_.config.pipeline_parallel_size); }
   // The number of steps in flight, with the newest one, when the oldest is waited for.
   size_t max_steps_in_flight() const;
   // The share of EngineConfig::target_step_s that a step of a stage may take; and the number of
@@ -115,7 +117,7 @@ class EngineCore {
   int64_t prompt_logprobs_cost() const;
   // Whether the step in flight takes so long that the next one should be scheduled after it.
   bool awaits_long_step() const;
-  // Whether drafts are to follow tokens that the step in flight computes.
+  // Whether drafts are to follow tokens that the oldest step in flight computes.
   bool awaits_drafts() const;
   void process(StepOutput output);
   // Takes a step's result for a sequence, and the number of its drafts that the step verified.
@@ -147,6 +149,8 @@ class EngineCore {
   static std::unique_ptr<LoraStore> make_lora_store(const EngineSetup& setup);
   // Gives a request the adapter `name`.
   void set_lora(Request& facts, const std::string& name, LoraWeightsPtr weights);
+  // Tells other nodes which adapters no later step has.
+  void tell_forgotten_loras();
   LoraStats lora_stats(const SchedulerStats& scheduler) const;
   uint64_t resolve_seed(const Request& facts) const;
 

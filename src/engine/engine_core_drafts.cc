@@ -29,7 +29,7 @@ void count_draft(SpeculativeStats& stats, size_t num_drafts, size_t num_kept) {
 bool EngineCore::awaits_drafts() const {
   const bool drafts_next = (speculator_ && speculator_->drafts_next()) ||
                            (forced_drafts_ && forced_drafts_->drafts_next());
-  return drafts_next && in_flight_.size() == 1;
+  return drafts_next && in_flight_.size() == num_stages();
 }
 
 template <typename Work>
@@ -39,12 +39,13 @@ void EngineCore::speculate(const Work& work) {
     const MemoryReserve::User none(nullptr);
     work();
   } catch (const std::bad_alloc&) {
-    speculator_.emplace(*setup_.config.speculative_config);
+    speculator_.emplace(*setup_.config.speculative_config, setup_.config.pipeline_parallel_size);
   }
 }
 
+// Drafts follow the newest token, so nothing of their sequence may be in flight.
 void EngineCore::propose() {
-  if (!in_flight_.empty()) return;
+  if (in_flight_.size() >= num_stages()) return;
   std::vector<std::pair<SequenceId, std::vector<int32_t>>> drafts;
   speculate([&] {
     for (const SequenceId id : speculator_->take_ready()) {
@@ -52,6 +53,7 @@ void EngineCore::propose() {
     }
   });
   for (auto& [id, draft] : drafts) {
+    if (scheduler_.awaits_tokens(id)) continue;
     const SequenceOwner& owner = owners_.at(id);
     const Request& request = owner.request->request();
     if (request.is_constrained && !setup_.executor.runner.draft) {
@@ -65,6 +67,7 @@ void EngineCore::propose() {
 void EngineCore::propose_forced() {
   if (!forced_drafts_) return;
   for (const SequenceId id : forced_drafts_->take_ready()) {
+    if (scheduler_.awaits_tokens(id)) continue;
     const SequenceOwner& owner = owners_.at(id);
     auto draft = answer_masks_->forced_tokens(owner.request->request(),
                                               static_cast<uint32_t>(owner.index), kMaxForcedDrafts);

@@ -1,10 +1,14 @@
 // The engine's work on adapters, beyond keeping them (engine/lora_store.h).
+#include <fmt/format.h>
+
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "engine/engine_core.h"
+#include "quire/error.h"
+#include "request/lora_order.h"
 
 namespace quire {
 
@@ -15,7 +19,26 @@ std::unique_ptr<LoraStore> EngineCore::make_lora_store(const EngineSetup& setup)
       lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
                   options.max_lora_rank);
   target.on_gpu = setup.executor.gpu_library != nullptr;
-  return std::make_unique<LoraStore>(options, std::move(target));
+  const auto nodes = setup.executor.nodes;
+  if (!nodes) return std::make_unique<LoraStore>(options, std::move(target));
+  const auto share = [nodes](const LoraWeights& weights, const std::string& path) {
+    const std::string problem =
+        nodes->give_order(encode_lora_order({weights.id, weights.content_hash, path}));
+    if (!problem.empty()) throw Error(problem);
+  };
+  try {
+    return std::make_unique<LoraStore>(options, std::move(target), share);
+  } catch (const Error& error) {
+    nodes->fail(fmt::format("Node 0 cannot start: {}", error.what()));
+    throw;
+  }
+}
+
+void EngineCore::tell_forgotten_loras() {
+  const auto& nodes = setup_.executor.nodes;
+  if (!nodes || !loras_->enabled()) return;
+  const std::vector<uint64_t> ids = loras_->take_forgotten();
+  if (!ids.empty()) nodes->send_batch(encode_forgotten_loras(ids));
 }
 
 // The salt begins with the adapter's hash and a line break, which no hash contains. So whatever

@@ -9,8 +9,7 @@ namespace quire {
 // One step for each stage. With async scheduling one more waits at the first stage, so that no
 // stage waits for the scheduler.
 size_t EngineCore::max_steps_in_flight() const {
-  return static_cast<size_t>(setup_.config.pipeline_parallel_size) +
-         (setup_.config.async_scheduling ? 1 : 0);
+  return num_stages() + (setup_.config.async_scheduling ? 1 : 0);
 }
 
 // A decoding sequence is in one of as many steps as there are stages, and waits for all of them.

@@ -3,16 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <mutex>
 #include <random>
-#include <regex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include "engine/nodes_test_util.h"
 #include "engine/random_requests.h"
-#include "quire/node.h"
+#include "engine/speculative_test_util.h"
 
 namespace quire {
 namespace {
@@ -20,65 +18,6 @@ namespace {
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 using testing::Each;
 using testing::HasSubstr;
-
-// The other nodes of an engine: they start when its node 0 waits for them.
-class OtherNodes {
- public:
-  explicit OtherNodes(int num_nodes) : num_nodes_(num_nodes) {}
-  ~OtherNodes() { join(); }
-
-  // `config` as node 0 takes it.
-  EngineConfig with_nodes(EngineConfig config) {
-    join();
-    config.cluster.num_nodes = num_nodes_;
-    config.cluster.master_port = 0;
-    config.cluster.secret = "a secret of tests";
-    const EngineConfig of_others = config;
-    config.cluster.on_message = [this, of_others](const std::string& line) {
-      std::smatch match;
-      if (std::regex_search(line, match, std::regex("waits at 127.0.0.1:([0-9]+)"))) {
-        start(of_others, std::stoi(match[1]));
-      }
-    };
-    return config;
-  }
-
-  // What made the nodes end; empty where they ended in order.
-  std::vector<std::string> join() {
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-    return std::exchange(errors_, {});
-  }
-
- private:
-  void start(EngineConfig config, int port) {
-    config.cluster.master_port = port;
-    for (int node = 1; node < num_nodes_; ++node) {
-      config.cluster.node_rank = node;
-      threads_.emplace_back([this, config] {
-        std::string error;
-        try {
-          Node(config).run();
-        } catch (const Error& failure) {
-          error = failure.what();
-        }
-        const std::lock_guard lock(mutex_);
-        errors_.push_back(error);
-      });
-    }
-  }
-
-  int num_nodes_;
-  std::vector<std::thread> threads_;
-  std::mutex mutex_;
-  std::vector<std::string> errors_;
-};
-
-struct Division {
-  int ranks = 1;
-  int stages = 1;
-  int nodes = 1;
-};
 
 class EngineNodes : public testing::TestWithParam<Division> {};
 INSTANTIATE_TEST_SUITE_P(Divisions, EngineNodes,
@@ -123,6 +62,47 @@ TEST_P(EngineNodes, ComputeWhatOneProcessComputes) {
     for (size_t i = 0; i < requests.size(); ++i) {
       expect_equal(outputs[i], expected[i],
                    "trial " + std::to_string(trial) + ", request " + std::to_string(i));
+    }
+    EXPECT_THAT(others.join(), Each(std::string()));
+  }
+}
+
+// Also with a model that drafts, which stages do not take.
+TEST_P(EngineNodes, ComputeWithDraftsWhatOneProcessComputesWithout) {
+  const Division division = GetParam();
+  std::mt19937 random(static_cast<uint32_t>(division.ranks * 10 + division.nodes));
+  EngineConfig config = base_config("qwen3-tied");
+  config.tensor_parallel_size = division.ranks;
+  config.threads = division.ranks;
+  const std::vector<RandomRequest> requests =
+      repetitive_requests(random, LLMEngine(config).vocab_size());
+  const std::vector<int> arrival_steps(requests.size(), 0);
+  const auto expected = run(config, requests, arrival_steps);
+
+  config.pipeline_parallel_size = division.stages;
+  config.threads = division.ranks * division.stages / division.nodes;
+  config.max_num_batched_tokens = 40;
+  config.num_gpu_blocks_override = 12;
+  const std::string head = (golden_models().parent_path() / "eagle" / "shared").string();
+  OtherNodes others(division.nodes);
+  for (const auto& [method, model] : {std::pair<std::string, std::string>("ngram", ""),
+                                      {"draft_model", config.model},
+                                      {"eagle3", head}}) {
+    if (!model.empty() && division.stages > 1) continue;
+    SpeculativeConfig& speculation = config.speculative_config.emplace();
+    speculation.method = method;
+    speculation.model = model;
+    speculation.num_speculative_tokens = 3;
+    speculation.adaptive = false;
+    if (model.empty()) speculation.prompt_lookup_min = 1;
+    RunTotals totals;
+    const auto outputs = run(others.with_nodes(config), requests, arrival_steps, &totals);
+    for (size_t i = 0; i < requests.size(); ++i) {
+      expect_equal(outputs[i], expected[i], method + ", request " + std::to_string(i));
+    }
+    // A head of random weights is seldom right.
+    if (method != "eagle3") {
+      EXPECT_GT(totals.num_accepted_drafts, 0) << method;
     }
     EXPECT_THAT(others.join(), Each(std::string()));
   }
@@ -180,8 +160,6 @@ TEST(EngineOnNodes, RefusesWhatCannotBeOnNodes) {
               HasSubstr("is not this machine's loopback"));
   EXPECT_THAT(refused([](EngineConfig& config) { config.cluster.join_timeout_s = 0; }),
               HasSubstr("--join-timeout is 0"));
-  EXPECT_THAT(refused([](EngineConfig& config) { config.lora.enabled = true; }),
-              HasSubstr("--enable-lora"));
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "base/ceil_div.h"
 #include "base/cpu_features.h"
 #include "base/thread_pool.h"
 #include "cluster/machine_share.h"
@@ -17,6 +16,7 @@
 #include "engine/device_choice.h"
 #include "engine/node_setup.h"
 #include "engine/setting_checks.h"
+#include "engine/step_limits.h"
 #include "hub/model_path.h"
 #include "loader/checkpoint.h"
 #include "loader/eagle_config.h"
@@ -211,17 +211,6 @@ std::vector<int64_t> layers_of_stages(const EngineConfig& config, const ModelOpt
   return balanced_stage_layers(model, config.pipeline_parallel_size);
 }
 
-// The most tokens of a step: with several stages each step has a part of them.
-int64_t max_step_tokens_of(const EngineConfig& config) {
-  if (config.pipeline_parallel_size == 1) return config.max_num_batched_tokens;
-  SchedulerConfig scheduler;
-  scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
-  scheduler.num_stages = config.pipeline_parallel_size;
-  const int64_t prompts = stage_chunk(scheduler, config.max_num_batched_tokens);
-  return std::min(config.max_num_batched_tokens,
-                  prompts + ceil_div(config.max_num_seqs, config.pipeline_parallel_size));
-}
-
 // The draft model of this config, for the model of `request`.
 DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoice& choice,
                                    const PlanRequest& request) {
@@ -364,7 +353,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     request.draft = choose_draft_model(config, choice, request);
   }
   request.block_size = config.block_size;
-  request.max_num_batched_tokens = max_step_tokens_of(config);
+  request.max_num_batched_tokens = max_step_tokens_of(config, on_gpu);
   request.max_num_seqs = config.max_num_seqs;
   if (on_gpu) set_gpu_drafts(config, request);
   request.num_blocks_override = config.num_gpu_blocks_override;
@@ -406,7 +395,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.executor.pipeline_parallel_size = config.pipeline_parallel_size;
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
-  setup.verifies_drafts = !on_gpu && config.pipeline_parallel_size == 1;
+  setup.verifies_drafts = !on_gpu;
   setup.executor.gpu_rank_bytes = static_cast<size_t>(
       setup.plan.total_bytes / config.tensor_parallel_size - request.overhead_bytes);
   setup.executor.on_progress = config.on_progress;
@@ -414,7 +403,11 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   SchedulerConfig& scheduler = setup.scheduler;
   scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   scheduler.max_num_seqs = config.max_num_seqs;
-  if (on_gpu) scheduler.max_drafts = request.max_drafts;
+  if (on_gpu) {
+    scheduler.max_drafts = request.max_drafts;
+  } else if (config.pipeline_parallel_size > 1) {
+    scheduler.max_drafts = max_stage_drafts_of(config);
+  }
   scheduler.max_model_len = request.model.max_model_len;
   scheduler.block_size = config.block_size;
   scheduler.num_blocks = setup.plan.num_blocks;

@@ -15,6 +15,7 @@
 #include "base/sanitized_test_util.h"
 #include "engine/damaged_model.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_test_util.h"
 #include "quire/llm.h"
 #include "quire/plan.h"
 
@@ -152,6 +153,30 @@ TEST(EngineStages, ComputeWithNarrowCachesWhatOneComputes) {
   expect_results_of_one_stage(config, 2, 2, 9);
   config.kv_cache_dtype = "int8";
   expect_results_of_one_stage(config, 2, 2, 10);
+}
+
+SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {
+  SpeculativeConfig config;
+  config.method = method;
+  config.num_speculative_tokens = num_tokens;
+  config.prompt_lookup_min = 1;
+  config.prompt_lookup_max = 3;
+  config.adaptive = false;  // so that the drafts do not depend on what steps take
+  return config;
+}
+
+TEST(EngineStages, ComputeWithDraftsWhatOneComputesWithout) {
+  EngineConfig config = base_config("qwen3-tied");
+  expect_same_answers(drafts_by("ngram", 4), config, 11, 2);
+  config.tensor_parallel_size = 2;
+  config.threads = 2;
+  expect_same_answers(drafts_by("suffix", 7), config, 13, 2);
+  expect_same_answers(drafts_by("ngram", 5), base_config("qwen2-sliding"), 14, 3);
+}
+
+TEST(EngineStages, FourWithDraftsComputeWhatOneComputesWithout) {
+  const DeepModel model(5);
+  expect_same_answers(drafts_by("ngram", 3), model.config(), 15, 4);
 }
 
 // Callbacks that look at all tokens so far, and n outputs.

@@ -19,8 +19,8 @@ constexpr size_t kMaxNamesInMessage = 8;
 
 }  // namespace
 
-LoraStore::LoraStore(const LoraOptions& options, LoraTarget target)
-    : options_(options), target_(std::move(target)) {
+LoraStore::LoraStore(const LoraOptions& options, LoraTarget target, Share share)
+    : options_(options), target_(std::move(target)), share_(std::move(share)) {
   for (const LoraPath& module : options_.modules) load(module.name, module.path, false);
 }
 
@@ -52,11 +52,11 @@ void LoraStore::load(const std::string& name, const std::string& path, bool repl
   const std::lock_guard reading(reading_);
   check_name(name, replace);
   if (check) check(path);
-  LoraWeights read = read_lora(path, target_);
+  const LoraWeightsPtr weights = read(path);
   Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
-  const LoraWeightsPtr weights = adopt(std::move(read));
+  adopt(weights);
   adapters_[name] = {path,          weights->id,    weights->content_hash, weights->kind,
                      weights->rank, weights->bytes, std::move(check)};
   drop_nameless(dropped);
@@ -95,11 +95,11 @@ LoraWeightsPtr LoraStore::hold(const std::string& name) {
     check = adapter.check;
   }
   if (check) check(path);
-  LoraWeights read = read_lora(path, target_);
+  LoraWeightsPtr weights = read(path);
   Dropped dropped;
   const std::lock_guard lock(mutex_);
   ++stats_.num_loads;
-  LoraWeightsPtr weights = adopt(std::move(read));
+  adopt(weights);
   if (const auto adapter = adapters_.find(name); adapter != adapters_.end()) {
     // The folder may hold something else by now.
     adapter->second = {path,          weights->id,    weights->content_hash, weights->kind,
@@ -159,14 +159,40 @@ LoraWeightsPtr LoraStore::weights_of(const Adapter& adapter) {
   return known_.at(adapter.content_hash).weights.lock();
 }
 
-LoraWeightsPtr LoraStore::adopt(LoraWeights&& weights) {
-  const auto [entry, is_new] = known_.try_emplace(weights.content_hash);
-  if (is_new) entry->second.id = ++last_id_;
-  if (LoraWeightsPtr present = entry->second.weights.lock()) return present;
-  weights.id = entry->second.id;
-  auto adopted = std::make_shared<const LoraWeights>(std::move(weights));
-  entry->second.weights = adopted;
-  return adopted;
+LoraWeightsPtr LoraStore::find_equal(const std::string& content_hash) {
+  const std::lock_guard lock(mutex_);
+  const auto known = known_.find(content_hash);
+  return known == known_.end() ? nullptr : known->second.weights.lock();
+}
+
+LoraWeightsPtr LoraStore::read(const std::string& path) {
+  LoraWeights weights = read_lora(path, target_);
+  if (LoraWeightsPtr present = find_equal(weights.content_hash)) return present;
+  weights.id = ++last_id_;
+  if (!share_) return std::make_shared<const LoraWeights>(std::move(weights));
+  LoraWeightsPtr shared(new LoraWeights(std::move(weights)),
+                        [forgotten = forgotten_](const LoraWeights* gone) {
+                          const uint64_t id = gone->id;
+                          delete gone;
+                          forgotten->note(id);
+                        });
+  share_(*shared, path);
+  return shared;
+}
+
+// Names of the same content get the new number, too.
+void LoraStore::adopt(const LoraWeightsPtr& weights) {
+  Known& known = known_[weights->content_hash];
+  if (known.id == weights->id) return;
+  known = {weights->id, weights};
+  for (auto& [name, adapter] : adapters_) {
+    if (adapter.content_hash == weights->content_hash) adapter.id = weights->id;
+  }
+}
+
+std::vector<uint64_t> LoraStore::take_forgotten() {
+  const std::lock_guard lock(forgotten_->mutex);
+  return std::exchange(forgotten_->ids, {});
 }
 
 void LoraStore::touch(const LoraWeightsPtr& weights, Dropped& dropped) {

@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <memory>
+#include <span>
 #include <utility>
 
 #include "engine/engine_setup.h"
+#include "engine/node_loras.h"
 #include "request/batch_encoding.h"
+#include "request/lora_order.h"
 
 namespace quire {
 namespace {
@@ -17,6 +21,15 @@ EngineSetup set_up_other_node(const EngineConfig& config) {
   return set_up_node(config);
 }
 
+std::unique_ptr<NodeLoras> make_loras(const EngineSetup& setup) {
+  const LoraOptions& options = setup.config.lora;
+  if (!options.enabled) return nullptr;
+  return std::make_unique<NodeLoras>(
+      setup.executor.nodes,
+      lora_target(setup.folder, setup.model, setup.config.load_format != LoadFormat::kDummy,
+                  options.max_lora_rank));
+}
+
 }  // namespace
 
 class Node::Impl {
@@ -24,12 +37,13 @@ class Node::Impl {
   explicit Impl(const EngineConfig& config)
       : setup_(set_up_other_node(config)),
         nodes_(setup_.executor.nodes),
+        loras_(make_loras(setup_)),
         executor_(start_executor(setup_, nullptr, nullptr, nullptr)) {}
 
   void run() {
     while (const auto bytes = nodes_->next_batch()) {
       try {
-        executor_->submit(std::make_shared<const ScheduledBatch>(decode_batch(*bytes)));
+        take(*bytes);
       } catch (const Error& error) {
         stop(error.what());
       }
@@ -41,12 +55,23 @@ class Node::Impl {
   void stop(const std::string& reason) { nodes_->fail(sentence_for(reason)); }
 
  private:
+  void take(std::span<const std::byte> bytes) {
+    if (loras_ && are_forgotten_loras(bytes)) {
+      loras_->forget(decode_forgotten_loras(bytes));
+      return;
+    }
+    LoraById find_lora;
+    if (loras_) find_lora = [this](uint64_t id) { return loras_->hold(id); };
+    executor_->submit(std::make_shared<const ScheduledBatch>(decode_batch(bytes, find_lora)));
+  }
+
   std::string sentence_for(const std::string& reason) const {
     return fmt::format("Node {} ends the group: {}", nodes_->node(), reason);
   }
 
   EngineSetup setup_;
   std::shared_ptr<cluster::NodeGroup> nodes_;
+  std::unique_ptr<NodeLoras> loras_;  // null: none are served
   std::unique_ptr<Executor> executor_;
 };
 

@@ -10,11 +10,13 @@
 #include <utility>
 
 #include "hub/content_hash.h"
+#include "hub/model_path.h"
 #include "loader/checkpoint.h"
 #include "loader/model_config.h"
 #include "quire/error.h"
 #include "quire/version.h"
 #include "runner/rank_layout.h"
+#include "speculative/proposer.h"
 
 namespace quire {
 namespace {
@@ -38,7 +40,9 @@ class FactHash {
   ContentHash hash_{ContentId::Kind::kSha256, 0};
 };
 
-std::string hash_of_file(const std::filesystem::path& path) {
+std::string hash_of_config(const std::filesystem::path& model) {
+  const std::filesystem::path path = model / "config.json";
+  if (!std::filesystem::exists(path)) return "none";
   std::ifstream file(path, std::ios::binary);
   const std::string content{std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
   FactHash hash;
@@ -64,17 +68,35 @@ std::string text_of(const std::optional<int64_t>& value) {
   return value ? std::to_string(*value) : "not given";
 }
 
+std::string text_of(const LoraOptions& lora) {
+  if (!lora.enabled) return "no adapters";
+  return fmt::format("{} adapters of rank {}", lora.max_loras, lora.max_lora_rank);
+}
+
+// What ranks depend on: who makes the drafts, and how many a step may have.
+std::string text_of(const std::optional<SpeculativeConfig>& speculation, bool is_dummy) {
+  if (!speculation) return "not given";
+  std::string text =
+      fmt::format("{} of {} tokens", speculation->method, speculation->num_speculative_tokens);
+  if (speculation->synthetic_acceptance_length) {
+    text += fmt::format(", {} kept", *speculation->synthetic_acceptance_length);
+  }
+  if (!drafts_with_model(*speculation)) return text;
+  const std::filesystem::path folder = resolve_model(speculation->model);
+  return text + fmt::format(" by a model of quantization {} with the hashes {} and {}",
+                            speculation->quantization, hash_of_config(folder),
+                            is_dummy ? "none" : hash_of_weights(folder));
+}
+
 cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model, Isa isa) {
   const bool is_dummy = config.load_format == LoadFormat::kDummy;
-  const std::filesystem::path config_file = model / "config.json";
   return {
       {"the version of quire", std::string(version())},
       {"--nnodes", std::to_string(config.cluster.num_nodes)},
       {"--tensor-parallel-size", std::to_string(config.tensor_parallel_size)},
       {"--pipeline-parallel-size", std::to_string(config.pipeline_parallel_size)},
       {"--pipeline-layers", fmt::format("{}", fmt::join(config.pipeline_layers, ","))},
-      {"the model's config.json (its hash)",
-       std::filesystem::exists(config_file) ? hash_of_file(config_file) : "none"},
+      {"the model's config.json (its hash)", hash_of_config(model)},
       {"the weights (a hash of their names, types, shapes and first bytes)",
        is_dummy ? fmt::format("dummy weights of --seed {}", config.seed) : hash_of_weights(model)},
       {"the tokens that end an answer",
@@ -90,6 +112,8 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"--max-model-len", text_of(config.max_model_len)},
       {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
       {"--kv-cache-memory-bytes", text_of(config.kv_cache_memory_bytes)},
+      {"--enable-lora, --max-loras and --max-lora-rank", text_of(config.lora)},
+      {"--speculative-config", text_of(config.speculative_config, is_dummy)},
   };
 }
 
@@ -127,10 +151,6 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
                   "expected a multiple of --nnodes {}, so that each node has as many.",
                   config.tensor_parallel_size, config.pipeline_parallel_size, ranks,
                   cluster.num_nodes));
-  require_of_cluster(!config.lora.enabled,
-                     "LoRA adapters (--enable-lora) need one process; leave out --nnodes.");
-  require_of_cluster(!config.speculative_config || config.speculative_config->model.empty(),
-                     "A draft model (--speculative-config) needs one process; leave out --nnodes.");
   require_of_cluster(cluster.master_port >= 0 && cluster.master_port <= 65535,
                      fmt::format("--master-port is {}; expected 0 to 65535.", cluster.master_port));
   require_of_cluster(

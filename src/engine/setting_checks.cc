@@ -83,10 +83,11 @@ void check_speculation(const EngineConfig& config, bool on_gpu) {
           fmt::format("--speculative-config: method \"{}\" needs the CPU (--device cpu); on a GPU "
                       "quire takes \"ngram\" and \"suffix\".",
                       config.speculative_config->method));
-  // Its stages work on several steps at a time, and drafts need the tokens of the step before.
-  require(config.pipeline_parallel_size == 1,
-          fmt::format("--speculative-config goes with --pipeline-parallel-size 1, not {}.",
-                      config.pipeline_parallel_size));
+  // It would need the tokens, which the last stage samples, before the first stage runs.
+  require(config.pipeline_parallel_size == 1 || !drafts_with_model(*config.speculative_config),
+          fmt::format("--speculative-config: method \"{}\" goes with --pipeline-parallel-size 1, "
+                      "not {}; stages take \"ngram\" and \"suffix\".",
+                      config.speculative_config->method, config.pipeline_parallel_size));
 }
 
 void check_lora(EngineConfig& config) {

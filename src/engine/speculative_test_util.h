@@ -32,15 +32,16 @@ inline std::vector<RandomRequest> repetitive_requests(std::mt19937& random, int6
   return requests;
 }
 
-inline void expect_same_answers(const SpeculativeConfig& speculation, const std::string& model,
-                                uint32_t seed, const std::string& kv_cache_dtype = "auto") {
+// Compares answers with drafts, in a model of so many stages, to those without in one stage.
+inline void expect_same_answers(const SpeculativeConfig& speculation, EngineConfig config,
+                                uint32_t seed, int num_stages = 1) {
   std::mt19937 random(seed);
-  EngineConfig config = base_config(model);
-  config.kv_cache_dtype = kv_cache_dtype;
   const std::vector<RandomRequest> requests =
       repetitive_requests(random, LLMEngine(config).vocab_size());
   const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
   config.speculative_config = speculation;
+  config.pipeline_parallel_size = num_stages;
+  config.threads *= num_stages;
   RunTotals totals;
   for (int trial = 0; trial < 4; ++trial) {
     const auto draw = [&random](int low, int high) {
@@ -61,6 +62,13 @@ inline void expect_same_answers(const SpeculativeConfig& speculation, const std:
   }
   EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
   EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+}
+
+inline void expect_same_answers(const SpeculativeConfig& speculation, const std::string& model,
+                                uint32_t seed, const std::string& kv_cache_dtype = "auto") {
+  EngineConfig config = base_config(model);
+  config.kv_cache_dtype = kv_cache_dtype;
+  expect_same_answers(speculation, config, seed);
 }
 
 // The error that an engine with this config throws.

@@ -317,7 +317,7 @@ std::vector<std::byte> encode_batch(const ScheduledBatch& batch) {
   return writer.take();
 }
 
-ScheduledBatch decode_batch(std::span<const std::byte> bytes) {
+ScheduledBatch decode_batch(std::span<const std::byte> bytes, const LoraById& loras) {
   Reader reader(bytes);
   for (const char c : kMagic) {
     if (reader.byte() != static_cast<uint8_t>(c)) refuse("they are no scheduled batch");
@@ -335,6 +335,7 @@ ScheduledBatch decode_batch(std::span<const std::byte> bytes) {
     Request facts;
     code_request(reader, facts);
     check_request(facts);
+    if (loras && facts.lora_id != 0) facts.lora = loras(facts.lora_id);
     request = std::make_shared<const Request>(std::move(facts));
   });
   code_numbers(reader, read.of_added);

@@ -8,6 +8,9 @@
 // stop strings, the salt and the other fields that only outputs need; in a decoded request these
 // have their defaults. Thread safety: free functions of their arguments.
 #include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -22,6 +25,8 @@ std::vector<std::byte> encode_batch(const ScheduledBatch& batch);
 // memory in proportion to the bytes. It does not check what depends on earlier batches and the
 // model: whether token, block and sequence ids belong to this engine, and whether chunks begin
 // where their sequences are. The caller that runs the batch has to.
-ScheduledBatch decode_batch(std::span<const std::byte> bytes);
+// `loras`: gives the weights of Request::lora_id; without it Request::lora stays null.
+using LoraById = std::function<std::shared_ptr<const LoraWeights>(uint64_t id)>;
+ScheduledBatch decode_batch(std::span<const std::byte> bytes, const LoraById& loras = {});
 
 }  // namespace quire

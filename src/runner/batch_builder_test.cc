@@ -182,5 +182,59 @@ TEST(SequenceTable, LearnsWhatAnUnknownTokenIs) {
   EXPECT_THAT(state.output_token_ids, ElementsAre(8));
 }
 
+// A sequence of prompt {1} and output {2} in a verify chunk with drafts {7, 8}.
+ScheduledBatch verify_batch() {
+  ScheduledBatch batch;
+  batch.added = {new_sequence(1, {1})};
+  batch.added[0].output_token_ids = {2};
+  batch.sequences = {{.id = 1,
+                      .kind = ChunkKind::kVerify,
+                      .num_computed_tokens = 1,
+                      .num_tokens = 3,
+                      .samples = true,
+                      .draft_token_ids = {7, 8},
+                      .new_block_ids = {0}}};
+  return batch;
+}
+
+TEST(SequenceTable, TakesWhatAnotherRankSampledBehindDrafts) {
+  SequenceTable table({});
+  const ScheduledBatch batch = verify_batch();
+  SequenceState& state = table.apply(batch).front().state;
+  EXPECT_FALSE(state.awaits_token());
+  state.output_token_ids.push_back(unknown_token(0));
+  EXPECT_TRUE(state.awaits_token());
+  const uint64_t serial = state.serial;
+  table.take_sampled(1, serial, std::vector<int32_t>{7, 3, 9});
+  EXPECT_THAT(state.output_token_ids, ElementsAre(2, 7, 3));
+  EXPECT_FALSE(state.awaits_token());
+  // It comes back, and what was sampled before is not for it.
+  ScheduledBatch again;
+  again.removed = {1};
+  again.added = {new_sequence(1, {1})};
+  table.apply(again);
+  EXPECT_NE(table.find(1)->serial, serial);
+  table.take_sampled(1, serial, std::vector<int32_t>{7, 3, 9});
+  EXPECT_TRUE(table.find(1)->output_token_ids.empty());
+  table.take_sampled(2, serial, std::vector<int32_t>{7, 3, 9});
+  EXPECT_EQ(table.find(2), nullptr);
+}
+
+TEST(SequenceTable, IsToldHowManyDraftsStayed) {
+  for (const int64_t num_kept : {0, 1, 2}) {
+    SequenceTable table({});
+    const ScheduledBatch batch = verify_batch();
+    table.apply(batch).front().state.output_token_ids.push_back(unknown_token(0));
+    ScheduledBatch next;
+    next.sequences = {{.id = 1,
+                       .kind = ChunkKind::kDecode,
+                       .num_computed_tokens = 2 + num_kept,
+                       .num_tokens = 1,
+                       .samples = true}};
+    table.cut_to_computed(next);
+    EXPECT_EQ(table.apply(next).front().begin, 2 + num_kept);
+  }
+}
+
 }  // namespace
 }  // namespace quire

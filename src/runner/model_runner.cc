@@ -40,16 +40,6 @@ std::vector<LogitsRow> logits_rows_of(std::span<const StepSequence> sequences) {
   return rows;
 }
 
-// Stands for the sampled tokens of a step's rows on a rank that does not learn them.
-std::vector<int32_t> unknown_tokens(int64_t num_rows) {
-  std::vector<int32_t> ids;
-  ids.reserve(static_cast<size_t>(num_rows));
-  for (int64_t row = 0; row < num_rows; ++row) {
-    ids.push_back(unknown_token(static_cast<int32_t>(row)));
-  }
-  return ids;
-}
-
 }  // namespace
 
 ModelRunner::ModelRunner(const RunnerOptions& options, const RankGroups& groups, Stream& stream)
@@ -94,9 +84,9 @@ std::unique_ptr<PendingStep> ModelRunner::launch(const ScheduledBatch& batch) {
 StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   StepOutput output;
   output.step = batch.step;
+  learn_sampled(batch);
   const std::vector<StepSequence> sequences = table_.apply(batch);
   if (sequences.empty()) return output;
-  receive_awaited_ids(sequences);
 
   make_drafts(batch, sequences, output);
   const ForwardBatch forward = builder_.build(sequences);
@@ -110,16 +100,16 @@ StepOutput ModelRunner::execute(const ScheduledBatch& batch) {
   output.sequences.resize(batch.sequences.size());
   for (size_t i = 0; i < batch.sequences.size(); ++i)
     output.sequences[i].id = batch.sequences[i].id;
-  std::vector<int32_t> sampled_ids = unknown_tokens(forward.logits_rows.num_elements());
-  std::vector<ops::SampledToken> sampled;
-  if (groups_.is_last_stage()) {
-    compute_prompt_logprobs(forward, hidden, sequences, output);
-    sampled = sample(forward, hidden, sequences, sampled_ids);
-    if (!groups_.is_first_stage()) send_sampled_ids(sampled_ids);
+  if (!groups_.is_last_stage()) {
+    await_sampled(sequences);
+    return output;
   }
+  compute_prompt_logprobs(forward, hidden, sequences, output);
+  std::vector<int32_t> sampled_ids(static_cast<size_t>(forward.logits_rows.num_elements()));
+  const std::vector<ops::SampledToken> sampled = sample(forward, hidden, sequences, sampled_ids);
   if (options_.synthetic_acceptance) replace_by_synthetic(sequences, sampled_ids);
+  if (!groups_.is_first_stage()) send_sampled_ids(sampled_ids);
   keep_sampled(sequences, sampled_ids, sampled, output);
-  if (groups_.is_first_stage() && !groups_.is_last_stage()) await_ids(sequences);
   return output;
 }
 
@@ -170,21 +160,23 @@ void ModelRunner::send_sampled_ids(std::vector<int32_t>& ids) {
   if (!ids.empty()) groups_.pipeline.send(stream_, as_tensor(ids), 0);
 }
 
-void ModelRunner::await_ids(std::span<const StepSequence> sequences) {
-  std::vector<AwaitedId> step;
+void ModelRunner::await_sampled(std::span<const StepSequence> sequences) {
+  std::vector<AwaitedIds> step;
   for (const StepSequence& sequence : sequences) {
     if (!sequence.chunk.samples) continue;
-    check(sequence.chunk.num_logits_rows() == 1, "several stages take no drafts");
-    step.push_back({sequence.chunk.id, sequence.state.output_token_ids.size() - 1});
+    sequence.state.output_token_ids.push_back(unknown_token(0));
+    step.push_back({sequence.chunk.id, sequence.state.serial,
+                    static_cast<size_t>(sequence.chunk.num_logits_rows())});
   }
-  if (!step.empty()) awaited_.push_back(std::move(step));
+  if (groups_.is_first_stage() && !step.empty()) awaited_.push_back(std::move(step));
 }
 
-void ModelRunner::receive_awaited_ids(std::span<const StepSequence> sequences) {
-  if (!groups_.is_first_stage() || groups_.is_last_stage()) return;
-  for (const StepSequence& sequence : sequences) {
-    const std::vector<int32_t>& output = sequence.state.output_token_ids;
-    while (!output.empty() && row_of_unknown(output.back()) >= 0) receive_oldest_ids();
+void ModelRunner::learn_sampled(const ScheduledBatch& batch) {
+  if (groups_.is_last_stage()) return;
+  if (!groups_.is_first_stage()) return table_.cut_to_computed(batch);
+  for (const ScheduledSequence& chunk : batch.sequences) {
+    const SequenceState* state = table_.find(chunk.id);
+    while (state != nullptr && state->awaits_token()) receive_oldest_ids();
   }
   // Results of steps this far back were processed before this step was scheduled.
   while (std::ssize(awaited_) > groups_.pipeline.size() + 1) receive_oldest_ids();
@@ -192,12 +184,16 @@ void ModelRunner::receive_awaited_ids(std::span<const StepSequence> sequences) {
 
 void ModelRunner::receive_oldest_ids() {
   check(!awaited_.empty(), "the ids of sampled tokens are awaited");
-  const std::vector<AwaitedId> step = std::move(awaited_.front());
+  const std::vector<AwaitedIds> step = std::move(awaited_.front());
   awaited_.pop_front();
-  std::vector<int32_t> ids(step.size());
+  size_t num_ids = 0;
+  for (const AwaitedIds& sequence : step) num_ids += sequence.count;
+  std::vector<int32_t> ids(num_ids);
   receive(as_tensor(ids), groups_.pipeline.size() - 1);
-  for (size_t i = 0; i < step.size(); ++i) {
-    table_.resolve_token(step[i].sequence, step[i].index, ids[i]);
+  std::span<const int32_t> rest = ids;
+  for (const AwaitedIds& sequence : step) {
+    table_.take_sampled(sequence.sequence, sequence.serial, rest.first(sequence.count));
+    rest = rest.subspan(sequence.count);
   }
 }
 

@@ -5,8 +5,9 @@
 // them to the next stage. Rank 0 of the last stage samples and tells the tokens to the other ranks
 // of that stage, which hand them to the first stage. The first stage goes on with other sequences
 // meanwhile, and takes the ids when a step needs one of them. Stages in between do not learn
-// sampled tokens: they have unknown_token() in their place. With several stages there are no verify
-// chunks. Thread safety: one thread, the rank's worker.
+// sampled tokens: they have unknown_token() in their place. Which drafts of a verify chunk stayed
+// they see by where the sequence's next chunk begins; the scheduler makes none before it knows.
+// Thread safety: one thread, the rank's worker.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -43,10 +44,11 @@ class ModelRunner final : public RankRunner {
   double waited_s() const override { return waited_s_; }
 
  private:
-  // A sampled token that the first stage does not know yet.
-  struct AwaitedId {
+  // What was sampled of a sequence, and the first stage does not know yet.
+  struct AwaitedIds {
     SequenceId sequence;
-    size_t index;  // in its output
+    uint64_t serial;  // of its state
+    size_t count;
   };
 
   StepOutput execute(const ScheduledBatch& batch);
@@ -64,10 +66,12 @@ class ModelRunner final : public RankRunner {
   void receive(const Tensor& tensor, int from);
   // Sends ids from the last stage to the first.
   void send_sampled_ids(std::vector<int32_t>& ids);
-  // On the first stage: notes which ids of the step the last stage will send.
-  void await_ids(std::span<const StepSequence> sequences);
-  // On the first stage: takes the ids that the chunks of a step begin with, and older ones.
-  void receive_awaited_ids(std::span<const StepSequence> sequences);
+  // Of stages that do not sample: puts an unknown token behind the sequences that do, and notes on
+  // the first stage which ids of the step the last stage will send.
+  void await_sampled(std::span<const StepSequence> sequences);
+  // Learns of what was sampled before what the chunks of a step need: on the first stage the ids
+  // that they begin with, and older ones; on stages in between how many there are.
+  void learn_sampled(const ScheduledBatch& batch);
   void receive_oldest_ids();
   // Puts in the place of what was sampled behind drafts what RunnerOptions::synthetic_acceptance
   // says of them.
@@ -90,9 +94,9 @@ class ModelRunner final : public RankRunner {
   BatchBuilder builder_;
   std::optional<DraftModel> draft_model_;  // none, and no head: drafts have ids
   std::optional<EagleDrafter> eagle_;
-  std::optional<LoraSlots> lora_slots_;         // none: no adapters are served
-  const LoraStep* lora_ = nullptr;              // of the step; null: it has no adapters
-  std::deque<std::vector<AwaitedId>> awaited_;  // of each step that sampled, in their order
+  std::optional<LoraSlots> lora_slots_;          // none: no adapters are served
+  const LoraStep* lora_ = nullptr;               // of the step; null: it has no adapters
+  std::deque<std::vector<AwaitedIds>> awaited_;  // of each step that sampled, in their order
   double waited_s_ = 0;
 };
 

@@ -16,8 +16,9 @@ size_t SequenceState::append_sampled(std::span<const int32_t> sampled) {
   return output.size() - first_draft;
 }
 
-SequenceState SequenceTable::make_state(const NewSequence& added) const {
+SequenceState SequenceTable::make_state(const NewSequence& added) {
   SequenceState state;
+  state.serial = next_serial_++;
   state.request = added.request;
   state.index = added.index;
   state.output_token_ids = added.output_token_ids;
@@ -64,6 +65,31 @@ void SequenceTable::resolve_token(SequenceId id, size_t index, int32_t token_id)
   // A preempted sequence may have come back, with the token in its list.
   if (it == sequences_.end() || index >= it->second.output_token_ids.size()) return;
   it->second.output_token_ids[index] = token_id;
+}
+
+void SequenceTable::take_sampled(SequenceId id, uint64_t serial, std::span<const int32_t> sampled) {
+  const auto it = sequences_.find(id);
+  if (it == sequences_.end() || it->second.serial != serial) return;
+  check(it->second.awaits_token(), "what was sampled is taken once");
+  it->second.output_token_ids.pop_back();
+  it->second.append_sampled(sampled);
+}
+
+void SequenceTable::cut_to_computed(const ScheduledBatch& batch) {
+  for (const ScheduledSequence& chunk : batch.sequences) {
+    const auto it = sequences_.find(chunk.id);
+    if (chunk.kind == ChunkKind::kPrefill || it == sequences_.end()) continue;
+    SequenceState& state = it->second;
+    const int64_t num_output = chunk.num_computed_tokens + 1 - state.num_prompt_tokens();
+    check(num_output >= 0 && num_output <= std::ssize(state.output_token_ids),
+          "a chunk begins with a token that a step before it may have brought");
+    state.output_token_ids.resize(static_cast<size_t>(num_output));
+  }
+}
+
+const SequenceState* SequenceTable::find(SequenceId id) const {
+  const auto it = sequences_.find(id);
+  return it == sequences_.end() ? nullptr : &it->second;
 }
 
 void SequenceTable::replace_drafts(SequenceId id, size_t index,

@@ -29,7 +29,8 @@ constexpr int32_t row_of_unknown(int32_t token_id) {
 
 struct SequenceState {
   std::shared_ptr<const Request> request;
-  uint32_t index = 0;  // within the request's n
+  uint32_t index = 0;   // within the request's n
+  uint64_t serial = 0;  // of the state: it has another one when the sequence comes back
   std::vector<int32_t> output_token_ids;
   std::vector<int32_t> block_table;
   std::vector<std::pair<int32_t, float>> logit_bias;
@@ -44,6 +45,10 @@ struct SequenceState {
   // it had drafts. Keeps the drafts up to the first that differs from the token sampled in its
   // place, and then that sampled token. Returns how many of `sampled` were kept.
   size_t append_sampled(std::span<const int32_t> sampled);
+  // Whether its newest token is not known.
+  bool awaits_token() const {
+    return !output_token_ids.empty() && row_of_unknown(output_token_ids.back()) >= 0;
+  }
 };
 
 // A chunk of a step with its sequence, looked up once when the batch is taken in.
@@ -74,15 +79,25 @@ class SequenceTable {
   // Sets the output token `index` of a sequence, which was appended as unknown. Ignores sequences
   // that are gone.
   void resolve_token(SequenceId id, size_t index, int32_t token_id);
+  // For ranks that do not sample. What a step samples of the sequence is not known yet: its drafts
+  // stay, and an unknown token follows them, until take_sampled() or cut_to_computed().
+  // take_sampled() takes what was sampled, as append_sampled() does. Ignores states that are gone.
+  void take_sampled(SequenceId id, uint64_t serial, std::span<const int32_t> sampled);
+  // Where a rank never learns what was sampled, a batch says how many tokens of its sequences
+  // stayed: all chunks but prefills begin with the last of them. The others are removed.
+  void cut_to_computed(const ScheduledBatch& batch);
+  // Null for an id that is unknown.
+  const SequenceState* find(SequenceId id) const;
   // Puts `token_ids` in the place of the output tokens from `index` on, which are the drafts of the
   // last step.
   void replace_drafts(SequenceId id, size_t index, std::span<const int32_t> token_ids);
   size_t size() const { return sequences_.size(); }
 
  private:
-  SequenceState make_state(const NewSequence& added) const;
+  SequenceState make_state(const NewSequence& added);
 
   std::vector<int32_t> eos_token_ids_;
+  uint64_t next_serial_ = 0;
   std::unordered_map<SequenceId, SequenceState> sequences_;
 };
 

@@ -41,6 +41,9 @@ class MockRunner {
         max_model_len_(max_model_len),
         slots_(static_cast<size_t>(num_blocks * block_size)) {}
 
+  // Chunks begin where they say, as stages that learn no tokens need it.
+  void expect_exact_starts() { exact_starts_ = true; }
+
   // With another salt, equal tokens count as other text. The runner itself is not told salts, so a
   // test sets them here.
   void set_salt(SequenceId id, const std::string& salt) {
@@ -166,7 +169,7 @@ class MockRunner {
     EXPECT_TRUE(chunk.samples);
     EXPECT_EQ(sequence.num_computed, num_tokens - 1);
     EXPECT_GE(chunk.num_computed_tokens, num_tokens - 1);
-    if (!sequence.had_verify) {
+    if (!sequence.had_verify || exact_starts_) {
       EXPECT_EQ(chunk.num_computed_tokens, num_tokens - 1);
     }
     return num_tokens - 1;
@@ -243,6 +246,7 @@ class MockRunner {
   std::map<SequenceId, uint64_t> salts_;
   std::map<SequenceId, Known> known_;
   std::mt19937_64 random_;
+  bool exact_starts_ = false;
   int64_t num_kept_drafts_ = 0;
   int64_t num_rejected_drafts_ = 0;
 };

@@ -35,6 +35,7 @@ struct ScheduledState {
   int64_t num_computed_tokens = 0;
   int64_t num_placeholders = 0;  // tokens that steps in flight will sample, at most
   std::vector<int32_t> drafts;   // for its next chunk
+  bool verifies = false;         // its newest chunk is a verify chunk, and in flight
   // The step that has its newest chunk, and where, while that step is being made.
   std::optional<uint64_t> chunk_step;
   size_t chunk_index = 0;

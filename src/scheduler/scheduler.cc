@@ -177,6 +177,7 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
   }
   if (chunk.most_tokens > 0) {
     state.num_placeholders -= chunk.most_tokens;
+    if (chunk.most_tokens > 1) state.verifies = false;
     // Unless it was preempted: then nothing of it counts as computed.
     if (state.running) {
       state.num_computed_tokens -= chunk.most_tokens - std::ssize(output.token_ids);
@@ -192,7 +193,9 @@ std::optional<SequenceUpdate> Scheduler::Impl::take_output(ScheduledState& state
 void Scheduler::Impl::drop_void(const InFlightStep& step, bool failed) {
   for (const InFlightChunk& chunk : step.chunks) {
     const auto it = states.find(chunk.id);
-    if (it != states.end()) it->second->num_placeholders -= chunk.most_tokens;
+    if (it == states.end()) continue;
+    it->second->num_placeholders -= chunk.most_tokens;
+    if (chunk.most_tokens > 1) it->second->verifies = false;
   }
   if (!failed) return;
   ++num_failed_steps;
@@ -256,6 +259,11 @@ void Scheduler::propose(SequenceId id, std::vector<int32_t> draft_token_ids) {
 int64_t Scheduler::num_preemptions(SequenceId id) const {
   const auto it = impl_->states.find(id);
   return it == impl_->states.end() ? 0 : it->second->num_preemptions;
+}
+
+bool Scheduler::awaits_tokens(SequenceId id) const {
+  const auto it = impl_->states.find(id);
+  return it != impl_->states.end() && it->second->num_placeholders > 0;
 }
 
 bool Scheduler::runs_lora(uint64_t lora_id) const {

@@ -50,6 +50,8 @@
 // decode are then divided between P steps that go round:
 // - A sequence whose token is awaited is in none of the P - 1 steps that follow. The step after
 //   these may begin with the placeholder: the runner knows the token by then.
+// - A sequence whose verify chunk is in flight waits for its result. So the next chunk begins at
+//   num_computed_tokens, which tells stages that do not learn the tokens how many drafts stayed.
 // - A step has at most an equal part of the sequences that decode (rounded up), and of those that
 //   may be scheduled now as many as leave some for the stages that have no step yet.
 // - A step has at most stage_chunk() prompt tokens. Chunks of one prompt follow each other without
@@ -160,6 +162,10 @@ class Scheduler {
   // sequence will have when that chunk runs. Used once. Ids that are unknown or have ended: no
   // effect.
   void propose(SequenceId id, std::vector<int32_t> draft_token_ids);
+
+  // Whether a step in flight may bring the sequence tokens; false for ids that are unknown or have
+  // ended.
+  bool awaits_tokens(SequenceId id) const;
 
   // How often a sequence was preempted; 0 for ids that are unknown or have ended.
   int64_t num_preemptions(SequenceId id) const;

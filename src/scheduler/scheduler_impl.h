@@ -47,6 +47,7 @@ struct Scheduler::Impl {
   int64_t num_pending_tokens(const ScheduledState& state) const {
     const int64_t num_tokens = state.num_tokens();
     if (num_tokens >= state.max_num_tokens || goes_round(state)) return 0;
+    if (state.verifies && config.num_stages > 1) return 0;
     return num_tokens - state.num_computed_tokens;
   }
   // Of a sequence that decodes: whether it is in one of the steps of a pipeline that must be ahead

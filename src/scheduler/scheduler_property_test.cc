@@ -45,7 +45,9 @@ class Simulation {
         failures_(failures),
         scheduler_(config),
         watcher_(config, max_prefill_tokens),
-        runner_(config.num_blocks, config.block_size, kMockVocabSize, config.max_model_len) {}
+        runner_(config.num_blocks, config.block_size, kMockVocabSize, config.max_model_len) {
+    if (config.num_stages > 1) runner_.expect_exact_starts();
+  }
 
   std::map<SequenceId, JobResult> run() {
     int64_t num_tokens = 0;
@@ -407,6 +409,33 @@ TEST(SchedulerPropertyTest, ThreeStages) {
 TEST(SchedulerPropertyTest, FourStages) {
   run_with_stages(4);
 }
+// Drafts are verified by some of the steps, while other sequences go round.
+void run_with_stages_and_drafts(int num_stages) {
+  const uint64_t first_seed = 4'000'000 + 100'000 * static_cast<uint64_t>(num_stages);
+  for (const bool ahead : {false, true}) {
+    for (const int64_t num_clients : {1, 4}) {
+      run_random_workloads({.first_seed = first_seed,
+                            .depth = static_cast<size_t>(num_stages - 1 + (ahead ? 1 : 0)),
+                            .with_drafts = true,
+                            .workload = {.with_aborts = true,
+                                         .num_clients = num_clients,
+                                         .num_loras = num_clients == 1 ? 0 : 4},
+                            .num_stages = num_stages,
+                            .num_workloads = 100});
+    }
+  }
+}
+
+TEST(SchedulerPropertyTest, TwoStagesWithDrafts) {
+  run_with_stages_and_drafts(2);
+}
+TEST(SchedulerPropertyTest, ThreeStagesWithDrafts) {
+  run_with_stages_and_drafts(3);
+}
+TEST(SchedulerPropertyTest, FourStagesWithDrafts) {
+  run_with_stages_and_drafts(4);
+}
+
 TEST(SchedulerPropertyTest, FourStagesWithResultsAtOnce) {
   run_random_workloads({.first_seed = 3'900'000, .num_stages = 4, .num_workloads = 150});
 }

@@ -48,6 +48,7 @@ void Scheduler::StepMaker::schedule_chunk(ScheduledState& state, ChunkKind kind,
     chunk.draft_token_ids.resize(static_cast<size_t>(num_tokens - 1));
     drafts_left_ -= num_tokens - 1;
   }
+  state.verifies = kind == ChunkKind::kVerify;
   for (size_t i = first_new_block; i < state.blocks.size(); ++i) {
     chunk.new_block_ids.push_back(state.blocks[i].id());
   }

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/check.h"
 
 namespace quire {
@@ -20,9 +21,11 @@ constexpr double kOverallSmoothing = 0.02;
 
 }  // namespace
 
-Speculator::Speculator(const SpeculativeConfig& config)
+Speculator::Speculator(const SpeculativeConfig& config, int num_groups)
     : Speculator(make_proposer(config), static_cast<size_t>(config.num_speculative_tokens),
-                 config.adaptive) {}
+                 config.adaptive) {
+  num_groups_ = static_cast<size_t>(num_groups);
+}
 
 Speculator::Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens,
                        bool adaptive)
@@ -79,7 +82,8 @@ size_t Speculator::worthwhile(double rate) const {
 }
 
 double Speculator::cost_of_draft() const {
-  const auto rows = static_cast<int64_t>(std::max<size_t>(1, states_.size()));
+  const auto rows =
+      static_cast<int64_t>(std::max<size_t>(1, ceil_div(states_.size(), num_groups_)));
   const double verifying = cost_.tokens_per_row(rows);
   const double step_s = cost_.seconds(rows);
   return step_s > 0 ? verifying + drafting_.seconds(rows) / step_s : verifying;

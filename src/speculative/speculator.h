@@ -33,8 +33,9 @@ class Speculator {
   static constexpr int kProbeInterval = 32;
   static constexpr int kPlainInterval = 64;
 
-  // A config that passed check_speculative_config().
-  explicit Speculator(const SpeculativeConfig& config);
+  // A config that passed check_speculative_config(). `num_groups`: a step has an equal part of the
+  // sequences, as one of so many.
+  explicit Speculator(const SpeculativeConfig& config, int num_groups = 1);
   // `adaptive`: SpeculativeConfig's.
   Speculator(std::unique_ptr<Proposer> proposer, size_t num_speculative_tokens,
              bool adaptive = true);
@@ -85,6 +86,7 @@ class Speculator {
   std::unique_ptr<Proposer> proposer_;
   size_t most_;
   bool adaptive_;
+  size_t num_groups_ = 1;
   speculative_internal::StepCost cost_;
   speculative_internal::StepCost drafting_;  // of passes of a model that makes drafts
   speculative_internal::DraftLedger ledger_;

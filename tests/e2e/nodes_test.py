@@ -14,10 +14,11 @@ import time
 import unittest
 import urllib.request
 
-from support import BINARY, CPU, CliTest, PROMPTS, generate, json_lines, run
+from support import BINARY, CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
 
 # Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
 SOON_S = 120
+PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
 SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-override", 200, "--threads", 2)
 
 
@@ -182,6 +183,39 @@ class Answers(CliTest):
             made.nodes[0].process.send_signal(signal.SIGTERM)
             self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
 
+    def test_of_stages_with_drafts_and_an_adapter_are_those_of_one_process(self):
+        drafts = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
+        loras = ("--max-loras", 1, "--max-lora-rank", 4)
+        command = ("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, "--lora", f"pirate={PIRATE}",
+                   "-p", "define apple define apple define", "-p", "define pear")
+        expected = run(*command, env=CPU)
+        self.assert_ok(expected)
+        with group(*command, stages=2, others=("--enable-lora", *loras), options=(*SMALL[:-1], 1, *drafts)) as made:
+            output = made.nodes[0].process.stdout.read()
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+        self.assertEqual(json_lines(output), json_lines(expected.stdout))
+
+    def test_of_an_adapter_that_comes_while_they_serve(self):
+        def post(path, **body):
+            connection, response = made.request(body, path)
+            with contextlib.closing(connection):
+                return response.status, response.read()
+
+        def answer_of(model):
+            status, body = post("/v1/chat/completions", model=model, temperature=0, max_tokens=40,
+                                messages=[{"role": "user", "content": "define apple"}])
+            self.assertEqual(status, 200, body)
+            return json.loads(body)["choices"][0]["message"]["content"]
+
+        with serving(tensor=2, options=(*SMALL, "--enable-lora", "--allow-runtime-lora")) as made:
+            made.serving()
+            base = answer_of("lexicon")
+            for path, expected in (("/nowhere", 404), (str(PIRATE), 200)):
+                self.assertEqual(post("/v1/load_lora_adapter", lora_name="pirate", lora_path=path)[0], expected)
+            self.assertNotEqual(answer_of("pirate"), base)
+            self.assertEqual(answer_of("lexicon"), base)
+            made.nodes[0].process.send_signal(signal.SIGTERM)
+            self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
 
     def test_take_the_nodes_from_mpirun(self):
         with group("generate", "-p", "define apple", "--max-tokens", 4, tensor=2,
@@ -371,7 +405,9 @@ class Join(CliTest):
                     (("--nnodes", 3, "--tensor-parallel-size", 2), "is 2 ranks; expected a multiple of --nnodes 3"),
                     ((*two, "--pipeline-parallel-size", 9), "the model has 8 layers"),
                     ((*two, "--master-addr", "0.0.0.0"), "QUIRE_GROUP_SECRET"),
-                    ((*two, "--enable-lora"), "--enable-lora", "--nnodes")):
+                    ((*two, "--pipeline-parallel-size", 2, "--speculative-config",
+                      '{"method": "eagle3", "model": "models/lexicon-eagle3"}'),
+                     'method "eagle3" goes with --pipeline-parallel-size 1, not 2')):
                 with self.subTest(arguments=arguments):
                     self.assert_error(run("serve", "--port", 0, *arguments, env=CPU), 1, *fragments)
 

@@ -1,0 +1,34 @@
+#include "engine/step_limits.h"
+
+#include <algorithm>
+
+#include "base/ceil_div.h"
+#include "scheduler/scheduler.h"
+
+namespace quire {
+namespace {
+
+// The most sequences that decode in a step.
+int64_t max_decoding_of(const EngineConfig& config) {
+  return ceil_div(config.max_num_seqs, config.pipeline_parallel_size);
+}
+
+}  // namespace
+
+int64_t max_stage_drafts_of(const EngineConfig& config) {
+  constexpr int64_t kForcedDrafts = 256;
+  if (!config.speculative_config) return kForcedDrafts;
+  return max_decoding_of(config) * config.speculative_config->num_speculative_tokens;
+}
+
+int64_t max_step_tokens_of(const EngineConfig& config, bool on_gpu) {
+  if (config.pipeline_parallel_size == 1) return config.max_num_batched_tokens;
+  SchedulerConfig scheduler;
+  scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
+  scheduler.num_stages = config.pipeline_parallel_size;
+  const int64_t prompts = stage_chunk(scheduler, config.max_num_batched_tokens);
+  return std::min(config.max_num_batched_tokens,
+                  prompts + max_decoding_of(config) + (on_gpu ? 0 : max_stage_drafts_of(config)));
+}
+
+}  // namespace quire
