@@ -115,45 +115,60 @@ void score_vector_i8(const KeyTile& tile, int vector, const int16_t* q, int head
   high = _mm256_mul_ps(_mm256_cvtepi32_ps(high_sum), _mm256_loadu_ps(scales + 8));
 }
 
-// The scores of 16 tokens, but for the query's scale.
+// The keys of 16 tokens: of the element `d`, and of the next.
 template <KvFormat kFormat>
-void score_vector(const KeyTile& tile, int vector, const Query& query, int head_dim, __m256& low,
-                  __m256& high) {
-  if constexpr (kFormat == KvFormat::kI8) {
-    return score_vector_i8(tile, vector, query.integers, head_dim, low, high);
-  }
-  const char* keys = tile.keys[vector];
-  const float* q = query.values;
-  low = _mm256_setzero_ps();
-  high = _mm256_setzero_ps();
-  for (int d = 0; d < head_dim; d += 2) {
-    const __m256 q0 = _mm256_broadcast_ss(q + d);
-    const __m256 q1 = _mm256_broadcast_ss(q + d + 1);
-    __m256 low0, low1, high0, high1;
-    if constexpr (kFormat == KvFormat::kBf16) {
-      const auto* pairs = reinterpret_cast<const __m256i*>(keys + d * kKeyLanes * 2);
-      const __m256i low_pairs = _mm256_loadu_si256(pairs);
-      const __m256i high_pairs = _mm256_loadu_si256(pairs + 1);
-      low0 = first_of_pairs(low_pairs);
-      high0 = first_of_pairs(high_pairs);
-      low1 = second_of_pairs(low_pairs);
-      high1 = second_of_pairs(high_pairs);
-    } else if constexpr (kFormat == KvFormat::kF8) {
-      const auto* bytes = reinterpret_cast<const __m128i*>(keys + d * kKeyLanes);
-      widen_f8(_mm_loadu_si128(bytes), low0, high0);
-      widen_f8(_mm_loadu_si128(bytes + 1), low1, high1);
-    } else {
-      const auto* values = reinterpret_cast<const float*>(keys) + d * kKeyLanes;
-      low0 = _mm256_loadu_ps(values);
-      high0 = _mm256_loadu_ps(values + 8);
-      low1 = _mm256_loadu_ps(values + kKeyLanes);
-      high1 = _mm256_loadu_ps(values + kKeyLanes + 8);
+[[gnu::always_inline]] inline void load_keys(const char* keys, int d, __m256 (&first)[2],
+                                             __m256 (&second)[2]) {
+  if constexpr (kFormat == KvFormat::kBf16) {
+    const auto* pairs = reinterpret_cast<const __m256i*>(keys + d * kKeyLanes * 2);
+    for (int i = 0; i < 2; ++i) {
+      const __m256i loaded = _mm256_loadu_si256(pairs + i);
+      first[i] = first_of_pairs(loaded);
+      second[i] = second_of_pairs(loaded);
     }
-    low = _mm256_fmadd_ps(q0, low0, low);
-    high = _mm256_fmadd_ps(q0, high0, high);
-    low = _mm256_fmadd_ps(q1, low1, low);
-    high = _mm256_fmadd_ps(q1, high1, high);
+  } else if constexpr (kFormat == KvFormat::kF8) {
+    const auto* bytes = reinterpret_cast<const __m128i*>(keys + d * kKeyLanes);
+    widen_f8(_mm_loadu_si128(bytes), first[0], first[1]);
+    widen_f8(_mm_loadu_si128(bytes + 1), second[0], second[1]);
+  } else {
+    const auto* values = reinterpret_cast<const float*>(keys) + d * kKeyLanes;
+    for (int i = 0; i < 2; ++i) {
+      first[i] = _mm256_loadu_ps(values + i * 8);
+      second[i] = _mm256_loadu_ps(values + kKeyLanes + i * 8);
+    }
   }
+}
+
+// The scores of a tile's tokens, but for the query's scale. All are summed at once: multiply-adds
+// have a latency of 4 cycles, and two begin in each.
+template <KvFormat kFormat>
+void score_tile(const KeyTile& tile, const Query& query, int head_dim,
+                __m256 (&scores)[kScoreRegisters]) {
+  if constexpr (kFormat == KvFormat::kI8) {
+    for (int i = 0; i < kTileVectors; ++i) {
+      score_vector_i8(tile, i, query.integers, head_dim, scores[2 * i], scores[2 * i + 1]);
+    }
+    return;
+  }
+  __m256 sums[kScoreRegisters];
+#pragma GCC unroll 8
+  for (int i = 0; i < kScoreRegisters; ++i) sums[i] = _mm256_setzero_ps();
+  for (int d = 0; d < head_dim; d += 2) {
+    const __m256 q0 = _mm256_broadcast_ss(query.values + d);
+    const __m256 q1 = _mm256_broadcast_ss(query.values + d + 1);
+#pragma GCC unroll 4
+    for (int vector = 0; vector < kTileVectors; ++vector) {
+      __m256 first[2], second[2];
+      load_keys<kFormat>(tile.keys[vector], d, first, second);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i) {
+        __m256& sum = sums[2 * vector + i];
+        sum = _mm256_fmadd_ps(q1, second[i], _mm256_fmadd_ps(q0, first[i], sum));
+      }
+    }
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < kScoreRegisters; ++i) scores[i] = sums[i];
 }
 
 // What the probabilities of the tile's tokens are multiplied with where their values are.
@@ -168,29 +183,42 @@ void scale_weights(const KeyTile& tile, float* p) {
   }
 }
 
-// Elements [d, d + 8 * kVectors) of a token's value, whose lanes past the last of the head are not
-// read where an element has more than a byte (heads of these have whole registers).
-template <KvFormat kFormat, int kVectors, typename Lanes>
-void load_values(const KeyTile& tile, int token, int head_dim, int d, const Lanes& lanes,
-                 __m256 (&loaded)[kVectors]) {
+// Eight values of a head, or its last ones: masked stores take many times as long as whole ones.
+__m256 load_eight(const float* from, int count) {
+  return count >= 8 ? _mm256_loadu_ps(from) : _mm256_maskload_ps(from, lanes_between(0, count));
+}
+void store_eight(float* to, int count, __m256 values) {
+  if (count >= 8) return _mm256_storeu_ps(to, values);
+  _mm256_maskstore_ps(to, lanes_between(0, count), values);
+}
+
+// Elements [d, d + 8 * kVectors) of a token's value. Several vectors are whole ones; one may be the
+// head's last, whose lanes past the head are not read where an element has more than a byte (heads
+// of these have whole registers).
+template <KvFormat kFormat, int kVectors>
+[[gnu::always_inline]] inline void load_values(const KeyTile& tile, int token, int head_dim, int d,
+                                               __m256 (&loaded)[kVectors]) {
+  const int count = kVectors > 1 ? 8 : head_dim - d;
   const int in_vector = token % kKeyLanes;
   const char* values = tile.values[token / kKeyLanes];
   if constexpr (kFormat == KvFormat::kF8 && kVectors % 2 == 0) {
     const auto* bytes = reinterpret_cast<const __m128i*>(values + in_vector * head_dim + d);
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; i += 2) {
       widen_f8(_mm_loadu_si128(bytes + i / 2), loaded[i], loaded[i + 1]);
     }
     return;
   }
+#pragma GCC unroll 8
   for (int i = 0; i < kVectors; ++i) {
     if constexpr (kFormat == KvFormat::kBf16) {
       const auto* pairs =
-          reinterpret_cast<const int*>(values) + in_vector / 2 * head_dim + d + i * 8;
-      const __m256i both = _mm256_maskload_epi32(pairs, lanes(i));
+          reinterpret_cast<const float*>(values) + in_vector / 2 * head_dim + d + i * 8;
+      const __m256i both = _mm256_castps_si256(load_eight(pairs, count));
       loaded[i] = in_vector % 2 == 0 ? first_of_pairs(both) : second_of_pairs(both);
     } else if constexpr (kFormat == KvFormat::kF32) {
       const auto* row = reinterpret_cast<const float*>(values) + in_vector * head_dim + d + i * 8;
-      loaded[i] = _mm256_maskload_ps(row, lanes(i));
+      loaded[i] = load_eight(row, count);
     } else {
       const __m128i bytes = _mm_loadl_epi64(
           reinterpret_cast<const __m128i*>(values + in_vector * head_dim + d + i * 8));
@@ -204,22 +232,46 @@ void load_values(const KeyTile& tile, int token, int head_dim, int d, const Lane
   }
 }
 
+// sums += p[token] * the token's values, then the next token's, which are in the same words.
+template <int kVectors>
+[[gnu::always_inline]] inline void add_pair_of_values(const KeyTile& tile, const float* p,
+                                                      int token, int head_dim, int d,
+                                                      __m256 (&sums)[kVectors]) {
+  const auto* pairs = reinterpret_cast<const float*>(tile.values[token / kKeyLanes]) +
+                      token % kKeyLanes / 2 * head_dim + d;
+  const __m256 first = _mm256_broadcast_ss(p + token);
+  const __m256 second = _mm256_broadcast_ss(p + token + 1);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) {
+    const __m256i both = _mm256_castps_si256(_mm256_loadu_ps(pairs + i * 8));
+    sums[i] = _mm256_fmadd_ps(first, first_of_pairs(both), sums[i]);
+    sums[i] = _mm256_fmadd_ps(second, second_of_pairs(both), sums[i]);
+  }
+}
+
 // out[d] += sum over tokens [begin, end) of the tile of p[token] * value[token][d], in order of
 // tokens, for kVectors x 8 elements from `d` on.
 template <KvFormat kFormat, int kVectors>
 void add_values(const KeyTile& tile, const float* p, int begin, int end, int head_dim, int d,
-                __m256i last_lanes, float* out) {
-  const __m256i all = _mm256_set1_epi32(-1);
-  const auto lanes = [&](int i) { return i + 1 == kVectors ? last_lanes : all; };
+                float* out) {
+  const int count = kVectors > 1 ? 8 : head_dim - d;
   __m256 sums[kVectors];
-  for (int i = 0; i < kVectors; ++i) sums[i] = _mm256_maskload_ps(out + d + i * 8, lanes(i));
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) sums[i] = load_eight(out + d + i * 8, count);
   for (int token = begin; token < end; ++token) {
+    if (kFormat == KvFormat::kBf16 && kVectors > 1 && token % 2 == 0 && token + 1 < end) {
+      add_pair_of_values(tile, p, token, head_dim, d, sums);
+      ++token;
+      continue;
+    }
     const __m256 weight = _mm256_broadcast_ss(p + token);
     __m256 values[kVectors];
-    load_values<kFormat, kVectors>(tile, token, head_dim, d, lanes, values);
+    load_values<kFormat, kVectors>(tile, token, head_dim, d, values);
+#pragma GCC unroll 8
     for (int i = 0; i < kVectors; ++i) sums[i] = _mm256_fmadd_ps(weight, values[i], sums[i]);
   }
-  for (int i = 0; i < kVectors; ++i) _mm256_maskstore_ps(out + d + i * 8, lanes(i), sums[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < kVectors; ++i) store_eight(out + d + i * 8, count, sums[i]);
 }
 
 template <KvFormat kFormat>
@@ -227,10 +279,10 @@ void add_all_values(const KeyTile& tile, const float* p, int begin, int end, int
                     float* out) {
   int d = 0;
   for (; d + 64 <= head_dim; d += 64) {
-    add_values<kFormat, 8>(tile, p, begin, end, head_dim, d, _mm256_set1_epi32(-1), out);
+    add_values<kFormat, 8>(tile, p, begin, end, head_dim, d, out);
   }
   for (; d < head_dim; d += 8) {
-    add_values<kFormat, 1>(tile, p, begin, end, head_dim, d, lanes_between(0, head_dim - d), out);
+    add_values<kFormat, 1>(tile, p, begin, end, head_dim, d, out);
   }
 }
 
@@ -246,9 +298,8 @@ void raise_maximum(float maximum, int head_dim, RowState& state, float* out) {
   const __m256 correction = exp_ps(_mm256_set1_ps(state.maximum - maximum));
   state.denominator *= _mm256_cvtss_f32(correction);
   for (int d = 0; d < head_dim; d += 8) {
-    const __m256i lanes = lanes_between(0, head_dim - d);
-    _mm256_maskstore_ps(out + d, lanes,
-                        _mm256_mul_ps(_mm256_maskload_ps(out + d, lanes), correction));
+    const int count = head_dim - d;
+    store_eight(out + d, count, _mm256_mul_ps(load_eight(out + d, count), correction));
   }
   state.maximum = maximum;
 }
@@ -264,14 +315,12 @@ void attend_tile(const AttentionTask& task, const KeyTile& tile, int64_t first_k
 
   __m256 scores[kScoreRegisters];
   __m256 largest = _mm256_set1_ps(state.maximum);
-  for (int i = 0; i < kScoreRegisters; i += 2) {
-    score_vector<kFormat>(tile, i / 2, query, task.head_dim, scores[i], scores[i + 1]);
-    for (int j = i; j < i + 2; ++j) {
-      const __m256 visible = _mm256_castsi256_ps(lanes_between(begin - j * 8, end - j * 8));
-      const __m256 scaled = _mm256_mul_ps(scores[j], _mm256_set1_ps(query.scale));
-      scores[j] = _mm256_blendv_ps(_mm256_set1_ps(kMinusInfinity), scaled, visible);
-      largest = _mm256_max_ps(largest, scores[j]);
-    }
+  score_tile<kFormat>(tile, query, task.head_dim, scores);
+  for (int i = 0; i < kScoreRegisters; ++i) {
+    const __m256 visible = _mm256_castsi256_ps(lanes_between(begin - i * 8, end - i * 8));
+    const __m256 scaled = _mm256_mul_ps(scores[i], _mm256_set1_ps(query.scale));
+    scores[i] = _mm256_blendv_ps(_mm256_set1_ps(kMinusInfinity), scaled, visible);
+    largest = _mm256_max_ps(largest, scores[i]);
   }
   float lanes[8];
   _mm256_storeu_ps(lanes, largest);

@@ -24,11 +24,12 @@ __m256i load(const char* from) {
   return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(from));
 }
 
-// Columns of 8 lanes that are summed at once: with the sums of 6 rows one fills the 16 registers,
-// with those of one row several read the weights in a wider stream.
-template <int kRows>
+// Columns of 8 lanes that are summed at once: with those of one row several read the weights in a
+// wider stream, with the sums of 6 rows one of int8 fills the 16 registers, and two of int4's,
+// which needs an input in a register for fewer instructions.
+template <int kRows, Data kData>
 constexpr int columns_at_once() {
-  return kRows == 1 ? 4 : kRows <= 3 ? 2 : 1;
+  return kRows == 1 ? 4 : kRows > 3 && kData == Data::kInt8 ? 1 : 2;
 }
 
 // int8: products += inputs * (bytes - 128), of one step.
@@ -200,15 +201,19 @@ void store_sums(const GroupTile& tile, const float (*sums)[kPanelLanes]) {
 
 template <int kRows, Data kData>
 void multiply(const GroupTile& tile) {
-  constexpr int kColumns = columns_at_once<kRows>();
+  constexpr int kColumns = columns_at_once<kRows, kData>();
   float sums[kRows][kPanelLanes];
   load_sums<kRows>(tile, sums);
   const auto* weights = static_cast<const char*>(tile.weights);
   const auto* activations = static_cast<const char*>(tile.activations);
   const int data_begin = header_bytes(tile) * (tile.has_offsets ? 2 : 1);
   const int data_bytes = kPanelLanes * tile.group_size / (kData == Data::kInt4 ? 2 : 1);
+  const auto* next = static_cast<const char*>(tile.next);
+  const int64_t next_bytes = tile.next_bytes / tile.groups;
   for (int64_t group = 0; group < tile.groups; ++group) {
     const auto* starts = reinterpret_cast<const int*>(activations);
+    for (int64_t i = 0; i < next_bytes; i += 64) _mm_prefetch(next + i, _MM_HINT_T1);
+    next += next_bytes;
     for (int lane = 0; lane < kPanelLanes; lane += kColumns * kLanes) {
       __m256i products[kRows][kColumns];
 #pragma GCC unroll 6

@@ -43,6 +43,9 @@ struct LinearTile {
   bool accumulate;      // start from `out` instead of zero
   const float* bias;    // `cols` values added last, or null
   const float* scales;  // of linear_f8: `cols` factors of the sums, before the bias, or null
+  // What is read soon, perhaps nothing: the kernel may ask for it in passing.
+  const void* next;
+  int64_t next_bytes;
 };
 
 // Rows of activations to round to int8 for a product with integer weights.
@@ -84,6 +87,9 @@ struct GroupTile {
   int64_t out_stride;
   bool accumulate;    // start from `out` instead of zero
   const float* bias;  // `cols` values added last, or null
+  // As LinearTile's.
+  const void* next;
+  int64_t next_bytes;
 };
 
 // How values of a group of a weight become integers: value * inverse + shift, rounded to nearest

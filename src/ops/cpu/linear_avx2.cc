@@ -1,7 +1,9 @@
-// A panel's 64 lanes are four groups of two registers: 6 rows x 2 sums, 2 weights and a broadcast
-// input are 15 of AVX2's 16 registers. Each sum is one chain over the steps, so a row's sums do not
-// depend on the rows beside it. What takes the sums is always inlined and unrolled, or they would
-// lie in memory: GCC leaves some loops as they are, and sanitizers' checks make functions too long.
+// Of 4 to 6 rows a panel's 64 lanes are four groups of two registers: 6 rows x 2 sums, 2 weights
+// and a broadcast input are 15 of AVX2's 16 registers. Fewer rows take more lanes at once, so that
+// enough sums are under way: two multiply-adds a cycle have a latency of 4 cycles. Each sum is one
+// chain over the steps, so a row's sums do not depend on the rows beside it. What takes the sums is
+// always inlined and unrolled, or they would lie in memory: GCC leaves some loops as they are, and
+// sanitizers' checks make functions too long.
 #include <immintrin.h>
 
 #include "ops/cpu/kernels.h"
@@ -9,7 +11,11 @@
 namespace quire::ops::avx2 {
 namespace {
 
-constexpr int kGroupLanes = 16;
+// Registers of lanes that are summed at once.
+template <int kRows>
+constexpr int vectors_at_once() {
+  return kRows == 1 ? 8 : kRows <= 3 ? 4 : 2;
+}
 
 // The two values of a step of bfloat16 weights, for 8 lanes.
 __m256 first_of_pairs(__m256i pairs) {
@@ -20,68 +26,81 @@ __m256 second_of_pairs(__m256i pairs) {
       _mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))));
 }
 
-template <int kRows>
+template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void store_sums(const LinearTile& tile, int lane,
-                                              const __m256 (&sums)[kRows][2]) {
+                                              const __m256 (&sums)[kRows][kVectors]) {
+  constexpr int kLanes = kVectors * 8;
 #pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
-    float values[kGroupLanes];
-    _mm256_storeu_ps(values, sums[row][0]);
-    _mm256_storeu_ps(values + 8, sums[row][1]);
+    float values[kLanes];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) _mm256_storeu_ps(values + i * 8, sums[row][i]);
     float* out = tile.out + row * tile.out_stride + lane;
-    for (int i = 0; i < kGroupLanes && lane + i < tile.cols; ++i) {
+    for (int i = 0; i < kLanes && lane + i < tile.cols; ++i) {
       out[i] = tile.bias != nullptr ? values[i] + tile.bias[lane + i] : values[i];
     }
   }
 }
 
-template <int kRows>
+template <int kRows, int kVectors>
 [[gnu::always_inline]] inline void load_sums(const LinearTile& tile, int lane,
-                                             __m256 (&sums)[kRows][2]) {
+                                             __m256 (&sums)[kRows][kVectors]) {
+  constexpr int kLanes = kVectors * 8;
 #pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
-    float values[kGroupLanes] = {};
+    float values[kLanes] = {};
     const float* out = tile.out + row * tile.out_stride + lane;
-    for (int i = 0; tile.accumulate && i < kGroupLanes && lane + i < tile.cols; ++i)
-      values[i] = out[i];
-    sums[row][0] = _mm256_loadu_ps(values);
-    sums[row][1] = _mm256_loadu_ps(values + 8);
+    for (int i = 0; tile.accumulate && i < kLanes && lane + i < tile.cols; ++i) values[i] = out[i];
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) sums[row][i] = _mm256_loadu_ps(values + i * 8);
   }
 }
 
-template <int kRows>
-[[gnu::always_inline]] inline void multiply_add(const float* inputs, __m256 w0, __m256 w1,
-                                                __m256 (&sums)[kRows][2]) {
+template <int kRows, int kVectors>
+[[gnu::always_inline]] inline void multiply_add(const float* inputs,
+                                                const __m256 (&weights)[kVectors],
+                                                __m256 (&sums)[kRows][kVectors]) {
 #pragma GCC unroll 6
   for (int row = 0; row < kRows; ++row) {
     const __m256 x = _mm256_broadcast_ss(inputs + row);
-    sums[row][0] = _mm256_fmadd_ps(x, w0, sums[row][0]);
-    sums[row][1] = _mm256_fmadd_ps(x, w1, sums[row][1]);
+#pragma GCC unroll 8
+    for (int i = 0; i < kVectors; ++i) sums[row][i] = _mm256_fmadd_ps(x, weights[i], sums[row][i]);
   }
 }
 
 template <int kRows, bool kBf16>
 void multiply(const LinearTile& tile) {
+  constexpr int kVectors = vectors_at_once<kRows>();
   const auto* inputs_begin = static_cast<const float*>(tile.activations);
-  for (int lane = 0; lane < tile.cols; lane += kGroupLanes) {
-    __m256 sums[kRows][2];
-    load_sums<kRows>(tile, lane, sums);
+  const auto* next = static_cast<const char*>(tile.next);
+  const int64_t next_bytes = tile.next_bytes / (tile.steps * (kPanelLanes / 8 / kVectors));
+  for (int lane = 0; lane < tile.cols; lane += kVectors * 8) {
+    __m256 sums[kRows][kVectors];
+    load_sums(tile, lane, sums);
     const char* weights = static_cast<const char*>(tile.weights) + lane * 4;
     const float* inputs = inputs_begin;
     for (int64_t step = 0; step < tile.steps; ++step, weights += kPanelLanes * 4) {
-      const auto* vectors = reinterpret_cast<const __m256i*>(weights);
-      const __m256i low = _mm256_loadu_si256(vectors);
-      const __m256i high = _mm256_loadu_si256(vectors + 1);
+      _mm_prefetch(next, _MM_HINT_T1);
+      next += next_bytes;
+      const auto* words = reinterpret_cast<const __m256i*>(weights);
+      __m256 values[kVectors];
+#pragma GCC unroll 8
+      for (int i = 0; i < kVectors; ++i) {
+        const __m256i loaded = _mm256_loadu_si256(words + i);
+        values[i] = kBf16 ? first_of_pairs(loaded) : _mm256_castsi256_ps(loaded);
+      }
+      multiply_add(inputs, values, sums);
+      inputs += kRows;
       if constexpr (kBf16) {
-        multiply_add<kRows>(inputs, first_of_pairs(low), first_of_pairs(high), sums);
-        multiply_add<kRows>(inputs + kRows, second_of_pairs(low), second_of_pairs(high), sums);
-        inputs += 2 * kRows;
-      } else {
-        multiply_add<kRows>(inputs, _mm256_castsi256_ps(low), _mm256_castsi256_ps(high), sums);
+#pragma GCC unroll 8
+        for (int i = 0; i < kVectors; ++i) {
+          values[i] = second_of_pairs(_mm256_loadu_si256(words + i));
+        }
+        multiply_add(inputs, values, sums);
         inputs += kRows;
       }
     }
-    store_sums<kRows>(tile, lane, sums);
+    store_sums(tile, lane, sums);
   }
 }
 

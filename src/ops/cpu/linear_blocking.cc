@@ -17,6 +17,8 @@ constexpr int64_t kBlockSteps = 512;
 // Rows of one task when there are many: their activations of one block (192 KiB in bfloat16) share
 // the L2 cache with the weights.
 constexpr int64_t kTaskRows = 16 * kTileRows;
+// Row tiles that fetch the next block: few enough for each to ask for some bytes a step.
+constexpr int64_t kFetchingTiles = 8;
 // With few rows a task is bound by memory: enough bytes to make taking a task cheap.
 constexpr int64_t kTaskBytes = 256 << 10;
 
@@ -35,19 +37,37 @@ struct Product {
   // Rows [first, last) of `out`, panels [panel_begin, panel_end); `base` is the first packed row.
   void run(int64_t base, int64_t first, int64_t last, int64_t panel_begin,
            int64_t panel_end) const {
+    const int64_t tiles = ceil_div<int64_t>(last - first, kTileRows);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       for (int64_t step = 0; step < steps; step += kBlockSteps) {
-        for (int64_t row = first; row < last; row += kTileRows) {
-          run_tile(base, row, std::min<int64_t>(kTileRows, last - row), panel, step);
+        for (int64_t tile = 0; tile < tiles; ++tile) {
+          const int64_t row = first + tile * kTileRows;
+          LinearTile arguments =
+              tile_of(base, row, std::min<int64_t>(kTileRows, last - row), panel, step);
+          fetch_next(tile, tiles, arguments);
+          tile_kernel(arguments);
         }
       }
     }
   }
 
-  void run_tile(int64_t base, int64_t row, int64_t rows, int64_t panel, int64_t step) const {
+  // With some rows, the block that comes next in memory is fetched while they pass over this one:
+  // each of the first row tiles asks for a part. One tile reads memory as one stream, which needs
+  // no help, and those of a whole task take much longer than memory.
+  void fetch_next(int64_t number, int64_t tiles, LinearTile& tile) const {
+    const std::byte* const next =
+        static_cast<const std::byte*>(tile.weights) + tile.steps * step_bytes;
+    const int64_t left = weight->data() + num_panels(weight->n()) * steps * step_bytes - next;
+    const int64_t parts = std::min(tiles, kFetchingTiles);
+    if (tiles == 1 || tiles * kTileRows >= kTaskRows || number >= parts) return;
+    tile.next_bytes = std::min(tile.steps * step_bytes, left) / parts;
+    tile.next = next + number * tile.next_bytes;
+  }
+
+  LinearTile tile_of(int64_t base, int64_t row, int64_t rows, int64_t panel, int64_t step) const {
     const int64_t column = panel * kPanelLanes;
     const bool last_block = step + kBlockSteps >= steps;
-    LinearTile tile;
+    LinearTile tile = {};
     tile.weights = weight->data() + (panel * steps + step) * step_bytes;
     tile.activations = activations + (row - base) * row_bytes + step * rows * (row_bytes / steps);
     tile.steps = std::min(kBlockSteps, steps - step);
@@ -58,7 +78,8 @@ struct Product {
     tile.accumulate = step > 0;
     tile.bias = bias != nullptr && last_block ? bias + column : nullptr;
     tile.scales = weight->scales() != nullptr && last_block ? weight->scales() + column : nullptr;
-    tile_kernel(tile);
+    tile.next = tile.weights;
+    return tile;
   }
 };
 
