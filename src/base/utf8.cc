@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <algorithm>
+
 namespace quire {
 
 void append_utf8(std::string& out, char32_t code_point) {
@@ -20,6 +22,10 @@ void append_utf8(std::string& out, char32_t code_point) {
     put(0x80 | (c >> 6 & 0x3F));
     put(0x80 | (c & 0x3F));
   }
+}
+
+size_t num_characters(std::string_view text) {
+  return static_cast<size_t>(std::ranges::count_if(text, begins_character));
 }
 
 }  // namespace quire

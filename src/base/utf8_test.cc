@@ -22,5 +22,12 @@ TEST(Utf8, WritesTheFirstAndTheLastOfEachLength) {
   EXPECT_EQ(utf8_of(0x10ffff), "x\xf4\x8f\xbf\xbf");
 }
 
+TEST(Utf8, CountsTheCharactersThatBegin) {
+  EXPECT_EQ(num_characters(""), 0u);
+  EXPECT_EQ(num_characters("a\xc3\xa9\xf0\x9f\x98\x80z"), 4u);
+  EXPECT_EQ(num_characters("\xa9\x80"), 0u);      // the rest of one
+  EXPECT_EQ(num_characters("\x98\x80\xe2"), 1u);  // and one that has begun
+}
+
 }  // namespace
 }  // namespace quire

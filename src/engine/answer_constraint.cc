@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/utf8.h"
 #include "engine/tokenizer_cut.h"
 
 namespace quire {
@@ -26,9 +27,7 @@ bool may_begin(const grammar::Language& language, std::string_view text) {
 AnswerConstraint::AnswerConstraint(AnswerLanguagePtr language)
     : language_(std::move(language)),
       is_free_(language_->start.has_value()),
-      constraint_(language_->language, language_->trie) {
-  newest_.fill(grammar::TokenTrie::kNone);
-}
+      constraint_(language_->language, language_->trie) {}
 
 void AnswerConstraint::allow_free_tokens(grammar::TokenMask mask) const {
   const size_t num_tokens = language_->trie->num_tokens();
@@ -100,29 +99,25 @@ bool AnswerConstraint::accept_token(int32_t token) {
 
 void AnswerConstraint::remember(int32_t token) {
   const auto num_tokens = static_cast<int32_t>(language_->trie->num_tokens());
-  std::rotate(newest_.begin(), newest_.begin() + 1, newest_.end());
-  newest_.back() = token < num_tokens ? token : grammar::TokenTrie::kNone;
-}
-
-std::string AnswerConstraint::newest_text() const {
-  std::string text;
-  for (const int32_t token : newest_) {
-    const bool is_known = token != grammar::TokenTrie::kNone;
-    const std::string_view bytes = is_known ? language_->trie->bytes(token) : std::string_view();
-    // The tokenizer cuts the text on either side of a special token by itself.
-    if (bytes.empty()) text.clear();
-    text += bytes;
+  const std::string_view bytes =
+      token < num_tokens ? language_->trie->bytes(token) : std::string_view();
+  if (bytes.empty()) {
+    newest_text_.clear();
+    newest_bytes_.fill(0);
+    return;
   }
-  const auto begins_character = [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; };
-  text.erase(text.begin(), std::ranges::find_if(text, begins_character));
-  return text;
+  newest_text_.erase(0, newest_bytes_.front());
+  newest_text_ += bytes;
+  std::rotate(newest_bytes_.begin(), newest_bytes_.begin() + 1, newest_bytes_.end());
+  newest_bytes_.back() = bytes.size();
 }
 
 std::optional<int32_t> AnswerConstraint::forced_token() {
   if (is_free_ || !language_->tokenizer) return std::nullopt;
   const grammar::ForcedText& forced = constraint_.forced_text();
   if (forced.text().empty()) return std::nullopt;
-  const std::string before = newest_text();
+  const auto first = std::ranges::find_if(newest_text_, begins_character);
+  const std::string_view before(first, newest_text_.end());
   return next_token(*language_->tokenizer, *language_->trie,
                     {.before = before, .ahead = forced.text(), .ends = forced.ends()});
 }

@@ -64,14 +64,15 @@ class AnswerConstraint {
   void allow_free_tokens(grammar::TokenMask mask) const;
   bool accept_token(int32_t token);
   void remember(int32_t token);
-  // The text of newest_, from where a character begins.
-  std::string newest_text() const;
 
   AnswerLanguagePtr language_;
   bool is_free_;            // before the marker's end
   size_t start_state_ = 0;  // while is_free_
   grammar::Constraint constraint_;
-  std::array<int32_t, 8> newest_;  // tokens, the last one at the end; kNone before the first
+  // The text of the newest tokens, behind the last special one: the tokenizer cuts the text on
+  // either side of that by itself. And how many bytes each has of it.
+  std::string newest_text_;
+  std::array<size_t, 8> newest_bytes_{};
 };
 
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/json_text.h"
+#include "base/utf8.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -48,10 +49,7 @@ std::string_view leading_lines(std::string_view text, size_t max_bytes) {
   const size_t last_break = text.substr(0, max_bytes).rfind('\n');
   if (last_break != std::string_view::npos) return text.substr(0, last_break + 1);
   size_t end = max_bytes;
-  const auto continues = [&](size_t at) {
-    return (static_cast<unsigned char>(text[at]) & 0xC0u) == 0x80u;
-  };
-  while (end > 1 && continues(end)) --end;
+  while (end > 1 && !begins_character(static_cast<uint8_t>(text[end]))) --end;
   return text.substr(0, end);
 }
 

@@ -4,13 +4,14 @@
 #include <string>
 #include <vector>
 
+#include "base/utf8.h"
 #include "tokenizer/utf8.h"
 
 namespace quire {
 namespace {
 
 bool is_inside_character(std::string_view text, size_t at) {
-  return at < text.size() && (static_cast<uint8_t>(text[at]) & 0xC0) == 0x80;
+  return at < text.size() && !begins_character(static_cast<uint8_t>(text[at]));
 }
 
 // Whether some token has more bytes and begins with all of these.

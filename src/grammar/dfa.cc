@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "base/utf8.h"
 #include "grammar/nfa.h"
 
 namespace quire::grammar {

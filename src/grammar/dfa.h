@@ -65,9 +65,4 @@ DfaPtr combine(const Dfa& a, const Dfa& b, Combine how, Budget& budget);
 // All valid UTF-8.
 DfaPtr utf8_dfa(Budget& budget);
 
-// Whether `byte` begins a character.
-constexpr bool begins_character(uint8_t byte) {
-  return (byte & 0xC0) != 0x80;
-}
-
 }  // namespace quire::grammar

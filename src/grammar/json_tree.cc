@@ -274,7 +274,7 @@ std::string canonical_json(std::string_view text) {
 
 std::string_view beginning(std::string_view text, size_t bytes) {
   if (text.size() <= bytes) return text;
-  while (bytes > 0 && (static_cast<unsigned char>(text[bytes]) & 0xC0) == 0x80) --bytes;
+  while (bytes > 0 && !begins_character(static_cast<uint8_t>(text[bytes]))) --bytes;
   return text.substr(0, bytes);
 }
 

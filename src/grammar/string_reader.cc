@@ -4,7 +4,6 @@
 
 #include "base/hex_digit.h"
 #include "base/utf8.h"
-#include "grammar/dfa.h"
 #include "grammar/json_tree.h"
 
 namespace quire::grammar {

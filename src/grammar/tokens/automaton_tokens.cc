@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <utility>
+
+#include "base/utf8.h"
 
 namespace quire::grammar {
 namespace {
@@ -23,11 +26,20 @@ bool takes_all_below(const TokenTrie& trie, uint32_t node, int32_t state, String
   return outlook.bytes >= below.most_bytes;
 }
 
+// Of the tokens of these groups nothing more has to be looked at.
+StringLexer::FreeTextOfAll free_text_of(uint32_t node, int32_t state, StringLexer& lexer,
+                                        bool counts) {
+  // Elsewhere the tokens are few.
+  return node == TokenTrie::kRoot ? lexer.free_text(state, counts) : StringLexer::FreeTextOfAll();
+}
+
 AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
                             StringLexer& lexer) {
   AutomatonTokens tokens;
+  const StringLexer::FreeTextOfAll free = free_text_of(node, state, lexer, false);
+  tokens.is_endless = free.is_endless;
   std::vector<int32_t> inside;
-  walk_string(trie, node, state, lexer, [&](uint32_t i, int32_t before, int32_t next) {
+  walk_string(trie, node, state, lexer, free.groups, [&](uint32_t i, int32_t before, int32_t next) {
     if (next == StringLexer::kEnd) {
       tokens.quotes.push_back({.node = i, .lexer = before});
       return true;
@@ -42,7 +54,14 @@ AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
     tokens.is_endless &= outlook.is_endless;
     return false;
   });
-  tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
+  if (free.groups == 0) {
+    tokens.inside = TokenSet(std::move(inside), trie.num_tokens());
+    return tokens;
+  }
+  std::vector<uint32_t> bits(mask_words(trie.num_tokens()));
+  trie.allow_groups(free.groups, bits);
+  for (const int32_t token : inside) allow(bits, token);
+  tokens.inside = TokenSet::of_bits(std::move(bits));
   return tokens;
 }
 
@@ -50,8 +69,15 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
                              StringLexer& lexer) {
   AutomatonTokens tokens;
   std::vector<uint32_t> characters(trie.max_token_bytes() + 1);  // by depth
-  std::map<uint32_t, std::vector<CountedTokens::Token>> by_source;
-  walk_string(trie, node, state, lexer, [&](uint32_t i, int32_t before, int32_t next) {
+  std::vector<std::pair<uint32_t, CountedTokensMaker>> by_source;
+  const auto of_source = [&](uint32_t source) -> CountedTokensMaker& {
+    for (auto& [known, of] : by_source) {
+      if (known == source) return of;
+    }
+    return by_source.emplace_back(source, CountedTokensMaker(trie.num_tokens())).second;
+  };
+  const StringLexer::FreeTextOfAll free = free_text_of(node, state, lexer, true);
+  walk_string(trie, node, state, lexer, free.groups, [&](uint32_t i, int32_t before, int32_t next) {
     const TokenTrie::Node& at = trie.nodes()[i];
     const uint32_t so_far = characters[at.depth - 1U];
     if (next == StringLexer::kEnd) {
@@ -65,24 +91,30 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
                            (outlook.needs_nothing || outlook.needs_as_much);
     if (at.token == TokenTrie::kNone && !takes_all) return true;
     lexer.for_each_need(next, [&](uint32_t source, uint32_t more) {
-      std::vector<CountedTokens::Token>& of = by_source[source];
+      CountedTokensMaker& of = of_source(source);
       for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
-        of.push_back({characters[at.depth] + more, token});
+        of.add(characters[at.depth] + more, token);
       }
       if (!takes_all) return;
       const uint32_t more_below = outlook.needs_nothing ? 0 : more;
       const uint32_t so_far_below = characters[at.depth] + more_below;
-      const uint32_t in_path = num_characters(trie.path(i));
+      const auto in_path = static_cast<uint32_t>(num_characters(trie.path(i)));
       const auto below = trie.tokens_below(i);
       const auto whole = trie.characters_below(i);
       for (size_t k = 0; k < below.size(); ++k) {
-        of.push_back({so_far_below + whole[k] - in_path, below[k]});
+        of.add(so_far_below + whole[k] - in_path, below[k]);
       }
     });
     return !takes_all;
   });
+  for (const std::pair<uint32_t, uint32_t>& need : free.needs) {
+    CountedTokensMaker& of = of_source(need.first);
+    trie.for_each_of_groups(free.groups, [&](int32_t token, uint32_t num_characters) {
+      of.add(num_characters + need.second, token);
+    });
+  }
   for (auto& [source, of] : by_source) {
-    tokens.limited.push_back({source, CountedTokens(of, trie.num_tokens())});
+    tokens.limited.push_back({source, std::move(of).make()});
   }
   return tokens;
 }

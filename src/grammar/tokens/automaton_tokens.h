@@ -39,10 +39,10 @@ struct AutomatonTokens {
 // Walks the nodes below `node` (TokenTrie::kRoot: all) as far as the string goes on, and calls
 // visit(index, state before the node's byte, state behind it), the latter never StringLexer::kDead.
 // What is behind the closing quote is left out, and so is what is behind a node for which it
-// returns false.
+// returns false. Nodes are left out, too, where all tokens through them are of the groups `known`.
 template <typename Visit>
 void walk_string(const TokenTrie& trie, uint32_t node, int32_t state, StringLexer& lexer,
-                 const Visit& visit) {
+                 ByteGroups known, const Visit& visit) {
   const auto nodes = trie.nodes();
   const bool is_whole = node == TokenTrie::kRoot;
   const auto end = is_whole ? static_cast<uint32_t>(nodes.size()) : nodes[node].end;
@@ -50,6 +50,10 @@ void walk_string(const TokenTrie& trie, uint32_t node, int32_t state, StringLexe
   states[is_whole ? 0 : nodes[node].depth] = state;
   for (uint32_t i = is_whole ? 0 : node + 1; i < end;) {
     const TokenTrie::Node& at = nodes[i];
+    if ((trie.groups_through(i) & ~known) == 0) {
+      i = at.end;
+      continue;
+    }
     const int32_t before = states[at.depth - 1U];
     const int32_t next = lexer.step(before, at.byte);
     states[at.depth] = next;

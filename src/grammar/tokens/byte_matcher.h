@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -34,6 +35,9 @@ class ByteMatcher {
   virtual bool can_end() const = 0;
   // Whether they are, and nothing more can follow.
   virtual bool must_end() const = 0;
+
+  // Bytes among which are all that may come, each once; nothing where nearly all may.
+  virtual std::optional<std::string> next_bytes() const { return std::nullopt; }
 
   // Bytes that lead to an end, as few as it can find; empty where the text can end.
   virtual std::string ending() const = 0;

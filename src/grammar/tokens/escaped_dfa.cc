@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <queue>
 
+#include "base/utf8.h"
 #include "grammar/string_reader.h"
 #include "grammar/tokens/string_lexer.h"
 

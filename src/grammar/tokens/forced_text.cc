@@ -11,11 +11,22 @@ namespace {
 std::optional<uint8_t> only_byte(ByteMatcher& matcher) {
   if (matcher.can_end()) return std::nullopt;
   std::optional<uint8_t> only;
-  for (int byte = 0; byte < 256; ++byte) {
-    if (!matcher.push(static_cast<uint8_t>(byte))) continue;
+  // Whether this is the second one.
+  const auto takes_another = [&](uint8_t byte) {
+    if (!matcher.push(byte)) return false;
     matcher.pop(1);
-    if (only) return std::nullopt;
-    only = static_cast<uint8_t>(byte);
+    const bool is_second = only.has_value();
+    only = byte;
+    return is_second;
+  };
+  if (const std::optional<std::string> bytes = matcher.next_bytes()) {
+    for (const char byte : *bytes) {
+      if (takes_another(static_cast<uint8_t>(byte))) return std::nullopt;
+    }
+    return only;
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    if (takes_another(static_cast<uint8_t>(byte))) return std::nullopt;
   }
   return only;
 }

@@ -5,8 +5,9 @@
 //   forced.text();    // "name\": " where an object has one member left, of that name
 //   forced.drop(4);   // the text has gone on by "name"
 //
-// A byte is looked for once, at one push for each byte that there is, so following a text costs
-// that for each of its forced bytes and little elsewhere. Thread safety: one thread at a time each.
+// A byte is looked for once, at one push for each that may be the one (ByteMatcher::next_bytes), so
+// following a text costs that for each of its forced bytes and little elsewhere. Thread safety: one
+// thread at a time each.
 #include <cstddef>
 #include <memory>
 #include <string>

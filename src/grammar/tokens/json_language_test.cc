@@ -1,7 +1,9 @@
 #include "grammar/tokens/json_language.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <random>
@@ -99,6 +101,11 @@ TEST_P(JsonLanguageTest, EveryWayLeadsToAnEnd) {
         bytes.push_back(static_cast<uint8_t>(byte));
       }
       ASSERT_EQ(matcher->must_end(), bytes.empty()) << text;
+      if (const auto next = matcher->next_bytes()) {
+        for (const uint8_t byte : bytes) {
+          ASSERT_EQ(std::ranges::count(*next, static_cast<char>(byte)), 1) << text << byte;
+        }
+      }
       if (bytes.empty()) break;
       uint8_t byte = bytes[random() % bytes.size()];
       for (int attempt = 0; attempt < 8; ++attempt) {
@@ -221,6 +228,58 @@ TEST_P(JsonLanguageTest, MasksAreThoseOfTryingEachToken) {
   }
 }
 
+// The mask is the one that is found by trying each token.
+void compare_with_each_token(ByteMatcher& matcher, const TokenTrie& trie) {
+  std::vector<uint32_t> mask(mask_words(trie.num_tokens()));
+  std::vector<uint32_t> expected(mask.size());
+  matcher.allow_tokens(trie, ByteMatcher::kNoEnding, mask);
+  matcher.ByteMatcher::allow_tokens(trie, ByteMatcher::kNoEnding, expected);
+  for (int32_t token = 0; token < static_cast<int32_t>(trie.num_tokens()); ++token) {
+    ASSERT_EQ(is_allowed(mask, token), is_allowed(expected, token)) << " + " << trie.bytes(token);
+  }
+}
+
+// Where any text of some groups of characters may follow, their tokens are not looked at: the
+// others are letters with signs, white space of all kinds, and characters that have only begun.
+TEST(JsonLanguageMasks, OfFreeTextAreThoseOfTryingEach) {
+  const std::vector<std::string> parts = {
+      "a",           "g",    "zz",       "A",        "K",        "7",
+      " ",           "@",    "/",        ":",        ".",        "-",
+      "\x7f",        "\n",   "\"",       "\\",       "\\n",      "\xc3\xa9",
+      "\xc2",        "\xa0", "\xe2",     "\xe2\x80", "\x80\x83", "\x82\xac",
+      "\xe3\x80",    "\xe3", "\xf0\x9f", "\x98\x80", "\xff",     "\xef\xbb\xbf",
+      "\xe4\xb8\xad"};
+  std::vector<std::string> tokens = {"", "abcabc"};
+  for (const std::string& a : parts) {
+    tokens.push_back(a);
+    for (const std::string& b : parts) {
+      tokens.push_back(a + b);
+      if (a.size() == 1) tokens.push_back(b + a + b);
+    }
+  }
+  const auto trie = std::make_shared<const TokenTrie>(std::move(tokens));
+  for (const char* pattern :
+       {"^.+$", "^[^/]+/[^/]+$", "^\\\\S+$", "^[^@\\\\s]+@[^@.\\\\s]+(\\\\.[^@\\\\s]*)*.uk",
+        "^([^:]+:[a-f0-9]+|[a-f0-9]{12})$", "[0-9]+(mm|a)@7", "^[a-z]+(-[a-z]+)*$", "^a|g|7$",
+        "^[\\\\u00e9a-z]*7?$", "^([a-z]{2}[^a]*|[A-Z ]+)$", "^https?://.+$"}) {
+    for (const char* more : {"", R"(, "maxLength": 14)"}) {
+      const std::string schema =
+          fmt::format(R"({{"type": "string", "pattern": "{}"{}}})", pattern, more);
+      const LanguagePtr language = make_language(compile_json_schema(schema));
+      for (const std::string_view text :
+           {"\"aza@g.a", "\"a/7-", "\"a:7a", "\"\xe4\xb8\xad\xe2\x82"}) {
+        const auto matcher = language->begin();
+        for (size_t i = 0; i < text.size(); ++i) {
+          if (!matcher->push(static_cast<uint8_t>(text[i]))) break;
+          matcher->commit();
+          SCOPED_TRACE(fmt::format("{}: {}", schema, text.substr(0, i + 1)));
+          ASSERT_NO_FATAL_FAILURE(compare_with_each_token(*matcher, *trie));
+        }
+      }
+    }
+  }
+}
+
 // Where very many tokens begin alike, what all of them do is found without a look at each.
 TEST(JsonLanguageMasks, OfManyTokensAreThoseOfTryingEach) {
   std::vector<std::string> tokens;
@@ -242,14 +301,8 @@ TEST(JsonLanguageMasks, OfManyTokensAreThoseOfTryingEach) {
       if (!matcher->push(static_cast<uint8_t>(next))) break;
       matcher->commit();
       text += next;
-      std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
-      std::vector<uint32_t> expected(mask.size());
-      matcher->allow_tokens(*trie, ByteMatcher::kNoEnding, mask);
-      matcher->ByteMatcher::allow_tokens(*trie, ByteMatcher::kNoEnding, expected);
-      for (int32_t token = 0; token < static_cast<int32_t>(trie->num_tokens()); ++token) {
-        ASSERT_EQ(is_allowed(mask, token), is_allowed(expected, token))
-            << schema << ": " << text << " + " << trie->bytes(token);
-      }
+      SCOPED_TRACE(fmt::format("{}: {}", schema, text));
+      ASSERT_NO_FATAL_FAILURE(compare_with_each_token(*matcher, *trie));
     }
   }
 }

@@ -23,7 +23,7 @@ class JsonTokenMatcher::Masker {
 
  private:
   void try_all() {
-    const std::optional<std::string> bytes = matcher_.next_bytes(at());
+    const std::optional<std::string> bytes = matcher_.next_bytes_at(at());
     if (!bytes) return walk(0, static_cast<uint32_t>(trie_.nodes().size()), 0);
     for (const char byte : *bytes) {
       const uint32_t node = trie_.child(TokenTrie::kRoot, static_cast<uint8_t>(byte));
@@ -133,7 +133,7 @@ class JsonTokenMatcher::Masker {
       return true;
     }
     if (needs_text() && may_be_full) try_full_escaped(tokens, *rooms);
-    for_each_result(*rooms, [&](uint64_t least, uint64_t most) {
+    for_each_length(*rooms, [&](uint64_t least, uint64_t most) {
       State closing = at();
       closing.lexer = strings.behind_characters(at().lexer, least);
       if (matcher_.assumes_new_) closing.differs = kAllDiffer;
@@ -174,25 +174,6 @@ class JsonTokenMatcher::Masker {
       if (!may_be_full) continue;
       forbid_all(inside.token);
       to_try_.push_back(inside.token);
-    }
-  }
-
-  // Calls visit(least, most) for numbers of characters behind which a string fulfils the same
-  // goals, and at least one.
-  template <typename Visit>
-  static void for_each_result(const std::vector<StringLexer::Room>& rooms, const Visit& visit) {
-    std::vector<uint64_t> bounds = {0, UINT64_MAX};
-    for (const StringLexer::Room& room : rooms) {
-      bounds.push_back(room.missing);
-      if (room.most != UINT64_MAX) bounds.push_back(room.most + 1);
-    }
-    std::ranges::sort(bounds);
-    for (size_t i = 0; i + 1 < bounds.size(); ++i) {
-      if (bounds[i] == bounds[i + 1]) continue;
-      const bool fulfils = std::ranges::any_of(rooms, [&](const StringLexer::Room& room) {
-        return room.missing <= bounds[i] && bounds[i] <= room.most;
-      });
-      if (fulfils) visit(bounds[i], bounds[i + 1] - 1);
     }
   }
 
@@ -292,7 +273,7 @@ class JsonTokenMatcher::Masker {
     StringLexer& strings = matcher_.learnt().strings;
     const State from = at();
     std::vector<AutomatonTokens::Quote> quotes;
-    walk_string(trie_, node, from.lexer, strings, [&](uint32_t i, int32_t before, int32_t next) {
+    walk_string(trie_, node, from.lexer, strings, 0, [&](uint32_t i, int32_t before, int32_t next) {
       const TokenTrie::Node& behind = trie_.nodes()[i];
       if (next == StringLexer::kEnd) {
         quotes.push_back({.node = i, .lexer = before});

@@ -339,7 +339,12 @@ bool JsonTokenMatcher::end_container(const State& from, State& to) {
   return end_value(outside, results, to);
 }
 
-std::optional<std::string> JsonTokenMatcher::next_bytes(const State& at) const {
+std::optional<std::string> JsonTokenMatcher::next_bytes() const {
+  const auto lock = this->lock();
+  return next_bytes_at(states_.back());
+}
+
+std::optional<std::string> JsonTokenMatcher::next_bytes_at(const State& at) const {
   constexpr std::string_view kWhiteSpace = " \t\n\r";
   constexpr std::string_view kValues = "{[\"-0123456789tfn";
   std::string bytes;

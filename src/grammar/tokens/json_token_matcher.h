@@ -27,6 +27,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   bool must_end() const override;
   std::string ending() const override;
   size_t ending_bytes() const override;
+  std::optional<std::string> next_bytes() const override;
   size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
 
  private:
@@ -129,8 +130,8 @@ class JsonTokenMatcher final : public ByteMatcher {
   uint64_t makes_new(const State& from) const;
   const JsonFrame* repeated_in(const State& at) const;
   bool find_detour(size_t depth, size_t& num_tries);
-  // The bytes that may come, and some that may not; nothing where nearly all may.
-  std::optional<std::string> next_bytes(const State& at) const;
+  // next_bytes() of a place.
+  std::optional<std::string> next_bytes_at(const State& at) const;
 
   // Contexts that were made since the last commit(), by what led to them. They hold what their
   // keys point to.

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/hex_digit.h"
 #include "grammar/string_reader.h"
@@ -423,71 +422,6 @@ int32_t StringLexer::with_limits(int32_t state, int32_t free, uint64_t num_chara
   place.length = counted(length, targets);
   const int32_t limited = add(place, std::move(targets));  // moves the states
   return limited != kDead && results(limited) != 0 ? limited : kDead;
-}
-
-const StringLexer::Outlook& StringLexer::outlook(int32_t state, TextKind kind) {
-  const uint64_t key = outlook_key(state, kind);
-  if (const auto found = outlooks_.find(key); found != outlooks_.end()) return found->second;
-  num_bytes_ += sizeof(Outlook) + 48;
-  const Outlook found = find_outlook(state, kind);
-  return outlooks_.emplace(key, found).first->second;
-}
-
-const std::vector<uint8_t>& StringLexer::different_bytes(int32_t state, TextKind kind) {
-  const State& from = states_[static_cast<size_t>(state)];
-  std::vector<uint32_t> key = {static_cast<uint32_t>(kind), from.place.more_bytes,
-                               from.place.least_next, from.place.most_next};
-  for (const At& at : from.targets) key.push_back(at.source);
-  const auto [found, is_new] = different_bytes_.try_emplace(std::move(key));
-  std::vector<uint8_t>& bytes = found->second;
-  if (!is_new) return bytes;
-  std::set<std::vector<uint16_t>> seen;
-  for (int i = 0; i < 256; ++i) {
-    const auto byte = static_cast<uint8_t>(i);
-    Utf8Place place = {from.place.more_bytes, from.place.least_next, from.place.most_next};
-    if (text_kind(byte) > kind || !place.take(byte)) continue;
-    std::vector<uint16_t> alike = {place.more_bytes, place.least_next, place.most_next};
-    for (const At& at : from.targets) {
-      if (source(at).dfa) alike.push_back(source(at).dfa->dfa().table().classes[byte]);
-    }
-    if (seen.insert(std::move(alike)).second) bytes.push_back(byte);
-  }
-  return bytes;
-}
-
-StringLexer::Outlook StringLexer::find_outlook(int32_t state, TextKind kind) {
-  // Enough for a state and those within its characters a few times, and quickly found.
-  constexpr size_t kMostStates = 48;
-  Outlook outlook{.bytes = UINT32_MAX};
-  if (states_[static_cast<size_t>(state)].place.mode != Mode::kText) return {};
-  const size_t num_targets = states_[static_cast<size_t>(state)].targets.size();
-  std::vector<uint32_t> needs;
-  for_each_need(state, [&](uint32_t, uint32_t more) { needs.push_back(more); });
-  std::vector<std::pair<int32_t, uint32_t>> todo = {{state, 0}};  // and how many bytes away
-  for (size_t i = 0; i < todo.size(); ++i) {
-    const auto [from, distance] = todo[i];
-    if (i == kMostStates) {
-      outlook.bytes = distance;
-      return outlook;
-    }
-    for (const uint8_t byte : different_bytes(from, kind)) {
-      const int32_t next = step(from, byte);
-      if (next == kDead || states_[static_cast<size_t>(next)].targets.size() < num_targets) {
-        outlook.bytes = distance;
-        return outlook;
-      }
-      outlook.is_endless &= is_endless(next);
-      size_t target = 0;  // all are left, in their order
-      for_each_need(next, [&](uint32_t, uint32_t more) {
-        outlook.needs_nothing &= more == 0;
-        outlook.needs_as_much &= more == needs[target++];
-      });
-      const bool is_new =
-          std::ranges::find(todo, next, [](const auto& one) { return one.first; }) == todo.end();
-      if (is_new) todo.emplace_back(next, distance + 1);
-    }
-  }
-  return outlook;
 }
 
 uint32_t StringLexer::most_ending_bytes(int32_t state) const {

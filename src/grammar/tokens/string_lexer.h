@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "grammar/dfa.h"
+#include "grammar/tokens/byte_groups.h"
+#include "grammar/tokens/free_text.h"
 #include "grammar/tokens/text_kind.h"
 
 namespace quire::grammar {
@@ -159,8 +161,18 @@ class StringLexer {
   };
   const Outlook& outlook(int32_t state, TextKind kind);
   bool knows_outlook(int32_t state, TextKind kind) const {
-    return outlooks_.contains(outlook_key(state, kind));
+    return (states_[static_cast<size_t>(state)].known_outlooks >> static_cast<int>(kind) & 1) != 0;
   }
+  // Text of which any may follow a state between characters, for all of its targets; no groups
+  // where few of a vocabulary's tokens are of them. `counts`: as in find_free_text(); `needs` has
+  // each target's source and number of characters then, in the order of for_each_need().
+  struct FreeTextOfAll {
+    ByteGroups groups = 0;
+    bool is_endless = true;
+    std::vector<std::pair<uint32_t, uint32_t>> needs{};
+  };
+  const FreeTextOfAll& free_text(int32_t state, bool counts);
+
   // The most bytes that end a string of one of the targets, however it goes on without a limit to
   // its length.
   uint32_t most_ending_bytes(int32_t state) const;
@@ -206,10 +218,12 @@ class StringLexer {
     std::vector<uint32_t> costs;
     uint64_t results = 0;
     bool is_endless = false;
+    uint8_t known_outlooks = 0;  // a bit for each kind of text
     // Where bytes lead, as far as that is known. Most states of a long text know few.
     uint8_t num_few = 0;
     std::array<std::pair<uint8_t, int32_t>, 4> few{};
     std::unique_ptr<std::array<int32_t, 256>> all{};
+    std::array<std::unique_ptr<const FreeTextOfAll>, 2> free_text{};  // by `counts`, once found
   };
 
   const StringTarget& source(const At& at) const { return sources_[at.source]; }
@@ -222,6 +236,7 @@ class StringLexer {
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
   Outlook find_outlook(int32_t state, TextKind kind);
+  FreeTextOfAll find_free_text_of_all(int32_t state, bool counts) const;
   // Bytes that may come there in text of a kind, one for all that the targets' automata do not
   // tell apart.
   const std::vector<uint8_t>& different_bytes(int32_t state, TextKind kind);
@@ -256,5 +271,24 @@ class StringLexer {
   std::map<std::vector<uint32_t>, std::vector<uint8_t>> different_bytes_;
   std::atomic<size_t> num_bytes_ = 0;
 };
+
+// Calls visit(least, most) for numbers of characters behind which a string with these rooms fulfils
+// the same goals, and at least one.
+template <typename Visit>
+void for_each_length(const std::vector<StringLexer::Room>& rooms, const Visit& visit) {
+  std::vector<uint64_t> bounds = {0, UINT64_MAX};
+  for (const StringLexer::Room& room : rooms) {
+    bounds.push_back(room.missing);
+    if (room.most != UINT64_MAX) bounds.push_back(room.most + 1);
+  }
+  std::ranges::sort(bounds);
+  for (size_t i = 0; i + 1 < bounds.size(); ++i) {
+    if (bounds[i] == bounds[i + 1]) continue;
+    const bool fulfils = std::ranges::any_of(rooms, [&](const StringLexer::Room& room) {
+      return room.missing <= bounds[i] && bounds[i] <= room.most;
+    });
+    if (fulfils) visit(bounds[i], bounds[i + 1] - 1);
+  }
+}
 
 }  // namespace quire::grammar

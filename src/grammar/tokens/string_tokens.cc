@@ -23,7 +23,7 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
   StringLexer lexer;
   std::vector<Place> places(trie.max_token_bytes() + 1);
   places[depth_before].state = lexer.begin({StringTarget{}});
-  std::vector<CountedTokens::Token> whole;
+  CountedTokensMaker whole(trie.num_tokens());
   std::map<std::string, std::vector<Ending>> by_suffix;
   const auto add_inside = [&](int32_t token, const Place& place) {
     uint32_t to_end = 0;  // with the quote
@@ -31,7 +31,7 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
     const Inside inside = {token, place.num_characters, to_end - 1};
     if (place.has_escape) escaped_.push_back(inside);
     if (inside.unfinished_bytes == 0) {
-      whole.push_back({inside.num_characters, token});
+      whole.add(inside.num_characters, token);
     } else {
       unfinished_.push_back(inside);
     }
@@ -63,7 +63,7 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
     }
     ++i;
   }
-  whole_ = CountedTokens(whole, trie.num_tokens());
+  whole_ = std::move(whole).make();
   std::vector<std::string> suffixes;
   for (auto& [suffix, endings] : by_suffix) {
     suffixes.push_back(suffix);

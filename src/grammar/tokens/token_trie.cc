@@ -6,6 +6,7 @@
 #include <atomic>
 #include <numeric>
 
+#include "base/utf8.h"
 #include "grammar/tokens/string_tokens.h"
 #include "quire/error.h"
 
@@ -24,11 +25,6 @@ size_t common_prefix(std::string_view a, std::string_view b) {
   size_t length = 0;
   while (length < most && a[length] == b[length]) ++length;
   return length;
-}
-
-uint32_t num_characters(std::string_view text) {
-  return static_cast<uint32_t>(
-      std::ranges::count_if(text, [](char c) { return (static_cast<uint8_t>(c) & 0xC0) != 0x80; }));
 }
 
 TokenTrie::TokenTrie(std::vector<std::string> tokens)
@@ -70,6 +66,7 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
   for (uint32_t i = 0; i < nodes_.size(); i = nodes_[i].end) first_[nodes_[i].byte] = i;
   order_tokens();
   find_kinds();
+  find_groups();
 }
 
 void TokenTrie::order_tokens() {
@@ -127,6 +124,58 @@ void TokenTrie::find_kinds() {
     above.kind = std::max({above.kind, kinds[i], below_[i].kind});
     above.most_bytes = std::max<uint16_t>(above.most_bytes, below_[i].most_bytes + 1);
   }
+}
+
+void TokenTrie::find_groups() {
+  std::vector<uint32_t> open;                   // the nodes on the way
+  std::vector<GroupReader> readers;             // behind each of them
+  std::vector<ByteGroups> own(nodes_.size());   // of each node's byte
+  std::vector<ByteGroups> path(nodes_.size());  // of the bytes up to each node
+  std::vector<uint32_t> parents(nodes_.size(), kRoot);
+  for (uint32_t i = 0; i < nodes_.size(); ++i) {
+    const Node& node = nodes_[i];
+    open.resize(node.depth - 1U);
+    readers.resize(node.depth - 1U);
+    if (!open.empty()) parents[i] = open.back();
+    GroupReader reader = readers.empty() ? GroupReader() : readers.back();
+    own[i] = group_bit(reader.take(node.byte));
+    path[i] = own[i] | (open.empty() ? 0 : path[open.back()]);
+    open.push_back(i);
+    readers.push_back(reader);
+  }
+  groups_through_ = path;
+  for (size_t i = nodes_.size(); i-- > 0;) {
+    if (parents[i] == kRoot) continue;
+    groups_through_[parents[i]] |= groups_through_[i];
+    below_[parents[i]].groups |= own[i] | below_[i].groups;
+  }
+  const size_t num_words = mask_words(tokens_.size());
+  with_group_.assign(kNumByteGroups * num_words, 0);
+  // No mask has those without bytes.
+  const std::span none = std::span(with_group_).subspan(kOtherBytes * num_words, num_words);
+  std::ranges::fill(none, UINT32_MAX);
+  token_groups_.reserve(order_.size());
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    for (int32_t token = nodes_[i].token; token != kNone; token = next_alike(token)) {
+      token_groups_.push_back(path[i]);
+      none[static_cast<size_t>(token) / 32] &= ~(uint32_t{1} << (static_cast<size_t>(token) % 32));
+      for (uint8_t group = 0; group < kNumByteGroups; ++group) {
+        if ((path[i] & group_bit(group)) == 0) continue;
+        allow(std::span(with_group_).subspan(group * num_words, num_words), token);
+      }
+    }
+  }
+}
+
+void TokenTrie::allow_groups(ByteGroups groups, TokenMask mask) const {
+  const size_t num_words = mask_words(tokens_.size());
+  std::vector<uint32_t> without(num_words);
+  for (uint8_t group = 0; group < kNumByteGroups; ++group) {
+    if ((groups & group_bit(group)) != 0) continue;
+    const uint32_t* with = &with_group_[group * num_words];
+    for (size_t i = 0; i < num_words; ++i) without[i] |= with[i];
+  }
+  for (size_t i = 0; i < num_words; ++i) mask[i] |= ~without[i];
 }
 
 TokenTrie::~TokenTrie() = default;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/tokens/byte_groups.h"
 #include "grammar/tokens/text_kind.h"
 
 namespace quire::grammar {
@@ -40,6 +41,7 @@ class TokenTrie {
     uint32_t first_token = 0;  // in preorder, where the node's own come first
     uint16_t most_bytes = 0;
     TextKind kind = TextKind::kOther;
+    ByteGroups groups = 0;  // of its bytes
   };
 
   // The bytes of each token, by its id. Tokens without bytes (special ones, ids that are no token)
@@ -72,6 +74,17 @@ class TokenTrie {
   std::span<const int32_t> tokens_below(uint32_t node) const;
   // How many characters begin in each of them, from its first byte on.
   std::span<const uint16_t> characters_below(uint32_t node) const;
+  // The groups of all bytes of the tokens that begin with a node's bytes.
+  ByteGroups groups_through(uint32_t node) const { return groups_through_[node]; }
+  // Sets the bits of the tokens whose bytes all are of these groups, kOtherBytes not among them.
+  void allow_groups(ByteGroups groups, std::span<uint32_t> mask) const;
+  // Calls visit(token, characters that begin in it) for these.
+  template <typename Visit>
+  void for_each_of_groups(ByteGroups groups, const Visit& visit) const {
+    for (size_t i = 0; i < order_.size(); ++i) {
+      if ((token_groups_[i] & ~groups) == 0) visit(order_[i], characters_[i]);
+    }
+  }
   // What the tokens behind that node do within a JSON string.
   const StringTokens& string_tokens(uint32_t node) const;
 
@@ -94,6 +107,7 @@ class TokenTrie {
  private:
   void order_tokens();
   void find_kinds();
+  void find_groups();
   // Where those of tokens_below() are in order_.
   std::pair<size_t, size_t> range_below(uint32_t node) const;
 
@@ -101,10 +115,13 @@ class TokenTrie {
   std::vector<std::string> tokens_;
   std::vector<int32_t> alike_;
   std::vector<Node> nodes_;
-  std::array<uint32_t, 256> first_{};  // the root's children
-  std::vector<Below> below_;           // of each node
-  std::vector<int32_t> order_;         // the tokens in preorder
-  std::vector<uint16_t> characters_;   // that begin in each token of order_
+  std::array<uint32_t, 256> first_{};       // the root's children
+  std::vector<Below> below_;                // of each node
+  std::vector<int32_t> order_;              // the tokens in preorder
+  std::vector<uint16_t> characters_;        // that begin in each token of order_
+  std::vector<ByteGroups> token_groups_;    // of the bytes of each token of order_
+  std::vector<ByteGroups> groups_through_;  // of each node
+  std::vector<uint32_t> with_group_;  // for each group, a bit a token: whether it has such bytes
   size_t max_token_bytes_ = 0;
   std::unique_ptr<StringTokensStore> string_tokens_;
 };
@@ -113,9 +130,6 @@ using TokenTriePtr = std::shared_ptr<const TokenTrie>;
 
 // A bit a token: whether it may come next. Of ceil(num_tokens / 32) words.
 using TokenMask = std::span<uint32_t>;
-
-// Characters that begin in a text.
-uint32_t num_characters(std::string_view text);
 
 inline size_t mask_words(size_t num_tokens) {
   return (num_tokens + 31) / 32;
@@ -132,6 +146,11 @@ class TokenSet {
  public:
   TokenSet() = default;
   TokenSet(std::vector<int32_t> tokens, size_t num_tokens);
+  static TokenSet of_bits(std::vector<uint32_t> bits) {
+    TokenSet set;
+    set.bits_ = std::move(bits);
+    return set;
+  }
 
   void allow(TokenMask mask) const {
     for (size_t i = 0; i < bits_.size(); ++i) mask[i] |= bits_[i];

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/utf8.h"
 #include "server/answer/format_parts.h"
 
 namespace quire::server {
@@ -35,7 +36,8 @@ void CompletionLogprobs::append(CompletionLogprobs next) {
 
 void CompletionLogprobs::count(const PositionLogprobs& position, int64_t& offset) {
   offsets_.push_back(offset);
-  offset += num_characters(position.empty() ? first_token_ : position.front().decoded_token);
+  offset += static_cast<int64_t>(
+      num_characters(position.empty() ? first_token_ : position.front().decoded_token));
 }
 
 const PositionLogprobs& CompletionLogprobs::at(size_t i) const {

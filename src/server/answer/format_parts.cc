@@ -55,11 +55,6 @@ std::string token_text(const Logprob& token, bool as_id) {
   return as_id ? "token_id:" + std::to_string(token.token_id) : token.decoded_token;
 }
 
-int64_t num_characters(std::string_view text) {
-  return std::count_if(text.begin(), text.end(),
-                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
-}
-
 void write_chat_position(JsonWriter& json, const PositionLogprobs& position, bool as_ids) {
   if (position.empty()) return;
   json.begin_object();

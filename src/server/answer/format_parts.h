@@ -30,9 +30,6 @@ double finite(float logprob);
 // How a token is shown in logprobs.
 std::string token_text(const Logprob& token, bool as_id);
 
-// The length in Unicode code points.
-int64_t num_characters(std::string_view text);
-
 // An item of a chat's logprobs.content; nothing for an empty position.
 void write_chat_position(JsonWriter& json, const PositionLogprobs& position, bool as_ids);
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "base/utf8.h"
 #include "server/api/json_schema_node.h"
 
 namespace quire::server {
@@ -39,13 +40,6 @@ std::string to_text(const std::vector<Step>& path) {
   return text;
 }
 
-// Characters of valid UTF-8.
-size_t length_in_characters(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::string shown(const Json& value) {
   constexpr size_t kMaxShown = 64;
   if (value.is_object()) return value.empty() ? "an empty object" : "an object";
@@ -54,7 +48,7 @@ std::string shown(const Json& value) {
   }
   if (value.is_string() && value.get_ref<const std::string&>().size() > kMaxShown) {
     return fmt::format("a string of {} characters",
-                       length_in_characters(value.get_ref<const std::string&>()));
+                       num_characters(value.get_ref<const std::string&>()));
   }
   return value.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
@@ -179,7 +173,7 @@ class Checker {
   bool check_string(const Node& node, const Json& value) {
     if (!node.min_length && !node.max_length) return true;
     const auto& text = value.get_ref<const std::string&>();
-    const size_t length = length_in_characters(text);
+    const size_t length = num_characters(text);
     if (node.min_length && length < *node.min_length) {
       return fail(value, fmt::format("have at least {} character{}", *node.min_length,
                                      *node.min_length == 1 ? "" : "s"));

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <optional>
 
+#include "base/utf8.h"
+
 namespace quire::server {
 namespace {
 
@@ -123,7 +125,8 @@ std::string cut_text(std::string_view text, std::size_t max_bytes) {
   if (text.size() <= max_bytes) return std::string(text);
   size_t end = max_bytes;
   // Back over continuation bytes, so that no character is split; invalid UTF-8 may have any number.
-  for (int i = 0; i < 3 && end > 0 && (static_cast<uint8_t>(text[end]) & 0xC0) == 0x80; ++i) --end;
+  for (int i = 0; i < 3 && end > 0 && !begins_character(static_cast<uint8_t>(text[end])); ++i)
+    --end;
   return std::string(text.substr(0, end)) + "…";
 }
 
