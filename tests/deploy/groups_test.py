@@ -85,12 +85,14 @@ class LeaderWorkerSet(unittest.TestCase):
         self.assertNotEqual(*labels)
 
     def test_grace_covers_the_shutdown(self):
-        for pod, container in zip(self.pods, self.containers):
-            sleep, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
-            self.assertEqual(sleep, "sleep")
-            self.assertLess(int(seconds), pod["spec"]["terminationGracePeriodSeconds"])
-        # The workers run until node 0 has ended the group.
-        self.assertGreater(int(seconds), support.DEFAULT_SHUTDOWN_TIMEOUT_S + 5)
+        commands = [container["lifecycle"]["preStop"]["exec"]["command"] for container in self.containers]
+        # All are told to stop at the same time, so that the group ends as one process does.
+        self.assertEqual(*commands)
+        sleep, seconds = commands[0]
+        self.assertEqual(sleep, "sleep")
+        for pod in self.pods:
+            self.assertGreaterEqual(pod["spec"]["terminationGracePeriodSeconds"],
+                                    int(seconds) + support.DEFAULT_SHUTDOWN_TIMEOUT_S + 5)
 
 
 class Slurm(unittest.TestCase):
