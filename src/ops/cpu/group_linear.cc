@@ -6,6 +6,7 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/group_panels.h"
+#include "ops/cpu/next_block.h"
 #include "ops/cpu/scratch.h"
 
 namespace quire::ops {
@@ -18,8 +19,6 @@ constexpr int64_t kBlockBytes = 128 << 10;
 // Rows of one task when there are many: their activations of one block share the L2 cache with the
 // weights.
 constexpr int64_t kGroupTaskRows = 16 * kTileRows;
-// Row tiles that fetch the next block.
-constexpr int64_t kFetchingGroupTiles = 8;
 // With few rows a task is bound by memory. It gets enough bytes to make taking a task cheap, but
 // there must be enough tasks for threads to end together.
 constexpr int64_t kGroupTaskBytes = 256 << 10;
@@ -84,20 +83,15 @@ Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int6
   return tile;
 }
 
-// With some rows, what comes next in memory is fetched while they pass over the block: each of the
-// first row tiles asks for a part. One tile reads memory as one stream, which needs no help, and
-// those of a whole task take much longer than memory.
-void fetch_next(const GroupProduct& product, const Block& block, int64_t number, int64_t tiles,
-                GroupTile& tile) {
+// The next block of these weights, as far as there is one.
+void fetch_next_block(const GroupProduct& product, const Block& block, int64_t number,
+                      int64_t tiles, GroupTile& tile) {
   tile.next = block.weights;
-  const int64_t parts = std::min(tiles, kFetchingGroupTiles);
-  if (tiles == 1 || tiles * kTileRows >= kGroupTaskRows || number >= parts) return;
   const int64_t bytes = block.groups * product.layout.group_bytes();
   const std::byte* const next = block.weights + bytes;
   const std::byte* const end =
       product.weight->data() + group_panel_bytes(product.layout, product.n());
-  tile.next_bytes = std::min<int64_t>(bytes, end - next) / parts;
-  tile.next = next + number * tile.next_bytes;
+  fetch_next(number, tiles, kGroupTaskRows, next, std::min<int64_t>(bytes, end - next), tile);
 }
 
 // The block's integers by rows [first, last) with this kernel, for weights in their layout, with
@@ -111,7 +105,7 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
     auto tile =
         tile_of<GroupTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
     tile.weights = weights;
-    fetch_next(product, block, number, tiles, tile);
+    fetch_next_block(product, block, number, tiles, tile);
     tile.groups = block.groups;
     tile.group_size = static_cast<int>(product.layout.group_size);
     tile.has_offsets = product.layout.has_offsets;

@@ -5,6 +5,7 @@
 #include "base/ceil_div.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/group_linear.h"
+#include "ops/cpu/next_block.h"
 #include "ops/cpu/scratch.h"
 #include "ops/cpu/weight_panels.h"
 
@@ -17,8 +18,6 @@ constexpr int64_t kBlockSteps = 512;
 // Rows of one task when there are many: their activations of one block (192 KiB in bfloat16) share
 // the L2 cache with the weights.
 constexpr int64_t kTaskRows = 16 * kTileRows;
-// Row tiles that fetch the next block: few enough for each to ask for some bytes a step.
-constexpr int64_t kFetchingTiles = 8;
 // With few rows a task is bound by memory: enough bytes to make taking a task cheap.
 constexpr int64_t kTaskBytes = 256 << 10;
 
@@ -44,24 +43,19 @@ struct Product {
           const int64_t row = first + tile * kTileRows;
           LinearTile arguments =
               tile_of(base, row, std::min<int64_t>(kTileRows, last - row), panel, step);
-          fetch_next(tile, tiles, arguments);
+          fetch_next_block(tile, tiles, arguments);
           tile_kernel(arguments);
         }
       }
     }
   }
 
-  // With some rows, the block that comes next in memory is fetched while they pass over this one:
-  // each of the first row tiles asks for a part. One tile reads memory as one stream, which needs
-  // no help, and those of a whole task take much longer than memory.
-  void fetch_next(int64_t number, int64_t tiles, LinearTile& tile) const {
-    const std::byte* const next =
-        static_cast<const std::byte*>(tile.weights) + tile.steps * step_bytes;
+  // The next block of these weights, as far as there is one.
+  void fetch_next_block(int64_t number, int64_t tiles, LinearTile& tile) const {
+    const int64_t bytes = tile.steps * step_bytes;
+    const std::byte* const next = static_cast<const std::byte*>(tile.weights) + bytes;
     const int64_t left = weight->data() + num_panels(weight->n()) * steps * step_bytes - next;
-    const int64_t parts = std::min(tiles, kFetchingTiles);
-    if (tiles == 1 || tiles * kTileRows >= kTaskRows || number >= parts) return;
-    tile.next_bytes = std::min(tile.steps * step_bytes, left) / parts;
-    tile.next = next + number * tile.next_bytes;
+    fetch_next(number, tiles, kTaskRows, next, std::min(bytes, left), tile);
   }
 
   LinearTile tile_of(int64_t base, int64_t row, int64_t rows, int64_t panel, int64_t step) const {
