@@ -40,8 +40,8 @@ void set_option(int fd, int level, int option, int value = 1) {
   setsockopt(fd, level, option, &value, sizeof(value));
 }
 
-// A host that lost its power hangs up on nobody. So a connection is closed when what was sent is
-// not acknowledged for this long; its kernel does that even where the other process is stopped.
+// A host that lost its power closes no connection. So this kernel closes it when what was sent is
+// not acknowledged for this long. A host acknowledges even where its process is stopped.
 constexpr int kUnheardMs = 8000;
 
 void set_options_of_connection(int fd) {

@@ -70,7 +70,7 @@ class AnswerConstraint {
   size_t start_state_ = 0;  // while is_free_
   grammar::Constraint constraint_;
   // The text of the newest tokens, behind the last special one: the tokenizer cuts the text on
-  // either side of that by itself. And how many bytes each has of it.
+  // either side of that by itself. newest_bytes_ has the bytes of each.
   std::string newest_text_;
   std::array<size_t, 8> newest_bytes_{};
 };

@@ -33,7 +33,7 @@ class EngineNodesLora : public testing::Test {
     write_adapter(root_.path() / name, kBase, {.seed = seed, .rank = 2});
   }
 
-  // Adapters "a", "b" and "c", of which one stays in host memory.
+  // Adapters "a", "b" and "c"; one stays in host memory.
   EngineConfig config_with_adapters() {
     EngineConfig config = base_config(kBase);
     config.dtype = "float32";

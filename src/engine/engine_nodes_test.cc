@@ -19,7 +19,15 @@ using namespace engine_test;  // NOLINT(google-build-using-namespace)
 using testing::Each;
 using testing::HasSubstr;
 
-class EngineNodes : public testing::TestWithParam<Division> {};
+class EngineNodes : public testing::TestWithParam<Division> {
+ protected:
+  static EngineConfig config_of_one_process() {
+    EngineConfig config = base_config("qwen3-tied");
+    config.tensor_parallel_size = GetParam().ranks;
+    config.threads = GetParam().ranks;
+    return config;
+  }
+};
 INSTANTIATE_TEST_SUITE_P(Divisions, EngineNodes,
                          testing::Values(Division{2, 1, 2}, Division{1, 2, 2}, Division{2, 2, 2},
                                          Division{2, 2, 4}),
@@ -32,9 +40,7 @@ INSTANTIATE_TEST_SUITE_P(Divisions, EngineNodes,
 TEST_P(EngineNodes, ComputeWhatOneProcessComputes) {
   const Division division = GetParam();
   std::mt19937 random(static_cast<uint32_t>(division.ranks * 10 + division.nodes));
-  EngineConfig config = base_config("qwen3-tied");
-  config.tensor_parallel_size = division.ranks;
-  config.threads = division.ranks;
+  EngineConfig config = config_of_one_process();
   std::vector<RandomRequest> requests = random_requests(random, LLMEngine(config).vocab_size());
   for (size_t i = 0; i < requests.size(); i += 3) {
     requests[i].params.presence_penalty = 0.7;
@@ -71,9 +77,7 @@ TEST_P(EngineNodes, ComputeWhatOneProcessComputes) {
 TEST_P(EngineNodes, ComputeWithDraftsWhatOneProcessComputesWithout) {
   const Division division = GetParam();
   std::mt19937 random(static_cast<uint32_t>(division.ranks * 10 + division.nodes));
-  EngineConfig config = base_config("qwen3-tied");
-  config.tensor_parallel_size = division.ranks;
-  config.threads = division.ranks;
+  EngineConfig config = config_of_one_process();
   const std::vector<RandomRequest> requests =
       repetitive_requests(random, LLMEngine(config).vocab_size());
   const std::vector<int> arrival_steps(requests.size(), 0);

@@ -155,16 +155,6 @@ TEST(EngineStages, ComputeWithNarrowCachesWhatOneComputes) {
   expect_results_of_one_stage(config, 2, 2, 10);
 }
 
-SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {
-  SpeculativeConfig config;
-  config.method = method;
-  config.num_speculative_tokens = num_tokens;
-  config.prompt_lookup_min = 1;
-  config.prompt_lookup_max = 3;
-  config.adaptive = false;  // so that the drafts do not depend on what steps take
-  return config;
-}
-
 TEST(EngineStages, ComputeWithDraftsWhatOneComputesWithout) {
   EngineConfig config = base_config("qwen3-tied");
   expect_same_answers(drafts_by("ngram", 4), config, 11, 2);

@@ -16,14 +16,8 @@ namespace {
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 
 SpeculativeConfig drafts_of(const std::string& method, int num_tokens) {
-  SpeculativeConfig config;
-  config.method = method;
-  config.num_speculative_tokens = num_tokens;
-  config.prompt_lookup_min = 1;
-  config.prompt_lookup_max = 3;
+  SpeculativeConfig config = drafts_by(method, num_tokens);
   config.suffix_decoding_max_cached_requests = 5;
-  // How long steps take here must not decide whether there are drafts.
-  config.adaptive = false;
   return config;
 }
 

@@ -13,6 +13,17 @@
 
 namespace quire::engine_test {
 
+// Drafts without a model, where what steps take does not decide whether there are any.
+inline SpeculativeConfig drafts_by(const std::string& method, int num_tokens) {
+  SpeculativeConfig config;
+  config.method = method;
+  config.num_speculative_tokens = num_tokens;
+  config.prompt_lookup_min = 1;
+  config.prompt_lookup_max = 3;
+  config.adaptive = false;
+  return config;
+}
+
 // Requests whose prompts and answers repeat themselves, because of a bias towards a few tokens, so
 // that many drafts are made and kept.
 inline std::vector<RandomRequest> repetitive_requests(std::mt19937& random, int64_t vocab_size) {

@@ -10,7 +10,7 @@
 namespace quire::grammar {
 namespace {
 
-// Of two groups one of which has to go: the one that fewer tokens have.
+// The one of two groups that fewer tokens have.
 uint8_t rarer_group(uint8_t a, uint8_t b) {
   const auto weight = [](uint8_t group) {
     const bool is_common =
