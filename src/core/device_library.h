@@ -54,7 +54,13 @@ class DeviceStream {
   // Copies between the GPU and memory from DeviceLibrary::allocate_pinned, queued.
   virtual void copy_to_device(void* to, const void* pinned, size_t bytes) = 0;
   virtual void copy_to_host(void* pinned, const void* from, size_t bytes) = 0;
+  // Copies to memory of this GPU from memory of it or of another one, queued. Directly between GPUs
+  // where DeviceLibrary::allow_reads() has allowed it, else through the host.
+  virtual void copy_on_device(void* to, const void* from, size_t bytes) = 0;
   virtual std::unique_ptr<DeviceEvent> record(EventWait wait) = 0;
+  // What is queued after this begins when the work before `event` is done, which may be another
+  // GPU's.
+  virtual void wait_for(const DeviceEvent& event) = 0;
   // Returns when everything queued is done. Throws Error when it failed.
   virtual void synchronize() = 0;
 
@@ -106,6 +112,8 @@ class DeviceLibrary {
   virtual std::unique_ptr<DeviceStream> make_stream(
       int index, std::shared_ptr<const ops::LinearAlgorithms> algorithms) = 0;
   virtual std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) = 0;
+  // Lets GPU `reader` copy from the memory of GPU `owner` directly, where the hardware can.
+  virtual void allow_reads(int reader, int owner) = 0;
   virtual const ops::CudaKernels& kernels() const = 0;
   // A group of ranks that are threads of this process; rank i works on GPU indices[i].
   virtual std::vector<std::unique_ptr<Communicator>> make_communicators(

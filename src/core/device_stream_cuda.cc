@@ -19,6 +19,8 @@ class CudaEvent final : public DeviceEvent {
   CudaEvent(const CudaEvent&) = delete;
   CudaEvent& operator=(const CudaEvent&) = delete;
 
+  cudaEvent_t get() const { return event_; }
+
   void wait() override { check_cuda(cudaEventSynchronize(event_), "running a step on the GPU"); }
 
   double seconds_since(const DeviceEvent& earlier) const override {
@@ -66,8 +68,18 @@ class CudaDeviceStream final : public DeviceStream {
                "copying a step's results from the GPU");
   }
 
+  void copy_on_device(void* to, const void* from, size_t bytes) override {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_.get()),
+               "copying what a step hands on");
+  }
+
   std::unique_ptr<DeviceEvent> record(EventWait wait) override {
     return std::make_unique<CudaEvent>(stream_.get(), wait);
+  }
+
+  void wait_for(const DeviceEvent& event) override {
+    check_cuda(cudaStreamWaitEvent(stream_.get(), static_cast<const CudaEvent&>(event).get()),
+               "waiting for another stream");
   }
 
   void synchronize() override {

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/setting_checks.h"
 #include "ops/linear.h"
 #include "quire/error.h"
 
@@ -63,18 +64,20 @@ std::string name_of_gpus(const std::vector<DeviceInfo>& devices, int num_ranks) 
 
 // The result of a search without an obstacle.
 DeviceChoice choice_of(const EngineConfig& config, Search search) {
-  if (search.devices.size() < static_cast<size_t>(config.tensor_parallel_size)) {
+  const int num_gpus = num_ranks(config);
+  if (search.devices.size() < static_cast<size_t>(num_gpus)) {
     throw Error(fmt::format(
-        "--tensor-parallel-size is {}, but CUDA finds {} GPU{}; expected at most so "
-        "many, or --device cpu.",
-        config.tensor_parallel_size, search.devices.size(), search.devices.size() == 1 ? "" : "s"));
+        "--tensor-parallel-size{} is {}, but CUDA finds {} GPU{}; expected at most so many, or "
+        "--device cpu.",
+        config.pipeline_parallel_size == 1 ? "" : " times --pipeline-parallel-size", num_gpus,
+        search.devices.size(), search.devices.size() == 1 ? "" : "s"));
   }
   int capability = search.devices.front().compute_capability;
-  for (size_t i = 1; i < static_cast<size_t>(config.tensor_parallel_size); ++i) {
+  for (size_t i = 1; i < static_cast<size_t>(num_gpus); ++i) {
     if (search.devices[i].compute_capability != capability) capability = 0;
   }
   return {.library = std::move(search.loaded.library),
-          .name = name_of_gpus(search.devices, config.tensor_parallel_size),
+          .name = name_of_gpus(search.devices, num_gpus),
           .note = "",
           .compute_capability = capability};
 }
@@ -84,7 +87,7 @@ DeviceChoice choice_of(const EngineConfig& config, Search search) {
 DeviceChoice choose_device(const EngineConfig& config) {
   if (config.device == "cpu") return {};
   if (config.device == "cuda") return choose_gpus(config, "--device cuda");
-  Search search = find_gpus(config.tensor_parallel_size);
+  Search search = find_gpus(num_ranks(config));
   if (search.obstacle.empty()) return choice_of(config, std::move(search));
   if (!search.is_fault) return {};
   return {.library = nullptr,
@@ -93,7 +96,7 @@ DeviceChoice choose_device(const EngineConfig& config) {
 }
 
 DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
-  const int num_gpus = config.tensor_parallel_size * config.pipeline_parallel_size;
+  const int num_gpus = num_ranks(config);
   const double gib = static_cast<double>(memory_bytes) / static_cast<double>(int64_t{1} << 30);
   return {.library = nullptr,
           .name = fmt::format("{} GPU{} of {:.4g} GiB", num_gpus, num_gpus == 1 ? "" : "s", gib),
@@ -103,7 +106,7 @@ DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
 }
 
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who) {
-  Search search = find_gpus(config.tensor_parallel_size);
+  Search search = find_gpus(num_ranks(config));
   if (!search.obstacle.empty()) throw Error(fmt::format("{}: {}", who, search.obstacle));
   return choice_of(config, std::move(search));
 }

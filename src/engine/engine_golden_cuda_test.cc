@@ -57,21 +57,6 @@ bool splits_over(const std::string& name, size_t ranks) {
          (kv_heads % size == 0 || size % kv_heads == 0);
 }
 
-TEST(EngineCuda, RefusesStages) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
-  EngineConfig config;
-  config.model = (engine_test::golden_models() / "qwen3-tied").string();
-  config.device = "cuda";
-  config.skip_tokenizer_init = true;
-  config.pipeline_parallel_size = 2;
-  try {
-    LLM llm(config);
-    ADD_FAILURE() << "no error";
-  } catch (const Error& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("on GPUs only 1 is supported"));
-  }
-}
-
 TEST(EngineCuda, LogitsThatAreNoNumbersFailTheirRequest) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
   const engine_test::ModelWithoutLogits model("qwen3-tied");

@@ -173,13 +173,8 @@ int choose_threads(const EngineConfig& config, int num_ranks, int num_cores) {
   return config.threads;
 }
 
-void check_stages(const EngineConfig& config, const ModelConfig& model,
-                  const DeviceChoice& choice) {
+void check_stages(const EngineConfig& config, const ModelConfig& model) {
   const int stages = config.pipeline_parallel_size;
-  require(stages == 1 || choice.library == nullptr,
-          fmt::format("--pipeline-parallel-size is {}, but on GPUs only 1 is supported. Spread the "
-                      "model with --tensor-parallel-size, or use --device cpu.",
-                      stages));
   require(stages <= model.num_hidden_layers,
           fmt::format("--pipeline-parallel-size is {}, but the model has {} layers; expected at "
                       "most as many stages as layers.",
@@ -325,7 +320,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.model = load_model_config(setup.folder);
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
-  check_stages(config, setup.model, choice);
+  check_stages(config, setup.model);
   check_speculation(config, on_gpu);
   check_lora(config);
   check_cluster(config, on_gpu);
@@ -396,8 +391,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.executor.threads_per_rank = request.threads_per_rank;
   setup.executor.isa = choose_isa();
   setup.verifies_drafts = !on_gpu;
-  setup.executor.gpu_rank_bytes = static_cast<size_t>(
-      setup.plan.total_bytes / config.tensor_parallel_size - request.overhead_bytes);
+  if (on_gpu) setup.executor.gpu_rank_bytes = gpu_rank_bytes(request, setup.plan);
   setup.executor.on_progress = config.on_progress;
 
   SchedulerConfig& scheduler = setup.scheduler;

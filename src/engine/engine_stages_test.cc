@@ -1,12 +1,8 @@
 // A model cut into stages computes what one stage computes, bit for bit, in any schedule.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
-#include <filesystem>
-#include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <random>
 #include <string>
 #include <utility>
@@ -16,6 +12,7 @@
 #include "engine/damaged_model.h"
 #include "engine/random_requests.h"
 #include "engine/speculative_test_util.h"
+#include "engine/stages_test_util.h"
 #include "quire/llm.h"
 #include "quire/plan.h"
 
@@ -24,23 +21,6 @@ namespace {
 
 using namespace engine_test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
-
-// Requests with every kind of penalty beside what random_requests() draws; the last has the prompt
-// of the first.
-std::vector<RandomRequest> requests_with_penalties(std::mt19937& random,
-                                                   const EngineConfig& config) {
-  std::vector<RandomRequest> requests = random_requests(random, LLMEngine(config).vocab_size());
-  for (size_t i = 0; i < requests.size(); i += 3) {
-    requests[i].params.presence_penalty = 0.7;
-    requests[i].params.frequency_penalty = 0.4;
-    requests[i].params.min_tokens = 1;
-    requests[i].params.logit_bias = {{3, 1.5f}, {7, -2.0f}};
-  }
-  requests.front().prompt.resize(40, 1);
-  requests.back().prompt = requests.front().prompt;
-  requests.back().params.prompt_logprobs.reset();  // they would be computed, not found in the cache
-  return requests;
-}
 
 // Compares with one stage of as many ranks.
 void expect_results_of_one_stage(EngineConfig config, int stages, int ranks, uint32_t seed,
@@ -102,35 +82,6 @@ TEST(EngineStages, ComputeInBFloat16WhatOneComputes) {
   config.dtype = "bfloat16";
   expect_results_of_one_stage(config, 2, 1, 5);
 }
-
-// The config of a tiny model with more layers, for random weights.
-class DeepModel {
- public:
-  explicit DeepModel(int num_layers)
-      : folder_(std::filesystem::temp_directory_path() /
-                ("quire_deep_" + std::to_string(num_layers) + "_" + std::to_string(getpid()))) {
-    std::filesystem::create_directory(folder_);
-    std::ifstream in(golden_models() / "qwen3-tied" / "config.json");
-    nlohmann::json config = nlohmann::json::parse(in);
-    config["num_hidden_layers"] = num_layers;
-    config.erase("layer_types");
-    std::ofstream(folder_ / "config.json") << config;
-  }
-  ~DeepModel() { std::filesystem::remove_all(folder_); }
-  DeepModel(const DeepModel&) = delete;
-  DeepModel& operator=(const DeepModel&) = delete;
-
-  EngineConfig config() const {
-    EngineConfig config = base_config("qwen3-tied");
-    config.model = folder_.string();
-    config.load_format = LoadFormat::kDummy;
-    config.seed = 3;
-    return config;
-  }
-
- private:
-  std::filesystem::path folder_;
-};
 
 TEST(EngineStages, FourComputeWhatOneComputes) {
   const DeepModel model(5);

@@ -83,6 +83,9 @@ void check_speculation(const EngineConfig& config, bool on_gpu) {
           fmt::format("--speculative-config: method \"{}\" needs the CPU (--device cpu); on a GPU "
                       "quire takes \"ngram\" and \"suffix\".",
                       config.speculative_config->method));
+  require(!on_gpu || config.pipeline_parallel_size == 1,
+          fmt::format("--speculative-config goes on GPUs with --pipeline-parallel-size 1, not {}.",
+                      config.pipeline_parallel_size));
   // It would need the tokens, which the last stage samples, before the first stage runs.
   require(config.pipeline_parallel_size == 1 || !drafts_with_model(*config.speculative_config),
           fmt::format("--speculative-config: method \"{}\" goes with --pipeline-parallel-size 1, "

@@ -1,12 +1,12 @@
 // Drafts on GPUs, one and several: the tokens and log-probabilities of the same GPUs without them.
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "engine/constrained_requests.h"
+#include "engine/gpu_outputs_test_util.h"
 #include "engine/gpu_test_util.h"
 #include "engine/speculative_test_util.h"
 
@@ -19,32 +19,6 @@ SpeculativeConfig drafts_of(const std::string& method, int num_tokens) {
   SpeculativeConfig config = drafts_by(method, num_tokens);
   config.suffix_decoding_max_cached_requests = 5;
   return config;
-}
-
-void expect_close(const std::vector<PositionLogprobs>& actual,
-                  const std::vector<PositionLogprobs>& expected, const std::string& where) {
-  ASSERT_EQ(actual.size(), expected.size()) << where;
-  for (size_t i = 0; i < actual.size(); ++i) {
-    ASSERT_EQ(actual[i].size(), expected[i].size()) << where;
-    for (size_t j = 0; j < actual[i].size(); ++j) {
-      EXPECT_EQ(actual[i][j].token_id, expected[i][j].token_id) << where;
-      EXPECT_NEAR(actual[i][j].logprob, expected[i][j].logprob,
-                  1e-4f * std::max(1.0f, std::abs(expected[i][j].logprob)))
-          << where;
-    }
-  }
-}
-
-// In float32 how attention cuts its sums changes the last bits of a logit, and no token.
-void expect_same_outputs(const RequestOutput& actual, const RequestOutput& expected,
-                         const std::string& where) {
-  ASSERT_EQ(actual.outputs.size(), expected.outputs.size()) << where;
-  expect_close(actual.prompt_logprobs, expected.prompt_logprobs, where);
-  for (size_t i = 0; i < actual.outputs.size(); ++i) {
-    EXPECT_EQ(actual.outputs[i].token_ids, expected.outputs[i].token_ids) << where;
-    EXPECT_EQ(actual.outputs[i].finish_reason, expected.outputs[i].finish_reason) << where;
-    expect_close(actual.outputs[i].logprobs, expected.outputs[i].logprobs, where);
-  }
 }
 
 // Tokens that the host samples and tokens that the GPU samples; in a run without log-probabilities

@@ -33,6 +33,7 @@ TuneResult tune(const EngineConfig& config, const TuneOptions& options,
   // One GPU times a rank's products, whatever the number of ranks.
   EngineConfig one_rank = config;
   one_rank.tensor_parallel_size = 1;
+  one_rank.pipeline_parallel_size = 1;
   one_rank.device = "cuda";
   const DeviceChoice choice = choose_gpus(one_rank, "Matrix products are timed on a GPU");
   const ComputeSetup setup = set_up_compute(one_rank);

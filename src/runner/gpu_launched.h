@@ -58,6 +58,9 @@ struct GpuRunner::Launched {
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
+  // On the first of several stages, which does not sample: `ids` are there. Of the worker only,
+  // which sets it when it queues what brings them.
+  std::unique_ptr<DeviceEvent> learned;
 
   // Adds row `row` of the logits of a chunk, which is that of `sequence` in the batch.
   // synthetic_acceptance: RunnerOptions'.
@@ -130,7 +133,10 @@ class GpuRunner::Pending final : public PendingStep {
  public:
   explicit Pending(std::shared_ptr<Launched> step) : step_(std::move(step)) {}
 
-  void finish() override { step_->done->wait(); }
+  double finish() override {
+    step_->done->wait();
+    return step_->done->seconds_since(*step_->began);
+  }
 
   // The worker tells the masks sooner, with its threads, where it waits for the step as well.
   StepOutput wait() override {

@@ -12,11 +12,17 @@
 namespace quire {
 namespace {
 
-ModelOptions place_on(ModelOptions options, const Communicator& comm, const Device& device) {
-  options.rank = comm.rank();
-  options.size = comm.size();
+ModelOptions place_on(const ModelOptions& model, const RankGroups& groups, const Device& device) {
+  ModelOptions options = stage_of_model(model, groups.stage());
+  options.rank = groups.tensor.rank();
+  options.size = groups.tensor.size();
   options.device = device;
   return options;
+}
+
+// More than an engine has in flight: one step a stage, and another one with async scheduling.
+size_t num_step_arrays(const RankGroups& groups) {
+  return static_cast<size_t>(groups.pipeline.size()) + 3;
 }
 
 // Steps of a kind that run without a graph before one is made anew, where there was no memory for
@@ -25,10 +31,10 @@ constexpr int64_t kRunsBetweenCaptures = 1000;
 
 }  // namespace
 
-GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communicator& comm,
-                     ThreadPool& pool)
+GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const RankGroups& groups,
+                     const StageLinks& links, ThreadPool& pool)
     : options_(options),
-      comm_(comm),
+      comm_(groups.tensor),
       pool_(pool),
       library_(*gpu.library),
       sizes_(gpu_sizes(library_.kernels(), options)),
@@ -38,17 +44,21 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
               .index = gpu.index,
               .memory = memory_.get(),
               .compute_capability = options.model.device.compute_capability},
+      stage_(groups.pipeline.size() == 1
+                 ? std::nullopt
+                 : std::make_optional<GpuStage>(options, groups.stage(), groups.pipeline.size(),
+                                                sizes_.max_ids(), links, device_)),
       stream_(pool, device_, *gpu_, library_.kernels()),
       host_stream_(pool),
-      model_(create_model(place_on(options.model, comm, device_))),
+      model_(create_model(place_on(options.model, groups, device_))),
       kv_cache_(model_->kv_cache_shape(), options.kv_cache_dtype, options.block_size,
                 options.num_blocks, device_),
       cached_ids_(static_cast<size_t>(options.num_blocks * options.block_size) * sizeof(int32_t),
                   device_),
-      arena_(Buffer(CountedModel(place_on(options.model, comm, device_))
+      arena_(Buffer(CountedModel(place_on(options.model, groups, device_))
                         .activation_bytes(options.max_tokens, sizes_.largest_step.num_logits),
                     device_)),
-      inputs_(library_, device_, sizes_.largest_step),
+      inputs_(library_, device_, sizes_.largest_step, num_step_arrays(groups)),
       attention_scratch_(static_cast<size_t>(sizes_.attention_scratch), device_),
       sample_scratch_(static_cast<size_t>(sizes_.sample_scratch), device_),
       sampled_ids_(static_cast<size_t>(sizes_.sampled_ids), device_),
@@ -57,11 +67,11 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communica
                       : std::make_optional<GpuLoraSlots>(*model_, options, device_, pool)),
       logprobs_(device_, sizes_.largest_step.num_logits, kMaxLogprobs),
       prompt_ids_(library_, device_, sizes_.largest_step.num_logits),
-      masks_(comm.rank() != 0 || options.token_masks == nullptr
+      masks_(comm_.rank() != 0 || !groups.is_last_stage() || options.token_masks == nullptr
                  ? nullptr
                  : std::make_unique<GpuMasks>(library_, device_, sizes_.largest_step.num_logits,
                                               options.model.config.vocab_size)),
-      results_(library_.allocate_pinned(StepInputs::kRing * result_bytes())),
+      results_(library_.allocate_pinned(inputs_.num_arrays() * result_bytes())),
       table_(options.eos_token_ids) {
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
   memory_->finish_uploads();
@@ -79,10 +89,44 @@ void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_pr
   memory_->finish_uploads();
 }
 
+void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
+  if (!stage_) {
+    // Which drafts of a step stay decides where the next chunks of its sequences begin.
+    const bool has_drafts = std::ranges::any_of(
+        batch.sequences, [](const auto& chunk) { return chunk.kind == ChunkKind::kVerify; });
+    const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
+    return settle(has_drafts || had_drafts ? 0 : 1);
+  }
+  if (!is_first() && !is_last()) return table_.cut_to_computed(batch);
+  settle(stage_->num_steps_beside());
+  if (is_last()) return;
+  for (const ScheduledSequence& chunk : batch.sequences) {
+    const SequenceState* state = table_.find(chunk.id);
+    if (state == nullptr || !state->awaits_token()) continue;
+    while (!stage_->has_ids(row_of_unknown(state->output_token_ids.back()))) receive_oldest_ids();
+  }
+}
+
+void GpuRunner::receive_oldest_ids() {
+  const auto oldest = std::ranges::find_if(in_flight_, [](const std::shared_ptr<Launched>& step) {
+    return !step->sampled.empty() && !step->learned;
+  });
+  check(oldest != in_flight_.end(), "the ids of sampled tokens are awaited");
+  Launched& step = **oldest;
+  const size_t count = step.sampled.size();
+  gpu_->copy_to_host(step.ids, stage_->receive_ids(*gpu_, count), count * sizeof(int32_t));
+  step.learned = gpu_->record(EventWait::kSpin);
+}
+
 void GpuRunner::settle(size_t keep) {
   while (in_flight_.size() > keep) {
     Launched& step = *in_flight_.front();
-    step.finish(step.masks.claim(), &pool_);
+    if (is_last()) {
+      step.finish(step.masks.claim(), &pool_);
+    } else if (!step.sampled.empty()) {
+      while (!step.learned) receive_oldest_ids();
+      step.learned->wait();
+    }
     if (step.has_drafts) {
       keep_drafts(step);
     } else {
@@ -115,6 +159,10 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
   if (!row_slots.empty()) fill_lora_items(row_slots, shape, arrays);
   step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
+  if (!is_first()) {
+    stage_->receive_state(*gpu_, shape.num_tokens);
+    step.began = gpu_->record(EventWait::kSpin);  // until here it waited for another stage
+  }
   lora_step_.reset();
   if (!row_slots.empty()) lora_step_.emplace(lora_slots_->step(on_device_, shape));
   ForwardBatch forward = gpu_forward_batch(on_device_, shape);
@@ -122,18 +170,19 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
   return forward;
 }
 
-Tensor GpuRunner::run_model(ForwardBatch& forward) {
+IntermediateTensors GpuRunner::run_model(ForwardBatch& forward) {
   const ops::CudaResolveTokens resolve = {
       .token_ids = on_device_.token_ids,
       .sources = on_device_.token_sources,
-      .sampled = sampled_ids(),
+      .sampled = stage_ ? stage_->recent_ids() : sampled_ids(),
       .slot_mapping = on_device_.slot_mapping,
       .cached_ids = reinterpret_cast<int32_t*>(cached_ids_.data()),
       .num_tokens = forward.num_tokens};
-  library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
+  if (is_first() || is_last()) library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
   ForwardContext context{stream_, options_.model.dtype, arena_, comm_, forward};
   if (lora_step_) context.gpu_lora = &*lora_step_;
-  return model_->forward(context, std::nullopt).hidden;
+  return model_->forward(context,
+                         stage_ ? stage_->received_state(forward.num_tokens) : std::nullopt);
 }
 
 Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step,
@@ -149,8 +198,12 @@ Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const 
   return logits;
 }
 
-Tensor GpuRunner::run_captured(ForwardBatch& forward, Launched& step, bool splits) {
-  const auto run = [&] { return run_output(forward, run_model(forward), step, splits); };
+GpuRunner::Computed GpuRunner::run_captured(ForwardBatch& forward, Launched& step, bool splits) {
+  const auto run = [&] {
+    Computed computed{.state = run_model(forward), .logits = {}};
+    if (is_last()) computed.logits = run_output(forward, computed.state.hidden, step, splits);
+    return computed;
+  };
   const GraphKey key = {.seqs = step.shape.num_seqs,
                         .tokens = step.shape.num_tokens,
                         .queries = step.shape.max_decode_queries,
@@ -167,22 +220,22 @@ Tensor GpuRunner::run_captured(ForwardBatch& forward, Launched& step, bool split
   if (captured.graph != nullptr) {
     try {
       gpu_->launch(*captured.graph);
-      return captured.logits;
+      return captured.computed;
     } catch (const OutOfDeviceMemory&) {
       captured.graph.reset();
     }
   }
   // The first time, too: what kernels and libraries set up at their first use cannot be captured.
-  const Tensor logits = run();
+  const Computed computed = run();
   ++captured.num_runs;
-  return logits;
+  return computed;
 }
 
-void GpuRunner::capture(const std::function<Tensor()>& run, Captured& captured) {
+void GpuRunner::capture(const std::function<Computed()>& run, Captured& captured) {
   const Arena::Scope scope(arena_);
   gpu_->begin_capture();
   try {
-    captured.logits = run();
+    captured.computed = run();
   } catch (...) {
     gpu_->abandon_capture();
     throw;
@@ -195,11 +248,7 @@ void GpuRunner::capture(const std::function<Tensor()>& run, Captured& captured) 
 }
 
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
-  // Which drafts of a step stay decides where the next chunks of its sequences begin.
-  const bool has_drafts = std::ranges::any_of(
-      batch.sequences, [](const auto& chunk) { return chunk.kind == ChunkKind::kVerify; });
-  const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
-  settle(has_drafts || had_drafts ? 0 : 1);
+  learn_sampled(batch);
   const std::vector<StepSequence> sequences = table_.apply(batch);
   const SamplingPlaces places = sampling_places(sequences);
   std::shared_ptr<Launched> step = describe(batch, sequences, places);
@@ -211,13 +260,15 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
       run(sequences, places, *step);
     } catch (const OutOfDeviceMemory& error) {
       // A mask that was told its token is told no other.
-      if (comm_.size() > 1 || (step->has_masks && !step->masks.claim())) throw;
+      if (comm_.size() > 1 || stage_ || (step->has_masks && !step->masks.claim())) throw;
       step = make_void(*step, error.what());
       ++num_failed_steps_;
     }
   }
-  // The engine waits for rank 0 and goes on at once, so that wait spins; the others may sleep.
-  step->done = gpu_->record(comm_.rank() == 0 ? EventWait::kSpin : EventWait::kSleep);
+  // The engine waits for the rank that reports and goes on at once, so that wait spins; the others
+  // may sleep.
+  const bool reports = comm_.rank() == 0 && is_last();
+  step->done = gpu_->record(reports ? EventWait::kSpin : EventWait::kSleep);
   remember(sequences, step);
   return std::make_unique<Pending>(step);
 }
@@ -225,9 +276,10 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
 void GpuRunner::run(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                     Launched& step) {
   const Arena::Scope scope(arena_);
-  const Tensor logits = compute(sequences, places, step);
-  if (step.has_masks) sample_masked(sequences, logits, step);
-  collect(sequences, logits, step);
+  const Computed computed = compute(sequences, places, step);
+  if (!is_last()) return stage_->send_state(*gpu_, computed.state);
+  if (step.has_masks) sample_masked(sequences, computed.logits, step);
+  collect(sequences, computed.logits, step);
 }
 
 std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
@@ -271,15 +323,15 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::describe(const ScheduledBatch& b
     }
   }
   std::byte* const results = results_->data() + next_result_ * result_bytes();
-  next_result_ = (next_result_ + 1) % StepInputs::kRing;
+  next_result_ = (next_result_ + 1) % inputs_.num_arrays();
   step->results = results_;
   step->ids = reinterpret_cast<int32_t*>(results);
   step->logprobs = results + sizes_.sampled_ids;
   return step;
 }
 
-Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                          Launched& step) {
+GpuRunner::Computed GpuRunner::compute(std::span<const StepSequence> sequences,
+                                       const SamplingPlaces& places, Launched& step) {
   const StepShape& largest = sizes_.largest_step;
   StepShape exact = step_shape(sequences, places, largest);
   std::vector<int32_t> row_slots;
@@ -300,10 +352,14 @@ Tensor GpuRunner::compute(std::span<const StepSequence> sequences, const Samplin
   }
   step.shape = exact;
   ForwardBatch forward = upload(sequences, places, row_slots, step);
-  const Tensor hidden = run_model(forward);
+  Computed computed{.state = run_model(forward), .logits = {}};
+  if (!is_last()) return computed;
+  const Tensor& hidden = computed.state.hidden;
   compute_prompt_logprobs(prompts, forward, hidden, step);
-  if (exact.num_logits == 0) return {};
-  return run_output(forward, hidden, step, splits_logits(step, exact.num_logits));
+  if (exact.num_logits > 0) {
+    computed.logits = run_output(forward, hidden, step, splits_logits(step, exact.num_logits));
+  }
+  return computed;
 }
 
 void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& logits,
@@ -325,14 +381,21 @@ void GpuRunner::collect(std::span<const StepSequence> sequences, const Tensor& l
 
 void GpuRunner::remember(std::span<const StepSequence> sequences,
                          const std::shared_ptr<Launched>& step) {
+  // Where run_model() finds the step's ids.
+  int32_t first_place = 0;
+  if (stage_ && !step->sampled.empty()) {
+    if (is_first() || is_last()) first_place = stage_->begin_ids();
+    if (is_last()) stage_->send_ids(*gpu_, sampled_ids(), step->sampled.size());
+  }
   // Drafts stay where they are until it is known which of them were sampled.
   for (size_t row = 0; row < step->sampled.size(); ++row) {
     const Launched::Sampled& sampled = step->sampled[row];
     if (sampled.has_drafts || sampled.draft) continue;
     sequences[sampled.sequence].state.output_token_ids.push_back(
-        unknown_token(static_cast<int32_t>(row)));
+        unknown_token(first_place + static_cast<int32_t>(row)));
   }
-  in_flight_.push_back(step);
+  // Stages in between never learn the tokens.
+  if (is_first() || is_last()) in_flight_.push_back(step);
 }
 
 }  // namespace quire

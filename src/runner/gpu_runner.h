@@ -14,6 +14,11 @@
 // wait as long as that takes less time than the model does. Steps in which some rows have adapters
 // have graphs of their own, which serve any mix of adapters.
 //
+// Of a model that is cut into stages a rank has the layers of one. It hands their state to the next
+// stage's GPU, and the last stage hands the ids of sampled tokens to the first
+// (runner/gpu_stage.h): the GPUs wait for each other, the hosts are steps ahead. Stages in between
+// do not learn tokens.
+//
 // Where the driver finds no memory for a graph, its steps run without one. Where it finds none for
 // something else and there is one rank, the step's output is void, and so is that of the steps that
 // were scheduled before that was known. With several ranks it is an error that ends the engine, as
@@ -38,6 +43,7 @@
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
 #include "runner/gpu_sizes.h"
+#include "runner/gpu_stage.h"
 #include "runner/kv_cache.h"
 #include "runner/prompt_logprobs.h"
 #include "runner/rank_runner.h"
@@ -54,12 +60,14 @@ struct GpuRank {
 
 class GpuRunner final : public RankRunner {
  public:
-  // `comm` and `pool` outlive the runner, and so does the library.
-  GpuRunner(const RunnerOptions& options, const GpuRank& gpu, Communicator& comm, ThreadPool& pool);
+  // What `groups` and `links` point to outlives the runner, and so do `pool` and the library.
+  GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const RankGroups& groups,
+            const StageLinks& links, ThreadPool& pool);
   ~GpuRunner() override;
 
   void load(const Checkpoint* checkpoint, const ProgressCallback& on_progress) override;
   std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) override;
+  void finish() override { gpu_->synchronize(); }
 
  private:
   // A step whose results are on their way.
@@ -77,10 +85,15 @@ class GpuRunner final : public RankRunner {
     bool samples = true;  // false: with masks, which come later than the step is launched
     auto operator<=>(const GraphKey&) const = default;  // NOLINT(modernize-use-nullptr)
   };
+  // What a step leaves in the arena.
+  struct Computed {
+    IntermediateTensors state;  // of the stage's last layer
+    Tensor logits;              // of the last stage: of the rows that are sampled
+  };
   // What one kind of step was captured as; where there is no graph, not yet, or for want of memory.
   struct Captured {
     std::unique_ptr<DeviceGraph> graph;
-    Tensor logits;
+    Computed computed;
     int64_t num_runs = 0;  // without a graph
   };
 
@@ -93,13 +106,20 @@ class GpuRunner final : public RankRunner {
   std::shared_ptr<Launched> describe(const ScheduledBatch& batch,
                                      std::span<const StepSequence> sequences,
                                      const SamplingPlaces& places);
-  // Queues the model and the sampling. Returns the logits of the rows that are sampled.
-  Tensor compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                 Launched& step);
+  // Queues the model and the sampling.
+  Computed compute(std::span<const StepSequence> sequences, const SamplingPlaces& places,
+                   Launched& step);
   // Queues what brings the results back.
   void collect(std::span<const StepSequence> sequences, const Tensor& logits, Launched& step);
   // For the steps to come.
   void remember(std::span<const StepSequence> sequences, const std::shared_ptr<Launched>& step);
+  // Whether this rank is of the stage that begins or ends the model.
+  bool is_first() const { return !stage_ || stage_->is_first(); }
+  bool is_last() const { return !stage_ || stage_->is_last(); }
+  // Learns of what was sampled before what the chunks of a step need.
+  void learn_sampled(const ScheduledBatch& batch);
+  // On the first of several stages: queues what brings the oldest ids that the last has sampled.
+  void receive_oldest_ids();
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
   // Of a step with drafts, whose sequences no later step has changed.
@@ -107,13 +127,13 @@ class GpuRunner final : public RankRunner {
   // Fills the step's arrays and queues their upload. row_slots: as GpuLoraSlots says.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                       std::span<const int32_t> row_slots, Launched& step);
-  Tensor run_model(ForwardBatch& forward);
+  IntermediateTensors run_model(ForwardBatch& forward);
   // Computes logits, and samples where no row is masked; returns the logits. `splits`: as
   // splits_logits() said.
   Tensor run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step, bool splits);
-  Tensor run_captured(ForwardBatch& forward, Launched& step, bool splits);
+  Computed run_captured(ForwardBatch& forward, Launched& step, bool splits);
   // Makes a graph of what run() queues, unless there is no memory for it.
-  void capture(const std::function<Tensor()>& run, Captured& captured);
+  void capture(const std::function<Computed()>& run, Captured& captured);
   // Whether each rank samples its share of the rows, of the step's `num_logits`.
   bool splits_logits(const Launched& step, int64_t num_logits) const;
   void adjust(const Tensor& logits, const StepShape& shape, int64_t first_row);
@@ -152,6 +172,7 @@ class GpuRunner final : public RankRunner {
   std::unique_ptr<DeviceStream> gpu_;
   std::unique_ptr<DeviceMemory> memory_;
   Device device_;
+  std::optional<GpuStage> stage_;  // of a model that is cut into several
   Stream stream_;
   Stream host_stream_;
   std::unique_ptr<Model> model_;
@@ -168,7 +189,7 @@ class GpuRunner final : public RankRunner {
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
   std::unique_ptr<GpuMasks> masks_;  // of the rank that samples constrained rows; else null
-  // Of StepInputs::kRing steps: sampled ids, then logprobs.
+  // Of as many steps as inputs_ has arrays of: sampled ids, then logprobs.
   std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;
   std::deque<std::shared_ptr<Launched>> in_flight_;

@@ -14,6 +14,7 @@
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
+#include "runner/gpu_stage.h"
 
 namespace quire {
 namespace {
@@ -48,7 +49,7 @@ ops::CudaKernels make_planned_kernels() {
 
 int64_t GpuSizes::total() const {
   return attention_scratch + sample_scratch + decoder_scratch + inputs + sampled_ids + prompt_ids +
-         logprobs + masks + alignment;
+         logprobs + masks + stage + alignment;
 }
 
 void check_gpu_takes(const ModelConfig& model, int64_t max_num_seqs) {
@@ -116,6 +117,7 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.prompt_ids = static_cast<int64_t>(PromptIds::bytes(step.num_logits));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   sizes.masks = static_cast<int64_t>(GpuMasks::bytes(step.num_logits, config.vocab_size));
+  sizes.stage = GpuStage::bytes(options, sizes.max_ids());
   sizes.alignment = rounding(cache.num_layers);
   return sizes;
 }

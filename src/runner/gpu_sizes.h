@@ -20,9 +20,12 @@ struct GpuSizes {
   int64_t prompt_ids = 0;  // of rows and tokens, for log-probabilities of prompts
   int64_t logprobs = 0;
   int64_t masks = 0;      // of constrained rows
+  int64_t stage = 0;      // what stages hand to each other
   int64_t alignment = 0;  // what all pieces of a rank's memory may lose to it
 
   int64_t total() const;
+  // Ids that a step has room for.
+  int64_t max_ids() const { return sampled_ids / static_cast<int64_t>(sizeof(int32_t)); }
 };
 
 // Throws Error where the kernels do not take a model of these sizes, or so many sequences a step.

@@ -113,6 +113,20 @@ class CudaLibrary final : public DeviceLibrary {
     return allocate_cuda_pinned(bytes);
   }
 
+  void allow_reads(int reader, int owner) override {
+    if (reader == owner) return;
+    int can = 0;
+    check_cuda(cudaDeviceCanAccessPeer(&can, reader, owner), "asking which GPUs reach each other");
+    if (can == 0) return;
+    const SelectedDevice selected(reader);
+    const cudaError_t status = cudaDeviceEnablePeerAccess(owner, 0);
+    if (status == cudaErrorPeerAccessAlreadyEnabled) {
+      cudaGetLastError();  // it is no fault
+      return;
+    }
+    check_cuda(status, "showing a GPU's memory to another");
+  }
+
   const ops::CudaKernels& kernels() const override { return kKernels; }
 
   std::vector<std::unique_ptr<Communicator>> make_communicators(

@@ -526,6 +526,20 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
   return plan;
 }
 
+std::vector<size_t> gpu_rank_bytes(const PlanRequest& request, const MemoryPlan& plan) {
+  const int64_t size = request.model.size;
+  if (request.num_stages == 1) {
+    return {static_cast<size_t>(plan.total_bytes / size - request.overhead_bytes)};
+  }
+  std::vector<size_t> bytes;
+  for (const StageNeeds& stage : needs_of(request).stages) {
+    const int64_t of_stage =
+        stage.weight_bytes + stage.other_bytes + plan.num_blocks * stage.bytes_per_block;
+    bytes.push_back(static_cast<size_t>(of_stage / size + scratch_bytes(request)));
+  }
+  return bytes;
+}
+
 int64_t available_memory() {
   constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
   int64_t available = kUnknown;

@@ -5,8 +5,10 @@
 // A runner takes no more of a device's memory than is planned here. On a GPU a runner also takes
 // some host memory for inputs and results; it is small and not planned.
 // Thread safety: free functions of their arguments.
+#include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "models/model.h"
 #include "quire/plan.h"
@@ -45,6 +47,9 @@ struct PlanRequest {
 // Fills all of MemoryPlan but `model`. Throws Error if one sequence of max_model_len doesn't fit,
 // naming the settings that would make it fit.
 MemoryPlan make_memory_plan(const PlanRequest& request);
+
+// On GPUs: what a rank of each stage reserves (DeviceLibrary::reserve), by that plan.
+std::vector<size_t> gpu_rank_bytes(const PlanRequest& request, const MemoryPlan& plan);
 
 // The most tokens that one step can hold: the budget, or all sequences at full length where that is
 // less.

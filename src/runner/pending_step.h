@@ -15,15 +15,15 @@ class PendingStep {
   // Waits until the step is done and returns its output. Throws Error when the step failed. Called
   // once.
   virtual StepOutput wait() = 0;
-  // wait() for callers that do not need the output.
-  virtual void finish() = 0;
+  // wait() for callers that do not need the output. Returns the seconds that a GPU took.
+  virtual double finish() = 0;
 };
 
 class FinishedStep final : public PendingStep {
  public:
   explicit FinishedStep(StepOutput output) : output_(std::move(output)) {}
   StepOutput wait() override { return std::move(output_); }
-  void finish() override {}
+  double finish() override { return 0; }
 
  private:
   StepOutput output_;

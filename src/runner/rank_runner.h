@@ -88,7 +88,10 @@ class RankRunner {
   // a draft model, which a GPU has not.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
-  // Seconds, over all launches, that the rank waited for other stages.
+  // Returns when all steps are done as far as this rank is concerned. Throws Error when one failed.
+  virtual void finish() {}
+
+  // On the CPU: seconds, over all launches, that the rank waited for other stages.
   virtual double waited_s() const { return 0; }
 };
 

@@ -38,14 +38,15 @@ size_t StepInputs::bytes(const StepShape& shape) {
   return layout.used();
 }
 
-StepInputs::StepInputs(DeviceLibrary& library, const Device& device, const StepShape& largest)
+StepInputs::StepInputs(DeviceLibrary& library, const Device& device, const StepShape& largest,
+                       size_t num_arrays)
     : device_(bytes(largest), device) {
-  for (size_t i = 0; i < kRing; ++i) ring_.push_back(library.allocate_pinned(bytes(largest)));
+  for (size_t i = 0; i < num_arrays; ++i) ring_.push_back(library.allocate_pinned(bytes(largest)));
 }
 
 StepArrays StepInputs::next(const StepShape& shape) {
   check(bytes(shape) <= device_.size(), "a step's arrays fit where the plan put them");
-  current_ = (current_ + 1) % kRing;
+  current_ = (current_ + 1) % ring_.size();
   shape_ = shape;
   ArrayLayout layout(ring_[current_]->data());
   return lay_out_step(layout, shape);

@@ -62,20 +62,21 @@ StepArrays lay_out_step(ArrayLayout& layout, const StepShape& shape);
 
 class StepInputs {
  public:
-  // `largest`: the largest value of each size.
-  StepInputs(DeviceLibrary& library, const Device& device, const StepShape& largest);
+  // `largest`: the largest value of each size. `num_arrays`: how many steps' host arrays exist at
+  // once, more than an engine has in flight.
+  StepInputs(DeviceLibrary& library, const Device& device, const StepShape& largest,
+             size_t num_arrays);
 
   // On the GPU.
   static size_t bytes(const StepShape& shape);
 
   // The host's arrays for a step of this shape, to be filled before upload(). They overwrite those
-  // of the step kRing steps ago.
+  // of the step num_arrays() steps ago.
   StepArrays next(const StepShape& shape);
   // Queues the copy of the arrays that next() returned. Returns the arrays on the GPU.
   StepArrays upload(DeviceStream& stream);
 
-  // How many steps' host arrays exist at once: more than an engine has in flight.
-  static constexpr size_t kRing = 4;
+  size_t num_arrays() const { return ring_.size(); }
 
  private:
   std::vector<std::unique_ptr<PinnedBuffer>> ring_;

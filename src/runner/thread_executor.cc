@@ -7,6 +7,7 @@
 #include <chrono>
 #include <exception>
 #include <latch>
+#include <limits>
 #include <mutex>
 #include <optional>
 #include <system_error>
@@ -51,6 +52,7 @@ class ThreadExecutor final : public Executor {
     int index = 0;  // counted stage by stage
     std::unique_ptr<Communicator> tensor;
     std::unique_ptr<Communicator> pipeline;
+    StageLinks links;  // on GPUs
     BlockingQueue<Batch> batches;
     std::thread thread;
     // Only for ranks on GPUs that do not report. The engine does not ask for their steps' results,
@@ -58,6 +60,7 @@ class ThreadExecutor final : public Executor {
     // they are aborted.
     Steps steps;
     std::thread watcher;
+    std::atomic<int64_t> num_watched = 0;  // steps that ended well
     std::atomic<int64_t> num_steps = 0;
     std::atomic<double> busy_s = 0;
 
@@ -72,6 +75,10 @@ class ThreadExecutor final : public Executor {
   std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,
                                                         const std::vector<int>& ranks) const;
   void make_ranks();
+  // Gives ranks on GPUs the ways to the other stages.
+  void link_stages();
+  // Makes the way from one rank to another.
+  StageLink* make_link(const Rank& from, const Rank& to);
   // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return rank.index - ranks_.front()->index; }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
@@ -80,12 +87,15 @@ class ThreadExecutor final : public Executor {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
-  // A step of a rank, timed.
-  static std::unique_ptr<PendingStep> launch(Rank& rank, RankRunner& runner,
-                                             const ScheduledBatch& batch);
-  // Waits for the steps of a rank until their queue is closed, or one failed. The body of a
-  // watcher.
-  void watch(Steps& steps);
+  bool on_gpus() const { return options_.gpu_library != nullptr; }
+  // A step of a rank, on the CPU timed.
+  std::unique_ptr<PendingStep> launch(Rank& rank, RankRunner& runner,
+                                      const ScheduledBatch& batch) const;
+  // Waits for steps of `rank`, until their queue is closed or one failed. The body of a watcher.
+  void watch(Steps& steps, Rank& rank);
+  // Returns when the earlier stages' part of the steps that were waited for has ended well, or a
+  // rank has failed: a GPU may go on with what a broken one has left.
+  void await_earlier_stages();
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
   // The same when the group of nodes has failed.
@@ -97,9 +107,11 @@ class ThreadExecutor final : public Executor {
   void rethrow_error();
 
   const ThreadExecutorOptions options_;
+  std::vector<std::unique_ptr<StageLink>> links_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::latch loaded_;  // every rank has loaded its weights, or failed
   Steps results_;
+  int64_t num_waited_ = 0;  // of the engine's thread
   std::mutex error_mutex_;
   std::exception_ptr error_;
 };
@@ -121,6 +133,9 @@ std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size) {
   return single;
 }
 
+// More than an engine makes, with room for those that a watcher still counts.
+constexpr int64_t kAllSteps = std::numeric_limits<int64_t>::max() / 2;
+
 // Distinguishes the messages of the ranks' groups: two ranks can share one group of each kind.
 constexpr uint8_t kTensorGroup = 0;
 constexpr uint8_t kPipelineGroup = 1;
@@ -132,10 +147,9 @@ ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
 
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
     : options_(options), loaded_(num_ranks_here(options)) {
-  check(options.gpu_library == nullptr ||
-            (options.pipeline_parallel_size == 1 && options.nodes == nullptr),
-        "stages and nodes run on the CPU");
+  check(options.gpu_library == nullptr || options.nodes == nullptr, "nodes run on the CPU");
   make_ranks();
+  if (options.gpu_library != nullptr) link_stages();
   if (options_.nodes) options_.nodes->on_failure([this] { fail_with_nodes(); });
 }
 
@@ -170,6 +184,27 @@ void ThreadExecutor::make_ranks() {
   }
 }
 
+StageLink* ThreadExecutor::make_link(const Rank& from, const Rank& to) {
+  options_.gpu_library->allow_reads(to.index, from.index);
+  links_.push_back(std::make_unique<StageLink>());
+  return links_.back().get();
+}
+
+void ThreadExecutor::link_stages() {
+  const auto width = static_cast<size_t>(options_.tensor_parallel_size);
+  for (size_t i = width; i < ranks_.size(); ++i) {
+    Rank& from = *ranks_[i - width];
+    Rank& to = *ranks_[i];
+    from.links.to_next = to.links.from_previous = make_link(from, to);
+  }
+  const size_t last = ranks_.size() - width;
+  for (size_t i = 0; last > 0 && i < width; ++i) {
+    Rank& from = *ranks_[last + i];
+    Rank& to = *ranks_[i];
+    from.links.ids_to_first = to.links.ids_from_last = make_link(from, to);
+  }
+}
+
 ThreadExecutor::~ThreadExecutor() {
   if (options_.nodes) options_.nodes->on_failure({});
   for (auto& rank : ranks_) rank->batches.close();
@@ -177,7 +212,7 @@ ThreadExecutor::~ThreadExecutor() {
   if (std::ranges::none_of(ranks_, [](const auto& rank) { return rank->reports(); })) {
     results_.close();
   }
-  watch(results_);
+  watch(results_, *ranks_.back());
   for (auto& rank : ranks_) {
     if (rank->thread.joinable()) rank->thread.join();
     rank->steps.close();
@@ -237,6 +272,11 @@ void ThreadExecutor::abort_ranks() {
     rank->tensor->abort();
     rank->pipeline->abort();
   }
+  for (auto& link : links_) link->close();
+  for (auto& rank : ranks_) {
+    rank->num_watched = kAllSteps;
+    rank->num_watched.notify_all();
+  }
 }
 
 void ThreadExecutor::start(const Checkpoint* checkpoint) {
@@ -261,15 +301,16 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
 
 void ThreadExecutor::start_threads(Rank& rank, const Checkpoint* checkpoint) {
   rank.thread = std::thread([this, &rank, checkpoint] { run_rank(rank, checkpoint); });
-  if (rank.reports() || options_.gpu_library == nullptr) return;
-  rank.watcher = std::thread([this, &rank] { watch(rank.steps); });
+  if (rank.reports() || !on_gpus()) return;
+  rank.watcher = std::thread([this, &rank] { watch(rank.steps, rank); });
 }
 
 std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& pool,
                                                         std::optional<Stream>& stream) {
   if (options_.gpu_library != nullptr) {
-    const GpuRank gpu{options_.gpu_library.get(), rank.index, options_.gpu_rank_bytes};
-    return std::make_unique<GpuRunner>(options_.runner, gpu, *rank.tensor, pool);
+    const auto stage = static_cast<size_t>(rank.pipeline->rank());
+    const GpuRank gpu{options_.gpu_library.get(), rank.index, options_.gpu_rank_bytes.at(stage)};
+    return std::make_unique<GpuRunner>(options_.runner, gpu, rank.groups(), rank.links, pool);
   }
   stream.emplace(pool, options_.isa);
   return std::make_unique<ModelRunner>(options_.runner, rank.groups(), *stream);
@@ -297,20 +338,25 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
   if (!runner) return;
   try {
     serve(rank, *runner);
+    if (on_gpus() && options_.pipeline_parallel_size > 1) {
+      runner->finish();
+      rank.pipeline->barrier();  // another stage may still read what this one has handed over
+    }
   } catch (...) {
     fail();
   }
 }
 
 std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
-                                                    const ScheduledBatch& batch) {
+                                                    const ScheduledBatch& batch) const {
   using Clock = std::chrono::steady_clock;
   const double waited_before = runner.waited_s();
   const Clock::time_point begin = Clock::now();
   std::unique_ptr<PendingStep> step = runner.launch(batch);
   const double elapsed = std::chrono::duration<double>(Clock::now() - begin).count();
   if (batch.empty()) return step;
-  rank.busy_s = rank.busy_s + elapsed - (runner.waited_s() - waited_before);
+  const double busy_s = elapsed - (runner.waited_s() - waited_before);
+  if (!on_gpus()) rank.busy_s = rank.busy_s + busy_s;
   ++rank.num_steps;
   return step;
 }
@@ -330,17 +376,19 @@ void ThreadExecutor::serve(Rank& rank, RankRunner& runner) {
     std::unique_ptr<PendingStep> step = launch(rank, runner, **batch);
     if (rank.reports()) {
       results_.push(std::move(step));
-    } else if (options_.gpu_library != nullptr) {
+    } else if (on_gpus()) {
       rank.steps.push(std::move(step));
     }
   }
   if (rank.reports()) results_.close();
 }
 
-void ThreadExecutor::watch(Steps& steps) {
+void ThreadExecutor::watch(Steps& steps, Rank& rank) {
   while (std::optional<std::unique_ptr<PendingStep>> step = steps.pop()) {
     try {
-      (*step)->finish();
+      rank.busy_s = rank.busy_s + (*step)->finish();
+      ++rank.num_watched;
+      rank.num_watched.notify_all();
     } catch (...) {
       // While the step exists: freeing its memory may wait for the GPUs of all ranks.
       fail();
@@ -363,13 +411,27 @@ StepOutput ThreadExecutor::wait() {
     check(false, "the executor was waited for after it was closed");
   }
   try {
-    return (*step)->wait();
+    StepOutput output = (*step)->wait();
+    const auto reporting = std::ranges::find_if(ranks_, [](const auto& r) { return r->reports(); });
+    if (on_gpus()) (*reporting)->busy_s = (*reporting)->busy_s + output.gpu_s;
+    ++num_waited_;
+    if (on_gpus() && options_.pipeline_parallel_size > 1) await_earlier_stages();
+    return output;
   } catch (...) {
     fail();
     // The first error: a rank that fails takes the others with it.
     rethrow_error();
     throw;
   }
+}
+
+void ThreadExecutor::await_earlier_stages() {
+  const size_t num_earlier = ranks_.size() - static_cast<size_t>(options_.tensor_parallel_size);
+  for (size_t i = 0; i < num_earlier; ++i) {
+    std::atomic<int64_t>& watched = ranks_[i]->num_watched;
+    for (int64_t seen = watched; seen < num_waited_; seen = watched) watched.wait(seen);
+  }
+  rethrow_error();
 }
 
 void ThreadExecutor::rethrow_error() {

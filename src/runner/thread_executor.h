@@ -2,11 +2,12 @@
 // An executor whose ranks are threads of this process: one worker for each rank, fed with batches
 // from a queue. With several nodes it has the ranks of this node; on node 0 it also sends each
 // batch to the other nodes, which get it from next_batch() of their NodeGroup and submit it. On
-// GPUs each rank except the first has a second thread, which waits for the rank's steps and so
-// notices one that fails.
+// GPUs each rank except the one that reports has a second thread, which waits for the rank's steps
+// and so notices one that fails.
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <vector>
 
 #include "base/cpu_features.h"
 #include "base/memory_reserve.h"
@@ -22,12 +23,13 @@ namespace quire {
 struct ThreadExecutorOptions {
   RunnerOptions runner;
   int tensor_parallel_size = 1;
-  int pipeline_parallel_size = 1;  // with a library 1
+  int pipeline_parallel_size = 1;
   int threads_per_rank = 1;
   Isa isa = Isa::kScalar;  // one that the CPU supports
-  // With a library, rank i runs on GPU i and reserves gpu_rank_bytes on it.
+  // With a library, rank i, counted stage by stage, runs on GPU i and reserves the bytes of its
+  // stage on it.
   std::shared_ptr<DeviceLibrary> gpu_library;
-  size_t gpu_rank_bytes = 0;
+  std::vector<size_t> gpu_rank_bytes;
   std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here; with a library null
   bool pins_threads = true;                   // to CPUs of their own, where there are enough
   ProgressCallback on_progress;

@@ -37,6 +37,9 @@ class SameTokens(CliTest):
                                (("--tensor-parallel-size", "2"), gpus(2)),
                                (("--tensor-parallel-size", "2"), gpus(2, pace="lazy")),
                                (("--tensor-parallel-size", "2"), gpus(2, decoder_step=1)),
+                               (("--pipeline-parallel-size", "2"), gpus(2)),
+                               (("--pipeline-parallel-size", "3", "--enforce-eager"), gpus(3, pace="lazy")),
+                               (("--pipeline-parallel-size", "2", "--tensor-parallel-size", "2"), gpus(4)),
                                (("--max-num-batched-tokens", "16", "--max-num-seqs", "2"), gpus())):
             with self.subTest(arguments=arguments, env=env):
                 result = generate("--dtype", "float32", *arguments, env=env)
@@ -307,6 +310,17 @@ class Faults(CliTest):
                 decoder_step = int("decoder_step" in fault)
                 result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos", "--tensor-parallel-size",
                                   count, env=gpus(count, fault=fault, decoder_step=decoder_step))
+                self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
+                self.assertLess(time.monotonic() - start, END_S)
+
+    def test_stages(self):
+        # In a stage's layers, in what it hands to the next, in the ids that come back, in sampling.
+        for stages, fault in ((2, "0:linear:30"), (2, "1:linear:30"), (2, "0:copy_on_device:9"),
+                              (2, "1:copy_on_device:9"), (2, "1:sample:5"), (4, "2:paged_attention:12")):
+            with self.subTest(fault=fault, stages=stages):
+                start = time.monotonic()
+                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos",
+                                  "--pipeline-parallel-size", stages, env=gpus(stages, fault=fault))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
 

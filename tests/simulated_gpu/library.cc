@@ -55,6 +55,7 @@ class SimulatedLibrary final : public DeviceLibrary {
   std::unique_ptr<PinnedBuffer> allocate_pinned(size_t bytes) override {
     return simulated::allocate_pinned(gpus(), bytes);
   }
+  void allow_reads(int, int) override {}  // it is all one memory
   const ops::CudaKernels& kernels() const override { return simulated::kernels(); }
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       std::span<const int> indices) override {

@@ -60,6 +60,11 @@ void StreamQueue::wait(uint64_t position, std::string_view what) {
   if (failed_ != 0 && failed_ <= position) throw cuda_error(what, error_);
 }
 
+void StreamQueue::pass(uint64_t position) {
+  std::unique_lock lock(mutex_);
+  wait_until_done(lock, position);
+}
+
 void StreamQueue::finish() {
   std::unique_lock lock(mutex_);
   wait_until_done(lock, num_queued_);
@@ -169,6 +174,11 @@ class SimulatedEvent final : public DeviceEvent {
 
   void wait() override { work_->wait(position_, kRunning); }
 
+  // wait() as a task of another stream, which may outlive the event.
+  std::function<void()> wait_later() const {
+    return [work = work_, position = position_] { work->pass(position); };
+  }
+
   double seconds_since(const DeviceEvent& earlier) const override {
     const auto& began = static_cast<const SimulatedEvent&>(earlier);
     return std::chrono::duration<double>(*time_ - *began.time_).count();
@@ -204,6 +214,15 @@ class SimulatedStream final : public DeviceStream {
 
   void copy_to_host(void* pinned, const void* from, size_t bytes) override {
     stream_.queue("copy_to_host", [=] { std::memcpy(pinned, from, bytes); });
+  }
+
+  void copy_on_device(void* to, const void* from, size_t bytes) override {
+    stream_.queue("copy_on_device", [=] { std::memcpy(to, from, bytes); });
+  }
+
+  void wait_for(const DeviceEvent& event) override {
+    stream_.check_not_capturing("waiting for another stream");
+    stream_.queue("wait_for", static_cast<const SimulatedEvent&>(event).wait_later());
   }
 
   std::unique_ptr<DeviceEvent> record(EventWait) override {

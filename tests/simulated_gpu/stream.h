@@ -38,6 +38,9 @@ class StreamQueue {
   // Returns when the first `position` tasks are done. Throws Error when one of them failed: `what`
   // is what the host was doing.
   void wait(uint64_t position, std::string_view what);
+  // Returns when the first `position` tasks are done, failed or not: another stream that waits for
+  // them goes on.
+  void pass(uint64_t position);
   // Returns when everything queued is done, failed or not.
   void finish();
 

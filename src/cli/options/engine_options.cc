@@ -190,8 +190,7 @@ void add_device_options(CLI::App& app, EngineConfig& config) {
       app, "--pipeline-parallel-size", {.most = kMaxPipelineParallelSize},
       [&config](int64_t value) { config.pipeline_parallel_size = static_cast<int>(value); },
       fmt::format("Stages to cut the layers into, each with ranks of its own and at work on "
-                  "another step; CPU "
-                  "only [{}]",
+                  "another step [{}]",
                   config.pipeline_parallel_size));
   add_value(app,
             {"--pipeline-layers", "N,N,...",

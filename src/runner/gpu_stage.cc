@@ -1,0 +1,108 @@
+#include "runner/gpu_stage.h"
+
+#include "base/check.h"
+
+namespace quire {
+namespace {
+
+// Whose states a stage keeps for the next one.
+constexpr size_t kSentSteps = 2;
+
+// Of which a first or last stage keeps the ids: those in flight, with async scheduling one more
+// than stages, and the one that is launched.
+size_t num_id_slots(int num_stages) {
+  return static_cast<size_t>(num_stages) + 2;
+}
+
+int64_t state_bytes(const RunnerOptions& options) {
+  return 2 * options.max_tokens * options.model.config.hidden_size *
+         static_cast<int64_t>(size_of(options.model.dtype));
+}
+
+size_t ids_bytes(int num_stages, int64_t max_ids) {
+  return num_id_slots(num_stages) * static_cast<size_t>(max_ids) * sizeof(int32_t);
+}
+
+}  // namespace
+
+GpuStage::GpuStage(const RunnerOptions& options, int stage, int num_stages, int64_t max_ids,
+                   const StageLinks& links, const Device& device)
+    : stage_(stage),
+      num_stages_(num_stages),
+      max_ids_(max_ids),
+      max_tokens_(options.max_tokens),
+      hidden_size_(options.model.config.hidden_size),
+      dtype_(options.model.dtype),
+      links_(links),
+      is_here_(num_id_slots(num_stages)) {
+  const auto bytes = static_cast<size_t>(state_bytes(options));
+  if (!is_first()) received_ = Buffer(bytes, device);
+  if (!is_last()) sent_ = Buffer(kSentSteps * bytes, device);
+  if (is_first() || is_last()) ids_ = Buffer(ids_bytes(num_stages, max_ids), device);
+}
+
+int64_t GpuStage::bytes(const RunnerOptions& options, int64_t max_ids) {
+  const auto num_stages = static_cast<int>(options.model.stage_layers.size());
+  if (num_stages <= 1) return 0;
+  return (1 + static_cast<int64_t>(kSentSteps)) * state_bytes(options) +
+         static_cast<int64_t>(ids_bytes(num_stages, max_ids));
+}
+
+std::optional<IntermediateTensors> GpuStage::received_state(int64_t num_tokens) const {
+  if (is_first()) return std::nullopt;
+  const auto elements = static_cast<size_t>(num_tokens * hidden_size_);
+  std::byte* const hidden = received_.data();
+  return IntermediateTensors{
+      .hidden = Tensor(hidden, dtype_, {num_tokens, hidden_size_}),
+      .residual = Tensor(hidden + elements * size_of(dtype_), dtype_, {num_tokens, hidden_size_})};
+}
+
+void GpuStage::receive_state(DeviceStream& stream, int64_t num_tokens) {
+  check(num_tokens <= max_tokens_, "a step's state fits where the plan put it");
+  links_.from_previous->take(stream, received_.data(),
+                             2 * static_cast<size_t>(num_tokens * hidden_size_) * size_of(dtype_));
+}
+
+void GpuStage::send_state(DeviceStream& stream, const IntermediateTensors& state) {
+  check(state.hidden.contiguous() && state.residual.contiguous() &&
+            state.hidden.dtype() == dtype_ && state.residual.dtype() == dtype_,
+        "a stage's state is contiguous and of the model's type");
+  const size_t bytes = static_cast<size_t>(state.hidden.num_elements()) * size_of(dtype_);
+  std::byte* const to = sent_.data() + next_sent_ * (sent_.size() / kSentSteps);
+  next_sent_ = (next_sent_ + 1) % kSentSteps;
+  links_.to_next->await_taken(stream, kSentSteps - 1);
+  stream.copy_on_device(to, state.hidden.raw(), bytes);
+  stream.copy_on_device(to + bytes, state.residual.raw(), bytes);
+  links_.to_next->offer(stream, to);
+}
+
+int32_t* GpuStage::slot(size_t index) {
+  return reinterpret_cast<int32_t*>(ids_.data()) + index * static_cast<size_t>(max_ids_);
+}
+
+int32_t GpuStage::begin_ids() {
+  const size_t index = num_begun_++ % num_slots();
+  is_here_[index] = false;
+  return static_cast<int32_t>(index * static_cast<size_t>(max_ids_));
+}
+
+void GpuStage::send_ids(DeviceStream& stream, const int32_t* sampled, size_t count) {
+  int32_t* const to = slot((num_begun_ - 1) % num_slots());
+  links_.ids_to_first->await_taken(stream, num_slots() - 1);
+  stream.copy_on_device(to, sampled, count * sizeof(int32_t));
+  links_.ids_to_first->offer(stream, to);
+}
+
+const int32_t* GpuStage::receive_ids(DeviceStream& stream, size_t count) {
+  check(num_received_ < num_begun_, "ids are received of a step that samples");
+  const size_t index = num_received_++ % num_slots();
+  is_here_[index] = true;
+  links_.ids_from_last->take(stream, slot(index), count * sizeof(int32_t));
+  return slot(index);
+}
+
+bool GpuStage::has_ids(int32_t place) const {
+  return is_here_[static_cast<size_t>(place) / static_cast<size_t>(max_ids_)];
+}
+
+}  // namespace quire
