@@ -147,15 +147,14 @@ class SameTokens(CliTest):
                      "apple pear apple pear apple")
         plain = run(*arguments, env=gpus())
         self.assert_ok(plain)
-        for method in ("ngram", "suffix"):
+        head = pathlib.Path(LEXICON).parent / "lexicon-eagle3"
+        for config in ({"method": "ngram"}, {"method": "suffix"}, {"method": "draft_model", "model": str(LEXICON)},
+                       {"method": "eagle3", "model": str(head)}):
             for count in (1, 2):
-                drafted = run(*arguments, "--speculative-config", f'{{"method": "{method}"}}', "--tensor-parallel-size",
-                              count, env=gpus(count))
+                drafted = run(*arguments, "--speculative-config", json.dumps({**config, "adaptive": False}),
+                              "--tensor-parallel-size", count, env=gpus(count))
                 self.assert_ok(drafted)
                 self.assertEqual(drafted.stdout, plain.stdout)
-        for command in (("plan",), ("generate", "-p", "define apple")):
-            self.assert_error(run(*command, "--speculative-config", f'{{"method": "draft_model", "model": "{LEXICON}"}}',
-                                  env=gpus()), 1, 'method "draft_model" needs the CPU (--device cpu)')
 
     def test_synthetic_acceptance_says_that_answers_are_wrong(self):
         result = run("generate", "--max-tokens", "8", "-p", "apple", "--speculative-config",
@@ -240,6 +239,24 @@ class WhatItSays(CliTest):
             self.assertGreater(rows[name, model, count]["figure"], 0)
         self.assertEqual(rows["1 stream", "Qwen3-0.6B", 1]["limit"], 3500)
         self.assertIn("vLLM", rows["1 stream", "Qwen3-0.6B", 1]["peers"])
+
+    def test_what_measures_drafts_runs(self):
+        script = pathlib.Path(__file__).parents[2] / "scripts" / "measure_speculation.py"
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "figures.json"
+            result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--only", " 1 stream, 3.0",
+                                     "--json", file, "--commit", "0123abc"],
+                                    env={**os.environ, **gpus()}, capture_output=True, encoding="utf-8", timeout=300)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            figures = json.loads(file.read_text())
+        self.assertEqual(figures["commit"], "0123abc")
+        for method in ("eagle3", "draft_model", "ngram"):
+            found = [row for row in figures["rows"] if row["name"].startswith(method)]
+            self.assertGreater(len(found), 1)
+            for row in found:
+                self.assertIn(f"| {row['name']}, {row['model']} |", result.stdout)
+                self.assertGreater(row["with"], 0)
+        self.assertEqual(figures["rows"][0]["goal"], 2.3)
 
     def test_no_library(self):
         for library, fragment in (("", "QUIRE_CUDA_LIBRARY is empty"), ("/nowhere.so", "/nowhere.so"),
