@@ -18,6 +18,8 @@ from server_support import Server, serving
 from support import (BINARY, CPU, LEXICON, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy,
                      run)
 
+HEAD = LEXICON.parent / "lexicon-eagle3"
+DRAFTS = ("--speculative-config", json.dumps({"method": "eagle3", "model": str(HEAD), "adaptive": False}))
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
 END_S = 300
@@ -147,9 +149,8 @@ class SameTokens(CliTest):
                      "apple pear apple pear apple")
         plain = run(*arguments, env=gpus())
         self.assert_ok(plain)
-        head = pathlib.Path(LEXICON).parent / "lexicon-eagle3"
         for config in ({"method": "ngram"}, {"method": "suffix"}, {"method": "draft_model", "model": str(LEXICON)},
-                       {"method": "eagle3", "model": str(head)}):
+                       {"method": "eagle3", "model": str(HEAD)}):
             for count in (1, 2):
                 drafted = run(*arguments, "--speculative-config", json.dumps({**config, "adaptive": False}),
                               "--tensor-parallel-size", count, env=gpus(count))
@@ -381,15 +382,19 @@ class NoMemory(CliTest):
                              (2, "1:memory_for_graph_launch:4")):
             with self.subTest(fault=fault, gpus=count):
                 self.assertEqual(self.tokens("--tensor-parallel-size", count, env=gpus(count, fault=fault)), expected)
+                self.assertEqual(self.tokens("--tensor-parallel-size", count, *DRAFTS, env=gpus(count, fault=fault)),
+                                 expected)
 
     def test_serve_ends_the_newest_request(self):
         asked = [{"prompt": f"define {word}", "temperature": 0, "max_tokens": 30, "ignore_eos": True}
                  for word in ("apple", "candid", "happy")]
         with serving("--dtype", "float32", env=gpus()) as server:
             expected = [server.post("/v1/completions", body)[2]["choices"][0]["text"] for body in asked]
-        for fault in ("0:memory_for_paged_attention:60", "0:memory_for_sample:20"):
+        # The last two are of drafts, and of what is kept for them.
+        for fault, drafts in (("0:memory_for_paged_attention:60", ()), ("0:memory_for_sample:20", ()),
+                              ("0:memory_for_gather_columns:5", DRAFTS), ("0:memory_for_scatter_rows:9", DRAFTS)):
             with self.subTest(fault=fault):
-                server = Server("--dtype", "float32", "--enforce-eager", env=gpus(fault=fault))
+                server = Server("--dtype", "float32", "--enforce-eager", *drafts, env=gpus(fault=fault))
                 self.addCleanup(server.kill)
                 with concurrent.futures.ThreadPoolExecutor() as pool:
                     answers = list(pool.map(lambda body: server.post("/v1/completions", body, timeout=END_S), asked))
