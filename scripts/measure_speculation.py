@@ -3,10 +3,10 @@
 
     scripts/measure_speculation.py                      every row of docs/speculative.md
     scripts/measure_speculation.py --json FILE          writes the rows too
-    scripts/measure_speculation.py --only "1 stream"    rows whose name has this
+    scripts/measure_speculation.py --only "1 stream"    rows whose name has this: "eagle3", "ngram", "4 streams"
     scripts/measure_speculation.py --smoke              tiny models and little work: whether it all runs
 
-Models are configs of published models with random weights, so noise decides which drafts are kept
+Models and heads are configs of published ones with random weights, so noise decides which drafts are kept
 (synthetic_acceptance_length). It needs only the standard library.
 """
 
@@ -19,21 +19,32 @@ import tempfile
 import measure_gpu
 
 STREAMS = (1, 4, 16, 64, 256)
+NGRAM, HEAD, MODEL = "ngram", "eagle3", "draft_model"
+# What a head should gain with 3.0 tokens a draft, by streams, and what a step with four drafts may take of one without.
+GOALS = {1: 2.3, 4: 1.9, 16: 1.4, 64: 1.0, 256: 0.98}
+MOST_OF_A_STEP = 1.25
+# The head of a published model has its sizes, one layer, and a part of its vocabulary.
+HEAD_FIELDS = {"architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama", "num_hidden_layers": 1,
+               "draft_vocab_size": 32000, "tie_word_embeddings": False}
+SMOKE_HEAD = {"draft_vocab_size": 256, "eagle_aux_hidden_state_layer_ids": [0, 1]}
+# The smaller model that drafts for another.
+DRAFTS_FOR = {"Qwen3-8B": "Qwen3-0.6B"}
 
 
-def drafts(length, adaptive=True):
-    """Four drafts of a sequence that bring `length` tokens on average."""
-    fields = {"method": "ngram", "num_speculative_tokens": 4, "synthetic_acceptance_length": length}
-    return json.dumps(fields if adaptive else {**fields, "adaptive": False})
-
-
-def row(model, count, length, adaptive=True):
+def row(model, count, length, method=NGRAM, adaptive=True):
     kind = f"{length} tokens a draft" + ("" if adaptive else ", always four drafts")
     arguments = ["--batch", count, "--input-len", 128, "--output-len", 512 if count <= 4 else 256, "--num-iters", 2]
-    return f"{measure_gpu.streams(count)[0]}, {kind}", model, arguments, drafts(length, adaptive)
+    goal = GOALS[count] if method == HEAD and length == 3.0 and adaptive else None
+    return {"name": f"{method}, {measure_gpu.streams(count)[0]}, {kind}", "model": model, "arguments": arguments,
+            "goal": goal, "method": method, "length": length, "adaptive": adaptive}
 
 
 WORK = [
+    *(row("Qwen3-8B", count, 3.0, HEAD) for count in STREAMS),
+    row("Qwen3-8B", 1, 3.0, HEAD, adaptive=False),
+    *(row("Qwen3-8B", count, 1.0, HEAD) for count in (1, 16, 256)),
+    *(row("Qwen3-8B", count, 3.0, MODEL) for count in (1, 16)),
+    row("Qwen3-8B", 1, 3.0, MODEL, adaptive=False),
     *(row("Qwen3-8B", count, 3.0) for count in STREAMS),
     row("Qwen3-8B", 1, 3.0, adaptive=False),
     row("Qwen3-8B", 1, 1.0, adaptive=False),
@@ -44,10 +55,62 @@ WORK = [
 ]
 
 
+def write_head(folder, model, smoke):
+    """A head for the model: its config, whose weights are random."""
+    folder = pathlib.Path(folder) / f"{model}-eagle3"
+    folder.mkdir(parents=True, exist_ok=True)
+    config = {**measure_gpu.MODELS[model], **(measure_gpu.SMOKE if smoke else {}), **HEAD_FIELDS,
+              **(SMOKE_HEAD if smoke else {})}
+    (folder / "config.json").write_text(json.dumps(config))
+    return folder
+
+
+def drafts(work, folders, heads):
+    """Four drafts of a sequence that bring so many tokens on average."""
+    fields = {"method": work["method"], "num_speculative_tokens": 4, "synthetic_acceptance_length": work["length"]}
+    if work["method"] == HEAD:
+        fields["model"] = str(heads[work["model"]])
+    elif work["method"] == MODEL:
+        fields["model"] = str(folders[DRAFTS_FOR[work["model"]]])
+    return json.dumps(fields if work["adaptive"] else {**fields, "adaptive": False})
+
+
 def measure(quire, folder, arguments, more):
     command = [quire, "bench", "latency", folder, "--load-format", "dummy", "--device", "cuda", *arguments, *more,
                "--json"]
     return json.loads(measure_gpu.run(command))
+
+
+def shown(work):
+    """The command of a row as one would type it."""
+    config = drafts(work, {model: model for model in measure_gpu.MODELS},
+                    {model: f"{model}-eagle3" for model in measure_gpu.MODELS})
+    return " ".join(map(str, ["quire bench latency", work["model"], "--load-format dummy", *work["arguments"],
+                              f"--speculative-config '{config}'"]))
+
+
+def compare(work, before, drafted):
+    """A row of the table."""
+    ratio = drafted["decode_tokens_per_s"] / before["decode_tokens_per_s"]
+    length = drafted["mean_acceptance_length"]
+    # Of steps that all have drafts.
+    step = length / ratio if length and not work["adaptive"] else None
+    return {"name": work["name"], "model": work["model"], "without": round(before["decode_tokens_per_s"]),
+            "with": round(drafted["decode_tokens_per_s"]), "ratio": round(ratio, 3), "goal": work["goal"],
+            "mean_acceptance_length": length, "step_ratio": step, "command": shown(work)}
+
+
+def line(found):
+    step = f"{found['step_ratio']:.2f} (goal of a head: {MOST_OF_A_STEP})" if found["step_ratio"] else ""
+    return (f"| {found['name']}, {found['model']} | {found['without']:,} | {found['with']:,} | {found['ratio']:.3f} | "
+            f"{found['goal'] or ''} | {found['mean_acceptance_length'] or 0:.2f} | {step} |")
+
+
+def write_json(path, head, rows):
+    # One row a line, so that a change of the file can be read.
+    lines = [f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items()]
+    text = ",\n".join("  " + json.dumps(row) for row in rows)
+    path.write_text("{\n" + "".join(lines) + ' "rows": [\n' + text + "\n ]\n}\n", encoding="utf-8")
 
 
 def main():
@@ -60,34 +123,27 @@ def main():
     args = parser.parse_args()
     rows, plain = [], {}
     with tempfile.TemporaryDirectory() as temporary:
-        folders = {model: measure_gpu.write_config(temporary, model, args.smoke)[0] for _, model, _, _ in WORK}
-        head = measure_gpu.about(args, next(iter(folders.values()))) if args.json else {}
-        print("| work | tokens/s without | with | ratio | tokens a draft | a step takes, of one without |\n"
-              "|---|---|---|---|---|---|")
-        for name, model, arguments, config in WORK:
-            if args.only not in f"{name}, {model}":
+        models = {work["model"] for work in WORK} | set(DRAFTS_FOR.values())
+        folders = {model: measure_gpu.write_config(temporary, model, args.smoke)[0] for model in models}
+        heads = {model: write_head(temporary, model, args.smoke) for model in models}
+        head = measure_gpu.about(args, folders["Qwen3-8B"]) if args.json else {}
+        print("| work | tokens/s without | with | ratio | goal | tokens a draft | a step takes, of one without |\n"
+              "|---|---|---|---|---|---|---|")
+        for work in WORK:
+            if args.only not in f"{work['name']}, {work['model']}":
                 continue
+            arguments = work["arguments"]
             if args.smoke:
                 arguments = ["--batch", 2, "--input-len", 16, "--output-len", 20, "--num-iters", 1]
-            key = (model, *arguments)
+            key = (work["model"], *arguments)
             if key not in plain:
-                plain[key] = measure(args.quire, folders[model], arguments, [])
-            drafted = measure(args.quire, folders[model], arguments, ["--speculative-config", config])
-            before, after = plain[key]["decode_tokens_per_s"], drafted["decode_tokens_per_s"]
-            length = drafted["mean_acceptance_length"]
-            # Of steps that all have drafts.
-            step = length * before / after if length and "always" in name else None
-            found = {"name": name, "model": model, "without": round(before), "with": round(after),
-                     "ratio": round(after / before, 3), "mean_acceptance_length": length, "step_ratio": step,
-                     "command": " ".join(map(str, ["quire bench latency", model, "--load-format dummy", *arguments,
-                                                   f"--speculative-config '{config}'"]))}
+                plain[key] = measure(args.quire, folders[work["model"]], arguments, [])
+            more = ["--speculative-config", drafts(work, folders, heads)]
+            found = compare(work, plain[key], measure(args.quire, folders[work["model"]], arguments, more))
             rows.append(found)
-            print(f"| {name}, {model} | {before:,.0f} | {after:,.0f} | {after / before:.3f} | "
-                  f"{length or 0:.2f} | {f'{step:.2f}' if step else ''} |", flush=True)
+            print(line(found), flush=True)
             if args.json:
-                lines = [f" {json.dumps(key)}: {json.dumps(value)},\n" for key, value in head.items()]
-                text = ",\n".join("  " + json.dumps(r) for r in rows)
-                args.json.write_text("{\n" + "".join(lines) + ' "rows": [\n' + text + "\n ]\n}\n", encoding="utf-8")
+                write_json(args.json, head, rows)
 
 
 if __name__ == "__main__":

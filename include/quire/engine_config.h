@@ -76,7 +76,7 @@ struct EngineConfig {
   bool enforce_eager = false;    // GPU only: no CUDA graphs
   bool async_scheduling = true;  // schedule the next step while one runs; same tokens either way
   // Drafts are verified several tokens a step; same tokens either way. A model that drafts needs
-  // the CPU and one stage. None: a step brings one token of a sequence.
+  // one stage. None: a step brings one token of a sequence.
   std::optional<SpeculativeConfig> speculative_config{};
   LoraOptions lora{};  // adapters that requests may name
   // > 0: prompts are cut into chunks so that a step takes about this many seconds, which bounds how

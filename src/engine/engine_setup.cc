@@ -228,7 +228,7 @@ DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoic
   draft.model = choose_model(alone, found, choice);
   draft.model.max_model_len = request.model.max_model_len;
   draft.model.size = request.model.size;
-  draft.kv_cache_dtype = choose_kv_cache_dtype(config, found, draft.model.dtype, false);
+  draft.kv_cache_dtype = choose_kv_cache_dtype(config, found, draft.model.dtype, choice.on_gpu());
   return draft;
 }
 
@@ -238,15 +238,20 @@ DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choi
   DraftModelOptions draft;
   draft.folder = resolve_model(config.speculative_config->model);
   require(std::filesystem::is_directory(draft.folder), "expected a head's folder, not a file.");
-  EagleConfig head = load_eagle_config(draft.folder, request.model.config);
+  const ModelConfig& target = request.model.config;
+  EagleConfig head = config.load_format == LoadFormat::kDummy
+                         ? load_dummy_eagle_config(draft.folder, target)
+                         : load_eagle_config(draft.folder, target);
   EngineConfig alone = config;
   alone.quantization = config.speculative_config->quantization;
+  // It reads the model's hidden states, and may share its tables.
+  if (choice.on_gpu()) alone.dtype = name_of(request.model.dtype);
   draft.model = choose_model(alone, head.layers, choice);
   draft.model.eagle = std::move(head);
   draft.model.max_model_len = request.model.max_model_len;
   draft.model.size = request.model.size;
   draft.kv_cache_dtype =
-      choose_kv_cache_dtype(config, draft.model.config, draft.model.dtype, false);
+      choose_kv_cache_dtype(config, draft.model.config, draft.model.dtype, choice.on_gpu());
   return draft;
 }
 
@@ -261,7 +266,10 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
                       size, config.tensor_parallel_size));
   const bool is_head = drafts_with_head(*config.speculative_config);
   try {
-    return is_head ? load_head(config, choice, request) : load_draft_model(config, choice, request);
+    DraftModelOptions draft =
+        is_head ? load_head(config, choice, request) : load_draft_model(config, choice, request);
+    if (choice.on_gpu()) check_gpu_takes(draft.model.config, config.max_num_seqs);
+    return draft;
   } catch (const Error& error) {
     throw Error(fmt::format("--speculative-config: the {} {}: {}",
                             is_head ? "EAGLE-3 head" : "draft model", name, error.what()));

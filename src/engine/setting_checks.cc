@@ -79,10 +79,6 @@ void check_settings(const EngineConfig& config) {
 void check_speculation(const EngineConfig& config, bool on_gpu) {
   if (!config.speculative_config) return;
   check_speculative_config(*config.speculative_config);
-  require(!on_gpu || !drafts_with_model(*config.speculative_config),
-          fmt::format("--speculative-config: method \"{}\" needs the CPU (--device cpu); on a GPU "
-                      "quire takes \"ngram\" and \"suffix\".",
-                      config.speculative_config->method));
   require(!on_gpu || config.pipeline_parallel_size == 1,
           fmt::format("--speculative-config goes on GPUs with --pipeline-parallel-size 1, not {}.",
                       config.pipeline_parallel_size));

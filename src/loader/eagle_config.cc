@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <set>
 
 #include "base/json_text.h"
@@ -191,10 +192,33 @@ void add_eagle_tensors(const Checkpoint& checkpoint, EagleConfig& config) {
   }
 }
 
-EagleConfig load_eagle_config(const std::filesystem::path& folder, const ModelConfig& target) {
+namespace {
+
+EagleConfig read_eagle_config(const std::filesystem::path& folder, const ModelConfig& target) {
   const std::string path = (folder / "config.json").string();
-  EagleConfig config = parse_eagle_config(read_text_file(path, kMaxEagleConfigBytes), path, target);
+  return parse_eagle_config(read_text_file(path, kMaxEagleConfigBytes), path, target);
+}
+
+}  // namespace
+
+EagleConfig load_eagle_config(const std::filesystem::path& folder, const ModelConfig& target) {
+  EagleConfig config = read_eagle_config(folder, target);
   add_eagle_tensors(Checkpoint::open(folder), config);
+  return config;
+}
+
+EagleConfig load_dummy_eagle_config(const std::filesystem::path& folder,
+                                    const ModelConfig& target) {
+  for (const char* file : {"model.safetensors", "model.safetensors.index.json"}) {
+    if (std::filesystem::exists(folder / file)) return load_eagle_config(folder, target);
+  }
+  EagleConfig config = read_eagle_config(folder, target);
+  config.has_embedding = config.layers.hidden_size != config.target_hidden_size;
+  config.has_output_table = true;
+  if (config.draft_vocab_size < config.layers.vocab_size) {
+    config.draft_ids.resize(static_cast<size_t>(config.draft_vocab_size));
+    std::iota(config.draft_ids.begin(), config.draft_ids.end(), 0);
+  }
   return config;
 }
 

@@ -52,4 +52,9 @@ EagleConfig parse_eagle_config(std::string_view json, const std::string& name,
 // Adds what the checkpoint decides.
 void add_eagle_tensors(const Checkpoint& checkpoint, EagleConfig& config);
 
+// Of the head in `folder`, which may be a config.json only, for random weights: what the checkpoint
+// would decide is as in most published heads, which share the model's embedding, and have a layer
+// of their own for logits and the first of the model's ids.
+EagleConfig load_dummy_eagle_config(const std::filesystem::path& folder, const ModelConfig& target);
+
 }  // namespace quire

@@ -300,6 +300,7 @@ Decoder::Decoder(const ModelOptions& options, const DecoderOptions& decoder)
     : config_(checked_decoder_options(options).config),
       fused_checkpoint_(decoder.fused_checkpoint),
       at_{options.rank, options.size},
+      has_peer_words_(options.has_peer_words),
       first_layer_(stage_of(options).first_layer),
       last_layer_(stage_of(options).last_layer),
       rotary_(config_, options.max_model_len, options.device) {
@@ -397,7 +398,7 @@ void Decoder::bind_cache(Stream& stream, Communicator& comm,
   if (stream.is_cpu() || !embed_tokens_ || !final_norm_) return;
   // All ranks have to decide alike, here and in takes(): a kernel of one would wait for those of
   // the others for ever. What they decide by is the same on all: the GPUs' kind, sizes, the batch.
-  const PeerWords peers = comm.peer_words();
+  const PeerWords peers = has_peer_words_ ? comm.peer_words() : PeerWords();
   if (peers.size == at_.size) make_decoder_step(stream, peers);
 }
 

@@ -100,6 +100,7 @@ class Decoder final : public Model {
   ModelConfig config_;
   bool fused_checkpoint_;
   ParallelRank at_;
+  bool has_peer_words_;
   int64_t first_layer_;
   int64_t last_layer_;
   RotaryTable rotary_;

@@ -51,6 +51,8 @@ struct ModelOptions {
   int64_t last_layer = -1;  // -1: the number of layers
   // For the whole model: the number of layers of each stage; empty: one stage.
   std::vector<int64_t> stage_layers;
+  // Whether this model's steps may use the ranks' peer words (Communicator), as one model's may.
+  bool has_peer_words = true;
   // An EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
   std::optional<EagleConfig> eagle;
 };

@@ -54,7 +54,8 @@ void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Ten
                                  .hidden = h.value,
                                  .rows = rows.data<int32_t>(),
                                  .num_rows = r.value,
-                                 .out = out.raw()};
+                                 .out = out.raw(),
+                                 .out_stride = out.row_stride()};
     return stream.cuda_kernels().gather_rows(stream.cuda(), args);
   }
   for_each_row(stream, r.value, h.value, [&](int64_t i) {
@@ -67,18 +68,46 @@ void gather_rows(Stream& stream, const Tensor& in, const Tensor& rows, const Ten
 
 void scatter_rows(Stream& stream, const Tensor& in, const Tensor& slots, const Tensor& out) {
   Dim r{"R"}, s{"S"}, h{"H"};
+  const DType dtype = activation_dtype(stream, in);
   ShapeCheck("scatter_rows")
-      .expect("in", in, DType::kFloat32, {&r, &h})
+      .expect("in", in, dtype, {&r, &h})
       .expect("slots", slots, DType::kInt64, {&r})
-      .expect("out", out, DType::kFloat32, {&s, &h});
+      .expect("out", out, dtype, {&s, &h})
+      .require(in.contiguous() && out.contiguous(), "rows follow each other");
   if (!stream.computes()) return;
-  check(stream.is_cpu(), "scatter_rows: there is no kernel for a GPU");
+  if (!stream.is_cpu()) {
+    const CudaScatterRows args = {.dtype = dtype,
+                                  .in = in.raw(),
+                                  .hidden = h.value,
+                                  .slots = slots.data<int64_t>(),
+                                  .num_rows = r.value,
+                                  .out = out.raw()};
+    return stream.cuda_kernels().scatter_rows(stream.cuda(), args);
+  }
   for_each_row(stream, r.value, h.value, [&](int64_t i) {
     const int64_t row = slots.data<int64_t>()[i];
     check(row >= 0 && row < s.value, "scatter_rows: a slot lies outside the output");
     std::memcpy(out.row<float>(row), in.row<float>(i),
                 static_cast<size_t>(h.value) * sizeof(float));
   });
+}
+
+void gather_columns(Stream& stream, const Tensor& in, const Tensor& columns, const Tensor& out) {
+  Dim r{"R"}, all{"?"}, c{"C"};
+  ShapeCheck("gather_columns")
+      .expect("in", in, DType::kFloat32, {&r, &all})
+      .expect("columns", columns, DType::kInt32, {&c})
+      .expect("out", out, DType::kFloat32, {&r, &c})
+      .require(!stream.is_cpu(), "the op is a GPU's");
+  if (!stream.computes()) return;
+  const CudaGatherColumns args = {.in = in.data<float>(),
+                                  .in_stride = in.row_stride(),
+                                  .columns = columns.data<int32_t>(),
+                                  .num_columns = c.value,
+                                  .rows = r.value,
+                                  .out = out.data<float>(),
+                                  .out_stride = out.row_stride()};
+  stream.cuda_kernels().gather_columns(stream.cuda(), args);
 }
 
 }  // namespace quire::ops

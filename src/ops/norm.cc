@@ -24,7 +24,8 @@ void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps,
                               .eps = eps,
                               .rows = t.value,
                               .n = h.value,
-                              .out = out.raw()};
+                              .out = out.raw(),
+                              .out_stride = out.row_stride()};
     return stream.cuda_kernels().rms_norm(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());
@@ -52,7 +53,8 @@ void add_rms_norm(Stream& stream, const Tensor& x, const Tensor& residual, const
                               .eps = eps,
                               .rows = t.value,
                               .n = h.value,
-                              .out = out.raw()};
+                              .out = out.raw(),
+                              .out_stride = out.row_stride()};
     return stream.cuda_kernels().rms_norm(stream.cuda(), args);
   }
   const Kernels& kernels = kernels_for(stream.isa());

@@ -8,7 +8,7 @@
 
 namespace quire::ops {
 
-// in, out [T, H] activations; weight float32[H]. out may be in.
+// in, out [T, H] activations; weight float32[H]. out may be in, or columns of a wider matrix.
 void rms_norm(Stream& stream, const Tensor& in, const Tensor& weight, float eps, const Tensor& out);
 
 // residual += x, then out = rms_norm(residual). x, residual, out [T, H] activations; out may be x.

@@ -17,6 +17,7 @@
 #include "core/device_library.h"
 #include "ops/no_token.h"
 #include "request/scheduled_batch.h"
+#include "runner/gpu_draft_events.h"
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_masks.h"
 #include "runner/gpu_runner.h"
@@ -32,8 +33,8 @@ struct GpuRunner::Launched {
     size_t index = 0;         // in its sequence's output
     size_t sequence = 0;      // in the batch
     bool has_drafts = false;  // the newest tokens before it are drafts
-    // The draft in its place: the chunk's next row counts only where it is what was sampled. None
-    // for the last of a chunk's rows.
+    // The draft in its place: the chunk's next row counts only where it is what was sampled. Its
+    // id, or unknown_token() of its place in `ids`. None for the last of a chunk's rows.
     std::optional<int32_t> draft;
     // With RunnerOptions::synthetic_acceptance: whether the draft stays.
     std::optional<bool> keeps_draft{};
@@ -54,13 +55,14 @@ struct GpuRunner::Launched {
   std::map<size_t, TokenLogprobs> host_logprobs;  // by row, of what the host sampled
   // What the GPU writes to lives as long as somebody may read it, also when the runner has failed.
   std::shared_ptr<PinnedBuffer> results;
-  int32_t* ids = nullptr;         // pinned: the result
+  int32_t* ids = nullptr;         // pinned: the result, and the drafts that the GPU made
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
   // On the first of several stages, which does not sample: `ids` are there. Of the worker only,
   // which sets it when it queues what brings them.
   std::unique_ptr<DeviceEvent> learned;
+  GpuDraftEvents drafts;
 
   // Adds row `row` of the logits of a chunk, which is that of `sequence` in the batch.
   // synthetic_acceptance: RunnerOptions'.
@@ -69,26 +71,31 @@ struct GpuRunner::Launched {
     const SequenceState& state = chunk.state;
     const bool on_host = place == SamplingPlace::kHost;
     const bool is_masked = !on_host && state.request->is_constrained;
-    const std::vector<int32_t>& drafts = chunk.chunk.draft_token_ids;
-    check(std::ranges::count(drafts, kDraftOfRunner) == 0, "a GPU's drafts have ids");
-    const auto place_in_chunk = static_cast<size_t>(row);
+    const bool is_last = row + 1 == chunk.chunk.num_logits_rows();
+    const size_t index = chunk.num_tokens_at(row) - state.request->prompt_token_ids.size();
     wants_host |= on_host;
     has_masks |= is_masked;
     has_drafts |= row > 0;
     wants_logits |= on_host || is_masked || state.params().logprobs.has_value();
-    sampled.push_back({.id = chunk.chunk.id,
-                       .index = chunk.num_tokens_at(row) - state.request->prompt_token_ids.size(),
-                       .sequence = sequence,
-                       .has_drafts = row > 0,
-                       .draft = place_in_chunk < drafts.size()
-                                    ? std::optional(drafts[place_in_chunk])
-                                    : std::nullopt,
-                       .on_host = on_host,
-                       .is_masked = is_masked,
-                       .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
+    sampled.push_back(
+        {.id = chunk.chunk.id,
+         .index = index,
+         .sequence = sequence,
+         .has_drafts = row > 0,
+         .draft = is_last ? std::nullopt : std::optional(state.output_token_ids[index]),
+         .on_host = on_host,
+         .is_masked = is_masked,
+         .num_logprobs = on_host ? std::nullopt : state.params().logprobs});
     if (!synthetic_acceptance || !sampled.back().draft) return;
     sampled.back().keeps_draft =
         keeps_synthetically(*synthetic_acceptance, state, chunk.num_tokens_at(row));
+  }
+
+  // The draft in a row's place, once the GPU is done, or has made the drafts.
+  std::optional<int32_t> draft_of(size_t row) const {
+    const std::optional<int32_t>& draft = sampled[row].draft;
+    const int32_t place = draft ? row_of_unknown(*draft) : -1;
+    return place >= 0 ? ids[place] : draft;
   }
 
   // The token of a row, once the GPU is done. What could not be chosen is a 0 to what follows.
@@ -96,7 +103,7 @@ struct GpuRunner::Launched {
     const int32_t token_id = std::max(ids[row], 0);
     const Sampled& of_row = sampled[row];
     if (!of_row.keeps_draft) return token_id;
-    return *of_row.keeps_draft ? *of_row.draft : other_than(*of_row.draft, token_id);
+    return *of_row.keeps_draft ? *draft_of(row) : other_than(*draft_of(row), token_id);
   }
 
   // Calls visit(row) for the rows whose tokens stay: of each chunk the first, and each behind a
@@ -108,7 +115,7 @@ struct GpuRunner::Launched {
       if (!sampled[row].has_drafts) is_kept = true;
       if (!is_kept) continue;
       visit(row);
-      is_kept = ids[row] != ops::kNoToken && token_of(row) == sampled[row].draft;
+      is_kept = ids[row] != ops::kNoToken && token_of(row) == draft_of(row);
     }
   }
 
@@ -143,6 +150,10 @@ class GpuRunner::Pending final : public PendingStep {
     step_->finish(false, nullptr);
     StepOutput output = std::move(step_->output);
     output.gpu_s = step_->done->seconds_since(*step_->began);
+    const DraftTimes times = step_->drafts.times();
+    output.draft_s = times.drafting_s;
+    output.draft_reading_s = times.reading_s;
+    output.is_first_of_kind |= step_->drafts.is_first_of_kind;
     step_->for_each_kept([&](size_t row) { add_token(row, output); });
     return output;
   }

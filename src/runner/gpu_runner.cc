@@ -74,6 +74,18 @@ GpuRunner::GpuRunner(const RunnerOptions& options, const GpuRank& gpu, const Ran
       results_(library_.allocate_pinned(inputs_.num_arrays() * result_bytes())),
       table_(options.eos_token_ids) {
   model_->bind_cache(stream_, comm_, kv_cache_.layers());
+  if (options.draft) {
+    drafter_ = GpuDrafter::make(options,
+                                {.library = library_,
+                                 .gpu = *gpu_,
+                                 .stream = stream_,
+                                 .comm = comm_,
+                                 .device = device_,
+                                 .sample_scratch = sample_scratch_.data(),
+                                 .ids = sampled_ids(),
+                                 .first_id = sizes_.first_draft},
+                                *model_);
+  }
   memory_->finish_uploads();
 }
 
@@ -86,6 +98,7 @@ void GpuRunner::load(const Checkpoint* checkpoint, const ProgressCallback& on_pr
     check(checkpoint != nullptr, "weights are loaded from a checkpoint");
     load_weights(*checkpoint, model_->parameters(), pool_, on_progress);
   }
+  if (drafter_) drafter_->load(on_progress);
   memory_->finish_uploads();
 }
 
@@ -150,6 +163,31 @@ void GpuRunner::keep_drafts(const Launched& step) {
   }
 }
 
+void GpuRunner::place_drafts(std::span<const StepSequence> sequences) {
+  if (drafter_) return drafter_->place_drafts(sequences);
+  for (const StepSequence& sequence : sequences) {
+    check(std::ranges::count(sequence.chunk.draft_token_ids, kDraftOfRunner) == 0,
+          "drafts have ids where no drafter makes them");
+  }
+}
+
+void GpuRunner::make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                            Launched& step) {
+  if (step.has_drafts) step.began = gpu_->record(EventWait::kSpin);
+  drafter_->make_drafts(batch, sequences, step.ids, step.drafts);
+}
+
+void GpuRunner::learn_drafts(std::span<const StepSequence> sequences, Launched& step) {
+  if (step.drafts.drafting.end == nullptr) return;
+  step.drafts.drafting.end->wait();
+  for (size_t row = 0; row < step.sampled.size(); ++row) {
+    Launched::Sampled& sampled = step.sampled[row];
+    if (!sampled.draft) continue;
+    sampled.draft = step.draft_of(row);
+    sequences[sampled.sequence].state.output_token_ids[sampled.index] = *sampled.draft;
+  }
+}
+
 ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
                                const SamplingPlaces& places, std::span<const int32_t> row_slots,
                                Launched& step) {
@@ -157,7 +195,7 @@ ForwardBatch GpuRunner::upload(std::span<const StepSequence> sequences,
   const StepArrays arrays = inputs_.next(shape);
   fill_step(sequences, places, shape, arrays, options_.block_size);
   if (!row_slots.empty()) fill_lora_items(row_slots, shape, arrays);
-  step.began = gpu_->record(EventWait::kSpin);
+  if (step.began == nullptr) step.began = gpu_->record(EventWait::kSpin);
   on_device_ = inputs_.upload(*gpu_);
   if (!is_first()) {
     stage_->receive_state(*gpu_, shape.num_tokens);
@@ -181,8 +219,11 @@ IntermediateTensors GpuRunner::run_model(ForwardBatch& forward) {
   if (is_first() || is_last()) library_.kernels().resolve_tokens(gpu_->cuda(), resolve);
   ForwardContext context{stream_, options_.model.dtype, arena_, comm_, forward};
   if (lora_step_) context.gpu_lora = &*lora_step_;
-  return model_->forward(context,
-                         stage_ ? stage_->received_state(forward.num_tokens) : std::nullopt);
+  if (drafter_) context.aux = drafter_->states_of(forward.num_tokens);
+  const IntermediateTensors state =
+      model_->forward(context, stage_ ? stage_->received_state(forward.num_tokens) : std::nullopt);
+  if (drafter_) drafter_->keep(forward);
+  return state;
 }
 
 Tensor GpuRunner::run_output(ForwardBatch& forward, const Tensor& hidden, const Launched& step,
@@ -250,6 +291,7 @@ void GpuRunner::capture(const std::function<Computed()>& run, Captured& captured
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   learn_sampled(batch);
   const std::vector<StepSequence> sequences = table_.apply(batch);
+  place_drafts(sequences);
   const SamplingPlaces places = sampling_places(sequences);
   std::shared_ptr<Launched> step = describe(batch, sequences, places);
   if (sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
@@ -257,7 +299,7 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
     step = make_void(*step, {});
   } else {
     try {
-      run(sequences, places, *step);
+      run(batch, sequences, places, *step);
     } catch (const OutOfDeviceMemory& error) {
       // A mask that was told its token is told no other.
       if (comm_.size() > 1 || stage_ || (step->has_masks && !step->masks.claim())) throw;
@@ -273,13 +315,15 @@ std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   return std::make_unique<Pending>(step);
 }
 
-void GpuRunner::run(std::span<const StepSequence> sequences, const SamplingPlaces& places,
-                    Launched& step) {
+void GpuRunner::run(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                    const SamplingPlaces& places, Launched& step) {
+  if (drafter_) make_drafts(batch, sequences, step);
   const Arena::Scope scope(arena_);
   const Computed computed = compute(sequences, places, step);
   if (!is_last()) return stage_->send_state(*gpu_, computed.state);
   if (step.has_masks) sample_masked(sequences, computed.logits, step);
   collect(sequences, computed.logits, step);
+  if (drafter_ && batch.drafter_reads_prompts) drafter_->read_prompts(sequences, step.drafts);
 }
 
 std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,

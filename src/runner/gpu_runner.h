@@ -39,6 +39,7 @@
 #include "dist/communicator.h"
 #include "models/model.h"
 #include "runner/gpu_batch.h"
+#include "runner/gpu_drafter.h"
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
@@ -98,7 +99,8 @@ class GpuRunner final : public RankRunner {
   };
 
   // Queues all of a step.
-  void run(std::span<const StepSequence> sequences, const SamplingPlaces& places, Launched& step);
+  void run(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+           const SamplingPlaces& places, Launched& step);
   // A step in the place of one that does not run, or was left half done. `failure`: as StepOutput
   // has it.
   std::shared_ptr<Launched> make_void(const Launched& step, std::string failure);
@@ -124,6 +126,12 @@ class GpuRunner final : public RankRunner {
   void settle(size_t keep);
   // Of a step with drafts, whose sequences no later step has changed.
   void keep_drafts(const Launched& step);
+  // Has the drafter make the step's drafts; asks it for their places before.
+  void place_drafts(std::span<const StepSequence> sequences);
+  void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
+                   Launched& step);
+  // Waits for drafts that the GPU makes, for what the host does with them.
+  void learn_drafts(std::span<const StepSequence> sequences, Launched& step);
   // Fills the step's arrays and queues their upload. row_slots: as GpuLoraSlots says.
   ForwardBatch upload(std::span<const StepSequence> sequences, const SamplingPlaces& places,
                       std::span<const int32_t> row_slots, Launched& step);
@@ -188,7 +196,8 @@ class GpuRunner final : public RankRunner {
   std::optional<GpuLoraStep> lora_step_;    // of the step that is being launched, if it has any
   GpuLogprobs logprobs_;
   PromptIds prompt_ids_;
-  std::unique_ptr<GpuMasks> masks_;  // of the rank that samples constrained rows; else null
+  std::unique_ptr<GpuDrafter> drafter_;  // null: drafts have ids
+  std::unique_ptr<GpuMasks> masks_;      // of the rank that samples constrained rows; else null
   // Of as many steps as inputs_ has arrays of: sampled ids, then logprobs.
   std::shared_ptr<PinnedBuffer> results_;
   size_t next_result_ = 0;

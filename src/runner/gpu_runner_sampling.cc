@@ -62,6 +62,7 @@ void GpuRunner::sample(const Tensor& logits, const StepShape& shape, int64_t fir
 void GpuRunner::make_masks(std::span<const StepSequence> sequences, Launched& step) {
   check(options_.token_masks != nullptr, "who constrains requests has their masks");
   settle(0);  // masks depend on the tokens before them
+  learn_drafts(sequences, step);
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     if (step.sampled[i].is_masked) step.masks.rows.push_back({.row = i, .mask = nullptr});
   }
@@ -149,6 +150,7 @@ void GpuRunner::sample_on_host(std::span<const StepSequence> sequences, const Te
                                Launched& step) {
   gpu_->synchronize();
   settle(0);
+  learn_drafts(sequences, step);
   std::vector<size_t> on_host;
   for (size_t i = 0; i < step.sampled.size(); ++i) {
     if (step.sampled[i].on_host) on_host.push_back(i);

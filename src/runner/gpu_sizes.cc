@@ -11,6 +11,7 @@
 #include "ops/decoder_step.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/gpu_draft_inputs.h"
 #include "runner/gpu_logprobs.h"
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_masks.h"
@@ -112,8 +113,9 @@ GpuSizes gpu_sizes(const ops::CudaKernels& kernels, const RunnerOptions& options
   sizes.inputs = static_cast<int64_t>(StepInputs::bytes(step));
   // Whole shares of the ranks.
   const int size = options.model.size;
+  sizes.first_draft = draft_ids_stride(RowShare::rows_each(step.num_logits, size) * size);
   sizes.sampled_ids =
-      RowShare::rows_each(step.num_logits, size) * size * static_cast<int64_t>(sizeof(int32_t));
+      (sizes.first_draft + num_draft_ids(options)) * static_cast<int64_t>(sizeof(int32_t));
   sizes.prompt_ids = static_cast<int64_t>(PromptIds::bytes(step.num_logits));
   sizes.logprobs = static_cast<int64_t>(GpuLogprobs::bytes(step.num_logits, kMaxLogprobs));
   sizes.masks = static_cast<int64_t>(GpuMasks::bytes(step.num_logits, config.vocab_size));

@@ -16,8 +16,9 @@ struct GpuSizes {
   int64_t sample_scratch = 0;
   int64_t decoder_scratch = 0;
   int64_t inputs = 0;
-  int64_t sampled_ids = 0;
-  int64_t prompt_ids = 0;  // of rows and tokens, for log-probabilities of prompts
+  int64_t sampled_ids = 0;  // those of drafts included
+  int64_t first_draft = 0;  // of these ids, not bytes: where those of drafts begin
+  int64_t prompt_ids = 0;   // of rows and tokens, for log-probabilities of prompts
   int64_t logprobs = 0;
   int64_t masks = 0;      // of constrained rows
   int64_t stage = 0;      // what stages hand to each other

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <fstream>
 #include <limits>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -16,7 +15,8 @@
 #include "ops/cpu/scratch.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
-#include "runner/eagle_drafter.h"
+#include "runner/draft_needs.h"
+#include "runner/gpu_draft_inputs.h"
 #include "runner/gpu_lora_slots.h"
 #include "runner/gpu_sizes.h"
 #include "runner/kv_cache.h"
@@ -192,49 +192,35 @@ ModelNeeds needs_of(const PlanRequest& request) {
   return needs;
 }
 
-// What a head has beside weights and its cache, over all ranks.
-void add_head_needs(const PlanRequest& request, ModelNeeds& needs) {
-  const int ranks = num_ranks(request);
-  needs.activation_bytes += ranks * EagleDrafter::step_bytes(runner_options(request, 0));
-  needs.bytes_per_block +=
-      ranks * request.block_size * EagleDrafter::bytes_per_token(request.draft->model);
-}
-
-ModelNeeds needs_of_draft(const PlanRequest& request) {
-  const PlanRequest alone = draft_request(request);
+DraftNeeds needs_of_draft(const PlanRequest& request) {
   try {
-    check_magnitude(alone);
-    ModelNeeds needs = needs_of(alone);
-    if (alone.model.eagle) add_head_needs(request, needs);
-    return needs;
+    check_magnitude(draft_request(request));
+    return draft_needs(runner_options(request, 0));
   } catch (const Error& error) {
     throw Error(fmt::format("--speculative-config: the draft model {}: {}",
                             request.draft->folder.string(), error.what()));
   }
 }
 
-void add_draft_buffers(const ModelNeeds& draft, const std::string& ranks, MemoryPlan& plan) {
-  int64_t weight_bytes = 0;
-  std::set<std::string> formats;
-  for (const MemoryItem& item : draft.memory) {
-    weight_bytes += static_cast<int64_t>(item.bytes);
-    if (item.bytes > 0) formats.insert(item.formats.begin(), item.formats.end());
-  }
-  plan.buffers.push_back({"draft model", weight_bytes,
-                          fmt::format("all weights, {}{}", fmt::join(formats, ", "), ranks)});
+void add_draft_buffers(const DraftNeeds& draft, const std::string& ranks, MemoryPlan& plan) {
+  plan.buffers.push_back({"draft model", draft.weight_bytes,
+                          fmt::format("all weights, {}{}", fmt::join(draft.formats, ", "), ranks)});
   plan.buffers.push_back(
-      {"draft activations", draft.activation_bytes, fmt::format("of the same steps{}", ranks)});
+      {"draft activations", draft.step_bytes, fmt::format("of the same steps{}", ranks)});
 }
 
 // What the ops of one rank use for themselves.
 int64_t scratch_bytes(const PlanRequest& request) {
+  if (request.kernels != nullptr) {
+    const RunnerOptions options = runner_options(request, 0);
+    const int64_t of_drafts =
+        request.draft ? gpu_draft_sizes(*request.kernels, options).total() : int64_t{0};
+    return gpu_sizes(*request.kernels, options).total() + of_drafts;
+  }
   if (request.draft) {
     PlanRequest without = request;
     without.draft.reset();
     return std::max(scratch_bytes(without), scratch_bytes(draft_request(request)));
-  }
-  if (request.kernels != nullptr) {
-    return gpu_sizes(*request.kernels, runner_options(request, 0)).total();
   }
   const ModelConfig& config = request.model.config;
   ops::ScratchNeeds needs;
@@ -423,6 +409,7 @@ RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks) {
   options.max_num_seqs = std::min(request.max_num_seqs, options.max_tokens);
   options.max_logits_rows = max_logits_rows(request);
   options.max_draft_tokens = request.max_draft_tokens;
+  options.max_drafts = request.max_drafts;
   if (on_cpu(request)) options.scratch_bytes = scratch_bytes(request);
   options.max_loras = request.max_loras;
   options.max_lora_rank = request.max_lora_rank;
@@ -453,7 +440,7 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
 
   const std::string ranks = describe_ranks(request);
   const ModelNeeds needs = needs_of(request);
-  ModelNeeds draft;
+  DraftNeeds draft;
   if (request.draft) draft = needs_of_draft(request);
   for (const MemoryItem& item : needs.memory) {
     const bool tied = item.bytes == 0;
@@ -511,9 +498,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
        fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}{}",
                    shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
                    request.block_size, name_of(request.kv_cache_dtype),
-                   request.draft ? fmt::format(", and {} layers of the draft model",
-                                               draft.kv_cache.num_layers)
-                                 : std::string(),
+                   request.draft
+                       ? fmt::format(", and {} layers of the draft model", draft.num_layers)
+                       : std::string(),
                    on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {

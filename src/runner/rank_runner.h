@@ -22,8 +22,8 @@
 
 namespace quire {
 
-// CPU only: a smaller model, or a head (its model has an eagle), that makes drafts for the rank's
-// model, in the same tensor-parallel groups and with the same blocks.
+// A smaller model, or a head (its model has an eagle), that makes drafts for the rank's model, in
+// the same tensor-parallel groups and with the same blocks.
 struct DraftModelOptions {
   ModelOptions model;  // the whole; each rank sets its own rank
   DType kv_cache_dtype = DType::kFloat32;
@@ -39,9 +39,10 @@ struct RunnerOptions {
   int64_t max_tokens = 0;       // in one step
   int64_t max_num_seqs = 0;     // in one step
   int64_t max_logits_rows = 0;  // computed at a time; a step with more takes several rounds
-  // GPU only: drafts of a sequence in a step, at most; those of all fit beside max_num_seqs rows of
-  // logits in max_logits_rows.
+  // GPU only: drafts of a sequence in a step, and of all in a step, at most; the latter fit beside
+  // max_num_seqs rows of logits in max_logits_rows.
   int64_t max_draft_tokens = 0;
+  int64_t max_drafts = 0;
   // CPU only: what the ops of a step use for themselves, taken before the first; 0: as they ask for
   // it.
   int64_t scratch_bytes = 0;
@@ -85,7 +86,7 @@ class RankRunner {
   // Starts one step; steps are done in the order of the calls. The step's output is that of rank 0
   // of the last stage; the others' only says whether they failed. What a chunk asks for is said in
   // scheduler/scheduler.h; here a chunk's drafts are kDraftOfRunner all or none, and all only with
-  // a draft model, which a GPU has not.
+  // a draft.
   virtual std::unique_ptr<PendingStep> launch(const ScheduledBatch& batch) = 0;
 
   // Returns when all steps are done as far as this rank is concerned. Throws Error when one failed.

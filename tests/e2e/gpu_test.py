@@ -18,6 +18,8 @@ from server_support import Server, serving
 from support import (BINARY, CPU, LEXICON, PROMPTS, CliTest, float8_lexicon_config, generate, gpus, json_lines, model_copy,
                      run)
 
+HEAD = LEXICON.parent / "lexicon-eagle3"
+DRAFTS = ("--speculative-config", json.dumps({"method": "eagle3", "model": str(HEAD), "adaptive": False}))
 ENDLESS = {"max_tokens": 1500, "ignore_eos": True}
 # Of a process whose GPU has failed: far more than it takes, far less than for ever.
 END_S = 300
@@ -150,15 +152,13 @@ class SameTokens(CliTest):
                      "apple pear apple pear apple")
         plain = run(*arguments, env=gpus())
         self.assert_ok(plain)
-        for method in ("ngram", "suffix"):
+        for config in ({"method": "ngram"}, {"method": "suffix"}, {"method": "draft_model", "model": str(LEXICON)},
+                       {"method": "eagle3", "model": str(HEAD)}):
             for count in (1, 2):
-                drafted = run(*arguments, "--speculative-config", f'{{"method": "{method}"}}', "--tensor-parallel-size",
-                              count, env=gpus(count))
+                drafted = run(*arguments, "--speculative-config", json.dumps({**config, "adaptive": False}),
+                              "--tensor-parallel-size", count, env=gpus(count))
                 self.assert_ok(drafted)
                 self.assertEqual(drafted.stdout, plain.stdout)
-        for command in (("plan",), ("generate", "-p", "define apple")):
-            self.assert_error(run(*command, "--speculative-config", f'{{"method": "draft_model", "model": "{LEXICON}"}}',
-                                  env=gpus()), 1, 'method "draft_model" needs the CPU (--device cpu)')
 
     def test_synthetic_acceptance_says_that_answers_are_wrong(self):
         result = run("generate", "--max-tokens", "8", "-p", "apple", "--speculative-config",
@@ -243,6 +243,24 @@ class WhatItSays(CliTest):
             self.assertGreater(rows[name, model, count]["figure"], 0)
         self.assertEqual(rows["1 stream", "Qwen3-0.6B", 1]["limit"], 3500)
         self.assertIn("vLLM", rows["1 stream", "Qwen3-0.6B", 1]["peers"])
+
+    def test_what_measures_drafts_runs(self):
+        script = pathlib.Path(__file__).parents[2] / "scripts" / "measure_speculation.py"
+        with tempfile.TemporaryDirectory() as folder:
+            file = pathlib.Path(folder) / "figures.json"
+            result = subprocess.run([sys.executable, script, "--quire", BINARY, "--smoke", "--only", " 1 stream, 3.0",
+                                     "--json", file, "--commit", "0123abc"],
+                                    env={**os.environ, **gpus()}, capture_output=True, encoding="utf-8", timeout=300)
+            self.assertEqual((result.returncode, result.stderr), (0, ""))
+            figures = json.loads(file.read_text())
+        self.assertEqual(figures["commit"], "0123abc")
+        for method in ("eagle3", "draft_model", "ngram"):
+            found = [row for row in figures["rows"] if row["name"].startswith(method)]
+            self.assertGreater(len(found), 1)
+            for row in found:
+                self.assertIn(f"| {row['name']}, {row['model']} |", result.stdout)
+                self.assertGreater(row["with"], 0)
+        self.assertEqual(figures["rows"][0]["goal"], 2.3)
 
     def test_no_library(self):
         for library, fragment in (("", "QUIRE_CUDA_LIBRARY is empty"), ("/nowhere.so", "/nowhere.so"),
@@ -378,15 +396,19 @@ class NoMemory(CliTest):
                              (2, "1:memory_for_graph_launch:4")):
             with self.subTest(fault=fault, gpus=count):
                 self.assertEqual(self.tokens("--tensor-parallel-size", count, env=gpus(count, fault=fault)), expected)
+                self.assertEqual(self.tokens("--tensor-parallel-size", count, *DRAFTS, env=gpus(count, fault=fault)),
+                                 expected)
 
     def test_serve_ends_the_newest_request(self):
         asked = [{"prompt": f"define {word}", "temperature": 0, "max_tokens": 30, "ignore_eos": True}
                  for word in ("apple", "candid", "happy")]
         with serving("--dtype", "float32", env=gpus()) as server:
             expected = [server.post("/v1/completions", body)[2]["choices"][0]["text"] for body in asked]
-        for fault in ("0:memory_for_paged_attention:60", "0:memory_for_sample:20"):
+        # The last two are of drafts, and of what is kept for them.
+        for fault, drafts in (("0:memory_for_paged_attention:60", ()), ("0:memory_for_sample:20", ()),
+                              ("0:memory_for_gather_columns:5", DRAFTS), ("0:memory_for_scatter_rows:9", DRAFTS)):
             with self.subTest(fault=fault):
-                server = Server("--dtype", "float32", "--enforce-eager", env=gpus(fault=fault))
+                server = Server("--dtype", "float32", "--enforce-eager", *drafts, env=gpus(fault=fault))
                 self.addCleanup(server.kill)
                 with concurrent.futures.ThreadPoolExecutor() as pool:
                     answers = list(pool.map(lambda body: server.post("/v1/completions", body, timeout=END_S), asked))

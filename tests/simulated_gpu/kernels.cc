@@ -27,6 +27,14 @@ constexpr ops::CudaKernels kKernels = {
         [](CudaStream& stream, const ops::CudaGatherRows& args) {
           queue<gather_rows>(stream, "gather_rows", args);
         },
+    .scatter_rows =
+        [](CudaStream& stream, const ops::CudaScatterRows& args) {
+          queue<scatter_rows>(stream, "scatter_rows", args);
+        },
+    .gather_columns =
+        [](CudaStream& stream, const ops::CudaGatherColumns& args) {
+          stream.queue("gather_columns", [args] { gather_columns(args); });
+        },
     .adjust_logits =
         [](CudaStream& stream, const ops::CudaAdjustLogits& args) {
           stream.queue("adjust_logits", [args] { adjust_logits(args); });

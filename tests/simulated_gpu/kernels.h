@@ -13,6 +13,8 @@ void embedding(const ops::CudaEmbedding& args);
 void resolve_tokens(const ops::CudaResolveTokens& args);
 void adjust_logits(const ops::CudaAdjustLogits& args);
 void gather_rows(const ops::CudaGatherRows& args);
+void scatter_rows(const ops::CudaScatterRows& args);
+void gather_columns(const ops::CudaGatherColumns& args);
 void rms_norm(const ops::CudaRmsNorm& args);
 void silu_and_mul(const ops::CudaSiluAndMul& args);
 void linear(const ops::CudaLinear& args);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -85,19 +86,40 @@ void embedding(const ops::CudaEmbedding& args) {
 void resolve_tokens(const ops::CudaResolveTokens& args) {
   for (int64_t t = 0; t < args.num_tokens; ++t) {
     if (args.sources[t] >= 0) args.token_ids[t] = std::max(args.sampled[args.sources[t]], 0);
-    if (args.slot_mapping[t] >= 0) args.cached_ids[args.slot_mapping[t]] = args.token_ids[t];
+    if (args.slot_mapping[t] < 0 || args.cached_ids == nullptr) continue;
+    args.cached_ids[args.slot_mapping[t]] = args.token_ids[t];
   }
 }
 
 void gather_rows(const ops::CudaGatherRows& args) {
+  const int64_t out_stride = args.out_stride == 0 ? args.hidden : args.out_stride;
   for (int64_t i = 0; i < args.num_rows; ++i) {
-    write(args.dtype, args.out, i * args.hidden,
+    write(args.dtype, args.out, i * out_stride,
           read(args.dtype, args.in, args.rows[i] * args.hidden, args.hidden));
+  }
+}
+
+void scatter_rows(const ops::CudaScatterRows& args) {
+  for (int64_t i = 0; i < args.num_rows; ++i) {
+    if (args.slots[i] < 0) continue;
+    write(args.dtype, args.out, args.slots[i] * args.hidden,
+          read(args.dtype, args.in, i * args.hidden, args.hidden));
+  }
+}
+
+void gather_columns(const ops::CudaGatherColumns& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t i = 0; i < args.num_columns; ++i) {
+      const int32_t column = args.columns[i];
+      args.out[row * args.out_stride + i] = column < 0 ? -std::numeric_limits<float>::infinity()
+                                                       : args.in[row * args.in_stride + column];
+    }
   }
 }
 
 void rms_norm(const ops::CudaRmsNorm& args) {
   const auto n = static_cast<size_t>(args.n);
+  const int64_t out_stride = args.out_stride == 0 ? args.n : args.out_stride;
   for (int64_t row = 0; row < args.rows; ++row) {
     std::vector<float> x = read(args.dtype, args.x, row * args.n, args.n);
     if (args.residual != nullptr) {
@@ -110,7 +132,7 @@ void rms_norm(const ops::CudaRmsNorm& args) {
     for (const float value : x) sum += value * value;
     const float factor = 1.0f / std::sqrt(sum / static_cast<float>(n) + args.eps);
     for (size_t i = 0; i < n; ++i) x[i] *= factor * args.weight[i];
-    write(args.dtype, args.out, row * args.n, x);
+    write(args.dtype, args.out, row * out_stride, x);
   }
 }
 

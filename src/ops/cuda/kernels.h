@@ -60,7 +60,7 @@ struct CudaResolveTokens {
   const int32_t* sources;
   const int32_t* sampled;
   const int64_t* slot_mapping;  // of the tokens' keys and values
-  int32_t* cached_ids;          // [slots of the cache]
+  int32_t* cached_ids;          // [slots of the cache]; null: they are not kept
   int64_t num_tokens;
 };
 
@@ -71,11 +71,33 @@ struct CudaGatherRows {
   int64_t hidden;
   const int32_t* rows;  // [num_rows]
   int64_t num_rows;
-  void* out;  // [num_rows, hidden]
+  void* out;               // [num_rows, hidden]
+  int64_t out_stride = 0;  // elements from row to row; 0: hidden
+};
+
+// out[slots[i]] = in[i] where slots[i] >= 0. No two rows have the same slot.
+struct CudaScatterRows {
+  DType dtype;
+  const void* in;  // [num_rows, hidden], contiguous
+  int64_t hidden;
+  const int64_t* slots;  // [num_rows]
+  int64_t num_rows;
+  void* out;  // [?, hidden], contiguous
+};
+
+// out[r][i] = in[r][columns[i]], or -infinity where columns[i] < 0.
+struct CudaGatherColumns {
+  const float* in;  // rows `in_stride` elements apart
+  int64_t in_stride;
+  const int32_t* columns;  // [num_columns]
+  int64_t num_columns;
+  int64_t rows;
+  float* out;  // [rows, num_columns], rows `out_stride` elements apart
+  int64_t out_stride;
 };
 
 // residual null: out = norm(x). Else residual += x (rounded to dtype), out = norm(that sum).
-// out may be x. All are [rows, n], contiguous.
+// out may be x. All are [rows, n], contiguous but for `out`.
 struct CudaRmsNorm {
   DType dtype;
   const void* x;
@@ -85,6 +107,7 @@ struct CudaRmsNorm {
   int64_t rows;
   int64_t n;
   void* out;
+  int64_t out_stride = 0;  // elements from row to row; 0: n
 };
 
 // out = silu(gate) * up.
@@ -404,6 +427,8 @@ struct CudaKernels {
   void (*embedding)(CudaStream&, const CudaEmbedding&);
   void (*resolve_tokens)(CudaStream&, const CudaResolveTokens&);
   void (*gather_rows)(CudaStream&, const CudaGatherRows&);
+  void (*scatter_rows)(CudaStream&, const CudaScatterRows&);
+  void (*gather_columns)(CudaStream&, const CudaGatherColumns&);
   void (*adjust_logits)(CudaStream&, const CudaAdjustLogits&);
   void (*rms_norm)(CudaStream&, const CudaRmsNorm&);
   void (*silu_and_mul)(CudaStream&, const CudaSiluAndMul&);
@@ -441,6 +466,8 @@ void embedding(CudaStream& stream, const CudaEmbedding& args);
 void resolve_tokens(CudaStream& stream, const CudaResolveTokens& args);
 void adjust_logits(CudaStream& stream, const CudaAdjustLogits& args);
 void gather_rows(CudaStream& stream, const CudaGatherRows& args);
+void scatter_rows(CudaStream& stream, const CudaScatterRows& args);
+void gather_columns(CudaStream& stream, const CudaGatherColumns& args);
 void rms_norm(CudaStream& stream, const CudaRmsNorm& args);
 void silu_and_mul(CudaStream& stream, const CudaSiluAndMul& args);
 void linear(CudaStream& stream, const CudaLinear& args);

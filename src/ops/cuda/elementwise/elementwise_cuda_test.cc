@@ -1,5 +1,7 @@
 // The CUDA kernels that pick, norm and gate rows, against plain loops in double precision.
+#include <algorithm>
 #include <cmath>
+#include <limits>
 #include <string>
 
 #include "ops/cuda/cuda_test_util.h"
@@ -81,6 +83,94 @@ TEST_F(ElementwiseCudaTest, GatherRowsTakesRows) {
   }
 }
 
+// Columns of a wider matrix, whose others stay as they are.
+TEST_F(ElementwiseCudaTest, GatherRowsPutsRowsSideBySide) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t hidden : {8, 24, 1024, 5120}) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " hidden " + std::to_string(hidden));
+      const std::vector<int32_t> rows = {4, 0, 4};
+      const auto in = random_rows(dtype, 5, hidden);
+      const auto before = random_rows(dtype, 3, 3 * hidden);
+      DeviceElements device_in(dtype, in);
+      DeviceArray<int32_t> device_rows(rows);
+      DeviceElements out(dtype, before);
+      auto* const middle =
+          static_cast<std::byte*>(out.data()) + hidden * static_cast<int64_t>(size_of(dtype));
+      cuda::gather_rows(stream(), {.dtype = dtype,
+                                   .in = device_in.data(),
+                                   .hidden = hidden,
+                                   .rows = device_rows.data(),
+                                   .num_rows = 3,
+                                   .out = middle,
+                                   .out_stride = 3 * hidden});
+      synchronize();
+      std::vector<float> expected = before;
+      for (int64_t i = 0; i < 3; ++i) {
+        std::copy_n(in.begin() + rows[static_cast<size_t>(i)] * hidden, hidden,
+                    expected.begin() + (3 * i + 1) * hidden);
+      }
+      ASSERT_EQ(out.download(), expected);
+    }
+  }
+}
+
+TEST_F(ElementwiseCudaTest, ScatterRowsPutsRowsInTheirPlaces) {
+  for (const DType dtype : kDTypes) {
+    for (const int64_t hidden : {1, 6, 520, 1024, 5120}) {
+      SCOPED_TRACE(std::string(name_of(dtype)) + " hidden " + std::to_string(hidden));
+      const std::vector<int64_t> slots = {16, -1, 3, 0};
+      const auto in = random_rows(dtype, 4, hidden);
+      const auto before = random_rows(dtype, 17, hidden);
+      DeviceElements device_in(dtype, in);
+      DeviceArray<int64_t> device_slots(slots);
+      DeviceElements out(dtype, before);
+      cuda::scatter_rows(stream(),
+                         {dtype, device_in.data(), hidden, device_slots.data(), 4, out.data()});
+      synchronize();
+      std::vector<float> expected = before;
+      for (size_t i = 0; i < slots.size(); ++i) {
+        if (slots[i] < 0) continue;
+        std::copy_n(in.begin() + static_cast<int64_t>(i) * hidden, hidden,
+                    expected.begin() + slots[i] * hidden);
+      }
+      ASSERT_EQ(out.download(), expected);
+    }
+  }
+}
+
+TEST_F(ElementwiseCudaTest, GatherColumnsTakesColumnsAndMinusInfinity) {
+  constexpr int64_t kIn = 40;
+  constexpr int64_t kInStride = 48;
+  for (const int64_t num_columns : {1, 40, 131, 5000}) {
+    for (const int64_t rows : {1, 3, 70}) {
+      const int64_t out_stride = num_columns + 8 - num_columns % 8;
+      std::vector<int32_t> columns(static_cast<size_t>(num_columns));
+      for (int32_t& column : columns) {
+        column = static_cast<int32_t>(random()() % (kIn + 20)) - 20;
+        column = std::max(column, -1);
+      }
+      const auto in = random_values(static_cast<size_t>(rows * kInStride), random());
+      const auto before = random_values(static_cast<size_t>(rows * out_stride), random());
+      DeviceArray<float> device_in(in);
+      DeviceArray<int32_t> device_columns(columns);
+      DeviceArray<float> out(before);
+      cuda::gather_columns(stream(), {device_in.data(), kInStride, device_columns.data(),
+                                      num_columns, rows, out.data(), out_stride});
+      synchronize();
+      std::vector<float> expected = before;
+      for (int64_t row = 0; row < rows; ++row) {
+        for (int64_t i = 0; i < num_columns; ++i) {
+          const int32_t column = columns[static_cast<size_t>(i)];
+          expected[static_cast<size_t>(row * out_stride + i)] =
+              column < 0 ? -std::numeric_limits<float>::infinity()
+                         : in[static_cast<size_t>(row * kInStride + column)];
+        }
+      }
+      ASSERT_EQ(out.download(), expected);
+    }
+  }
+}
+
 TEST_F(ElementwiseCudaTest, ResolveTokensFillsInAndNotes) {
   DeviceArray<int32_t> token_ids(std::vector<int32_t>{11, 0, 13, 0, 15, 16});
   DeviceArray<int32_t> sources(std::vector<int32_t>{-1, 2, -1, 0, -1, 1});
@@ -102,6 +192,8 @@ TEST_F(ElementwiseCudaTest, NothingToDo) {
   cuda::embedding(stream(), {DType::kFloat32, nullptr, 0, nullptr, 5, 8, 0, nullptr});
   cuda::resolve_tokens(stream(), {});
   cuda::gather_rows(stream(), {DType::kFloat32, nullptr, 8, nullptr, 0, nullptr});
+  cuda::scatter_rows(stream(), {DType::kFloat32, nullptr, 8, nullptr, 0, nullptr});
+  cuda::gather_columns(stream(), {nullptr, 8, nullptr, 8, 0, nullptr, 8});
   cuda::rms_norm(stream(), {DType::kFloat32, nullptr, nullptr, nullptr, 1e-6f, 0, 8, nullptr});
   cuda::silu_and_mul(stream(), {DType::kFloat32, nullptr, 0, 8, nullptr});
   synchronize();
@@ -164,6 +256,37 @@ TEST_F(ElementwiseCudaTest, RmsNorm) {
     cuda::rms_norm(stream(), in_place);
     synchronize();
     ASSERT_EQ(device_x.download_bytes(), out.download_bytes());
+  }
+}
+
+// Columns of a wider matrix, whose others stay as they are.
+TEST_F(ElementwiseCudaTest, RmsNormWritesRowsBesideOthers) {
+  constexpr float kEps = 1e-6f;
+  for (const NormCase& c : norm_cases()) {
+    if (c.n % 8 != 0) continue;  // rows begin at multiples of 8 elements
+    SCOPED_TRACE(std::string(name_of(c.dtype)) + " " + std::to_string(c.rows) + " rows of " +
+                 std::to_string(c.n));
+    const int64_t stride = 2 * c.n;
+    const auto x = random_rows(c.dtype, c.rows, c.n);
+    const auto weight = random_values(static_cast<size_t>(c.n), random());
+    const auto before = random_rows(c.dtype, c.rows, stride);
+    DeviceElements device_x(c.dtype, x);
+    DeviceArray<float> device_weight(weight);
+    DeviceElements alone(c.dtype, x.size());
+    DeviceElements wide(c.dtype, before);
+    CudaRmsNorm args{c.dtype, device_x.data(), nullptr, device_weight.data(),
+                     kEps,    c.rows,          c.n,     alone.data()};
+    cuda::rms_norm(stream(), args);
+    args.out = wide.data();
+    args.out_stride = stride;
+    cuda::rms_norm(stream(), args);
+    synchronize();
+    std::vector<float> expected = before;
+    const auto normed = alone.download();
+    for (int64_t row = 0; row < c.rows; ++row) {
+      std::copy_n(normed.begin() + row * c.n, c.n, expected.begin() + row * stride);
+    }
+    ASSERT_EQ(wide.download(), expected);
   }
 }
 

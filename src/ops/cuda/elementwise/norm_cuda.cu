@@ -35,7 +35,7 @@ __device__ __forceinline__ float scale_of(float sum_of_squares, float eps, int64
 // The row stays in registers: kPacks packs a thread.
 template <typename T, bool kHasResidual, int kPacks>
 __global__ void rms_norm_packs(const T* x, T* residual, const float* __restrict__ weight, float eps,
-                               int64_t rows, int64_t n, T* out) {
+                               int64_t rows, int64_t n, T* out, int64_t out_stride) {
   __shared__ float shared[2][kMostWarps];
   Pack<float> weights[kPacks];
 #pragma unroll
@@ -77,7 +77,7 @@ __global__ void rms_norm_packs(const T* x, T* residual, const float* __restrict_
       for (int j = 0; j < kPackSize; ++j) {
         values[i].at[j] = from_float<T>(to_float(values[i].at[j]) * scale * weights[i].at[j]);
       }
-      store_pack(out + row * n + at, values[i]);
+      store_pack(out + row * out_stride + at, values[i]);
     }
   }
 }
@@ -85,7 +85,7 @@ __global__ void rms_norm_packs(const T* x, T* residual, const float* __restrict_
 // For rows that are no whole number of packs, or too long for registers: read twice.
 template <typename T, bool kHasResidual>
 __global__ void rms_norm_elements(const T* x, T* residual, const float* __restrict__ weight,
-                                  float eps, int64_t n, T* out) {
+                                  float eps, int64_t n, T* out, int64_t out_stride) {
   __shared__ float shared[kMostWarps];
   release_next();
   wait_for_previous();
@@ -102,8 +102,13 @@ __global__ void rms_norm_elements(const T* x, T* residual, const float* __restri
   const float scale = scale_of(block_sum(sum, shared), eps, n);
   const T* in = kHasResidual ? residual : x;
   for (int64_t i = threadIdx.x; i < n; i += blockDim.x) {
-    out[start + i] = from_float<T>(to_float(in[start + i]) * scale * weight[i]);
+    out[int64_t{blockIdx.x} * out_stride + i] =
+        from_float<T>(to_float(in[start + i]) * scale * weight[i]);
   }
+}
+
+int64_t out_stride_of(const CudaRmsNorm& args) {
+  return args.out_stride == 0 ? args.n : args.out_stride;
 }
 
 template <typename T, bool kHasResidual, int kPacks>
@@ -117,7 +122,7 @@ void launch_packs(CudaStream& stream, const CudaRmsNorm& args) {
   launch(stream, rms_norm_packs<T, kHasResidual, kPacks>, dim3(static_cast<unsigned>(blocks)),
          dim3(static_cast<unsigned>(threads)), 0, static_cast<const T*>(args.x),
          static_cast<T*>(args.residual), args.weight, args.eps, args.rows, args.n,
-         static_cast<T*>(args.out));
+         static_cast<T*>(args.out), out_stride_of(args));
 }
 
 template <typename T, bool kHasResidual>
@@ -133,7 +138,7 @@ void launch_rms_norm(CudaStream& stream, const CudaRmsNorm& args) {
   } else {
     launch(stream, rms_norm_elements<T, kHasResidual>, dim3(static_cast<unsigned>(args.rows)),
            dim3(kMostThreads), 0, static_cast<const T*>(args.x), static_cast<T*>(args.residual),
-           args.weight, args.eps, args.n, static_cast<T*>(args.out));
+           args.weight, args.eps, args.n, static_cast<T*>(args.out), out_stride_of(args));
   }
 }
 

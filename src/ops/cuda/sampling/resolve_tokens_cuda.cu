@@ -16,7 +16,7 @@ __global__ void __launch_bounds__(kThreads) resolve_kernel(CudaResolveTokens arg
     const int32_t source = args.sources[i];
     if (source >= 0) args.token_ids[i] = max(args.sampled[source], 0);
     const int64_t slot = args.slot_mapping[i];
-    if (slot >= 0) args.cached_ids[slot] = args.token_ids[i];
+    if (slot >= 0 && args.cached_ids != nullptr) args.cached_ids[slot] = args.token_ids[i];
   }
   release_next();
 }
