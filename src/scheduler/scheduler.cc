@@ -211,10 +211,10 @@ void Scheduler::Impl::drop_void(const InFlightStep& step, bool failed) {
 
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending) {
   if (config.num_stages == 1) return std::numeric_limits<int64_t>::max();
-  const int64_t num_parts = 2 * int64_t{config.num_stages};
+  const int64_t num_stages = config.num_stages;
   const int64_t least = config.least_stage_chunk;
-  const int64_t most = std::max(least, config.max_num_batched_tokens / num_parts);
-  return std::clamp(ceil_div(num_pending, num_parts), least, most);
+  const int64_t most = std::max(least, config.max_num_batched_tokens / (2 * num_stages));
+  return std::clamp(ceil_div(num_pending, kStageChunks * num_stages), least, most);
 }
 
 Scheduler::Scheduler(SchedulerConfig config) {

@@ -107,9 +107,10 @@ struct SchedulerConfig {
 };
 
 // The most prompt tokens of a step where the runner has several stages and `num_pending` tokens of
-// prompts are to be computed: 1 / 2P of them for P stages, so that all stages soon have something
-// to do, but at least least_stage_chunk, and at most 1 / 2P of a step's budget where that is more.
-// For one stage: no limit.
+// prompts are to be computed: 1 / 8P of them for P stages, as the others wait while the first has
+// the first chunk, but at least least_stage_chunk, and at most 1 / 2P of a step's budget where that
+// is more. For one stage: no limit.
+inline constexpr int64_t kStageChunks = 8;
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending);
 
 // What a step brought for one sequence.

@@ -41,7 +41,7 @@ void Scheduler::StepMaker::share_stages() {
     }
     // Where there are so many tokens, the chunk is no longer for more.
     for (const ScheduledState* state : client->waiting) {
-      if (num_pending >= s_.config.max_num_batched_tokens) break;
+      if (num_pending >= kStageChunks * s_.config.max_num_batched_tokens) break;
       num_pending += state->sequence.num_tokens();
     }
   }
