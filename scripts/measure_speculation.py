@@ -95,13 +95,16 @@ def compare(work, before, drafted):
     length = drafted["mean_acceptance_length"]
     # Of steps that all have drafts.
     step = length / ratio if length and not work["adaptive"] else None
+    most = MOST_OF_A_STEP if step and work["method"] == HEAD else None
     return {"name": work["name"], "model": work["model"], "without": round(before["decode_tokens_per_s"]),
             "with": round(drafted["decode_tokens_per_s"]), "ratio": round(ratio, 3), "goal": work["goal"],
-            "mean_acceptance_length": length, "step_ratio": step, "command": shown(work)}
+            "mean_acceptance_length": length, "step_ratio": step, "step_goal": most, "command": shown(work)}
 
 
 def line(found):
-    step = f"{found['step_ratio']:.2f} (goal of a head: {MOST_OF_A_STEP})" if found["step_ratio"] else ""
+    step = f"{found['step_ratio']:.2f}" if found["step_ratio"] else ""
+    if found["step_goal"]:
+        step += f" (goal: {found['step_goal']})"
     return (f"| {found['name']}, {found['model']} | {found['without']:,} | {found['with']:,} | {found['ratio']:.3f} | "
             f"{found['goal'] or ''} | {found['mean_acceptance_length'] or 0:.2f} | {step} |")
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/sanitized_test_util.h"
+#include "base/temporary_folder_test_util.h"
 #include "engine/constrained_requests.h"
 #include "engine/speculative_gpu_test_util.h"
 
@@ -348,6 +349,17 @@ TEST(DraftersOnAGpu, APlanCountsThem) {
     EXPECT_GT(weights->bytes, 0);
     EXPECT_GT(with.total_bytes, without.total_bytes + weights->bytes);
   }
+}
+
+TEST(DraftersOnAGpu, ADummyHeadNeedsItsConfigOnly) {
+  QUIRE_SKIP_WITHOUT_GPUS(1);
+  const TemporaryFolder folder;
+  fs::copy(golden_models().parent_path() / "eagle" / "midlayer" / "config.json",
+           folder.path() / "config.json");
+  EngineConfig config = model_on_gpus("llama3", 1);
+  config.load_format = LoadFormat::kDummy;
+  config.speculative_config = drafter("eagle3", folder.path(), 3);
+  EXPECT_GT(counts_of(config, plain_requests(76, 120)).made, 0);
 }
 
 TEST(DraftersOnAGpu, OnesThatDoNotFitAreRefused) {
