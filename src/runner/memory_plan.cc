@@ -480,9 +480,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
        fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}{}",
                    shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
                    request.block_size, name_of(request.kv_cache_dtype),
-                   request.draft
-                       ? fmt::format(", and {} layers of the draft model", draft.num_layers)
-                       : std::string(),
+                   request.draft ? fmt::format(", and {} layer{} of the draft model",
+                                               draft.num_layers, draft.num_layers == 1 ? "" : "s")
+                                 : std::string(),
                    on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
