@@ -31,17 +31,20 @@ SMOKE_HEAD = {"draft_vocab_size": 256, "eagle_aux_hidden_state_layer_ids": [0, 1
 DRAFTS_FOR = {"Qwen3-8B": "Qwen3-0.6B"}
 
 
-def row(model, count, length, method=NGRAM, adaptive=True):
+def row(model, count, length, method=NGRAM, adaptive=True, quantization=None):
     kind = f"{length} tokens a draft" + ("" if adaptive else ", always four drafts")
+    kind += f", {quantization} head" if quantization else ""
     arguments = ["--batch", count, "--input-len", 128, "--output-len", 512 if count <= 4 else 256, "--num-iters", 2]
     goal = GOALS[count] if method == HEAD and length == 3.0 and adaptive else None
     return {"name": f"{method}, {measure_gpu.streams(count)[0]}, {kind}", "model": model, "arguments": arguments,
-            "goal": goal, "method": method, "length": length, "adaptive": adaptive}
+            "goal": goal, "method": method, "length": length, "adaptive": adaptive, "quantization": quantization}
 
 
 WORK = [
     *(row("Qwen3-8B", count, 3.0, HEAD) for count in STREAMS),
     row("Qwen3-8B", 1, 3.0, HEAD, adaptive=False),
+    *(row("Qwen3-8B", count, 3.0, HEAD, quantization="fp8") for count in (1, 4)),
+    row("Qwen3-8B", 1, 3.0, HEAD, adaptive=False, quantization="fp8"),
     *(row("Qwen3-8B", count, 1.0, HEAD) for count in (1, 16, 256)),
     *(row("Qwen3-8B", count, 3.0, MODEL) for count in (1, 16)),
     row("Qwen3-8B", 1, 3.0, MODEL, adaptive=False),
@@ -72,6 +75,8 @@ def drafts(work, folders, heads):
         fields["model"] = str(heads[work["model"]])
     elif work["method"] == MODEL:
         fields["model"] = str(folders[DRAFTS_FOR[work["model"]]])
+    if work["quantization"]:
+        fields["quantization"] = work["quantization"]
     return json.dumps(fields if work["adaptive"] else {**fields, "adaptive": False})
 
 
@@ -95,13 +100,16 @@ def compare(work, before, drafted):
     length = drafted["mean_acceptance_length"]
     # Of steps that all have drafts.
     step = length / ratio if length and not work["adaptive"] else None
+    most = MOST_OF_A_STEP if step and work["method"] == HEAD else None
     return {"name": work["name"], "model": work["model"], "without": round(before["decode_tokens_per_s"]),
             "with": round(drafted["decode_tokens_per_s"]), "ratio": round(ratio, 3), "goal": work["goal"],
-            "mean_acceptance_length": length, "step_ratio": step, "command": shown(work)}
+            "mean_acceptance_length": length, "step_ratio": step, "step_goal": most, "command": shown(work)}
 
 
 def line(found):
-    step = f"{found['step_ratio']:.2f} (goal of a head: {MOST_OF_A_STEP})" if found["step_ratio"] else ""
+    step = f"{found['step_ratio']:.2f}" if found["step_ratio"] else ""
+    if found["step_goal"]:
+        step += f" (goal: {found['step_goal']})"
     return (f"| {found['name']}, {found['model']} | {found['without']:,} | {found['with']:,} | {found['ratio']:.3f} | "
             f"{found['goal'] or ''} | {found['mean_acceptance_length'] or 0:.2f} | {step} |")
 

@@ -179,6 +179,17 @@ TEST(EngineEagle, APlanCountsIt) {
   EXPECT_GT(weights->bytes, 0);
 }
 
+TEST(EngineEagle, ADummyHeadNeedsItsConfigOnly) {
+  const TemporaryFolder folder;
+  fs::copy(golden_head("midlayer") / "config.json", folder.path() / "config.json");
+  EngineConfig config = base_config("llama3");
+  config.speculative_config = eagle_of_folder(folder.path(), 3);
+  EXPECT_THAT(refusal(config), HasSubstr("safetensors"));
+  config.load_format = LoadFormat::kDummy;
+  const DraftCounts counts = counts_of(config, greedy_requests());
+  EXPECT_GT(counts.made, 0);
+}
+
 // What is said of a golden head with other fields in its config.json.
 std::string refusal_with(const nlohmann::json& fields, const std::string& target = "llama3",
                          const std::string& head = "midlayer") {

@@ -23,6 +23,7 @@
 #include "ops/linear.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
+#include "runner/available_memory.h"
 #include "runner/gpu_algorithms.h"
 #include "runner/gpu_sizes.h"
 #include "runner/memory_plan.h"

@@ -11,7 +11,9 @@
 //
 // Where some rows of a step are masked, the model runs first. Meanwhile the host learns the tokens
 // of the step before, makes the masks and queues the sampling behind the model, so the GPU does not
-// wait as long as that takes less time than the model does. Steps in which some rows have adapters
+// wait as long as that takes less time than the model does. Drafts that a model makes
+// (runner/gpu_drafter.h) are on the GPU like the tokens of a step before; the host learns them with
+// the step's results, or for its masks. Steps in which some rows have adapters
 // have graphs of their own, which serve any mix of adapters.
 //
 // Of a model that is cut into stages a rank has the layers of one. It hands their state to the next
@@ -126,8 +128,9 @@ class GpuRunner final : public RankRunner {
   void settle(size_t keep);
   // Of a step with drafts, whose sequences no later step has changed.
   void keep_drafts(const Launched& step);
-  // Has the drafter make the step's drafts; asks it for their places before.
+  // Says where the drafts that are to be made will be.
   void place_drafts(std::span<const StepSequence> sequences);
+  // Queues what makes them.
   void make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences,
                    Launched& step);
   // Waits for drafts that the GPU makes, for what the host does with them.

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <limits>
 #include <string>
 #include <vector>
@@ -373,23 +372,6 @@ std::vector<PlannedStage> planned_stages(const ModelNeeds& needs, int64_t num_bl
   return stages;
 }
 
-// What a container's limit (cgroup v2) leaves; nothing where there is none. File pages that were
-// not used lately are given up when memory is needed, so they count as free.
-std::optional<int64_t> left_in_container() {
-  int64_t limit = 0;
-  int64_t used = 0;
-  std::ifstream limit_file("/sys/fs/cgroup/memory.max");  // a number, or "max"
-  std::ifstream used_file("/sys/fs/cgroup/memory.current");
-  if (!(limit_file >> limit) || !(used_file >> used)) return std::nullopt;
-  std::ifstream stat("/sys/fs/cgroup/memory.stat");
-  std::string key;
-  int64_t value = 0;
-  while (stat >> key >> value) {
-    if (key == "inactive_file") used -= value;
-  }
-  return std::max<int64_t>(0, limit - used);
-}
-
 }  // namespace
 
 int64_t max_step_tokens(const PlanRequest& request) {
@@ -498,9 +480,9 @@ MemoryPlan make_memory_plan(const PlanRequest& request) {
        fmt::format("{} layers x 2 x {} heads x {} x {} blocks of {} tokens, {}{}{}{}",
                    shape.num_layers, shape.num_kv_heads, shape.head_dim, plan.num_blocks,
                    request.block_size, name_of(request.kv_cache_dtype),
-                   request.draft
-                       ? fmt::format(", and {} layers of the draft model", draft.num_layers)
-                       : std::string(),
+                   request.draft ? fmt::format(", and {} layer{} of the draft model",
+                                               draft.num_layers, draft.num_layers == 1 ? "" : "s")
+                                 : std::string(),
                    on_cpu(request) ? "" : ", and the tokens' ids", ranks)});
   plan.total_bytes = other + kv_bytes;
   if (kv_bytes > request.available_bytes - other) {
@@ -525,28 +507,6 @@ std::vector<size_t> gpu_rank_bytes(const PlanRequest& request, const MemoryPlan&
     bytes.push_back(static_cast<size_t>(of_stage / size + scratch_bytes(request)));
   }
   return bytes;
-}
-
-int64_t available_memory() {
-  constexpr int64_t kUnknown = std::numeric_limits<int64_t>::max();
-  int64_t available = kUnknown;
-  std::ifstream meminfo("/proc/meminfo");
-  std::string key;
-  int64_t value = 0;
-  std::string unit;
-  while (meminfo >> key >> value) {
-    std::getline(meminfo, unit);
-    if (key == "MemAvailable:") available = value * 1024;
-  }
-  if (const std::optional<int64_t> left = left_in_container()) {
-    available = std::min(available, *left);
-  }
-  if (available == kUnknown) {
-    throw Error(
-        "/proc/meminfo has no line MemAvailable, so free memory is not known; set "
-        "--num-gpu-blocks-override and mount /proc.");
-  }
-  return available;
 }
 
 }  // namespace quire

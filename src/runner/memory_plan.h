@@ -59,8 +59,4 @@ int64_t max_logits_rows(const PlanRequest& request);
 // The sizes above as a runner takes them; what a plan does not know is left out.
 RunnerOptions runner_options(const PlanRequest& request, int64_t num_blocks);
 
-// Memory that can be taken without swapping: the system's estimate, or what a container's limit
-// leaves where that is lower. Bytes.
-int64_t available_memory();
-
 }  // namespace quire

@@ -1,18 +1,27 @@
 #include "speculative/draft_limit.h"
 
 #include <algorithm>
+#include <cmath>
+#include <vector>
 
 namespace quire::speculative_internal {
 namespace {
 
-// The weight of earlier steps: about the last hundred count.
+// The weight of earlier steps: about the last hundred count; of steps of like rows about the last
+// twenty, which count for long once there are only others.
 constexpr double kDecay = 0.98;
+constexpr double kDecayOfLikes = 0.95;
+constexpr double kDecayOfOthers = 0.999;
+// Steps are alike whose rows differ by less than about a fifth.
+constexpr double kSizesPerDoubling = 2;
 // A step that something else on the machine held up counts as this many mean ones at most.
 constexpr double kMostStretch = 3;
 // Until steps have differed in rows: a row more takes this share of a step of one row.
 constexpr double kUsualShare = 0.125;
 // The share of the time of steps that drafts may lose.
 constexpr double kShareToLose = 0.01;
+// More drafts have to bring this many times the tokens a second of fewer.
+constexpr double kLeastGain = 1.001;
 // The least variance of rows that tells what a row costs: in rows^2, and as a share of their mean's
 // square.
 constexpr double kLeastVariance = 0.01;
@@ -22,43 +31,67 @@ constexpr double kLeastVarianceShare = 0.0025;
 
 void StepCost::learn(int64_t rows, double seconds) {
   const auto x = static_cast<double>(rows);
-  const double y = weight_ > 0 ? std::min(seconds, kMostStretch * y_ / weight_) : seconds;
-  weight_ = kDecay * weight_ + 1;
-  x_ = kDecay * x_ + x;
-  xx_ = kDecay * xx_ + x * x;
-  y_ = kDecay * y_ + y;
-  xy_ = kDecay * xy_ + x * y;
-  learn_slope();
+  const double most = kMostStretch * (all_.weight > 0 ? all_.y / all_.weight : seconds);
+  const double y = std::min(seconds, most);
+  const auto add = [&](Sums& sums, double decay) {
+    sums = {decay * sums.weight + 1, decay * sums.x + x, decay * sums.y + y};
+  };
+  add(all_, kDecay);
+  const int size = static_cast<int>(std::lround(kSizesPerDoubling * std::log2(x)));
+  for (auto& [other, sums] : by_size_) {
+    if (other == size) continue;
+    sums = {kDecayOfOthers * sums.weight, kDecayOfOthers * sums.x, kDecayOfOthers * sums.y};
+  }
+  add(by_size_[size], kDecayOfLikes);
+  const Line line = line_of_steps(x);
+  if (line.slope >= 0) row_s_ = line.slope;
 }
 
-void StepCost::learn_slope() {
-  const double mean_x = x_ / weight_;
-  const double variance = xx_ / weight_ - mean_x * mean_x;
-  if (variance < std::max(kLeastVariance, kLeastVarianceShare * mean_x * mean_x)) return;
-  row_s_ = std::max((xy_ / weight_ - mean_x * y_ / weight_) / variance, 0.0);
+StepCost::Line StepCost::line_of_steps(double rows) const {
+  Sums sums;
+  double xx = 0;
+  double xy = 0;
+  for (const auto& [size, steps] : by_size_) {
+    const double mean_x = steps.x / steps.weight;
+    const double doublings = std::log2(mean_x / rows);
+    const double weight = steps.weight * std::exp(-doublings * doublings / 2);
+    const double mean_y = steps.y / steps.weight;
+    sums = {sums.weight + weight, sums.x + weight * mean_x, sums.y + weight * mean_y};
+    xx += weight * mean_x * mean_x;
+    xy += weight * mean_x * mean_y;
+  }
+  Line line{.mean_x = sums.x / sums.weight, .mean_y = sums.y / sums.weight};
+  const double variance = xx / sums.weight - line.mean_x * line.mean_x;
+  if (variance < std::max(kLeastVariance, kLeastVarianceShare * line.mean_x * line.mean_x)) {
+    return line;
+  }
+  line.slope = std::max((xy / sums.weight - line.mean_x * line.mean_y) / variance, 0.0);
+  return line;
 }
 
-double StepCost::slope() const {
-  if (weight_ <= 0 || y_ <= 0) return -1;
-  return std::min(row_s_, y_ / x_);
+StepCost::Line StepCost::line_near(double rows) const {
+  Line line = line_of_steps(rows);
+  if (line.slope < 0) line.slope = row_s_;
+  // A row more takes no longer than those that were.
+  if (line.slope >= 0) line.slope = std::min(line.slope, line.mean_y / line.mean_x);
+  return line;
 }
 
 double StepCost::seconds(int64_t rows) const {
-  if (weight_ <= 0) return 0;
-  const double mean_x = x_ / weight_;
-  const double mean_y = y_ / weight_;
-  const double more = static_cast<double>(rows) - mean_x;
-  const double row_s = slope();
-  if (row_s >= 0) return mean_y + row_s * more;
-  const double usual = mean_y * kUsualShare / (1 + kUsualShare * (mean_x - 1));
-  return mean_y + usual * more;
+  if (by_size_.empty()) return 0;
+  const Line line = line_near(static_cast<double>(rows));
+  const double more = static_cast<double>(rows) - line.mean_x;
+  if (line.slope >= 0) return line.mean_y + line.slope * more;
+  const double usual = line.mean_y * kUsualShare / (1 + kUsualShare * (line.mean_x - 1));
+  return line.mean_y + usual * more;
 }
 
 double StepCost::tokens_per_row(int64_t rows) const {
   const auto n = static_cast<double>(rows);
-  const double row_s = slope();
-  if (row_s < 0) return kUsualShare * n / (1 + kUsualShare * (n - 1));
-  return std::min(row_s * n / seconds(rows), 1.0);
+  const double slope = by_size_.empty() ? -1 : line_near(n).slope;
+  if (slope < 0) return kUsualShare * n / (1 + kUsualShare * (n - 1));
+  const double step_s = seconds(rows);
+  return step_s > 0 ? std::min(slope * n / step_s, 1.0) : 0.0;
 }
 
 void Acceptance::learn(size_t num_drafts, size_t num_kept) {
@@ -74,17 +107,24 @@ void DraftLedger::enter(double seconds) {
   credit_s_ = std::min(credit_s_ + seconds, kMostCredit);
 }
 
-size_t worthwhile_drafts(double rate, double cost, size_t most) {
+size_t worthwhile_drafts(double rate, std::span<const double> seconds) {
   size_t count = 0;
-  double tokens = 1;    // of a sequence in a step
-  double duration = 1;  // of the step, in those that a token takes without drafts
-  for (double expected = rate; count < most; expected *= rate) {
-    if (expected * duration <= cost * tokens) break;
+  double most_per_s = kLeastGain / seconds.front();
+  double tokens = 1;  // of a sequence in a step
+  double expected = rate;
+  for (size_t k = 1; k < seconds.size(); ++k, expected *= rate) {
     tokens += expected;
-    duration += cost;
-    ++count;
+    if (tokens <= most_per_s * seconds[k]) continue;
+    most_per_s = kLeastGain * tokens / seconds[k];
+    count = k;
   }
   return count;
+}
+
+size_t worthwhile_drafts(double rate, double cost, size_t most) {
+  std::vector<double> seconds;
+  for (size_t k = 0; k <= most; ++k) seconds.push_back(1 + static_cast<double>(k) * cost);
+  return worthwhile_drafts(rate, seconds);
 }
 
 }  // namespace quire::speculative_internal

@@ -2,12 +2,11 @@
 // How many drafts are worth their cost: the measured cost of a row in a step against how often
 // drafts were kept lately.
 //
-// A step of r rows takes a + c r seconds: reading the weights costs the same for few rows,
-// arithmetic grows with them. With n sequences a step brings at least n tokens, so c seconds are
-// worth c n / (a + c n) tokens (StepCost::tokens_per_row). If a model makes the drafts, its pass
-// over n rows takes time that counts in the same way. The i-th draft of a sequence that keeps a
-// draft with probability p brings p^i tokens. The number of drafts is the one that brings the most
-// tokens a second.
+// A step of about r rows takes a + c r seconds: reading the weights costs the same for few rows,
+// arithmetic grows with them. So with n sequences, each of which has k drafts, a step takes as long
+// as those of n (1 + k) rows took (StepCost), and as k passes over n rows of a model that makes the
+// drafts. The i-th draft of a sequence that keeps a draft with probability p brings p^i tokens. The
+// number of drafts is the one that brings the most tokens a second.
 //
 // A draft model must also read the text that it drafts for, before the worth of that is known. So
 // there is a ledger: the cost of drafts is taken from it, what they saved is paid in.
@@ -15,11 +14,14 @@
 // Thread safety: one thread at a time.
 #include <cstddef>
 #include <cstdint>
+#include <map>
+#include <span>
 
 namespace quire::speculative_internal {
 
-// Seconds of a step by its rows: a line through the last hundred steps or so, later ones counting
-// more.
+// Seconds of a step by its rows: near any number of rows a line, through steps of about as many.
+// Few rows cost little where weights are read for all of them, many cost arithmetic, so steps whose
+// rows are a multiple or a fraction count less. Of steps of like rows later ones count more.
 class StepCost {
  public:
   // A step of `rows` >= 1 rows, none of a prompt, took `seconds`.
@@ -31,17 +33,25 @@ class StepCost {
   double seconds(int64_t rows) const;
 
  private:
-  // Seconds of one more row; negative if steps did not show it.
-  double slope() const;
-  // Takes the line's slope, if steps differ enough in their rows.
-  void learn_slope();
+  // Weighted sums over steps: of 1, rows, seconds.
+  struct Sums {
+    double weight = 0;
+    double x = 0;
+    double y = 0;
+  };
+  struct Line {
+    double mean_x = 0;
+    double mean_y = 0;
+    double slope = -1;  // seconds of one more row; negative: the steps do not tell
+  };
 
-  // Weighted sums over steps: of 1, rows, rows^2, seconds, rows * seconds.
-  double weight_ = 0;
-  double x_ = 0;
-  double xx_ = 0;
-  double y_ = 0;
-  double xy_ = 0;
+  // The line near `rows`, by the steps alone. There are some.
+  Line line_of_steps(double rows) const;
+  // The same with what was told before, where the steps do not tell.
+  Line line_near(double rows) const;
+
+  std::map<int, Sums> by_size_;  // steps of like rows
+  Sums all_;
   double row_s_ = -1;  // seconds of a row more, when steps last told; negative: never
 };
 
@@ -74,8 +84,10 @@ class DraftLedger {
   double credit_s_ = kMostCredit;
 };
 
-// The number of drafts, at most `most`, with which a step brings the most tokens for its time: each
-// draft costs the time of `cost` tokens and is kept with probability `rate`.
+// The number of drafts of each sequence with which a step brings the most tokens for its time:
+// seconds[k] of one in which each has k, for k from 0 on; a draft is kept with probability `rate`.
+size_t worthwhile_drafts(double rate, std::span<const double> seconds);
+// The same with at most `most` drafts, each of which costs the time of `cost` tokens.
 size_t worthwhile_drafts(double rate, double cost, size_t most);
 
 }  // namespace quire::speculative_internal

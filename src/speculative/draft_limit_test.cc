@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace quire::speculative_internal {
 namespace {
 
@@ -45,6 +48,26 @@ TEST(StepCost, OneSlowStepChangesLittle) {
   for (int i = 0; i < 100; ++i) cost.learn(1 + i % 5, 0.010 + 0.001 * (1 + i % 5));
   cost.learn(5, 10.0);
   EXPECT_LT(cost.tokens_per_row(1), 0.3);
+}
+
+// A GPU reads its weights for a few rows as for many, until arithmetic fills it.
+TEST(StepCost, StepsOfFewRowsSayLittleOfMany) {
+  const auto step_s = [](int64_t rows) {
+    return 0.004 + 0.00004 * static_cast<double>(std::max<int64_t>(0, rows - 128));
+  };
+  StepCost cost;
+  for (int i = 0; i < 300; ++i) {
+    const int64_t rows = int64_t{1} << (i % 6);
+    cost.learn(rows, step_s(rows));
+  }
+  EXPECT_NEAR(cost.tokens_per_row(8), 0, 1e-6);
+  // A few steps with drafts say what a row costs among so many, and it is not forgotten.
+  for (int i = 0; i < 30; ++i) cost.learn(256, step_s(256));
+  for (int i = 0; i < 3; ++i) cost.learn(512, step_s(512));
+  EXPECT_GT(cost.tokens_per_row(256), 0.8);
+  for (int i = 0; i < 500; ++i) cost.learn(256, step_s(256));
+  EXPECT_GT(cost.tokens_per_row(256), 0.8);
+  EXPECT_LT(cost.tokens_per_row(8), 0.05);
 }
 
 TEST(StepCost, SaysWhatAStepTakes) {
@@ -92,6 +115,14 @@ TEST(WorthwhileDrafts, BringTheMostTokensForTheirTime) {
   EXPECT_EQ(worthwhile_drafts(0.05, 0.1, 8), 0u);
   EXPECT_EQ(worthwhile_drafts(0, 0, 8), 0u);
   EXPECT_EQ(worthwhile_drafts(1, 1, 8), 0u);
+}
+
+// The first draft takes a slower kind of step, the next ones little more.
+TEST(WorthwhileDrafts, MayBeManyWhereOneIsTooFew) {
+  const std::vector<double> seconds = {1.0, 1.8, 1.85, 1.9, 1.95};
+  EXPECT_EQ(worthwhile_drafts(0.75, seconds), 4u);
+  EXPECT_EQ(worthwhile_drafts(0.4, seconds), 0u);
+  EXPECT_EQ(worthwhile_drafts(0.9, std::vector<double>{1.0, 1.2, 1.3, 5.0, 6.0}), 2u);
 }
 
 }  // namespace

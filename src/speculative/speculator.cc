@@ -59,11 +59,13 @@ void Speculator::remove(SequenceId id) {
 
 void Speculator::learn_step(int64_t num_tokens, double seconds) {
   cost_.learn(num_tokens, seconds);
+  priced_sequences_ = 0;
   ledger_.elapse(seconds);
 }
 
 void Speculator::learn_drafting(size_t num_drafts, size_t num_passes, double seconds,
                                 double reading_s) {
+  priced_sequences_ = 0;
   if (num_passes > 0) {
     const auto passes = static_cast<double>(num_passes);
     drafting_.learn(std::max<int64_t>(1, std::lround(static_cast<double>(num_drafts) / passes)),
@@ -78,7 +80,9 @@ bool Speculator::reads_prompts() const {
 
 size_t Speculator::worthwhile(double rate) const {
   if (!adaptive_) return most_;
-  return ledger_.may_draft() ? worthwhile_drafts(rate, cost_of_draft(), most_) : 0;
+  if (!ledger_.may_draft()) return 0;
+  return step_seconds_.empty() ? worthwhile_drafts(rate, cost_of_draft(), most_)
+                               : worthwhile_drafts(rate, step_seconds_);
 }
 
 double Speculator::cost_of_draft() const {
@@ -87,6 +91,26 @@ double Speculator::cost_of_draft() const {
   const double verifying = cost_.tokens_per_row(rows);
   const double step_s = cost_.seconds(rows);
   return step_s > 0 ? verifying + drafting_.seconds(rows) / step_s : verifying;
+}
+
+void Speculator::price_drafts() {
+  if (priced_sequences_ == states_.size()) return;
+  priced_sequences_ = states_.size();
+  const double cost = cost_of_draft();
+  probe_interval_ = cost > 1 ? kRareProbeInterval : kProbeInterval;
+  const auto rows =
+      static_cast<int64_t>(std::max<size_t>(1, ceil_div(states_.size(), num_groups_)));
+  const double plain_s = cost_.seconds(rows);
+  const double pass_s = drafting_.seconds(rows);
+  step_seconds_.assign(1, plain_s > 0 ? plain_s : 1.0);
+  for (size_t count = 1; count <= most_; ++count) {
+    const auto drafts = static_cast<double>(count);
+    const double verifying_s =
+        plain_s > 0 ? cost_.seconds(rows * static_cast<int64_t>(1 + count)) + drafts * pass_s
+                    : 1 + drafts * cost;
+    // More rows are no faster, whatever single steps took.
+    step_seconds_.push_back(std::max(verifying_s, step_seconds_.back()));
+  }
 }
 
 void Speculator::enter_savings(size_t num_drafts, size_t num_kept) {
@@ -99,9 +123,10 @@ void Speculator::enter_savings(size_t num_drafts, size_t num_kept) {
 
 void Speculator::set_limit(State& state) {
   clear_limit(state);
+  price_drafts();
   state.limit = worthwhile(state.acceptance.rate());
   const bool probes =
-      ledger_.may_draft() && state.limit == 0 && ++state.tokens_undrafted >= kProbeInterval;
+      ledger_.may_draft() && state.limit == 0 && ++state.tokens_undrafted >= probe_interval_;
   if (probes) state.limit = 1;
   if (state.limit > 0) ++num_drafting_;
 }

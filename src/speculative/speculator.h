@@ -8,7 +8,8 @@
 // The runner verifies drafts (SequenceState::append_sampled in runner/sequence_table.h).
 //
 // If a sequence's drafts are not worth their cost (draft_limit.h), one token in kProbeInterval gets
-// a single draft, so that a change is noticed; unless drafts have lost more time than they may. A
+// a single draft, so that a change is noticed; unless drafts have lost more time than they may. It
+// is one in kRareProbeInterval where a model's draft takes longer than a token, kept or not. A
 // new sequence starts with the recent rate of kept drafts of all sequences. One step in
 // kPlainInterval that would have drafts has none, to measure how long a step takes without.
 //
@@ -31,6 +32,7 @@ namespace quire {
 class Speculator {
  public:
   static constexpr int kProbeInterval = 32;
+  static constexpr int kRareProbeInterval = 512;
   static constexpr int kPlainInterval = 64;
 
   // A config that passed check_speculative_config(). `num_groups`: a step has an equal part of the
@@ -78,6 +80,8 @@ class Speculator {
   double cost_of_draft() const;
   // Enters the time that drafts of a model saved.
   void enter_savings(size_t num_drafts, size_t num_kept);
+  // Learns anew what steps take where each sequence has drafts, if something has changed.
+  void price_drafts();
   // The number of drafts of a sequence that are worth their cost at this rate.
   size_t worthwhile(double rate) const;
   void set_limit(State& state);
@@ -93,6 +97,10 @@ class Speculator {
   speculative_internal::Acceptance acceptance_;  // of all sequences
   std::unordered_map<SequenceId, State> states_;
   std::vector<SequenceId> ready_;
+  // Of a step in which each sequence has so many drafts; by that number.
+  std::vector<double> step_seconds_;
+  size_t priced_sequences_ = 0;  // of these steps; 0: to be learnt anew
+  int probe_interval_ = kProbeInterval;
   int drafted_steps_ = 0;     // since one that was to have none
   int64_t num_drafting_ = 0;  // states with a limit above 0
 };

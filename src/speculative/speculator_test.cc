@@ -179,6 +179,19 @@ TEST_F(ModelDraftsTest, AreMoreTheLessTheyCost) {
   EXPECT_FALSE(speculator_.reads_prompts());
 }
 
+// Whether it is kept says nothing then.
+TEST_F(ModelDraftsTest, AreSeldomTriedWhereOneTakesLongerThanAToken) {
+  for (int i = 0; i < 3; ++i) speculator_.learn_drafting(1, 1, 9, 0);
+  for (int i = 0; i < 500; ++i) speculator_.learn_step(1 + i % 7, 8.0);  // they may lose time again
+  int num_probes = 0;
+  for (int i = 0; i < 3 * Speculator::kRareProbeInterval; ++i) {
+    step(4, 0, 0);
+    num_probes += next_drafts(4).empty() ? 0 : 1;
+  }
+  EXPECT_GE(num_probes, 2);
+  EXPECT_LE(num_probes, 3);
+}
+
 TEST_F(ModelDraftsTest, EndWhereReadingCostsMoreThanTheySave) {
   steps(50, 0.1);
   speculator_.learn_drafting(0, 0, 0, 100);
