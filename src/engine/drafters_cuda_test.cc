@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/sanitized_test_util.h"
@@ -218,6 +219,25 @@ TEST_P(DraftersOnGpus, AHeadKeepsAsManyAsOnTheCpu) {
   const DraftCounts twice = counts_of(config, requests);
   EXPECT_EQ(twice.made, 2 * expected.made);
   EXPECT_EQ(twice.kept, 2 * expected.kept);
+}
+
+// Sampled, too. A draft's last bits may decide between two tokens that are almost equally likely.
+TEST_P(DraftersOnGpus, HeadsKeepAboutAsManyAsOnTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const std::pair<const char*, const char*> models_and_heads[] = {
+      {"llama3", "midlayer"}, {"qwen3-tied", "shared"}, {"qwen3-bias-sharded", "speculators"}};
+  const std::vector<RandomRequest> requests = plain_requests(172, 128);
+  for (const auto& [model, head] : models_and_heads) {
+    EngineConfig config = model_on_gpus(model, GetParam());
+    config.speculative_config = head_of(head, 3);
+    const DraftCounts counts = counts_of(config, requests);
+    config.device = "cpu";
+    const DraftCounts expected = counts_of(config, requests);
+    EXPECT_GT(expected.kept, 0) << head;
+    EXPECT_NEAR(static_cast<double>(counts.kept), static_cast<double>(expected.kept),
+                std::max(1.0, 0.05 * static_cast<double>(expected.kept)))
+        << head;
+  }
 }
 
 // The bundled model's head, on golden questions: captured passes are replayed.
