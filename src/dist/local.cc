@@ -19,8 +19,14 @@ namespace quire {
 namespace {
 
 // Collectives of one forward pass follow each other within microseconds where every rank has a CPU;
-// spinning that long saves a sleep and a wake-up in each. After it the rank sleeps.
+// spinning that long saves a sleep and a wake-up in each. After it the rank sleeps. Ranks that
+// share a CPU only keep each other from working by it, and sleep at once.
 constexpr int kSpins = 4000;
+
+int spins_for(int num_ranks) {
+  const unsigned num_cpus = std::thread::hardware_concurrency();  // 0: nobody knows
+  return num_cpus == 0 || static_cast<unsigned>(num_ranks) <= num_cpus ? kSpins : 0;
+}
 
 void pause_cpu() {
 #if defined(__x86_64__)
@@ -43,7 +49,8 @@ enum class OnAbort { kThrow, kStay };
 // Where `size` ranks wait for each other, over and over.
 class MeetingPoint {
  public:
-  explicit MeetingPoint(int size) : size_(size) {}
+  // Who waits looks `spins` times for the others before it sleeps.
+  MeetingPoint(int size, int spins) : size_(size), spins_(spins) {}
 
   // Returns when all have arrived; throws Error, naming the caller's place in its group, when the
   // meeting was aborted before that.
@@ -65,7 +72,7 @@ class MeetingPoint {
       seen = state_.load(std::memory_order_acquire);
       return seen / kGeneration != mine || (on_abort == OnAbort::kThrow && (seen & kAborted) != 0);
     };
-    for (int i = 0; i < kSpins && !over(); ++i) pause_cpu();
+    for (int i = 0; i < spins_ && !over(); ++i) pause_cpu();
     if (!over()) {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, over);
@@ -93,6 +100,7 @@ class MeetingPoint {
   }
 
   const int size_;
+  const int spins_;
   std::atomic<uint64_t> state_ = 0;
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -126,10 +134,10 @@ class Channel {
     changed_.notify_one();
   }
 
-  // Waits for the next message.
-  void take(const Tensor& tensor, int rank, int group_size) {
+  // Waits for the next message; looks for it `spins` times before it sleeps.
+  void take(const Tensor& tensor, int rank, int group_size, int spins) {
     const auto may_go_on = [this] { return num_waiting_.load(std::memory_order_acquire) != 0; };
-    for (int i = 0; i < kSpins && !may_go_on(); ++i) pause_cpu();
+    for (int i = 0; i < spins && !may_go_on(); ++i) pause_cpu();
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return aborted_ || !messages_.empty(); });
     if (aborted_) throw_aborted(rank, group_size);
@@ -184,11 +192,13 @@ class Group {
  public:
   explicit Group(int n)
       : size(n),
+        spins(spins_for(n)),
         tensors(static_cast<size_t>(n)),
-        all_(n),
+        all_(n, spins),
         channels_(static_cast<size_t>(n) * static_cast<size_t>(n)) {}
 
   const int size;
+  const int spins;
   // Element r is written by rank r before the barrier that opens a collective, and read by all
   // until the one that closes it.
   std::vector<Tensor> tensors;
@@ -277,7 +287,7 @@ class LocalCommunicator final : public Communicator {
   void receive(Stream&, const Tensor& tensor, int from) override {
     check_peer(from);
     check(tensor.contiguous(), "receive takes a contiguous tensor");
-    group_->channel(from, rank_).take(tensor, rank_, size());
+    group_->channel(from, rank_).take(tensor, rank_, size(), group_->spins);
   }
 
   void barrier() override { group_->barrier(rank_, OnAbort::kThrow); }

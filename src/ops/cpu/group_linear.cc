@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "base/ceil_div.h"
+#include "base/watched_memory.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/group_panels.h"
 #include "ops/cpu/next_block.h"
@@ -83,6 +84,20 @@ Tile tile_of(const GroupProduct& product, const Block& block, int64_t base, int6
   return tile;
 }
 
+// Shows what a kernel reads and writes besides the block's weights (base/watched_memory.h).
+template <typename Tile>
+void watch(const GroupProduct& product, const Block& block, const Tile& tile) {
+  constexpr int64_t kFloat = sizeof(float);
+  const int64_t end = block.first_group + block.groups;
+  const int64_t row_bytes =
+      end == product.layout.groups
+          ? product.row_bytes() - product.bytes_before_group(block.first_group)
+          : product.bytes_before_group(end) - product.bytes_before_group(block.first_group);
+  watch_reads(tile.activations, tile.rows * row_bytes);
+  if (tile.bias != nullptr) watch_reads(tile.bias, tile.cols * kFloat);
+  watch_writes(tile.out, tile.cols * kFloat, tile.rows, tile.out_stride * kFloat);
+}
+
 // The next block of these weights, as far as there is one.
 void fetch_next_block(const GroupProduct& product, const Block& block, int64_t number,
                       int64_t tiles, GroupTile& tile) {
@@ -113,6 +128,7 @@ void multiply_integers(const GroupProduct& product, const Block& block, const st
     tile.scale_blocks = reinterpret_cast<const float*>(block.panel_data);
     tile.block_shift = std::countr_zero(static_cast<uint64_t>(product.layout.groups_per_block()));
     tile.first_group = block.first_group;
+    watch(product, block, tile);
     kernel(tile);
   }
 }
@@ -150,6 +166,7 @@ void multiply_floats(const GroupProduct& product, const Block& block, int64_t ba
         tile_of<LinearTile>(product, block, base, row, std::min<int64_t>(kTileRows, last - row));
     tile.weights = unpacked;
     tile.steps = inputs;
+    watch(product, block, tile);
     product.kernels->linear_f32(tile);
   }
 }
@@ -167,6 +184,8 @@ void run_panel(const GroupProduct& product, bool few, int64_t base, int64_t firs
                          .groups = std::min(step, layout.groups - group),
                          .panel_data = data,
                          .weights = data + layout.first_group() + group * layout.group_bytes()};
+    watch_weights(block.panel_data, layout.first_group());
+    watch_weights(block.weights, block.groups * layout.group_bytes());
     if (!product.rounds) {
       multiply_floats(product, block, base, first, last);
     } else if (layout.four_bits && !few) {
@@ -210,6 +229,9 @@ void pack_permuted(const float* in, int64_t stride, int rows, int64_t k, const i
 void pack_rows(const GroupProduct& product, const Tensor& in, int64_t row, int rows,
                std::byte* out) {
   const int32_t* permutation = product.weight->permutation();
+  constexpr int64_t kFloat = sizeof(float);
+  watch_reads(in.row<float>(row), in.dim(1) * kFloat, rows, in.row_stride() * kFloat);
+  watch_writes(out, rows * product.row_bytes());
   if (!product.rounds && permutation != nullptr) {
     return pack_permuted(in.row<float>(row), in.row_stride(), rows, in.dim(1), permutation,
                          reinterpret_cast<float*>(out));

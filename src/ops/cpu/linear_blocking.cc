@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/ceil_div.h"
+#include "base/watched_memory.h"
 #include "ops/cpu/dispatch.h"
 #include "ops/cpu/group_linear.h"
 #include "ops/cpu/next_block.h"
@@ -39,11 +40,14 @@ struct Product {
     const int64_t tiles = ceil_div<int64_t>(last - first, kTileRows);
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
       for (int64_t step = 0; step < steps; step += kBlockSteps) {
+        watch_weights(weight->data() + (panel * steps + step) * step_bytes,
+                      std::min(kBlockSteps, steps - step) * step_bytes);
         for (int64_t tile = 0; tile < tiles; ++tile) {
           const int64_t row = first + tile * kTileRows;
           LinearTile arguments =
               tile_of(base, row, std::min<int64_t>(kTileRows, last - row), panel, step);
           fetch_next_block(tile, tiles, arguments);
+          watch(arguments);
           tile_kernel(arguments);
         }
       }
@@ -56,6 +60,15 @@ struct Product {
     const std::byte* const next = static_cast<const std::byte*>(tile.weights) + bytes;
     const int64_t left = weight->data() + num_panels(weight->n()) * steps * step_bytes - next;
     fetch_next(number, tiles, kTaskRows, next, std::min(bytes, left), tile);
+  }
+
+  // What a kernel reads and writes besides the weights.
+  void watch(const LinearTile& tile) const {
+    constexpr int64_t kFloat = sizeof(float);
+    watch_reads(tile.activations, tile.steps * tile.rows * (row_bytes / steps));
+    if (tile.bias != nullptr) watch_reads(tile.bias, tile.cols * kFloat);
+    if (tile.scales != nullptr) watch_reads(tile.scales, tile.cols * kFloat);
+    watch_writes(tile.out, tile.cols * kFloat, tile.rows, tile.out_stride * kFloat);
   }
 
   LinearTile tile_of(int64_t base, int64_t row, int64_t rows, int64_t panel, int64_t step) const {
@@ -84,6 +97,9 @@ void pack(Stream& stream, const Product& product, const Tensor& in, int64_t firs
     const int64_t row = first + tile * kTileRows;
     const int rows = static_cast<int>(std::min<int64_t>(kTileRows, last - row));
     std::byte* out = packed + (row - first) * product.row_bytes;
+    constexpr int64_t kFloat = sizeof(float);
+    watch_reads(in.row<float>(row), in.dim(1) * kFloat, rows, in.row_stride() * kFloat);
+    watch_writes(out, rows * product.row_bytes);
     if (as_bf16) {
       product.kernels->pack_bf16(in.row<float>(row), in.row_stride(), rows, in.dim(1),
                                  reinterpret_cast<uint16_t*>(out));
