@@ -72,6 +72,12 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "pattern": "^[ab\n]+$", "maxLength": 2}})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": "string", "pattern": "^(a[\nb]?|1+)$", "maxLength": 2}}})",
     R"({"type": "object", "required": ["y"], "properties": {"x": {"items": {"uniqueItems": true}}, "y": {"type": "array", "contains": {}, "minContains": 2}}})",
+    R"({"oneOf": [{"not": {"required": ["a", "ab"]}}, {"allOf": [{"not": {"required": ["a"]}}, {"not": {"required": ["ab"]}}]}]})",
+    R"({"oneOf": [{"patternProperties": {"a": {"$ref": "#/$defs/i"}}, "not": {"patternProperties": {"a": {"not": {"$ref": "#/$defs/i"}}}}}, {"patternProperties": {"b": {"type": "object", "patternProperties": {"c": {"type": "string"}}}}}], "$defs": {"i": {"type": "object", "not": {"patternProperties": {"c": {"not": {"type": "string"}}}}}}})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b": {"type": ["string", "integer"]}, "_$": {"enum": [1, "a", {}]}}, "additionalProperties": {"type": "object", "patternProperties": {"x": {"type": "null"}}}})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b": {"type": "string"}}, "properties": {"ab": {"type": "null"}, "a\"": {}}, "dependentRequired": {"kind": ["ab"], "a": ["bad"]}, "additionalProperties": false})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "patternProperties": {"a": {"enum": [1, 2]}, "^[bx]*$": {"type": "string"}}}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "patternProperties": {"a": {"enum": [1, 2]}, "^[bx]*$": {"type": "string"}}, "additionalProperties": false}})",
 };
 
 class JsonLanguageTest : public testing::TestWithParam<const char*> {};

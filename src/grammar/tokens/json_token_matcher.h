@@ -152,7 +152,13 @@ class JsonTokenMatcher final : public ByteMatcher {
   std::vector<State> states_;
   bool assumes_new_ = false;  // items that end are taken for new ones
   std::map<MemoKey, JsonContextPtr> memo_;
-  std::map<JsonContextPtr, JsonFrames::RestsBehind> rests_behind_;
+  // The same of the places where names begin, by their contexts.
+  struct NewNames {
+    JsonFrames::RestsBehind rests_behind;
+    std::optional<NameKinds> kinds;
+    std::map<size_t, JsonContextPtr> values;  // before the value of a name, by its kind
+  };
+  std::map<JsonContextPtr, NewNames> new_names_;
 };
 
 }  // namespace quire::grammar
