@@ -58,14 +58,14 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
       place.state = next;
     }
     places[at.depth] = place;
-    for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
+    trie.for_each_token(at, [&](int32_t token) {
       if (place.has_ended) {
         by_suffix[std::string(trie.bytes(token).substr(place.quote))].push_back(
             {token, place.has_escape, place.num_characters, place.prefix});
       } else {
         add_inside(token, place);
       }
-    }
+    });
     ++i;
   }
   whole_ = std::move(whole).make();
