@@ -44,6 +44,7 @@ bool JsonTokenMatcher::advance(uint8_t byte) {
 }
 
 bool JsonTokenMatcher::advance_unchecked(uint8_t byte) {
+  ++bytes_tried_;
   State next = states_.back();
   next.ending = nullptr;
   text_ += static_cast<char>(byte);
