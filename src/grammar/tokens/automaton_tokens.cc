@@ -9,15 +9,18 @@
 namespace quire::grammar {
 namespace {
 
+// Of few nodes it is as quickly said one by one what all of them do.
+bool has_many_below(const TokenTrie& trie, uint32_t node) {
+  constexpr uint32_t kFewNodes = 8;
+  return trie.nodes()[node].end - node > kFewNodes;
+}
+
 // Whether all tokens below a node are texts that may follow its state, whichever they are.
 bool takes_all_below(const TokenTrie& trie, uint32_t node, int32_t state, StringLexer& lexer,
                      StringLexer::Outlook& outlook) {
-  // Of few it is as quickly said one by one, and finding an outlook takes about as long as a few
-  // hundred nodes.
-  constexpr uint32_t kFewNodes = 8;
+  // Finding an outlook takes about as long as a few hundred nodes.
   constexpr uint32_t kManyNodes = 400;
   const uint32_t num_nodes = trie.nodes()[node].end - node;
-  if (num_nodes <= kFewNodes) return false;
   const TokenTrie::Below& below = trie.below(node);
   if (below.most_bytes == 0 || below.kind == TextKind::kOther) return false;
   if (!lexer.is_between_characters(state) && below.kind < TextKind::kUnicode) return false;
@@ -45,10 +48,9 @@ AutomatonTokens find_tokens(const TokenTrie& trie, uint32_t node, int32_t state,
       return true;
     }
     tokens.is_endless &= lexer.is_endless(next);
-    int32_t token = trie.nodes()[i].token;
-    for (; token != TokenTrie::kNone; token = trie.next_alike(token)) inside.push_back(token);
+    trie.for_each_token(trie.nodes()[i], [&](int32_t token) { inside.push_back(token); });
     StringLexer::Outlook outlook;
-    if (!takes_all_below(trie, i, next, lexer, outlook)) return true;
+    if (!has_many_below(trie, i) || !takes_all_below(trie, i, next, lexer, outlook)) return true;
     const auto below = trie.tokens_below(i);
     inside.insert(inside.end(), below.begin(), below.end());
     tokens.is_endless &= outlook.is_endless;
@@ -87,14 +89,13 @@ AutomatonTokens find_limited(const TokenTrie& trie, uint32_t node, int32_t state
     const bool begins = lexer.is_between_characters(before);
     characters[at.depth] = so_far + (begins ? 1 : 0);
     StringLexer::Outlook outlook;
-    const bool takes_all = takes_all_below(trie, i, next, lexer, outlook) &&
+    const bool takes_all = has_many_below(trie, i) &&
+                           takes_all_below(trie, i, next, lexer, outlook) &&
                            (outlook.needs_nothing || outlook.needs_as_much);
     if (at.token == TokenTrie::kNone && !takes_all) return true;
     lexer.for_each_need(next, [&](uint32_t source, uint32_t more) {
       CountedTokensMaker& of = of_source(source);
-      for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
-        of.add(characters[at.depth] + more, token);
-      }
+      trie.for_each_token(at, [&](int32_t token) { of.add(characters[at.depth] + more, token); });
       if (!takes_all) return;
       const uint32_t more_below = outlook.needs_nothing ? 0 : more;
       const uint32_t so_far_below = characters[at.depth] + more_below;

@@ -38,8 +38,9 @@ class FreeTextFinder {
     }
   }
 
-  FreeText find(int32_t state) {
-    ByteGroups groups = kPlainGroups;
+  // What is found of these groups.
+  FreeText find(int32_t state, ByteGroups groups) {
+    num_places_ = 0;
     while (groups != 0) {
       FreeText free{.groups = groups};
       const ByteGroups misfits = find_misfits(state, free);
@@ -56,8 +57,8 @@ class FreeTextFinder {
     uint8_t lead = 0;     // as in byte_group(), where that matters
     uint8_t entered = 0;  // the group that led there
   };
-  // Of all that are visited, over and over.
-  static constexpr size_t kMostPlaces = 2000;
+  // Of all that one try visits, over and over: where there are more, it seldom finds anything.
+  static constexpr size_t kMostPlaces = 500;
 
   static uint8_t lead_of(uint8_t byte) { return leads_to_space(byte) ? byte : uint8_t{0}; }
 
@@ -120,7 +121,13 @@ class FreeTextFinder {
 }  // namespace
 
 FreeText find_free_text(const EscapedDfa& dfa, int32_t state, bool counts) {
-  return FreeTextFinder(dfa, counts).find(state);
+  FreeTextFinder finder(dfa, counts);
+  FreeText free = finder.find(state, kPlainGroups);
+  if ((free.groups & kOfManyTokens) != 0) return free;
+  // White space begins very many tokens, so other groups are dropped before it. Where it ends words
+  // that a pattern has few of, none may be left that way, and very many without it.
+  constexpr ByteGroups kSpaces = group_bit(ascii_group(' ')) | group_bit(kLikeSpace);
+  return finder.find(state, kPlainGroups & ~kSpaces);
 }
 
 }  // namespace quire::grammar

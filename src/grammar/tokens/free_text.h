@@ -18,6 +18,9 @@ struct FreeText {
   uint32_t num_characters = 0;
 };
 
+// Either of them has much of a vocabulary.
+inline constexpr ByteGroups kOfManyTokens = group_bit(ascii_group('z')) | group_bit(kManyBytes);
+
 // From a state between characters. `counts`: the same number of characters has to follow wherever
 // the text leads; else num_characters says nothing. As many groups as it finds, the letters first.
 FreeText find_free_text(const EscapedDfa& dfa, int32_t state, bool counts);

@@ -358,6 +358,10 @@ std::optional<JsonCompletion::Part> JsonCompletion::another_member(
     return Part{name, (*goals)[witnesses]};
   };
   if (!facts.others && !facts.any_others) return std::nullopt;
+  // Where no name has such a value, none need be looked at.
+  const bool has_value = std::ranges::any_of(
+      object.others, [&](const auto& other) { return cost(other.second[witnesses]) != kNever; });
+  if (!has_value) return std::nullopt;
   // The shortest name that begins with `stem`; nothing if none does.
   const auto finished = [&](std::string stem) -> std::optional<std::string> {
     if (!facts.others) return stem;

@@ -56,7 +56,7 @@ uint32_t JsonTokenMatcher::shortest(const State& at) const {
     case Phase::kAfterValue:
       return frames().container_cost(*at.context);
     case Phase::kKey:
-      return frames().member_cost(*at.context);
+      return at.context->frame->member_cost;
     case Phase::kColon:
       return JsonCompletion::sum(1, frames().value_cost(*at.context));
     case Phase::kInKey:

@@ -8,7 +8,6 @@
 namespace quire::grammar {
 namespace {
 
-constexpr uint32_t kNever = JsonCompletion::kNever;
 // Calls visit(text) for the strings and names of some JSON, decoded.
 template <typename Visit>
 void for_each_string(std::string_view json, const Visit& visit) {
@@ -114,31 +113,6 @@ bool JsonFrames::counts(const JsonFrame& frame, JsonConfiguration& configuration
   return true;
 }
 
-template <typename Rest>
-void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& from,
-                              const ChildGoals& goals, const Rest& rest, JsonContext& context,
-                              JsonFrame& next) const {
-  for (uint32_t mask = 0; mask < goals.size(); ++mask) {
-    if (completion_.cost(goals[mask]) == kNever) continue;
-    JsonConfiguration with = from;
-    if (!counts(frame, with, mask)) continue;
-    with.rest = rest(with, mask);
-    if (frame.depth > kMaxFreeDepth && with.rest >= from.rest) continue;
-    const uint32_t outer = JsonCompletion::sum(with.rest, frame.outer(with));
-    if (JsonCompletion::sum(completion_.cost(goals[mask]), outer) == kNever) continue;
-    auto slot = std::ranges::find(context.slots, goals[mask], &JsonSlot::goal);
-    if (slot == context.slots.end()) {
-      if (context.slots.size() == kMaxSlots) continue;
-      context.slots.push_back({goals[mask], outer});
-      slot = context.slots.end() - 1;
-    }
-    slot->outer = std::min(slot->outer, outer);
-    with.child_slot = static_cast<uint32_t>(slot - context.slots.begin());
-    with.child_witness = mask;
-    next.configurations.push_back(with);
-  }
-}
-
 JsonContextPtr JsonFrames::begin_item(const JsonContext& context, size_t place) const {
   const JsonFrame& frame = *context.frame;
   JsonContext inside;
@@ -158,163 +132,20 @@ JsonContextPtr JsonFrames::begin_item(const JsonContext& context, size_t place) 
   return std::make_shared<const JsonContext>(std::move(inside));
 }
 
-uint32_t JsonFrames::rest_behind(const JsonFrame& frame, size_t way, const JsonConfiguration& with,
-                                 uint32_t witnesses, std::string_view name,
-                                 RestsBehind& known) const {
-  const ObjectAlternative& object = object_of(frame, with);
-  const auto with_name = [&] {
-    return rest_of(frame, with, frame.count + 1, frame.names.with(name), 0, nullptr);
-  };
-  if (object.find(name) != nullptr || !object.dependent_required.empty()) return with_name();
-  const auto [found, is_new] = known.try_emplace({way, witnesses});
-  RestBehind& rest = found->second;
-  if (is_new) {
-    std::vector<JsonCompletion::Part> parts;
-    rest.bytes = rest_of(frame, with, frame.count + 1, frame.names, 0, &parts);
-    for (const JsonCompletion::Part& part : parts) rest.names.push_back(part.name);
-  }
-  const bool depends = std::ranges::find(rest.names, name) != rest.names.end();
-  return depends ? with_name() : rest.bytes;
-}
-
-JsonContextPtr JsonFrames::begin_value_of(const JsonContext& context, std::string_view name) const {
-  RestsBehind known;
-  return begin_value_of(context, name, known);
-}
-
-JsonContextPtr JsonFrames::begin_value_of(const JsonContext& context, std::string_view name,
-                                          RestsBehind& known) const {
-  const JsonFrame& frame = *context.frame;
-  if (frame.names.contains(name)) return nullptr;
-  JsonContext inside;
-  JsonFrame next = frame;
-  next.names = frame.names.with(name);
-  next.configurations.clear();
-  for (size_t way = 0; way < frame.configurations.size(); ++way) {
-    const JsonConfiguration& configuration = frame.configurations[way];
-    const ObjectAlternative& object = object_of(frame, configuration);
-    if (frame.count >= object.max_properties) continue;
-    const ChildGoals* goals = completion_.goals_of(object, name);
-    if (goals == nullptr) continue;
-    const auto rest = [&](const JsonConfiguration& with, uint32_t witnesses) {
-      return rest_behind(frame, way, with, witnesses, name, known);
-    };
-    add_children(frame, configuration, *goals, rest, inside, next);
-  }
-  if (next.configurations.empty()) return nullptr;
-  inside.frame = std::make_shared<const JsonFrame>(std::move(next));
-  return std::make_shared<const JsonContext>(std::move(inside));
-}
-
 JsonContextPtr JsonFrames::next_member(const JsonContext& context) const {
   const JsonFrame& frame = *context.frame;
   JsonFrame next = frame;
+  next.member_cost = kNever;
   std::erase_if(next.configurations, [&](const JsonConfiguration& configuration) {
     if (frame.depth > kMaxFreeDepth && configuration.rest == 1) return true;
     const uint32_t rest = rest_of(frame, configuration, frame.count, frame.names, 1, nullptr);
-    return JsonCompletion::sum(rest, frame.outer(configuration)) == kNever;
+    const uint32_t cost = JsonCompletion::sum(rest, frame.outer(configuration));
+    next.member_cost = std::min(next.member_cost, cost);
+    return cost == kNever;
   });
   if (next.configurations.empty()) return nullptr;
   auto inside = std::make_shared<JsonContext>();
   inside->frame = std::make_shared<const JsonFrame>(std::move(next));
-  return inside;
-}
-
-void JsonFrames::add_names(const JsonFrame& frame, const JsonConfiguration& of,
-                           JsonKeys& keys) const {
-  const ObjectAlternative& object = object_of(frame, of);
-  if (frame.count >= object.max_properties) return;
-  const JsonCompletion::ObjectFacts& facts =
-      completion_.facts(frame.goal_of(of)).objects[of.alternative];
-  const uint32_t outer = frame.outer(of);
-  // Bytes from behind the value of a member with that name, whatever witness it is, to the end of
-  // the text, at most.
-  const auto costs_behind_value = [&](const std::string& name, size_t num_masks) {
-    std::vector<uint32_t> costs(num_masks, kNever);
-    for (uint32_t mask = 0; mask < num_masks; ++mask) {
-      JsonConfiguration with = of;
-      if (!counts(frame, with, mask)) continue;
-      // A simple object needs what it needed before, or less.
-      const bool is_deep = frame.depth > kMaxFreeDepth;
-      const uint32_t rest =
-          facts.is_simple && !is_deep
-              ? of.rest
-              : rest_of(frame, with, frame.count + 1, frame.names.with(name), 0, nullptr);
-      if (is_deep && rest >= of.rest) continue;
-      costs[mask] = JsonCompletion::sum(rest, outer);
-    }
-    return costs;
-  };
-  // The same from behind the name, with the shortest value.
-  const auto cost_with_value = [&](const std::vector<uint32_t>& behind, const ChildGoals& goals) {
-    uint32_t best = kNever;
-    for (uint32_t mask = 0; mask < goals.size(); ++mask) {
-      if (completion_.cost(goals[mask]) == kNever) continue;
-      best = std::min(best, JsonCompletion::sum(behind[mask], completion_.cost(goals[mask]) + 2));
-    }
-    return best;
-  };
-  const auto cost_behind = [&](const std::string& name, const ChildGoals& goals) {
-    return cost_with_value(costs_behind_value(name, goals.size()), goals);
-  };
-  for (size_t i = 0; i < object.names.size(); ++i) {
-    const ObjectAlternative::Name& name = object.names[i];
-    if (frame.names.contains(name.name)) continue;
-    const uint32_t cost = cost_behind(name.name, name.goals);
-    if (cost == kNever) continue;
-    const std::string_view spelled = std::string_view(facts.spelled[i]).substr(1);
-    keys.listed.push_back(
-        {spelled, JsonCompletion::sum(cost, static_cast<uint32_t>(spelled.size()))});
-  }
-  if (!facts.any_others && !facts.others) return;
-  if (!facts.is_simple) {
-    // Names that have to come though they are not listed.
-    std::vector<JsonCompletion::Part> parts;
-    rest_of(frame, of, frame.count, frame.names, 1, &parts);
-    for (const JsonCompletion::Part& part : parts) {
-      if (object.find(part.name) != nullptr) continue;
-      const uint32_t cost = cost_behind(part.name, *completion_.goals_of(object, part.name));
-      if (cost == kNever) continue;
-      keys.own_spelled.push_back(to_json_string(part.name));
-      const std::string_view spelled = std::string_view(keys.own_spelled.back()).substr(1);
-      keys.listed.push_back(
-          {spelled, JsonCompletion::sum(cost, static_cast<uint32_t>(spelled.size()))});
-    }
-  }
-  const auto other = completion_.another_member(object, facts, frame.names, 0);
-  if (!other) return;
-  const ChildGoals& goals = *completion_.goals_of(object, other->name);
-  const std::vector<uint32_t> behind = costs_behind_value(other->name, goals.size());
-  if (cost_with_value(behind, goals) == kNever) return;
-  // A name that has begun may become one of those whose shortest values are the longest.
-  uint32_t cost = 0;
-  for (const auto& [patterns, values] : object.others) {
-    const uint32_t of_these = cost_with_value(behind, values);
-    if (of_these != kNever) cost = std::max(cost, of_these);
-  }
-  keys.are_alike &= object.patterns.empty();
-  keys.other_cost = std::max(keys.other_cost, JsonCompletion::sum(cost, 4));
-  if (facts.any_others) {
-    keys.any = true;
-  } else if (keys.others.size() < kMaxSlots) {
-    keys.others.push_back({static_cast<uint32_t>(keys.others.size()), facts.others});
-  }
-}
-
-JsonContextPtr JsonFrames::begin_name(const JsonContext& context) const {
-  auto keys = std::make_shared<JsonKeys>();
-  for (const JsonConfiguration& configuration : context.frame->configurations) {
-    add_names(*context.frame, configuration, *keys);
-  }
-  std::ranges::sort(keys->listed, {},
-                    [](const JsonKeys::Listed& one) { return std::pair(one.spelled, one.cost); });
-  const auto same =
-      std::unique(keys->listed.begin(), keys->listed.end(),
-                  [](const auto& a, const auto& b) { return a.spelled == b.spelled; });
-  keys->listed.erase(same, keys->listed.end());
-  if (keys->listed.empty() && !keys->any && keys->others.empty()) return nullptr;
-  auto inside = std::make_shared<JsonContext>(context);
-  inside->keys = std::move(keys);
   return inside;
 }
 
@@ -365,18 +196,6 @@ JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t result
   return outside;
 }
 
-std::optional<std::string> JsonFrames::another_name(const JsonContext& context,
-                                                    const std::string& prefix) const {
-  const JsonFrame& frame = *context.frame;
-  for (const JsonConfiguration& one : frame.configurations) {
-    const auto& facts = completion_.facts(frame.goal_of(one)).objects[one.alternative];
-    const auto found =
-        completion_.another_member(object_of(frame, one), facts, frame.names, 0, prefix);
-    if (found && begin_value_of(context, found->name) != nullptr) return found->name;
-  }
-  return std::nullopt;
-}
-
 uint32_t JsonFrames::value_cost(const JsonContext& context) const {
   uint32_t best = kNever;
   for (const JsonSlot& slot : context.slots) {
@@ -389,16 +208,6 @@ uint32_t JsonFrames::container_cost(const JsonContext& context) const {
   uint32_t best = kNever;
   for (const JsonConfiguration& one : context.frame->configurations) {
     best = std::min(best, JsonCompletion::sum(one.rest, context.frame->outer(one)));
-  }
-  return best;
-}
-
-uint32_t JsonFrames::member_cost(const JsonContext& context) const {
-  const JsonFrame& frame = *context.frame;
-  uint32_t best = kNever;
-  for (const JsonConfiguration& one : frame.configurations) {
-    const uint32_t rest = rest_of(frame, one, frame.count, frame.names, 1, nullptr);
-    best = std::min(best, JsonCompletion::sum(rest, frame.outer(one)));
   }
   return best;
 }
@@ -438,7 +247,7 @@ void JsonFrames::append_container_ending(const JsonContext& context, bool is_fir
 void JsonFrames::append_member_ending(const JsonContext& context, std::string& text,
                                       const JsonFrame* stop) const {
   const JsonFrame& frame = *context.frame;
-  const uint32_t least = member_cost(context);
+  const uint32_t least = frame.member_cost;
   for (const JsonConfiguration& one : frame.configurations) {
     std::vector<JsonCompletion::Part> parts;
     const uint32_t rest = rest_of(frame, one, frame.count, frame.names, 1, &parts);

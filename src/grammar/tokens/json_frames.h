@@ -6,11 +6,13 @@
 // those that cannot be ended are dropped, so that some way to the end is always left.
 //
 // Thread safety: contexts and frames are immutable once made.
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <deque>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -18,6 +20,7 @@
 
 #include "grammar/json_grammar.h"
 #include "grammar/tokens/json_completion.h"
+#include "grammar/tokens/name_kinds.h"
 
 namespace quire::grammar {
 
@@ -54,6 +57,7 @@ struct JsonFrame {
   std::vector<JsonConfiguration> configurations;
   uint64_t count = 0;  // of whole items or members
   NameList names;
+  uint32_t member_cost = 0;  // behind an object's comma: bytes to the end
   // Of an array without repeats: its whole items, as canonical_json() has them, and where in the
   // text the item begins that is being written. Where any way to read an array forbids repeats,
   // none are written.
@@ -77,10 +81,23 @@ struct JsonKeys {
   std::vector<Listed> listed;           // sorted
   std::deque<std::string> own_spelled;  // of those that their object does not list
   bool any = false;                     // any other name
-  bool are_alike = true;                // whatever its name, the value has the same goals
   std::vector<StringTarget> others;
   uint32_t other_cost = 0;  // bytes from behind the name, with its quote, to the end, at most
+  // Sorted, each once: names that members have or that an object lists, whether they may come or
+  // not, and names on which other members depend.
+  std::vector<std::string_view> old;
+  std::vector<std::string_view> with_dependents;
 };
+
+// Calls visit(name) for those of sorted names that begin with `written`.
+template <typename Visit>
+void for_each_begun(std::span<const std::string_view> names, std::string_view written,
+                    const Visit& visit) {
+  for (auto at = std::ranges::lower_bound(names, written);
+       at != names.end() && at->starts_with(written); ++at) {
+    visit(*at);
+  }
+}
 
 class JsonFrames {
  public:
@@ -99,18 +116,23 @@ class JsonFrames {
   JsonContextPtr begin_item(const JsonContext& context, size_t place) const;
   // Behind an object's comma: keeps what can have another member.
   JsonContextPtr next_member(const JsonContext& context) const;
-  JsonContextPtr begin_name(const JsonContext& context) const;
-  JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
-  // What comes behind a member of a new name that its object does not list, for each way to read
-  // the object: it depends on the name only where that is one of the names that come.
+  // What comes behind a member of a new name, for each way to read the object: it depends on the
+  // name only where that is one of the names that come, or where others depend on it.
   struct RestBehind {
     uint32_t bytes = 0;
-    std::vector<std::string> names;
+    std::vector<std::string> names;  // sorted
   };
   using RestsBehind = std::map<std::pair<size_t, uint32_t>, RestBehind>;  // by way and witnesses
-  // The same, with those of `context` in `known`, which has more of them then.
+  // `known` has those of `context`, and more of them then.
+  JsonContextPtr begin_name(const JsonContext& context, RestsBehind& known) const;
+  JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name) const;
   JsonContextPtr begin_value_of(const JsonContext& context, std::string_view name,
                                 RestsBehind& known) const;
+  // The same for any name of a kind, but for those that are used or listed, that come otherwise
+  // (RestBehind::names), or on which others depend. The name is not among the used ones then.
+  JsonContextPtr begin_value_of_kind(const JsonContext& context, const NameKinds::Goals& goals,
+                                     RestsBehind& known) const;
+  NameKinds kinds_of_names(const JsonContext& context) const;
   // Behind a value that fulfils the goals of these slots (bits), at the end of `text`; behind the
   // whole value, without a frame. `is_new`: an item that may not be repeated is known to be no
   // repeat, and is not remembered.
@@ -119,25 +141,13 @@ class JsonFrames {
   // The slots of an array or object that may end here, as bits.
   uint64_t container_results(const JsonContext& context) const;
 
-  // Calls visit(name) for the names that the objects list, whether they may come or not.
-  template <typename Visit>
-  void for_each_listed(const JsonContext& context, const Visit& visit) const {
-    for (const JsonConfiguration& one : context.frame->configurations) {
-      for (const ObjectAlternative::Name& name : object_of(*context.frame, one).names) {
-        visit(std::string_view(name.name));
-      }
-    }
-  }
-
   // A member whose name is not listed and begins with `prefix`; nothing if none is found.
   std::optional<std::string> another_name(const JsonContext& context,
                                           const std::string& prefix) const;
 
-  // Bytes to the end from: before a value; behind an item or member, or the opening bracket;
-  // behind an object's comma.
+  // Bytes to the end from: before a value; behind an item or member, or the opening bracket.
   uint32_t value_cost(const JsonContext& context) const;
   uint32_t container_cost(const JsonContext& context) const;
-  uint32_t member_cost(const JsonContext& context) const;
   // These append to the text so far, up to the end of the item or member of `stop` that is being
   // written, or of all where that is null.
   void append_value_ending(const JsonContext& context, std::string& text,
@@ -151,6 +161,8 @@ class JsonFrames {
                     const JsonFrame* stop) const;
 
  private:
+  static constexpr uint32_t kNever = JsonCompletion::kNever;
+
   const ArrayAlternative& array_of(const JsonFrame& frame, const JsonConfiguration& of) const;
   const ObjectAlternative& object_of(const JsonFrame& frame, const JsonConfiguration& of) const;
   uint32_t rest_of(const JsonFrame& frame, const JsonConfiguration& of, uint64_t count,
@@ -161,10 +173,24 @@ class JsonFrames {
   template <typename Rest>
   void add_children(const JsonFrame& frame, const JsonConfiguration& from, const ChildGoals& goals,
                     const Rest& rest, JsonContext& context, JsonFrame& next) const;
+  // Whether other members have to come where one of that name does.
+  static bool has_dependents(const ObjectAlternative& object, std::string_view name);
+  // Behind a member of a name that changes nothing else.
+  const RestBehind& rest_behind_new(const JsonFrame& frame, size_t way,
+                                    const JsonConfiguration& with, uint32_t witnesses,
+                                    RestsBehind& known) const;
   uint32_t rest_behind(const JsonFrame& frame, size_t way, const JsonConfiguration& with,
                        uint32_t witnesses, std::string_view name, RestsBehind& known) const;
+  uint32_t rest_with_name(const JsonFrame& frame, const JsonConfiguration& with,
+                          std::string_view name) const;
+  // Before the value of a member: goals_of_way(way) may be null, rest(way, with, witnesses) is what
+  // comes behind the value. `names`: those that are used then.
+  template <typename Goals, typename Rest>
+  JsonContextPtr begin_member(const JsonContext& context, NameList names, const Goals& goals_of_way,
+                              const Rest& rest) const;
   bool counts(const JsonFrame& frame, JsonConfiguration& configuration, uint32_t witnesses) const;
-  void add_names(const JsonFrame& frame, const JsonConfiguration& of, JsonKeys& keys) const;
+  void add_names(const JsonFrame& frame, size_t way, RestsBehind& known, JsonKeys& keys) const;
+  void add_special_names(const JsonFrame& frame, JsonKeys& keys) const;
   static void keep_the_best(JsonFrame& frame);
   // The items that still have to come, beside those of the text.
   std::vector<JsonCompletion::Part> parts_of(const JsonFrame& frame, const JsonConfiguration& of,
@@ -174,5 +200,30 @@ class JsonFrames {
   const JsonGrammar& grammar_;
   const JsonCompletion& completion_;
 };
+
+template <typename Rest>
+void JsonFrames::add_children(const JsonFrame& frame, const JsonConfiguration& from,
+                              const ChildGoals& goals, const Rest& rest, JsonContext& context,
+                              JsonFrame& next) const {
+  for (uint32_t mask = 0; mask < goals.size(); ++mask) {
+    if (completion_.cost(goals[mask]) == kNever) continue;
+    JsonConfiguration with = from;
+    if (!counts(frame, with, mask)) continue;
+    with.rest = rest(with, mask);
+    if (frame.depth > kMaxFreeDepth && with.rest >= from.rest) continue;
+    const uint32_t outer = JsonCompletion::sum(with.rest, frame.outer(with));
+    if (JsonCompletion::sum(completion_.cost(goals[mask]), outer) == kNever) continue;
+    auto slot = std::ranges::find(context.slots, goals[mask], &JsonSlot::goal);
+    if (slot == context.slots.end()) {
+      if (context.slots.size() == kMaxSlots) continue;
+      context.slots.push_back({goals[mask], outer});
+      slot = context.slots.end() - 1;
+    }
+    slot->outer = std::min(slot->outer, outer);
+    with.child_slot = static_cast<uint32_t>(slot - context.slots.begin());
+    with.child_witness = mask;
+    next.configurations.push_back(with);
+  }
+}
 
 }  // namespace quire::grammar

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "grammar/tokens/constraint.h"
+#include "grammar/tokens/json_token_matcher.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
@@ -72,6 +73,12 @@ constexpr const char* kSchemas[] = {
     R"({"type": "array", "uniqueItems": true, "items": {"type": "string", "pattern": "^[ab\n]+$", "maxLength": 2}})",
     R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "uniqueItems": true, "minItems": 1, "items": {"type": "string", "pattern": "^(a[\nb]?|1+)$", "maxLength": 2}}})",
     R"({"type": "object", "required": ["y"], "properties": {"x": {"items": {"uniqueItems": true}}, "y": {"type": "array", "contains": {}, "minContains": 2}}})",
+    R"({"oneOf": [{"not": {"required": ["a", "ab"]}}, {"allOf": [{"not": {"required": ["a"]}}, {"not": {"required": ["ab"]}}]}]})",
+    R"({"oneOf": [{"patternProperties": {"a": {"$ref": "#/$defs/i"}}, "not": {"patternProperties": {"a": {"not": {"$ref": "#/$defs/i"}}}}}, {"patternProperties": {"b": {"type": "object", "patternProperties": {"c": {"type": "string"}}}}}], "$defs": {"i": {"type": "object", "not": {"patternProperties": {"c": {"not": {"type": "string"}}}}}}})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b": {"type": ["string", "integer"]}, "_$": {"enum": [1, "a", {}]}}, "additionalProperties": {"type": "object", "patternProperties": {"x": {"type": "null"}}}})",
+    R"({"type": "object", "patternProperties": {"^a": {"type": "integer"}, "b": {"type": "string"}}, "properties": {"ab": {"type": "null"}, "a\"": {}}, "dependentRequired": {"kind": ["ab"], "a": ["bad"]}, "additionalProperties": false})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "patternProperties": {"a": {"enum": [1, 2]}, "^[bx]*$": {"type": "string"}}}})",
+    R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "patternProperties": {"a": {"enum": [1, 2]}, "^[bx]*$": {"type": "string"}}, "additionalProperties": false}})",
 };
 
 class JsonLanguageTest : public testing::TestWithParam<const char*> {};
@@ -261,7 +268,8 @@ TEST(JsonLanguageMasks, OfFreeTextAreThoseOfTryingEach) {
   for (const char* pattern :
        {"^.+$", "^[^/]+/[^/]+$", "^\\\\S+$", "^[^@\\\\s]+@[^@.\\\\s]+(\\\\.[^@\\\\s]*)*.uk",
         "^([^:]+:[a-f0-9]+|[a-f0-9]{12})$", "[0-9]+(mm|a)@7", "^[a-z]+(-[a-z]+)*$", "^a|g|7$",
-        "^[\\\\u00e9a-z]*7?$", "^([a-z]{2}[^a]*|[A-Z ]+)$", "^https?://.+$"}) {
+        "^(\\\\S+ ){0,99}\\\\S+$", "^[\\\\u00e9a-z]*7?$", "^([a-z]{2}[^a]*|[A-Z ]+)$",
+        "^https?://.+$"}) {
     for (const char* more : {"", R"(, "maxLength": 14)"}) {
       const std::string schema =
           fmt::format(R"({{"type": "string", "pattern": "{}"{}}})", pattern, more);
@@ -305,6 +313,54 @@ TEST(JsonLanguageMasks, OfManyTokensAreThoseOfTryingEach) {
       ASSERT_NO_FATAL_FAILURE(compare_with_each_token(*matcher, *trie));
     }
   }
+}
+
+// How many bytes the mask behind `text` tries.
+uint64_t bytes_tried(const std::string& schema, std::string_view text, const TokenTrie& trie) {
+  const LanguagePtr language = make_language(compile_json_schema(schema));
+  JsonTokenMatcher matcher(dynamic_cast<const JsonLanguage&>(*language));
+  for (const char c : text) EXPECT_TRUE(matcher.push(static_cast<uint8_t>(c))) << text;
+  matcher.commit();
+  std::vector<uint32_t> mask(mask_words(trie.num_tokens()));
+  const uint64_t before = matcher.bytes_tried();
+  matcher.allow_tokens(trie, ByteMatcher::kNoEnding, mask);
+  EXPECT_TRUE(std::ranges::any_of(mask, [](uint32_t word) { return word != 0; }));
+  return matcher.bytes_tried() - before;
+}
+
+// Tokens that end names go on alike behind them, whichever of the patterns the name matches.
+TEST(JsonLanguageMasks, OfNamesTryNoMoreForMoreTokensThatEndThem) {
+  std::vector<std::string> tokens = {"\"", "\":", "\": {", "\":1"};
+  const auto more_tokens = [&](std::string_view letters) {
+    for (const char a : letters) {
+      for (const char b : letters) tokens.push_back({a, b, '"', ':'});
+    }
+    return TokenTrie(tokens);
+  };
+  const TokenTrie few = more_tokens("abx");
+  const TokenTrie many = more_tokens("abcdefghijklmnopqrstuvwxyz");
+  for (const char* others : {"true", "false"}) {
+    const std::string schema = fmt::format(
+        R"({{"type": "object", "patternProperties": {{"a": {{"type": "integer"}}, "^.b": {{"type": ["integer", "object"]}}}}, "additionalProperties": {}}})",
+        others);
+    for (const char* text : {"{\"", "{\"x"}) {
+      EXPECT_EQ(bytes_tried(schema, text, few), bytes_tried(schema, text, many)) << schema << text;
+    }
+  }
+}
+
+TEST(JsonLanguageMasks, OfNamesTryEachOnceHoweverManyWaysListIt) {
+  const TokenTrie trie({"\"", "kind\":", "name\":", "size\":", "si", "\":", "\": "});
+  const auto with_ways = [](int count) {
+    std::string ways;
+    for (int i = 0; i < count; ++i) {
+      ways += fmt::format(
+          R"({}{{"properties": {{"kind": {{"const": {}}}, "name": {{}}, "size": {{}}}}, "required": ["kind"]}})",
+          i == 0 ? "" : ", ", i);
+    }
+    return R"({"type": "object", "anyOf": [)" + ways + "]}";
+  };
+  EXPECT_EQ(bytes_tried(with_ways(2), "{\"", trie), bytes_tried(with_ways(24), "{\"", trie));
 }
 
 TEST(JsonLanguageLearnt, ManyRememberNoMoreThanOne) {

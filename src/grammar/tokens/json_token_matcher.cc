@@ -1,7 +1,6 @@
 #include "grammar/tokens/json_token_matcher.h"
 
 #include <algorithm>
-#include <set>
 
 #include "grammar/string_reader.h"
 
@@ -45,6 +44,7 @@ bool JsonTokenMatcher::advance(uint8_t byte) {
 }
 
 bool JsonTokenMatcher::advance_unchecked(uint8_t byte) {
+  ++bytes_tried_;
   State next = states_.back();
   next.ending = nullptr;
   text_ += static_cast<char>(byte);
@@ -64,7 +64,7 @@ void JsonTokenMatcher::pop(size_t count) {
 void JsonTokenMatcher::commit() {
   states_.erase(states_.begin(), states_.end() - 1);
   memo_.clear();
-  rests_behind_.clear();
+  new_names_.clear();
 }
 
 bool JsonTokenMatcher::take(const State& from, uint8_t byte, State& to) {
@@ -231,7 +231,12 @@ bool JsonTokenMatcher::take_literal(const State& from, uint8_t byte, State& to) 
 }
 
 bool JsonTokenMatcher::begin_key(const State& from, State& to) {
-  to.context = remember(from.context, 'k', 0, [&] { return frames().begin_name(*from.context); });
+  to.context = remember(from.context, 'k', 0, [&] {
+    NewNames names;
+    JsonContextPtr inside = frames().begin_name(*from.context, names.rests_behind);
+    if (inside != nullptr) new_names_.emplace(inside, std::move(names));
+    return inside;
+  });
   if (to.context == nullptr) return false;
   const JsonKeys& keys = *to.context->keys;
   to.phase = Phase::kInKey;
@@ -265,18 +270,12 @@ bool JsonTokenMatcher::can_be_new(const State& at) const {
   if (strings.is_endless(at.lexer)) return true;
   // Names that are used, and those that are listed, are no new ones.
   const std::string text = decode_json_string(lexeme(at), true);
-  std::set<std::string_view> old;
-  const auto add = [&](std::string_view name) {
-    if (name.starts_with(text)) old.insert(name);
-  };
-  at.context->frame->names.for_each(add);
-  frames().for_each_listed(*at.context, add);
   bool can_be = false;
   strings.for_each_ending(at.lexer, [&](uint32_t slot, uint32_t) {
     const Dfa& names = keys.others[slot].dfa->dfa();
-    const auto num_old =
-        std::ranges::count_if(old, [&](std::string_view name) { return names.matches(name); });
-    can_be |= strings.num_texts(at.lexer, slot) > static_cast<uint64_t>(num_old);
+    uint64_t num_old = 0;
+    for_each_begun(keys.old, text, [&](std::string_view name) { num_old += names.matches(name); });
+    can_be |= strings.num_texts(at.lexer, slot) > num_old;
   });
   return can_be;
 }
@@ -298,7 +297,7 @@ bool JsonTokenMatcher::take_key(const State& from, uint8_t byte, State& to) {
 bool JsonTokenMatcher::end_key(const State& from, State& to) {
   const std::string_view spelled = lexeme(from).substr(0, text_.size() - 1 - from.begin);
   to.context = frames().begin_value_of(*from.context, decode_json_string(spelled),
-                                       rests_behind_[from.context]);
+                                       new_names_[from.context].rests_behind);
   to.phase = Phase::kColon;
   to.differs |= makes_new(from);
   return to.context != nullptr;

@@ -29,6 +29,8 @@ class JsonTokenMatcher final : public ByteMatcher {
   size_t ending_bytes() const override;
   std::optional<std::string> next_bytes() const override;
   size_t allow_tokens(const TokenTrie& trie, size_t most_ending_bytes, TokenMask mask) override;
+  // How many bytes have been tried so far, for texts and masks: what masks cost.
+  uint64_t bytes_tried() const { return bytes_tried_; }
 
  private:
   enum class Phase : uint8_t {
@@ -150,9 +152,16 @@ class JsonTokenMatcher final : public ByteMatcher {
   std::shared_ptr<JsonLanguage::Learnt> learnt_;
   std::string text_;
   std::vector<State> states_;
+  uint64_t bytes_tried_ = 0;
   bool assumes_new_ = false;  // items that end are taken for new ones
   std::map<MemoKey, JsonContextPtr> memo_;
-  std::map<JsonContextPtr, JsonFrames::RestsBehind> rests_behind_;
+  // The same of the places where names begin, by their contexts.
+  struct NewNames {
+    JsonFrames::RestsBehind rests_behind;
+    std::optional<NameKinds> kinds;
+    std::map<size_t, JsonContextPtr> values;  // before the value of a name, by its kind
+  };
+  std::map<JsonContextPtr, NewNames> new_names_;
 };
 
 }  // namespace quire::grammar

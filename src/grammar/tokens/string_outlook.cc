@@ -36,7 +36,6 @@ StringLexer::FreeTextOfAll StringLexer::find_free_text_of_all(int32_t state, boo
     all.is_endless |= free.is_endless;
     all.needs.emplace_back(at.source, free.num_characters);
   }
-  constexpr ByteGroups kOfManyTokens = group_bit(ascii_group('z')) | group_bit(kManyBytes);
   return (all.groups & kOfManyTokens) != 0 ? all : FreeTextOfAll();
 }
 

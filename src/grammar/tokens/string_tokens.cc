@@ -19,6 +19,7 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
     bool has_escape = false;
     size_t quote = 0;  // the place of the closing quote, where the string has ended
     bool has_ended = false;
+    uint32_t prefix = 0;  // then
   };
   StringLexer lexer;
   std::vector<Place> places(trie.max_token_bytes() + 1);
@@ -49,18 +50,22 @@ StringTokens::StringTokens(const TokenTrie& trie, uint32_t node) {
       place.has_escape |= at.byte == '\\';
       place.has_ended = next == StringLexer::kEnd;
       place.quote = at.depth - 1U;
+      if (place.has_ended) {
+        place.prefix = static_cast<uint32_t>(prefixes_.size());
+        prefixes_.emplace_back(trie.path(i).substr(depth_before, place.quote - depth_before));
+      }
       if (!place.has_ended && begins) ++place.num_characters;
       place.state = next;
     }
     places[at.depth] = place;
-    for (int32_t token = at.token; token != TokenTrie::kNone; token = trie.next_alike(token)) {
+    trie.for_each_token(at, [&](int32_t token) {
       if (place.has_ended) {
         by_suffix[std::string(trie.bytes(token).substr(place.quote))].push_back(
-            {token, place.has_escape, place.num_characters});
+            {token, place.has_escape, place.num_characters, place.prefix});
       } else {
         add_inside(token, place);
       }
-    }
+    });
     ++i;
   }
   whole_ = std::move(whole).make();

@@ -22,6 +22,7 @@ class StringTokens {
     int32_t token = 0;
     bool has_escape = false;      // before the quote
     uint32_t num_characters = 0;  // before the quote
+    uint32_t prefix = 0;          // what is before the quote: an index of prefixes()
   };
   // A token that stays inside the string.
   struct Inside {
@@ -45,6 +46,8 @@ class StringTokens {
   // is an index of this.
   const std::vector<std::vector<Ending>>& endings() const { return endings_; }
   const TokenTrie& suffixes() const { return *suffixes_; }
+  // What they have before the quote, from behind the node on, each once and as it is written.
+  const std::vector<std::string>& prefixes() const { return prefixes_; }
 
  private:
   CountedTokens whole_;  // by characters, the last of which is whole
@@ -52,6 +55,7 @@ class StringTokens {
   std::vector<Inside> escaped_;
   std::vector<std::vector<Ending>> endings_;
   std::unique_ptr<const TokenTrie> suffixes_;
+  std::vector<std::string> prefixes_;
 };
 
 // Those of one trie, made when they are asked for. Thread safety: any thread.

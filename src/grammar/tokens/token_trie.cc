@@ -58,6 +58,7 @@ TokenTrie::TokenTrie(std::vector<std::string> tokens)
     }
     Node& node = nodes_[open.back()];
     alike_[static_cast<size_t>(token)] = node.token;
+    node.is_shared = node.token != kNone;
     node.token = token;
     before = text;
   }

@@ -34,6 +34,7 @@ class TokenTrie {
     int32_t token = kNone;  // the first token that ends here; next_alike() has the others
     uint16_t depth = 0;     // bytes from the root to behind this one
     uint8_t byte = 0;
+    bool is_shared = false;  // more than one token ends here
   };
 
   // What is below a node: all of it is text of `kind` behind the node, of at most `most_bytes`.
@@ -59,6 +60,16 @@ class TokenTrie {
   std::span<const Node> nodes() const { return nodes_; }
   // Another token of the same bytes, or kNone.
   int32_t next_alike(int32_t token) const { return alike_[static_cast<size_t>(token)]; }
+  // Calls visit(token) for all tokens that end at the node.
+  template <typename Visit>
+  void for_each_token(const Node& node, const Visit& visit) const {
+    if (node.token == kNone) return;
+    visit(node.token);
+    if (!node.is_shared) return;
+    for (int32_t token = next_alike(node.token); token != kNone; token = next_alike(token)) {
+      visit(token);
+    }
+  }
   // Sets the bits of the tokens that end at the node.
   void allow_node(const Node& node, std::span<uint32_t> mask) const;
   // The bytes up to behind a node.
@@ -164,7 +175,7 @@ class TokenSet {
 };
 
 inline void TokenTrie::allow_node(const Node& node, TokenMask mask) const {
-  for (int32_t token = node.token; token != kNone; token = next_alike(token)) allow(mask, token);
+  for_each_token(node, [&](int32_t token) { allow(mask, token); });
 }
 
 }  // namespace quire::grammar
