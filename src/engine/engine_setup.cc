@@ -408,6 +408,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   scheduler.max_num_seqs = config.max_num_seqs;
   if (on_gpu) {
     scheduler.max_drafts = request.max_drafts;
+    scheduler.least_stage_chunk = kLeastStageChunkOfGpus;
   } else if (config.pipeline_parallel_size > 1) {
     scheduler.max_drafts = max_stage_drafts_of(config);
   }

@@ -26,6 +26,7 @@ int64_t max_step_tokens_of(const EngineConfig& config, bool on_gpu) {
   SchedulerConfig scheduler;
   scheduler.max_num_batched_tokens = config.max_num_batched_tokens;
   scheduler.num_stages = config.pipeline_parallel_size;
+  if (on_gpu) scheduler.least_stage_chunk = kLeastStageChunkOfGpus;
   const int64_t prompts = stage_chunk(scheduler, kStageChunks * config.max_num_batched_tokens);
   return std::min(config.max_num_batched_tokens,
                   prompts + max_decoding_of(config) + (on_gpu ? 0 : max_stage_drafts_of(config)));

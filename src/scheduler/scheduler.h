@@ -90,6 +90,10 @@
 
 namespace quire {
 
+// SchedulerConfig::least_stage_chunk where the runner has CPUs, and where it has GPUs.
+inline constexpr int64_t kLeastStageChunk = 256;
+inline constexpr int64_t kLeastStageChunkOfGpus = 512;
+
 struct SchedulerConfig {
   int64_t max_num_batched_tokens = 16384;  // in one step, >= 1
   int64_t max_num_seqs = 512;              // running at a time, >= 1
@@ -103,14 +107,14 @@ struct SchedulerConfig {
   int64_t max_drafts = std::numeric_limits<int64_t>::max();
   int num_stages = 1;  // of the runner's pipeline, each at work on another step
   // Of stage_chunk(), >= 1. Products of so many rows take longer than reading their weights.
-  int64_t least_stage_chunk = 256;
+  int64_t least_stage_chunk = kLeastStageChunk;
 };
 
 // The most prompt tokens of a step where the runner has several stages and `num_pending` tokens of
-// prompts are to be computed: 1 / 8P of them for P stages, as the others wait while the first has
+// prompts are to be computed: 1 / 4P of them for P stages, as the others wait while the first has
 // the first chunk, but at least least_stage_chunk, and at most 1 / 2P of a step's budget where that
 // is more. For one stage: no limit.
-inline constexpr int64_t kStageChunks = 8;
+inline constexpr int64_t kStageChunks = 4;
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending);
 
 // What a step brought for one sequence.

@@ -140,8 +140,8 @@ TEST_F(SchedulerStagesTest, AChunkIsAPartOfThePromptsWithinBounds) {
   SchedulerConfig four = config(4);
   four.least_stage_chunk = 50;
   EXPECT_EQ(stage_chunk(four, 0), 50);
-  EXPECT_EQ(stage_chunk(four, 32 * 60), 60);
-  EXPECT_EQ(stage_chunk(four, 32 * 60 + 1), 61);
+  EXPECT_EQ(stage_chunk(four, 16 * 60), 60);
+  EXPECT_EQ(stage_chunk(four, 16 * 60 + 1), 61);
   EXPECT_EQ(stage_chunk(four, 100'000), 125) << "an eighth of the budget";
   EXPECT_EQ(stage_chunk(config(1), 100'000), std::numeric_limits<int64_t>::max());
 }
