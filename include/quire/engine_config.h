@@ -66,8 +66,8 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   // Above 1 on GPUs: a GPU can serve only one such engine of a process at a time.
   int tensor_parallel_size = 1;
-  // Stages that the model's layers are cut into, each with tensor_parallel_size ranks, on GPUs with
-  // as many GPUs. The tokens are those of one stage, on GPUs as far as rounding goes.
+  // Stages that the model's layers are cut into, each with tensor_parallel_size ranks. On GPUs each
+  // rank has its own. The tokens are those of one stage, on GPUs as far as rounding goes.
   int pipeline_parallel_size = 1;
   // Number of layers of each stage, the first stage's first. Empty: chosen so that stages take
   // equal time.

@@ -1,12 +1,11 @@
 #pragma once
 // Shows the thread sanitizer memory that is read or written by code compiled without it.
 //
-// The inner loops of matrix products are (src/CMakeLists.txt), as most of a sanitized test's time
-// went into looking at each of their reads of weights. They hold no lock and no atomic, and touch
-// nothing but what their caller hands them. So the caller, which is compiled with the sanitizer,
-// names that memory before each call: a race of any of it with another thread is still found.
-// Without the sanitizer all of this is empty.
-// Thread safety: free functions.
+// The inner loops of matrix products are (cmake/QuireTargets.cmake), as most of a sanitized test's
+// time went into looking at each of their reads of weights. They hold no lock and no atomic, and
+// touch nothing but what their caller hands them. So the caller, which is compiled with the
+// sanitizer, names that memory before each call: a race of any of it with another thread is still
+// found. Without the sanitizer all of this is empty. Thread safety: free functions.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -103,7 +103,7 @@ class DeviceLibrary {
   virtual std::vector<DeviceInfo> devices() = 0;
   // Memory that is free on a GPU now, in bytes.
   virtual int64_t free_bytes(int index) = 0;
-  // Bytes that an engine of `num_ranks` ranks takes on each GPU in addition to reserve().
+  // Bytes that a rank of a group of `num_ranks` takes on its GPU in addition to reserve().
   virtual int64_t overhead_bytes(int num_ranks) const = 0;
   // Takes `bytes` of a GPU's memory at once. Throws OutOfDeviceMemory where less is free.
   virtual std::unique_ptr<DeviceMemory> reserve(int index, size_t bytes) = 0;

@@ -8,6 +8,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/sanitized_test_util.h"
 #include "base/temporary_folder_test_util.h"
 #include "engine/constrained_requests.h"
+#include "engine/damaged_model.h"
 #include "engine/speculative_gpu_test_util.h"
 
 namespace quire {
@@ -165,6 +167,27 @@ TEST_P(DraftersOnGpus, OneThatIsTheModelItselfIsAlwaysRight) {
     config.kv_cache_memory_bytes.reset();
     config.num_gpu_blocks_override = 11;
     expect_all_kept(counts_of(config, plain_requests(72, 128), 30));
+    // Sequences of many lengths with many numbers of drafts, without graphs.
+    config.enforce_eager = true;
+    expect_all_kept(counts_of(config, plain_requests(75, 128), 30));
+  }
+}
+
+TEST_P(DraftersOnGpus, DraftsThatCannotBeSampledChangeNoAnswer) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const ModelWithoutLogits broken("qwen3-tied");
+  EngineConfig config = tiny_on_gpus(GetParam());
+  std::vector<RandomRequest> requests = plain_requests(76, 128);
+  // Where a callback is to see them, the host learns the drafts before they are verified.
+  for (size_t i = 0; i < requests.size(); i += 2) {
+    requests[i].params.logits_processors = {[](std::span<const int32_t>, std::span<float>) {}};
+  }
+  const std::vector<int> arrivals(requests.size(), 0);
+  const auto expected = run(config, requests, arrivals);
+  config.speculative_config = drafter("draft_model", broken.folder(), 3);
+  const auto outputs = run(config, requests, arrivals);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_same_outputs(outputs[i], expected[i], "request " + std::to_string(i));
   }
 }
 

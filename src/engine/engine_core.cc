@@ -262,6 +262,7 @@ bool EngineCore::schedule() {
                       static_cast<double>(step.num_scored_tokens) * score_s_;
   }
   if (in_flight_.empty() || idle_) last_result_ = Clock::now();
+  if (idle_) last_output_.reset();
   idle_ = false;
   in_flight_.push_back(std::move(step));
   tell_forgotten_loras();
@@ -278,6 +279,10 @@ void EngineCore::account(const InFlight& step, const StepOutput& output) {
   const double drafting_s = output.draft_s + output.draft_reading_s;
   if (step.has_prefill) learn_speed(step, std::max(elapsed - drafting_s, 0.0));
   if (speculator_) learn_drafting(step, output, elapsed);
+  if (speculator_ && last_output_) {
+    learn_outcome(step, output, std::chrono::duration<double>(now - *last_output_).count());
+  }
+  last_output_ = now;
   counters_.gpu_s += output.gpu_s;
   counters_.prompt_tokens += step.num_prompt_tokens;
   counters_.num_steps += output.sequences.empty() ? 0 : 1;

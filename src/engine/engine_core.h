@@ -139,6 +139,8 @@ class EngineCore {
   void forget_drafts(SequenceId id);
   // Learns the cost of drafts from the time that a step took.
   void learn_drafting(const InFlight& step, const StepOutput& output, double elapsed);
+  // `seconds`: since the result of the step before.
+  void learn_outcome(const InFlight& step, const StepOutput& output, double seconds);
   // Learns the speed of prompts from the time that a step with prompts took.
   void learn_speed(const InFlight& step, double elapsed);
   std::vector<RequestOutput> collect_outputs();
@@ -172,6 +174,7 @@ class EngineCore {
   double token_s_ = 0;
   double score_s_ = 0;
   Clock::time_point last_result_;                        // when the last step's result came
+  std::optional<Clock::time_point> last_output_;         // the same; none: nothing ran meanwhile
   std::vector<std::unique_ptr<RequestState>> requests_;  // in order of arrival
   std::unordered_map<std::string, RequestState*> by_id_;
   std::unordered_map<SequenceId, SequenceOwner> owners_;

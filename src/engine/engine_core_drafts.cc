@@ -90,6 +90,15 @@ void EngineCore::learn_drafting(const InFlight& step, const StepOutput& output, 
   speculator_->learn_drafting(num_drafts, num_passes, output.draft_s, output.draft_reading_s);
 }
 
+void EngineCore::learn_outcome(const InFlight& step, const StepOutput& output, double seconds) {
+  if (step.has_prefill || output.is_first_of_kind || output.is_void) return;
+  size_t num_tokens = 0;
+  for (const SequenceOutput& sequence : output.sequences) num_tokens += sequence.token_ids.size();
+  if (num_tokens == 0) return;
+  speculator_->learn_outcome(output.sequences.size(), num_tokens, seconds,
+                             !step.num_drafts.empty());
+}
+
 void EngineCore::learn_drafts(const SequenceUpdate& update, size_t num_drafts, bool ends) {
   count_draft(counters_.speculative, num_drafts, update.token_ids.size() - 1);
   speculate([&] {

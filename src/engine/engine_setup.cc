@@ -342,7 +342,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
     request.kernels = gpus != nullptr ? &gpus->kernels() : &planned_kernels();
     request.gpu_memory_utilization = config.gpu_memory_utilization;
     request.overhead_bytes = gpus != nullptr ? gpus->overhead_bytes(config.tensor_parallel_size)
-                                             : planned_overhead_bytes(num_ranks(config));
+                                             : planned_overhead_bytes(config.tensor_parallel_size);
   }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;

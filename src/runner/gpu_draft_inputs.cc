@@ -86,6 +86,10 @@ GpuDraftInputs::GpuDraftInputs(DeviceLibrary& library, const Device& device,
 
 GpuDraftArrays GpuDraftInputs::next(std::span<const StepShape> shapes) {
   check(bytes_of_passes(shapes) <= device_.size(), "passes' arrays fit where the plan put them");
+  check(std::ranges::all_of(
+            shapes,
+            [&](const StepShape& shape) { return shape.table_width == shapes[0].table_width; }),
+        "passes share block tables");
   current_ = (current_ + 1) % kRing;
   Place& place = ring_[current_];
   if (place.copied) place.copied->wait();

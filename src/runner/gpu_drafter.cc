@@ -129,6 +129,8 @@ void GpuDrafter::make_drafts(const ScheduledBatch& batch, std::span<const StepSe
   const std::vector<Pass> passes = take_passes();
   std::vector<StepShape> exact;
   for (const Pass& pass : passes) exact.push_back(exact_shape(pass));
+  // All passes read the first one's block tables, which has all of the sequences.
+  for (StepShape& shape : exact) shape.table_width = exact.front().table_width;
   const std::vector<StepShape> captured = captured_shapes(passes, exact);
   const std::span<const StepShape> shapes = captured.empty() ? exact : captured;
   const GpuDraftArrays on_host = inputs_.next(shapes);

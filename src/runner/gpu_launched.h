@@ -59,6 +59,7 @@ struct GpuRunner::Launched {
   std::byte* logprobs = nullptr;  // pinned: the result, where some were asked for
   std::unique_ptr<DeviceEvent> began;
   std::unique_ptr<DeviceEvent> done;
+  std::unique_ptr<DeviceEvent> computed;  // before it hands over to another stage; else null
   // On the first of several stages, which does not sample: `ids` are there. Of the worker only,
   // which sets it when it queues what brings them.
   std::unique_ptr<DeviceEvent> learned;
@@ -91,11 +92,12 @@ struct GpuRunner::Launched {
         keeps_synthetically(*synthetic_acceptance, state, chunk.num_tokens_at(row));
   }
 
-  // The draft in a row's place, once the GPU is done, or has made the drafts.
+  // The draft in a row's place, once the GPU is done, or has made the drafts. What could not be
+  // drafted is a 0, as the GPU verifies it.
   std::optional<int32_t> draft_of(size_t row) const {
     const std::optional<int32_t>& draft = sampled[row].draft;
     const int32_t place = draft ? row_of_unknown(*draft) : -1;
-    return place >= 0 ? ids[place] : draft;
+    return place >= 0 ? std::max(ids[place], 0) : draft;
   }
 
   // The token of a row, once the GPU is done. What could not be chosen is a 0 to what follows.
@@ -142,7 +144,8 @@ class GpuRunner::Pending final : public PendingStep {
 
   double finish() override {
     step_->done->wait();
-    return step_->done->seconds_since(*step_->began);
+    const auto& end = step_->computed ? step_->computed : step_->done;
+    return end->seconds_since(*step_->began);
   }
 
   // The worker tells the masks sooner, with its threads, where it waits for the step as well.

@@ -110,14 +110,25 @@ void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
     const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
     return settle(has_drafts || had_drafts ? 0 : 1);
   }
-  if (!is_first() && !is_last()) return table_.cut_to_computed(batch);
+  if (is_last()) return settle(stage_->num_steps_beside());
+  if (!is_first()) table_.cut_to_computed(batch);
+}
+
+void GpuRunner::receive_needed(std::span<const StepSequence> sequences) {
   settle(stage_->num_steps_beside());
-  if (is_last()) return;
-  for (const ScheduledSequence& chunk : batch.sequences) {
-    const SequenceState* state = table_.find(chunk.id);
-    if (state == nullptr || !state->awaits_token()) continue;
-    while (!stage_->has_ids(row_of_unknown(state->output_token_ids.back()))) receive_oldest_ids();
+  for (const StepSequence& sequence : sequences) {
+    if (!sequence.state.awaits_token()) continue;
+    const int32_t place = row_of_unknown(sequence.state.output_token_ids.back());
+    while (!stage_->has_ids(place)) receive_oldest_ids();
   }
+}
+
+bool GpuRunner::is_awaited(const Launched& step) const {
+  return std::ranges::any_of(step.sampled, [&](const Launched::Sampled& sampled) {
+    const SequenceState* state = table_.find(sampled.id);
+    return state != nullptr && sampled.index < state->output_token_ids.size() &&
+           row_of_unknown(state->output_token_ids[sampled.index]) >= 0;
+  });
 }
 
 void GpuRunner::receive_oldest_ids() {
@@ -138,6 +149,11 @@ void GpuRunner::settle(size_t keep) {
       step.finish(step.masks.claim(), &pool_);
     } else if (!step.sampled.empty()) {
       while (!step.learned) receive_oldest_ids();
+      // What is queued before the ids may take a step.
+      if (!is_awaited(step)) {
+        in_flight_.pop_front();
+        continue;
+      }
       step.learned->wait();
     }
     if (step.has_drafts) {
@@ -291,10 +307,15 @@ void GpuRunner::capture(const std::function<Computed()>& run, Captured& captured
 std::unique_ptr<PendingStep> GpuRunner::launch(const ScheduledBatch& batch) {
   learn_sampled(batch);
   const std::vector<StepSequence> sequences = table_.apply(batch);
+  if (sequences.empty()) {
+    StepOutput nothing;
+    nothing.step = batch.step;
+    return std::make_unique<FinishedStep>(std::move(nothing));
+  }
+  if (stage_ && is_first()) receive_needed(sequences);
   place_drafts(sequences);
   const SamplingPlaces places = sampling_places(sequences);
   std::shared_ptr<Launched> step = describe(batch, sequences, places);
-  if (sequences.empty()) return std::make_unique<FinishedStep>(std::move(step->output));
   if (batch.num_failed_steps < num_failed_steps_) {
     step = make_void(*step, {});
   } else {
@@ -320,7 +341,10 @@ void GpuRunner::run(const ScheduledBatch& batch, std::span<const StepSequence> s
   if (drafter_) make_drafts(batch, sequences, step);
   const Arena::Scope scope(arena_);
   const Computed computed = compute(sequences, places, step);
-  if (!is_last()) return stage_->send_state(*gpu_, computed.state);
+  if (!is_last()) {
+    step.computed = gpu_->record(EventWait::kSleep);
+    return stage_->send_state(*gpu_, computed.state);
+  }
   if (step.has_masks) sample_masked(sequences, computed.logits, step);
   collect(sequences, computed.logits, step);
   if (drafter_ && batch.drafter_reads_prompts) drafter_->read_prompts(sequences, step.drafts);

@@ -122,8 +122,12 @@ class GpuRunner final : public RankRunner {
   bool is_last() const { return !stage_ || stage_->is_last(); }
   // Learns of what was sampled before what the chunks of a step need.
   void learn_sampled(const ScheduledBatch& batch);
-  // On the first of several stages: queues what brings the oldest ids that the last has sampled.
+  // On the first of several stages: queues what brings the ids that the chunks begin with.
+  void receive_needed(std::span<const StepSequence> sequences);
+  // The same for the oldest ids that the last stage has sampled.
   void receive_oldest_ids();
+  // Whether a sequence has a token of the step that the host does not know.
+  bool is_awaited(const Launched& step) const;
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
   // Of a step with drafts, whose sequences no later step has changed.

@@ -240,15 +240,18 @@ int64_t scratch_bytes(const PlanRequest& request) {
 }
 
 std::string describe_scratch(const PlanRequest& request) {
-  if (!on_cpu(request)) return "partial results of attention and sampling, inputs";
+  if (!on_cpu(request)) {
+    return request.num_stages == 1 ? "partial results of attention and sampling, inputs"
+                                   : "partial results of attention and sampling, inputs, and what "
+                                     "stages hand to each other";
+  }
   return fmt::format("packed inputs and attention tiles of {} threads",
                      request.threads_per_rank * num_ranks(request));
 }
 
 // Hidden states and residuals on their way between stages, over all ranks: at most one pair for
 // each step in flight (EngineCore::max_steps_in_flight), and memory of two pairs that each stage
-// keeps for the next; no more than all stages have for all steps. GPUs take no copies of what they
-// send.
+// keeps for the next; no more than all stages have for all steps. On GPUs GpuSizes::stage has them.
 int64_t message_bytes(const PlanRequest& request) {
   if (request.num_stages == 1 || !on_cpu(request)) return 0;
   const int64_t floats = 2 * max_step_tokens(request) * request.model.config.hidden_size;

@@ -17,8 +17,9 @@
 namespace quire {
 
 // Stands for a sampled token that this rank does not know: a GPU's, which the host has not seen
-// yet, or the last stage's, which stages in between never need. A negative number that says from
-// which row of the last step's logits it was sampled.
+// yet, or the last stage's, which stages in between never need. A negative number that says where
+// its GPU has it: among the ids of the last step, or on the first and last of several stages among
+// those of the newest steps (GpuStage::recent_ids()).
 constexpr int32_t unknown_token(int32_t row) {
   return -1 - row;
 }

@@ -87,6 +87,16 @@ class ThreadExecutor final : public Executor {
   std::unique_ptr<RankRunner> make_runner(Rank& rank, ThreadPool& pool,
                                           std::optional<Stream>& stream);
   void serve(Rank& rank, RankRunner& runner);
+  // Whether GPUs read what those of other stages have: on GPUs with several stages.
+  bool hands_over() const { return on_gpus() && options_.pipeline_parallel_size > 1; }
+  // Returns when no rank queues copies from another's memory any more, and all of them are done:
+  // before that no runner may go, whether steps have failed or not.
+  void part(RankRunner& runner);
+  // In the place of part(), for a rank that has no runner.
+  void miss_parting() {
+    ended_.count_down();
+    drained_.count_down();
+  }
   bool on_gpus() const { return options_.gpu_library != nullptr; }
   // A step of a rank, on the CPU timed.
   std::unique_ptr<PendingStep> launch(Rank& rank, RankRunner& runner,
@@ -109,7 +119,9 @@ class ThreadExecutor final : public Executor {
   const ThreadExecutorOptions options_;
   std::vector<std::unique_ptr<StageLink>> links_;
   std::vector<std::unique_ptr<Rank>> ranks_;
-  std::latch loaded_;  // every rank has loaded its weights, or failed
+  std::latch loaded_;   // every rank has loaded its weights, or failed
+  std::latch ended_;    // of part(): every rank has served
+  std::latch drained_;  // and its GPU is done
   Steps results_;
   int64_t num_waited_ = 0;  // of the engine's thread
   std::mutex error_mutex_;
@@ -146,7 +158,10 @@ ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
 }
 
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
-    : options_(options), loaded_(num_ranks_here(options)) {
+    : options_(options),
+      loaded_(num_ranks_here(options)),
+      ended_(num_ranks_here(options)),
+      drained_(num_ranks_here(options)) {
   check(options.gpu_library == nullptr || options.nodes == nullptr, "nodes run on the CPU");
   make_ranks();
   if (options.gpu_library != nullptr) link_stages();
@@ -284,7 +299,10 @@ void ThreadExecutor::start(const Checkpoint* checkpoint) {
     try {
       start_threads(*rank, checkpoint);
     } catch (const std::system_error& error) {
-      // Those that run must not wait for this one.
+      // Those that run must not wait for this one, nor for those behind it.
+      for (auto& other : ranks_) {
+        if (!other->thread.joinable()) miss_parting();
+      }
       abort_ranks();
       results_.close();
       throw Error(
@@ -335,16 +353,23 @@ void ThreadExecutor::run_rank(Rank& rank, const Checkpoint* checkpoint) {
     runner.reset();
   }
   loaded_.count_down();
-  if (!runner) return;
+  if (!runner) return miss_parting();
   try {
     serve(rank, *runner);
-    if (on_gpus() && options_.pipeline_parallel_size > 1) {
-      runner->finish();
-      rank.pipeline->barrier();  // another stage may still read what this one has handed over
-    }
   } catch (...) {
     fail();
   }
+  if (hands_over()) part(*runner);
+}
+
+void ThreadExecutor::part(RankRunner& runner) {
+  ended_.arrive_and_wait();
+  try {
+    runner.finish();
+  } catch (const Error&) {
+    // It was reported when it happened.
+  }
+  drained_.arrive_and_wait();
 }
 
 std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
@@ -415,7 +440,7 @@ StepOutput ThreadExecutor::wait() {
     const auto reporting = std::ranges::find_if(ranks_, [](const auto& r) { return r->reports(); });
     if (on_gpus()) (*reporting)->busy_s = (*reporting)->busy_s + output.gpu_s;
     ++num_waited_;
-    if (on_gpus() && options_.pipeline_parallel_size > 1) await_earlier_stages();
+    if (hands_over()) await_earlier_stages();
     return output;
   } catch (...) {
     fail();

@@ -110,11 +110,13 @@ struct SchedulerConfig {
   int64_t least_stage_chunk = kLeastStageChunk;
 };
 
+// How many chunks for each stage the prompts make at least (stage_chunk()).
+inline constexpr int64_t kStageChunks = 4;
+
 // The most prompt tokens of a step where the runner has several stages and `num_pending` tokens of
 // prompts are to be computed: 1 / 4P of them for P stages, as the others wait while the first has
 // the first chunk, but at least least_stage_chunk, and at most 1 / 2P of a step's budget where that
 // is more. For one stage: no limit.
-inline constexpr int64_t kStageChunks = 4;
 int64_t stage_chunk(const SchedulerConfig& config, int64_t num_pending);
 
 // What a step brought for one sequence.

@@ -74,6 +74,15 @@ void Speculator::learn_drafting(size_t num_drafts, size_t num_passes, double sec
   ledger_.enter(-seconds - reading_s);
 }
 
+void Speculator::learn_outcome(size_t num_sequences, size_t num_tokens, double seconds,
+                               bool has_drafts) {
+  trial_.learn(num_sequences, num_tokens, seconds, has_drafts);
+}
+
+size_t Speculator::num_in_step() const {
+  return std::max<size_t>(1, ceil_div(states_.size(), num_groups_));
+}
+
 bool Speculator::reads_prompts() const {
   return worthwhile(acceptance_.rate()) > 0;
 }
@@ -86,8 +95,7 @@ size_t Speculator::worthwhile(double rate) const {
 }
 
 double Speculator::cost_of_draft() const {
-  const auto rows =
-      static_cast<int64_t>(std::max<size_t>(1, ceil_div(states_.size(), num_groups_)));
+  const auto rows = static_cast<int64_t>(num_in_step());
   const double verifying = cost_.tokens_per_row(rows);
   const double step_s = cost_.seconds(rows);
   return step_s > 0 ? verifying + drafting_.seconds(rows) / step_s : verifying;
@@ -98,8 +106,7 @@ void Speculator::price_drafts() {
   priced_sequences_ = states_.size();
   const double cost = cost_of_draft();
   probe_interval_ = cost > 1 ? kRareProbeInterval : kProbeInterval;
-  const auto rows =
-      static_cast<int64_t>(std::max<size_t>(1, ceil_div(states_.size(), num_groups_)));
+  const auto rows = static_cast<int64_t>(num_in_step());
   const double plain_s = cost_.seconds(rows);
   const double pass_s = drafting_.seconds(rows);
   step_seconds_.assign(1, plain_s > 0 ? plain_s : 1.0);
@@ -147,6 +154,7 @@ std::vector<SequenceId> Speculator::take_ready() {
     state.tokens_undrafted = 0;
     ids.push_back(id);
   }
+  if (!may_draft()) return {};
   if (adaptive_ && !ids.empty() && ++drafted_steps_ == kPlainInterval) {
     drafted_steps_ = 0;
     ids.clear();

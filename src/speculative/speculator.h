@@ -11,7 +11,8 @@
 // a single draft, so that a change is noticed; unless drafts have lost more time than they may. It
 // is one in kRareProbeInterval where a model's draft takes longer than a token, kept or not. A
 // new sequence starts with the recent rate of kept drafts of all sequences. One step in
-// kPlainInterval that would have drafts has none, to measure how long a step takes without.
+// kPlainInterval that would have drafts has none, to measure how long a step takes without. Where
+// many sequences run, drafts must also have been seen to gain (draft_trial.h).
 //
 // Thread safety: one thread at a time, the engine's.
 #include <cstddef>
@@ -25,6 +26,7 @@
 #include "request/request.h"
 #include "request/scheduled_batch.h"
 #include "speculative/draft_limit.h"
+#include "speculative/draft_trial.h"
 #include "speculative/proposer.h"
 
 namespace quire {
@@ -57,12 +59,16 @@ class Speculator {
   // `seconds`, and needed `reading_s` to read what it had not read yet.
   void learn_drafting(size_t num_drafts, size_t num_passes, double seconds, double reading_s);
 
+  // A step of `num_sequences` sequences, none of which read its prompt, brought `num_tokens`
+  // tokens; its result came `seconds` after the one before.
+  void learn_outcome(size_t num_sequences, size_t num_tokens, double seconds, bool has_drafts);
+
   // Whether drafts are worth their cost at the recent rate of kept drafts of all sequences, so that
   // a draft model should read the prompts that come.
   bool reads_prompts() const;
 
   // Whether any sequence should have drafts behind its newest token.
-  bool drafts_next() const { return num_drafting_ > 0; }
+  bool drafts_next() const { return num_drafting_ > 0 && may_draft(); }
   // Sequences whose drafts are worth their cost and that got tokens since the last call.
   std::vector<SequenceId> take_ready();
   // The drafts of a sequence that take_ready() named; may be none.
@@ -76,6 +82,10 @@ class Speculator {
     int tokens_undrafted = 0;  // since take_ready() last named it
   };
 
+  // Sequences of a step, at least 1.
+  size_t num_in_step() const;
+  // Whether steps with drafts have not been seen to lose.
+  bool may_draft() const { return !adaptive_ || trial_.may_draft(num_in_step()); }
   // The cost of one more draft of each sequence, in tokens of a step with one row each.
   double cost_of_draft() const;
   // Enters the time that drafts of a model saved.
@@ -94,6 +104,7 @@ class Speculator {
   speculative_internal::StepCost cost_;
   speculative_internal::StepCost drafting_;  // of passes of a model that makes drafts
   speculative_internal::DraftLedger ledger_;
+  speculative_internal::DraftTrial trial_;
   speculative_internal::Acceptance acceptance_;  // of all sequences
   std::unordered_map<SequenceId, State> states_;
   std::vector<SequenceId> ready_;

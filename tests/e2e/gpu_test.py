@@ -341,6 +341,17 @@ class Faults(CliTest):
                                   "--pipeline-parallel-size", stages, env=gpus(stages, fault=fault))
                 self.assert_error(result, 1, "CUDA failed", "illegal memory access", fault.split(":")[1])
                 self.assertLess(time.monotonic() - start, END_S)
+        # Two ranks a stage, the host as far ahead as it can be, and memory that one stage does not find.
+        for fault, pace in (("3:linear:30", None), ("0:all_reduce_add_norm:40", "lazy"),
+                            ("0:memory_for_linear:20", None), ("2:memory_for_paged_attention:6", "lazy")):
+            with self.subTest(fault=fault, pace=pace):
+                start = time.monotonic()
+                result = generate("--dtype", "float32", "--max-tokens", "40", "--ignore-eos", "--tensor-parallel-size",
+                                  2, "--pipeline-parallel-size", 2,
+                                  env=gpus(4, fault=fault, **({"pace": pace} if pace else {})))
+                self.assert_error(result, 1, "CUDA failed",
+                                  "out of memory" if "memory_for" in fault else "illegal memory access")
+                self.assertLess(time.monotonic() - start, END_S)
 
     def test_a_step_that_nobody_waits_for(self):
         # An answer that ends by itself leaves a step that was begun before its end was known: among these
