@@ -61,7 +61,7 @@ TEST_P(StagesOnGpus, GiveTheTokensOfOneStage) {
   std::mt19937 random(static_cast<uint32_t>(90 + stages));
   const EngineConfig config = on_gpus(model.config(), 1, ranks);
   std::vector<RandomRequest> requests = requests_with_penalties(random, config);
-  // Ranks have each a share of the rows where nobody asks for log-probabilities.
+  // Where nobody asks for log-probabilities, each rank samples a share of the rows.
   for (size_t i = 0; i < requests.size(); i += 2) requests[i].params.logprobs.reset();
   const auto expected = run(config, requests, std::vector<int>(requests.size(), 0));
 

@@ -8,8 +8,8 @@ namespace {
 // Whose states a stage keeps for the next one.
 constexpr size_t kSentSteps = 2;
 
-// Of which a first or last stage keeps the ids: those in flight, with async scheduling one more
-// than stages, and the one that is launched.
+// Steps whose ids the first and the last stage keep: those in flight, with async scheduling one
+// more than stages, and the one that is launched.
 size_t num_id_slots(int num_stages) {
   return static_cast<size_t>(num_stages) + 2;
 }

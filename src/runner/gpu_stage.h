@@ -51,7 +51,7 @@ class GpuStage {
   // On the first stage: queues the copy of the oldest ids that were not received. Returns where
   // they come to lie.
   const int32_t* receive_ids(DeviceStream& stream, size_t count);
-  // Whether the copy of the ids was queued of which one is recent_ids()[place].
+  // Whether the copy was queued that brings recent_ids()[place].
   bool has_ids(int32_t place) const;
 
  private:
