@@ -109,23 +109,9 @@ std::vector<DraftModel::Piece> DraftModel::take_unread(const ScheduledBatch& bat
 }
 
 void DraftModel::read(std::span<const Piece> pieces) {
-  std::vector<Piece> round;
-  int64_t num_tokens = 0;
-  const auto run_round = [&] {
-    if (!round.empty()) run(round, false, [](const ForwardBatch&, const Tensor&) {});
-    round.clear();
-    num_tokens = 0;
-  };
-  for (Piece piece : pieces) {
-    while (piece.begin < piece.end) {
-      const int64_t end = std::min(piece.end, piece.begin + options_.max_tokens - num_tokens);
-      round.push_back({piece.state, piece.begin, end});
-      num_tokens += end - piece.begin;
-      piece.begin = end;
-      if (num_tokens == options_.max_tokens) run_round();
-    }
-  }
-  run_round();
+  for_each_round(pieces, options_.max_tokens, [this](std::span<const Piece> round) {
+    run(round, false, [](const ForwardBatch&, const Tensor&) {});
+  });
 }
 
 void DraftModel::make_draft(std::span<const StepSequence* const> sequences, int64_t index) {

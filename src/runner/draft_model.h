@@ -21,6 +21,7 @@
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
+#include "runner/draft_pieces.h"
 #include "runner/draft_slots.h"
 #include "runner/draft_times.h"
 #include "runner/kv_cache.h"
@@ -44,12 +45,7 @@ class DraftModel {
   Times make_drafts(const ScheduledBatch& batch, std::span<const StepSequence> sequences);
 
  private:
-  // Tokens [begin, end) of a sequence.
-  struct Piece {
-    SequenceState* state;
-    int64_t begin;
-    int64_t end;
-  };
+  using Piece = DraftPiece;
 
   // What is to be read of the sequences before drafts are made of them; it counts as read.
   std::vector<Piece> take_unread(const ScheduledBatch& batch,

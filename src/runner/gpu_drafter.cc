@@ -164,23 +164,8 @@ void GpuDrafter::take(SequenceState& state, int64_t begin, int64_t end,
 void GpuDrafter::read(std::span<const Piece> pieces, GpuDraftEvents& events) {
   if (pieces.empty()) return;
   events.reading.push_back(GpuDraftEvents::timed(home_.gpu, [&] {
-    std::vector<Piece> round;
-    int64_t num_tokens = 0;
-    const auto run_round = [&] {
-      if (!round.empty()) read_at_once(round);
-      round.clear();
-      num_tokens = 0;
-    };
-    for (Piece piece : pieces) {
-      while (piece.begin < piece.end) {
-        const int64_t end = std::min(piece.end, piece.begin + options_.max_tokens - num_tokens);
-        round.push_back({piece.state, piece.begin, end});
-        num_tokens += end - piece.begin;
-        piece.begin = end;
-        if (num_tokens == options_.max_tokens) run_round();
-      }
-    }
-    run_round();
+    for_each_round(pieces, options_.max_tokens,
+                   [this](std::span<const Piece> round) { read_at_once(round); });
   }));
 }
 

@@ -35,6 +35,7 @@
 #include "models/model.h"
 #include "quire/engine_config.h"
 #include "request/scheduled_batch.h"
+#include "runner/draft_pieces.h"
 #include "runner/draft_slots.h"
 #include "runner/gpu_draft_events.h"
 #include "runner/gpu_draft_inputs.h"
@@ -94,12 +95,7 @@ class GpuDrafter {
                             GpuDraftEvents& /*events*/) {}
 
  protected:
-  // Rows [begin, end) of a sequence.
-  struct Piece {
-    SequenceState* state;
-    int64_t begin;
-    int64_t end;
-  };
+  using Piece = DraftPiece;
 
   // A model of `part`, whose passes take extra_arena_bytes beside what the model takes.
   GpuDrafter(const RunnerOptions& options, const GpuDraftHome& home, const ModelOptions& part,
