@@ -157,6 +157,28 @@ TEST(TagLanguageTest, ManyTagsShareTheirBegin) {
   take(" and again <tool_call>\n{\"name\": \"tool_0\", \"arguments\": ");
 }
 
+// Each byte can go on in each tag that has begun and begin another one, so there are more ways than
+// are followed.
+TEST(TagLanguageTest, TakesWhatItAllowsWhereThereAreVeryManyWays) {
+  const TokenTriePtr trie = trie_of_bytes_and({"aa", "aaa", "ab<", "<a", "b<aa", "aaaaaaaa"});
+  const auto num_tokens = static_cast<int32_t>(trie->num_tokens());
+  const LanguagePtr language =
+      language_of({.tags = {{"", "a+|b<a*", ""}, {"", "a*b", "<"}}, .min_tags = 90});
+  Constraint constraint(language, trie);
+  std::mt19937 random(5);
+  for (int i = 0; i < 120 && !HasFailure(); ++i) {
+    std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+    constraint.allow_tokens(Constraint::kAnyNumber, mask);
+    std::vector<int32_t> allowed;
+    for (int32_t id = 0; id < num_tokens; ++id) {
+      EXPECT_EQ(is_allowed(mask, id), constraint.allows(id)) << trie->bytes(id);
+      if (is_allowed(mask, id)) allowed.push_back(id);
+    }
+    ASSERT_FALSE(allowed.empty());
+    ASSERT_TRUE(constraint.accept(allowed[random() % allowed.size()]));
+  }
+}
+
 TEST(TagLanguageTest, ErrorsSayWhy) {
   const std::vector<std::pair<PlainTags, std::string>> cases = {
       {{}, "there are no tags"},

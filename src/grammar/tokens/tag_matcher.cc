@@ -39,6 +39,7 @@ TagMatcher::Place& TagMatcher::add_place() {
   Place& place = places_[num_places_++];
   place.alternatives.clear();
   place.pushed.clear();
+  place.begun.clear();
   place.num_runs = runs_.size();
   place.is_end = false;
   return place;
@@ -52,7 +53,6 @@ bool TagMatcher::push(uint8_t byte) {
     pop(1);
     return false;
   }
-  if (place.alternatives.size() > kMaxAlternatives) drop_long_ways(place);
   return true;
 }
 
@@ -109,6 +109,9 @@ void TagMatcher::add_free_text(Place& place, int32_t state, uint32_t count) {
 
 void TagMatcher::add_begin(Place& place, int32_t node, uint32_t count) {
   if (!tables_->node(node).children.empty()) add(place, {Kind::kBegin, count, node});
+  const std::pair begin(node, count);
+  if (std::ranges::find(place.begun, begin) != place.begun.end()) return;
+  place.begun.push_back(begin);
   for (const int32_t tag : tables_->node(node).complete) {
     const auto run = static_cast<int32_t>(runs_.size());
     runs_.push_back({tables_->tag(tag).inner->begin(), tag});
@@ -134,6 +137,8 @@ void TagMatcher::add_next(Place& place, uint32_t count) {
   const TagOptions& options = tables_->options();
   place.is_end |= count >= options.min_tags;
   if (count == options.max_tags) return;
+  // Where any number may follow, ways that differ in what is behind them are one.
+  if (options.max_tags == UINT32_MAX) count = std::min(count, options.min_tags);
   if (tables_->has_free_text()) {
     add_free_text(place, tables_->free_text().start(), count);
   } else if (options.separator.empty()) {
@@ -162,6 +167,7 @@ void TagMatcher::commit() {
   std::swap(places_.front(), places_[num_places_ - 1]);
   num_places_ = 1;
   Place& place = places_.front();
+  if (place.alternatives.size() > kMaxAlternatives) drop_long_ways(place);
   std::vector<Run> kept;
   for (Alternative& alternative : place.alternatives) {
     if (alternative.kind != Kind::kInner) continue;

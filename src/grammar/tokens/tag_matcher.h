@@ -5,6 +5,7 @@
 // Thread safety: one thread at a time each.
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grammar/tokens/byte_matcher.h"
@@ -14,7 +15,8 @@ namespace quire::grammar {
 
 class TagMatcher final : public ByteMatcher {
  public:
-  // Beyond these, alternatives with long endings are no longer followed.
+  // Beyond these, alternatives with long endings are no longer followed from a commit on. Bytes
+  // that are pushed before it drop none, so each token of a mask is taken.
   static constexpr size_t kMaxAlternatives = 1024;
 
   // `tables` must outlive it.
@@ -46,8 +48,9 @@ class TagMatcher final : public ByteMatcher {
   };
   struct Place {
     std::vector<Alternative> alternatives;
-    std::vector<int32_t> pushed;  // the runs that took its byte
-    size_t num_runs = 0;          // that have begun up to here
+    std::vector<int32_t> pushed;                      // the runs that took its byte
+    std::vector<std::pair<int32_t, uint32_t>> begun;  // nodes and counts whose runs have begun here
+    size_t num_runs = 0;                              // that have begun up to here
     bool is_end = false;
   };
 
