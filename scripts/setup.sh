@@ -19,7 +19,7 @@ packages=(
 # each version lays code out differently.
 test_packages=(
   git clang lld clang-tidy clang-format-14 libclang-rt-dev dpkg-dev file xz-utils
-  python3-venv openssl podman runc
+  python3-venv openssl podman runc iproute2 openmpi-bin
 )
 # The web page is tested in a real browser. Ubuntu has Chromium only as a snap: there these tests are skipped.
 if grep -qx 'ID=debian' /etc/os-release 2>/dev/null; then
