@@ -2,10 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/temporary_folder_test_util.h"
@@ -146,7 +149,9 @@ TEST_P(LoraOnGpus, TheZeroAdapterIsTheBase) {
 }
 
 // Adapters that PEFT has saved and GPUs take.
-constexpr const char* kGoldens[] = {"float16", "fused", "layers", "lora", "rslora"};
+constexpr const char* kGoldens[] = {
+    "biases", "biases-lora-only", "dora",     "float16", "fused", "layers",
+    "lora",   "lora-bias",        "patterns", "rslora"};
 
 class LoraCuda : public testing::Test {
  protected:
@@ -174,19 +179,28 @@ class LoraCuda : public testing::Test {
     }
     return "no error";
   }
-  // Of the tokens of a prompt that the adapter reads.
-  static std::vector<float> logprobs_of(const EngineConfig& config) {
+  // Of the tokens of a prompt that an adapter reads, or the base.
+  static std::vector<float> logprobs_of(const EngineConfig& config,
+                                        const std::vector<std::string>& loras = {"adapter"}) {
     LLM llm(config);
     std::vector<int32_t> prompt(40);
     for (size_t i = 0; i < prompt.size(); ++i) prompt[i] = static_cast<int32_t>(1 + i * 7 % 50);
     SamplingParams params{.temperature = 0, .max_tokens = 1};
     params.prompt_logprobs = 0;
-    const auto outputs = llm.generate({Prompt(prompt)}, std::vector{params}, {"adapter"});
+    const auto outputs = llm.generate({Prompt(prompt)}, std::vector{params}, loras);
     std::vector<float> logprobs;
     for (const auto& position : outputs[0].prompt_logprobs) {
       if (!position.empty()) logprobs.push_back(position.front().logprob);
     }
     return logprobs;
+  }
+  static float largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+    float most = 0;
+    for (size_t i = 0; i < a.size(); ++i) most = std::max(most, std::abs(a[i] - b[i]));
+    return most;
+  }
+  static float largest(const std::vector<float>& values) {
+    return largest_difference(values, std::vector<float>(values.size()));
   }
   // To those of float32.
   static void expect_close_logprobs(const char* dtype) {
@@ -225,9 +239,35 @@ TEST_F(LoraCuda, LogprobsAreCloseInLowerPrecision) {
   expect_close_logprobs("float16");
 }
 
+class LoraOfQuantisedBases : public LoraCuda, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraOfQuantisedBases, testing::Values(1, 2, 4),
+                         testing::PrintToStringParamName());
+
+// The CPU rounds no activations to the weights' types in float32. A real GPU does with float8.
+TEST_P(LoraOfQuantisedBases, HasTheLogprobsOfTheCpu) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  const TemporaryFolder root;
+  for (const char* base : {"awq", "ct-int8", "ct-pack-4bit", "fp8-block", "gptq-act-order"}) {
+    const auto model = std::filesystem::path(QUIRE_SOURCE_DIR) / "tests/golden/quantised" / base;
+    const auto adapter = root.path() / base;
+    write_adapter(adapter, model.string(), {.rank = 12});
+    EngineConfig config = on_gpus(model, GetParam());
+    config.lora.enabled = true;
+    config.lora.modules = {{"adapter", adapter.string()}};
+    const bool rounds = std::string_view(base).starts_with("fp8") && !has_simulated_gpus(config);
+    const float tolerance = rounds ? 0.2F : 3e-2F;
+    const std::vector<float> actual = logprobs_of(config);
+    config.device = "cpu";
+    config.dtype = "float32";
+    const std::vector<float> expected = logprobs_of(config);
+    EXPECT_GT(largest_difference(expected, logprobs_of(config, {""})), 0.3F * largest(expected));
+    expect_close(actual, expected, tolerance, base);
+  }
+}
+
 TEST_F(LoraCuda, RefusesWhatHasNoKernels) {
   QUIRE_SKIP_WITHOUT_GPUS(1);
-  for (const char* golden : {"dora", "biases-lora-only", "lora-bias", "embedding"}) {
+  for (const char* golden : {"old-names", "embedding"}) {
     const std::string error = error_of(golden);
     EXPECT_THAT(error, HasSubstr(", which quire has no kernels for on GPUs")) << golden;
     EXPECT_THAT(error, HasSubstr("quire merge")) << golden;

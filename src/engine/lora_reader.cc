@@ -86,14 +86,12 @@ class LoraReader {
   void check_gpu_takes_modules() const {
     for (const LoraModule& module : adapter_.modules()) {
       if (module.is_embedding || module.name == "lm_head") refuse_on_gpu("matrices", module.name);
-      if (module.magnitude != nullptr) refuse_on_gpu("DoRA", module.name);
-      if (module.b_bias != nullptr) refuse_on_gpu("a bias", module.name);
     }
   }
 
   void check_gpu_takes_the_rest() const {
     for (const LoraLayer& layer : weights_.layers) {
-      if (!layer.added_bias.empty()) refuse_on_gpu("a bias", layer.name);
+      if (layer.name == "lm_head") refuse_on_gpu("a bias", layer.name);
     }
     if (!weights_.norms.empty()) refuse_on_gpu("a trained copy", weights_.norms.begin()->first);
   }

@@ -64,8 +64,8 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
   Layout layout;
   const size_t element = size_of(limits.dtype);
   const int64_t rank = padded_rank(limits.max_rank);
-  const auto take = [&](int64_t count) {
-    const size_t bytes = align_up(static_cast<size_t>(count) * element, kPieceAlignment);
+  const auto take = [&](int64_t count, size_t of_one) {
+    const size_t bytes = align_up(static_cast<size_t>(count) * of_one, kPieceAlignment);
     return std::exchange(layout.slot_bytes, layout.slot_bytes + bytes);
   };
   const int64_t sum_rows = std::max(
@@ -76,11 +76,13 @@ GpuLora::Layout GpuLora::lay_out(const LoraSites& sites, const GpuLoraLimits& li
     check(num_parts >= 1 && num_parts <= ops::kMaxLoraParts, "a layer has one to three parts");
     ops::LoraSlotLayer layer = {
         .k = site.k, .max_ranks = num_parts * rank, .num_parts = static_cast<int>(num_parts)};
-    Place place = {.a = take(layer.max_ranks * site.k)};
+    Place place = {.a = take(layer.max_ranks * site.k, element)};
     for (size_t i = 0; i < site.parts.size(); ++i) {
       layer.first_output[i] = site.parts[i].first_row;
       layer.num_outputs[i] = site.parts[i].rows.size();
-      place.b[i] = take(layer.num_outputs[i] * rank);
+      place.b[i] = take(layer.num_outputs[i] * rank, element);
+      place.factor[i] = take(layer.num_outputs[i], sizeof(float));
+      place.added[i] = take(layer.num_outputs[i], sizeof(float));
     }
     layout.sums_bytes = std::max(layout.sums_bytes,
                                  static_cast<size_t>(sum_rows * layer.max_ranks) * sizeof(float));
@@ -126,63 +128,81 @@ GpuLora::GpuLora(LoraSites sites, const GpuLoraLimits& limits, const Device& dev
 }
 
 void GpuLora::add(const LoraLayer& module, const LoraSites::Found& found, size_t site,
-                  std::byte* slot, ops::CudaLoraLayer& entry, std::vector<Copy>& copies) const {
+                  std::byte* slot, ops::CudaLoraLayer& entry, Copies& copies) const {
   const LoraSite& held = *found.site;
   const Place& place = layout_.places[site];
   const int64_t rank = padded_rank(module.rank);
   const size_t begin = found.part.value_or(0);
   const size_t end = found.part ? begin + 1 : held.parts.size();
   const IndexRange inputs = held.parts[begin].columns;
-  auto* const a = slot + place.a + static_cast<size_t>(entry.ranks * held.k) * size_of(dtype_);
-  copies.push_back({.to = a,
-                    .rows = rank,
-                    .columns = held.k,
-                    .source = module.a.tensor().columns(inputs.begin, inputs.end)});
+  if (rank > 0) {
+    auto* const a = slot + place.a + static_cast<size_t>(entry.ranks * held.k) * size_of(dtype_);
+    copies.matrices.push_back({.to = a,
+                               .rows = rank,
+                               .columns = held.k,
+                               .source = module.a.tensor().columns(inputs.begin, inputs.end)});
+  }
+  const auto keep = [&](size_t at, const std::vector<float>& values, const IndexRange& range) {
+    auto* const to = reinterpret_cast<float*>(slot + at);
+    const std::span<const float> all = values;
+    copies.vectors.push_back(
+        {to, all.subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.size()))});
+    return to;
+  };
   int64_t offset = 0;  // of the part in the module
   for (size_t i = begin; i < end; ++i) {
     const ParameterPart& part = held.parts[i];
-    if (part.rows.size() > 0) {
+    const IndexRange rows = {offset + part.rows.begin, offset + part.rows.end};
+    offset += part.shape[0];
+    if (rows.size() == 0) continue;
+    if (rank > 0) {
       auto* const b = slot + place.b[i];
       entry.b[i] = b;
       entry.first_rank[i] = entry.ranks;
       entry.rank[i] = static_cast<int32_t>(rank);
       entry.scale[i] = module.scale;
-      copies.push_back(
-          {.to = b,
-           .rows = part.rows.size(),
-           .columns = rank,
-           .source = module.b.tensor().rows(offset + part.rows.begin, offset + part.rows.end)});
+      copies.matrices.push_back({.to = b,
+                                 .rows = rows.size(),
+                                 .columns = rank,
+                                 .source = module.b.tensor().rows(rows.begin, rows.end)});
     }
-    offset += part.shape[0];
+    if (!module.factor.empty()) entry.factor[i] = keep(place.factor[i], module.factor, rows);
+    if (!module.added_bias.empty() && held.adds_bias) {
+      entry.added[i] = keep(place.added[i], module.added_bias, rows);
+    }
   }
   entry.a = slot + place.a;
   entry.ranks += static_cast<int32_t>(rank);
 }
 
+void GpuLora::upload(const Copy& copy) const {
+  const size_t row_bytes = static_cast<size_t>(copy.columns) * size_of(dtype_);
+  memory_.upload(copy.to, static_cast<size_t>(copy.rows) * row_bytes, [&](std::byte* from) {
+    std::memset(from, 0, static_cast<size_t>(copy.rows) * row_bytes);
+    for (int64_t row = 0; row < copy.source.dim(0); ++row) {
+      write_row(copy.source, row, dtype_, from + static_cast<size_t>(row) * row_bytes);
+    }
+  });
+}
+
 void GpuLora::store(int slot, const LoraWeights& weights, ThreadPool& pool) {
   std::vector<ops::CudaLoraLayer> entries(layout_.sites.size());
-  std::vector<Copy> copies;
+  Copies copies;
   auto* const to = slots_.data() + static_cast<size_t>(slot) * layout_.slot_bytes;
   for (const LoraLayer& module : weights.layers) {
     const LoraSites::Found found = sites_.find(module.name);
     if (found.site == nullptr) continue;
-    check(is_served(*found.site) && module.rank > 0 && module.factor.empty() &&
-              module.added_bias.empty(),
-          "what GPUs have no kernels for was refused");
+    check(is_served(*found.site), "what GPUs have no kernels for was refused");
     const auto site = std::ranges::find(layout_.sites, found.site) - layout_.sites.begin();
     add(module, found, static_cast<size_t>(site), to, entries[static_cast<size_t>(site)], copies);
   }
-  const size_t element = size_of(dtype_);
-  pool.parallel_for(std::ssize(copies), [&](int64_t task, int) {
-    const Copy& copy = copies[static_cast<size_t>(task)];
-    const size_t row_bytes = static_cast<size_t>(copy.columns) * element;
-    memory_.upload(copy.to, static_cast<size_t>(copy.rows) * row_bytes, [&](std::byte* from) {
-      std::memset(from, 0, static_cast<size_t>(copy.rows) * row_bytes);
-      for (int64_t row = 0; row < copy.source.dim(0); ++row) {
-        write_row(copy.source, row, dtype_, from + static_cast<size_t>(row) * row_bytes);
-      }
-    });
-  });
+  pool.parallel_for(std::ssize(copies.matrices),
+                    [&](int64_t task, int) { upload(copies.matrices[static_cast<size_t>(task)]); });
+  for (const VectorCopy& copy : copies.vectors) {
+    memory_.upload(
+        reinterpret_cast<std::byte*>(copy.to), copy.source.size_bytes(),
+        [&](std::byte* from) { std::memcpy(from, copy.source.data(), copy.source.size_bytes()); });
+  }
   const size_t bytes = entries.size() * sizeof(ops::CudaLoraLayer);
   memory_.upload(table_.data() + static_cast<size_t>(slot) * bytes, bytes,
                  [&](std::byte* from) { std::memcpy(from, entries.data(), bytes); });
@@ -220,15 +240,16 @@ void GpuLoraStep::shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_
 }
 
 void GpuLoraStep::expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                         const Tensor& in, const Tensor& out) const {
+                         const Tensor& in, const Tensor& bias, const Tensor& out) const {
   ops::lora_expand(stream, rows_from(first_row, out.dim(0)), layer, in,
-                   adapters_.sums(layer, out.dim(0)), out);
+                   adapters_.sums(layer, out.dim(0)), bias, out);
 }
 
 void GpuLoraStep::expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                               const Tensor& in, const Tensor& gate_up, const Tensor& out) const {
+                               const Tensor& in, const Tensor& bias, const Tensor& gate_up,
+                               const Tensor& out) const {
   ops::lora_expand_gated(stream, rows_from(first_row, out.dim(0)), layer, in,
-                         adapters_.sums(layer, out.dim(0)), gate_up, out);
+                         adapters_.sums(layer, out.dim(0)), bias, gate_up, out);
 }
 
 }  // namespace quire

@@ -4,10 +4,11 @@
 //
 // A slot's matrices lie where those of the largest rank would begin. So an adapter is replaced in
 // place, and CUDA graphs that were captured for other adapters stay valid. A table on the GPU, with
-// a row for each slot, says what each slot holds. Adapters have only matrices of linear layers
-// here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker; const
-// use is free.
+// a row for each slot, says what each slot holds. Adapters change only linear layers within the
+// model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker;
+// const use is free.
 #include <cstdint>
+#include <span>
 #include <unordered_map>
 #include <vector>
 
@@ -51,6 +52,8 @@ class GpuLora {
   struct Place {
     size_t a = 0;
     size_t b[ops::kMaxLoraParts] = {};
+    size_t factor[ops::kMaxLoraParts] = {};
+    size_t added[ops::kMaxLoraParts] = {};
   };
   struct Layout {
     std::vector<const LoraSite*> sites;
@@ -68,11 +71,21 @@ class GpuLora {
     int64_t columns = 0;
     Tensor source = {};
   };
+  // The same of a vector.
+  struct VectorCopy {
+    float* to = nullptr;
+    std::span<const float> source = {};
+  };
+  struct Copies {
+    std::vector<Copy> matrices = {};
+    std::vector<VectorCopy> vectors = {};
+  };
 
   static Layout lay_out(const LoraSites& sites, const GpuLoraLimits& limits);
   // Adds a module of the adapter to its layer's `entry`.
   void add(const LoraLayer& module, const LoraSites::Found& found, size_t site, std::byte* slot,
-           ops::CudaLoraLayer& entry, std::vector<Copy>& copies) const;
+           ops::CudaLoraLayer& entry, Copies& copies) const;
+  void upload(const Copy& copy) const;
 
   LoraSites sites_;
   DType dtype_;
@@ -92,15 +105,16 @@ class GpuLoraStep {
       : adapters_(adapters), rows_(rows) {}
 
   // Each is for rows [first_row, first_row + in.dim(0)) of the step. For a layer call shrink(), the
-  // base's product, then expand() or expand_gated() with the same `in`; only then the next layer's,
-  // because layers share the scratch.
+  // base's product, then expand() or expand_gated() with the same `in` and the bias that the
+  // product added; only then the next layer's, because layers share the scratch.
   const ops::LoraSlotLayer* find(const void* layer) const { return adapters_.find(layer); }
   void shrink(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
               const Tensor& in) const;
   void expand(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row, const Tensor& in,
-              const Tensor& out) const;
+              const Tensor& bias, const Tensor& out) const;
   void expand_gated(Stream& stream, const ops::LoraSlotLayer& layer, int64_t first_row,
-                    const Tensor& in, const Tensor& gate_up, const Tensor& out) const;
+                    const Tensor& in, const Tensor& bias, const Tensor& gate_up,
+                    const Tensor& out) const;
   Tensor gate_up(int64_t rows, int64_t n) const { return adapters_.gate_up(rows, n); }
 
  private:

@@ -22,7 +22,7 @@ bool is_in_one(const Stream& stream, const CudaLoraRows& rows, const LoraSlotLay
 
 CudaLoraExpand expand_args(const Stream& stream, const CudaLoraRows& rows,
                            const LoraSlotLayer& layer, const Tensor& x, const Tensor& t,
-                           const Tensor& out) {
+                           const Tensor& bias, const Tensor& out) {
   CudaLoraExpand args = {.dtype = out.dtype(),
                          .rows = rows,
                          .layers = layer.slots,
@@ -36,6 +36,7 @@ CudaLoraExpand expand_args(const Stream& stream, const CudaLoraRows& rows,
                          .silu_and_mul = false,
                          .gate_up = nullptr,
                          .gate_up_stride = 0,
+                         .bias = bias.defined() ? bias.data<float>() : nullptr,
                          .out = out.raw(),
                          .out_stride = out.row_stride()};
   std::ranges::copy(layer.first_output, args.first_output);
@@ -87,7 +88,7 @@ void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
 }
 
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t, const Tensor& out) {
+                 const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& out) {
   Dim r{"R", rows.num_rows}, n{"N"}, k{"K", layer.k};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
   const DType dtype = activation_dtype(stream, out);
@@ -95,13 +96,16 @@ void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& 
       .expect("out", out, dtype, {&r, &n})
       .expect("x", x, dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
+      .expect_optional("bias", bias, DType::kFloat32, {&n})
       .require(n.value >= outputs_of(layer), "the layer's parts are outputs");
   if (!stream.computes()) return;
-  stream.cuda_kernels().lora_expand(stream.cuda(), expand_args(stream, rows, layer, x, t, out));
+  stream.cuda_kernels().lora_expand(stream.cuda(),
+                                    expand_args(stream, rows, layer, x, t, bias, out));
 }
 
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                       const Tensor& x, const Tensor& t, const Tensor& gate_up, const Tensor& out) {
+                       const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& gate_up,
+                       const Tensor& out) {
   Dim r{"R", rows.num_rows}, i{"I"}, k{"K", layer.k};
   Dim sums{"sums", lora_sums(layer, rows.num_rows)};
   const DType dtype = activation_dtype(stream, out);
@@ -111,11 +115,12 @@ void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotL
   check.expect("gate_up", gate_up, dtype, {&r, &both})
       .expect("x", x, dtype, {&r, &k})
       .expect("t", t, DType::kFloat32, {&sums})
+      .expect_optional("bias", bias, DType::kFloat32, {&both})
       .require(layer.num_parts == 2 && layer.num_outputs[0] == i.value &&
                    layer.num_outputs[1] == i.value,
                "the layer's parts are gate and up");
   if (!stream.computes()) return;
-  CudaLoraExpand args = expand_args(stream, rows, layer, x, t, out);
+  CudaLoraExpand args = expand_args(stream, rows, layer, x, t, bias, out);
   args.silu_and_mul = true;
   args.gate_up = gate_up.raw();
   args.gate_up_stride = gate_up.row_stride();

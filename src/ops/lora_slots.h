@@ -29,12 +29,15 @@ int64_t lora_sums(const LoraSlotLayer& layer, int64_t rows);
 // kernel computes it, too. So call both with the same x, unchanged in between.
 void lora_shrink(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
                  const Tensor& x, const Tensor& t);
-// out += scale * t B^T. out [rows.num_rows, N], its rows may be strided.
+// out += scale * t B^T, and what factors and biases change. bias float32[N] is the base's that is
+// in `out`, or undefined. out [rows.num_rows, N], its rows may be strided.
 void lora_expand(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                 const Tensor& x, const Tensor& t, const Tensor& out);
+                 const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& out);
 // Adds the adapters to gate_up [rows.num_rows, 2I] likewise, then out = silu(gate) * up, for all
-// rows of the items. The layer's parts are gate and up. out [rows.num_rows, I].
+// rows of the items. The layer's parts are gate and up. bias float32[2I] or undefined; out
+// [rows.num_rows, I].
 void lora_expand_gated(Stream& stream, const CudaLoraRows& rows, const LoraSlotLayer& layer,
-                       const Tensor& x, const Tensor& t, const Tensor& gate_up, const Tensor& out);
+                       const Tensor& x, const Tensor& t, const Tensor& bias, const Tensor& gate_up,
+                       const Tensor& out);
 
 }  // namespace quire::ops

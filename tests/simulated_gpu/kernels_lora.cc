@@ -30,27 +30,46 @@ float dot_of(const std::vector<float>& a, const std::vector<float>& b, size_t be
   return sum;
 }
 
-// What is added to each output of a part; nothing: empty.
-std::vector<float> addends(const ops::CudaLoraExpand& args, const ops::CudaLoraLayer* layer,
+// What is added to each output of a part before factors scale it.
+std::vector<float> addends(const ops::CudaLoraExpand& args, const ops::CudaLoraLayer& layer,
                            int64_t row, int part) {
-  if (layer == nullptr || layer->rank[part] == 0) return {};
-  const int64_t rank = layer->rank[part];
+  const int64_t rank = layer.rank[part];
   std::vector<float> t(static_cast<size_t>(rank));
   for (int split = 0; split < args.splits; ++split) {
     const float* from =
-        args.t + (split * args.rows.num_rows + row) * args.max_ranks + layer->first_rank[part];
+        args.t + (split * args.rows.num_rows + row) * args.max_ranks + layer.first_rank[part];
     for (size_t i = 0; i < t.size(); ++i) t[i] += from[i];
   }
   std::vector<float> result;
   for (int64_t n = 0; n < args.num_outputs[part]; ++n) {
-    const std::vector<float> b = read(args.dtype, layer->b[part], n * rank, rank);
-    result.push_back(layer->scale[part] * dot_of(t, b, 0, t.size()));
+    const std::vector<float> b = read(args.dtype, layer.b[part], n * rank, rank);
+    result.push_back(layer.scale[part] * dot_of(t, b, 0, t.size()));
   }
   return result;
 }
 
-void add_to(std::vector<float>& values, const std::vector<float>& addends) {
-  for (size_t i = 0; i < addends.size(); ++i) values[i] += addends[i];
+bool changes_part(const ops::CudaLoraLayer* layer, int part) {
+  return layer != nullptr && (layer->rank[part] > 0 || layer->added[part] != nullptr);
+}
+
+// Changes the values of a part's outputs.
+void change(const ops::CudaLoraExpand& args, const ops::CudaLoraLayer* layer, int64_t row, int part,
+            std::vector<float>& values) {
+  if (!changes_part(layer, part)) return;
+  if (layer->rank[part] > 0) {
+    const std::vector<float> added = addends(args, *layer, row, part);
+    for (size_t i = 0; i < values.size(); ++i) values[i] += added[i];
+  }
+  if (const float* factor = layer->factor[part]) {
+    const float* bias = args.bias == nullptr ? nullptr : args.bias + args.first_output[part];
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float base = bias == nullptr ? 0.0f : bias[i];
+      values[i] = factor[i] * (values[i] - base) + base;
+    }
+  }
+  if (const float* added = layer->added[part]) {
+    for (size_t i = 0; i < values.size(); ++i) values[i] += added[i];
+  }
 }
 
 // lora_expand that is given x.
@@ -98,7 +117,7 @@ void lora_expand(const ops::CudaLoraExpand& args) {
         std::vector<float> values =
             read(args.dtype, args.gate_up, row * args.gate_up_stride + args.first_output[part],
                  args.num_outputs[part]);
-        add_to(values, addends(args, layer, row, part));
+        change(args, layer, row, part, values);
         return values;
       };
       std::vector<float> gate = read_side(0);
@@ -107,11 +126,10 @@ void lora_expand(const ops::CudaLoraExpand& args) {
       return write(args.dtype, args.out, row * args.out_stride, gate);
     }
     for (int part = 0; part < args.num_parts; ++part) {
-      const std::vector<float> added = addends(args, layer, row, part);
-      if (added.empty()) continue;
+      if (!changes_part(layer, part)) continue;
       const int64_t first = row * args.out_stride + args.first_output[part];
       std::vector<float> values = read(args.dtype, args.out, first, args.num_outputs[part]);
-      add_to(values, added);
+      change(args, layer, row, part, values);
       write(args.dtype, args.out, first, values);
     }
   };

@@ -8,6 +8,10 @@
 //   t = x A^T                                          lora_shrink
 //   out[part] += scale[part] * t[part's ranks] B^T     lora_expand
 //
+// DoRA's factors then scale all of a part but the base's bias, and biases are added:
+//
+//   out[part] = factor[part] * (out[part] - bias) + bias + added[part]
+//
 // Rows of a step that have the same slot are gathered into items, so that a matrix is read once for
 // up to kLoraItemRows rows. What is where is read on the device, so that one graph serves any mix
 // of adapters. Sums are float32; t is float32 too.
@@ -50,6 +54,8 @@ struct alignas(16) CudaLoraLayer {
   int32_t first_rank[kMaxLoraParts];
   int32_t rank[kMaxLoraParts];  // a multiple of kLoraRankStep; 0: nothing is added to the part
   float scale[kMaxLoraParts];
+  const float* factor[kMaxLoraParts];  // [outputs of the part], or null: 1
+  const float* added[kMaxLoraParts];   // the same, or null: 0
 };
 
 // Sums over k may be cut into parts, which lora_expand adds up in order: few rows are too little
@@ -87,10 +93,11 @@ inline constexpr bool takes_lora_in_one(int compute_capability, DType dtype, int
          rows <= kMostLoraRowsInOne && k % 8 == 0 && max_ranks <= kMostLoraRanksInOne;
 }
 
-// out[row][outputs of each part] += scale * (sum of t's splits) B^T, for rows with a slot. With
-// silu_and_mul there are two parts of the same width, gate and up, and for all rows of the items
+// out[row][outputs of each part] += scale * (sum of t's splits) B^T, for rows with a slot, and then
+// what factors and biases change. With silu_and_mul there are two parts of the same width, gate and
+// up, which stay as they are, and for all rows of the items
 //
-//   out[row] = silu(gate_up[row][first] + what is added) * (gate_up[row][second] + what is added)
+//   out[row] = silu(gate_up[row][first] so changed) * (gate_up[row][second] so changed)
 struct CudaLoraExpand {
   DType dtype;
   CudaLoraRows rows;
@@ -105,6 +112,7 @@ struct CudaLoraExpand {
   bool silu_and_mul;
   const void* gate_up;  // [num_rows, 2 * width]; null without silu_and_mul
   int64_t gate_up_stride;
+  const float* bias;  // the base's, which is in the outputs: one for each; null: none
   void* out;
   int64_t out_stride;
   // CudaLoraShrink's, in its place where takes_lora_in_one(), and first_output and num_outputs are

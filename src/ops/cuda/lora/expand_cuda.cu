@@ -66,7 +66,10 @@ __global__ __launch_bounds__(kThreads) void expand_tiles(
     ranks[side] = block.layer == nullptr ? 0 : block.layer->rank[tile.part + side];
     most_ranks = max(most_ranks, ranks[side]);
   }
-  if (block.item.count == 0 || (!kGated && most_ranks == 0)) return wait_for_previous();
+  if (block.item.count == 0 ||
+      (!kGated && (block.layer == nullptr || !changes_part(*block.layer, tile.part)))) {
+    return wait_for_previous();
+  }
 
   const int octet = threadIdx.x % 32 / 4;
   const auto num_outputs = static_cast<int>(args.num_outputs[tile.part]);
@@ -124,10 +127,10 @@ __global__ __launch_bounds__(kThreads) void expand_tiles(
 
   const int output = first_output + 8 * (threadIdx.x % 4);
   if (output >= num_outputs) return;
-  float scales[kSides];
+  OutputChange changes[kSides];
 #pragma unroll
   for (int side = 0; side < kSides; ++side) {
-    scales[side] = ranks[side] == 0 ? 0.0f : block.layer->scale[tile.part + side];
+    changes[side] = output_change(args, block.layer, tile.part + side, output);
   }
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -137,26 +140,25 @@ __global__ __launch_bounds__(kThreads) void expand_tiles(
       const T* gate_up =
           static_cast<const T*>(args.gate_up) + rows[half] * args.gate_up_stride + output;
       store_pack(out, gate_sums<T>(load_pack(gate_up + args.first_output[0]),
-                                   load_pack(gate_up + args.first_output[1]), sums, half, scales));
+                                   load_pack(gate_up + args.first_output[1]), sums, half, changes));
     } else {
       out += args.first_output[tile.part];
-      store_pack(out, add_sums<T>(load_pack(out), sums[0], half, scales[0]));
+      store_pack(out, add_sums<T>(load_pack(out), sums[0], half, changes[0]));
     }
   }
 }
 
-// What is added to an output of a part.
+// An output of a part that was `base`.
 template <typename T>
-__device__ float addend(const CudaLoraExpand& args, const CudaLoraLayer& layer, int part, int row,
-                        int output) {
+__device__ float changed(const CudaLoraExpand& args, const CudaLoraLayer& layer, int part, int row,
+                         int output, float base) {
   const int ranks = layer.rank[part];
-  if (ranks == 0) return 0;
   const auto* b = static_cast<const T*>(layer.b[part]) + int64_t{output} * ranks;
   float sum = 0;
   for (int rank = 0; rank < ranks; ++rank) {
     sum += sum_of_splits(args, row, layer.first_rank[part] + rank) * to_float(b[rank]);
   }
-  return layer.scale[part] * sum;
+  return output_change(args, &layer, part, output).apply(base, sum, 0);
 }
 
 // An output a thread: for float32, and outputs that are no whole number of packs. Grid: items,
@@ -179,15 +181,16 @@ __global__ __launch_bounds__(kThreads) void expand_elements(
     if (!args.silu_and_mul) {
       if (block.layer == nullptr) return;
       out += args.first_output[tile.part];
-      *out = from_float<T>(to_float(*out) + addend<T>(args, *block.layer, tile.part, row, output));
+      if (!changes_part(*block.layer, tile.part)) return;
+      *out = from_float<T>(changed<T>(args, *block.layer, tile.part, row, output, to_float(*out)));
       continue;
     }
     const T* gate_up = static_cast<const T*>(args.gate_up) + row * args.gate_up_stride + output;
     float gate = to_float(gate_up[args.first_output[0]]);
     float up = to_float(gate_up[args.first_output[1]]);
     if (block.layer != nullptr) {
-      gate += addend<T>(args, *block.layer, 0, row, output);
-      up += addend<T>(args, *block.layer, 1, row, output);
+      gate = changed<T>(args, *block.layer, 0, row, output, gate);
+      up = changed<T>(args, *block.layer, 1, row, output, up);
     }
     *out = from_float<T>(gate / (1.0f + expf(-gate)) * up);
   }

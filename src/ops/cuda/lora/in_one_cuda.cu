@@ -40,6 +40,15 @@ __device__ __forceinline__ OutputTile output_tile(const CudaLoraExpand& args, in
   return result;
 }
 
+__device__ __forceinline__ bool changes_layer(const CudaLoraExpand& args,
+                                              const CudaLoraLayer* layer) {
+  bool changes = false;
+  for (int part = 0; part < args.num_parts; ++part) {
+    changes |= layer != nullptr && changes_part(*layer, part);
+  }
+  return changes;
+}
+
 // x A^T of 16 rows by 8 * kTiles ranks over the inputs of one block; as shrink_tiles.
 template <typename T, int kTiles>
 class PartialProducts {
@@ -141,7 +150,9 @@ __global__ __launch_bounds__(kThreads) void both_products(
   release_next();
   const LoraBlock block = lora_block(args.rows, args.layers, args.layer_stride, blockIdx.y);
   const int all_ranks = block.layer == nullptr ? 0 : block.layer->ranks;
-  if (block.item.count == 0 || (!kGated && all_ranks == 0)) return wait_for_previous();
+  if (block.item.count == 0 || (!kGated && !changes_layer(args, block.layer))) {
+    return wait_for_previous();
+  }
 
   const int warp = threadIdx.x / 32;
   const int octet = threadIdx.x % 32 / 4;
@@ -207,12 +218,12 @@ __global__ __launch_bounds__(kThreads) void both_products(
     const auto width = static_cast<int>(args.num_outputs[at.part]);
     const int output = at.first + 8 * (threadIdx.x % 4);
     TileSums added[kSides] = {};
-    float scales[kSides] = {};
+    OutputChange changes[kSides];
 #pragma unroll
     for (int side = 0; side < kSides; ++side) {
+      changes[side] = output_change(args, block.layer, at.part + side, output);
       const int ranks = all_ranks == 0 ? 0 : block.layer->rank[at.part + side];
       if (ranks == 0) continue;
-      scales[side] = block.layer->scale[at.part + side];
       const int first_rank = block.layer->first_rank[at.part + side];
       for (int rank = 0; rank < ranks; rank += kLoraRankStep) {
         const TileWeights weights = rank == 0 ? first_weights[side]
@@ -232,10 +243,10 @@ __global__ __launch_bounds__(kThreads) void both_products(
             static_cast<const T*>(args.gate_up) + rows[half] * args.gate_up_stride + output;
         store_pack(out,
                    gate_sums<T>(load_pack(gate_up + args.first_output[0]),
-                                load_pack(gate_up + args.first_output[1]), added, half, scales));
+                                load_pack(gate_up + args.first_output[1]), added, half, changes));
       } else {
         out += args.first_output[at.part];
-        store_pack(out, add_sums<T>(load_pack(out), added[0], half, scales[0]));
+        store_pack(out, add_sums<T>(load_pack(out), added[0], half, changes[0]));
       }
     }
   };

@@ -22,6 +22,7 @@ struct Case {
   std::vector<int> rows = {0, 1};
   int64_t first_row = 0;  // rows of the step before it are not the matrices'
   bool gated = false;
+  bool vectors = false;  // of factors, the base's bias and added biases
 };
 
 // Of outputs rounded to dtype; t is not rounded.
@@ -61,6 +62,7 @@ class Slots {
           b.resize(b.size() + static_cast<size_t>(layer.rank[part] - ranks[part]));
         }
         layer.b[part] = keep(b);
+        if (sizes.vectors) add_vectors(layer, part, random);
       }
       layer.a = keep(a);
       max_ranks_ = std::max<int64_t>(max_ranks_, layer.ranks);
@@ -89,6 +91,19 @@ class Slots {
     }
     return t;
   }
+  // What an output of a part becomes that was `base`, with `bias` in it.
+  double changed(size_t slot, size_t part, int64_t output, const std::vector<double>& t,
+                 double base, double bias) const {
+    const auto at = static_cast<size_t>(output);
+    const CudaLoraLayer& layer = layers_[slot];
+    double value = base + added(slot, part, output, t);
+    if (layer.factor[part] != nullptr) {
+      value = vector_of(layer.factor[part])[at] * (value - bias) + bias;
+    }
+    return layer.added[part] == nullptr ? value : value + vector_of(layer.added[part])[at];
+  }
+
+ private:
   double added(size_t slot, size_t part, int64_t output, const std::vector<double>& t) const {
     const CudaLoraLayer& layer = layers_[slot];
     const std::vector<float>& b = numbers_of(layer.b[part]);
@@ -99,8 +114,16 @@ class Slots {
     }
     return layer.scale[part] * sum;
   }
-
- private:
+  // Factors where there is a matrix; added biases of every other part, also where there is none.
+  void add_vectors(CudaLoraLayer& layer, size_t part, std::mt19937& random) {
+    const auto width = static_cast<size_t>(sizes_.widths[part]);
+    std::vector<float> factors = random_values(width, random, 0.5f);
+    for (float& factor : factors) factor += 1;
+    if (layer.rank[part] > 0) layer.factor[part] = keep_vector(factors);
+    if ((part + layers_.size()) % 2 == 0) {
+      layer.added[part] = keep_vector(random_values(width, random));
+    }
+  }
   static void add_rows(std::vector<float>& to, int rows, int padded_rows, int64_t columns,
                        std::mt19937& random) {
     const auto values = random_values(static_cast<size_t>(rows * columns), random, 0.1f);
@@ -111,6 +134,14 @@ class Slots {
     arrays_.push_back(std::make_unique<DeviceElements>(sizes_.dtype, values));
     numbers_.push_back(rounded(sizes_.dtype, values));
     return arrays_.back()->data();
+  }
+  const float* keep_vector(const std::vector<float>& values) {
+    vectors_.push_back({std::make_unique<DeviceArray<float>>(values), values});
+    return vectors_.back().first->data();
+  }
+  const std::vector<float>& vector_of(const float* data) const {
+    return std::ranges::find(vectors_, data, [](const auto& one) { return one.first->data(); })
+        ->second;
   }
   const std::vector<float>& numbers_of(const void* data) const {
     for (size_t i = 0; i < arrays_.size(); ++i) {
@@ -123,6 +154,7 @@ class Slots {
   Case sizes_;
   std::vector<std::unique_ptr<DeviceElements>> arrays_;
   std::vector<std::vector<float>> numbers_;
+  std::vector<std::pair<std::unique_ptr<DeviceArray<float>>, std::vector<float>>> vectors_;
   std::vector<CudaLoraLayer> layers_;
   std::unique_ptr<DeviceArray<CudaLoraLayer>> table_;
   int64_t max_ranks_ = 0;
@@ -138,7 +170,8 @@ void LoraCudaTest::run(const Case& sizes) {
   SCOPED_TRACE(std::string(name_of(sizes.dtype)) + ", k " + std::to_string(sizes.k) + ", rows " +
                std::to_string(total) + " from " + std::to_string(sizes.first_row) + ", slots " +
                std::to_string(sizes.ranks.size()) + ", first rank " +
-               std::to_string(sizes.ranks[0][0]) + (sizes.gated ? ", gated" : ""));
+               std::to_string(sizes.ranks[0][0]) + (sizes.gated ? ", gated" : "") +
+               (sizes.vectors ? ", with factors and biases" : ""));
   const Slots slots(sizes, random());
 
   // Rows in any order, gathered slot by slot into items of at most kLoraItemRows.
@@ -189,6 +222,8 @@ void LoraCudaTest::run(const Case& sizes) {
   std::vector<float> before(num_rows * static_cast<size_t>(out_stride));
   if (!sizes.gated) before = rounded(sizes.dtype, random_values(before.size(), random()));
   DeviceElements device_base(sizes.dtype, base);
+  const std::vector<float> bias = random_values(static_cast<size_t>(n), random());
+  DeviceArray<float> device_bias(bias);
   DeviceElements out(sizes.dtype, before.size());
 
   CudaLoraExpand expand = {.dtype = sizes.dtype,
@@ -204,6 +239,7 @@ void LoraCudaTest::run(const Case& sizes) {
                            .silu_and_mul = sizes.gated,
                            .gate_up = sizes.gated ? device_base.data() : nullptr,
                            .gate_up_stride = base_stride,
+                           .bias = sizes.vectors ? device_bias.data() : nullptr,
                            .out = out.data(),
                            .out_stride = out_stride};
   for (size_t part = 0; part < sizes.widths.size(); ++part) {
@@ -248,15 +284,16 @@ void LoraCudaTest::run(const Case& sizes) {
     const auto s = static_cast<size_t>(slot);
     const std::vector<double> sums =
         slot < 0 ? std::vector<double>() : slots.shrunk(s, &x[row * x_stride]);
-    const auto added = [&](size_t part, int64_t output) {
-      return slot < 0 ? 0.0 : slots.added(s, part, output, sums);
+    const auto changed = [&](size_t part, int64_t output, double value) {
+      const auto at = static_cast<size_t>(expand.first_output[part] + output);
+      return slot < 0 ? value : slots.changed(s, part, output, sums, value, bias[at]);
     };
     float* to = &expected[row * static_cast<size_t>(out_stride)];
     if (sizes.gated) {
       const float* from = &base[row * static_cast<size_t>(base_stride)];
       for (int64_t i = 0; i < out_width; ++i) {
-        const double gate = from[i] + added(0, i);
-        const double up = from[i + out_width] + added(1, i);
+        const double gate = changed(0, i, from[i]);
+        const double up = changed(1, i, from[i + out_width]);
         to[i] = static_cast<float>(gate / (1 + std::exp(-gate)) * up);
       }
       continue;
@@ -264,7 +301,7 @@ void LoraCudaTest::run(const Case& sizes) {
     for (size_t part = 0; part < sizes.widths.size(); ++part) {
       for (int64_t i = 0; i < sizes.widths[part]; ++i) {
         float& value = to[expand.first_output[part] + i];
-        value = static_cast<float>(value + added(part, i));
+        value = static_cast<float>(changed(part, i, value));
       }
     }
   }
@@ -353,6 +390,31 @@ TEST_F(LoraCudaTest, GatesAllRows) {
            .rows = {4, 3, 18, 1, 2},
            .gated = true});
     }
+  }
+}
+
+TEST_F(LoraCudaTest, ScalesOutputsAndAddsBiases) {
+  for (const DType dtype : kDTypes) {
+    run({.dtype = dtype, .vectors = true});
+    run({.dtype = dtype,
+         .ranks = {{8, 8, 8}, {1, 0, 33}, {0, 0, 0}},
+         .rows = {3, 1, 17, 2},
+         .vectors = true});
+    run({.dtype = dtype, .widths = {250, 30}, .ranks = {{16, 4}}, .rows = {2, 5}, .vectors = true});
+    for (const int64_t inner : {20, 256}) {
+      run({.dtype = dtype,
+           .widths = {inner, inner},
+           .ranks = {{16, 16}, {0, 70}, {12, 0}, {0, 0}},
+           .rows = {4, 3, 18, 1, 2},
+           .gated = true,
+           .vectors = true});
+    }
+    run({.dtype = dtype,
+         .k = 1024,
+         .widths = {200, 200},
+         .ranks = {{16, 16}, {64, 64}},
+         .rows = {100, 300, 133},
+         .vectors = true});
   }
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "ops/cuda/elements.cuh"
+#include "ops/cuda/lora_kernels.h"
 #include "ops/cuda/math.cuh"
 #include "ops/cuda/ptx/mma.cuh"
 
@@ -56,28 +57,68 @@ __device__ __forceinline__ void multiply_tile(TileSums& sums, const T* t, int ra
   for (int i = 0; i < 4; ++i) multiply_add<T>(sums.at[i], a, b.at[i].x, b.at[i].y);
 }
 
-// base + scale * the sums of one of the lane's two rows.
+// What an adapter changes in some outputs of a part: the scale of their sums, and from the first of
+// them on the vectors that it has.
+struct OutputChange {
+  float scale = 0;
+  const float* factor = nullptr;
+  const float* bias = nullptr;
+  const float* added = nullptr;
+
+  // Of output i, whose product of adapters is `sum`.
+  __device__ __forceinline__ float apply(float base, float sum, int i) const {
+    float value = base + scale * sum;
+    if (factor != nullptr) {
+      const float base_bias = bias == nullptr ? 0.0f : bias[i];
+      value = factor[i] * (value - base_bias) + base_bias;
+    }
+    return added == nullptr ? value : value + added[i];
+  }
+};
+
+__device__ __forceinline__ OutputChange output_change(const CudaLoraExpand& args,
+                                                      const CudaLoraLayer* layer, int part,
+                                                      int output) {
+  OutputChange change;
+  if (layer == nullptr) return change;
+  if (layer->rank[part] > 0) change.scale = layer->scale[part];
+  if (layer->factor[part] != nullptr) {
+    change.factor = layer->factor[part] + output;
+    if (args.bias != nullptr) change.bias = args.bias + args.first_output[part] + output;
+  }
+  if (layer->added[part] != nullptr) change.added = layer->added[part] + output;
+  return change;
+}
+
+// Whether a part's outputs change where nothing gates them.
+__device__ __forceinline__ bool changes_part(const CudaLoraLayer& layer, int part) {
+  return layer.rank[part] > 0 || layer.added[part] != nullptr;
+}
+
+// The outputs of one of the lane's two rows.
 template <typename T>
 __device__ __forceinline__ Pack<T> add_sums(const Pack<T>& base, const TileSums& sums, int half,
-                                            float scale) {
+                                            const OutputChange& change) {
   Pack<T> result;
 #pragma unroll
   for (int i = 0; i < kPackSize; ++i) {
-    result.at[i] = from_float<T>(to_float(base.at[i]) + scale * sums.at[i / 2][2 * half + i % 2]);
+    result.at[i] =
+        from_float<T>(change.apply(to_float(base.at[i]), sums.at[i / 2][2 * half + i % 2], i));
   }
   return result;
 }
 
-// silu(gate + ...) * (up + ...), the same way.
+// silu(gate) * up of those, the same way.
 template <typename T>
 __device__ __forceinline__ Pack<T> gate_sums(const Pack<T>& gates, const Pack<T>& ups,
                                              const TileSums (&sums)[2], int half,
-                                             const float (&scales)[2]) {
+                                             const OutputChange (&changes)[2]) {
   Pack<T> result;
 #pragma unroll
   for (int i = 0; i < kPackSize; ++i) {
-    const float gate = to_float(gates.at[i]) + scales[0] * sums[0].at[i / 2][2 * half + i % 2];
-    const float up = to_float(ups.at[i]) + scales[1] * sums[1].at[i / 2][2 * half + i % 2];
+    const float gate =
+        changes[0].apply(to_float(gates.at[i]), sums[0].at[i / 2][2 * half + i % 2], i);
+    const float up = changes[1].apply(to_float(ups.at[i]), sums[1].at[i / 2][2 * half + i % 2], i);
     result.at[i] = from_float<T>(silu(gate) * up);
   }
   return result;
