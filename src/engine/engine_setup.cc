@@ -330,7 +330,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   setup.generation = load_generation_config(setup.folder);
   check_eos(setup.generation, setup.model, setup.folder);
   check_stages(config, setup.model);
-  check_speculation(config, on_gpu);
+  check_speculation(config);
   check_lora(config);
   check_cluster(config, on_gpu);
 

@@ -76,14 +76,9 @@ void check_settings(const EngineConfig& config) {
                       config.target_step_s));
 }
 
-void check_speculation(const EngineConfig& config, bool on_gpu) {
+void check_speculation(const EngineConfig& config) {
   if (!config.speculative_config) return;
   check_speculative_config(*config.speculative_config);
-  require(!on_gpu || config.pipeline_parallel_size == 1,
-          fmt::format("--speculative-config: on GPUs drafts work in one stage, but "
-                      "--pipeline-parallel-size is {}. Spread the model with "
-                      "--tensor-parallel-size, or leave the option out.",
-                      config.pipeline_parallel_size));
   // It would need the tokens, which the last stage samples, before the first stage runs.
   require(config.pipeline_parallel_size == 1 || !drafts_with_model(*config.speculative_config),
           fmt::format("--speculative-config: method \"{}\" goes with --pipeline-parallel-size 1, "

@@ -16,7 +16,7 @@ void require(bool ok, const std::string& message);
 int num_ranks(const EngineConfig& config);
 
 void check_settings(const EngineConfig& config);
-void check_speculation(const EngineConfig& config, bool on_gpu);
+void check_speculation(const EngineConfig& config);
 // Fills in max_cpu_loras.
 void check_lora(EngineConfig& config);
 

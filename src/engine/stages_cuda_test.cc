@@ -15,6 +15,7 @@
 #include "engine/gpu_test_util.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
+#include "engine/speculative_gpu_test_util.h"
 #include "engine/stages_test_util.h"
 #include "quire/llm.h"
 
@@ -137,6 +138,47 @@ TEST_P(StagesOnGpus, AnswersAreOfTheirConstraints) {
   }
 }
 
+// Drafts that stay and that do not, beside sequences without any.
+TEST_P(StagesOnGpus, WithDraftsGiveTheTokensOfOneStageWithout) {
+  const auto [stages, ranks] = GetParam();
+  const DeepModel model(5);
+  RunTotals totals;
+  int trial = 0;
+  for (const bool with_logprobs : {false, true}) {
+    std::mt19937 random(with_logprobs ? 31 : 32);
+    const std::vector<RandomRequest> requests = requests_for_gpus(random, with_logprobs);
+    const auto expected =
+        run(on_gpus(model.config(), 1, ranks), requests, std::vector<int>(requests.size(), 0));
+    for (const auto& [method, num_tokens] :
+         {std::pair{"ngram", 1}, {"ngram", 4}, {"suffix", 2}, {"suffix", 8}}) {
+      EngineConfig config = on_gpus(model.config(), stages, ranks);
+      config.speculative_config = drafts_by(method, num_tokens);
+      expect_no_change(config, requests, expected, trial++, random, totals);
+    }
+  }
+  EXPECT_GT(totals.num_preemptions, 0) << "the schedules were meant to preempt";
+  EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
+}
+
+TEST_P(StagesOnGpus, WithDraftsGiveTheConstrainedAnswersWithout) {
+  const auto [stages, ranks] = GetParam();
+  std::mt19937 random(21);
+  const auto requests = random_constrained_requests(random, 6);
+  EngineConfig config = on_gpus(lexicon_config(), stages, ranks);
+  std::vector<RequestOutput> expected;
+  {
+    LLMEngine engine(config);
+    expected = answers_of(engine, requests);
+  }
+  config.speculative_config = drafts_by("ngram", 4);
+  LLMEngine engine(config);
+  const auto outputs = answers_of(engine, requests);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_same_outputs(outputs[i], expected[i], "request " + std::to_string(i));
+  }
+  EXPECT_GT(engine.stats().speculative.num_accepted_tokens, 0);
+}
+
 TEST_P(StagesOnGpus, HaveAdapters) {
   const TemporaryFolder root;
   write_adapter(root.path() / "a", "qwen3-tied",
@@ -195,8 +237,9 @@ TEST(StagesCuda, WhatTheyDoNotTakeIsAnError) {
                "--tensor-parallel-size times --pipeline-parallel-size is 64, but CUDA finds");
   QUIRE_SKIP_WITHOUT_GPUS(2);
   config = on_gpus(base_config("qwen3-tied"), 2, 1);
-  config.speculative_config = SpeculativeConfig{.method = "ngram", .num_speculative_tokens = 3};
-  expect_error(config, "on GPUs drafts work in one stage, but --pipeline-parallel-size is 2");
+  config.speculative_config = drafts_by("draft_model", 3);
+  config.speculative_config->model = config.model;
+  expect_error(config, "method \"draft_model\" goes with --pipeline-parallel-size 1, not 2");
   QUIRE_SKIP_WITHOUT_GPUS(3);
   config.speculative_config.reset();
   config.pipeline_parallel_size = 3;

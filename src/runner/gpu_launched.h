@@ -30,6 +30,7 @@ namespace quire {
 struct GpuRunner::Launched {
   struct Sampled {
     SequenceId id = 0;
+    uint64_t serial = 0;      // of the sequence's state
     size_t index = 0;         // in its sequence's output
     size_t sequence = 0;      // in the batch
     bool has_drafts = false;  // the newest tokens before it are drafts
@@ -42,6 +43,9 @@ struct GpuRunner::Launched {
     bool is_masked = false;  // the GPU samples among the tokens that a constraint allows
     // Log-probabilities to be found on the GPU; nothing where they are not asked for, or known.
     std::optional<int> num_logprobs;
+
+    // Whether the row is one of a chunk with drafts.
+    bool is_verified() const { return has_drafts || draft.has_value(); }
   };
   StepOutput output;             // without what the GPU finds out
   std::vector<Sampled> sampled;  // in the order of the rows of logits
@@ -80,6 +84,7 @@ struct GpuRunner::Launched {
     wants_logits |= on_host || is_masked || state.params().logprobs.has_value();
     sampled.push_back(
         {.id = chunk.chunk.id,
+         .serial = state.serial,
          .index = index,
          .sequence = sequence,
          .has_drafts = row > 0,

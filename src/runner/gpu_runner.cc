@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_set>
 
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
@@ -110,23 +111,39 @@ void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
     const bool had_drafts = !in_flight_.empty() && in_flight_.back()->has_drafts;
     return settle(has_drafts || had_drafts ? 0 : 1);
   }
-  if (is_last()) return settle(stage_->num_steps_beside());
-  if (!is_first()) table_.cut_to_computed(batch);
+  if (!is_first() && !is_last()) return table_.cut_to_computed(batch);
+  settle(std::min(stage_->num_steps_beside(), num_steps_without_drafts_of(batch)));
+}
+
+size_t GpuRunner::num_steps_without_drafts_of(const ScheduledBatch& batch) const {
+  std::unordered_set<SequenceId> ids;
+  for (const ScheduledSequence& chunk : batch.sequences) ids.insert(chunk.id);
+  const auto has_drafts_of = [&](const std::shared_ptr<Launched>& step) {
+    return step->has_drafts && std::ranges::any_of(step->sampled, [&](const auto& sampled) {
+             return sampled.is_verified() && ids.contains(sampled.id);
+           });
+  };
+  const auto newest = std::find_if(in_flight_.rbegin(), in_flight_.rend(), has_drafts_of);
+  return static_cast<size_t>(newest - in_flight_.rbegin());
 }
 
 void GpuRunner::receive_needed(std::span<const StepSequence> sequences) {
-  settle(stage_->num_steps_beside());
   for (const StepSequence& sequence : sequences) {
-    if (!sequence.state.awaits_token()) continue;
-    const int32_t place = row_of_unknown(sequence.state.output_token_ids.back());
-    while (!stage_->has_ids(place)) receive_oldest_ids();
+    const std::vector<int32_t>& ids = sequence.state.output_token_ids;
+    // The newest token, which drafts may follow.
+    const auto num_rows = static_cast<size_t>(sequence.chunk.num_logits_rows());
+    if (num_rows == 0 || ids.size() < num_rows) continue;
+    const int32_t place = row_of_unknown(ids[ids.size() - num_rows]);
+    while (place >= 0 && !stage_->has_ids(place)) receive_oldest_ids();
   }
 }
 
 bool GpuRunner::is_awaited(const Launched& step) const {
   return std::ranges::any_of(step.sampled, [&](const Launched::Sampled& sampled) {
     const SequenceState* state = table_.find(sampled.id);
-    return state != nullptr && sampled.index < state->output_token_ids.size() &&
+    if (state == nullptr) return false;
+    if (sampled.is_verified()) return state->serial == sampled.serial;
+    return sampled.index < state->output_token_ids.size() &&
            row_of_unknown(state->output_token_ids[sampled.index]) >= 0;
   });
 }
@@ -156,26 +173,25 @@ void GpuRunner::settle(size_t keep) {
       }
       step.learned->wait();
     }
-    if (step.has_drafts) {
-      keep_drafts(step);
-    } else {
-      for (size_t row = 0; row < step.sampled.size(); ++row) {
-        table_.resolve_token(step.sampled[row].id, step.sampled[row].index, step.token_of(row));
-      }
-    }
+    tell_tokens(step);
     in_flight_.pop_front();
   }
 }
 
-void GpuRunner::keep_drafts(const Launched& step) {
-  std::map<size_t, std::vector<int32_t>> kept;  // by first row
+void GpuRunner::tell_tokens(const Launched& step) {
+  std::map<size_t, std::vector<int32_t>> kept;  // of chunks with drafts, by first row
   size_t first_row = 0;
   step.for_each_kept([&](size_t row) {
-    if (!step.sampled[row].has_drafts) first_row = row;
+    const Launched::Sampled& sampled = step.sampled[row];
+    if (!sampled.is_verified()) {
+      return table_.resolve_token(sampled.id, sampled.index, step.token_of(row));
+    }
+    if (!sampled.has_drafts) first_row = row;
     kept[first_row].push_back(step.token_of(row));
   });
   for (const auto& [row, token_ids] : kept) {
-    table_.replace_drafts(step.sampled[row].id, step.sampled[row].index, token_ids);
+    const Launched::Sampled& first = step.sampled[row];
+    table_.replace_drafts(first.id, first.serial, first.index, token_ids);
   }
 }
 
@@ -455,15 +471,16 @@ void GpuRunner::remember(std::span<const StepSequence> sequences,
     if (is_first() || is_last()) first_place = stage_->begin_ids();
     if (is_last()) stage_->send_ids(*gpu_, sampled_ids(), step->sampled.size());
   }
+  // Stages in between never learn the tokens. A batch says how many stayed.
+  const bool learns = is_first() || is_last();
   // Drafts stay where they are until it is known which of them were sampled.
   for (size_t row = 0; row < step->sampled.size(); ++row) {
     const Launched::Sampled& sampled = step->sampled[row];
-    if (sampled.has_drafts || sampled.draft) continue;
+    if (learns ? sampled.is_verified() : sampled.draft.has_value()) continue;
     sequences[sampled.sequence].state.output_token_ids.push_back(
         unknown_token(first_place + static_cast<int32_t>(row)));
   }
-  // Stages in between never learn the tokens.
-  if (is_first() || is_last()) in_flight_.push_back(step);
+  if (learns) in_flight_.push_back(step);
 }
 
 }  // namespace quire

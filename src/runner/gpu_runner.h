@@ -19,7 +19,8 @@
 // Of a model that is cut into stages a rank has the layers of one. It hands their state to the next
 // stage's GPU, and the last stage hands the ids of sampled tokens to the first
 // (runner/gpu_stage.h): the GPUs wait for each other, the hosts are steps ahead. Stages in between
-// do not learn tokens.
+// do not learn tokens. A sequence whose drafts are verified is scheduled again when the step's
+// result is known, so the first stage and the last learn which drafts stayed before its next chunk.
 //
 // Where the driver finds no memory for a graph, its steps run without one. Where it finds none for
 // something else and there is one rank, the step's output is void, and so is that of the steps that
@@ -128,10 +129,12 @@ class GpuRunner final : public RankRunner {
   void receive_oldest_ids();
   // Whether a sequence has a token of the step that the host does not know.
   bool is_awaited(const Launched& step) const;
+  // The newest steps in flight in which no drafts of a batch's sequences are.
+  size_t num_steps_without_drafts_of(const ScheduledBatch& batch) const;
   // Learns the tokens of all but the last `keep` steps.
   void settle(size_t keep);
-  // Of a step with drafts, whose sequences no later step has changed.
-  void keep_drafts(const Launched& step);
+  // Tells the sequences the tokens of a step that is done.
+  void tell_tokens(const Launched& step);
   // Says where the drafts that are to be made will be.
   void place_drafts(std::span<const StepSequence> sequences);
   // Queues what makes them.

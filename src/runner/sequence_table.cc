@@ -92,10 +92,10 @@ const SequenceState* SequenceTable::find(SequenceId id) const {
   return it == sequences_.end() ? nullptr : &it->second;
 }
 
-void SequenceTable::replace_drafts(SequenceId id, size_t index,
+void SequenceTable::replace_drafts(SequenceId id, uint64_t serial, size_t index,
                                    std::span<const int32_t> token_ids) {
   const auto it = sequences_.find(id);
-  check(it != sequences_.end(), "the sequences of a step with drafts are known until it is done");
+  if (it == sequences_.end() || it->second.serial != serial) return;
   std::vector<int32_t>& output = it->second.output_token_ids;
   check(index <= output.size(), "drafts are behind what was generated");
   output.resize(index);

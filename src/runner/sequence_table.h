@@ -90,8 +90,9 @@ class SequenceTable {
   // Null for an id that is unknown.
   const SequenceState* find(SequenceId id) const;
   // Puts `token_ids` in the place of the output tokens from `index` on, which are the drafts of the
-  // last step.
-  void replace_drafts(SequenceId id, size_t index, std::span<const int32_t> token_ids);
+  // sequence's last step. Ignores states that are gone.
+  void replace_drafts(SequenceId id, uint64_t serial, size_t index,
+                      std::span<const int32_t> token_ids);
   size_t size() const { return sequences_.size(); }
 
  private:
