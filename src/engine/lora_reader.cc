@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -103,13 +104,19 @@ class LoraReader {
                     adapter_.folder().string(), what, of));
   }
 
-  // A dense tensor of the model's own weights. `use` says in a message what it is needed for.
-  const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {
+  // The model's own weights. `use` says in a message what they are needed for.
+  const Checkpoint& base(const std::string& use) {
     if (!target_.has_weights) refuse(use + ", and this model's weights are random");
     if (!checkpoint_) checkpoint_ = Checkpoint::open(target_.model);
+    return *checkpoint_;
+  }
+
+  // A dense tensor of them.
+  const CheckpointTensor& base_tensor(const std::string& name, const std::string& use) {
+    const Checkpoint& checkpoint = base(use);
     const bool is_tied_head = target_.has_tied_head && name == "lm_head.weight";
     const CheckpointTensor* tensor =
-        checkpoint_->find(is_tied_head ? "model.embed_tokens.weight" : name);
+        checkpoint.find(is_tied_head ? "model.embed_tokens.weight" : name);
     const bool is_dense = tensor != nullptr && (tensor->dtype == "F32" || tensor->dtype == "BF16" ||
                                                 tensor->dtype == "F16");
     if (!is_dense || tensor->rotary_heads != 0) {
@@ -158,11 +165,26 @@ class LoraReader {
     if (module.magnitude != nullptr) layer.factor = factors_of(module);
   }
 
+  // Reads some rows of a matrix to [rows.size(), columns].
+  using RowReader = std::function<void(IndexRange rows, float* out)>;
+
+  // Of the base's matrix of a module. That of a layer within the model may be quantised.
+  RowReader base_rows_of(const LoraModule& module) {
+    if (module.is_embedding || module.name == "lm_head") {
+      const CheckpointTensor& tensor = base_tensor(module.name + std::string(kWeightLeaf), "DoRA");
+      return [&tensor](IndexRange rows, float* out) { read_floats(tensor, rows, out); };
+    }
+    const MatrixShape shape = {.n = module.outputs(), .k = module.inputs()};
+    const auto matrix =
+        std::make_shared<MatrixSource>(base("DoRA"), target_.quantization, module.name, shape);
+    return [matrix](IndexRange rows, float* out) { matrix->read_rows_to(rows, out); };
+  }
+
   // Adds up the squares of some rows of W + scale * B A.
-  static void add_squares(const CheckpointTensor& base, const LoraProduct& product, IndexRange rows,
+  static void add_squares(const RowReader& base, const LoraProduct& product, IndexRange rows,
                           std::vector<double>& squares) {
     std::vector<float> values(static_cast<size_t>(rows.size() * product.columns()));
-    read_floats(base, rows, values.data());
+    base(rows, values.data());
     product.add_to(rows, values.data());
     for (int64_t i = 0; i < rows.size() * product.columns(); ++i) {
       const int64_t at =
@@ -175,7 +197,7 @@ class LoraReader {
   // DoRA's magnitudes, each divided by the norm of what it scales: a row of W + scale * B A, for an
   // embedding a column.
   std::vector<float> factors_of(const LoraModule& module) {
-    const CheckpointTensor& base = base_tensor(module.name + std::string(kWeightLeaf), "DoRA");
+    const RowReader base = base_rows_of(module);
     const LoraProduct product(module);
     const std::vector<float>& magnitudes = product.magnitudes();
     std::vector<double> squares(magnitudes.size());
@@ -293,6 +315,7 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
           .has_tied_head = config.tie_word_embeddings,
           .has_weights = has_weights,
           .tensors = dense_tensors(config),
+          .quantization = config.quantization,
           .max_rank = max_rank};
 }
 

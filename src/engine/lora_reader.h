@@ -4,11 +4,13 @@
 // Thread safety: free functions of their arguments and the files.
 #include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <vector>
 
 #include "loader/checkpoint.h"
 #include "loader/lora_weights.h"
 #include "loader/model_config.h"
+#include "loader/quantization_config.h"
 
 namespace quire {
 
@@ -19,6 +21,7 @@ struct LoraTarget {
   bool has_weights = true;      // not with dummy weights
   // Names and shapes of the tensors that its checkpoint would have if it were dense; no data.
   std::vector<CheckpointTensor> tensors = {};
+  std::optional<QuantizationConfig> quantization = {};  // of its checkpoint
   int64_t max_rank = 0;
   bool on_gpu = false;
 };
@@ -28,8 +31,9 @@ LoraTarget lora_target(const std::filesystem::path& model, const ModelConfig& co
 
 // All of LoraWeights except its id. Throws Error where the folder holds no adapter, or one that is
 // damaged, does not fit the model, has a rank above max_rank, or cannot be served: trained copies
-// (modules_to_save) of modules other than norms, and DoRA or trained biases on layers whose own
-// weights are not dense. On GPUs only the matrices of linear layers inside the model can be served.
+// (modules_to_save) of modules other than norms, DoRA of an embedding or output layer that is not
+// dense, and trained biases where the base's are not. On GPUs only what changes linear layers
+// inside the model can be served.
 LoraWeights read_lora(const std::filesystem::path& folder, const LoraTarget& target);
 
 }  // namespace quire

@@ -18,6 +18,7 @@
 #include "base/ceil_div.h"
 #include "base/sanitized_test_util.h"
 #include "base/temporary_folder_test_util.h"
+#include "engine/float8_test_models.h"
 #include "engine/lora_test_util.h"
 #include "engine/random_requests.h"
 #include "quire/async_llm.h"
@@ -201,6 +202,40 @@ TEST_F(LoraServing, AdaptersOfQuantisedBases) {
         llm.generate({prompt(), prompt(), prompt()}, std::vector(3, params), {"", "zero", "some"});
     expect_equal(outputs[1], outputs[0], model);
     EXPECT_FALSE(equal(outputs[2].outputs[0].logprobs, outputs[0].outputs[0].logprobs)) << model;
+  }
+}
+
+TEST_F(LoraServing, DoraOfAQuantisedBaseIsThatOfItsDequantisedWeights) {
+  for (const Float8Scales scales : {Float8Scales::kOutput, Float8Scales::kBlock}) {
+    const Float8Model model(scales);
+    const std::string dora = adapter("dora", {.rank = 8, .largest = 0.02F, .is_dora = true},
+                                     model.dequantised().string());
+    const auto logprobs_of = [&](const std::filesystem::path& base, const std::string& name) {
+      EngineConfig config = base_config("qwen3-tied");
+      config.model = base.string();
+      config.dtype = "float32";
+      config.lora.enabled = true;
+      config.lora.modules = {{"dora", dora}};
+      RandomRequest request;
+      request.prompt = {1, 7, 90, 33, 12, 12, 80, 4, 51};
+      request.params = greedy_tokens(1);
+      request.params.prompt_logprobs = 0;
+      request.lora = name;
+      std::vector<float> logprobs;
+      const std::vector<RequestOutput> outputs = run(config, {request}, {0});
+      for (const auto& position : outputs[0].prompt_logprobs) {
+        if (!position.empty()) logprobs.push_back(position.front().logprob);
+      }
+      return logprobs;
+    };
+    const std::vector<float> expected = logprobs_of(model.dequantised(), "dora");
+    const std::vector<float> actual = logprobs_of(model.quantised(), "dora");
+    const std::vector<float> base = logprobs_of(model.quantised(), "");
+    ASSERT_EQ(actual.size(), expected.size());
+    for (size_t i = 0; i < expected.size(); ++i) {
+      EXPECT_NEAR(actual[i], expected[i], 1e-4F);
+      EXPECT_GT(std::abs(base[i] - expected[i]), 1e-2F) << "the adapter was meant to matter";
+    }
   }
 }
 

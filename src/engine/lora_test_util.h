@@ -22,6 +22,7 @@ struct RandomAdapter {
   std::vector<std::string> modules = {"q_proj",  "k_proj",    "v_proj",   "o_proj",
                                       "up_proj", "gate_proj", "down_proj"};
   float largest = 0.3F;  // of B's numbers; 0: the adapter changes nothing
+  bool is_dora = false;
 };
 
 // Numbers from -largest to largest.
@@ -33,7 +34,7 @@ inline std::string random_floats(std::mt19937_64& random, int64_t count, float l
   return bytes_of(values);
 }
 
-// Writes the adapter of the tiny checkpoint `model` into `folder`.
+// Writes the adapter of the tiny checkpoint `model`, or of a model's folder, into `folder`.
 inline void write_adapter(const std::filesystem::path& folder, const std::string& model,
                           const RandomAdapter& adapter) {
   std::mt19937_64 random(adapter.seed);
@@ -50,6 +51,11 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
                        "F32",
                        {n, adapter.rank},
                        random_floats(random, n * adapter.rank, adapter.largest)});
+    if (!adapter.is_dora) return;
+    std::vector<float> magnitudes(static_cast<size_t>(n));
+    for (float& magnitude : magnitudes)
+      magnitude = 0.5F + static_cast<float>(random() % 1000) / 1e3F;
+    tensors.push_back({name + ".lora_magnitude_vector", "F32", {n}, bytes_of(magnitudes)});
   };
   const ModelConfig config = load_model_config(golden_models() / model);
   for (const CheckpointTensor& tensor : dense_tensors(config)) {
@@ -62,6 +68,7 @@ inline void write_adapter(const std::filesystem::path& folder, const std::string
   const nlohmann::json json = {{"peft_type", "LORA"},
                                {"r", adapter.rank},
                                {"lora_alpha", 2 * adapter.rank},
+                               {"use_dora", adapter.is_dora},
                                {"target_modules", adapter.modules}};
   std::ofstream(folder / "adapter_config.json") << json.dump();
 }
