@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Puts together the root of quire's image: quire as it was installed below PREFIX, and of Debian only the libraries that
 # it loads, certificates, and the few programs that the image's health check and Kubernetes' manifest run.
-# A whole Debian would be twice as large, and have more that could be misused.
+# A whole Debian would be twice as large, and have more that could be misused. Where the CUDA backend was installed, too,
+# it comes with the libraries of NVIDIA's that it loads; the driver's come from the host.
 #
 #   deploy/image_root.sh PREFIX TARGET     e.g. /package/usr /image; TARGET must not exist
 #
@@ -32,9 +33,14 @@ record() {
   install -D -m 644 "/usr/share/doc/$package/copyright" "$target/usr/share/doc/$package/copyright"
 }
 
+# Adds a file of this system; a library from elsewhere goes to where the image's loader looks for it.
 add() {
-  mkdir -p "$target$(dirname "$1")"
-  cp -L "$1" "$target$1"
+  local to=$1
+  case "$1" in
+    /usr/local/* | /opt/*) to=/usr/lib/$(basename "$1") ;;
+  esac
+  mkdir -p "$target$(dirname "$to")"
+  cp -L "$1" "$target$to"
   record "$1"
 }
 
@@ -42,6 +48,15 @@ programs=(/usr/bin/curl /bin/dash /bin/sleep)
 for file in "${programs[@]}" /etc/ssl/certs/ca-certificates.crt; do add "$file"; done
 ln -s dash "$target/usr/bin/sh"
 record /usr/sbin/update-ca-certificates
-ldd "$prefix/bin/quire" "${programs[@]}" | grep -o '/[^ ]*\.so[^ ]*' | sort -u | while read -r library; do
+loaders=("$prefix/bin/quire" "${programs[@]}")
+backend=$(find "$prefix" -name libquire_cuda.so)
+if [ -n "$backend" ]; then
+  loaders+=("$backend")
+  install -D -m 755 "$backend" "$target/usr/${backend#"$prefix/"}"
+  # Which is loaded where a model has several GPUs.
+  nccl=$(ldconfig -p | awk '$1 == "libnccl.so.2" && !found++ {print $NF}')
+  add "${nccl:-/usr/local/cuda/lib64/libnccl.so.2}"
+fi
+ldd "${loaders[@]}" | sed -n 's|^\t\(.* => \)\?\(/[^ ]*\) (.*|\2|p' | sort -u | while read -r library; do
   add "$library"
 done

@@ -16,6 +16,8 @@ import unittest
 import support
 
 MAX_IMAGE_BYTES = 80 << 20
+MAX_CUDA_IMAGE_BYTES = 900 << 20  # of which cuBLAS is 540
+BACKEND = pathlib.Path("src/libquire_cuda.so")  # in the build's folder
 START_S = 60
 COMPILED_STAGE = "COPY --from=build /image/ /"
 # Limits that podman may set without the right to raise its own.
@@ -37,9 +39,11 @@ def last_stage():
     return stage.replace(COMPILED_STAGE, "COPY image/ /")
 
 
-class Container(unittest.TestCase):
+class Image(unittest.TestCase):
+    """An image of some of quire's components."""
+
     @classmethod
-    def setUpClass(cls):
+    def build(cls, *components):
         folder = tempfile.TemporaryDirectory()
         cls.addClassCleanup(folder.cleanup)
         cls.folder = pathlib.Path(folder.name)
@@ -49,10 +53,10 @@ class Container(unittest.TestCase):
         context.mkdir()
         (context / "Dockerfile").write_text(last_stage(), encoding="utf-8")
         for command in (
-                ["cmake", "--install", os.environ["QUIRE_BUILD_DIR"], "--prefix", cls.folder / "installed" / "usr",
-                 "--component", "Unspecified", "--strip"],
+                *(["cmake", "--install", os.environ["QUIRE_BUILD_DIR"], "--prefix", cls.folder / "installed" / "usr",
+                   "--component", component, "--strip"] for component in components),
                 [support.DEPLOY / "image_root.sh", cls.folder / "installed" / "usr", context / "image"],
-                ["podman", *cls.storage, "build", "--format", "docker", "--tag", "quire", context]):
+                ["podman", *cls.storage, "build", "--layers=false", "--format", "docker", "--tag", "quire", context]):
             result = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
             assert result.returncode == 0, f"{command}: {result.stdout[-2000:]}{result.stderr[-2000:]}"
 
@@ -71,6 +75,10 @@ class Container(unittest.TestCase):
         return subprocess.run(["podman", *self.storage, *arguments], capture_output=True, encoding="utf-8", check=False,
                               timeout=START_S)
 
+    def size(self):
+        [image] = json.loads(self.podman("image", "inspect", "quire").stdout)
+        return image["Size"]
+
     def start(self):
         """A container that nothing may be written in, without a network of its own; skips where podman starts none."""
         storage = self.storage
@@ -84,10 +92,25 @@ class Container(unittest.TestCase):
             self.podman("rm", "--all", "--force")
         self.skipTest(f"podman starts no container on this machine: {result.stderr}")
 
-    def test_small(self):
+    def wait_until_healthy(self, container):
         [image] = json.loads(self.podman("image", "inspect", "quire").stdout)
-        self.assertLessEqual(image["Size"], MAX_IMAGE_BYTES)
-        print(f"image: {image['Size'] / 1e6:.1f} MB")
+        kind, health = image["Healthcheck"]["Test"]
+        self.assertEqual(kind, "CMD-SHELL")
+        deadline = time.monotonic() + START_S
+        while (answer := self.podman("exec", container, "sh", "-c", health)).returncode != 0:
+            self.assertLess(time.monotonic(), deadline, (answer, self.podman("logs", container)))
+            time.sleep(0.1)
+        self.assertEqual(json.loads(answer.stdout), {"status": "ok"})
+
+
+class Container(Image):
+    @classmethod
+    def setUpClass(cls):
+        cls.build("Unspecified")
+
+    def test_small(self):
+        self.assertLessEqual(self.size(), MAX_IMAGE_BYTES)
+        print(f"image: {self.size() / 1e6:.1f} MB")
 
     def test_says_what_it_holds(self):
         packages = list((self.folder / "context" / "image" / "var/lib/dpkg/status.d").iterdir())
@@ -99,14 +122,7 @@ class Container(unittest.TestCase):
 
     def test_serves_as_an_ordinary_user_on_a_read_only_root(self):
         container = self.start()
-        [image] = json.loads(self.podman("image", "inspect", "quire").stdout)
-        kind, health = image["Healthcheck"]["Test"]
-        self.assertEqual(kind, "CMD-SHELL")
-        deadline = time.monotonic() + START_S
-        while (answer := self.podman("exec", container, "sh", "-c", health)).returncode != 0:
-            self.assertLess(time.monotonic(), deadline, (answer, self.podman("logs", container)))
-            time.sleep(0.1)
-        self.assertEqual(json.loads(answer.stdout), {"status": "ok"})
+        self.wait_until_healthy(container)
         written = self.podman("exec", container, "sh", "-c", "echo x > /written")
         self.assertIn("Read-only file system", written.stderr)
         read = "while read -r line; do echo \"$line\"; done < /proc/1/status"
@@ -116,6 +132,26 @@ class Container(unittest.TestCase):
         self.assertEqual(self.podman("exec", container, "sleep", "0").returncode, 0)  # the manifest's preStop
         self.podman("stop", "--time", "45", container)
         self.assertEqual(self.podman("inspect", "--format", "{{.State.ExitCode}}", container).stdout.strip(), "0")
+
+
+class CudaContainer(Image):
+    """The image for GPUs, without one."""
+
+    @classmethod
+    def setUpClass(cls):
+        if not (pathlib.Path(os.environ["QUIRE_BUILD_DIR"]) / BACKEND).exists():
+            raise unittest.SkipTest("this build has no CUDA backend")
+        cls.build("Unspecified", "cuda")
+
+    def test_holds_what_the_backend_loads_and_serves_on_the_cpu_without_a_driver(self):
+        self.assertLessEqual(self.size(), MAX_CUDA_IMAGE_BYTES)
+        print(f"image for GPUs: {self.size() / 1e6:.1f} MB")
+        container = self.start()
+        self.wait_until_healthy(container)
+        # Where a library that the backend loads were missing, the sentence would name that.
+        refused = self.podman("exec", container, "quire", "generate", "--device", "cuda", "-p", "define apple")
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("CUDA finds no GPU", refused.stderr)
 
 
 if __name__ == "__main__":
