@@ -25,7 +25,9 @@ class Image(unittest.TestCase):
 
     def test_stages(self):
         self.assertEqual([stage["FROM"] for stage in self.stages],
-                         ["debian:bookworm-slim AS build", "scratch"])
+                         ["${BASE} AS build", "scratch"])
+        self.assertIn(("ARG", "BASE=debian:bookworm-slim"), self.instructions)
+        self.assertIn(("ARG", "CUDA=OFF"), self.instructions)
 
     def test_runs_as_nobody_special(self):
         self.assertRegex(self.stages[-1]["USER"], r"^[1-9]\d+:[1-9]\d+$")
@@ -50,9 +52,10 @@ class Image(unittest.TestCase):
                     self.assertTrue((support.SOURCE_DIR / source).exists(), source)
 
     def test_cmake_options_are_known(self):
-        known = (support.SOURCE_DIR / "CMakeLists.txt").read_text(encoding="utf-8")
+        known = "".join((support.SOURCE_DIR / file).read_text(encoding="utf-8")
+                        for file in ("CMakeLists.txt", "cmake/QuireCuda.cmake"))
         for option in re.findall(r"-D(QUIRE_\w+)=", DOCKERFILE.read_text(encoding="utf-8")):
-            self.assertIn(f"option({option} ", known)
+            self.assertRegex(known, rf"(?m)^(option|set)\({option} ")
 
     def test_what_is_built_is_not_sent_along(self):
         ignored = (support.DEPLOY / "Dockerfile.dockerignore").read_text(encoding="utf-8").split()
