@@ -27,7 +27,7 @@ install -D -m 644 "$prefix/share/doc/quire/copyright" "$target/usr/share/doc/qui
 # Records which package a file of this system belongs to.
 record() {
   local package
-  package=$(dpkg-query -S "$1" "/usr$1" 2>/dev/null | head -n 1 | cut -d : -f 1) || true
+  package=$(dpkg-query -S "$1" "/usr$1" "$(readlink -f "$1")" 2>/dev/null | head -n 1 | cut -d : -f 1) || true
   [ -n "$package" ] || return 0
   dpkg-query -s "$package" >"$target/var/lib/dpkg/status.d/$package"
   install -D -m 644 "/usr/share/doc/$package/copyright" "$target/usr/share/doc/$package/copyright"
@@ -55,7 +55,9 @@ if [ -n "$backend" ]; then
   install -D -m 755 "$backend" "$target/usr/${backend#"$prefix/"}"
   # Which is loaded where a model has several GPUs.
   nccl=$(ldconfig -p | awk '$1 == "libnccl.so.2" && !found++ {print $NF}')
-  add "${nccl:-/usr/local/cuda/lib64/libnccl.so.2}"
+  nccl=${nccl:-/usr/local/cuda/lib64/libnccl.so.2}
+  add "$nccl"
+  loaders+=("$nccl")
 fi
 ldd "${loaders[@]}" | sed -n 's|^\t\(.* => \)\?\(/[^ ]*\) (.*|\2|p' | sort -u | while read -r library; do
   add "$library"

@@ -277,13 +277,10 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
   }
 }
 
-// Drafts in a step, at most. Each takes room for a row of logits; with more rows a step takes
-// longer for each of them.
 void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
-  constexpr int64_t kMostDrafts = 256;
   if (!config.speculative_config) return;
   request.max_draft_tokens = config.speculative_config->num_speculative_tokens;
-  request.max_drafts = std::min(config.max_num_seqs * request.max_draft_tokens, kMostDrafts);
+  request.max_drafts = max_gpu_drafts_of(config);
 }
 
 // What the nodes agree on before they plan their memory.

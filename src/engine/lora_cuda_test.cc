@@ -213,10 +213,18 @@ class LoraCuda : public testing::Test {
   }
 };
 
-TEST_F(LoraCuda, GivesTheTokensOfPeft) {
-  QUIRE_SKIP_WITHOUT_GPUS(1);
+class LoraGoldensOnGpus : public LoraCuda, public testing::WithParamInterface<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, LoraGoldensOnGpus, testing::Values(1, 2),
+                         testing::PrintToStringParamName());
+
+TEST_P(LoraGoldensOnGpus, GiveTheTokensOfPeft) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
   for (const char* golden : kGoldens) {
-    LLM llm(config_of(golden));
+    EngineConfig config = config_of(golden);
+    if (load_model_config(config.model).num_attention_heads % GetParam() != 0) continue;
+    config.tensor_parallel_size = GetParam();
+    config.threads = GetParam();
+    LLM llm(config);
     const nlohmann::json expected = golden_of(golden);
     for (const nlohmann::json& prompt : expected["prompts"]) {
       const auto tokens = prompt["output_token_ids"].get<std::vector<int32_t>>();

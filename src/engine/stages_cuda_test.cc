@@ -160,6 +160,37 @@ TEST_P(StagesOnGpus, WithDraftsGiveTheTokensOfOneStageWithout) {
   EXPECT_GT(totals.num_accepted_drafts, 0) << "the answers were meant to repeat themselves";
 }
 
+// Steps are as large as the plan says: a whole part of a long prompt, and drafts of each sequence.
+TEST_P(StagesOnGpus, HaveRoomForDraftsBesideALongPrompt) {
+  const auto [stages, ranks] = GetParam();
+  const DeepModel model(5, 1024);
+  std::vector<RandomRequest> requests(9);
+  std::vector<int> arrivals;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    requests[i].prompt.assign(30, static_cast<int32_t>(i + 1));
+    requests[i].params = {.temperature = 0, .max_tokens = 60, .ignore_eos = true};
+    requests[i].params.logit_bias = {{static_cast<int32_t>(i + 1), 50.0f}};
+    arrivals.push_back(0);
+  }
+  requests.back().prompt.assign(600, 7);
+  requests.back().params.max_tokens = 1;
+  arrivals.back() = 8;
+  EngineConfig base = model.config();
+  base.max_model_len = 1024;
+  base.max_num_batched_tokens = 2048;
+  base.max_num_seqs = static_cast<int64_t>(requests.size());
+  EngineConfig config = on_gpus(base, 1, ranks);
+  const auto expected = run(config, requests, arrivals);
+  config = on_gpus(base, stages, ranks);
+  config.speculative_config = drafts_by("ngram", 8);
+  RunTotals totals;
+  const auto outputs = run(config, requests, arrivals, &totals);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    expect_same_outputs(outputs[i], expected[i], "request " + std::to_string(i));
+  }
+  EXPECT_GT(totals.num_accepted_drafts, 200);
+}
+
 TEST_P(StagesOnGpus, WithDraftsGiveTheConstrainedAnswersWithout) {
   const auto [stages, ranks] = GetParam();
   std::mt19937 random(21);

@@ -33,13 +33,14 @@ inline std::vector<RandomRequest> requests_with_penalties(std::mt19937& random,
 // The config of a tiny model with more layers, for random weights.
 class DeepModel {
  public:
-  explicit DeepModel(int num_layers)
+  explicit DeepModel(int num_layers, int max_positions = 256)
       : folder_(std::filesystem::temp_directory_path() /
                 ("quire_deep_" + std::to_string(num_layers) + "_" + std::to_string(getpid()))) {
     std::filesystem::create_directory(folder_);
     std::ifstream in(golden_models() / "qwen3-tied" / "config.json");
     nlohmann::json config = nlohmann::json::parse(in);
     config["num_hidden_layers"] = num_layers;
+    config["max_position_embeddings"] = max_positions;
     config.erase("layer_types");
     std::ofstream(folder_ / "config.json") << config;
   }

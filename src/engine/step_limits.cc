@@ -15,6 +15,14 @@ int64_t max_decoding_of(const EngineConfig& config) {
 
 }  // namespace
 
+int64_t max_gpu_drafts_of(const EngineConfig& config) {
+  // With more rows a step takes longer for each of them.
+  constexpr int64_t kMostDrafts = 256;
+  if (!config.speculative_config) return 0;
+  return std::min(config.max_num_seqs * config.speculative_config->num_speculative_tokens,
+                  kMostDrafts);
+}
+
 int64_t max_stage_drafts_of(const EngineConfig& config) {
   constexpr int64_t kForcedDrafts = 256;
   if (!config.speculative_config) return kForcedDrafts;
@@ -28,8 +36,8 @@ int64_t max_step_tokens_of(const EngineConfig& config, bool on_gpu) {
   scheduler.num_stages = config.pipeline_parallel_size;
   if (on_gpu) scheduler.least_stage_chunk = kLeastStageChunkOfGpus;
   const int64_t prompts = stage_chunk(scheduler, kStageChunks * config.max_num_batched_tokens);
-  return std::min(config.max_num_batched_tokens,
-                  prompts + max_decoding_of(config) + (on_gpu ? 0 : max_stage_drafts_of(config)));
+  const int64_t drafts = on_gpu ? max_gpu_drafts_of(config) : max_stage_drafts_of(config);
+  return std::min(config.max_num_batched_tokens, prompts + max_decoding_of(config) + drafts);
 }
 
 }  // namespace quire

@@ -9,6 +9,10 @@
 
 namespace quire {
 
+// The most drafts of a step on GPUs, where each takes room for a row of logits; 0 without
+// speculation.
+int64_t max_gpu_drafts_of(const EngineConfig& config);
+
 // The most drafts of a step in stages on the CPU. Without speculation drafts are text that has no
 // choice.
 int64_t max_stage_drafts_of(const EngineConfig& config);

@@ -17,6 +17,9 @@ TEST(StepLimits, StagesHaveRoomForPromptsDecodesAndDrafts) {
   config.speculative_config.emplace().num_speculative_tokens = 5;
   EXPECT_EQ(max_stage_drafts_of(config), 15);
   EXPECT_EQ(max_step_tokens_of(config, false), 512 + 3 + 15);
+  EXPECT_EQ(max_step_tokens_of(config, true), 512 + 3 + 50);
+  config.max_num_seqs = 400;
+  EXPECT_EQ(max_step_tokens_of(config, true), 512 + 100 + 256);
   config.max_num_batched_tokens = 16;
   EXPECT_EQ(max_step_tokens_of(config, false), 16);
 }

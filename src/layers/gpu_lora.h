@@ -2,11 +2,11 @@
 // Adapters in a GPU's memory, as one rank computes them: a number of slots, each with room for an
 // adapter of the largest rank.
 //
-// A slot's matrices lie where those of the largest rank would begin. So an adapter is replaced in
-// place, and CUDA graphs that were captured for other adapters stay valid. A table on the GPU, with
-// a row for each slot, says what each slot holds. Adapters change only linear layers within the
-// model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the rank's worker;
-// const use is free.
+// A slot's matrices and vectors lie where those of the largest rank would begin. So an adapter is
+// replaced in place, and CUDA graphs that were captured for other adapters stay valid. A table on
+// the GPU, with a row for each slot, says what each slot holds. Adapters change only linear layers
+// within the model here; engine/lora_reader.h refuses the rest. Thread safety: one thread, the
+// rank's worker; const use is free.
 #include <cstdint>
 #include <span>
 #include <unordered_map>
@@ -48,7 +48,7 @@ class GpuLora {
   Tensor gate_up(int64_t rows, int64_t n) const;
 
  private:
-  // Where a layer's matrices lie in a slot, in bytes.
+  // Where a layer's matrices and vectors lie in a slot, in bytes.
   struct Place {
     size_t a = 0;
     size_t b[ops::kMaxLoraParts] = {};

@@ -116,6 +116,9 @@ void GpuRunner::learn_sampled(const ScheduledBatch& batch) {
 }
 
 size_t GpuRunner::num_steps_without_drafts_of(const ScheduledBatch& batch) const {
+  if (std::ranges::none_of(in_flight_, [](const auto& step) { return step->has_drafts; })) {
+    return in_flight_.size();
+  }
   std::unordered_set<SequenceId> ids;
   for (const ScheduledSequence& chunk : batch.sequences) ids.insert(chunk.id);
   const auto has_drafts_of = [&](const std::shared_ptr<Launched>& step) {
@@ -379,6 +382,7 @@ std::shared_ptr<GpuRunner::Launched> GpuRunner::make_void(const Launched& step,
   for (const Launched::Sampled& sampled : step.sampled) {
     Launched::Sampled& unsampled = result->sampled.emplace_back();
     unsampled.id = sampled.id;
+    unsampled.serial = sampled.serial;
     unsampled.index = sampled.index;
     unsampled.sequence = sampled.sequence;
     unsampled.has_drafts = sampled.has_drafts;

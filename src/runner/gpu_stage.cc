@@ -68,7 +68,9 @@ void GpuStage::send_state(DeviceStream& stream, const IntermediateTensors& state
             state.hidden.dtype() == dtype_ && state.residual.dtype() == dtype_,
         "a stage's state is contiguous and of the model's type");
   const size_t bytes = static_cast<size_t>(state.hidden.num_elements()) * size_of(dtype_);
-  std::byte* const to = sent_.data() + next_sent_ * (sent_.size() / kSentSteps);
+  const size_t slot_bytes = sent_.size() / kSentSteps;
+  check(2 * bytes <= slot_bytes, "a step's state fits where the plan put it");
+  std::byte* const to = sent_.data() + next_sent_ * slot_bytes;
   next_sent_ = (next_sent_ + 1) % kSentSteps;
   links_.to_next->await_taken(stream, kSentSteps - 1);
   stream.copy_on_device(to, state.hidden.raw(), bytes);

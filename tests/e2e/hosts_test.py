@@ -53,6 +53,9 @@ class Hosts:
         return [self.enter(number) for number in range(len(self.others) + 1)]
 
     def end(self):
+        # The last process in a namespace takes its cable with it; until then the name is in use.
+        for number in range(1, len(self.others) + 1):
+            subprocess.run(["ip", "link", "delete", f"cable{number}"], check=False, stderr=subprocess.DEVNULL)
         for host in self.others:
             host.kill()
             host.wait()
@@ -62,9 +65,6 @@ class Hosts:
         return self
 
     def __exit__(self, *_):
-        # The last process in a namespace takes its cable with it; until then the name is in use.
-        for number in range(1, len(self.others) + 1):
-            subprocess.run(["ip", "link", "delete", f"cable{number}"], check=False, stderr=subprocess.DEVNULL)
         self.end()
 
 
@@ -73,8 +73,8 @@ def over(hosts):
     return {"nodes": len(hosts.others) + 1, "enter": hosts.commands(), "env": SECRET}
 
 
-def with_address(options=SMALL, threads=2):
-    return (*options[:-1], threads, "--master-addr", "10.77.1.1")
+def with_address(threads=2):
+    return (*SMALL[:SMALL.index("--threads")], "--threads", threads, "--master-addr", "10.77.1.1")
 
 
 def asked(*more):

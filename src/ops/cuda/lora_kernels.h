@@ -50,9 +50,9 @@ struct CudaLoraRows {
 struct alignas(16) CudaLoraLayer {
   const void* a;                 // [ranks, k]
   const void* b[kMaxLoraParts];  // [outputs of the part, rank of the part]
-  int32_t ranks;                 // a multiple of kLoraRankStep; 0: the slot adds nothing here
+  int32_t ranks;                 // a multiple of kLoraRankStep; 0: no matrices
   int32_t first_rank[kMaxLoraParts];
-  int32_t rank[kMaxLoraParts];  // a multiple of kLoraRankStep; 0: nothing is added to the part
+  int32_t rank[kMaxLoraParts];  // a multiple of kLoraRankStep; 0: no matrices
   float scale[kMaxLoraParts];
   const float* factor[kMaxLoraParts];  // [outputs of the part], or null: 1
   const float* added[kMaxLoraParts];   // the same, or null: 0
@@ -68,7 +68,7 @@ inline constexpr int lora_splits(int64_t rows, int64_t k) {
   return splits < kMaxLoraSplits ? static_cast<int>(splits) : kMaxLoraSplits;
 }
 
-// t[split][row] = x[row] A^T over the split's part of k, for rows with a slot that adds something;
+// t[split][row] = x[row] A^T over the split's part of k, for rows with a slot that has matrices;
 // the others stay as they are.
 struct CudaLoraShrink {
   DType dtype;
