@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Makes tests/golden/eagle/: small EAGLE-3 heads for models of tests/golden/models/, and what they compute.
+"""Makes tests/golden/eagle/: small EAGLE and EAGLE-3 heads for models of tests/golden/models/, and what they compute.
 
     python3 scripts/make_eagle_goldens.py [--out tests/golden/eagle] [CASE ...]
 
@@ -8,16 +8,19 @@ fixed seeds. Each case is a head's folder with:
 
 golden.json
     case, about, and the versions of the packages
+    method       "eagle" or "eagle3"
     target       the folder of tests/golden/models/ that the head is for
     token_ids    T + 1 tokens
     chain_row    the row that drafts begin behind
 golden.safetensors
-    states       [T, layers * hidden_size]: the inputs of the target's layers that the head sees, by transformers
+    states       [T, layers * hidden_size]: the inputs of the target's layers that the head sees, by transformers;
+                 for "eagle" the input of its output layer
     logits       [T, draft_vocab_size]: of row i, which has token i + 1 and the states of i
     chain        [4, draft_vocab_size]: of chain_row and the rows behind it, each of these with the head's own output of
                  the row before in place of states
 
-Everything is computed in float32 by the speculators package's Eagle3DraftModel.
+Everything is computed in float32, EAGLE-3 by the speculators package's Eagle3DraftModel, EAGLE by a decoder layer of
+transformers without its first norm, as in https://github.com/SafeAILab/EAGLE.
 """
 import argparse
 import json
@@ -31,13 +34,20 @@ import torch  # noqa: E402
 from safetensors.torch import save_file  # noqa: E402
 from speculators.models.eagle3 import Eagle3DraftModel, Eagle3SpeculatorConfig  # noqa: E402
 from transformers import AutoModelForCausalLM, LlamaConfig, Qwen3Config  # noqa: E402
+from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding  # noqa: E402
 
 ROOT = Path(__file__).parent.parent
 STEPS = 4
 TOKENS = 41
 
 CASES = {
+    "eagle": dict(
+        seed=4,
+        about="an EAGLE head, which has a bias in fc and takes the target's embedding and output layer",
+        target="llama3",
+    ),
     "midlayer": dict(
+        seed=1,
         about="the form of the first heads: midlayer, d2t and t2d, the target's embedding",
         target="llama3",
         layers=LlamaConfig,
@@ -45,6 +55,7 @@ CASES = {
         draft_vocab_size=40,
     ),
     "speculators": dict(
+        seed=3,
         about="the form of the speculators package: two layers with norms of queries and keys, an own embedding",
         target="qwen3-bias-sharded",
         layers=Qwen3Config,
@@ -54,6 +65,7 @@ CASES = {
         norm_before_residual=True,
     ),
     "shared": dict(
+        seed=2,
         about="the target's vocabulary, embedding and output layer; eagle_config names layers by their outputs",
         target="qwen3-tied",
         layers=LlamaConfig,
@@ -62,9 +74,8 @@ CASES = {
 }
 
 
-def make_head(case: dict, target) -> Eagle3DraftModel:
-    config = target.config
-    sizes = dict(
+def head_sizes(case: dict, config) -> dict:
+    return dict(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
         intermediate_size=40,
@@ -77,7 +88,58 @@ def make_head(case: dict, target) -> Eagle3DraftModel:
         rope_parameters={"rope_type": "default", "rope_theta": 5000.0},
         attention_bias=False,
     )
-    layers = case["layers"](**sizes)
+
+
+def randomize(head) -> None:
+    for name, tensor in head.named_parameters():
+        noise = torch.randn(tensor.shape)
+        if "norm" in name:
+            tensor.copy_(1 + 0.2 * noise)
+        else:
+            tensor.copy_(noise * (1.0 if "embed" in name else 2 / tensor.shape[-1] ** 0.5))
+
+
+class EagleHead(torch.nn.Module):
+    """One layer whose attention reads fc of a token's embedding and of the state before it."""
+
+    def __init__(self, case: dict, target):
+        super().__init__()
+        config = LlamaConfig(**head_sizes(case, target.config))
+        config._attn_implementation = "eager"
+        self.config = config
+        self.fc = torch.nn.Linear(2 * config.hidden_size, config.hidden_size, bias=True)
+        self.layers = torch.nn.ModuleList([LlamaDecoderLayer(config, 0)])
+        self.layers[0].input_layernorm = torch.nn.Identity()
+        with torch.no_grad():
+            randomize(self)
+
+    def forward(self, target, known, tokens):
+        """Of rows: logits, and what is known of the next row."""
+        embedded = target.get_input_embeddings()(tokens)
+        hidden = self.fc(torch.cat([embedded, known], dim=-1))[None]
+        positions = torch.arange(len(tokens))[None]
+        mask = torch.full((len(tokens), len(tokens)), float("-inf")).triu(1)[None, None]
+        rotary = LlamaRotaryEmbedding(self.config)(hidden, positions)
+        hidden = self.layers[0](hidden, attention_mask=mask, position_ids=positions, position_embeddings=rotary)
+        hidden = (hidden[0] if isinstance(hidden, tuple) else hidden)[0]
+        return target.get_output_embeddings()(hidden), hidden
+
+
+def compute_eagle(head, target, states, tokens, chain_row: int):
+    """The logits of all rows, and those of the chain behind `chain_row`."""
+    with torch.no_grad():
+        logits, _ = head(target, states, tokens[1:])
+        known, chain = states[: chain_row + 1], []
+        for _ in range(STEPS):
+            of_rows, made = head(target, known, tokens[1 : len(known) + 1])
+            chain.append(of_rows[-1])
+            known = torch.cat([known, made[-1:]])
+    return logits, torch.stack(chain)
+
+
+def make_head(case: dict, target) -> Eagle3DraftModel:
+    config = target.config
+    layers = case["layers"](**head_sizes(case, config))
     layers._attn_implementation = "eager"
     head = Eagle3DraftModel(
         Eagle3SpeculatorConfig(
@@ -94,12 +156,7 @@ def make_head(case: dict, target) -> Eagle3DraftModel:
         )
     ).float()
     with torch.no_grad():
-        for name, tensor in head.named_parameters():
-            noise = torch.randn(tensor.shape)
-            if "norm" in name:
-                tensor.copy_(1 + 0.2 * noise)
-            else:
-                tensor.copy_(noise * (1.0 if "embed" in name else 2 / tensor.shape[-1] ** 0.5))
+        randomize(head)
         if case["target"] != "qwen3-bias-sharded":
             head.embed_tokens.weight.copy_(target.get_input_embeddings().weight)
         if "draft_vocab_size" in case:
@@ -134,7 +191,7 @@ def write_head(name: str, case: dict, head, folder: Path) -> None:
         head.save_pretrained(folder)
         (folder / "config.py").unlink(missing_ok=True)  # the package's source, which is not needed to read the head
         return
-    sizes = head.config.transformer_layer_config
+    sizes = head.config if name == "eagle" else head.config.transformer_layer_config
     config = {
         field: getattr(sizes, field)
         for field in (
@@ -143,8 +200,10 @@ def write_head(name: str, case: dict, head, folder: Path) -> None:
         ).split()
     }
     config |= {"model_type": "llama", "torch_dtype": "float32", "rope_theta": 5000.0, "rope_scaling": None}
-    del tensors["embed_tokens.weight"]
-    if name == "midlayer":
+    tensors.pop("embed_tokens.weight", None)
+    if name == "eagle":
+        config["architectures"] = ["LlamaForCausalLM"]
+    elif name == "midlayer":
         config["architectures"] = ["LlamaForCausalLMEagle3"]
         config["draft_vocab_size"] = case["draft_vocab_size"]
         config["eagle_aux_hidden_state_layer_ids"] = case["aux"]
@@ -163,29 +222,34 @@ def write_head(name: str, case: dict, head, folder: Path) -> None:
 
 def make_case(name: str, out: Path) -> None:
     case = CASES[name]
-    torch.manual_seed(sorted(CASES).index(name) + 1)
+    torch.manual_seed(case["seed"])
     target = AutoModelForCausalLM.from_pretrained(ROOT / "tests/golden/models" / case["target"], dtype=torch.float32)
-    head = make_head(case, target)
+    head = EagleHead(case, target) if name == "eagle" else make_head(case, target)
     tokens = torch.randint(3, target.config.vocab_size, (TOKENS + 1,))
     with torch.no_grad():
         hidden = target(tokens[None, :-1], output_hidden_states=True).hidden_states
-    states = torch.cat([hidden[layer][0] for layer in case["aux"]], dim=-1)
-    logits = compute(head, states, tokens)
     chain_row = TOKENS - STEPS
-    chain = torch.stack([step[chain_row] for step in logits])
+    if name == "eagle":
+        states = hidden[-1][0]  # behind the final norm
+        logits, chain = compute_eagle(head, target, states, tokens, chain_row)
+    else:
+        states = torch.cat([hidden[layer][0] for layer in case["aux"]], dim=-1)
+        steps = compute(head, states, tokens)
+        logits, chain = steps[0], torch.stack([step[chain_row] for step in steps])
     folder = out / name
     write_head(name, case, head, folder)
-    save_file({"states": states, "logits": logits[0], "chain": chain}, folder / "golden.safetensors")
+    save_file({"states": states, "logits": logits, "chain": chain}, folder / "golden.safetensors")
     golden = {
         "case": name,
         "about": case["about"],
         "versions": {name: version(name) for name in ("speculators", "torch", "transformers")},
+        "method": "eagle" if name == "eagle" else "eagle3",
         "target": case["target"],
         "token_ids": tokens.tolist(),
         "chain_row": chain_row,
     }
     (folder / "golden.json").write_text(json.dumps(golden) + "\n", encoding="utf-8")
-    print(f"{name}: logits up to {logits[0].abs().max():.2f}")
+    print(f"{name}: logits up to {logits.abs().max():.2f}")
 
 
 def main() -> None:

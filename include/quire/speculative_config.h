@@ -16,7 +16,8 @@ struct SpeculativeConfig {
   // Where drafts come from. "ngram": what followed the newest tokens earlier in the sequence.
   // "suffix": the most frequent continuation, there and in what earlier requests of the same cache
   // salt were answered. "draft_model": what a smaller model of the same vocabulary would answer.
-  // "eagle3": what a head makes of the model's hidden states, which was trained for the model.
+  // "eagle", "eagle3": what a head makes of the model's hidden states, which was trained for the
+  // model.
   std::string method{};
   // The most drafts of a sequence in a step, 1 to kMaxSpeculativeTokens. With `adaptive` there are
   // fewer, or none, where drafts cost more than they bring.
@@ -44,11 +45,12 @@ struct SpeculativeConfig {
   double suffix_decoding_min_token_prob = 0.1;
 
   // "draft_model": a model as EngineConfig::model names one, with the vocabulary of the model that
-  // it drafts for. "eagle3": a head. It runs in the same ranks.
+  // it drafts for. "eagle", "eagle3": a head of that kind. It runs in the same ranks.
   std::string model{};
-  // "draft_model", "eagle3": as EngineConfig::quantization, of the draft model's weights.
+  // "draft_model", "eagle", "eagle3": as EngineConfig::quantization, of the draft model's weights.
   std::string quantization = "none";
-  // "draft_model", "eagle3": the ranks that share it: tensor_parallel_size, also if none is given.
+  // "draft_model", "eagle", "eagle3": the ranks that share it: tensor_parallel_size, also if none
+  // is given.
   std::optional<int> draft_tensor_parallel_size{};
 };
 

@@ -42,8 +42,9 @@ SpeculativeConfig draft_model_of(const std::string& model, int num_tokens) {
   return drafter("draft_model", golden_models() / model, num_tokens);
 }
 
-SpeculativeConfig head_of(const std::string& name, int num_tokens) {
-  return drafter("eagle3", golden_models().parent_path() / "eagle" / name, num_tokens);
+SpeculativeConfig head_of(const std::string& name, int num_tokens,
+                          const std::string& method = "eagle3") {
+  return drafter(method, golden_models().parent_path() / "eagle" / name, num_tokens);
 }
 
 EngineConfig model_on_gpus(const std::string& model, int ranks) {
@@ -104,6 +105,15 @@ TEST_P(DraftersOnGpus, AHeadChangesNoAnswer) {
   drafters.push_back(head_of("speculators", 16));
   drafters.back().adaptive = true;
   expect_no_change_by(drafters, model_on_gpus("qwen3-bias-sharded", GetParam()), 341);
+}
+
+TEST_P(DraftersOnGpus, AHeadOfTheFirstKindChangesNoAnswer) {
+  QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam()));
+  std::vector<SpeculativeConfig> drafters;
+  for (const int num_tokens : draft_lengths(GetParam())) {
+    drafters.push_back(head_of("eagle", num_tokens, "eagle"));
+  }
+  expect_no_change_by(drafters, model_on_gpus("llama3", GetParam()), 342);
 }
 
 TEST_P(DraftersOnGpus, HeadsWithTheModelsTablesChangeNoAnswer) {

@@ -1,4 +1,4 @@
-// Drafts of an EAGLE-3 head: the same answers as without, whatever the head says.
+// Drafts of an EAGLE or EAGLE-3 head: the same answers as without, whatever the head says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -24,9 +24,10 @@ fs::path golden_head(const std::string& name) {
   return golden_models().parent_path() / "eagle" / name;
 }
 
-SpeculativeConfig eagle_of_folder(const fs::path& folder, int num_tokens) {
+SpeculativeConfig eagle_of_folder(const fs::path& folder, int num_tokens,
+                                  const std::string& method = "eagle3") {
   SpeculativeConfig config;
-  config.method = "eagle3";
+  config.method = method;
   config.model = folder.string();
   config.num_speculative_tokens = num_tokens;
   config.adaptive = false;
@@ -44,6 +45,20 @@ TEST(EngineEagle, DraftsChangeNoAnswer) {
   }
   expect_same_answers(eagle("midlayer", 3), "llama3", seed++);
   expect_same_answers(eagle("shared", 5), "qwen3-tied", seed++);
+}
+
+SpeculativeConfig first_eagle(int num_tokens) {
+  return eagle_of_folder(golden_head("eagle"), num_tokens, "eagle");
+}
+
+TEST(EngineEagle, DraftsOfTheFirstKindChangeNoAnswer) {
+  for (const int num_tokens : {1, 3, 8}) {
+    expect_same_answers(first_eagle(num_tokens), "llama3", 180 + static_cast<uint32_t>(num_tokens));
+  }
+  EngineConfig two_ranks = base_config("llama3");
+  two_ranks.tensor_parallel_size = 2;
+  two_ranks.threads = 2;
+  expect_same_answers(first_eagle(4), two_ranks, 185, 1);
 }
 
 TEST(EngineEagle, DraftsThatEndWhereTheyCostTooMuchChangeNoAnswer) {
@@ -186,20 +201,24 @@ TEST(EngineEagle, ADummyHeadNeedsItsConfigOnly) {
   config.speculative_config = eagle_of_folder(folder.path(), 3);
   EXPECT_THAT(refusal(config), HasSubstr("safetensors"));
   config.load_format = LoadFormat::kDummy;
-  const DraftCounts counts = counts_of(config, greedy_requests());
-  EXPECT_GT(counts.made, 0);
+  EXPECT_GT(counts_of(config, greedy_requests()).made, 0);
+  fs::copy(golden_head("eagle") / "config.json", folder.path() / "config.json",
+           fs::copy_options::overwrite_existing);
+  config.speculative_config->method = "eagle";
+  EXPECT_GT(counts_of(config, greedy_requests()).made, 0);
 }
 
 // What is said of a golden head with other fields in its config.json.
 std::string refusal_with(const nlohmann::json& fields, const std::string& target = "llama3",
-                         const std::string& head = "midlayer") {
+                         const std::string& head = "midlayer",
+                         const std::string& method = "eagle3") {
   const TemporaryFolder folder;
   fs::copy(golden_head(head) / "model.safetensors", folder.path() / "model.safetensors");
   auto json = nlohmann::json::parse(std::ifstream(golden_head(head) / "config.json"));
   if (!fields.is_null()) json.merge_patch(fields);
   std::ofstream(folder.path() / "config.json") << json.dump();
   EngineConfig config = base_config(target);
-  config.speculative_config = eagle_of_folder(folder.path(), 4);
+  config.speculative_config = eagle_of_folder(folder.path(), 4, method);
   return refusal(config);
 }
 
@@ -226,6 +245,19 @@ TEST(EngineEagle, HeadsThatDoNotFitAreRefused) {
   EXPECT_THAT(refusal_with({{"model_type", "gpt2"}}), HasSubstr("\"llama\" or \"qwen3\""));
   EXPECT_THAT(refusal_with({{"fc_norm", true}}), HasSubstr("fc_norm"));
   EXPECT_THAT(refusal_with({{"intermediate_size", 56}}), HasSubstr("mlp"));
+  const auto refusal_of_eagle = [](const nlohmann::json& fields) {
+    return refusal_with(fields, "llama3", "eagle", "eagle");
+  };
+  EXPECT_EQ(refusal_of_eagle({}), "taken");
+  EXPECT_THAT(refusal_with({}, "llama3", "midlayer", "eagle"),
+              AllOf(StartsWith("--speculative-config: the EAGLE head "),
+                    HasSubstr("names no EAGLE head"), HasSubstr("\"eagle3\" takes EAGLE-3")));
+  EXPECT_THAT(refusal_of_eagle({{"speculators_model_type", "eagle"}}),
+              HasSubstr("names no EAGLE head"));
+  EXPECT_THAT(refusal_of_eagle({{"hidden_size", 48}, {"target_hidden_size", 32}}),
+              HasSubstr("hidden_size is 48; expected the model's, 32, in an EAGLE head"));
+  EXPECT_THAT(refusal_of_eagle({{"draft_vocab_size", 40}}),
+              HasSubstr("draft_vocab_size is 40; expected vocab_size, 131, in an EAGLE head"));
   EngineConfig config = base_config("llama3");
   config.speculative_config = eagle("no-such-head", 4);
   EXPECT_THAT(refusal(config), AllOf(StartsWith("--speculative-config: the EAGLE-3 head "),

@@ -233,16 +233,18 @@ DraftModelOptions load_draft_model(const EngineConfig& config, const DeviceChoic
   return draft;
 }
 
-// What the EAGLE-3 head of this config is, for the model that `request` is of.
+// What the head of this config is, for the model that `request` is of.
 DraftModelOptions load_head(const EngineConfig& config, const DeviceChoice& choice,
                             const PlanRequest& request) {
   DraftModelOptions draft;
   draft.folder = resolve_model(config.speculative_config->model);
   require(std::filesystem::is_directory(draft.folder), "expected a head's folder, not a file.");
   const ModelConfig& target = request.model.config;
+  const EagleKind kind =
+      config.speculative_config->method == "eagle" ? EagleKind::kEagle : EagleKind::kEagle3;
   EagleConfig head = config.load_format == LoadFormat::kDummy
-                         ? load_dummy_eagle_config(draft.folder, target)
-                         : load_eagle_config(draft.folder, target);
+                         ? load_dummy_eagle_config(draft.folder, kind, target)
+                         : load_eagle_config(draft.folder, kind, target);
   EngineConfig alone = config;
   alone.quantization = config.speculative_config->quantization;
   // It reads the model's hidden states, and may share its tables.
@@ -266,6 +268,8 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
                       "--tensor-parallel-size says, or none.",
                       size, config.tensor_parallel_size));
   const bool is_head = drafts_with_head(*config.speculative_config);
+  const char* const head_name =
+      config.speculative_config->method == "eagle" ? "EAGLE head" : "EAGLE-3 head";
   try {
     DraftModelOptions draft =
         is_head ? load_head(config, choice, request) : load_draft_model(config, choice, request);
@@ -273,7 +277,7 @@ DraftModelOptions choose_draft_model(const EngineConfig& config, const DeviceCho
     return draft;
   } catch (const Error& error) {
     throw Error(fmt::format("--speculative-config: the {} {}: {}",
-                            is_head ? "EAGLE-3 head" : "draft model", name, error.what()));
+                            is_head ? head_name : "draft model", name, error.what()));
   }
 }
 

@@ -27,7 +27,7 @@ class LinearObserver {
 // The inputs of some of a decoder's layers, which a pass hands out beside its result: what a head
 // that makes drafts sees of the model (models/eagle_head.h).
 struct AuxStates {
-  std::span<const int64_t> layers;  // of the model, ascending
+  std::span<const int64_t> layers;  // of the model, ascending; their number: its output layer
   Tensor rows;                      // int32[R]: of the batch
   Tensor out;                       // activations [R, layers * hidden_size], layer by layer
 };
@@ -44,7 +44,7 @@ struct ForwardContext {
   // Null: all rows are the base's. The first is the CPU's, the second a GPU's.
   const LoraStep* lora = nullptr;
   const GpuLoraStep* gpu_lora = nullptr;
-  // Null: nobody asks for them. With it the layers run one by one.
+  // Null: nobody asks for them. With those of layers within the model the layers run one by one.
   const AuxStates* aux = nullptr;
 };
 

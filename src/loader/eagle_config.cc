@@ -30,8 +30,21 @@ bool is_eagle3(std::string_view architecture) {
   return architecture.find("Eagle3") != std::string_view::npos;
 }
 
+// EAGLE heads are published as models of their layers.
+bool is_eagle(std::string_view architecture) {
+  return architecture == "LlamaForCausalLM" || architecture == "Qwen3ForCausalLM" ||
+         (architecture.starts_with("Eagle") && !is_eagle3(architecture));
+}
+
 // Throws Error unless the file says that it is such a head.
-void check_kind(const JsonFields& config, bool is_speculators) {
+void check_kind(const JsonFields& config, EagleKind kind, bool is_speculators) {
+  if (kind == EagleKind::kEagle) {
+    const auto names = config.strings("architectures");
+    if (!is_speculators && names && !names->empty() && is_eagle(names->front())) return;
+    config.fail(is_speculators ? "speculators_model_type" : "architectures",
+                "names no EAGLE head; expected [\"LlamaForCausalLM\"] or "
+                "[\"EagleLlamaForCausalLM\"]; method \"eagle3\" takes EAGLE-3 heads");
+  }
   if (is_speculators) {
     if (config.string("speculators_model_type") != "eagle3") {
       config.fail_value("speculators_model_type", "\"eagle3\"");
@@ -53,7 +66,7 @@ ModelConfig parse_layers(const nlohmann::ordered_json& json, const std::string& 
   const JsonFields fields(layers, name);
   const std::string type = fields.string("model_type").value_or("llama");
   if (type != "llama" && type != "qwen3") {
-    fields.fail_value("model_type", "\"llama\" or \"qwen3\", whose layers an EAGLE-3 head has");
+    fields.fail_value("model_type", "\"llama\" or \"qwen3\", whose layers a head has");
   }
   layers["architectures"] = {type == "qwen3" ? "Qwen3ForCausalLM" : "LlamaForCausalLM"};
   layers["tie_word_embeddings"] = false;
@@ -99,6 +112,18 @@ void refuse_unknown_norms(const JsonFields& config) {
   }
 }
 
+// What an EAGLE head makes is read as the target's hidden state, by the target's output layer.
+void check_eagle_sizes(const JsonFields& config, const EagleConfig& head) {
+  if (head.layers.hidden_size != head.target_hidden_size) {
+    config.fail_value("hidden_size",
+                      fmt::format("the model's, {}, in an EAGLE head", head.target_hidden_size));
+  }
+  if (head.draft_vocab_size != head.layers.vocab_size) {
+    config.fail_value("draft_vocab_size",
+                      fmt::format("vocab_size, {}, in an EAGLE head", head.layers.vocab_size));
+  }
+}
+
 // The tensor d2t: by draft id, what is to be added for the target's id.
 std::vector<int32_t> read_draft_ids(const CheckpointTensor& tensor, const EagleConfig& config) {
   if (tensor.dtype != "I64" || tensor.shape != std::vector{config.draft_vocab_size}) {
@@ -124,18 +149,19 @@ std::vector<int32_t> read_draft_ids(const CheckpointTensor& tensor, const EagleC
 
 }  // namespace
 
-EagleConfig parse_eagle_config(std::string_view text, const std::string& name,
+EagleConfig parse_eagle_config(std::string_view text, const std::string& name, EagleKind kind,
                                const ModelConfig& target) {
   const nlohmann::ordered_json json =
       parse_json_object(text, name, {.max_depth = kMaxEagleConfigDepth});
   const JsonFields config(json, name);
   const bool is_speculators = config.has("speculators_model_type");
-  check_kind(config, is_speculators);
+  check_kind(config, kind, is_speculators);
   if (is_speculators && !config.object("transformer_layer_config")) {
     config.fail("transformer_layer_config", "is missing; expected an object");
   }
   refuse_unknown_norms(config);
   EagleConfig result;
+  result.kind = kind;
   result.layers = parse_layers(json, name, is_speculators);
   if (result.layers.vocab_size != target.vocab_size) {
     config.fail("vocab_size", fmt::format("is {}, and that of the model {}; expected the same",
@@ -152,6 +178,11 @@ EagleConfig parse_eagle_config(std::string_view text, const std::string& name,
       config.integer("draft_vocab_size", 1, kMaxVocab).value_or(target.vocab_size);
   if (result.draft_vocab_size > target.vocab_size) {
     config.fail_value("draft_vocab_size", fmt::format("at most vocab_size, {}", target.vocab_size));
+  }
+  if (kind == EagleKind::kEagle) {
+    check_eagle_sizes(config, result);
+    result.aux_layers = {target.num_hidden_layers};
+    return result;
   }
   result.aux_layers = parse_aux_layers(config, target);
   result.norm_before_residual = config.boolean("norm_before_residual").value_or(false);
@@ -194,25 +225,31 @@ void add_eagle_tensors(const Checkpoint& checkpoint, EagleConfig& config) {
 
 namespace {
 
-EagleConfig read_eagle_config(const std::filesystem::path& folder, const ModelConfig& target) {
+EagleConfig read_eagle_config(const std::filesystem::path& folder, EagleKind kind,
+                              const ModelConfig& target) {
   const std::string path = (folder / "config.json").string();
-  return parse_eagle_config(read_text_file(path, kMaxEagleConfigBytes), path, target);
+  return parse_eagle_config(read_text_file(path, kMaxEagleConfigBytes), path, kind, target);
 }
 
 }  // namespace
 
-EagleConfig load_eagle_config(const std::filesystem::path& folder, const ModelConfig& target) {
-  EagleConfig config = read_eagle_config(folder, target);
+EagleConfig load_eagle_config(const std::filesystem::path& folder, EagleKind kind,
+                              const ModelConfig& target) {
+  EagleConfig config = read_eagle_config(folder, kind, target);
   add_eagle_tensors(Checkpoint::open(folder), config);
   return config;
 }
 
-EagleConfig load_dummy_eagle_config(const std::filesystem::path& folder,
+EagleConfig load_dummy_eagle_config(const std::filesystem::path& folder, EagleKind kind,
                                     const ModelConfig& target) {
   for (const char* file : {"model.safetensors", "model.safetensors.index.json"}) {
-    if (std::filesystem::exists(folder / file)) return load_eagle_config(folder, target);
+    if (std::filesystem::exists(folder / file)) return load_eagle_config(folder, kind, target);
   }
-  EagleConfig config = read_eagle_config(folder, target);
+  EagleConfig config = read_eagle_config(folder, kind, target);
+  if (kind == EagleKind::kEagle) {
+    config.first_layer = "layers.0";
+    return config;
+  }
   config.has_embedding = config.layers.hidden_size != config.target_hidden_size;
   config.has_output_table = true;
   if (config.draft_vocab_size < config.layers.vocab_size) {

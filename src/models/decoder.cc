@@ -214,7 +214,7 @@ MemoryItem item_of(std::string name, std::optional<VocabTable>& table) {
   return {std::move(name), bytes_of(*table), {describe(table->product(""))}};
 }
 
-// `input`: of the layer at this place in the model.
+// `input`: of the layer at this place in the model; behind the last one that of its output layer.
 void hand_out(ForwardContext& context, int64_t layer, const Tensor& input) {
   const AuxStates& aux = *context.aux;
   const auto found = std::ranges::find(aux.layers, layer);
@@ -432,15 +432,17 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
     const auto shape = {context.batch.num_tokens, config_.hidden_size};
     state.hidden = context.arena.allocate(context.dtype, shape);
     state.residual = context.arena.allocate(context.dtype, shape);
+    const bool sees_layers =
+        context.aux != nullptr && context.aux->layers.front() < config_.num_hidden_layers;
     const bool in_one_step = context.lora == nullptr && context.gpu_lora == nullptr &&
-                             context.aux == nullptr && decoder_step_ &&
-                             decoder_step_->takes(context.batch);
+                             !sees_layers && decoder_step_ && decoder_step_->takes(context.batch);
     // On one rank the step embeds by itself.
     const bool embeds = !in_one_step || at_.size > 1;
     if (embeds) embed_tokens(context, *embed_tokens_, state.residual);
     if (in_one_step) {
       decoder_step_->run(context.stream, context.batch, embeds ? state.residual : Tensor(),
                          state.hidden);
+      if (context.aux != nullptr) hand_out(context, config_.num_hidden_layers, state.hidden);
       return state;
     }
   }
@@ -450,6 +452,7 @@ IntermediateTensors Decoder::forward(ForwardContext& context,
   }
   if (final_norm_) {
     final_norm_->forward_add(context, state.hidden, state.residual, state.hidden);
+    if (context.aux != nullptr) hand_out(context, config_.num_hidden_layers, state.hidden);
   }
   return state;
 }

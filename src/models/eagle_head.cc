@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "models/matrix_formats.h"
+#include "ops/embedding.h"
 
 namespace quire {
 namespace {
@@ -15,8 +16,16 @@ const EagleConfig& eagle_of(const ModelOptions& options) {
   return *options.eagle;
 }
 
-int64_t num_states(const EagleConfig& eagle) {
+// Of `fc`: of EAGLE-3 the states of a token, of EAGLE its embedding and its state.
+int64_t num_fc_inputs(const EagleConfig& eagle) {
+  if (eagle.kind == EagleKind::kEagle) return 2 * eagle.target_hidden_size;
   return static_cast<int64_t>(eagle.aux_layers.size()) * eagle.target_hidden_size;
+}
+
+std::optional<RmsNorm> norm_of_eagle3(const ModelOptions& options) {
+  if (eagle_of(options).kind == EagleKind::kEagle) return std::nullopt;
+  return std::make_optional<RmsNorm>(matrix_placement(options), options.config.hidden_size,
+                                     options.config.rms_norm_eps);
 }
 
 // The name of a layer, as the checkpoint has it.
@@ -37,7 +46,9 @@ MatrixFormat eagle_format(const ModelOptions& options, const char* module) {
 AttentionConfig eagle_attention(const ModelOptions& options, int64_t layer) {
   const ModelConfig& config = options.config;
   return {.hidden_size = config.hidden_size,
-          .input_size = layer == 0 ? 2 * config.hidden_size : 0,
+          .input_size = layer == 0 && eagle_of(options).kind == EagleKind::kEagle3
+                            ? 2 * config.hidden_size
+                            : 0,
           .num_heads = config.num_attention_heads,
           .num_kv_heads = config.num_key_value_heads,
           .head_dim = config.head_dim,
@@ -72,10 +83,9 @@ EagleHead::EagleHead(const ModelOptions& options)
     : config_(checked_decoder_options(options).config),
       eagle_(eagle_of(options)),
       rotary_(config_, options.max_model_len, options.device),
-      fc_(replicated_linear(config_.hidden_size, num_states(eagle_), eagle_.fc_bias),
+      fc_(replicated_linear(config_.hidden_size, num_fc_inputs(eagle_), eagle_.fc_bias),
           matrix_placement(options), eagle_format(options, "fc")),
-      first_{RmsNorm(matrix_placement(options), config_.hidden_size, config_.rms_norm_eps),
-             RmsNorm(matrix_placement(options), config_.hidden_size, config_.rms_norm_eps),
+      first_{norm_of_eagle3(options), norm_of_eagle3(options),
              Attention(eagle_attention(options, 0), matrix_placement(options)),
              RmsNorm(matrix_placement(options), config_.hidden_size, config_.rms_norm_eps),
              Mlp(eagle_mlp(options, 0), matrix_placement(options))},
@@ -94,8 +104,9 @@ EagleHead::EagleHead(const ModelOptions& options)
   }
 }
 
-void EagleHead::share(const VocabTables& target) {
+void EagleHead::share(const VocabTables& target, const Tensor& row_ids) {
   shared_ = target;
+  row_ids_ = row_ids;
 }
 
 ParameterMap EagleHead::parameters() {
@@ -107,15 +118,17 @@ ParameterMap EagleHead::parameters() {
   fc_.add_parameters("fc", parameters);
   if (own_embedding_) own_embedding_->add_parameters("embed_tokens", parameters);
   const std::string& name = eagle_.first_layer;
-  first_.input_norm.add_parameters(name + ".input_layernorm", parameters);
-  first_.hidden_norm.add_parameters(name + ".hidden_norm", parameters);
+  if (projects()) {
+    first_.input_norm->add_parameters(name + ".input_layernorm", parameters);
+    first_.hidden_norm->add_parameters(name + ".hidden_norm", parameters);
+    final_norm_.add_parameters("norm", parameters);
+  }
   first_.attention.add_parameters(name + ".self_attn", parameters);
   first_.post_attention_norm.add_parameters(name + ".post_attention_layernorm", parameters);
   first_.mlp.add_parameters(name + ".mlp", parameters);
   for (size_t i = 0; i < layers_.size(); ++i) {
     layers_[i]->add_parameters(fmt::format("layers.{}", i + 1), parameters);
   }
-  final_norm_.add_parameters("norm", parameters);
   if (own_output_) own_output_->add_parameters("lm_head", parameters);
   // The maps between the vocabularies, and what training keeps of the target.
   parameters.ignore([](std::string_view tensor) {
@@ -135,8 +148,10 @@ std::vector<MemoryItem> EagleHead::memory() {
   memory.mlp.bytes += bytes_of_part(first_.mlp);
   for (const MatrixProduct& product : attention) memory.attention.formats.insert(describe(product));
   for (const MatrixProduct& product : mlp) memory.mlp.formats.insert(describe(product));
-  memory.norms.bytes += bytes_of_part(first_.input_norm) + bytes_of_part(first_.hidden_norm) +
-                        bytes_of_part(first_.post_attention_norm) + bytes_of_part(final_norm_);
+  memory.norms.bytes += bytes_of_part(first_.post_attention_norm) + bytes_of_part(final_norm_);
+  for (auto* norm : {&first_.input_norm, &first_.hidden_norm}) {
+    if (*norm) memory.norms.bytes += bytes_of_part(**norm);
+  }
   std::vector<MemoryItem> items = {
       memory.attention,
       memory.mlp,
@@ -176,6 +191,26 @@ void EagleHead::project(ForwardContext& context, const Tensor& states, const Ten
   fc_.forward(context, states, out);
 }
 
+Tensor EagleHead::join(ForwardContext& context, const Tensor& token, const Tensor& residual,
+                       const Tensor& both) const {
+  const int64_t width = config_.hidden_size;
+  const Tensor left = both.columns(0, width);
+  const Tensor right = both.columns(width, 2 * width);
+  if (projects()) {
+    first_.input_norm->forward(context, token, left);
+    first_.hidden_norm->forward(context, residual, right);
+    if (eagle_.norm_before_residual) first_.hidden_norm->forward(context, residual, residual);
+    return both;
+  }
+  if (row_ids_.defined()) {
+    const Tensor rows = row_ids_.rows(0, context.batch.num_tokens);
+    ops::gather_rows(context.stream, token, rows, left);
+    ops::gather_rows(context.stream, residual, rows, right);
+  }
+  fc_.forward(context, both, residual);
+  return residual;
+}
+
 void EagleHead::run_first_layer(ForwardContext& context, const IntermediateTensors& state) const {
   const auto& [hidden, residual] = state;
   const Arena::Scope scope(context.arena);
@@ -185,10 +220,8 @@ void EagleHead::run_first_layer(ForwardContext& context, const IntermediateTenso
   const VocabTable* table = own_embedding_ ? &*own_embedding_ : shared_.embedding;
   // Where a head is only counted there is no target, and so no table.
   if (table != nullptr) embed_tokens(context, *table, token);
-  first_.input_norm.forward(context, token, both.columns(0, width));
-  first_.hidden_norm.forward(context, residual, both.columns(width, 2 * width));
-  if (eagle_.norm_before_residual) first_.hidden_norm.forward(context, residual, residual);
-  first_.attention.forward(context, rotary_.cos_sin(), kv_caches_.front(), both, hidden);
+  const Tensor input = join(context, token, residual, both);
+  first_.attention.forward(context, rotary_.cos_sin(), kv_caches_.front(), input, hidden);
   first_.post_attention_norm.forward_add(context, hidden, residual, hidden);
   first_.mlp.forward(context, hidden, hidden);
 }
@@ -204,7 +237,7 @@ IntermediateTensors EagleHead::forward(ForwardContext& context,
                         state);
   }
   final_norm_.forward_add(context, state.hidden, state.residual, state.hidden);
-  return state;
+  return {.hidden = projects() ? state.hidden : state.residual, .residual = state.residual};
 }
 
 Tensor EagleHead::compute_logits(ForwardContext& context, const Tensor& hidden) {

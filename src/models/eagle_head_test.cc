@@ -1,5 +1,5 @@
-// EAGLE-3 heads, and what their targets hand out for them, against the speculators package and
-// transformers (scripts/make_eagle_goldens.py).
+// EAGLE and EAGLE-3 heads, and what their targets hand out for them, against transformers and the
+// speculators package (scripts/make_eagle_goldens.py).
 #include "models/eagle_head.h"
 
 #include <gmock/gmock.h>
@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/mapped_file.h"
 #include "dist/communicator.h"
@@ -61,7 +62,8 @@ EagleCase load_eagle_case(const std::string& name) {
   golden.target_options.config = load_model_config(golden.target);
   golden.target_options.max_model_len = 64;
   golden.options = golden.target_options;
-  golden.options.eagle = load_eagle_config(golden.folder, golden.target_options.config);
+  const EagleKind kind = json.at("method") == "eagle" ? EagleKind::kEagle : EagleKind::kEagle3;
+  golden.options.eagle = load_eagle_config(golden.folder, kind, golden.target_options.config);
   golden.options.config = golden.options.eagle->layers;
   golden.token_ids = json.at("token_ids").get<std::vector<int32_t>>();
   golden.chain_row = json.at("chain_row");
@@ -172,7 +174,9 @@ class TestHead {
       : golden_(golden),
         target_(golden.target_options, golden.target, comm),
         sequence_(golden.options, golden.folder, comm) {
-    head().share(target_.model().vocab_tables());
+    std::iota(row_ids_.begin(), row_ids_.end(), 0);
+    head().share(target_.model().vocab_tables(),
+                 Tensor(row_ids_.data(), DType::kInt32, {std::ssize(row_ids_)}));
   }
 
   // Logits of rows [first, end), from the golden states.
@@ -180,7 +184,9 @@ class TestHead {
     GoldenRows states = golden_.states;
     const Tensor all(states.values.data(), DType::kFloat32, {states.rows, states.width});
     return run(first, end, [&](ForwardContext& context, const Tensor& known) {
-      head().project(context, all.rows(first, end), known);
+      const Tensor states_of_rows = all.rows(first, end);
+      if (head().projects()) return head().project(context, states_of_rows, known);
+      std::ranges::copy(values_of(states_of_rows), known.data<float>());
     });
   }
 
@@ -214,6 +220,7 @@ class TestHead {
   const EagleCase& golden_;
   OneSequence target_;
   OneSequence sequence_;
+  std::vector<int32_t> row_ids_ = std::vector<int32_t>(64);
   std::vector<float> last_;  // what is known of the next row
 };
 
@@ -229,7 +236,7 @@ void on_ranks(int size, const Work& work) {
 class EagleGolden : public ::testing::TestWithParam<const char*> {};
 
 INSTANTIATE_TEST_SUITE_P(Heads, EagleGolden,
-                         ::testing::Values("midlayer", "speculators", "shared"));
+                         ::testing::Values("eagle", "midlayer", "speculators", "shared"));
 
 TEST_P(EagleGolden, LogitsOfRowsAndOfDraftsBehindThem) {
   const EagleCase golden = load_eagle_case(GetParam());

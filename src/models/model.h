@@ -53,7 +53,7 @@ struct ModelOptions {
   std::vector<int64_t> stage_layers;
   // Whether this model's steps may use the ranks' peer words (Communicator), as one model's may.
   bool has_peer_words = true;
-  // An EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
+  // An EAGLE or EAGLE-3 head (models/eagle_head.h), whose layers are `config`; none: a model.
   std::optional<EagleConfig> eagle;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// What a drafter takes of an engine's memory: a smaller model, or an EAGLE-3 head.
+// What a drafter takes of an engine's memory: a smaller model, or an EAGLE or EAGLE-3 head.
 //
 // Thread safety: free functions of their arguments.
 #include <cstdint>

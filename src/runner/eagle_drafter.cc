@@ -86,7 +86,7 @@ EagleDrafter::EagleDrafter(const RunnerOptions& options, const Model& target, Co
   known_ = Tensor(known_memory_.data(), DType::kFloat32,
                   {options.num_blocks * options.block_size, width});
   drafted_ = Tensor(drafted_memory_.data(), DType::kFloat32, {options.max_num_seqs, width});
-  head_.share(target.vocab_tables());
+  head_.share(target.vocab_tables(), as_tensor(row_ids_));
   head_.bind_cache(stream_, comm_, kv_cache_.layers());
 }
 
@@ -112,8 +112,11 @@ double EagleDrafter::keep(const ForwardBatch& forward, std::span<const StepSeque
   {
     const Arena::Scope scope(arena_);
     ForwardContext context{stream_, DType::kFloat32, arena_, comm_, forward};
-    const Tensor known = arena_.allocate(DType::kFloat32, {forward.num_tokens, known_.dim(1)});
-    head_.project(context, states_.out, known);
+    Tensor known = states_.out;
+    if (head_.projects()) {
+      known = arena_.allocate(DType::kFloat32, {forward.num_tokens, known_.dim(1)});
+      head_.project(context, states_.out, known);
+    }
     ops::scatter_rows(stream_, known, forward.slot_mapping, known_);
   }
   const EagleClock::time_point start = EagleClock::now();

@@ -1,5 +1,5 @@
 #pragma once
-// A rank's part of an EAGLE-3 head that makes drafts for the model of the rank.
+// A rank's part of an EAGLE or EAGLE-3 head that makes drafts for the model of the rank.
 //
 // What the head knows of a token that the model has computed, its projection of the inputs of some
 // of the model's layers, is kept for each slot of the KV cache: it is there wherever the model's

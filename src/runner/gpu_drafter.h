@@ -1,6 +1,6 @@
 #pragma once
-// A rank's part of a model that makes drafts on its GPU: what a smaller model and an EAGLE-3 head
-// have in common.
+// A rank's part of a model that makes drafts on its GPU: what a smaller model and an EAGLE or
+// EAGLE-3 head have in common.
 //
 // The host says which tokens are read, where drafts are put and with which noise they are sampled.
 // It learns them with the step's results. On the GPU's stream the passes follow each other without

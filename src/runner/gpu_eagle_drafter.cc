@@ -84,7 +84,7 @@ GpuEagleDrafter::GpuEagleDrafter(const RunnerOptions& options, const GpuDraftHom
         by_token[draft_ids[i]] = static_cast<int32_t>(i);
     });
   }
-  head().share(target.vocab_tables());
+  head().share(target.vocab_tables(), Tensor(row_ids_.data(), DType::kInt32, {options.max_tokens}));
 }
 
 const AuxStates* GpuEagleDrafter::states_of(int64_t num_tokens) {
@@ -98,8 +98,11 @@ const AuxStates* GpuEagleDrafter::states_of(int64_t num_tokens) {
 void GpuEagleDrafter::keep(const ForwardBatch& forward) {
   const Arena::Scope scope(arena());
   ForwardContext context{home().stream, dtype(), arena(), home().comm, forward};
-  const Tensor known = arena().allocate(dtype(), {forward.num_tokens, known_.dim(1)});
-  head().project(context, states_.out, known);
+  Tensor known = states_.out;
+  if (head().projects()) {
+    known = arena().allocate(dtype(), {forward.num_tokens, known_.dim(1)});
+    head().project(context, states_.out, known);
+  }
   ops::scatter_rows(home().stream, known, forward.slot_mapping, known_);
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// A rank's part of an EAGLE-3 head that makes drafts for the rank's model on its GPU
+// A rank's part of an EAGLE or EAGLE-3 head that makes drafts for the rank's model on its GPU
 // (runner/gpu_drafter.h), as runner/eagle_drafter.h does on the CPU.
 //
 // What the head knows of the tokens of a step is projected and kept with the model's pass, so it is

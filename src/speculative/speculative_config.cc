@@ -23,12 +23,12 @@ void require_field(bool ok, const char* field, const std::string& value, const c
 }
 
 void check_method(const std::string& method) {
-  for (const char* known : {"ngram", "suffix", "draft_model", "eagle3"}) {
+  for (const char* known : {"ngram", "suffix", "draft_model", "eagle", "eagle3"}) {
     if (method == known) return;
   }
   throw Error(
       fmt::format("--speculative-config: method is \"{}\"; expected \"ngram\", \"suffix\", "
-                  "\"draft_model\" or \"eagle3\", the methods that quire takes.",
+                  "\"draft_model\", \"eagle\" or \"eagle3\", the methods that quire takes.",
                   method));
 }
 
@@ -60,14 +60,15 @@ void check_draft_model(const SpeculativeConfig& config) {
   if (drafts_with_model(config)) {
     require_field(!config.model.empty(), "model", "missing",
                   drafts_with_head(config)
-                      ? "a folder or a name, of an EAGLE-3 head for the model"
+                      ? "a folder or a name, of a head for the model"
                       : "a folder, a GGUF file or a name, of a smaller model with the same "
                         "vocabulary");
   } else {
-    require_field(config.model.empty(), "model", fmt::format("\"{}\"", config.model),
-                  fmt::format("none with method \"{}\"; \"draft_model\" and \"eagle3\" take one",
-                              config.method)
-                      .c_str());
+    require_field(
+        config.model.empty(), "model", fmt::format("\"{}\"", config.model),
+        fmt::format("none with method \"{}\"; \"draft_model\", \"eagle\" and \"eagle3\" take one",
+                    config.method)
+            .c_str());
   }
   const std::string& to = config.quantization;
   require_field(to == "none" || to == "fp8" || to == "int8" || to == "int4", "quantization",
@@ -91,7 +92,7 @@ bool drafts_with_model(const SpeculativeConfig& config) {
 }
 
 bool drafts_with_head(const SpeculativeConfig& config) {
-  return config.method == "eagle3";
+  return config.method == "eagle" || config.method == "eagle3";
 }
 
 NgramLengths ngram_lengths(const SpeculativeConfig& config) {

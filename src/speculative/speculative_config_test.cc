@@ -50,11 +50,11 @@ TEST(SpeculativeConfig, OneLengthIsBoth) {
 TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
   using Config = SpeculativeConfig;
   const std::vector<BadField> fields = {
+      {[](Config& c) { c.method = "medusa"; },
+       "method is \"medusa\"; expected \"ngram\", \"suffix\", \"draft_model\", \"eagle\" or "
+       "\"eagle3\", the methods that quire takes."},
       {[](Config& c) { c.method = "eagle"; },
-       "method is \"eagle\"; expected \"ngram\", \"suffix\", \"draft_model\" or \"eagle3\", the "
-       "methods that quire takes."},
-      {[](Config& c) { c.method = "eagle3"; },
-       "model is missing; expected a folder or a name, of an EAGLE-3 head for the model."},
+       "model is missing; expected a folder or a name, of a head for the model."},
       {[](Config& c) { c.num_speculative_tokens = 0; },
        "num_speculative_tokens is 0; expected 1 to 16."},
       {[](Config& c) { c.num_speculative_tokens = 17; },
@@ -79,8 +79,8 @@ TEST(SpeculativeConfig, WhatIsOutOfRangeIsNamed) {
       {[](Config& c) { c.suffix_decoding_min_token_prob = 1.5; },
        "suffix_decoding_min_token_prob is 1.5; expected a number from 0 to 1."},
       {[](Config& c) { c.model = "org/draft"; },
-       "model is \"org/draft\"; expected none with method \"ngram\"; \"draft_model\" and "
-       "\"eagle3\" take one."},
+       "model is \"org/draft\"; expected none with method \"ngram\"; \"draft_model\", "
+       "\"eagle\" and \"eagle3\" take one."},
       {[](Config& c) { c.method = "draft_model"; },
        "model is missing; expected a folder, a GGUF file or a name, of a smaller model with the "
        "same "

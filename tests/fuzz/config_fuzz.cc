@@ -19,12 +19,14 @@ void read_head(std::string_view json) {
   target.hidden_size = 32;
   target.num_hidden_layers = 8;
   try {
-    const quire::EagleConfig head = quire::parse_eagle_config(json, "fuzz", target);
+    const auto kind = json.size() % 2 == 0 ? quire::EagleKind::kEagle : quire::EagleKind::kEagle3;
+    const quire::EagleConfig head = quire::parse_eagle_config(json, "fuzz", kind, target);
     const std::vector<int64_t>& layers = head.aux_layers;
     const bool sound = head.draft_vocab_size >= 1 && head.draft_vocab_size <= 128 &&
                        !layers.empty() && layers.size() <= quire::kMaxAuxLayers &&
-                       layers.front() >= 0 && layers.back() < 8 && head.target_hidden_size == 32 &&
-                       head.layers.vocab_size == 128;
+                       layers.front() >= 0 &&
+                       layers.back() < (kind == quire::EagleKind::kEagle ? 9 : 8) &&
+                       head.target_hidden_size == 32 && head.layers.vocab_size == 128;
     if (!sound) std::abort();
   } catch (const quire::Error&) {
   }
