@@ -70,7 +70,7 @@ class Speculative(CliTest):
                  ('{"method": "ngram", "num_speculative_tokens": "4"}', "a string")]
         for text, expected in usage:
             self.assert_error(run("generate", "-p", "a", "--speculative-config", text), 2, expected)
-        fields = [({"method": "medusa"}, 'expected "ngram", "suffix", "draft_model" or "eagle3"'),
+        fields = [({"method": "medusa"}, 'expected "ngram", "suffix", "draft_model", "eagle" or "eagle3"'),
                   ({"method": "eagle3"}, "model is missing"),
                   ({"method": "eagle3", "model": TINY}, "names no EAGLE-3 head"),
                   ({"method": "draft_model"}, "model is missing"),
