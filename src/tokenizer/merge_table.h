@@ -16,6 +16,9 @@ struct Merge {
 
 class MergeTable {
  public:
+  // Makes room for so many pairs. Called before the first set().
+  void reserve(std::size_t pairs);
+
   // A later merge of the same pair replaces the earlier one, as in Hugging Face's library.
   void set(std::int32_t left, std::int32_t right, Merge merge);
 
@@ -47,7 +50,8 @@ class MergeTable {
     }
     return i;
   }
-  void grow();
+  // To so many slots, a power of two.
+  void resize(std::size_t slots);
 
   std::vector<Slot> slots_;  // open addressing, a power of two, at most half full
   std::size_t count_ = 0;

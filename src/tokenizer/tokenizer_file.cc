@@ -60,6 +60,8 @@ class ModelReader {
   void read_merges(JsonReader& reader) {
     if (has_merges_) reader.fail("model.merges occurs a second time");
     has_merges_ = true;
+    // Mostly each token of several characters is what one merge makes.
+    file_.merges.reserve(file_.vocabulary.size());
     std::uint32_t rank = 0;
     reader.read_array([&] {
       if (reader.peek() == '[') {
@@ -101,7 +103,8 @@ class ModelReader {
     const Vocabulary& vocabulary = file_.vocabulary;
     const std::int32_t left_id = vocabulary.find(left);
     const std::int32_t right_id = vocabulary.find(right);
-    const std::int32_t id = vocabulary.find(joined_);
+    // Files mostly have the tokens in the order of the merges that make them.
+    const std::int32_t id = vocabulary.find(joined_, last_joined_ + 1);
     if (left_id == Vocabulary::kNone || right_id == Vocabulary::kNone || id == Vocabulary::kNone) {
       const std::string_view missing = left_id == Vocabulary::kNone    ? left
                                        : right_id == Vocabulary::kNone ? right
@@ -111,6 +114,7 @@ class ModelReader {
                       "model.vocab",
                       left, right, missing));
     }
+    last_joined_ = id;
     file_.merges.set(left_id, right_id, {rank, id});
     merges_across_marker_ = merges_across_marker_ || has_inner_marker(joined_);
   }
@@ -145,6 +149,7 @@ class ModelReader {
   nlohmann::json small_ = nlohmann::json::object();
   std::string_view late_merges_;
   std::string joined_;
+  std::int32_t last_joined_ = Vocabulary::kNone;  // of the last merge
   bool has_vocabulary_ = false;
   bool has_merges_ = false;
   bool merges_across_marker_ = false;

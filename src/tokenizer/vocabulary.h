@@ -24,6 +24,10 @@ class Vocabulary {
 
   // The token's id, or kNone.
   std::int32_t find(std::string_view token) const;
+  // The same, faster where the id is `guess`, which may be any number.
+  std::int32_t find(std::string_view token, std::int32_t guess) const {
+    return has(guess) && text(guess) == token ? guess : find(token);
+  }
 
   bool has(std::int32_t id) const {
     return id >= 0 && static_cast<std::size_t>(id) < spans_.size() && spans_[id].used;
