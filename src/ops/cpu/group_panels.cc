@@ -143,15 +143,29 @@ void pack_floats(const GroupLayout& layout, const float* values, int64_t rows, i
   }
 }
 
-// int8 scales and offsets of a group in lanes `lane` and after it, of the source's rows from
-// `first` on.
-void pack_factors(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
-                  int64_t group, int64_t lane, std::byte* out) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = (first + row) * layout.groups + group;
-    out[lane + row] = static_cast<std::byte>(source.scale_factors[at]);
-    if (!layout.has_offsets) continue;
-    out[kPanelLanes + lane + row] = static_cast<std::byte>(source.offset_factors[at]);
+// int8 scales or offsets of all groups in lanes `lane` and after it, `at` behind each group's
+// beginning: [rows, groups].
+void pack_factors(const GroupLayout& layout, const int8_t* factors, int64_t rows, int64_t lane,
+                  int64_t at, std::byte* panel) {
+  std::byte* const first = group_of(layout, 0, panel) + at + lane;
+  int64_t group = 0;
+  for (; group + 4 <= layout.groups; group += 4) {
+    uint32_t words[kPanelLanes];
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(words + row, factors + row * layout.groups + group, sizeof(words[0]));
+    }
+    for (int64_t i = 0; i < 4; ++i) {
+      std::byte* const out = first + (group + i) * layout.group_bytes();
+      for (int64_t row = 0; row < rows; ++row) {
+        out[row] = static_cast<std::byte>(words[row] >> (8 * i));
+      }
+    }
+  }
+  for (; group < layout.groups; ++group) {
+    std::byte* const out = first + group * layout.group_bytes();
+    for (int64_t row = 0; row < rows; ++row) {
+      out[row] = static_cast<std::byte>(factors[row * layout.groups + group]);
+    }
   }
 }
 
@@ -174,10 +188,10 @@ void pack_headers(const GroupLayout& layout, const GroupedRows& source, int64_t 
                   int64_t lane, std::byte* panel) {
   if (layout.scale_bytes == 1) {
     pack_scale_blocks(layout, source, first, rows, lane, panel);
-    for (int64_t group = 0; group < layout.groups; ++group) {
-      pack_factors(layout, source, first, rows, group, lane, group_of(layout, group, panel));
-    }
-    return;
+    const int64_t begin = first * layout.groups;
+    pack_factors(layout, source.scale_factors + begin, rows, lane, 0, panel);
+    if (!layout.has_offsets) return;
+    return pack_factors(layout, source.offset_factors + begin, rows, lane, kPanelLanes, panel);
   }
   const int64_t begin = first * (layout.one_scale ? 1 : layout.groups);
   pack_floats(layout, source.scales + begin, rows, lane, 0, panel);
