@@ -41,7 +41,7 @@ __m512i in_order_of_steps(__m512i words) {
 using Tile = __m512i[kTile];
 
 // Lane i of register j becomes lane j of register i.
-void transpose(Tile& rows) {
+[[gnu::always_inline]] inline void transpose(Tile& rows) {
   Tile pairs;
 #pragma GCC unroll 8
   for (int i = 0; i < kTile; i += 2) {
