@@ -115,7 +115,12 @@ void EngineCore::load(MemoryReserve* memory_reserve) {
     texts->check();
     if (tell) tell(phase, done, total);
   };
-  executor_ = start_executor(setup_, logits_processors_, answer_masks_, memory_reserve);
+  try {
+    executor_ = start_executor(setup_, logits_processors_, answer_masks_, memory_reserve);
+  } catch (...) {
+    texts->finish();  // its thread reads setup_
+    throw;
+  }
   ModelTexts read = texts->wait();
   tokenizer_ = std::move(read.tokenizer);
   chat_template_ = std::move(read.chat_template);

@@ -28,6 +28,9 @@ class TextLoading {
   // model whose tokenizer is of no use.
   void check() const;
 
+  // Returns when `load` has ended, however it did.
+  void finish() const { result_.wait(); }
+
   // Waits for `load`. Throws what it threw.
   ModelTexts wait() const { return result_.get(); }
 
