@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "engine/draft_tokenizer.h"
+#include "engine/text_loading.h"
 #include "quire/engine_limits.h"
 #include "quire/error.h"
 #include "quire/model_text.h"
@@ -92,19 +93,38 @@ EngineCore::EngineCore(const EngineConfig& config, MemoryReserve* memory_reserve
                        std::function<void()> on_failure)
     : setup_(set_up_core(config, std::move(on_failure))),
       loras_(make_lora_store(setup_)),
-      tokenizer_(tokenizer_of(setup_)),
-      chat_template_(chat_template_of(setup_)),
       logits_processors_(std::make_shared<LogitsProcessorRegistry>()),
-      answer_compiler_(make_answer_compiler(setup_, tokenizer_)),
       answer_masks_(std::make_shared<AnswerMasks>(
           setup_.model.vocab_size, *setup_.config.max_model_len, setup_.generation.eos_token_ids)),
       scheduler_(setup_.scheduler),
-      executor_(start_executor(setup_, logits_processors_, answer_masks_, memory_reserve)),
       last_result_(Clock::now()) {
+  load(memory_reserve);
   if (setup_.config.speculative_config) {
     speculator_.emplace(*setup_.config.speculative_config, setup_.config.pipeline_parallel_size);
   }
   if (setup_.verifies_drafts && !speculator_) forced_drafts_.emplace();
+}
+
+void EngineCore::load(MemoryReserve* memory_reserve) {
+  const auto texts = std::make_shared<TextLoading>([this] {
+    return ModelTexts{tokenizer_of(setup_), chat_template_of(setup_)};
+  });
+  ProgressCallback& on_progress = setup_.executor.on_progress;
+  on_progress = [texts, tell = std::move(on_progress)](std::string_view phase, int64_t done,
+                                                       int64_t total) {
+    texts->check();
+    if (tell) tell(phase, done, total);
+  };
+  try {
+    executor_ = start_executor(setup_, logits_processors_, answer_masks_, memory_reserve);
+  } catch (...) {
+    texts->finish();  // its thread reads setup_
+    throw;
+  }
+  ModelTexts read = texts->wait();
+  tokenizer_ = std::move(read.tokenizer);
+  chat_template_ = std::move(read.chat_template);
+  answer_compiler_ = make_answer_compiler(setup_, tokenizer_);
 }
 
 AnswerLanguagePtr EngineCore::compile(const StructuredOutput& output) const {

@@ -93,6 +93,8 @@ class EngineCore {
     size_t index = 0;  // within n
   };
 
+  // Starts the ranks, which load the weights, and reads the tokenizer meanwhile.
+  void load(MemoryReserve* memory_reserve);
   bool schedule();
   // Gives the scheduler drafts for the sequences whose newest tokens are known.
   void propose();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <vector>
 
 #include "base/ceil_div.h"
@@ -56,6 +57,20 @@ struct DecodedRows {
   }
 };
 
+// Repeats each factor `shared` times, as far as `count` go. Copies of a size that compilers know
+// are single instructions, and there are tens of millions of factors.
+void spread_factors(const int8_t* factors, int64_t shared, int64_t count, int8_t* out) {
+  if (shared == 1 && count == 16) {
+    std::memcpy(out, factors, 16);
+  } else if (shared == 1 && count == 8) {
+    std::memcpy(out, factors, 8);
+  } else {
+    for (int64_t first = 0; first < count; first += shared, ++factors) {
+      std::fill_n(out + first, std::min(shared, count - first), *factors);
+    }
+  }
+}
+
 // Decodes rows of blocks and takes their columns from `first_column` of the first block on.
 class RowDecoder {
  public:
@@ -71,10 +86,20 @@ class RowDecoder {
   void decode(const std::byte* blocks, int64_t row, DecodedRows& out) {
     int8_t* const integers = out.integers.data() + row * out.k;
     const bool is_whole = static_cast<int64_t>(integers_.size()) == out.k;
-    of_type_.decode(blocks, num_blocks_, is_whole ? integers : integers_.data(), scales_.data(),
-                    offsets_.data());
+    int8_t* const decoded = is_whole ? integers : integers_.data();
+    if (out.has_factors) {
+      of_type_.decode_integers(blocks, num_blocks_, decoded);
+      take_factors(blocks, row, out);
+    } else {
+      of_type_.decode(blocks, num_blocks_, decoded, scales_.data(), offsets_.data());
+      take_scales(row, out);
+    }
     if (!is_whole) std::copy_n(integers_.begin() + first_column_, out.k, integers);
-    if (out.has_factors) return take_factors(blocks, row, out);
+  }
+
+ private:
+  void take_scales(int64_t row, DecodedRows& out) const {
+    const bool is_whole = static_cast<int64_t>(integers_.size()) == out.k;
     const bool has_same_groups = is_whole && out.group_size == of_type_.group_size;
     for (int64_t group = 0; group < out.groups; ++group) {
       const int64_t first = first_column_ + group * out.group_size;
@@ -85,7 +110,6 @@ class RowDecoder {
     }
   }
 
- private:
   // Where scales are int8, rows begin with a block.
   void take_factors(const std::byte* blocks, int64_t row, DecodedRows& out) const {
     const int64_t groups_per_block = ops::kScaleBlock / out.group_size;
@@ -96,11 +120,11 @@ class RowDecoder {
       out.scales[to] = factors.scale;
       out.offsets[to] = factors.offset;
       const int64_t first = block * groups_per_block;
-      for (int64_t i = 0; i < std::min(groups_per_block, out.groups - first); ++i) {
-        const auto group = static_cast<size_t>(row * out.groups + first + i);
-        out.scale_factors[group] = factors.scales[i / shared];
-        out.offset_factors[group] = factors.offsets[i / shared];
-      }
+      const int64_t count = std::min(groups_per_block, out.groups - first);
+      int8_t* const scale_factors = out.scale_factors.data() + row * out.groups + first;
+      int8_t* const offset_factors = out.offset_factors.data() + row * out.groups + first;
+      spread_factors(factors.scales, shared, count, scale_factors);
+      if (of_type_.has_offsets) spread_factors(factors.offsets, shared, count, offset_factors);
     }
   }
 

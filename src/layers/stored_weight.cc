@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <numeric>
+#include <utility>
 
 #include "base/ceil_div.h"
 #include "loader/gguf_blocks.h"
@@ -11,9 +12,13 @@
 namespace quire {
 namespace {
 
-// Rows that a task packs: as many as lie side by side in a CPU's memory, which share the reading of
-// packed words and stay in the L2 cache.
+// Rows that lie side by side in a CPU's memory, which share the reading of packed words and stay in
+// the L2 cache.
 constexpr int64_t kPackedRows = 64;
+// Of words that are packed as they are stored a task has up to so many times as many, as those that
+// follow are fetched while some are packed, but leaves each thread a few tasks.
+constexpr int64_t kMostPanels = 4;
+constexpr int64_t kTasksOfAThread = 4;
 
 bool is_float8_by_outputs(const WeightScheme& scheme) {
   return scheme.layout == WeightLayout::kFloat8 && scheme.group_inputs == 0;
@@ -66,9 +71,11 @@ bool has_scale_factors(const std::vector<StoredModule>& modules,
 
 using PackRows = std::function<void(IndexRange rows)>;
 
-void for_rows(int64_t num_rows, ThreadPool& pool, const PackRows& pack) {
-  pool.parallel_for(ceil_div(num_rows, kPackedRows), [&](int64_t task, int) {
-    pack({task * kPackedRows, std::min(num_rows, (task + 1) * kPackedRows)});
+void for_rows(int64_t num_rows, int64_t most_panels, ThreadPool& pool, const PackRows& pack) {
+  const int64_t panels = num_rows / kPackedRows / (kTasksOfAThread * pool.size());
+  const int64_t step = kPackedRows * std::clamp<int64_t>(panels, 1, most_panels);
+  pool.parallel_for(ceil_div(num_rows, step), [&](int64_t task, int) {
+    pack({task * step, std::min(num_rows, (task + 1) * step)});
   });
 }
 
@@ -122,19 +129,31 @@ struct DecodedScales {
 
   DecodedScales(const StoredMatrix& stored, const std::vector<int32_t>& groups, IndexRange rows) {
     const int64_t stored_groups = stored.num_groups();
-    std::vector<float> stored_scales(static_cast<size_t>(rows.size() * stored_groups));
-    std::vector<float> zeros(stored_scales.size());
-    stored.decode_scales(rows, stored_scales.data(), zeros.data());
-    scales.resize(static_cast<size_t>(rows.size()) * groups.size());
-    offsets.resize(scales.size());
-    float* scale = scales.data();
-    float* offset = offsets.data();
-    for (int64_t row = 0; row < rows.size(); ++row) {
-      const float* const row_scales = stored_scales.data() + row * stored_groups;
-      const float* const row_zeros = zeros.data() + row * stored_groups;
+    scales.resize(static_cast<size_t>(rows.size() * stored_groups));
+    offsets.resize(scales.size());  // the zero points, first
+    stored.decode_scales(rows, scales.data(), offsets.data());
+    if (!are_in_order(groups, stored_groups)) take(groups, stored_groups);
+    for (size_t i = 0; i < scales.size(); ++i) offsets[i] *= -scales[i];
+  }
+
+ private:
+  static bool are_in_order(const std::vector<int32_t>& groups, int64_t count) {
+    if (static_cast<int64_t>(groups.size()) != count) return false;
+    for (int64_t i = 0; i < count; ++i) {
+      if (groups[static_cast<size_t>(i)] != i) return false;
+    }
+    return true;
+  }
+
+  // Those of `groups` from rows of `stored_groups`.
+  void take(const std::vector<int32_t>& groups, int64_t stored_groups) {
+    const std::vector<float> stored_scales = std::exchange(scales, {});
+    const std::vector<float> zeros = std::exchange(offsets, {});
+    const auto row_size = static_cast<size_t>(stored_groups);
+    for (size_t row = 0; row < stored_scales.size(); row += row_size) {
       for (const int32_t group : groups) {
-        *scale++ = row_scales[group];
-        *offset++ = -row_scales[group] * row_zeros[group];
+        scales.push_back(stored_scales[row + static_cast<size_t>(group)]);
+        offsets.push_back(zeros[row + static_cast<size_t>(group)]);
       }
     }
   }
@@ -293,8 +312,10 @@ void pack_stored(const StoredMatrix& stored, const std::vector<int32_t>& order, 
   if (weight.format().kind == ops::WeightKind::kFloat8) {
     return set_float8_scales(stored, first_row, weight);
   }
-  const auto pack = weight.format().is_dense() ? pack_dense : pack_integers;
-  for_rows(stored.share().outputs.size(), pool,
+  const bool is_dense = weight.format().is_dense();
+  const auto pack = is_dense ? pack_dense : pack_integers;
+  const int64_t most_panels = !is_dense && packs_words(stored, order, weight) ? kMostPanels : 1;
+  for_rows(stored.share().outputs.size(), most_panels, pool,
            [&](IndexRange rows) { pack(stored, order, rows, first_row, weight); });
 }
 

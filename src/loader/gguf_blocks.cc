@@ -101,10 +101,9 @@ GgufFactors q2_k_factors(const uint8_t* block) {
   return factors;
 }
 
-void q2_k_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(q2_k_factors(block), kLarge / 16, true, out);
+void q2_k_integers(const uint8_t* block, int8_t* out) {
   for (int half = 0; half < 2; ++half) {
-    split_quarters(block + 16 + 32 * half, out.integers + 128 * half);
+    split_quarters(block + 16 + 32 * half, out + 128 * half);
   }
 }
 
@@ -123,14 +122,13 @@ GgufFactors q3_k_factors(const uint8_t* block) {
   return factors;
 }
 
-void q3_k_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(q3_k_factors(block), kLarge / 16, false, out);
+void q3_k_integers(const uint8_t* block, int8_t* out) {
   for (int half = 0; half < 2; ++half) {
-    split_quarters(block + 32 + 32 * half, out.integers + 128 * half);
+    split_quarters(block + 32 + 32 * half, out + 128 * half);
   }
   // Bit j of byte i is the third bit of integer i of run j; one that is not set takes 4 away.
   for (int j = 0; j < kLarge / 32; ++j) {
-    int8_t* integers = out.integers + 32 * j;
+    int8_t* integers = out + 32 * j;
     for (int i = 0; i < 32; ++i) {
       integers[i] = static_cast<int8_t>(integers[i] + ((block[i] >> j & 1) << 2) - 4);
     }
@@ -161,16 +159,14 @@ void split_k_halves(const uint8_t* bytes, int8_t* out) {
   }
 }
 
-void q4_k_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(k_factors(block), kLarge / 32, true, out);
-  split_k_halves(block + 16, out.integers);
+void q4_k_integers(const uint8_t* block, int8_t* out) {
+  split_k_halves(block + 16, out);
 }
 
-void q5_k_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(k_factors(block), kLarge / 32, true, out);
-  split_k_halves(block + 48, out.integers);
+void q5_k_integers(const uint8_t* block, int8_t* out) {
+  split_k_halves(block + 48, out);
   for (int j = 0; j < kLarge / 32; ++j) {
-    int8_t* integers = out.integers + 32 * j;
+    int8_t* integers = out + 32 * j;
     for (int i = 0; i < 32; ++i) {
       integers[i] = static_cast<int8_t>(integers[i] | (block[16 + i] >> j & 1) << 4);
     }
@@ -183,20 +179,22 @@ GgufFactors q6_k_factors(const uint8_t* block) {
   return factors;
 }
 
-void q6_k_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(q6_k_factors(block), kLarge / 16, false, out);
+void q6_k_integers(const uint8_t* block, int8_t* out) {
   // Of each half: 64 bytes with the low four bits, 32 with the high two.
   for (int half = 0; half < 2; ++half) {
     const uint8_t* low = block + 64 * half;
     const uint8_t* high = block + 128 + 32 * half;
-    int8_t* integers = out.integers + 128 * half;
-    split_halves(low, 64, 32, integers);
-    for (int quarter = 0; quarter < 4; ++quarter, integers += 32) {
-      for (int i = 0; i < 32; ++i) {
-        const int bits = high[i] >> (2 * quarter) & 3;
-        integers[i] = static_cast<int8_t>(integers[i] + (bits << 4));
-      }
+    int8_t integers[4][32];
+    for (int i = 0; i < 32; ++i) {
+      const auto integer = [&](int bits, int quarter) {
+        return static_cast<int8_t>((bits | (high[i] >> (2 * quarter) & 3) << 4) - 32);
+      };
+      integers[0][i] = integer(low[i] & 15, 0);
+      integers[1][i] = integer(low[32 + i] & 15, 1);
+      integers[2][i] = integer(low[i] >> 4, 2);
+      integers[3][i] = integer(low[32 + i] >> 4, 3);
     }
+    std::copy_n(integers[0], 128, out + 128 * half);
   }
 }
 
@@ -228,10 +226,9 @@ GgufFactors iq4_xs_factors(const uint8_t* block) {
   return factors;
 }
 
-void iq4_xs_block(const uint8_t* block, const Decoded& out) {
-  multiply_out(iq4_xs_factors(block), kLarge / 32, false, out);
+void iq4_xs_integers(const uint8_t* block, int8_t* out) {
   for (int j = 0; j < kLarge / 32; ++j) {
-    look_up_halves(block + 8 + 16 * j, out.integers + 32 * j);
+    look_up_halves(block + 8 + 16 * j, out + 32 * j);
   }
 }
 
@@ -246,6 +243,21 @@ void decode_blocks(const std::byte* blocks, int64_t count, int8_t* integers, flo
   }
 }
 
+using BlockIntegers = void (*)(const uint8_t* block, int8_t* out);
+
+template <BlockIntegers kIntegers, int kBytes>
+void decode_integers(const std::byte* blocks, int64_t count, int8_t* integers) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(blocks);
+  for (int64_t i = 0; i < count; ++i) kIntegers(bytes + i * kBytes, integers + i * kLarge);
+}
+
+template <GgufFactors (*kFactors)(const uint8_t*), BlockIntegers kIntegers, int kGroup,
+          bool kHasOffsets>
+void decode_block(const uint8_t* block, const Decoded& out) {
+  multiply_out(kFactors(block), kLarge / kGroup, kHasOffsets, out);
+  kIntegers(block, out.integers);
+}
+
 template <GgufFactors (*kFactors)(const uint8_t*)>
 GgufFactors factors_of(const std::byte* block) {
   return kFactors(reinterpret_cast<const uint8_t*>(block));
@@ -258,32 +270,35 @@ struct TypeIntegers {
 
 constexpr bool kUnsigned = true;
 constexpr bool kOffsets = true;
+
+// Of a type whose blocks have factors.
+template <GgufFactors (*kFactors)(const uint8_t*), BlockIntegers kIntegers, int kGroup, int kBytes,
+          bool kHasOffsets>
+constexpr GgufIntegers with_factors(int bits, bool is_unsigned) {
+  return {
+      kGroup,
+      bits,
+      is_unsigned,
+      kHasOffsets,
+      decode_blocks<decode_block<kFactors, kIntegers, kGroup, kHasOffsets>, kLarge, kGroup, kBytes>,
+      factors_of<kFactors>,
+      decode_integers<kIntegers, kBytes>};
+}
+
 constexpr TypeIntegers kDecodedTypes[] = {
     {"Q4_0", {32, 4, !kUnsigned, !kOffsets, decode_blocks<q4_0_block, kSmall, 32, 18>, nullptr}},
     {"Q4_1", {32, 4, kUnsigned, kOffsets, decode_blocks<q4_1_block, kSmall, 32, 20>, nullptr}},
     {"Q5_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q5_0_block, kSmall, 32, 22>, nullptr}},
     {"Q5_1", {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_1_block, kSmall, 32, 24>, nullptr}},
     {"Q8_0", {32, 8, !kUnsigned, !kOffsets, decode_blocks<q8_0_block, kSmall, 32, 34>, nullptr}},
-    {"Q2_K",
-     {16, 4, !kUnsigned, kOffsets, decode_blocks<q2_k_block, kLarge, 16, 84>,
-      factors_of<q2_k_factors>}},
-    {"Q3_K",
-     {16, 4, !kUnsigned, !kOffsets, decode_blocks<q3_k_block, kLarge, 16, 110>,
-      factors_of<q3_k_factors>}},
-    {"Q4_K",
-     {32, 4, kUnsigned, kOffsets, decode_blocks<q4_k_block, kLarge, 32, 144>,
-      factors_of<k_factors>}},
-    {"Q5_K",
-     {32, 8, !kUnsigned, kOffsets, decode_blocks<q5_k_block, kLarge, 32, 176>,
-      factors_of<k_factors>}},
-    {"Q6_K",
-     {16, 8, !kUnsigned, !kOffsets, decode_blocks<q6_k_block, kLarge, 16, 210>,
-      factors_of<q6_k_factors>}},
+    {"Q2_K", with_factors<q2_k_factors, q2_k_integers, 16, 84, kOffsets>(4, kUnsigned)},
+    {"Q3_K", with_factors<q3_k_factors, q3_k_integers, 16, 110, !kOffsets>(4, !kUnsigned)},
+    {"Q4_K", with_factors<k_factors, q4_k_integers, 32, 144, kOffsets>(4, kUnsigned)},
+    {"Q5_K", with_factors<k_factors, q5_k_integers, 32, 176, kOffsets>(8, !kUnsigned)},
+    {"Q6_K", with_factors<q6_k_factors, q6_k_integers, 16, 210, !kOffsets>(8, !kUnsigned)},
     {"IQ4_NL",
      {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_nl_block, kSmall, 32, 18>, nullptr}},
-    {"IQ4_XS",
-     {32, 8, !kUnsigned, !kOffsets, decode_blocks<iq4_xs_block, kLarge, 32, 136>,
-      factors_of<iq4_xs_factors>}}};
+    {"IQ4_XS", with_factors<iq4_xs_factors, iq4_xs_integers, 32, 136, !kOffsets>(8, !kUnsigned)}};
 
 // The values of a group.
 void scale_group(const int8_t* integers, int64_t count, float scale, const float* offset,

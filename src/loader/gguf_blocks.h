@@ -34,9 +34,10 @@ struct GgufIntegers {
   // each group. Writes nothing to `offsets` where the type has none.
   void (*decode)(const std::byte* blocks, int64_t count, int8_t* integers, float* scales,
                  float* offsets) = nullptr;
-  // The factors of a block; their products are its scales and offsets. Null where the type has
-  // none.
+  // For types whose blocks have factors, else null: those of a block, whose products are its scales
+  // and offsets; and decode()'s integers alone.
   GgufFactors (*factors)(const std::byte* block) = nullptr;
+  void (*decode_integers)(const std::byte* blocks, int64_t count, int8_t* integers) = nullptr;
 };
 
 // Of Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K to Q6_K, IQ4_NL and IQ4_XS; null for other types.

@@ -60,9 +60,7 @@ void GgufReader::fail_tensor(std::string_view name, std::string_view what) const
   fail(fmt::format("the tensor {} {}", shown_name(name), what));
 }
 
-void GgufReader::need(uint64_t size, std::string_view what) const {
-  const size_t left = bytes_.size() - at_;
-  if (size <= left) return;
+void GgufReader::fail_truncated(uint64_t size, std::string_view what) const {
   fail(fmt::format(
       "the file ends within {}: it takes {} bytes from byte {} on, but the file has {}; "
       "it is truncated or its header is wrong",

@@ -55,7 +55,10 @@ class GgufReader {
   [[noreturn]] void fail(std::string_view what) const;
   [[noreturn]] void fail_tensor(std::string_view name, std::string_view what) const;
   // Throws unless `size` more bytes are there for `what`.
-  void need(uint64_t size, std::string_view what) const;
+  void need(uint64_t size, std::string_view what) const {
+    if (size > bytes_.size() - at_) fail_truncated(size, what);
+  }
+  [[noreturn]] void fail_truncated(uint64_t size, std::string_view what) const;
   std::span<const std::byte> take(uint64_t size, std::string_view what);
   template <typename T>
   T take_number(std::string_view what) {

@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -13,6 +12,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "loader/scale_check.h"
 #include "loader/tensor_rows.h"
 #include "quire/error.h"
 
@@ -161,56 +161,17 @@ void check_tensor(const CheckpointTensor& tensor, const Target& target,
         "the checkpoint's tensors were checked to have their shape's size");
 }
 
-// Element i of a tensor of a float type, at any address.
-template <typename T>
-float float_at(const CheckpointTensor& tensor, size_t i) {
-  T value;
-  std::memcpy(&value, tensor.data + i * sizeof(T), sizeof(T));
-  return static_cast<float>(value);
-}
+using Matches = std::vector<std::pair<const CheckpointTensor*, Target>>;
 
-float float_at(const CheckpointTensor& tensor, DType dtype, size_t i) {
-  if (dtype == DType::kBFloat16) return float_at<BFloat16>(tensor, i);
-  if (dtype == DType::kFloat16) return float_at<Float16>(tensor, i);
-  check(dtype == DType::kFloat32, "scales are float32, float16 or bfloat16");
-  return float_at<float>(tensor, i);
-}
-
-// Whether 16-bit floats, whose exponent has these bits, are all finite, and not zero unless that is
-// all right. Without a branch in the loop, so that compilers use vectors: there are millions.
-bool are_scales(const CheckpointTensor& tensor, uint32_t exponent, bool may_be_zero) {
-  const size_t count = tensor.bytes / sizeof(uint16_t);
-  constexpr size_t kBlock = 4096;
-  const uint32_t zeros_are_wrong = may_be_zero ? 0 : 1;
-  for (size_t begin = 0; begin < count; begin += kBlock) {
-    uint16_t values[kBlock];
-    const size_t size = std::min(kBlock, count - begin);
-    std::memcpy(values, tensor.data + begin * sizeof(uint16_t), size * sizeof(uint16_t));
-    uint32_t wrong = 0;
-    for (size_t i = 0; i < size; ++i) {
-      const uint32_t is_not_finite = (values[i] & exponent) == exponent ? 1 : 0;
-      const uint32_t is_zero = (values[i] & 0x7fffu) == 0 ? 1 : 0;
-      wrong |= is_not_finite | (is_zero & zeros_are_wrong);
-    }
-    if (wrong != 0) return false;
+// The parts of a fused tensor are alike in what is asked of its scales.
+std::vector<ScaleTensor> scales_of(const Matches& matches) {
+  std::vector<ScaleTensor> scales;
+  const CheckpointTensor* last = nullptr;
+  for (const auto& [tensor, target] : matches) {
+    if (std::exchange(last, tensor) == tensor || !target.made_of().is_scales) continue;
+    scales.push_back({tensor, *dtype_of(*tensor, target), target.made_of().may_be_zero});
   }
-  return true;
-}
-
-void check_scales(const CheckpointTensor& tensor, const Target& target) {
-  const DType dtype = *dtype_of(tensor, target);
-  const bool is_narrow = dtype == DType::kBFloat16 || dtype == DType::kFloat16;
-  const uint32_t exponent = dtype == DType::kBFloat16 ? 0x7f80 : 0x7c00;
-  if (is_narrow && are_scales(tensor, exponent, target.made_of().may_be_zero)) return;
-  for (size_t i = 0; i < tensor.bytes / size_of(dtype); ++i) {
-    const float scale = float_at(tensor, dtype, i);
-    const bool may_be_zero = target.made_of().may_be_zero;
-    if (std::isfinite(scale) && (scale != 0 || may_be_zero)) continue;
-    throw Error(
-        fmt::format("{}: the tensor {} holds {} at index {}; expected scales that are "
-                    "finite{}.",
-                    tensor.file, tensor.name, scale, i, may_be_zero ? "" : " and not zero"));
-  }
+  return scales;
 }
 
 // The first row and column of the target's tensor that the rank takes.
@@ -254,16 +215,11 @@ bool is_passed_over(const CheckpointTensor& tensor, const ParameterMap& paramete
 }
 
 // What of a checkpoint goes where. Throws Error where the two don't match.
-std::vector<std::pair<const CheckpointTensor*, Target>> match(const Checkpoint& checkpoint,
-                                                              const ParameterMap& parameters) {
-  std::vector<std::pair<const CheckpointTensor*, Target>> matched;
+Matches match(const Checkpoint& checkpoint, const ParameterMap& parameters) {
+  Matches matched;
   for (const CheckpointTensor& tensor : checkpoint.tensors()) {
     std::vector<Target> targets = parameters.find(tensor.name);
     for (const Target& target : targets) check_tensor(tensor, target, checkpoint.config_name());
-    // The parts of a fused tensor are alike in this.
-    if (!targets.empty() && targets.front().made_of().is_scales) {
-      check_scales(tensor, targets.front());
-    }
     for (Target& target : targets) matched.emplace_back(&tensor, std::move(target));
     if (targets.empty() && !is_passed_over(tensor, parameters)) {
       throw Error(fmt::format("{}: the tensor {} ({}) is no part of the model that {} describes.",
@@ -422,12 +378,14 @@ class Finisher {
 }  // namespace
 
 void check_weights(const Checkpoint& checkpoint, const ParameterMap& parameters) {
-  match(checkpoint, parameters);
+  ThreadPool caller(1);
+  check_scales(scales_of(match(checkpoint, parameters)), caller);
 }
 
 void load_weights(const Checkpoint& checkpoint, const ParameterMap& parameters, ThreadPool& pool,
                   const ProgressCallback& on_progress) {
-  const auto matched = match(checkpoint, parameters);
+  const Matches matched = match(checkpoint, parameters);
+  check_scales(scales_of(matched), pool);
   std::vector<Task> tasks;
   int64_t wanted = 0;
   const CheckpointTensor* last = nullptr;

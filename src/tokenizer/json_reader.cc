@@ -28,8 +28,8 @@ JsonReader::JsonReader(std::string_view text, std::string name)
   }
 }
 
-void JsonReader::fail(std::string_view what) const {
-  throw Error(fmt::format("{}: {} at byte offset {}.", name_, what, at_));
+void JsonReader::fail_at(std::size_t at, std::string_view what) const {
+  throw Error(fmt::format("{}: {} at byte offset {}.", name_, what, at));
 }
 
 void JsonReader::skip_space() {

@@ -61,7 +61,11 @@ class JsonReader {
   // Throws unless nothing but white space is left.
   void expect_end();
 
-  [[noreturn]] void fail(std::string_view what) const;
+  // The offset of what comes next, in bytes.
+  std::size_t at() const { return at_; }
+
+  [[noreturn]] void fail(std::string_view what) const { fail_at(at_, what); }
+  [[noreturn]] void fail_at(std::size_t at, std::string_view what) const;
 
  private:
   void skip_space();

@@ -8,6 +8,7 @@
 
 #include "quire/error.h"
 #include "tokenizer/arrays_reader.h"
+#include "tokenizer/merge_reader.h"
 #include "tokenizer/score_merges.h"
 #include "tokenizer/tokenizer_state.h"
 #include "tokenizer/utf8.h"
@@ -115,10 +116,16 @@ class ArraysReader {
     file_.decoder = {{"type", "ByteLevel"}};
     file_.options.ignore_merges = pattern.ignore_merges;
     set_flags(pattern.adds_bos);
-    for (size_t i = 0; i < arrays_.merges.size(); ++i) read_merge(i);
+    MergeReader merges(file_.vocabulary, file_.merges, [this](const UnknownMerge& merge) {
+      throw Error(fmt::format("merge {} is \"{}\", but \"{}\" is no token.", merge.rank,
+                              arrays_.merges[merge.rank].substr(0, 100),
+                              merge.missing.substr(0, 100)));
+    });
+    for (size_t i = 0; i < arrays_.merges.size(); ++i) read_merge(i, merges);
+    merges.finish();
   }
 
-  void read_merge(size_t rank) {
+  void read_merge(size_t rank, MergeReader& merges) const {
     const std::string_view line = arrays_.merges[rank];
     // The left token is never empty, nor is a space a part of one.
     const size_t space = line.find(' ', 1);
@@ -126,17 +133,7 @@ class ArraysReader {
       throw Error(fmt::format("merge {} is \"{}\"; expected two tokens with a space between them.",
                               rank, line.substr(0, 100)));
     }
-    const std::string_view left = line.substr(0, space);
-    const std::string_view right = line.substr(space + 1);
-    const std::string joined = std::string(left).append(right);
-    const Vocabulary& vocabulary = file_.vocabulary;
-    for (const std::string_view token : {left, right, std::string_view(joined)}) {
-      if (vocabulary.find(token) != Vocabulary::kNone) continue;
-      throw Error(fmt::format("merge {} is \"{}\", but \"{}\" is no token.", rank,
-                              line.substr(0, 100), token.substr(0, 100)));
-    }
-    file_.merges.set(vocabulary.find(left), vocabulary.find(right),
-                     {static_cast<std::uint32_t>(rank), vocabulary.find(joined)});
+    merges.add(line.substr(0, space), line.substr(space + 1), static_cast<std::uint32_t>(rank), 0);
   }
 
   void read_llama() {

@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <fstream>
-#include <system_error>
+#include <optional>
 #include <utility>
 
+#include "base/mapped_file.h"
 #include "quire/error.h"
 #include "tokenizer/tokenizer_state.h"
 #include "tokenizer/utf8.h"
@@ -42,24 +42,21 @@ using tokenizer_internal::TokenizerState;
 using tokenizer_internal::Vocabulary;
 
 // The largest tokenizer.json in use has about 35 MB.
-constexpr std::uintmax_t kMaxFileBytes = std::uintmax_t{256} << 20;
+constexpr std::size_t kMaxFileBytes = std::size_t{256} << 20;
 // Positions in a word are 32-bit.
 constexpr std::size_t kMaxTextBytes = std::size_t{1} << 30;
 
-std::string read_file(const std::filesystem::path& path) {
-  std::error_code code;
-  const std::uintmax_t size = std::filesystem::file_size(path, code);
-  if (code) throw Error(fmt::format("Cannot read {}: {}.", path.string(), code.message()));
-  if (size > kMaxFileBytes) {
-    throw Error(fmt::format("{} has {} bytes; at most {} are supported.", path.string(), size,
-                            kMaxFileBytes));
+MappedFile map_file(const std::filesystem::path& path) {
+  MappedFile file = MappedFile::open(path);
+  if (file.bytes().size() > kMaxFileBytes) {
+    throw Error(fmt::format("{} has {} bytes; at most {} are supported.", path.string(),
+                            file.bytes().size(), kMaxFileBytes));
   }
-  std::string content(static_cast<std::size_t>(size), '\0');
-  std::ifstream file(path, std::ios::binary);
-  if (!file.read(content.data(), static_cast<std::streamsize>(content.size()))) {
-    throw Error(fmt::format("Cannot read {}: it ended before its {} bytes.", path.string(), size));
-  }
-  return content;
+  return file;
+}
+
+std::string_view text_of(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 std::optional<std::int32_t> optional_id(std::int32_t id) {
@@ -80,8 +77,10 @@ Tokenizer Tokenizer::from_folder(const std::filesystem::path& folder) {
   }
   const std::filesystem::path config = folder / "tokenizer_config.json";
   try {
-    return from_json(read_file(file),
-                     std::filesystem::exists(config) ? read_file(config) : std::string());
+    const MappedFile text = map_file(file);
+    std::optional<MappedFile> config_text;
+    if (std::filesystem::exists(config)) config_text = map_file(config);
+    return from_json(text_of(text), config_text ? text_of(*config_text) : std::string_view());
   } catch (const Error& error) {
     throw Error(fmt::format("Cannot use the tokenizer in {}: {}", folder.string(), error.what()));
   }

@@ -8,6 +8,7 @@
 #include "quire/error.h"
 #include "tokenizer/json_field.h"
 #include "tokenizer/json_reader.h"
+#include "tokenizer/merge_reader.h"
 
 namespace quire::tokenizer_internal {
 namespace {
@@ -60,17 +61,23 @@ class ModelReader {
   void read_merges(JsonReader& reader) {
     if (has_merges_) reader.fail("model.merges occurs a second time");
     has_merges_ = true;
+    MergeReader merges(file_.vocabulary, file_.merges, [&reader](const UnknownMerge& merge) {
+      reader.fail_at(merge.place, fmt::format("model.merges joins \"{}\" and \"{}\", but \"{}\" is "
+                                              "not in model.vocab",
+                                              merge.left, merge.right, merge.missing));
+    });
     std::uint32_t rank = 0;
     reader.read_array([&] {
       if (reader.peek() == '[') {
-        read_merge_pair(reader, rank++);
+        read_merge_pair(reader, rank++, merges);
       } else {
-        read_merge_line(reader, rank);
+        read_merge_line(reader, rank, merges);
       }
     });
+    merges.finish();
   }
 
-  void read_merge_pair(JsonReader& reader, std::uint32_t rank) {
+  void read_merge_pair(JsonReader& reader, std::uint32_t rank, MergeReader& merges) {
     std::string parts[2];
     std::size_t count = 0;
     std::string scratch;
@@ -79,10 +86,10 @@ class ModelReader {
       parts[count++] = reader.read_string(scratch);
     });
     if (count != 2) reader.fail("an entry of model.merges has fewer than two tokens");
-    add_merge(reader, parts[0], parts[1], rank);
+    add_merge(reader, parts[0], parts[1], rank, merges);
   }
 
-  void read_merge_line(JsonReader& reader, std::uint32_t& rank) {
+  void read_merge_line(JsonReader& reader, std::uint32_t& rank, MergeReader& merges) {
     std::string scratch;
     const std::string_view line = reader.read_string(scratch);
     if (line.starts_with("#version")) return;
@@ -92,27 +99,13 @@ class ModelReader {
           "model.merges has the entry \"{}\"; expected two tokens with one space between them",
           line));
     }
-    add_merge(reader, line.substr(0, space), line.substr(space + 1), rank++);
+    add_merge(reader, line.substr(0, space), line.substr(space + 1), rank++, merges);
   }
 
   void add_merge(const JsonReader& reader, std::string_view left, std::string_view right,
-                 std::uint32_t rank) {
-    joined_.assign(left).append(right);
-    const Vocabulary& vocabulary = file_.vocabulary;
-    const std::int32_t left_id = vocabulary.find(left);
-    const std::int32_t right_id = vocabulary.find(right);
-    const std::int32_t id = vocabulary.find(joined_);
-    if (left_id == Vocabulary::kNone || right_id == Vocabulary::kNone || id == Vocabulary::kNone) {
-      const std::string_view missing = left_id == Vocabulary::kNone    ? left
-                                       : right_id == Vocabulary::kNone ? right
-                                                                       : joined_;
-      reader.fail(
-          fmt::format("model.merges joins \"{}\" and \"{}\", but \"{}\" is not in "
-                      "model.vocab",
-                      left, right, missing));
-    }
-    file_.merges.set(left_id, right_id, {rank, id});
-    merges_across_marker_ = merges_across_marker_ || has_inner_marker(joined_);
+                 std::uint32_t rank, MergeReader& merges) {
+    const std::string_view joined = merges.add(left, right, rank, reader.at());
+    merges_across_marker_ = merges_across_marker_ || has_inner_marker(joined);
   }
 
   void read_options(const JsonField& model) {
@@ -144,7 +137,6 @@ class ModelReader {
   TokenizerFile& file_;
   nlohmann::json small_ = nlohmann::json::object();
   std::string_view late_merges_;
-  std::string joined_;
   bool has_vocabulary_ = false;
   bool has_merges_ = false;
   bool merges_across_marker_ = false;

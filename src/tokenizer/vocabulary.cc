@@ -4,6 +4,9 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <array>
+
+#include "base/check.h"
 
 namespace quire::tokenizer_internal {
 
@@ -48,6 +51,31 @@ Vocabulary::Added Vocabulary::add(std::string_view token, std::int32_t id) {
 
 std::int32_t Vocabulary::find(std::string_view token) const {
   return slots_.empty() ? kNone : slots_[find_slot(token, hash_of(token))].id;
+}
+
+void Vocabulary::find_all(std::span<const std::string_view> tokens, std::int32_t* ids) const {
+  check(tokens.size() <= kMostAtOnce, "as many tokens are looked up at once as there is room for");
+  if (slots_.empty()) {
+    std::fill_n(ids, tokens.size(), kNone);
+    return;
+  }
+  const std::size_t mask = slots_.size() - 1;
+  std::array<std::uint32_t, kMostAtOnce> hashes;
+  // What a lookup mostly reads: the first slot, then its token's place, then its text.
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    hashes[i] = hash_of(tokens[i]);
+    __builtin_prefetch(&slots_[hashes[i] & mask]);
+  }
+  const auto first_id = [&](std::size_t i) { return slots_[hashes[i] & mask].id; };
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (first_id(i) != kNone) __builtin_prefetch(&spans_[first_id(i)]);
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (first_id(i) != kNone) __builtin_prefetch(text(first_id(i)).data());
+  }
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    ids[i] = slots_[find_slot(tokens[i], hashes[i])].id;
+  }
 }
 
 }  // namespace quire::tokenizer_internal

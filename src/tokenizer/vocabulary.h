@@ -4,6 +4,7 @@
 // thread.
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,6 +25,14 @@ class Vocabulary {
 
   // The token's id, or kNone.
   std::int32_t find(std::string_view token) const;
+  // The same, faster where the id is `guess`, which may be any number.
+  std::int32_t find(std::string_view token, std::int32_t guess) const {
+    return has(guess) && text(guess) == token ? guess : find(token);
+  }
+  // The ids of at most kMostAtOnce tokens. A vocabulary is larger than a core's caches; here the
+  // waits for memory overlap.
+  static constexpr std::size_t kMostAtOnce = 64;
+  void find_all(std::span<const std::string_view> tokens, std::int32_t* ids) const;
 
   bool has(std::int32_t id) const {
     return id >= 0 && static_cast<std::size_t>(id) < spans_.size() && spans_[id].used;

@@ -25,6 +25,7 @@ constexpr Kernels kScalar = {
     .attention_bf16 = scalar::attention_bf16,
     .attention_f8 = scalar::attention_f8,
     .attention_i8 = scalar::attention_i8,
+    .interleave = scalar::interleave,
     .round_f8 = scalar::round_f8,
 };
 
@@ -50,6 +51,7 @@ constexpr Kernels kAvx2 = {
     .attention_bf16 = avx2::attention_bf16,
     .attention_f8 = avx2::attention_f8,
     .attention_i8 = avx2::attention_i8,
+    .interleave = scalar::interleave,
     .round_f8 = avx2::round_f8,
 };
 
@@ -63,6 +65,7 @@ constexpr Kernels with_vnni(Kernels kernels) {
   kernels.attention_bf16 = avx512vnni::attention_bf16;
   kernels.attention_f8 = avx512vnni::attention_f8;
   kernels.attention_i8 = avx512vnni::attention_i8;
+  kernels.interleave = avx512vnni::interleave;
   return kernels;
 }
 
@@ -90,6 +93,7 @@ constexpr Kernels kAvx512 = {
     .attention_bf16 = avx512vnni::attention_bf16,
     .attention_f8 = avx512vnni::attention_f8,
     .attention_i8 = avx512vnni::attention_i8,
+    .interleave = avx512vnni::interleave,
     .round_f8 = avx2::round_f8,
 };
 

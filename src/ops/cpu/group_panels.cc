@@ -33,35 +33,73 @@ void join_halves(const GroupLayout& layout, const int8_t* data, int64_t words, u
   }
 }
 
-// The four halves of 16 bits as the low halves of four bytes.
-uint32_t spread_halves(uint32_t halves) {
-  const uint32_t pairs = (halves | halves << 8) & 0x00ff00ffu;
-  return (pairs | pairs << 4) & 0x0f0f0f0fu;
+// `rows` as words of groups of this layout.
+void set_groups(const GroupLayout& layout, WordRows& rows) {
+  rows.group_words = layout.group_size / (layout.four_bits ? 8 : 4);
+  rows.group_bytes = layout.group_bytes();
 }
 
-// int4, 8 in order to a word, to the words of a step.
-void order_halves(const uint32_t* in, int64_t words, uint32_t* out) {
-  for (int64_t i = 0; i < words; ++i) {
-    out[i] = spread_halves(in[i] & 0xffffu) | spread_halves(in[i] >> 16) << 4;
-  }
-}
+// A panel's lanes `lane` and after it: `rows` of the source's, from `first` on.
+struct PanelRows {
+  int64_t first;
+  int64_t rows;
+  int64_t lane;
+};
 
-// The group_size integers of rows that begin row_bytes apart, from one lane on.
+// Whole groups of integers, a byte each, of rows that begin row_bytes apart, of which
+// `rows_behind` follow these.
 void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes, int64_t rows,
-               std::byte* out) {
+               int64_t groups, int64_t rows_behind, std::byte* out) {
   if (!layout.four_bits) {
-    const auto flip = static_cast<uint32_t>(layout.excess()) * 0x01010101u;
-    return interleave_words(reinterpret_cast<const std::byte*>(data), row_bytes, rows,
-                            layout.group_size / 4, flip, out);
+    WordRows words =
+        word_rows(data, row_bytes, rows, groups * layout.group_size / 4, out, rows_behind);
+    set_groups(layout, words);
+    words.flip = static_cast<uint32_t>(layout.excess()) * 0x01010101u;
+    return interleave_words(words);
   }
+  // As many groups at a time as fill a line.
   constexpr int64_t kMaxWords = kWholeRowGroup / 8;
+  const int64_t step = kWholeRowGroup / layout.group_size;
   uint32_t joined[kPanelLanes][kMaxWords];
-  const int64_t words = layout.group_size / 8;
-  for (int64_t row = 0; row < rows; ++row) {
-    join_halves(layout, data + row * row_bytes, words, joined[row]);
+  for (int64_t group = 0; group < groups; group += step) {
+    const int64_t count = std::min(step, groups - group) * layout.group_size / 8;
+    for (int64_t row = 0; row < rows; ++row) {
+      join_halves(layout, data + row * row_bytes + group * layout.group_size, count, joined[row]);
+    }
+    WordRows words =
+        word_rows(joined, sizeof(joined[0]), rows, count, out + group * layout.group_bytes());
+    set_groups(layout, words);
+    interleave_words(words);
   }
-  interleave_words(reinterpret_cast<const std::byte*>(joined), sizeof(joined[0]), rows, words, 0,
-                   out);
+}
+
+// Words as they are stored.
+void pack_words(const GroupLayout& layout, const GroupedRows& source, const PanelRows& part,
+                std::byte* out) {
+  WordRows rows =
+      word_rows(source.words + part.first * source.word_stride,
+                source.word_stride * static_cast<int64_t>(sizeof(uint32_t)), part.rows,
+                layout.k / (layout.four_bits ? 8 : 4), out, source.rows - part.first - part.rows);
+  set_groups(layout, rows);
+  rows.orders_halves = layout.four_bits;
+  interleave_words(rows);
+}
+
+// The integers of all groups.
+void pack_integers(const GroupLayout& layout, const GroupedRows& source, const PanelRows& part,
+                   std::byte* panel) {
+  std::byte* const out = group_of(layout, 0, panel) + layout.header_bytes() + part.lane * 4;
+  if (source.words != nullptr) return pack_words(layout, source, part, out);
+  const int64_t whole = layout.k / layout.group_size;
+  const int8_t* const data = source.data + part.first * layout.k;
+  pack_data(layout, data, layout.k, part.rows, whole, source.rows - part.first - part.rows, out);
+  if (whole == layout.groups) return;
+  const int64_t inputs = layout.inputs_of(whole);
+  int8_t padded[kPanelLanes][kWholeRowGroup] = {};
+  for (int64_t row = 0; row < part.rows; ++row) {
+    std::copy_n(data + row * layout.k + whole * layout.group_size, inputs, padded[row]);
+  }
+  pack_data(layout, padded[0], kWholeRowGroup, part.rows, 1, 0, out + whole * layout.group_bytes());
 }
 
 // Number i of the scales and offsets of a panel's group: the scale of lane i, or the offset of lane
@@ -77,43 +115,22 @@ float header_of(const GroupLayout& layout, int64_t i, const std::byte* panel, in
   return scale * static_cast<float>(reinterpret_cast<const int8_t*>(header)[i]);
 }
 
-// A source's rows as words of steps.
-struct StepWords {
-  const uint32_t* words = nullptr;  // null: the source has bytes
-  int64_t stride = 0;
-  std::vector<uint32_t> ordered;
-};
-
-StepWords step_words(const GroupLayout& layout, const GroupedRows& source, int64_t first,
-                     int64_t rows) {
-  StepWords result;
-  if (source.words == nullptr) return result;
-  const uint32_t* const words = source.words + first * source.word_stride;
-  if (!layout.four_bits) {
-    result.words = words;
-    result.stride = source.word_stride;
-    return result;
-  }
-  result.stride = layout.k / 8;
-  result.ordered.resize(static_cast<size_t>(rows * result.stride));
-  for (int64_t row = 0; row < rows; ++row) {
-    order_halves(words + row * source.word_stride, result.stride,
-                 result.ordered.data() + row * result.stride);
-  }
-  result.words = result.ordered.data();
-  return result;
-}
-
 // Scales or offsets that are not int8, of all groups of a panel's lanes `lane` and after it, `at`
 // behind each group's beginning.
 void pack_floats(const GroupLayout& layout, const float* values, int64_t rows, int64_t lane,
                  int64_t at, std::byte* panel) {
   const int64_t groups = layout.one_scale ? 1 : layout.groups;
+  const int64_t row_bytes = groups * static_cast<int64_t>(sizeof(float));
+  if (layout.scale_bytes == 4 && !layout.one_scale) {
+    WordRows words = word_rows(values, row_bytes, rows, groups,
+                               group_of(layout, 0, panel) + at + lane * layout.scale_bytes);
+    words.group_words = 1;
+    words.group_bytes = layout.group_bytes();
+    return interleave_words(words);
+  }
   // [groups][kPanelLanes]; the first `rows` lanes are filled.
   std::vector<float> lanes(static_cast<size_t>(groups * kPanelLanes));
-  interleave_words(reinterpret_cast<const std::byte*>(values),
-                   groups * static_cast<int64_t>(sizeof(float)), rows, groups, 0,
-                   reinterpret_cast<std::byte*>(lanes.data()));
+  interleave_words(word_rows(values, row_bytes, rows, groups, lanes.data()));
   for (int64_t group = 0; group < layout.groups; ++group) {
     const float* const from = lanes.data() + (layout.one_scale ? 0 : group * kPanelLanes);
     std::byte* const header = group_of(layout, group, panel) + at + lane * layout.scale_bytes;
@@ -126,15 +143,29 @@ void pack_floats(const GroupLayout& layout, const float* values, int64_t rows, i
   }
 }
 
-// int8 scales and offsets of a group in lanes `lane` and after it, of the source's rows from
-// `first` on.
-void pack_factors(const GroupLayout& layout, const GroupedRows& source, int64_t first, int64_t rows,
-                  int64_t group, int64_t lane, std::byte* out) {
-  for (int64_t row = 0; row < rows; ++row) {
-    const int64_t at = (first + row) * layout.groups + group;
-    out[lane + row] = static_cast<std::byte>(source.scale_factors[at]);
-    if (!layout.has_offsets) continue;
-    out[kPanelLanes + lane + row] = static_cast<std::byte>(source.offset_factors[at]);
+// int8 scales or offsets of all groups in lanes `lane` and after it, `at` behind each group's
+// beginning: [rows, groups].
+void pack_factors(const GroupLayout& layout, const int8_t* factors, int64_t rows, int64_t lane,
+                  int64_t at, std::byte* panel) {
+  std::byte* const first = group_of(layout, 0, panel) + at + lane;
+  int64_t group = 0;
+  for (; group + 4 <= layout.groups; group += 4) {
+    uint32_t words[kPanelLanes];
+    for (int64_t row = 0; row < rows; ++row) {
+      std::memcpy(words + row, factors + row * layout.groups + group, sizeof(words[0]));
+    }
+    for (int64_t i = 0; i < 4; ++i) {
+      std::byte* const out = first + (group + i) * layout.group_bytes();
+      for (int64_t row = 0; row < rows; ++row) {
+        out[row] = static_cast<std::byte>(words[row] >> (8 * i));
+      }
+    }
+  }
+  for (; group < layout.groups; ++group) {
+    std::byte* const out = first + group * layout.group_bytes();
+    for (int64_t row = 0; row < rows; ++row) {
+      out[row] = static_cast<std::byte>(factors[row * layout.groups + group]);
+    }
   }
 }
 
@@ -157,34 +188,15 @@ void pack_headers(const GroupLayout& layout, const GroupedRows& source, int64_t 
                   int64_t lane, std::byte* panel) {
   if (layout.scale_bytes == 1) {
     pack_scale_blocks(layout, source, first, rows, lane, panel);
-    for (int64_t group = 0; group < layout.groups; ++group) {
-      pack_factors(layout, source, first, rows, group, lane, group_of(layout, group, panel));
-    }
-    return;
+    const int64_t begin = first * layout.groups;
+    pack_factors(layout, source.scale_factors + begin, rows, lane, 0, panel);
+    if (!layout.has_offsets) return;
+    return pack_factors(layout, source.offset_factors + begin, rows, lane, kPanelLanes, panel);
   }
   const int64_t begin = first * (layout.one_scale ? 1 : layout.groups);
   pack_floats(layout, source.scales + begin, rows, lane, 0, panel);
   if (!layout.has_offsets) return;
   pack_floats(layout, source.offsets + begin, rows, lane, kPanelLanes * layout.scale_bytes, panel);
-}
-
-// The integers of a group of `rows` rows of the source, from `first` on, which are `lane` and those
-// after it; `words` are those of the same rows.
-void pack_group(const GroupLayout& layout, const GroupedRows& source, const StepWords& words,
-                int64_t first, int64_t rows, int64_t group, int64_t lane, std::byte* out) {
-  std::byte* const packed = out + layout.header_bytes() + lane * 4;
-  if (words.words != nullptr) {
-    const int64_t count = layout.group_size / (layout.four_bits ? 8 : 4);
-    return interleave_words(reinterpret_cast<const std::byte*>(words.words + group * count),
-                            words.stride * static_cast<int64_t>(sizeof(uint32_t)), rows, count, 0,
-                            packed);
-  }
-  const int8_t* data = source.data + first * layout.k + group * layout.group_size;
-  const int64_t inputs = layout.inputs_of(group);
-  if (inputs == layout.group_size) return pack_data(layout, data, layout.k, rows, packed);
-  int8_t padded[kPanelLanes][kWholeRowGroup] = {};
-  for (int64_t row = 0; row < rows; ++row) std::copy_n(data + row * layout.k, inputs, padded[row]);
-  pack_data(layout, padded[0], kWholeRowGroup, rows, packed);
 }
 
 // Of one lane, relative to where the data of a group begin.
@@ -221,14 +233,10 @@ void pack_group_rows(const GroupLayout& layout, int64_t first_row, const Grouped
   for (int64_t begin = first_row; begin < end;) {
     const int64_t panel_end = std::min(end, (begin / kPanelLanes + 1) * kPanelLanes);
     std::byte* panel = panel_of(layout, begin, panels);
-    const int64_t rows = panel_end - begin;
-    const int64_t lane = begin % kPanelLanes;
-    const int64_t first = begin - first_row;
-    const StepWords words = step_words(layout, source, first, rows);
-    pack_headers(layout, source, first, rows, lane, panel);
-    for (int64_t group = 0; group < layout.groups; ++group) {
-      pack_group(layout, source, words, first, rows, group, lane, group_of(layout, group, panel));
-    }
+    const PanelRows part = {
+        .first = begin - first_row, .rows = panel_end - begin, .lane = begin % kPanelLanes};
+    pack_headers(layout, source, part.first, part.rows, part.lane, panel);
+    pack_integers(layout, source, part, panel);
     begin = panel_end;
   }
 }

@@ -1,16 +1,16 @@
 #pragma once
-// Puts rows side by side: the step of packing a weight that handles every byte.
+// Puts rows of words side by side (WordRows in kernels.h), with the CPU's best instructions.
 //
-// Thread safety: a free function without state.
-#include <cstddef>
-#include <cstdint>
+// Thread safety: free functions without state.
+#include "ops/cpu/kernels.h"
 
 namespace quire::ops {
 
-// Word w (4 bytes) of row r, at in + r * row_bytes, goes with the bits of `flip` inverted to word
-// w * kPanelLanes + r of `out`, for `rows` rows, at most kPanelLanes, of `words` words. `in` and
-// `out` may have any alignment.
-void interleave_words(const std::byte* in, int64_t row_bytes, int64_t rows, int64_t words,
-                      uint32_t flip, std::byte* out);
+// The first `num_rows` rows of an array, at most kPanelLanes, of whole words, to neighbouring
+// steps. `rows_behind` of the array follow them, of which the CPU's caches may get a panel's.
+WordRows word_rows(const void* in, int64_t row_bytes, int64_t num_rows, int64_t words, void* out,
+                   int64_t rows_behind = 0);
+
+void interleave_words(const WordRows& rows);
 
 }  // namespace quire::ops

@@ -92,6 +92,26 @@ struct GroupTile {
   int64_t next_bytes;
 };
 
+// Rows of words of 4 bytes to put side by side: the step of packing a weight that handles every
+// byte. Word w of row r goes to lane r of step w % group_words of group w / group_words.
+struct WordRows {
+  const void* in;  // row r is at in + r * row_bytes
+  int64_t row_bytes;
+  int rows;  // 1 to kPanelLanes
+  int64_t words;
+  int64_t group_words;  // steps of a group
+  int64_t group_bytes;  // from a group's first step to the next group's
+  uint32_t flip;        // these bits are inverted, last
+  // A word has 8 numbers of 4 bits, the first lowest: the first 4 go to the low halves of its bytes
+  // and the others to the high halves.
+  bool orders_halves;
+  void* out;  // the first row's lane of the first step
+  // What is read next, perhaps nothing: the kernel may ask for it in passing. Where there is
+  // nothing it asks for what is ahead in the rows.
+  const void* next;
+  int64_t next_bytes;
+};
+
 // How values of a group of a weight become integers: value * inverse + shift, rounded to nearest
 // even and clipped to [low, high].
 struct GroupRounding {
@@ -197,6 +217,8 @@ struct Kernels {
   void (*attention_bf16)(const AttentionTask& task);
   void (*attention_f8)(const AttentionTask& task);
   void (*attention_i8)(const AttentionTask& task);
+  // Pointers may have any alignment.
+  void (*interleave)(const WordRows& rows);
   // `count` values, a multiple of 8, as float8 e4m3: to nearest even, at most 448 (Float8E4M3).
   void (*round_f8)(const float* values, int count, uint8_t* out);
 };
@@ -252,6 +274,10 @@ QUIRE_DECLARE_ROUNDING_KERNELS(avx2)
 #undef QUIRE_DECLARE_ROUNDING_KERNELS
 namespace scalar {
 void linear_f8(const LinearTile& tile);
+void interleave(const WordRows& rows);
+}  // namespace scalar
+namespace avx512vnni {
+void interleave(const WordRows& rows);
 }
 
 }  // namespace quire::ops

@@ -26,25 +26,18 @@ int64_t value_offset(int64_t values, int64_t i) {
   return i / values * values * kPanelLanes + i % values;
 }
 
-// Packs rows in which a step is one word. Rows that are not whole words, or of another type, are
-// converted first.
+// Rows in which a step is one word, and which are not whole words or of another type.
 template <typename To, typename From>
-void pack_words(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
+void pack_converted(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
   constexpr auto kValues = static_cast<int64_t>(sizeof(uint32_t) / sizeof(To));
   const int64_t words = ceil_div(k1 - k0, kValues);
-  if (std::is_same_v<To, From> && (k1 - k0) % kValues == 0) {
-    return interleave_words(reinterpret_cast<const std::byte*>(rows.row<From>(0) + k0),
-                            rows.row_stride() * static_cast<int64_t>(sizeof(From)), rows.dim(0),
-                            words, 0, out);
-  }
   To converted[kPanelLanes][kPackBlock];
   for (int64_t row = 0; row < rows.dim(0); ++row) {
     const From* in = rows.row<From>(row);
     for (int64_t i = k0; i < k1; ++i) converted[row][i - k0] = To(static_cast<float>(in[i]));
     std::fill(converted[row] + (k1 - k0), converted[row] + words * kValues, To(0.0f));
   }
-  interleave_words(reinterpret_cast<const std::byte*>(converted), sizeof(converted[0]), rows.dim(0),
-                   words, 0, out);
+  interleave_words(word_rows(converted, sizeof(converted[0]), rows.dim(0), words, out));
 }
 
 // Float8: a step is a byte a lane.
@@ -56,22 +49,37 @@ void pack_bytes(int64_t k0, int64_t k1, const Tensor& rows, std::byte* out) {
 }
 
 template <typename To, typename From>
+void pack_in_blocks(DType dtype, const Tensor& rows, To* first_step) {
+  const int64_t k = rows.dim(1);
+  for (int64_t k0 = 0; k0 < k; k0 += kPackBlock) {
+    const int64_t k1 = std::min(k, k0 + kPackBlock);
+    auto* const out =
+        reinterpret_cast<std::byte*>(first_step + value_offset(panel_step_values(dtype), k0));
+    if constexpr (sizeof(To) == 1) {
+      pack_bytes(k0, k1, rows, out);
+    } else {
+      pack_converted<To, From>(k0, k1, rows, out);
+    }
+  }
+}
+
+template <typename To, typename From>
 void pack(DType dtype, int64_t first_row, const Tensor& source, To* panels) {
   const int64_t k = source.dim(1);
+  const int64_t row_bytes = k * static_cast<int64_t>(sizeof(To));
+  constexpr auto kWordBytes = static_cast<int64_t>(sizeof(uint32_t));
+  const bool are_words = std::is_same_v<To, From> && sizeof(To) > 1 && row_bytes % kWordBytes == 0;
   const int64_t end = first_row + source.dim(0);
   for (int64_t begin = first_row; begin < end;) {
     const int64_t panel_end = std::min(end, (begin / kPanelLanes + 1) * kPanelLanes);
     const Tensor rows = source.rows(begin - first_row, panel_end - first_row);
     To* const first_step = panels + row_offset(dtype, begin, k);
-    for (int64_t k0 = 0; k0 < k; k0 += kPackBlock) {
-      const int64_t k1 = std::min(k, k0 + kPackBlock);
-      auto* const out =
-          reinterpret_cast<std::byte*>(first_step + value_offset(panel_step_values(dtype), k0));
-      if constexpr (sizeof(To) == 1) {
-        pack_bytes(k0, k1, rows, out);
-      } else {
-        pack_words<To, From>(k0, k1, rows, out);
-      }
+    if (are_words) {
+      interleave_words(word_rows(rows.row<From>(0),
+                                 rows.row_stride() * static_cast<int64_t>(sizeof(From)),
+                                 rows.dim(0), row_bytes / kWordBytes, first_step, end - panel_end));
+    } else {
+      pack_in_blocks<To, From>(dtype, rows, first_step);
     }
     begin = panel_end;
   }
