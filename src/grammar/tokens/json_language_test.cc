@@ -461,5 +461,37 @@ TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {
   EXPECT_FALSE(generates(any, "1e123"));
 }
 
+// A double tells numbers of 15 digits apart: what is read as one follows the schema, too.
+TEST(JsonLanguageTest, WritesNoMoreDigitsThanADoubleHas) {
+  const auto language = [](const char* schema) {
+    return make_language(compile_json_schema(schema));
+  };
+  const LanguagePtr above =
+      language(R"({"type": "number", "exclusiveMinimum": 3, "maximum": 1e20})");
+  EXPECT_TRUE(generates(above, "3.00000000000001"));
+  EXPECT_FALSE(generates(above, "3.000000000000001"));
+  EXPECT_FALSE(generates(above, "3.0000000000000000844444200000"));
+  EXPECT_TRUE(generates(above, "12345678901234.5"));
+  EXPECT_FALSE(generates(above, "123456789012345.5"));
+  EXPECT_TRUE(generates(above, "12345678901234567891"));
+  const LanguagePtr near_zero = language(R"({"type": "number", "minimum": -1, "maximum": 1})");
+  EXPECT_TRUE(generates(near_zero, "0.000000000000000000012345"));
+  EXPECT_FALSE(generates(near_zero, "0.00000000000000000001234567890123456"));
+  EXPECT_FALSE(generates(near_zero, "-0.1234567890123456"));
+  // Neither of these is an integer, so a long one has no way on.
+  const LanguagePtr fractions =
+      language(R"({"oneOf": [{"type": "integer"}, {"type": "number", "multipleOf": 0.5}]})");
+  EXPECT_TRUE(generates(fractions, "12345678901234.5"));
+  EXPECT_FALSE(generates(fractions, "123456789012345.5"));
+  EXPECT_FALSE(generates(fractions, "12345678901234567890.5"));
+  // Where the schema gives more digits or leaves no others, they are written.
+  const LanguagePtr listed = language(R"({"enum": [1, 0.30000000000000004, 0.3]})");
+  EXPECT_TRUE(generates(listed, "0.30000000000000004"));
+  const LanguagePtr narrow = language(
+      R"({"type": "number", "exclusiveMinimum": 1234567890123456.5, "maximum": 1234567890123456.75})");
+  EXPECT_TRUE(generates(narrow, "1234567890123456.6"));
+  EXPECT_FALSE(generates(narrow, "1234567890123456.61"));
+}
+
 }  // namespace
 }  // namespace quire::grammar
