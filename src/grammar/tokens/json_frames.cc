@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "grammar/json_tree.h"
 #include "grammar/string_reader.h"
 
 namespace quire::grammar {
@@ -185,7 +184,7 @@ JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t result
   if (next.configurations.empty()) return nullptr;
   keep_the_best(next);
   if (next.is_unique && !is_new) {
-    const std::string item = canonical_json(text.substr(next.item_begin));
+    const std::string item = generated_item(text.substr(next.item_begin));
     if (next.items.contains(item)) return nullptr;
     next.items = next.items.with(item);
     for_each_string(item, [&](std::string_view one) {
@@ -269,7 +268,7 @@ void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::st
     }
   }
   NameList items = frame.items;
-  if (frame.is_unique) items = items.with(canonical_json(text.substr(frame.item_begin)));
+  if (frame.is_unique) items = items.with(generated_item(text.substr(frame.item_begin)));
   const auto parts = parts_of(frame, *best, frame.count + 1, 0, items);
   completion_.append_parts(parts, frame.is_object, false, text);
   append_outer(*frame.opened_in, best->slot, text, stop);

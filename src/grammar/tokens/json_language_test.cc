@@ -442,6 +442,14 @@ TEST(JsonLanguageTest, WritesArraysWithoutRepeats) {
       R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})"));
   EXPECT_TRUE(generates(integers, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]"));
   EXPECT_FALSE(generates(integers, "[0, 10, 0]"));
+  // As readers have them: 1.0000000000000000001 is read as 1.
+  const LanguagePtr any =
+      make_language(compile_json_schema(R"({"type": "array", "uniqueItems": true})"));
+  EXPECT_TRUE(generates(any, "[0, -1, -1.000000000000001, 1e1, 9007199254740993]"));
+  EXPECT_FALSE(generates(any, "[0, -1, -1.0000000000000000001]"));
+  EXPECT_FALSE(generates(any, "[9007199254740992, 9007199254740993.0]"));
+  EXPECT_TRUE(generates(any, "[9007199254740992, 9007199254740993]"));
+  EXPECT_FALSE(generates(any, "[0.1, [1], 0.10000000000000000001]"));
   const LanguagePtr objects = make_language(compile_json_schema(
       R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}}, "required": ["a", "b"], "additionalProperties": false}})"));
   EXPECT_TRUE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 2, "a": 0}, {"a": 12, "b": 1}])"));

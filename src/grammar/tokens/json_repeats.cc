@@ -2,7 +2,6 @@
 //
 // A place is left open if the shortest ending of the item is no repeat, or if some bytes are found
 // behind which that is so. Whatever leads there stays open then, so there is always a way on.
-#include "grammar/json_tree.h"
 #include "grammar/string_reader.h"
 #include "grammar/tokens/json_token_matcher.h"
 
@@ -19,7 +18,7 @@ const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
     if (!frame->is_unique || frame->items.is_empty()) continue;
     std::string text = text_;
     append_ending(at, text, frame);
-    if (frame->items.contains(canonical_json(text.substr(frame->item_begin)))) return frame;
+    if (frame->items.contains(generated_item(text.substr(frame->item_begin)))) return frame;
   }
   return nullptr;
 }
