@@ -456,6 +456,24 @@ TEST(JsonLanguageTest, WritesArraysWithoutRepeats) {
   EXPECT_FALSE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 1, "a": 0}])"));
 }
 
+// An upper limit is counted, whatever it is; a lower one takes states.
+TEST(JsonLanguageTest, LimitsTheLengthsOfPatterns) {
+  const LanguagePtr wide = make_language(compile_json_schema(
+      R"({"type": "string", "pattern": "^(ab)*c?$", "minLength": 3, "maxLength": 1000000})"));
+  EXPECT_TRUE(generates(wide, R"("abc")"));
+  EXPECT_TRUE(generates(wide, R"("ababababab")"));
+  EXPECT_FALSE(generates(wide, R"("ab")"));
+  const LanguagePtr narrow = make_language(compile_json_schema(
+      R"({"type": "string", "pattern": "^(ab)*c?$", "minLength": 3, "maxLength": 4})"));
+  EXPECT_TRUE(generates(narrow, R"("abc")"));
+  EXPECT_TRUE(generates(narrow, R"("abab")"));
+  EXPECT_FALSE(generates(narrow, R"("c")"));
+  EXPECT_FALSE(generates(narrow, R"("ababc")"));
+  EXPECT_THROW(make_language(compile_json_schema(
+                   R"({"type": "string", "pattern": "^(ab)*c?$", "minLength": 2500})")),
+               Error);
+}
+
 TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {
   const LanguagePtr integers = make_language(compile_json_schema(R"({"type": "integer"})"));
   EXPECT_TRUE(generates(integers, "-120"));
