@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <deque>
 
+#include "base/utf8.h"
 #include "grammar/tokens/json_completion.h"
 
 namespace quire::grammar {
@@ -55,8 +56,10 @@ std::vector<std::string> JsonCompletion::distinct_values(int number, size_t coun
   }
   for (const StringTarget& target : facts(number).strings) {
     if (target.dfa) {
-      for_each_text(target.dfa->dfa(),
-                    [&](const std::string& text) { return add(to_json_string(text)); });
+      // An upper limit is not a part of the automaton.
+      for_each_text(target.dfa->dfa(), [&](const std::string& text) {
+        return num_characters(text) > target.max_length || add(to_json_string(text));
+      });
       continue;
     }
     const std::string filler(target.min_length > 0 ? target.min_length - 1 : 0, 'a');

@@ -474,6 +474,53 @@ TEST(JsonLanguageTest, LimitsTheLengthsOfPatterns) {
                Error);
 }
 
+// Behind a number that had to go on another way than the shortest, the ending is another one.
+TEST(JsonLanguageTest, KnowsTheEndingBehindANumberThatIsNew) {
+  const LanguagePtr language = make_language(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "items": {"type": "array", "prefixItems": [{"type": "number", "not": {"type": "integer"}}], "items": {"type": "array"}}})"));
+  const auto matcher = language->begin();
+  for (const char c : std::string_view("[[0.1],[1.1],[1.1,")) {
+    ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << c;
+  }
+  const std::string ending = matcher->ending();
+  EXPECT_LE(ending.size(), matcher->ending_bytes());
+  for (const char c : ending) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << ending;
+  EXPECT_TRUE(matcher->can_end());
+}
+
+// There are three strings of one of these letters, though the pattern has more texts.
+TEST(JsonLanguageTest, RefusesMoreItemsThanThereAreOfALength) {
+  const auto language = [](std::string_view items) {
+    return make_language(compile_json_schema(
+        R"({"type": "array", "uniqueItems": true, "minItems": )" + std::string(items) +
+        R"(, "items": {"type": "string", "pattern": "^[a-c]+$", "maxLength": 1}})"));
+  };
+  EXPECT_TRUE(generates(language("3"), R"(["b","a","c"])"));
+  EXPECT_THROW(language("4"), Error);
+}
+
+// A token that begins another item is tried, as the way to an end may be shorter than is assumed.
+TEST(JsonLanguageMasks, HaveWhatEndsJustInTimeWithoutRepeats) {
+  const LanguagePtr language = make_language(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "minItems": 4, "items": {"type": "string", "maxLength": 2}})"));
+  const TokenTrie trie({"\"", "\",", "\",\"", "a", "b", "c", ",", "]", "["});
+  const auto matcher = language->begin();
+  for (const char c : std::string_view("[\"a\",\"b\",\"")) {
+    ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c)));
+  }
+  for (size_t most = 0; most < 12; ++most) {
+    std::vector<uint32_t> mask(mask_words(trie.num_tokens()));
+    std::vector<uint32_t> expected(mask.size());
+    matcher->allow_tokens(trie, most, mask);
+    matcher->ByteMatcher::allow_tokens(trie, most, expected);
+    // The token that closes the string and begins another item, and that which does that twice.
+    for (const int32_t token : {1, 2}) {
+      EXPECT_EQ(is_allowed(mask, token), is_allowed(expected, token))
+          << trie.bytes(token) << " in " << most;
+    }
+  }
+}
+
 TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {
   const LanguagePtr integers = make_language(compile_json_schema(R"({"type": "integer"})"));
   EXPECT_TRUE(generates(integers, "-120"));

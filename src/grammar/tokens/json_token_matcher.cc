@@ -216,6 +216,7 @@ bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
   }
   const uint64_t results = learnt().numbers.results(from.lexer);
   State behind = from;
+  behind.ending = nullptr;
   if (results == 0 || from.context->frame == nullptr) return false;
   text_.pop_back();  // the number ends before it
   const bool has_ended = end_value(from, results, behind);
