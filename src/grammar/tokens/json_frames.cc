@@ -80,12 +80,7 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
           !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
     }
   }
-  if (frame.is_unique) {
-    std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
-      const auto& facts = completion_.facts(context->slots[one.slot].goal);
-      return !facts.arrays[one.alternative].can_be_unique;
-    });
-  }
+  if (frame.is_unique) keep_one_kind(frame);
   frame.num_unique = (context->frame == nullptr ? 0 : context->frame->num_unique) + frame.is_unique;
   frame.needs_text = frame.num_unique > 0;
   if (frame.configurations.empty()) return nullptr;
@@ -93,6 +88,24 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
   auto inside = std::make_shared<JsonContext>();
   inside->frame = std::make_shared<const JsonFrame>(std::move(frame));
   return inside;
+}
+
+// Ways to read an array that forbid repeats do not go with those that may need them: the kind of
+// the shortest ending is kept, which may have been promised.
+void JsonFrames::keep_one_kind(JsonFrame& frame) const {
+  const auto facts_of = [&](const JsonConfiguration& one) -> const JsonCompletion::ArrayFacts& {
+    return completion_.facts(frame.goal_of(one)).arrays[one.alternative];
+  };
+  uint32_t with_repeats = kNever;
+  uint32_t without = kNever;
+  for (const JsonConfiguration& one : frame.configurations) {
+    uint32_t& best = facts_of(one).can_be_unique ? without : with_repeats;
+    best = std::min(best, JsonCompletion::sum(one.rest, frame.outer(one)));
+  }
+  frame.is_unique = without <= with_repeats;
+  std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
+    return frame.is_unique ? !facts_of(one).can_be_unique : facts_of(one).is_unique;
+  });
 }
 
 bool JsonFrames::counts(const JsonFrame& frame, JsonConfiguration& configuration,

@@ -192,6 +192,7 @@ class JsonFrames {
   void add_names(const JsonFrame& frame, size_t way, RestsBehind& known, JsonKeys& keys) const;
   void add_special_names(const JsonFrame& frame, JsonKeys& keys) const;
   static void keep_the_best(JsonFrame& frame);
+  void keep_one_kind(JsonFrame& frame) const;
   // The items that still have to come, beside those of the text.
   std::vector<JsonCompletion::Part> parts_of(const JsonFrame& frame, const JsonConfiguration& of,
                                              uint64_t count, uint64_t more,

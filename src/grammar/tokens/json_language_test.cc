@@ -499,6 +499,39 @@ TEST(JsonLanguageTest, RefusesMoreItemsThanThereAreOfALength) {
   EXPECT_THROW(language("4"), Error);
 }
 
+// What each place promises stays open: the way to its shortest ending, byte by byte.
+TEST(JsonLanguageTest, ItemsThatHaveToDifferAreFoundInAllCharacters) {
+  const LanguagePtr language = make_language(compile_json_schema(
+      R"({"type": "array", "uniqueItems": true, "minItems": 4, "items": {"type": "string", "maxLength": 3, "pattern": "^(ab|\u00e9)*$"}})"));
+  const auto matcher = language->begin();
+  for (const char c : std::string_view(R"(["","ab",)")) {
+    ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << c;
+  }
+  const std::string ending = matcher->ending();
+  for (const char c : ending) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << ending;
+  EXPECT_TRUE(matcher->can_end());
+}
+
+// Read together, arrays with repeats and without are written as the shorter of the two.
+TEST(JsonLanguageTest, PromisesTheShorterOfArraysWithRepeatsAndWithout) {
+  const auto ending_of = [](std::string_view schema) {
+    const LanguagePtr language = make_language(compile_json_schema(schema));
+    const auto matcher = language->begin();
+    const std::string ending = matcher->ending();
+    for (const char c : ending) EXPECT_TRUE(matcher->push(static_cast<uint8_t>(c))) << ending;
+    EXPECT_TRUE(matcher->can_end());
+    return ending;
+  };
+  EXPECT_EQ(
+      ending_of(
+          R"({"anyOf": [{"type": "array", "uniqueItems": true, "minItems": 3, "items": {"type": "string"}}, {"type": "array", "minItems": 2, "items": {"type": "array"}}]})"),
+      "[[],[]]");
+  EXPECT_EQ(
+      ending_of(
+          R"({"anyOf": [{"type": "array", "uniqueItems": true, "minItems": 1, "items": {"enum": [1, 2]}}, {"type": "array", "minItems": 2, "items": {"type": "array"}}]})"),
+      "[1]");
+}
+
 // A token that begins another item is tried, as the way to an end may be shorter than is assumed.
 TEST(JsonLanguageMasks, HaveWhatEndsJustInTimeWithoutRepeats) {
   const LanguagePtr language = make_language(compile_json_schema(
