@@ -55,6 +55,18 @@ Dfa::Dfa(Table table, Budget& budget) : table_(std::move(table)) {
   budget.take(table_.next.size() * sizeof(int32_t) + sizeof(Dfa));
 }
 
+EdgesBack::EdgesBack(const Dfa::Table& table) : begin_(table.accepting.size() + 2) {
+  for (const int32_t to : table.next) {
+    if (to >= 0) ++begin_[static_cast<size_t>(to) + 2];
+  }
+  for (size_t i = 2; i < begin_.size(); ++i) begin_[i] += begin_[i - 1];
+  edges_.resize(begin_.back());
+  for (size_t i = 0; i < table.next.size(); ++i) {
+    const int32_t to = table.next[i];
+    if (to >= 0) edges_[begin_[static_cast<size_t>(to) + 1]++] = static_cast<uint32_t>(i);
+  }
+}
+
 bool Dfa::matches(std::string_view text) const {
   int32_t state = start();
   for (const char c : text) state = step(state, static_cast<uint8_t>(c));
@@ -64,17 +76,7 @@ bool Dfa::matches(std::string_view text) const {
 void Dfa::trim(Budget& budget) {
   const size_t num_states = table_.accepting.size();
   const auto num_classes = static_cast<size_t>(table_.num_classes);
-  // Predecessors as lists in one array.
-  std::vector<uint32_t> begin(num_states + 2);
-  for (const int32_t to : table_.next) {
-    if (to >= 0) ++begin[to_size(to) + 2];
-  }
-  for (size_t i = 2; i < begin.size(); ++i) begin[i] += begin[i - 1];
-  std::vector<uint32_t> from(begin.back());
-  for (size_t i = 0; i < table_.next.size(); ++i) {
-    const int32_t to = table_.next[i];
-    if (to >= 0) from[begin[to_size(to) + 1]++] = static_cast<uint32_t>(i / num_classes);
-  }
+  const EdgesBack edges(table_);
   std::vector<bool> live = table_.accepting;
   std::vector<uint32_t> todo;
   for (size_t i = 0; i < num_states; ++i) {
@@ -84,10 +86,11 @@ void Dfa::trim(Budget& budget) {
     const uint32_t state = todo.back();
     todo.pop_back();
     budget.step();
-    for (uint32_t i = begin[state]; i < begin[state + 1]; ++i) {
-      if (live[from[i]]) continue;
-      live[from[i]] = true;
-      todo.push_back(from[i]);
+    for (const uint32_t edge : edges.to(state)) {
+      const auto from = static_cast<uint32_t>(edge / num_classes);
+      if (live[from]) continue;
+      live[from] = true;
+      todo.push_back(from);
     }
   }
   is_empty_ = num_states == 0 || !live[0];
@@ -120,14 +123,10 @@ Dfa::Lengths Dfa::lengths() const {
   Lengths lengths{std::vector<uint32_t>(num_states, kUnbounded),
                   std::vector<uint32_t>(num_states, kUnbounded)};
   std::vector<uint32_t> open(num_states);  // edges whose end's longest way is not known yet
-  std::vector<std::vector<uint32_t>> from(num_states);
+  const EdgesBack edges(table_);
   for (size_t state = 0; state < num_states; ++state) {
-    for (size_t c = 0; c < num_classes; ++c) {
-      const int32_t to = table_.next[state * num_classes + c];
-      if (to < 0) continue;
-      ++open[state];
-      from[to_size(to)].push_back(static_cast<uint32_t>(state * num_classes + c));
-    }
+    for (size_t c = 0; c < num_classes; ++c)
+      open[state] += table_.next[state * num_classes + c] >= 0;
   }
   // The longest ways, of states from which no cycle is reached, ends first.
   std::vector<uint32_t> todo;
@@ -139,7 +138,7 @@ Dfa::Lengths Dfa::lengths() const {
     const uint32_t state = todo.back();
     todo.pop_back();
     lengths.most[state] = longest[state];
-    for (const uint32_t edge : from[state]) {
+    for (const uint32_t edge : edges.to(state)) {
       const size_t previous = edge / num_classes;
       longest[previous] = std::max(longest[previous], longest[state] + weight[edge % num_classes]);
       if (--open[previous] == 0) todo.push_back(static_cast<uint32_t>(previous));
@@ -156,7 +155,7 @@ Dfa::Lengths Dfa::lengths() const {
     std::vector<uint32_t> next_round;
     for (size_t i = 0; i < round.size(); ++i) {
       if (lengths.fewest[round[i]] != distance) continue;
-      for (const uint32_t edge : from[round[i]]) {
+      for (const uint32_t edge : edges.to(round[i])) {
         const auto previous = static_cast<uint32_t>(edge / num_classes);
         const uint32_t longer = distance + weight[edge % num_classes];
         if (lengths.fewest[previous] <= longer) continue;

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -57,6 +58,24 @@ class Dfa {
 };
 
 using DfaPtr = std::shared_ptr<const Dfa>;
+
+// The edges of a table by the states that they lead to.
+class EdgesBack {
+ public:
+  explicit EdgesBack(const Dfa::Table& table);
+
+  // Indexes into Table::next: state * num_classes + class.
+  std::span<const uint32_t> to(size_t state) const {
+    return {edges_.data() + begin_[state], begin_[state + 1] - begin_[state]};
+  }
+  static size_t bytes(const Dfa::Table& table) {
+    return (table.next.size() + table.accepting.size()) * sizeof(uint32_t);
+  }
+
+ private:
+  std::vector<uint32_t> begin_;  // in edges_, of each state
+  std::vector<uint32_t> edges_;
+};
 
 enum class Combine { kBoth, kEither, kFirstOnly };
 // The texts of both, of either, or of `a` but not `b`.

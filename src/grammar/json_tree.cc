@@ -3,6 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <optional>
+#include <system_error>
 #include <unordered_set>
 
 #include "base/hex_digit.h"
@@ -189,7 +193,19 @@ class TreeParser {
   size_t num_values_ = 0;
 };
 
-void append_canonical(std::string& out, const JsonTree& value) {
+// What most readers make of a number: an integer, or a double where there is a point or exponent.
+std::optional<Decimal> as_read(std::string_view number) {
+  if (number.find_first_of(".eE") == std::string_view::npos) return Decimal::parse(number);
+  double value = 0;
+  const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), value);
+  if (error != std::errc()) return Decimal::parse(number);
+  // The shortest text of a large double is not its integer.
+  constexpr double kExactIntegers = 9007199254740992;
+  return Decimal::parse(std::abs(value) < kExactIntegers ? fmt::format("{}", value)
+                                                         : fmt::format("{:.0f}", value));
+}
+
+void append_canonical(std::string& out, const JsonTree& value, Numbers numbers) {
   switch (value.kind) {
     case JsonTree::Kind::kString:
       out += '"';
@@ -197,14 +213,15 @@ void append_canonical(std::string& out, const JsonTree& value) {
       out += '"';
       return;
     case JsonTree::Kind::kNumber: {
-      const std::optional<Decimal> number = Decimal::parse(value.raw);
+      const std::optional<Decimal> number =
+          numbers == Numbers::kExact ? Decimal::parse(value.raw) : as_read(value.raw);
       out += number ? number->scientific() : std::string(value.raw);
       return;
     }
     case JsonTree::Kind::kArray:
       out += '[';
       for (const JsonTree& item : value.items) {
-        append_canonical(out, item);
+        append_canonical(out, item, numbers);
         out += ',';
       }
       out += ']';
@@ -218,7 +235,7 @@ void append_canonical(std::string& out, const JsonTree& value) {
         out += '"';
         append_json_escaped(out, member->first);
         out += "\":";
-        append_canonical(out, member->second);
+        append_canonical(out, member->second, numbers);
         out += ',';
       }
       out += '}';
@@ -266,9 +283,9 @@ JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget) {
   return TreeParser(text, max_depth, budget).parse();
 }
 
-std::string canonical_json(std::string_view text) {
+std::string canonical_json(std::string_view text, Numbers numbers) {
   std::string out;
-  append_canonical(out, parse_json_tree(text, 100'000));
+  append_canonical(out, parse_json_tree(text, 100'000), numbers);
   return out;
 }
 

@@ -46,9 +46,13 @@ std::string_view kind_name(const JsonTree& value);
 inline constexpr std::size_t kMaxTreeValues = 500'000;
 JsonTree parse_json_tree(std::string_view text, int max_depth, Budget* budget = nullptr);
 
+// Whether numbers with a point or an exponent are those that are written, or the doubles that most
+// readers make of them.
+enum class Numbers { kExact, kAsRead };
+
 // Two JSON values have the same canonical text if and only if they are equal in JSON Schema's
 // sense: 1.0 is 1, and members have no order. `text` must be one valid JSON value.
-std::string canonical_json(std::string_view text);
+std::string canonical_json(std::string_view text, Numbers numbers = Numbers::kExact);
 
 // The first characters of `text`, at most `bytes` bytes: for messages.
 std::string_view beginning(std::string_view text, std::size_t bytes);

@@ -1,6 +1,7 @@
 #include "grammar/nfa.h"
 
 #include <algorithm>
+#include <array>
 #include <bitset>
 #include <string>
 #include <unordered_map>
@@ -190,6 +191,7 @@ class SubsetConstruction {
  public:
   SubsetConstruction(const Nfa& nfa, Budget& budget)
       : nfa_(nfa), budget_(budget), mark_(nfa.states_.size()) {
+    for (std::vector<int32_t>& known : behind_one_) known.assign(nfa.states_.size(), kUnknown);
     find_classes();
   }
 
@@ -222,6 +224,7 @@ class SubsetConstruction {
   // Marks at the end of a set.
   static constexpr int32_t kStart = -1;
   static constexpr int32_t kAfterWord = -2;
+  static constexpr int32_t kUnknown = -1;
 
   void find_classes() {
     std::bitset<257> begins;
@@ -268,20 +271,19 @@ class SubsetConstruction {
   // Sorted; states that have nothing but edges that were followed are left out.
   std::vector<int32_t> closure(const std::vector<int32_t>& from, const Context& context) {
     ++round_;
-    std::vector<int32_t> todo;
     std::vector<int32_t> set;
     const auto visit = [&](int32_t state) {
       if (mark_[static_cast<size_t>(state)] == round_) return;
       mark_[static_cast<size_t>(state)] = round_;
-      todo.push_back(state);
+      todo_.push_back(state);
     };
     for (const int32_t state : from) {
       if (state >= 0) visit(state);
     }
-    while (!todo.empty()) {
+    while (!todo_.empty()) {
       budget_.step();
-      const int32_t number = todo.back();
-      todo.pop_back();
+      const int32_t number = todo_.back();
+      todo_.pop_back();
       const Nfa::State& state = nfa_.states_[static_cast<size_t>(number)];
       bool is_kept = !state.bytes.empty() || number == nfa_.accept();
       for (const Nfa::EpsilonEdge& edge : state.epsilons) {
@@ -309,15 +311,36 @@ class SubsetConstruction {
     return found->second;
   }
 
+  // Whether a text may end at a set.
+  bool accepts(const std::vector<int32_t>& set, bool at_start, bool after_word) {
+    const bool has_conditions = std::ranges::any_of(set, [&](int32_t state) {
+      return state >= 0 && !nfa_.states_[static_cast<size_t>(state)].epsilons.empty();
+    });
+    if (!has_conditions) return !set.empty() && set.front() == nfa_.accept();
+    const std::vector<int32_t> at_end =
+        closure(set, {at_start, /*at_end=*/true, /*next_is_known=*/true, after_word});
+    return !at_end.empty() && at_end.front() == nfa_.accept();
+  }
+
+  // The set behind a byte that leads to `states`.
+  int32_t number_behind(const std::vector<int32_t>& states, bool after_word) {
+    // Often it is one state, and the same one again and again.
+    int32_t& known = behind_one_[after_word ? 1 : 0][static_cast<size_t>(states.front())];
+    if (states.size() == 1 && known != kUnknown) return known;
+    std::vector<int32_t> next = closure(states, {});
+    if (after_word) next.push_back(kAfterWord);
+    const int32_t number = number_of(std::move(next));
+    if (states.size() == 1) known = number;
+    return number;
+  }
+
   void expand(size_t i) {
-    budget_.check_time();
+    budget_.step();
     const std::vector<int32_t>& set = *sets_[i];
     const int32_t mark = set.empty() ? 0 : set.back();
     const bool at_start = mark == kStart;
     const bool after_word = mark == kAfterWord;
-    const std::vector<int32_t> at_end =
-        closure(set, {at_start, /*at_end=*/true, /*next_is_known=*/true, after_word});
-    table_.accepting.push_back(!at_end.empty() && at_end.front() == nfa_.accept());
+    table_.accepting.push_back(accepts(set, at_start, after_word));
     for (auto& bucket : buckets_) bucket.clear();
     if (has_words_) {
       for (const bool next_is_word : {false, true}) {
@@ -333,9 +356,11 @@ class SubsetConstruction {
         table_.next.push_back(Dfa::kDead);
         continue;
       }
-      std::vector<int32_t> next = closure(buckets_[c], {});
-      if (has_words_ && class_is_word_[c]) next.push_back(kAfterWord);
-      table_.next.push_back(number_of(std::move(next)));
+      const bool is_word = has_words_ && class_is_word_[c];
+      const bool is_as_before =
+          c > 0 && buckets_[c] == buckets_[c - 1] && class_is_word_[c] == class_is_word_[c - 1];
+      table_.next.push_back(is_as_before ? table_.next.back()
+                                         : number_behind(buckets_[c], is_word));
     }
     const size_t row = buckets_.size() * sizeof(int32_t);
     budget_.take(row);
@@ -362,6 +387,8 @@ class SubsetConstruction {
   std::vector<std::vector<int32_t>> buckets_;
   std::unordered_map<std::vector<int32_t>, int32_t, SetHash> numbers_;
   std::vector<const std::vector<int32_t>*> sets_;
+  std::array<std::vector<int32_t>, 2> behind_one_;  // the set behind each state alone; after a word
+  std::vector<int32_t> todo_;
   std::vector<uint32_t> mark_;
   uint32_t round_ = 0;
   size_t taken_ = 0;

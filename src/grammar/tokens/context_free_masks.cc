@@ -100,7 +100,7 @@ void ContextFreeMatcher::allow_in_time(const TokenTrie& trie, size_t most_ending
 
 size_t ContextFreeMatcher::allow_tokens(const TokenTrie& trie, size_t most_ending_bytes,
                                         TokenMask mask) {
-  if (closed_ > 0) return ByteMatcher::allow_tokens(trie, most_ending_bytes, mask);
+  if (is_closed_) return ByteMatcher::allow_tokens(trie, most_ending_bytes, mask);
   const PlaceMasks::Key key = mask_key();
   PlaceMasks::MaskPtr known = tables_->place_masks().find(key, trie.id());
   bool lacks_tokens = false;

@@ -22,11 +22,10 @@ ContextFreeMatcher::ContextFreeMatcher(const ContextFreeMatcher& other)
       num_known_(other.num_known_),
       used_places_(other.used_places_),
       bytes_(other.bytes_),
+      known_ending_(other.known_ending_),
+      is_closed_(other.is_closed_),
       closing_(other.closing_),
-      has_closing_(other.has_closing_),
-      closed_(other.closed_),
-      closed_now_(other.closed_now_),
-      is_closed_(other.is_closed_) {
+      closed_(other.closed_) {
   scratch_.predicted.resize(other.scratch_.predicted.size());
 }
 
@@ -97,11 +96,10 @@ void ContextFreeMatcher::complete(int32_t rule, int32_t origin) {
   }
 }
 
-bool ContextFreeMatcher::close() {
+void ContextFreeMatcher::close() {
   const auto here = static_cast<int32_t>(num_places_);
-  const size_t most_steps = here == 0 ? SIZE_MAX : kMaxByteSteps + 4 * tables_->num_spots();
   bool is_end = false;
-  for (size_t i = 0; i < scratch_.items.size() && scratch_.steps <= most_steps; ++i) {
+  for (size_t i = 0; i < scratch_.items.size(); ++i) {
     const Item item = scratch_.items[i];
     const ContextFreeTables::Spot& spot = tables_->spot(item.spot);
     if (spot.rule == ContextFreeTables::kEnd) {
@@ -115,13 +113,11 @@ bool ContextFreeMatcher::close() {
     if (spot.rule >= 0) predict(spot.rule);
     if (is_passed) add(item.spot + 1, item.origin);
   }
-  if (scratch_.steps > most_steps) return false;
-  if (here > 0 && num_items_ + scratch_.items.size() > kMaxItems) return false;
   Place& place = add_place();
   place.is_end = is_end;
+  place.is_costly = here > 0 && scratch_.steps > kMaxByteSteps + 4 * tables_->num_spots();
   sort_items(place);
   num_items_ += place.texts.size() + place.waits.size();
-  return true;
 }
 
 ContextFreeMatcher::Place& ContextFreeMatcher::add_place() {
@@ -156,7 +152,7 @@ void ContextFreeMatcher::sort_items(Place& place) {
 }
 
 bool ContextFreeMatcher::push(uint8_t byte) {
-  if (closed_ > 0) return push_ending(byte);
+  if (is_closed_) return push_ending(byte);
   if (mask_steps_ != kNoMask && mask_steps_ > kMaxMaskSteps) return false;
   begin_items();
   for (const Item& item : newest().texts) {
@@ -164,33 +160,23 @@ bool ContextFreeMatcher::push(uint8_t byte) {
     if (next != Dfa::kDead) add_item({item.spot, item.origin, next});
   }
   if (scratch_.items.empty()) return false;
-  const bool has_place = close();
+  close();
   if (mask_steps_ != kNoMask) mask_steps_ += scratch_.steps;
-  if (!has_place) return push_ending(byte);
   bytes_ += static_cast<char>(byte);
   return true;
 }
 
 bool ContextFreeMatcher::push_ending(uint8_t byte) {
-  if (!has_closing_) {
-    closing_ = ending_of(committed_);
-    has_closing_ = true;
-  }
-  // Begins from the newest place, if the bytes up to there are the ending's.
-  if (closed_ == 0 && !closing_.starts_with(bytes_)) return false;
-  const size_t at = closed_ == 0 ? bytes_.size() : closed_;
-  if (at == closing_.size() || closing_[at] != static_cast<char>(byte)) return false;
-  closed_ = at + 1;
-  ++closed_now_;
+  if (closed_ == closing_.size() || closing_[closed_] != static_cast<char>(byte)) return false;
+  ++closed_;
   return true;
 }
 
 void ContextFreeMatcher::pop(size_t count) {
-  const size_t closed = std::min(count, closed_now_);
-  closed_now_ -= closed;
-  closed_ -= closed;
-  if (closed_now_ == 0 && !is_closed_) closed_ = 0;
-  count -= closed;
+  if (is_closed_) {
+    closed_ -= count;
+    return;
+  }
   bytes_.resize(bytes_.size() - count);
   for (; count > 0; --count) {
     const Place& place = places_[--num_places_];
@@ -200,23 +186,34 @@ void ContextFreeMatcher::pop(size_t count) {
 }
 
 void ContextFreeMatcher::commit() {
-  if (closed_now_ > 0) {
-    is_closed_ = true;
-    closed_now_ = 0;
-    bytes_.clear();
-    places_.clear();
-    num_places_ = committed_ = num_items_ = num_known_ = 0;
-  }
   if (is_closed_ || bytes_.empty()) return;
+  if (known_ending_ && known_ending_->starts_with(bytes_)) {
+    known_ending_->erase(0, bytes_.size());
+  } else {
+    known_ending_.reset();
+  }
   bytes_.clear();
-  has_closing_ = false;
+  bool is_costly = num_items_ > kMaxItems;
   for (; committed_ + 1 < num_places_; ++committed_) {
+    is_costly |= places_[committed_ + 1].is_costly;
     // Bytes come behind the newest place only.
     std::vector<Item>& texts = places_[committed_].texts;
     num_items_ -= texts.size();
     texts = {};
   }
-  if (num_places_ > used_places_) drop_unused_places();
+  if (is_costly) {
+    go_to_end();
+  } else if (num_places_ > used_places_) {
+    drop_unused_places();
+  }
+}
+
+void ContextFreeMatcher::go_to_end() {
+  closing_ = known_ending_ ? *known_ending_ : ending_of(num_places_ - 1);
+  is_closed_ = true;
+  known_ending_.reset();
+  places_.clear();
+  num_places_ = committed_ = num_items_ = num_known_ = 0;
 }
 
 void ContextFreeMatcher::drop_unused_places() {
@@ -251,11 +248,11 @@ void ContextFreeMatcher::drop_unused_places() {
 }
 
 bool ContextFreeMatcher::can_end() const {
-  return closed_ > 0 ? closed_ == closing_.size() : newest().is_end;
+  return is_closed_ ? closed_ == closing_.size() : newest().is_end;
 }
 
 bool ContextFreeMatcher::must_end() const {
-  return can_end() && (closed_ > 0 || newest().texts.empty());
+  return can_end() && (is_closed_ || newest().texts.empty());
 }
 
 size_t ContextFreeMatcher::after(int32_t origin, int32_t rule) const {
@@ -319,7 +316,7 @@ size_t ContextFreeMatcher::ending_bytes() const {
 }
 
 size_t ContextFreeMatcher::find_ending_bytes() const {
-  if (closed_ > 0) return closing_.size() - closed_;
+  if (is_closed_) return closing_.size() - closed_;
   if (newest().is_end) return 0;
   if (num_places_ == 1) return tables_->fewest_bytes(tables_->root());
   size_t bytes = 0;
@@ -328,7 +325,10 @@ size_t ContextFreeMatcher::find_ending_bytes() const {
 }
 
 std::string ContextFreeMatcher::ending() const {
-  return closed_ > 0 ? closing_.substr(closed_) : ending_of(num_places_ - 1);
+  if (is_closed_) return closing_.substr(closed_);
+  std::string text = ending_of(num_places_ - 1);
+  if (bytes_.empty()) known_ending_ = text;
+  return text;
 }
 
 std::string ContextFreeMatcher::ending_of(size_t place) const {

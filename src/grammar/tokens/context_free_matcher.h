@@ -5,15 +5,18 @@
 // items always has an ending, whose bytes are counted exactly.
 //
 // Ambiguous grammars can take the square of a text's length in items and its cube in steps. So
-// there are limits on a byte's steps and items, on a text's items and on a mask's steps. Behind the
-// first two no byte is taken but those of the ending of what was committed, which are taken without
-// items: a text can always be ended. Behind the third the mask lacks tokens, but has the ending's.
+// there are limits on a byte's steps, on a text's items and on a mask's steps. Once bytes beyond
+// the first two are committed, nothing is taken but an ending, without items: a text can always be
+// ended. Before a commit they do not count, so what a mask allows is taken, though it is made of
+// masks of automata and kept for other texts. Beyond the third the mask lacks tokens, but has the
+// ending's.
 //
 // Masks are put together from those of the automata that are read, which are kept for each of their
 // states, and the tokens that lead beyond them. They are kept for all places where the same
 // follows.
 //
 // Thread safety: one thread at a time each.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,7 +69,8 @@ class ContextFreeMatcher final : public ByteMatcher {
     std::vector<Item> waits;  // that wait for rules, sorted by them
     std::vector<Group> groups;
     bool is_end = false;
-    uint64_t number = 0;  // of what waits here, 0: not known
+    bool is_costly = false;  // its byte took more than kMaxByteSteps
+    uint64_t number = 0;     // of what waits here, 0: not known
   };
   // Items of the place in the making, each once, and the rules predicted there.
   struct Scratch {
@@ -85,11 +89,13 @@ class ContextFreeMatcher final : public ByteMatcher {
   void grow_slots();
   void predict(int32_t rule);
   void complete(int32_t rule, int32_t origin);
-  // Adds what follows from the items, and makes a place of them; false past the limits.
-  bool close();
+  // Adds what follows from the items, and makes a place of them.
+  void close();
   void sort_items(Place& place);
   const Group* group_of(const Place& place, int32_t rule) const;
   bool push_ending(uint8_t byte);
+  // From here on nothing is taken but an ending.
+  void go_to_end();
   void drop_unused_places();
 
   // What an item's ending takes, where those of the places before its own are known.
@@ -121,12 +127,13 @@ class ContextFreeMatcher final : public ByteMatcher {
   std::string bytes_;             // taken since `committed_`
   Scratch scratch_;
 
-  // Behind the limits: the ending of what was committed, and how much of it is taken.
+  // What ending() said, less what was committed of it since; none: other bytes came. A way to an
+  // end that a caller may count on stays open at the limits.
+  mutable std::optional<std::string> known_ending_;
+
+  bool is_closed_ = false;  // beyond the limits: nothing is taken but `closing_`
   std::string closing_;
-  bool has_closing_ = false;
-  size_t closed_ = 0;
-  size_t closed_now_ = 0;   // of these, since commit()
-  bool is_closed_ = false;  // some were committed, so that no other bytes can be taken any more
+  size_t closed_ = 0;  // bytes of it that are taken
 
   static constexpr size_t kNoMask = SIZE_MAX;
   size_t mask_steps_ = kNoMask;     // within allow_tokens()

@@ -215,6 +215,60 @@ TEST(ContextFreeMatcherTest, BehindTheLimitsOnlyTheEndingGoesOn) {
   EXPECT_EQ(matcher.ending(), "");
 }
 
+// Words may be cut anywhere, so each byte takes more steps than the one before it.
+TEST(ContextFreeMatcherTest, TakesWhatItAllowsAtTheLimits) {
+  std::vector<std::string> tokens;
+  for (const char c : std::string_view("<>abcdefghij")) tokens.emplace_back(1, c);
+  for (const size_t length : {2, 3, 5, 8, 13, 21}) tokens.push_back(std::string(length, 'a'));
+  for (const char* word : {"ab", "abcdef", "ba>", "cc><", "aaaaaaaa>"}) {
+    tokens.emplace_back(word);
+  }
+  const auto trie = std::make_shared<TokenTrie>(tokens);
+  const LanguagePtr language =
+      make_language(compile_gbnf("root ::= \"<\" all \">\"\nall ::= all all | word\nword ::= "
+                                 "[a-e]+ | [d-j]"));
+  std::mt19937 random(3);
+  for (int round = 0; round < 2; ++round) {
+    Constraint constraint(language, trie);
+    size_t num_bytes = 0;
+    // The second round follows a way to an end that was looked for before.
+    size_t tokens_left = SIZE_MAX;
+    while (!constraint.must_end()) {
+      ASSERT_LT(num_bytes, 10'000U);
+      std::vector<uint32_t> mask(mask_words(trie->num_tokens()));
+      constraint.allow_tokens(Constraint::kAnyNumber, mask);
+      std::vector<int32_t> allowed;
+      for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
+        // A mask may lack tokens at the limit of its own steps.
+        if (num_bytes < 40 || is_allowed(mask, id)) {
+          ASSERT_EQ(is_allowed(mask, id), constraint.allows(id))
+              << trie->bytes(id) << " behind " << num_bytes << " bytes";
+        }
+        if (is_allowed(mask, id) && !tokens[static_cast<size_t>(id)].ends_with('>')) {
+          allowed.push_back(id);
+        }
+      }
+      const size_t to_end = constraint.tokens_to_end();
+      ASSERT_LE(to_end, tokens_left);
+      if (allowed.empty() || (round == 1 && num_bytes > 100)) {
+        tokens_left = to_end - 1;
+        std::ranges::fill(mask, 0);
+        constraint.allow_tokens(to_end, mask);
+        allowed.clear();
+        for (int32_t id = 0; id < static_cast<int32_t>(tokens.size()); ++id) {
+          if (is_allowed(mask, id)) allowed.push_back(id);
+        }
+      }
+      ASSERT_FALSE(allowed.empty());
+      const int32_t token = allowed[random() % allowed.size()];
+      ASSERT_TRUE(constraint.accept(token)) << trie->bytes(token);
+      num_bytes += trie->bytes(token).size();
+    }
+    EXPECT_TRUE(constraint.can_end());
+    EXPECT_GT(num_bytes, 60U);
+  }
+}
+
 TEST(ContextFreeMatcherTest, ShortestTextsAreShort) {
   std::string doubling = "root ::= a0 | \"x\"\n";
   for (int i = 0; i < 40; ++i) doubling += fmt::format("a{} ::= a{} a{}\n", i, i + 1, i + 1);

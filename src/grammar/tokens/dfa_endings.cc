@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 namespace quire::grammar {
 
@@ -12,21 +11,18 @@ DfaEndings::DfaEndings(const Dfa& dfa, Budget& budget) : dfa_(&dfa) {
   const auto num_classes = static_cast<size_t>(table.num_classes);
   budget.take(sizeof(DfaEndings) + num_states * (sizeof(uint32_t) + 2));
   ScratchMemory memory(budget);
-  memory.take(num_states * (sizeof(uint32_t) * 8 + num_classes * sizeof(int64_t)));
+  memory.take(num_states * sizeof(uint32_t) + EdgesBack::bytes(table));
   std::array<uint8_t, 256> byte_of{};  // of each class
   for (size_t byte = 256; byte-- > 0;) byte_of[table.classes[byte]] = static_cast<uint8_t>(byte);
   distance_.assign(num_states, UINT32_MAX);
   next_byte_.assign(num_states, 0);
   goes_on_.assign(num_states, false);
-  std::vector<std::vector<std::pair<int32_t, uint8_t>>> before(num_states);
+  const EdgesBack edges(dfa.table());
   std::vector<int32_t> queue;
   for (size_t state = 0; state < num_states; ++state) {
     budget.step();
     for (size_t of = 0; of < num_classes; ++of) {
-      const int32_t next = table.next[state * num_classes + of];
-      if (next == Dfa::kDead) continue;
-      goes_on_[state] = true;
-      before[static_cast<size_t>(next)].emplace_back(static_cast<int32_t>(state), byte_of[of]);
+      if (table.next[state * num_classes + of] != Dfa::kDead) goes_on_[state] = true;
     }
     if (!table.accepting[state]) continue;
     distance_[state] = 0;
@@ -36,12 +32,12 @@ DfaEndings::DfaEndings(const Dfa& dfa, Budget& budget) : dfa_(&dfa) {
     budget.step();
     const auto at = static_cast<size_t>(queue[i]);
     largest_distance_ = std::max(largest_distance_, distance_[at]);
-    for (const auto& [state, byte] : before[at]) {
-      const auto from = static_cast<size_t>(state);
+    for (const uint32_t edge : edges.to(at)) {
+      const size_t from = edge / num_classes;
       if (distance_[from] != UINT32_MAX) continue;
       distance_[from] = distance_[at] + 1;
-      next_byte_[from] = byte;
-      queue.push_back(state);
+      next_byte_[from] = byte_of[edge % num_classes];
+      queue.push_back(static_cast<int32_t>(from));
     }
   }
 }

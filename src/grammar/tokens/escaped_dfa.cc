@@ -42,23 +42,23 @@ std::string to_json_string(std::string_view text) {
 }
 
 EscapedDfa::EscapedDfa(DfaPtr dfa, Budget& budget, Shortest shortest) : dfa_(std::move(dfa)) {
-  find_distances(shortest, budget);
+  ScratchMemory memory(budget);
+  memory.take(EdgesBack::bytes(dfa_->table()));
+  const EdgesBack edges(dfa_->table());
+  find_distances(shortest, edges, budget);
   most_distance_ = *std::ranges::max_element(distance_);
-  count_texts(budget);
+  count_texts(edges, budget);
 }
 
-void EscapedDfa::find_distances(Shortest shortest, Budget& budget) {
+void EscapedDfa::find_distances(Shortest shortest, const EdgesBack& edges, Budget& budget) {
   const auto num_states = static_cast<size_t>(dfa_->num_states());
   budget.take(num_states * 64);
   distance_.assign(num_states, UINT32_MAX);
   next_byte_.assign(num_states, 0);
-  struct Edge {
-    int32_t from;
-    uint8_t byte;
-  };
   // The cheapest byte of each class and length.
   const Dfa::Table& table = dfa_->table();
-  std::vector<int> byte_of(static_cast<size_t>(table.num_classes), -1);
+  const auto num_classes = static_cast<size_t>(table.num_classes);
+  std::vector<int> byte_of(num_classes, -1);
   for (int byte = 255; byte >= 0; --byte) {
     int& best = byte_of[table.classes[static_cast<size_t>(byte)]];
     // Letters first: endings are read by people.
@@ -66,17 +66,6 @@ void EscapedDfa::find_distances(Shortest shortest, Budget& budget) {
                                           escaped_bytes(static_cast<uint8_t>(best));
     const bool spoils_letter = best >= 'a' && best <= 'z' && !(byte >= 'a' && byte <= 'z');
     if (is_nicer && !spoils_letter) best = byte;
-  }
-  std::vector<std::vector<Edge>> before(num_states);
-  for (size_t state = 0; state < num_states; ++state) {
-    budget.step();
-    for (size_t of = 0; of < byte_of.size(); ++of) {
-      if (byte_of[of] < 0) continue;
-      const int32_t to = table.next[state * byte_of.size() + of];
-      if (to == Dfa::kDead) continue;
-      before[static_cast<size_t>(to)].push_back(
-          {static_cast<int32_t>(state), static_cast<uint8_t>(byte_of[of])});
-    }
   }
   // What is to be few counts first.
   struct Length {
@@ -99,23 +88,24 @@ void EscapedDfa::find_distances(Shortest shortest, Budget& budget) {
     const auto [length, state] = queue.top();
     queue.pop();
     if (length != lengths[static_cast<size_t>(state)]) continue;
-    for (const Edge& edge : before[static_cast<size_t>(state)]) {
-      const uint32_t bytes = escaped_bytes(edge.byte);
-      const uint32_t characters = begins_character(edge.byte) ? 1 : 0;
+    for (const uint32_t edge : edges.to(static_cast<size_t>(state))) {
+      const auto from = static_cast<size_t>(edge / num_classes);
+      const auto byte = static_cast<uint8_t>(byte_of[edge % num_classes]);
+      const uint32_t bytes = escaped_bytes(byte);
+      const uint32_t characters = begins_character(byte) ? 1 : 0;
       const Length longer = {length.first + (shortest == Shortest::kBytes ? bytes : characters),
                              length.bytes + bytes};
-      const auto from = static_cast<size_t>(edge.from);
       if (longer >= lengths[from]) continue;
       lengths[from] = longer;
       distance_[from] = longer.bytes;
       characters_[from] = characters_[static_cast<size_t>(state)] + characters;
-      next_byte_[from] = edge.byte;
-      queue.emplace(longer, edge.from);
+      next_byte_[from] = byte;
+      queue.emplace(longer, static_cast<int32_t>(from));
     }
   }
 }
 
-void EscapedDfa::count_texts(Budget& budget) {
+void EscapedDfa::count_texts(const EdgesBack& edges, Budget& budget) {
   const Dfa::Table& table = dfa_->table();
   const auto num_states = static_cast<size_t>(dfa_->num_states());
   const auto num_classes = static_cast<size_t>(table.num_classes);
@@ -123,15 +113,11 @@ void EscapedDfa::count_texts(Budget& budget) {
   for (const uint8_t of : table.classes) ++bytes[of];
   num_texts_.assign(num_states, UINT32_MAX);
   // Ends first; what reaches a cycle is never reached.
-  std::vector<std::vector<uint32_t>> before(num_states);
   std::vector<uint32_t> open(num_states);
   for (size_t state = 0; state < num_states; ++state) {
     budget.step();
     for (size_t of = 0; of < num_classes; ++of) {
-      const int32_t to = table.next[state * num_classes + of];
-      if (to == Dfa::kDead) continue;
-      ++open[state];
-      before[static_cast<size_t>(to)].push_back(static_cast<uint32_t>(state));
+      open[state] += table.next[state * num_classes + of] != Dfa::kDead;
     }
   }
   std::vector<uint32_t> todo;
@@ -149,7 +135,8 @@ void EscapedDfa::count_texts(Budget& budget) {
       count = std::min<uint64_t>(count, UINT32_MAX);
     }
     num_texts_[state] = static_cast<uint32_t>(count);
-    for (const uint32_t previous : before[state]) {
+    for (const uint32_t edge : edges.to(state)) {
+      const auto previous = static_cast<uint32_t>(edge / num_classes);
       if (--open[previous] == 0) todo.push_back(previous);
     }
   }

@@ -17,11 +17,17 @@
 #include <vector>
 
 #include "grammar/json_grammar.h"
+#include "grammar/json_tree.h"
 #include "grammar/tokens/name_list.h"
 #include "grammar/tokens/number_lexer.h"
 #include "grammar/tokens/string_lexer.h"
 
 namespace quire::grammar {
+
+// An item of a generated array without repeats: the same text for what readers take for equal.
+inline std::string generated_item(std::string_view json) {
+  return canonical_json(json, Numbers::kAsRead);
+}
 
 class JsonCompletion {
  public:

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <deque>
 
-#include "grammar/json_tree.h"
+#include "base/utf8.h"
 #include "grammar/tokens/json_completion.h"
 
 namespace quire::grammar {
@@ -38,9 +38,9 @@ std::vector<std::string> JsonCompletion::distinct_values(int number, size_t coun
   if ((from.types & kTrueType) != 0) values.emplace_back("true");
   if ((from.types & kFalseType) != 0) values.emplace_back("false");
   std::vector<std::string> seen;
-  for (const std::string& value : values) seen.push_back(canonical_json(value));
+  for (const std::string& value : values) seen.push_back(generated_item(value));
   const auto add = [&](const std::string& value) {
-    const std::string canonical = canonical_json(value);
+    const std::string canonical = generated_item(value);
     if (std::ranges::find(seen, canonical) == seen.end()) {
       seen.push_back(canonical);
       values.push_back(value);
@@ -56,8 +56,10 @@ std::vector<std::string> JsonCompletion::distinct_values(int number, size_t coun
   }
   for (const StringTarget& target : facts(number).strings) {
     if (target.dfa) {
-      for_each_text(target.dfa->dfa(),
-                    [&](const std::string& text) { return add(to_json_string(text)); });
+      // An upper limit is not a part of the automaton.
+      for_each_text(target.dfa->dfa(), [&](const std::string& text) {
+        return num_characters(text) > target.max_length || add(to_json_string(text));
+      });
       continue;
     }
     const std::string filler(target.min_length > 0 ? target.min_length - 1 : 0, 'a');
@@ -106,7 +108,7 @@ void JsonCompletion::make_distinct(int number, size_t alternative, const NameLis
   const ArrayFacts& known = facts(number).arrays[alternative];
   size_t next = 0;
   for (Part& part : parts) {
-    while (next < known.values.size() && items.contains(canonical_json(known.values[next]))) {
+    while (next < known.values.size() && items.contains(generated_item(known.values[next]))) {
       ++next;
     }
     if (next < known.values.size()) part.text = known.values[next++];

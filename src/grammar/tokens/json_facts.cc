@@ -17,22 +17,22 @@ class JsonCompletion::Dfas {
   Dfas(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar), budget_(budget) {}
 
   Budget& budget() { return budget_; }
-  EscapedDfaPtr number(int dfa) { return get(numbers_, grammar_.numbers, dfa); }
-  EscapedDfaPtr string(int dfa) { return get(strings_, grammar_.strings, dfa); }
-
+  EscapedDfaPtr number(int dfa) {
+    EscapedDfaPtr& made = numbers_[dfa];
+    if (!made) {
+      made = std::make_shared<EscapedDfa>(std::make_shared<Dfa>(grammar_.numbers.at(dfa)), budget_);
+    }
+    return made;
+  }
   // Without an automaton if that takes too many states.
   StringTarget string(const StringAlternative& from) {
-    const EscapedDfaPtr all = string(from.dfa);
-    const Dfa::Lengths lengths = all->dfa().lengths();
-    if (lengths.fewest[0] < from.min_length) return {0, with_lengths(from, *all)};
-    if (from.max_length == UINT64_MAX || lengths.most[0] <= from.max_length) return {0, all};
-    // An upper limit needs no states of its own: it is enough to know the fewest characters.
-    EscapedDfaPtr& short_ones = by_characters_[from.dfa];
-    if (!short_ones) {
-      short_ones = std::make_shared<EscapedDfa>(std::make_shared<Dfa>(all->dfa()), budget_,
-                                                EscapedDfa::Shortest::kCharacters);
+    const Counted& counted = at_least(from.dfa, from.min_length);
+    if (!counted.dfa || counted.fewest > from.max_length) return {};
+    if (from.max_length == UINT64_MAX || counted.most <= from.max_length) {
+      return {0, escaped(counted.dfa, EscapedDfa::Shortest::kBytes)};
     }
-    return {0, short_ones, 0, from.max_length};
+    // An upper limit needs no states of its own: it is enough to know the fewest characters.
+    return {0, escaped(counted.dfa, EscapedDfa::Shortest::kCharacters), 0, from.max_length};
   }
   // The names that match sets of patterns for which `allowed` holds; null: none.
   template <typename Allowed>
@@ -56,50 +56,61 @@ class JsonCompletion::Dfas {
  private:
   static constexpr uint64_t kMaxCountedLength = 2000;
 
-  EscapedDfaPtr get(std::map<int, EscapedDfaPtr>& made, const DfaStore& store, int dfa) {
-    const auto found = made.find(dfa);
-    if (found != made.end()) return found->second;
-    const DfaPtr copy = std::make_shared<Dfa>(store.at(dfa));
-    return made.emplace(dfa, std::make_shared<EscapedDfa>(copy, budget_)).first->second;
-  }
-  EscapedDfaPtr with_lengths(const StringAlternative& from, const EscapedDfa& all) {
-    const auto key = std::make_tuple(from.dfa, from.min_length, from.max_length);
-    const auto found = with_lengths_.find(key);
-    if (found != with_lengths_.end()) return found->second;
-    EscapedDfaPtr made = nullptr;
-    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
-    if (longest <= kMaxCountedLength) {
-      const DfaPtr both = combine(all.dfa(), *lengths_dfa(from), Combine::kBoth, budget_);
-      if (!both->is_empty()) made = std::make_shared<EscapedDfa>(both, budget_);
-    }
-    with_lengths_.emplace(key, made);
+  // An automaton, null: none, and how many characters its texts have.
+  struct Counted {
+    DfaPtr dfa = nullptr;
+    uint64_t fewest = 0;
+    uint64_t most = 0;  // Dfa::kUnbounded: no limit
+  };
+
+  EscapedDfaPtr escaped(const DfaPtr& dfa, EscapedDfa::Shortest shortest) {
+    EscapedDfaPtr& made = escaped_[{dfa.get(), shortest}];
+    if (!made) made = std::make_shared<EscapedDfa>(dfa, budget_, shortest);
     return made;
   }
-  // All texts of these lengths.
-  DfaPtr lengths_dfa(const StringAlternative& from) {
-    Nfa nfa;
-    const uint64_t longest = from.max_length == UINT64_MAX ? from.min_length : from.max_length;
-    int32_t next = nfa.accept();
-    if (from.max_length == UINT64_MAX) {
-      next = nfa.add_state();
-      nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.accept());
-      nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.add_characters({{0, 0x10FFFF}}, next));
+  // The texts of an automaton with at least so many characters.
+  const Counted& at_least(int dfa, uint64_t min_length) {
+    const auto [found, is_new] = counted_.try_emplace({dfa, min_length});
+    Counted& made = found->second;
+    if (!is_new) return made;
+    if (min_length == 0) {
+      made.dfa = std::make_shared<Dfa>(grammar_.strings.at(dfa));
+    } else {
+      const Counted& all = at_least(dfa, 0);
+      if (min_length <= all.fewest) return made = all;
+      if (min_length > kMaxCountedLength || min_length > all.most) return made;
+      made.dfa = combine(*all.dfa, long_texts(min_length), Combine::kBoth, budget_);
+      if (made.dfa->is_empty()) made.dfa = nullptr;
     }
-    for (uint64_t length = longest; length-- > 0;) {
+    if (!made.dfa) return made;
+    const Dfa::Lengths lengths = made.dfa->lengths();
+    made.fewest = lengths.fewest[0];
+    made.most = lengths.most[0];
+    return made;
+  }
+  // All texts of at least so many characters.
+  const Dfa& long_texts(uint64_t min_length) {
+    DfaPtr& made = long_texts_[min_length];
+    if (made) return *made;
+    Nfa nfa;
+    int32_t next = nfa.add_state();
+    nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.accept());
+    nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.add_characters({{0, 0x10FFFF}}, next));
+    for (uint64_t length = min_length; length-- > 0;) {
       const int32_t character = nfa.add_characters({{0, 0x10FFFF}}, next);
       next = nfa.add_state();
       nfa.add_epsilon(next, Nfa::Epsilon::kAlways, character);
-      if (length >= from.min_length) nfa.add_epsilon(next, Nfa::Epsilon::kAlways, nfa.accept());
     }
-    return nfa.determinise(next, budget_);
+    made = nfa.determinise(next, budget_);
+    return *made;
   }
 
   const JsonGrammar& grammar_;
   Budget& budget_;
   std::map<int, EscapedDfaPtr> numbers_;
-  std::map<int, EscapedDfaPtr> strings_;
-  std::map<int, EscapedDfaPtr> by_characters_;
-  std::map<std::tuple<int, uint64_t, uint64_t>, EscapedDfaPtr> with_lengths_;
+  std::map<std::pair<int, uint64_t>, Counted> counted_;
+  std::map<std::pair<const Dfa*, EscapedDfa::Shortest>, EscapedDfaPtr> escaped_;
+  std::map<uint64_t, DfaPtr> long_texts_;
 };
 
 JsonCompletion::JsonCompletion(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar) {
@@ -160,7 +171,7 @@ void JsonCompletion::gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& d
     } else if (const StringTarget target = dfas.string(strings); target.dfa != nullptr) {
       to.strings.push_back(target);
     } else {
-      leave_out("a pattern or format together with a minLength and lengths beyond 2000");
+      leave_out("a pattern or format together with a minLength beyond 2000");
     }
   }
 }

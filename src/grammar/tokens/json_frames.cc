@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "grammar/json_tree.h"
 #include "grammar/string_reader.h"
 
 namespace quire::grammar {
@@ -81,12 +80,7 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
           !is_object && goal.arrays[i].repeats == ArrayAlternative::Repeats::kForbidden;
     }
   }
-  if (frame.is_unique) {
-    std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
-      const auto& facts = completion_.facts(context->slots[one.slot].goal);
-      return !facts.arrays[one.alternative].can_be_unique;
-    });
-  }
+  if (frame.is_unique) keep_one_kind(frame);
   frame.num_unique = (context->frame == nullptr ? 0 : context->frame->num_unique) + frame.is_unique;
   frame.needs_text = frame.num_unique > 0;
   if (frame.configurations.empty()) return nullptr;
@@ -94,6 +88,24 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
   auto inside = std::make_shared<JsonContext>();
   inside->frame = std::make_shared<const JsonFrame>(std::move(frame));
   return inside;
+}
+
+// Ways to read an array that forbid repeats do not go with those that may need them: the kind of
+// the shortest ending is kept, which may have been promised.
+void JsonFrames::keep_one_kind(JsonFrame& frame) const {
+  const auto facts_of = [&](const JsonConfiguration& one) -> const JsonCompletion::ArrayFacts& {
+    return completion_.facts(frame.goal_of(one)).arrays[one.alternative];
+  };
+  uint32_t with_repeats = kNever;
+  uint32_t without = kNever;
+  for (const JsonConfiguration& one : frame.configurations) {
+    uint32_t& best = facts_of(one).can_be_unique ? without : with_repeats;
+    best = std::min(best, JsonCompletion::sum(one.rest, frame.outer(one)));
+  }
+  frame.is_unique = without <= with_repeats;
+  std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
+    return frame.is_unique ? !facts_of(one).can_be_unique : facts_of(one).is_unique;
+  });
 }
 
 bool JsonFrames::counts(const JsonFrame& frame, JsonConfiguration& configuration,
@@ -185,7 +197,7 @@ JsonContextPtr JsonFrames::end_value(const JsonContext& context, uint64_t result
   if (next.configurations.empty()) return nullptr;
   keep_the_best(next);
   if (next.is_unique && !is_new) {
-    const std::string item = canonical_json(text.substr(next.item_begin));
+    const std::string item = generated_item(text.substr(next.item_begin));
     if (next.items.contains(item)) return nullptr;
     next.items = next.items.with(item);
     for_each_string(item, [&](std::string_view one) {
@@ -269,7 +281,7 @@ void JsonFrames::append_outer(const JsonContext& context, uint32_t slot, std::st
     }
   }
   NameList items = frame.items;
-  if (frame.is_unique) items = items.with(canonical_json(text.substr(frame.item_begin)));
+  if (frame.is_unique) items = items.with(generated_item(text.substr(frame.item_begin)));
   const auto parts = parts_of(frame, *best, frame.count + 1, 0, items);
   completion_.append_parts(parts, frame.is_object, false, text);
   append_outer(*frame.opened_in, best->slot, text, stop);

@@ -58,7 +58,7 @@ struct JsonFrame {
   uint64_t count = 0;  // of whole items or members
   NameList names;
   uint32_t member_cost = 0;  // behind an object's comma: bytes to the end
-  // Of an array without repeats: its whole items, as canonical_json() has them, and where in the
+  // Of an array without repeats: its whole items, as generated_item() has them, and where in the
   // text the item begins that is being written. Where any way to read an array forbids repeats,
   // none are written.
   bool is_unique = false;
@@ -192,6 +192,7 @@ class JsonFrames {
   void add_names(const JsonFrame& frame, size_t way, RestsBehind& known, JsonKeys& keys) const;
   void add_special_names(const JsonFrame& frame, JsonKeys& keys) const;
   static void keep_the_best(JsonFrame& frame);
+  void keep_one_kind(JsonFrame& frame) const;
   // The items that still have to come, beside those of the text.
   std::vector<JsonCompletion::Part> parts_of(const JsonFrame& frame, const JsonConfiguration& of,
                                              uint64_t count, uint64_t more,

@@ -11,20 +11,12 @@
 #include <vector>
 
 #include "grammar/tokens/constraint.h"
+#include "grammar/tokens/json_language_test_util.h"
 #include "grammar/tokens/json_token_matcher.h"
 #include "quire/error.h"
 
 namespace quire::grammar {
 namespace {
-
-// Whether a text can be written byte by byte, and is then whole.
-bool generates(const LanguagePtr& language, std::string_view text) {
-  const auto matcher = language->begin();
-  for (const char c : text) {
-    if (!matcher->push(static_cast<uint8_t>(c))) return false;
-  }
-  return matcher->can_end();
-}
 
 constexpr const char* kSchemas[] = {
     R"({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"], "additionalProperties": false})",
@@ -435,30 +427,6 @@ TEST(JsonLanguageTest, NestsNoDeeperThanIsRead) {
   EXPECT_TRUE(accepts(grammar, text + ending));
   EXPECT_TRUE(push(ending));
   EXPECT_TRUE(matcher->can_end());
-}
-
-TEST(JsonLanguageTest, WritesArraysWithoutRepeats) {
-  const LanguagePtr integers = make_language(compile_json_schema(
-      R"({"type": "array", "uniqueItems": true, "items": {"type": "integer", "minimum": 0, "maximum": 300}})"));
-  EXPECT_TRUE(generates(integers, "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11]"));
-  EXPECT_FALSE(generates(integers, "[0, 10, 0]"));
-  const LanguagePtr objects = make_language(compile_json_schema(
-      R"({"type": "array", "uniqueItems": true, "items": {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"enum": [1, 2]}}, "required": ["a", "b"], "additionalProperties": false}})"));
-  EXPECT_TRUE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 2, "a": 0}, {"a": 12, "b": 1}])"));
-  EXPECT_FALSE(generates(objects, R"([{"a": 0, "b": 1}, {"b": 1, "a": 0}])"));
-}
-
-TEST(JsonLanguageTest, WritesIntegersWithoutAPoint) {
-  const LanguagePtr integers = make_language(compile_json_schema(R"({"type": "integer"})"));
-  EXPECT_TRUE(generates(integers, "-120"));
-  EXPECT_FALSE(generates(integers, "1.0"));
-  const LanguagePtr halves = make_language(compile_json_schema(R"({"multipleOf": 0.5})"));
-  EXPECT_TRUE(generates(halves, "1.5"));
-  EXPECT_TRUE(generates(halves, "1.0"));
-  EXPECT_FALSE(generates(halves, "1.2"));
-  const LanguagePtr any = make_language(compile_json_schema(R"({"type": "number"})"));
-  EXPECT_TRUE(generates(any, "1.0e-12"));
-  EXPECT_FALSE(generates(any, "1e123"));
 }
 
 }  // namespace

@@ -91,21 +91,35 @@ class JsonTokenMatcher::Masker {
   void allow_inside(const StringTokens& tokens, uint64_t missing, uint64_t most, size_t behind);
   // Strings with escapes that are full then may be what an item was, in other words.
   void try_full_escaped(const StringTokens& tokens, const std::vector<StringLexer::Room>& rooms);
-  // Goes on from a state behind any inside part of a token, and calls allowed(ending) for the
-  // tokens whose suffix may follow.
-  template <typename Allowed>
-  void try_suffixes(const StringTokens& tokens, State from, const Allowed& allowed) {
+  // Goes on from a state behind any inside part of a token, and calls take_ending() for the tokens
+  // whose suffix may follow and that fulfil `fits(ending)`.
+  template <typename Fits>
+  void try_suffixes(const StringTokens& tokens, State from, const Fits& fits) {
     matcher_.states_.push_back(std::move(from));
     matcher_.text_ += ' ';
     const auto nodes = tokens.suffixes().nodes();
     take_nodes(nodes, 0, static_cast<uint32_t>(nodes.size()), 0, [&](uint32_t i) {
-      const int32_t suffix = nodes[i].token;
-      if (suffix != TokenTrie::kNone && may_end_in_time(matcher_.cost(at()))) {
-        for (const auto& ending : tokens.endings()[static_cast<size_t>(suffix)]) allowed(ending);
-      }
+      if (nodes[i].token != TokenTrie::kNone) take_endings(tokens, nodes[i].token, false, fits);
       return i + 1;
     });
     matcher_.pop(1);
+  }
+
+  // At a state behind a suffix: allows the tokens that end with it and fit, if all is known of them
+  // and there is time, or has them tried one by one.
+  template <typename Fits>
+  void take_endings(const StringTokens& tokens, int32_t suffix, bool try_all, const Fits& fits) {
+    const bool is_in_time = may_end_in_time(matcher_.cost(at()));
+    // What is assumed of the items is that any way to the end may be needed.
+    if (!is_in_time && matcher_.shortest(at()) > most_) return;
+    for (const StringTokens::Ending& ending : tokens.endings()[static_cast<size_t>(suffix)]) {
+      if (!fits(ending)) continue;
+      if (try_all || needs_trying(ending)) {
+        to_try_.push_back(ending.token);
+      } else if (is_in_time) {
+        allow(mask_, ending.token);
+      }
+    }
   }
 
   bool jump_in_automata(uint32_t node);

@@ -111,28 +111,20 @@ JsonContextPtr JsonTokenMatcher::Masker::value_of_kind(size_t kind) {
 
 void JsonTokenMatcher::Masker::try_key_suffixes(const StringTokens& tokens, const State& behind,
                                                 const std::vector<size_t>& kinds, size_t kind) {
-  const auto allow_endings = [&](int32_t suffix, bool has_second_name) {
-    if (!may_end_in_time(matcher_.cost(at()))) return;
-    for (const auto& ending : tokens.endings()[static_cast<size_t>(suffix)]) {
-      if (ending.has_escape || kinds[ending.prefix] != kind) continue;
-      if (has_second_name || needs_trying(ending)) {
-        to_try_.push_back(ending.token);
-      } else {
-        allow(mask_, ending.token);
-      }
-    }
+  const auto fits = [&](const StringTokens::Ending& ending) {
+    return !ending.has_escape && kinds[ending.prefix] == kind;
   };
   const auto nodes = tokens.suffixes().nodes();
   for (uint32_t i = 0; i < nodes.size(); i = nodes[i].end) {
     // All begin with the quote.
     matcher_.states_.push_back(behind);
     matcher_.text_ += '"';
-    if (nodes[i].token != TokenTrie::kNone) allow_endings(nodes[i].token, false);
+    if (nodes[i].token != TokenTrie::kNone) take_endings(tokens, nodes[i].token, false, fits);
     uint32_t second_name_end = 0;  // another name may be one that is used by then
     take_nodes(nodes, i + 1, nodes[i].end, 1, [&](uint32_t j) {
       if (at().phase == Phase::kInKey) second_name_end = std::max(second_name_end, nodes[j].end);
       if (nodes[j].token != TokenTrie::kNone) {
-        allow_endings(nodes[j].token, j < second_name_end);
+        take_endings(tokens, nodes[j].token, j < second_name_end, fits);
       }
       return j + 1;
     });

@@ -2,7 +2,6 @@
 //
 // A place is left open if the shortest ending of the item is no repeat, or if some bytes are found
 // behind which that is so. Whatever leads there stays open then, so there is always a way on.
-#include "grammar/json_tree.h"
 #include "grammar/string_reader.h"
 #include "grammar/tokens/json_token_matcher.h"
 
@@ -19,7 +18,7 @@ const JsonFrame* JsonTokenMatcher::repeated_in(const State& at) const {
     if (!frame->is_unique || frame->items.is_empty()) continue;
     std::string text = text_;
     append_ending(at, text, frame);
-    if (frame->items.contains(canonical_json(text.substr(frame->item_begin)))) return frame;
+    if (frame->items.contains(generated_item(text.substr(frame->item_begin)))) return frame;
   }
   return nullptr;
 }
@@ -46,6 +45,27 @@ bool JsonTokenMatcher::avoids_repeats() {
   return find_ending_without_repeats();
 }
 
+// Whether the newest byte is that of the ending that the place before it has, which then goes on.
+bool JsonTokenMatcher::follows_ending() {
+  const State newest = states_.back();
+  const char byte = text_.back();
+  pop(1);
+  std::string ending = text_;
+  append_ending(states_.back(), ending, nullptr);
+  ending.erase(0, text_.size());
+  states_.push_back(newest);
+  text_ += byte;
+  if (!ending.starts_with(byte)) return false;
+  ending.erase(0, 1);
+  // Nothing in it repeats an item if all of it is taken.
+  size_t taken = 0;
+  while (taken < ending.size() && advance_unchecked(static_cast<uint8_t>(ending[taken]))) ++taken;
+  const bool is_whole = taken == ending.size() && ends_here(states_.back());
+  pop(taken);
+  if (is_whole) states_.back().ending = std::make_shared<const std::string>(std::move(ending));
+  return is_whole;
+}
+
 bool JsonTokenMatcher::find_ending_without_repeats() {
   constexpr size_t kMaxDepth = 4;
   constexpr size_t kMaxTries = 2000;
@@ -66,14 +86,23 @@ bool JsonTokenMatcher::find_detour(size_t depth, size_t& num_tries) {
   constexpr std::string_view kBytes =
       "\"abcdefghijklmnopqrstuvwxyz0123456789,{[.-_:ABCDEFGHIJKLMNOPQRSTUVWXYZ}]/";
   std::string open;
-  for (const char byte : kBytes) {
+  const auto tries = [&](char byte) {
     if (num_tries == 0) return false;
     --num_tries;
-    if (!advance_unchecked(static_cast<uint8_t>(byte))) continue;
+    if (!advance_unchecked(static_cast<uint8_t>(byte))) return false;
     if (repeated_in(states_.back()) == nullptr) return true;
     pop(1);
     open += byte;
+    return false;
+  };
+  for (const char byte : kBytes) {
+    if (tries(byte)) return true;
   }
+  // Other characters where there are only those.
+  for (int byte = 0x80; byte < 0x100 && open.empty(); ++byte) {
+    if (tries(static_cast<char>(byte))) return true;
+  }
+  if (num_tries == 0) return false;
   // Where there is one way only, it costs nothing.
   const size_t left = open.size() == 1 ? depth : depth - 1;
   if (left == 0) return false;

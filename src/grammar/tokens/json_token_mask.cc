@@ -79,12 +79,7 @@ bool JsonTokenMatcher::Masker::jump_in_string(uint32_t node) {
     closing.lexer = strings.behind_characters(at().lexer, least);
     if (matcher_.assumes_new_) closing.differs = kAllDiffer;
     try_suffixes(tokens, std::move(closing), [&](const StringTokens::Ending& ending) {
-      if (ending.num_characters < least || ending.num_characters > most) return;
-      if (needs_trying(ending)) {
-        to_try_.push_back(ending.token);
-      } else {
-        allow(mask_, ending.token);
-      }
+      return ending.num_characters >= least && ending.num_characters <= most;
     });
   });
   matcher_.assumes_new_ = false;

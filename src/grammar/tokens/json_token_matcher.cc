@@ -38,7 +38,7 @@ bool JsonTokenMatcher::push(uint8_t byte) {
 
 bool JsonTokenMatcher::advance(uint8_t byte) {
   if (!advance_unchecked(byte)) return false;
-  if (avoids_repeats()) return true;
+  if (avoids_repeats() || follows_ending()) return true;
   pop(1);
   return false;
 }
@@ -216,6 +216,7 @@ bool JsonTokenMatcher::take_number(const State& from, uint8_t byte, State& to) {
   }
   const uint64_t results = learnt().numbers.results(from.lexer);
   State behind = from;
+  behind.ending = nullptr;
   if (results == 0 || from.context->frame == nullptr) return false;
   text_.pop_back();  // the number ends before it
   const bool has_ended = end_value(from, results, behind);
@@ -390,7 +391,10 @@ std::optional<std::string> JsonTokenMatcher::next_bytes_at(const State& at) cons
 
 bool JsonTokenMatcher::can_end() const {
   const auto lock = this->lock();
-  const State& at = states_.back();
+  return ends_here(states_.back());
+}
+
+bool JsonTokenMatcher::ends_here(const State& at) const {
   if (at.phase == Phase::kDone) return true;
   return at.phase == Phase::kInNumber && at.context->frame == nullptr &&
          learnt().numbers.results(at.lexer) != 0;
@@ -400,7 +404,7 @@ bool JsonTokenMatcher::must_end() const {
   const auto lock = this->lock();
   const State& at = states_.back();
   if (at.phase == Phase::kDone) return true;
-  return can_end() && !learnt().numbers.goes_on(at.lexer);
+  return ends_here(at) && !learnt().numbers.goes_on(at.lexer);
 }
 
 }  // namespace quire::grammar

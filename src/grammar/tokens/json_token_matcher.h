@@ -102,6 +102,8 @@ class JsonTokenMatcher final : public ByteMatcher {
   // null, true or false, by its first letter.
   static std::string_view literal_text(uint8_t first);
   uint64_t literal_results(const State& at) const;
+  // Whether the text may end there.
+  bool ends_here(const State& at) const;
   // Bytes to the end, at most; the second if nothing is repeated.
   uint32_t cost(const State& at) const;
   uint32_t shortest(const State& at) const;
@@ -126,6 +128,7 @@ class JsonTokenMatcher final : public ByteMatcher {
   // Whether no item of an array without repeats has to repeat another (json_repeats.cc). Finds the
   // ending of the newest state if the shortest is none.
   bool avoids_repeats();
+  bool follows_ending();
   bool find_ending_without_repeats();
   // The arrays without repeats, as State::differs has them, of which the string or name that ends
   // at the end of the text makes the item a new one.

@@ -48,6 +48,7 @@ bool NumberLexer::take(Place& place, uint8_t byte) {
   const P before = place.phase;
   ++place.length;
   if (byte >= '0' && byte <= '9') {
+    if ((byte != '0' || place.num_digits > 0) && before < P::kExponent) ++place.num_digits;
     if (before == P::kStart || before == P::kMinus) {
       place.phase = byte == '0' ? P::kZero : P::kInteger;
     } else if (before == P::kPoint || before == P::kFraction) {
@@ -88,15 +89,18 @@ bool NumberLexer::needs_fraction(const Dfa& dfa, int32_t behind_point) {
 }
 
 int32_t NumberLexer::explore(int32_t number, uint8_t byte) {
-  Place place = states_[static_cast<size_t>(number)].place;
+  const Place before = states_[static_cast<size_t>(number)].place;
+  Place place = before;
   std::vector<At> targets = states_[static_cast<size_t>(number)].targets;
   int32_t next = kDead;
   if (take(place, byte)) {
     std::erase_if(targets, [&](At& at) {
       const EscapedDfaPtr& dfa = sources_[at.source].dfa;
+      const At from = at;
       if (dfa) at.state = dfa->dfa().step(at.state, byte);
       if (dfa && byte == '.' && !needs_fraction(dfa->dfa(), at.state)) return true;
-      return at.state == Dfa::kDead || place.length + cost(place, at) > kMaxBytes;
+      if (at.state == Dfa::kDead || place.length + cost(place, at) > kMaxBytes) return true;
+      return dfa && !is_exact(before, from, place, at);
     });
     if (!targets.empty()) next = add(place, std::move(targets));
   }
@@ -114,6 +118,38 @@ uint32_t NumberLexer::cost(const Place& place, const At& at) const {
   const EscapedDfaPtr& dfa = sources_[at.source].dfa;
   if (dfa) return dfa->distance(at.state);
   return is_whole(place.phase) ? 0 : 1;
+}
+
+uint32_t NumberLexer::fewest_digits(const Place& place, const At& at) const {
+  const bool is_before_point = place.phase < Phase::kPoint;
+  const uint32_t bytes = place.num_digits + cost(place, at);
+  // One of the bytes is the point, if this is not an integer.
+  return bytes - (is_before_point && bytes > 0 ? 1 : 0);
+}
+
+bool NumberLexer::leads_to_integer(const NumberDigits& digits, const Place& place, const At& at) {
+  if (place.phase >= Phase::kPoint) return false;
+  const uint32_t more = digits.to_integer(at.state);
+  return more != NumberDigits::kNever && place.length + more <= kMaxBytes;
+}
+
+bool NumberLexer::is_exact(const Place& before, const At& from, const Place& after, const At& to) {
+  const uint32_t fewest = fewest_digits(after, to);
+  if (fewest <= NumberDigits::kExact) return true;
+  const NumberDigits& digits = digits_of(to.source);
+  if (digits.is_listed() || leads_to_integer(digits, after, to)) return true;
+  // Where there is no other way, the shortest is left.
+  return !leads_to_integer(digits, before, from) && fewest <= fewest_digits(before, from);
+}
+
+const NumberDigits& NumberLexer::digits_of(uint32_t source) {
+  if (digits_.size() <= source) digits_.resize(sources_.size());
+  std::optional<NumberDigits>& digits = digits_[source];
+  if (!digits) {
+    digits.emplace(sources_[source].dfa->dfa());
+    num_bytes_ += digits->bytes();
+  }
+  return *digits;
 }
 
 void NumberLexer::append_ending(int32_t number, uint32_t slot, std::string& out) const {

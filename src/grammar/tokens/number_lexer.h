@@ -3,15 +3,18 @@
 // is made as far as it is visited.
 //
 // Numbers of an automaton have no exponent, and no point where only zeros can follow it: an integer
-// is written as one. Thread safety: one thread at a time.
+// is written as one. With a point they have no more digits than a double tells apart, unless no
+// others are left (number_digits.h). Thread safety: one thread at a time.
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "grammar/tokens/number_digits.h"
 #include "grammar/tokens/string_lexer.h"
 
 namespace quire::grammar {
@@ -74,6 +77,7 @@ class NumberLexer {
     Phase phase = Phase::kStart;
     uint32_t length = 0;
     uint32_t num_exponent_digits = 0;
+    uint32_t num_digits = 0;  // from the first on that is not 0, without the exponent's
     auto operator<=>(const Place&) const = default;  // NOLINT(modernize-use-nullptr)
   };
   struct State {
@@ -88,10 +92,18 @@ class NumberLexer {
   static bool take(Place& place, uint8_t byte);
   static bool needs_fraction(const Dfa& dfa, int32_t behind_point);
   uint32_t cost(const Place& place, const At& at) const;
+  // The digits of the shortest number, without zeros that begin it.
+  uint32_t fewest_digits(const Place& place, const At& at) const;
+  // Whether an integer of at most kMaxBytes begins like this.
+  static bool leads_to_integer(const NumberDigits& digits, const Place& place, const At& at);
+  // Whether a step keeps to what a double tells apart, as far as it can.
+  bool is_exact(const Place& before, const At& from, const Place& after, const At& to);
+  const NumberDigits& digits_of(uint32_t source);
   int32_t explore(int32_t state, uint8_t byte);
   int32_t add(const Place& place, std::vector<At> targets);
 
   std::vector<NumberTarget> sources_;
+  std::vector<std::optional<NumberDigits>> digits_;  // of sources, none: not asked for yet
   std::vector<State> states_;
   std::map<std::pair<Place, std::vector<At>>, int32_t> numbers_;
   std::atomic<size_t> num_bytes_ = 0;

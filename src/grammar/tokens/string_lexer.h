@@ -46,8 +46,8 @@ class EscapedDfa {
   uint32_t most_distance() const { return most_distance_; }
 
  private:
-  void find_distances(Shortest shortest, Budget& budget);
-  void count_texts(Budget& budget);
+  void find_distances(Shortest shortest, const EdgesBack& edges, Budget& budget);
+  void count_texts(const EdgesBack& edges, Budget& budget);
 
   DfaPtr dfa_;
   std::vector<uint32_t> distance_;
