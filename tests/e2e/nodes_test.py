@@ -1,157 +1,16 @@
 """A model's ranks in several processes: quire serve --nnodes, on this machine's loopback."""
 
-import concurrent.futures
 import contextlib
-import http.client
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import threading
-import time
 import unittest
-import urllib.request
 
-from support import BINARY, CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
+from nodes_support import SMALL, SOON_S, group, serving
+from support import CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
 
-# Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
-SOON_S = 120
 PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
-SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-override", 200, "--threads", 2)
-
-
-class Process:
-    """quire with its standard error as lines that can be waited for."""
-
-    def __init__(self, *arguments, env=None):
-        self.process = subprocess.Popen(
-            [BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", env={**os.environ, **CPU, **(env or {})})
-        self.lines = []
-        self.ended = False
-        self.news = threading.Condition()
-        self.reader = threading.Thread(target=self._read, daemon=True)
-        self.reader.start()
-
-    def _read(self):
-        for line in self.process.stderr:
-            with self.news:
-                self.lines.append(line)
-                self.news.notify_all()
-        with self.news:
-            self.ended = True
-            self.news.notify_all()
-
-    @property
-    def log(self):
-        return "".join(self.lines)
-
-    def wait_for_line(self, pattern):
-        """The match of the first line that has one."""
-        deadline = time.monotonic() + SOON_S
-        with self.news:
-            while True:
-                match = next((m for line in self.lines if (m := re.search(pattern, line))), None)
-                if match:
-                    return match
-                if self.ended or not self.news.wait(deadline - time.monotonic()):
-                    raise AssertionError(f"no line has {pattern!r}: {self.log}")
-
-    def wait(self):
-        code = self.process.wait(SOON_S)
-        self.reader.join(SOON_S)
-        return code
-
-    def kill(self):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.wait()
-        self.reader.join(10)
-        self.process.stdout.close()
-        self.process.stderr.close()
-
-
-class Group:
-    """Node 0 running a command, and the other nodes; `launcher`: variables that say how many and which one."""
-
-    def __init__(self, *command, tensor=1, stages=1, nodes=2, others=(), env=None, others_env=None, options=SMALL,
-                 launcher=None):
-        self.options = [*options, "--tensor-parallel-size", tensor, "--pipeline-parallel-size", stages]
-        self.launcher = launcher
-        self.num_nodes = nodes
-        self.nodes = [self.start(0, *command, "--master-port", 0, env=env)]
-        try:
-            self.port = self.nodes[0].wait_for_line(r"node 0 waits at 127\.0\.0\.1:(\d+)")[1]
-            for node in range(1, nodes):
-                self.add(node, *others, env=others_env or env)
-        except BaseException:
-            self.kill()
-            raise
-
-    def start(self, node, *command, env=None):
-        if self.launcher:
-            size, rank = self.launcher
-            return Process(*command, *self.options, env={**(env or {}), size: str(self.num_nodes), rank: str(node)})
-        return Process(*command, *self.options, "--nnodes", self.num_nodes, "--node-rank", node, env=env)
-
-    def add(self, node, *arguments, env=None):
-        self.nodes.append(self.start(node, "serve", *arguments, "--master-port", self.port, env=env))
-
-    def serving(self):
-        match = self.nodes[0].wait_for_line(r"serving at http://([\d.]+):(\d+)")
-        self.address = match[1], int(match[2])
-        return self
-
-    def request(self, body, path="/v1/completions"):
-        connection = http.client.HTTPConnection(*self.address, timeout=SOON_S)
-        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
-        return connection, connection.getresponse()
-
-    def complete(self, prompt):
-        connection, response = self.request({"prompt": prompt, "temperature": 0, "max_tokens": 12})
-        with contextlib.closing(connection):
-            return json.loads(response.read())["choices"][0]["text"]
-
-    def stream(self, body):
-        """All that comes of a streamed completion."""
-        connection, response = self.request({**body, "stream": True})
-        with contextlib.closing(connection):
-            return response.read().decode()
-
-    def metrics(self):
-        host, port = self.address
-        with urllib.request.urlopen(f"http://{host}:{port}/metrics", timeout=SOON_S) as page:
-            return page.read().decode()
-
-    def wait_until_running(self):
-        """Until the engine has a request that runs."""
-        deadline = time.monotonic() + SOON_S
-        while not re.search(r"(?m)^quire:num_requests_running\{.*\} 1", self.metrics()):
-            if time.monotonic() > deadline:
-                raise AssertionError(f"no request runs: {self.nodes[0].log}")
-            time.sleep(0.02)
-
-    def wait(self):
-        return [node.wait() for node in self.nodes]
-
-    def kill(self):
-        for node in self.nodes:
-            node.kill()
-
-
-@contextlib.contextmanager
-def group(*command, **options):
-    made = Group(*command, **options)
-    try:
-        yield made
-    finally:
-        made.kill()
-
-
-def serving(**options):
-    return group("serve", "--port", 0, **options)
 
 
 class Answers(CliTest):
@@ -250,23 +109,13 @@ class Ends(CliTest):
             made.nodes[2].process.send_signal(signal.SIGTERM)
             self.assert_ended(made, "Node 2 ends the group: it was told to stop")
 
-    def answer_beside(self, made, end, max_tokens):
-        """What comes of a stream that runs when end() is called; node 1 is stopped before, so it cannot be over."""
-        made.serving()
-        made.nodes[1].process.send_signal(signal.SIGSTOP)
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": max_tokens, "ignore_eos": True})
-            made.wait_until_running()
-            end()
-            return stream.result()
-
     def held_answer(self, made, end):
-        """The same where node 1 goes on after end()."""
+        """What comes of a stream that runs when end() is called, after which node 1 goes on."""
         def end_and_go_on():
             end()
             made.nodes[1].process.send_signal(signal.SIGCONT)
 
-        return self.answer_beside(made, end_and_go_on, max_tokens=300)
+        return made.answer_beside(end_and_go_on, max_tokens=300)
 
     def assert_whole(self, answer):
         self.assertNotIn("error", answer)
@@ -304,7 +153,7 @@ class Ends(CliTest):
 
     def answer_that_fails(self, made, end):
         """The same where node 1 never goes on."""
-        return self.answer_beside(made, end, max_tokens=1500)
+        return made.answer_beside(end, max_tokens=1500)
 
     def test_when_a_node_is_killed_under_a_stream(self):
         with serving(tensor=2) as made:
