@@ -26,12 +26,14 @@ struct ThreadExecutorOptions {
   int pipeline_parallel_size = 1;
   int threads_per_rank = 1;
   Isa isa = Isa::kScalar;  // one that the CPU supports
-  // With a library, rank i, counted stage by stage, runs on GPU i and reserves the bytes of its
-  // stage on it.
+  // With a library, the i-th rank of this process, counted stage by stage, runs on GPU first_gpu +
+  // i and reserves the bytes of its stage on it.
   std::shared_ptr<DeviceLibrary> gpu_library;
+  int first_gpu = 0;
   std::vector<size_t> gpu_rank_bytes;
-  std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here; with a library null
-  bool pins_threads = true;                   // to CPUs of their own, where there are enough
+  // Null: all ranks are here. With a library there is one stage then.
+  std::shared_ptr<cluster::NodeGroup> nodes;
+  bool pins_threads = true;  // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
   // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.
   // May be empty.
