@@ -415,7 +415,7 @@ void NodeGroup::Impl::answer_order(const std::string& problem) {
 void NodeGroup::Impl::end() {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;
+    if (failure_ || ended_) return;
     ended_ = true;
   }
   for (const auto& connection : connections_) {

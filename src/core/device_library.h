@@ -102,6 +102,8 @@ struct GroupPart {
   std::vector<std::byte> id{};  // what make_group_id() gave in one of the processes
   // Of each of these ranks: what meets the other processes on the host.
   std::vector<std::shared_ptr<Communicator>> hosts{};
+  // Two ranks, which only send and receive, each beside another group on its GPU.
+  bool is_pair = false;
 };
 
 // Thread safety: all functions from any thread.

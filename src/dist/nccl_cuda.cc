@@ -88,13 +88,15 @@ class CudaGroup {
 
   // Ranks of several processes, whose GPUs do not see each other's memory.
   explicit CudaGroup(const GroupPart& part)
-      : claim_(gpu_claims().claim(part.indices)),
+      : claim_(part.is_pair ? nullptr : gpu_claims().claim(part.indices)),
         devices_(part.indices),
         size_(part.size),
+        is_pair_(part.is_pair),
         hosts_(part.hosts),
         nccl_(std::make_unique<NcclRanks>(NcclLibrary::load(), part)) {}
 
   int size() const { return size_; }
+  bool is_pair() const { return is_pair_; }  // as GroupPart says
   // Of the rank at a place among those that are here.
   Communicator& host(size_t place) { return *hosts_[place]; }
   int rank(size_t place) const { return hosts_[place]->rank(); }
@@ -139,6 +141,7 @@ class CudaGroup {
   // Of the ranks that are here: their devices, and what meets the others on the host.
   const std::vector<int> devices_;
   const int size_;  // of the whole group
+  const bool is_pair_ = false;
   std::vector<std::shared_ptr<Communicator>> hosts_;
   std::unique_ptr<PeerMemory> peers_;
   std::unique_ptr<NcclRanks> nccl_;
@@ -150,7 +153,7 @@ class CudaCommunicator final : public Communicator {
  public:
   CudaCommunicator(std::shared_ptr<CudaGroup> group, size_t place)
       : group_(std::move(group)), place_(place), rank_(group_->rank(place)) {
-    if (size() == 1) return;
+    if (size() == 1 || group_->is_pair()) return;
     if (group_->peers() != nullptr) {
       peers_ = group_->peers()->view(rank_);
     } else {
@@ -312,7 +315,8 @@ class CudaCommunicator final : public Communicator {
   void gather_through_nccl(CudaStream& stream, const PeerGather& args) {
     auto* gathered = static_cast<std::byte*>(gathered_);
     const int64_t rows_at_once = kGatherBytes / (args.columns * size());
-    check(rows_at_once > 0, "a row of all_gather_columns has room in its buffer");
+    check(gathered_ != nullptr && rows_at_once > 0,
+          "a row of all_gather_columns has room in its buffer");
     for (int64_t begin = 0; begin < args.rows; begin += rows_at_once) {
       const int64_t rows = std::min(rows_at_once, args.rows - begin);
       const int64_t bytes = rows * args.columns;
@@ -338,7 +342,7 @@ class CudaCommunicator final : public Communicator {
   int rank_;
   PeerView peers_ = {};
   bool gave_words_ = false;
-  void* gathered_ = nullptr;  // kGatherBytes, where there are no peers
+  void* gathered_ = nullptr;  // kGatherBytes, where columns are gathered through NCCL
 };
 
 // make() makes a group; the current device stays.

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "engine/setting_checks.h"
 #include "ops/linear.h"
 #include "quire/error.h"
+#include "runner/gpu_sizes.h"
 
 namespace quire {
 namespace {
@@ -116,6 +118,27 @@ DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
 
 int first_gpu(const DeviceChoice& choice, int num_ranks, int num_nodes, int place) {
   return choice.num_alike >= num_ranks * num_nodes ? place * num_ranks : 0;
+}
+
+int64_t available_gpu_memory(const DeviceChoice& choice, int first, const EngineConfig& config) {
+  int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
+  for (int i = 0; !choice.planned_bytes && i < num_ranks_here(config); ++i) {
+    least = std::min(least, choice.library->free_bytes(first + i));
+  }
+  return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
+         num_ranks(config);
+}
+
+int64_t gpu_overhead_bytes(const EngineConfig& config, const DeviceLibrary* gpus) {
+  const auto of_group = [gpus](int num_ranks) {
+    return gpus != nullptr ? gpus->overhead_bytes(num_ranks) : planned_overhead_bytes(num_ranks);
+  };
+  int64_t bytes = of_group(config.tensor_parallel_size);
+  // Pairs of ranks in two processes, by which stages talk.
+  if (config.cluster.num_nodes > 1 && config.pipeline_parallel_size > 1) {
+    bytes += of_group(2) - of_group(1);
+  }
+  return bytes;
 }
 
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who) {

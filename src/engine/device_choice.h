@@ -38,6 +38,11 @@ DeviceChoice choose_device(const EngineConfig& config);
 // this is the `place`-th of them. Where each sees GPUs enough for all they take them one node after
 // the other; else each has its own (CUDA_VISIBLE_DEVICES) and begins with the first.
 int first_gpu(const DeviceChoice& choice, int num_ranks, int num_nodes, int place);
+// The GPU memory that an engine may take, over all ranks, by what this process's GPUs have: those
+// from `first` on.
+int64_t available_gpu_memory(const DeviceChoice& choice, int first, const EngineConfig& config);
+// What a rank takes on its GPU beside the plan. `gpus`: null for GPUs that need not be there.
+int64_t gpu_overhead_bytes(const EngineConfig& config, const DeviceLibrary* gpus);
 // For work that only GPUs can do, whatever config.device is. Throws Error, which opens with `who`
 // ("--device cuda"), where there is no GPU.
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who);

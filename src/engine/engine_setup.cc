@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -107,17 +106,6 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
                         config.kv_cache_dtype, model.head_dim, kMaxNarrowHeadDim));
   }
   return is_int8 ? DType::kInt8 : DType::kFloat8E4M3;
-}
-
-// The GPU memory that an engine may take, over all ranks, by what this process's GPUs have: those
-// from `first` on.
-int64_t available_gpu_memory(const DeviceChoice& choice, int first, const EngineConfig& config) {
-  int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
-  for (int i = 0; !choice.planned_bytes && i < num_ranks_here(config); ++i) {
-    least = std::min(least, choice.library->free_bytes(first + i));
-  }
-  return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
-         num_ranks(config);
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -340,7 +328,6 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   check_stages(config, setup.model);
   check_speculation(config, on_gpu);
   check_lora(config);
-  if (on_gpu) check_cluster_of_gpus(config);
 
   PlanRequest request;
   request.model = choose_model(config, setup.model, choice);
@@ -349,8 +336,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   if (on_gpu) {
     request.kernels = gpus != nullptr ? &gpus->kernels() : &planned_kernels();
     request.gpu_memory_utilization = config.gpu_memory_utilization;
-    request.overhead_bytes = gpus != nullptr ? gpus->overhead_bytes(config.tensor_parallel_size)
-                                             : planned_overhead_bytes(config.tensor_parallel_size);
+    request.overhead_bytes = gpu_overhead_bytes(config, gpus);
   }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;

@@ -117,6 +117,7 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"--kv-cache-dtype", config.kv_cache_dtype},
       {"--block-size", std::to_string(config.block_size)},
       {"--max-num-batched-tokens", std::to_string(config.max_num_batched_tokens)},
+      {"--enforce-eager", choice.on_gpu() && config.enforce_eager ? "given" : "not given"},
       {"--max-num-seqs", std::to_string(config.max_num_seqs)},
       {"--max-model-len", text_of(config.max_model_len)},
       {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
@@ -163,14 +164,6 @@ void check_cluster(const EngineConfig& config) {
       cluster.join_timeout_s > 0 && cluster.join_timeout_s <= 86400,
       fmt::format("--join-timeout is {}; expected more than 0 seconds and at most 86400.",
                   cluster.join_timeout_s));
-}
-
-void check_cluster_of_gpus(const EngineConfig& config) {
-  require_of_cluster(
-      config.cluster.num_nodes == 1 || config.pipeline_parallel_size == 1,
-      fmt::format("--nnodes is {} and --pipeline-parallel-size is {}, but stages on GPUs need one "
-                  "process; expected --pipeline-parallel-size 1, or --device cpu.",
-                  config.cluster.num_nodes, config.pipeline_parallel_size));
 }
 
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,

@@ -12,9 +12,8 @@
 
 namespace quire {
 
-// Throw Error naming the setting that is wrong. The second is for engines on GPUs.
+// Throws Error naming the setting that is wrong.
 void check_cluster(const EngineConfig& config);
-void check_cluster_of_gpus(const EngineConfig& config);
 
 // Waits for all nodes. All defaults of `config` that do not depend on the machine are filled in;
 // `model` is the model's folder or GGUF file; `isa` is what this node's kernels use on the CPU,

@@ -28,13 +28,16 @@ using testing::HasSubstr;
 
 class NodesWithGpus : public testing::TestWithParam<Division> {
  protected:
-  void SetUp() override { QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam().ranks)); }
+  void SetUp() override {
+    QUIRE_SKIP_WITHOUT_GPUS(static_cast<size_t>(GetParam().ranks * GetParam().stages));
+  }
 
   static EngineConfig of_one_process() { return tiny_on_gpus(GetParam().ranks); }
   // The same on nodes, which have to have ended in order when the test is over.
   EngineConfig on_nodes(EngineConfig config) {
     EXPECT_THAT(others_.join(), Each(std::string()));
-    config.threads = GetParam().ranks / GetParam().nodes;
+    config.pipeline_parallel_size = GetParam().stages;
+    config.threads = GetParam().ranks * GetParam().stages / GetParam().nodes;
     return others_.with_nodes(std::move(config));
   }
   void TearDown() override { EXPECT_THAT(others_.join(), Each(std::string())); }
@@ -43,9 +46,11 @@ class NodesWithGpus : public testing::TestWithParam<Division> {
   OtherNodes others_{GetParam().nodes};
 };
 INSTANTIATE_TEST_SUITE_P(Divisions, NodesWithGpus,
-                         testing::Values(Division{2, 1, 2}, Division{4, 1, 2}, Division{4, 1, 4}),
+                         testing::Values(Division{2, 1, 2}, Division{4, 1, 2}, Division{4, 1, 4},
+                                         Division{1, 2, 2}, Division{2, 2, 2}, Division{2, 2, 4}),
                          [](const auto& test) {
-                           return std::to_string(test.param.ranks) + "on" +
+                           return std::to_string(test.param.ranks) + "x" +
+                                  std::to_string(test.param.stages) + "on" +
                                   std::to_string(test.param.nodes);
                          });
 
@@ -87,6 +92,7 @@ TEST_P(NodesWithGpus, GiveTheTokensOfOneProcess) {
 }
 
 TEST_P(NodesWithGpus, GiveThemWithDrafts) {
+  if (GetParam().stages > 1) GTEST_SKIP() << "stages on GPUs take no drafts";
   std::mt19937 random(50);
   EngineConfig config = of_one_process();
   const std::vector<RandomRequest> requests = requests_for_gpus(random, true);
@@ -158,15 +164,7 @@ TEST_P(NodesWithGpus, HaveAdapters) {
 
 TEST(NodesCuda, WhatTheyDoNotTakeIsAnError) {
   QUIRE_SKIP_WITHOUT_GPUS(2);
-  EngineConfig config = tiny_on_gpus(1);
-  config.pipeline_parallel_size = 2;
-  config.threads = 2;
-  config.cluster.num_nodes = 2;
-  EXPECT_THAT([&] { const LLMEngine engine(config); },
-              testing::ThrowsMessage<Error>(
-                  HasSubstr("--nnodes is 2 and --pipeline-parallel-size is 2, but stages on GPUs "
-                            "need one process")));
-  config = tiny_on_gpus(64);
+  EngineConfig config = tiny_on_gpus(64);
   config.threads = 64;
   config.cluster.num_nodes = 2;
   EXPECT_THAT([&] { const LLMEngine engine(config); },

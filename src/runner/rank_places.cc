@@ -67,4 +67,22 @@ std::vector<std::unique_ptr<Communicator>> RankPlaces::make_gpu_group(
   return communicators;
 }
 
+std::unique_ptr<StageLink> RankPlaces::make_link(uint8_t group, int from, int to) const {
+  if (is_here(from) && is_here(to)) {
+    gpus_->allow_reads(gpu_of(to), gpu_of(from));
+    return make_stage_link();
+  }
+  if (!is_here(from) && !is_here(to)) return nullptr;
+  const int place = is_here(from) ? 0 : 1;
+  const int gpu = gpu_of(place == 0 ? from : to);
+  const GroupPart part{
+      .size = 2,
+      .ranks = {place},
+      .indices = {gpu},
+      .id = share_group_id(*nodes_, group, {from, to}, [this] { return gpus_->make_group_id(); }),
+      .hosts = {make_idle_communicator(place, 2)},
+      .is_pair = true};
+  return make_node_stage_link(std::move(gpus_->join_group(part).front()), gpus_, gpu);
+}
+
 }  // namespace quire

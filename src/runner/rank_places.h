@@ -1,7 +1,7 @@
 #pragma once
 // Where the ranks of a model are: in which process, on which GPU; and how those of one group talk.
 //
-// Thread safety: immutable; make_group() one thread at a time.
+// Thread safety: immutable; make_group() and make_link() one thread at a time.
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -9,12 +9,15 @@
 #include "cluster/node_group.h"
 #include "core/device_library.h"
 #include "dist/communicator.h"
+#include "runner/stage_link.h"
 
 namespace quire {
 
 // Distinguishes the messages of the ranks' groups: two ranks can share one group of each kind.
 inline constexpr uint8_t kTensorGroup = 0;
 inline constexpr uint8_t kPipelineGroup = 1;
+inline constexpr uint8_t kStatePairs = 2;
+inline constexpr uint8_t kIdPairs = 3;
 
 class RankPlaces {
  public:
@@ -33,6 +36,9 @@ class RankPlaces {
   // process that has some of the ranks calls it in the same order. Throws Error.
   std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,
                                                         const std::vector<int>& ranks) const;
+  // On GPUs: the way from one rank to another; null where neither is in this process. `group` tells
+  // apart ways between the same ranks. Called as make_group() is.
+  std::unique_ptr<StageLink> make_link(uint8_t group, int from, int to) const;
 
  private:
   std::vector<std::unique_ptr<Communicator>> make_gpu_group(uint8_t group,

@@ -72,8 +72,9 @@ class ThreadExecutor final : public Executor {
   void make_ranks();
   // Gives ranks on GPUs the ways to the other stages.
   void link_stages();
-  // Makes the way from one rank to another.
-  StageLink* make_link(const Rank& from, const Rank& to);
+  // Makes the way from one rank to another, as far as they are here.
+  void link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
+            StageLink* StageLinks::*receives);
   // A rank's index among those in this process.
   int place_of(const Rank& rank) const { return places_.place_of(rank.index); }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
@@ -98,8 +99,9 @@ class ThreadExecutor final : public Executor {
                                       const ScheduledBatch& batch) const;
   // Waits for steps of `rank`, until their queue is closed or one failed. The body of a watcher.
   void watch(Steps& steps, Rank& rank);
-  // Returns when the earlier stages' part of the steps that were waited for has ended well, or a
-  // rank has failed: a GPU may go on with what a broken one has left.
+  // Returns when the part of the earlier stages that are here of the steps that were waited for has
+  // ended well, or a rank has failed: a GPU may go on with what a broken one has left. A GPU of
+  // another process sends nothing when it is broken.
   void await_earlier_stages();
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
@@ -148,9 +150,6 @@ ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
       loaded_(num_ranks_here(options)),
       ended_(num_ranks_here(options)),
       drained_(num_ranks_here(options)) {
-  check(options.gpu_library == nullptr || options.nodes == nullptr ||
-            options.pipeline_parallel_size == 1,
-        "stages on the GPUs of several nodes");
   make_ranks();
   if (hands_over()) link_stages();
   if (options_.nodes) options_.nodes->on_failure([this] { fail_with_nodes(); });
@@ -183,25 +182,28 @@ void ThreadExecutor::make_ranks() {
   }
 }
 
-StageLink* ThreadExecutor::make_link(const Rank& from, const Rank& to) {
-  options_.gpu_library->allow_reads(places_.gpu_of(to.index), places_.gpu_of(from.index));
-  links_.push_back(std::make_unique<StageLink>());
-  return links_.back().get();
+void ThreadExecutor::link_stages() {
+  const int width = options_.tensor_parallel_size;
+  const int num_ranks = width * options_.pipeline_parallel_size;
+  for (int to = width; to < num_ranks; ++to) {
+    link(kStatePairs, to - width, to, &StageLinks::to_next, &StageLinks::from_previous);
+  }
+  for (int to = 0; to < width; ++to) {
+    link(kIdPairs, num_ranks - width + to, to, &StageLinks::ids_to_first,
+         &StageLinks::ids_from_last);
+  }
 }
 
-void ThreadExecutor::link_stages() {
-  const auto width = static_cast<size_t>(options_.tensor_parallel_size);
-  for (size_t i = width; i < ranks_.size(); ++i) {
-    Rank& from = *ranks_[i - width];
-    Rank& to = *ranks_[i];
-    from.links.to_next = to.links.from_previous = make_link(from, to);
-  }
-  const size_t last = ranks_.size() - width;
-  for (size_t i = 0; i < width; ++i) {
-    Rank& from = *ranks_[last + i];
-    Rank& to = *ranks_[i];
-    from.links.ids_to_first = to.links.ids_from_last = make_link(from, to);
-  }
+void ThreadExecutor::link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
+                          StageLink* StageLinks::*receives) {
+  std::unique_ptr<StageLink> made = places_.make_link(group, from, to);
+  if (!made) return;
+  const auto links_of = [this](int rank) -> StageLinks& {
+    return ranks_[static_cast<size_t>(places_.place_of(rank))]->links;
+  };
+  if (places_.is_here(from)) links_of(from).*sends = made.get();
+  if (places_.is_here(to)) links_of(to).*receives = made.get();
+  links_.push_back(std::move(made));
 }
 
 ThreadExecutor::~ThreadExecutor() {
@@ -337,6 +339,10 @@ void ThreadExecutor::part(RankRunner& runner) {
     // It was reported when it happened.
   }
   drained_.arrive_and_wait();
+  // Other processes may never take the last ids, nor this one theirs, and no process frees memory
+  // of a GPU before that is over.
+  if (options_.nodes && options_.nodes->node() == 0) options_.nodes->end();
+  for (auto& link : links_) link->close();
 }
 
 std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
@@ -420,9 +426,9 @@ StepOutput ThreadExecutor::wait() {
 }
 
 void ThreadExecutor::await_earlier_stages() {
-  const size_t num_earlier = ranks_.size() - static_cast<size_t>(options_.tensor_parallel_size);
-  for (size_t i = 0; i < num_earlier; ++i) {
-    std::atomic<int64_t>& watched = ranks_[i]->num_watched;
+  for (const auto& rank : ranks_) {
+    if (rank->groups().is_last_stage()) continue;
+    std::atomic<int64_t>& watched = rank->num_watched;
     for (int64_t seen = watched; seen < num_waited_; seen = watched) watched.wait(seen);
   }
   rethrow_error();

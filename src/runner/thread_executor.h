@@ -31,9 +31,8 @@ struct ThreadExecutorOptions {
   std::shared_ptr<DeviceLibrary> gpu_library;
   int first_gpu = 0;
   std::vector<size_t> gpu_rank_bytes;
-  // Null: all ranks are here. With a library there is one stage then.
-  std::shared_ptr<cluster::NodeGroup> nodes;
-  bool pins_threads = true;  // to CPUs of their own, where there are enough
+  std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here
+  bool pins_threads = true;                   // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
   // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.
   // May be empty.

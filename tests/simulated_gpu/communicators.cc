@@ -36,7 +36,9 @@ struct Group {
         words(gpus.size(), std::vector<uint64_t>(kWords)) {}
   // GPUs of several processes do not reach each other's memory.
   explicit Group(const GroupPart& part)
-      : claim(claims().claim(part.indices)), on_hosts(part.hosts), reaches_all(false) {
+      : claim(part.is_pair ? nullptr : claims().claim(part.indices)),
+        on_hosts(part.hosts),
+        reaches_all(false) {
     for (const int rank : part.ranks) {
       on_streams.push_back(make_shared_communicator(part.id, rank, part.size));
     }
@@ -143,6 +145,8 @@ class SimulatedCommunicator final : public Communicator {
   void send(Stream& stream, const Tensor& tensor, int to) override {
     stream.cuda().queue(
         "send", [rank = rank_, tensor, to] { rank->on_stream().send(rank->stream, tensor, to); });
+    // The other rank waits for it, which this GPU does not see.
+    stream.cuda().work()->begin();
   }
 
   void receive(Stream& stream, const Tensor& tensor, int from) override {
