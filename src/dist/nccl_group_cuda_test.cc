@@ -176,6 +176,41 @@ TEST_P(NcclProcesses, AddGatherAndTellInNccl) {
   for (const std::string& error : errors) EXPECT_EQ(error, "");
 }
 
+TEST_P(NcclProcesses, APairSendsBesideAnotherGroup) {
+  constexpr size_t kBytes = size_t{1} << 20;
+  const auto id = make_nccl_group_id();
+  std::vector<std::unique_ptr<Communicator>> pair;
+  for (int rank = 0; rank < 2; ++rank) {
+    auto joined = join_nccl_group({.size = 2,
+                                   .ranks = {rank},
+                                   .indices = {devices()[static_cast<size_t>(rank)]},
+                                   .id = id,
+                                   .hosts = {make_idle_communicator(rank, 2)},
+                                   .is_pair = true});
+    pair.push_back(std::move(joined.front()));
+  }
+  const auto errors =
+      run_ranks(join_as_processes(devices()), devices(), 2 * kBytes, [&](Rank& rank) {
+        const int number = rank.comm().rank();
+        const Tensor summed = vector_of(rank.memory() + kBytes, DType::kFloat32, kBytes / 4);
+        rank.comm().all_reduce_sum(rank.stream(), summed);
+        if (number > 1) return;
+        Communicator& comm = *pair[static_cast<size_t>(number)];
+        const Tensor tensor = vector_of(rank.memory(), DType::kInt8, kBytes);
+        for (unsigned round = 0; round < 3; ++round) {
+          const Bytes content = random_bits(kBytes, round);
+          if (number == 0) {
+            rank.upload(rank.memory(), content);
+            comm.send(rank.stream(), tensor, 1);
+          } else {
+            comm.receive(rank.stream(), tensor, 0);
+            EXPECT_EQ(rank.download(kBytes, rank.memory()), content);
+          }
+        }
+      });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST_P(NcclProcesses, AbortFreesARankWhoseOthersNeverCome) {
   auto hosts = make_local_communicators(2);
   auto comms = join_nccl_group({.size = 2,

@@ -108,6 +108,10 @@ class Join(CliTest):
         with group("generate", "-p", "a", tensor=2, env=gpus(), others_env=gpus(capability=80), options=FLOAT32) as made:
             self.assert_all_say(made, "GPUs of compute capability 8.0 there, GPUs of compute capability 9.0 on node 0")
 
+    def test_names_steps_that_differ_in_size(self):
+        with group("generate", "-p", "a", tensor=2, env=gpus(), others=("--enforce-eager",), options=FLOAT32) as made:
+            self.assert_all_say(made, "Node 1 differs from node 0 in --enforce-eager: given there, not given on node 0")
+
     def test_ends_with_a_node_that_cannot_start(self):
         with group("generate", "-p", "a", tensor=2, env=gpus(), others_env=gpus(fault="0:reserve:1"),
                    options=FLOAT32) as made:
