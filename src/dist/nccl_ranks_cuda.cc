@@ -34,25 +34,26 @@ void NcclRanks::Started::start(const Init& init) {
     comes_late = is_aborted;
   }
   changed.notify_all();
-  if (comes_late) abort_all();
+  if (!comes_late) return;
+  for (Comm& comm : comms) abort_one(comm);
 }
 
-void NcclRanks::Started::abort_all() {
-  for (Comm& comm : comms) {
+void NcclRanks::Started::abort_one(Comm& comm) {
+  ncclComm_t nccl = nullptr;
+  {
     // A rank may wait inside of NCCL for the one that failed; then this is what frees it.
     constexpr std::chrono::seconds kPatience{1};
     const std::unique_lock lock(comm.mutex, kPatience);
-    if (comm.nccl == nullptr) continue;
-    library->comm_abort(comm.nccl);
-    comm.nccl = nullptr;
+    nccl = std::exchange(comm.nccl, nullptr);
   }
+  if (nccl != nullptr) library->comm_abort(nccl);
 }
 
 NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, size_t size, const Init& init,
                      bool awaits_others)
     : started_(std::make_shared<Started>(std::move(library), size)),
       awaits_others_(awaits_others),
-      thread_([started = started_, init] { started->start(init); }) {}
+      starter_([started = started_, init] { started->start(init); }) {}
 
 NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices)
     : NcclRanks(
@@ -83,17 +84,20 @@ NcclRanks::NcclRanks(std::shared_ptr<const NcclLibrary> library, const GroupPart
           true) {}
 
 NcclRanks::~NcclRanks() {
-  bool is_done = false;
+  constexpr std::chrono::seconds kPatience{2};
+  bool has_started = true;
+  bool has_aborted = true;
   {
-    const std::lock_guard lock(started_->mutex);
-    is_done = started_->is_done;
+    std::unique_lock lock(started_->mutex);
+    if (awaits_others_ && !started_->is_done) {
+      started_->is_aborted = true;  // should they come yet
+      has_started = false;
+    }
+    has_aborted =
+        started_->changed.wait_for(lock, kPatience, [this] { return started_->num_aborting == 0; });
   }
-  if (awaits_others_ && !is_done) {
-    abort();  // should they come yet
-    thread_.detach();
-  } else {
-    thread_.join();
-  }
+  for (std::thread& aborter : aborters_) has_aborted ? aborter.join() : aborter.detach();
+  has_started ? starter_.join() : starter_.detach();
 }
 
 void NcclRanks::wait_until_started() const {
@@ -103,15 +107,20 @@ void NcclRanks::wait_until_started() const {
 }
 
 void NcclRanks::abort() {
-  {
-    const std::lock_guard lock(started_->mutex);
-    started_->is_aborted = true;
-    if (!started_->is_done) {
-      started_->changed.notify_all();
-      return;
-    }
+  const std::lock_guard lock(started_->mutex);
+  if (std::exchange(started_->is_aborted, true)) return;
+  started_->changed.notify_all();
+  if (!started_->is_done) return;
+  // At the same time: a rank may go only when the kernels of all have ended.
+  for (Comm& comm : started_->comms) {
+    ++started_->num_aborting;
+    aborters_.emplace_back([started = started_, &comm] {
+      started->abort_one(comm);
+      const std::lock_guard done(started->mutex);
+      --started->num_aborting;
+      started->changed.notify_all();
+    });
   }
-  started_->abort_all();
 }
 
 std::vector<std::byte> make_nccl_group_id() {

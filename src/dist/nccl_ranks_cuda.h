@@ -26,8 +26,8 @@ class NcclRanks {
   NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices);
   // Some of them; part.id is that of make_nccl_group_id().
   NcclRanks(std::shared_ptr<const NcclLibrary> library, const GroupPart& part);
-  // Where other processes have not come, whoever waits for them is left behind until the process
-  // ends: nothing else ends that.
+  // Where other processes have not come, or abort() takes NCCL more than two seconds, whoever waits
+  // for that is left behind until the process ends: nothing else ends it.
   ~NcclRanks();
   NcclRanks(const NcclRanks&) = delete;
   NcclRanks& operator=(const NcclRanks&) = delete;
@@ -47,7 +47,8 @@ class NcclRanks {
     return true;
   }
 
-  // Ends the kernels that wait.
+  // Ends the kernels that wait. Returns at once: NCCL goes on with it for as long as CUDA graphs
+  // exist that its kernels are in, and these go with the rank that is freed by this.
   void abort();
 
  private:
@@ -64,7 +65,7 @@ class NcclRanks {
     ~Started();
     // Calls init(comms), and keeps what comes of it.
     void start(const Init& init);
-    void abort_all();
+    void abort_one(Comm& comm);
 
     const std::shared_ptr<const NcclLibrary> library;
     std::vector<Comm> comms;
@@ -72,6 +73,7 @@ class NcclRanks {
     std::condition_variable changed;
     bool is_done = false;
     bool is_aborted = false;
+    size_t num_aborting = 0;
     std::exception_ptr error;
   };
   NcclRanks(std::shared_ptr<const NcclLibrary> library, size_t size, const Init& init,
@@ -79,7 +81,8 @@ class NcclRanks {
 
   std::shared_ptr<Started> started_;
   bool awaits_others_;  // in other processes
-  std::thread thread_;
+  std::thread starter_;
+  std::vector<std::thread> aborters_;
 };
 
 // As DeviceLibrary::make_group_id(). Throws Error where NCCL is not installed.
