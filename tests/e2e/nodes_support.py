@@ -20,12 +20,13 @@ SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-
 
 
 class Process:
-    """quire with its standard error as lines that can be waited for."""
+    """quire with its standard error as lines that can be waited for; env: a variable that is None is not there."""
 
     def __init__(self, *arguments, env=None):
+        environment = {**os.environ, **CPU, **(env or {})}
         self.process = subprocess.Popen(
             [BINARY, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", env={**os.environ, **CPU, **(env or {})})
+            text=True, errors="replace", env={name: value for name, value in environment.items() if value is not None})
         self.lines = []
         self.ended = False
         self.news = threading.Condition()
