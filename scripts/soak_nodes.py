@@ -26,7 +26,7 @@ os.environ.setdefault("QUIRE_SOURCE_DIR", str(ROOT))
 os.environ.setdefault("QUIRE_BINARY", str(ROOT / "build" / "release" / "src" / "quire"))
 sys.path.insert(0, str(ROOT / "tests" / "e2e"))
 
-from node_support import Process, serving  # noqa: E402: found through the line above
+from nodes_support import Process, serving  # noqa: E402: found through the line above
 
 WORDS = ("apple", "river", "anger", "justice", "window", "music", "winter", "stone")
 OPTIONS = ("--max-num-seqs", 16, "--max-num-batched-tokens", 256, "--num-gpu-blocks-override", 400, "--threads", 1)

@@ -31,8 +31,9 @@ struct LeavingNode {
   std::function<void()> end_group{};
 };
 
-// Ranks in several processes, called nodes, on one host or several; CPU only. All nodes have the
-// same settings except `node_rank`, and the same number of ranks. Node 0 has the engine.
+// Ranks in several processes, called nodes, on one host or several, on the CPU or on GPUs. All
+// nodes have the same settings except `node_rank`, and the same number of ranks. Node 0 has the
+// engine.
 struct ClusterOptions {
   int num_nodes = 1;
   int node_rank = 0;  // of this process, 0 to num_nodes - 1

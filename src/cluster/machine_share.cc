@@ -80,7 +80,9 @@ MachineShare share_machine(NodeGroup& nodes, int64_t machine, const CpuTopology&
     sets.push_back(set);
     shares = shares || (node != nodes.node() && (set & mine).any());
   }
+  const auto earlier = machines.begin() + nodes.node();
   return {.num_nodes = static_cast<int>(std::ranges::count(machines, machine)),
+          .place = static_cast<int>(std::count(machines.begin(), earlier, machine)),
           .num_cores = share_of_cores(cpus, sets),
           .shares_cpus = shares};
 }

@@ -11,6 +11,7 @@ namespace quire::cluster {
 
 struct MachineShare {
   int num_nodes = 1;         // on this machine, this one included
+  int place = 0;             // of this one among them, by their numbers
   int num_cores = 1;         // physical cores for this node; 0 where nodes outnumber them
   bool shares_cpus = false;  // another node may run on some of this node's CPUs
 };

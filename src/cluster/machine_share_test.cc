@@ -59,6 +59,9 @@ TEST(MachineShare, CoresOfSeveralNodesCountForEachInPart) {
   EXPECT_TRUE(shares[0].shares_cpus);
   EXPECT_EQ(shares[1].num_cores, 1);
   EXPECT_EQ(shares[2].num_nodes, 1);
+  EXPECT_EQ(shares[0].place, 0);
+  EXPECT_EQ(shares[1].place, 1);
+  EXPECT_EQ(shares[2].place, 0);
   EXPECT_EQ(shares[2].num_cores, 2);
   EXPECT_FALSE(shares[2].shares_cpus);
 }

@@ -1,10 +1,13 @@
 #include "cluster/node_communicator.h"
 
+#include <algorithm>
 #include <cstring>
+#include <set>
 #include <span>
 #include <utility>
 
 #include "base/check.h"
+#include "core/device_library.h"
 
 namespace quire {
 namespace {
@@ -157,6 +160,32 @@ std::unique_ptr<Communicator> make_node_communicator(std::shared_ptr<cluster::No
                                                      int rank) {
   check(rank >= 0 && rank < static_cast<int>(ranks.size()), "a rank is a place in its group");
   return std::make_unique<NodeCommunicator>(std::move(nodes), group, std::move(ranks), rank);
+}
+
+std::vector<std::byte> share_group_id(cluster::NodeGroup& nodes, uint8_t group,
+                                      const std::vector<int>& ranks,
+                                      const std::function<std::vector<std::byte>()>& make) {
+  const int first = ranks.at(0);
+  // The first rank of each node is told, in a message of one length.
+  std::vector<std::byte> message(1 + kMaxGroupIdBytes);
+  if (nodes.node_of_rank(first) != nodes.node()) {
+    const auto mine = std::ranges::find_if(
+        ranks, [&](int rank) { return nodes.node_of_rank(rank) == nodes.node(); });
+    check(mine != ranks.end(), "a node that has some of the ranks is told how they meet");
+    nodes.receive({.group = group, .from = first, .to = *mine}, message);
+    const auto length = std::min(std::to_integer<size_t>(message[0]), kMaxGroupIdBytes);
+    return {message.begin() + 1, message.begin() + 1 + static_cast<std::ptrdiff_t>(length)};
+  }
+  std::vector<std::byte> id = make();
+  check(id.size() < message.size() && id.size() <= 255, "the id of a group is short");
+  message[0] = static_cast<std::byte>(id.size());
+  std::ranges::copy(id, message.begin() + 1);
+  std::set<int> told = {nodes.node()};
+  for (const int rank : ranks) {
+    if (!told.insert(nodes.node_of_rank(rank)).second) continue;
+    nodes.send({.group = group, .from = first, .to = rank}, message);
+  }
+  return id;
 }
 
 }  // namespace quire

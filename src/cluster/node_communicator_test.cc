@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -94,6 +97,24 @@ TEST(NodeCommunicator, HandsTensorsFromRankToRank) {
     comm.receive(stream, tensor, previous);
     EXPECT_EQ(ids, std::vector<int32_t>(5, previous));
   });
+}
+
+TEST(NodeCommunicator, TellsAllNodesHowTheGpusOfAGroupMeet) {
+  const std::vector<std::byte> id = {std::byte{7}, std::byte{0}, std::byte{255}};
+  std::atomic<int> num_made = 0;
+  const auto errors = cluster::run_nodes(
+      3,
+      [&](const std::shared_ptr<cluster::NodeGroup>& nodes) {
+        const auto make = [&] {
+          ++num_made;
+          return id;
+        };
+        // Its first rank is on node 1.
+        EXPECT_EQ(share_group_id(*nodes, 0, {2, 0, 4, 1, 3, 5}, make), id);
+      },
+      [](cluster::JoinOptions& options) { options.node_of_rank = {0, 0, 1, 1, 2, 2}; });
+  EXPECT_THAT(errors, testing::Each(testing::IsEmpty()));
+  EXPECT_EQ(num_made, 1);
 }
 
 }  // namespace

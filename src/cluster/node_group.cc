@@ -191,14 +191,15 @@ void NodeGroup::Impl::fail(const std::string& sentence) {
   for (const auto& numbers : numbers_) numbers->close();
   for (const auto& answers : answers_) answers->close();
   if (!failure()) return;
-  {
-    const std::lock_guard lock(callback_mutex_);
-    if (callback_) callback_();
-  }
+  // First: to end what GPUs wait for may take a while.
   for (const auto& connection : connections_) {
     if (!connection) continue;
     connection->try_send(FrameKind::kFailed, sentence);
     connection->finish_sending();
+  }
+  {
+    const std::lock_guard lock(callback_mutex_);
+    if (callback_) callback_();
   }
   {
     const std::lock_guard lock(mutex_);
@@ -415,7 +416,7 @@ void NodeGroup::Impl::answer_order(const std::string& problem) {
 void NodeGroup::Impl::end() {
   {
     const std::lock_guard lock(mutex_);
-    if (failure_) return;
+    if (failure_ || ended_) return;
     ended_ = true;
   }
   for (const auto& connection : connections_) {

@@ -64,7 +64,7 @@ class NodeGroup {
   void answer_order(const std::string& problem);
   void stop_orders();
 
-  // Node 0: the group ends in order, after the steps that were sent.
+  // Node 0: the group ends in order, after the steps that were sent. Again: does nothing.
   void end();
   // Other nodes: asks node 0 to end the group when it has finished what it runs, with a sentence
   // that says why. Returns at once; a second is the most that it takes.

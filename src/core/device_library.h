@@ -94,6 +94,18 @@ struct DeviceInfo {
   int64_t total_bytes = 0;
 };
 
+// The ranks of a group that are in this process, where others of the group are in other processes.
+struct GroupPart {
+  int size = 1;                 // of the whole group
+  std::vector<int> ranks{};     // of this process: their places in the group
+  std::vector<int> indices{};   // of these ranks' GPUs
+  std::vector<std::byte> id{};  // what make_group_id() gave in one of the processes
+  // Of each of these ranks: what meets the other processes on the host.
+  std::vector<std::shared_ptr<Communicator>> hosts{};
+  // Two ranks, which only send and receive, each beside another group on its GPU.
+  bool is_pair = false;
+};
+
 // Thread safety: all functions from any thread.
 class DeviceLibrary {
  public:
@@ -118,7 +130,15 @@ class DeviceLibrary {
   // A group of ranks that are threads of this process; rank i works on GPU indices[i].
   virtual std::vector<std::unique_ptr<Communicator>> make_communicators(
       std::span<const int> indices) = 0;
+  // By which the processes of a new group find each other, at most kMaxGroupIdBytes. One process
+  // makes it and tells the others. It serves for one group, as long as the library is there.
+  virtual std::vector<std::byte> make_group_id() = 0;
+  // The ranks of `part`, in its order. Returns before the other processes are there: a rank waits
+  // for them in its first collective.
+  virtual std::vector<std::unique_ptr<Communicator>> join_group(const GroupPart& part) = 0;
 };
+
+inline constexpr size_t kMaxGroupIdBytes = 255;
 
 // What program and library must agree on: quire's version and a hash of the headers that both are
 // compiled with, "0.1.0+0123456789ab". The hash is needed because headers change between versions,

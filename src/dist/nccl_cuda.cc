@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <atomic>
-#include <chrono>
-#include <future>
-#include <mutex>
 #include <set>
 #include <utility>
 
@@ -14,6 +11,7 @@
 #include "dist/all_reduce_norm_cuda.h"
 #include "dist/gpu_claims.h"
 #include "dist/nccl_library_cuda.h"
+#include "dist/nccl_ranks_cuda.h"
 #include "dist/peer_memory_cuda.h"
 #include "quire/error.h"
 
@@ -47,52 +45,6 @@ ncclDataType_t nccl_type(DType dtype) {
   }
 }
 
-// The NCCL communicators of all ranks.
-class NcclRanks {
- public:
-  NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices)
-      : library_(std::move(library)), comms_(devices.size()), mutexes_(devices.size()) {
-    library_->check_nccl(
-        library_->comm_init_all(comms_.data(), static_cast<int>(devices.size()), devices.data()),
-        "starting");
-  }
-
-  ~NcclRanks() {
-    for (ncclComm_t comm : comms_) {
-      if (comm != nullptr) library_->comm_destroy(comm);
-    }
-  }
-  NcclRanks(const NcclRanks&) = delete;
-  NcclRanks& operator=(const NcclRanks&) = delete;
-
-  // Calls queue(library, comm), which queues a collective. False when the ranks have been aborted.
-  template <typename Queue>
-  bool call(int rank, std::string_view what, const Queue& queue) {
-    const auto r = static_cast<size_t>(rank);
-    std::lock_guard lock(mutexes_[r]);
-    if (comms_[r] == nullptr) return false;
-    library_->check_nccl(queue(*library_, comms_[r]), what);
-    return true;
-  }
-
-  // Ends the kernels that wait.
-  void abort() {
-    for (size_t r = 0; r < comms_.size(); ++r) {
-      // A rank may wait inside of NCCL for the one that failed; then this is what frees it.
-      constexpr std::chrono::seconds kPatience{1};
-      std::unique_lock lock(mutexes_[r], kPatience);
-      if (comms_[r] == nullptr) continue;
-      library_->comm_abort(comms_[r]);
-      comms_[r] = nullptr;
-    }
-  }
-
- private:
-  std::shared_ptr<const NcclLibrary> library_;
-  std::vector<ncclComm_t> comms_;
-  std::vector<std::timed_mutex> mutexes_;
-};
-
 // One for the process, like its GPUs.
 GpuClaims& gpu_claims() {
   static GpuClaims claims;
@@ -121,8 +73,9 @@ class CudaGroup {
   explicit CudaGroup(std::span<const int> devices)
       : claim_(devices.size() > 1 ? gpu_claims().claim(devices) : nullptr),
         devices_(devices.begin(), devices.end()),
-        host_(make_local_communicators(static_cast<int>(devices.size()))) {
-    if (devices_.size() == 1) return;
+        size_(static_cast<int>(devices.size())) {
+    for (auto& host : make_local_communicators(size_)) hosts_.push_back(std::move(host));
+    if (size_ == 1) return;
     peers_ = PeerMemory::make(devices_);
     const bool is_distinct =
         std::set<int>(devices_.begin(), devices_.end()).size() == devices_.size();
@@ -130,15 +83,26 @@ class CudaGroup {
     if (!is_distinct) return;
     // A kernel that takes all of a device cannot wait for another on the same one.
     runs_one_kernel_ = peers_ != nullptr && are_alike(devices_);
-    if (auto library = find_library()) {
-      nccl_start_ = std::async(std::launch::async, [this, library] {
-        nccl_ = std::make_unique<NcclRanks>(library, devices_);
-      });
-    }
+    if (auto library = find_library()) nccl_ = std::make_unique<NcclRanks>(library, devices_);
   }
 
-  int size() const { return static_cast<int>(devices_.size()); }
-  Communicator& host(int rank) { return *host_[static_cast<size_t>(rank)]; }
+  // Ranks of several processes, whose GPUs do not see each other's memory.
+  explicit CudaGroup(const GroupPart& part)
+      : claim_(part.is_pair ? nullptr : gpu_claims().claim(part.indices)),
+        devices_(part.indices),
+        size_(part.size),
+        is_pair_(part.is_pair),
+        hosts_(part.hosts),
+        nccl_(std::make_unique<NcclRanks>(NcclLibrary::load(), part)) {}
+
+  int size() const { return size_; }
+  bool is_pair() const { return is_pair_; }  // as GroupPart says
+  // Of the rank at a place among those that are here.
+  Communicator& host(size_t place) { return *hosts_[place]; }
+  int rank(size_t place) const { return hosts_[place]->rank(); }
+  int device(size_t place) const { return devices_[place]; }
+  size_t num_here() const { return devices_.size(); }
+  // Null where not all GPUs reach each other's memory.
   const PeerMemory* peers() const { return peers_.get(); }
   PeerWords words(int rank) const { return runs_one_kernel_ ? peers_->words(rank) : PeerWords(); }
   // Null where our own kernels do everything.
@@ -146,19 +110,15 @@ class CudaGroup {
 
   // To be called before a collective. Throws what went wrong at the start, and after abort().
   void check_alive(int rank) {
-    if (nccl_start_.valid()) nccl_start_.get();
+    if (nccl_) nccl_->wait_until_started();
     if (aborted_) throw_aborted(rank);
   }
 
   void abort() {
     if (aborted_.exchange(true)) return;
-    host(0).abort();
+    for (const auto& host : hosts_) host->abort();
     if (peers_) peers_->abort();
-    // A rank that finds NCCL started later looks at aborted_ after that.
-    if (nccl_start_.valid() &&
-        nccl_start_.wait_for(std::chrono::seconds(0)) == std::future_status::ready && nccl_) {
-      nccl_->abort();
-    }
+    if (nccl_) nccl_->abort();
   }
 
   [[noreturn]] void throw_aborted(int rank) const {
@@ -178,24 +138,26 @@ class CudaGroup {
   }
 
   const GpuClaim claim_;  // goes last
+  // Of the ranks that are here: their devices, and what meets the others on the host.
   const std::vector<int> devices_;
-  std::vector<std::unique_ptr<Communicator>> host_;
+  const int size_;  // of the whole group
+  const bool is_pair_ = false;
+  std::vector<std::shared_ptr<Communicator>> hosts_;
   std::unique_ptr<PeerMemory> peers_;
   std::unique_ptr<NcclRanks> nccl_;
-  std::shared_future<void> nccl_start_;
   bool runs_one_kernel_ = false;  // that all ranks are in at the same time
   std::atomic<bool> aborted_ = false;
 };
 
 class CudaCommunicator final : public Communicator {
  public:
-  CudaCommunicator(std::shared_ptr<CudaGroup> group, int rank, int device)
-      : group_(std::move(group)), rank_(rank) {
-    if (size() == 1) return;
+  CudaCommunicator(std::shared_ptr<CudaGroup> group, size_t place)
+      : group_(std::move(group)), place_(place), rank_(group_->rank(place)) {
+    if (size() == 1 || group_->is_pair()) return;
     if (group_->peers() != nullptr) {
-      peers_ = group_->peers()->view(rank);
+      peers_ = group_->peers()->view(rank_);
     } else {
-      check_cuda(cudaSetDevice(device), "selecting the device");
+      check_cuda(cudaSetDevice(group_->device(place)), "selecting the device");
       check_cuda(cudaMalloc(&gathered_, kGatherBytes), "allocating memory for a collective");
     }
   }
@@ -302,7 +264,7 @@ class CudaCommunicator final : public Communicator {
 
   void barrier() override {
     group_->check_alive(rank_);
-    group_->host(rank_).barrier();
+    group_->host(place_).barrier();
   }
   void abort() override { group_->abort(); }
 
@@ -338,7 +300,7 @@ class CudaCommunicator final : public Communicator {
 
   template <typename Queue>
   void call_nccl(std::string_view what, const Queue& queue) {
-    if (!group_->nccl()->call(rank_, what, queue)) group_->throw_aborted(rank_);
+    if (!group_->nccl()->call(place_, what, queue)) group_->throw_aborted(rank_);
   }
 
   static void copy_rows(CudaStream& stream, void* to, int64_t to_stride, const void* from,
@@ -353,7 +315,8 @@ class CudaCommunicator final : public Communicator {
   void gather_through_nccl(CudaStream& stream, const PeerGather& args) {
     auto* gathered = static_cast<std::byte*>(gathered_);
     const int64_t rows_at_once = kGatherBytes / (args.columns * size());
-    check(rows_at_once > 0, "a row of all_gather_columns has room in its buffer");
+    check(gathered_ != nullptr && rows_at_once > 0,
+          "a row of all_gather_columns has room in its buffer");
     for (int64_t begin = 0; begin < args.rows; begin += rows_at_once) {
       const int64_t rows = std::min(rows_at_once, args.rows - begin);
       const int64_t bytes = rows * args.columns;
@@ -375,27 +338,37 @@ class CudaCommunicator final : public Communicator {
   }
 
   std::shared_ptr<CudaGroup> group_;
+  size_t place_;  // among the ranks that are here
   int rank_;
   PeerView peers_ = {};
   bool gave_words_ = false;
-  void* gathered_ = nullptr;  // kGatherBytes, where there are no peers
+  void* gathered_ = nullptr;  // kGatherBytes, where columns are gathered through NCCL
 };
+
+// make() makes a group; the current device stays.
+template <typename Make>
+std::vector<std::unique_ptr<Communicator>> communicators_of(const Make& make) {
+  int current = 0;
+  check_cuda(cudaGetDevice(&current), "asking for the current device");
+  const std::shared_ptr<CudaGroup> group = make();
+  std::vector<std::unique_ptr<Communicator>> ranks;
+  for (size_t place = 0; place < group->num_here(); ++place) {
+    ranks.push_back(std::make_unique<CudaCommunicator>(group, place));
+  }
+  check_cuda(cudaSetDevice(current), "selecting the device");
+  return ranks;
+}
 
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_nccl_communicators(
     std::span<const int> device_indices) {
   check(!device_indices.empty(), "a group has at least one rank");
-  int current = 0;
-  check_cuda(cudaGetDevice(&current), "asking for the current device");
-  auto group = std::make_shared<CudaGroup>(device_indices);
-  std::vector<std::unique_ptr<Communicator>> ranks;
-  for (size_t r = 0; r < device_indices.size(); ++r) {
-    ranks.push_back(
-        std::make_unique<CudaCommunicator>(group, static_cast<int>(r), device_indices[r]));
-  }
-  check_cuda(cudaSetDevice(current), "selecting the device");
-  return ranks;
+  return communicators_of([&] { return std::make_shared<CudaGroup>(device_indices); });
+}
+
+std::vector<std::unique_ptr<Communicator>> join_nccl_group(const GroupPart& part) {
+  return communicators_of([&] { return std::make_shared<CudaGroup>(part); });
 }
 
 }  // namespace quire

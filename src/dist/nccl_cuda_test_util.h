@@ -85,9 +85,9 @@ class Rank {
 
 // Runs body(rank) on one thread for each rank, each with `bytes` of device memory. Returns the
 // messages of what they threw.
-inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
+inline std::vector<std::string> run_ranks(std::vector<std::unique_ptr<Communicator>> comms,
+                                          const std::vector<int>& devices, size_t bytes,
                                           const std::function<void(Rank&)>& body) {
-  auto comms = make_nccl_communicators(devices);
   std::vector<std::string> errors(comms.size());
   std::vector<std::thread> threads;
   for (size_t r = 0; r < comms.size(); ++r) {
@@ -106,6 +106,11 @@ inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_
   }
   for (auto& thread : threads) thread.join();
   return errors;
+}
+
+inline std::vector<std::string> run_ranks(const std::vector<int>& devices, size_t bytes,
+                                          const std::function<void(Rank&)>& body) {
+  return run_ranks(make_nccl_communicators(devices), devices, bytes, body);
 }
 
 struct Devices {

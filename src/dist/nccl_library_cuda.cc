@@ -35,13 +35,18 @@ std::shared_ptr<const NcclLibrary> NcclLibrary::load() {
     if (reason.empty()) reason = dlerror();
   }
   throw Error(
-      fmt::format("GPUs that do not reach each other's memory, or are more than {}, need NCCL, and "
-                  "it cannot be loaded: {}. Install NVIDIA's package libnccl2.",
+      fmt::format("GPUs of several processes, and those that do not reach each other's memory or "
+                  "are more than {}, need NCCL, and it cannot be loaded: {}. Install NVIDIA's "
+                  "package libnccl2.",
                   kMaxPeers, reason));
 }
 
 NcclLibrary::NcclLibrary(void* handle) {
   find(handle, "ncclCommInitAll", comm_init_all);
+  find(handle, "ncclGetUniqueId", get_unique_id);
+  find(handle, "ncclCommInitRank", comm_init_rank);
+  find(handle, "ncclGroupStart", group_start);
+  find(handle, "ncclGroupEnd", group_end);
   find(handle, "ncclCommDestroy", comm_destroy);
   find(handle, "ncclCommAbort", comm_abort);
   find(handle, "ncclAllReduce", all_reduce);

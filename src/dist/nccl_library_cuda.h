@@ -21,6 +21,10 @@ class NcclLibrary {
   static std::shared_ptr<const NcclLibrary> load();
 
   decltype(&ncclCommInitAll) comm_init_all;
+  decltype(&ncclGetUniqueId) get_unique_id;
+  decltype(&ncclCommInitRank) comm_init_rank;
+  decltype(&ncclGroupStart) group_start;
+  decltype(&ncclGroupEnd) group_end;
   decltype(&ncclCommDestroy) comm_destroy;
   decltype(&ncclCommAbort) comm_abort;
   decltype(&ncclAllReduce) all_reduce;

@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <vector>
 
 #include "engine/setting_checks.h"
 #include "ops/linear.h"
 #include "quire/error.h"
+#include "runner/gpu_sizes.h"
 
 namespace quire {
 namespace {
@@ -57,29 +59,38 @@ Search find_gpus(int num_ranks) {
   return search;
 }
 
-std::string name_of_gpus(const std::vector<DeviceInfo>& devices, int num_ranks) {
-  const std::string& first = devices.front().name;
-  return num_ranks == 1 ? first : fmt::format("{} x {}", num_ranks, first);
+std::string name_of_gpus(const EngineConfig& config, const DeviceInfo& first) {
+  const int num_gpus = num_ranks_here(config);
+  std::string name = num_gpus == 1 ? first.name : fmt::format("{} x {}", num_gpus, first.name);
+  const int num_nodes = config.cluster.num_nodes;
+  return num_nodes == 1 ? name : fmt::format("{} on each of {} nodes", name, num_nodes);
+}
+
+int count_alike(const std::vector<DeviceInfo>& devices) {
+  const auto other = std::ranges::find_if(devices, [&](const DeviceInfo& device) {
+    return device.compute_capability != devices.front().compute_capability;
+  });
+  return static_cast<int>(other - devices.begin());
 }
 
 // The result of a search without an obstacle.
 DeviceChoice choice_of(const EngineConfig& config, Search search) {
-  const int num_gpus = num_ranks(config);
+  const int num_gpus = num_ranks_here(config);
   if (search.devices.size() < static_cast<size_t>(num_gpus)) {
     throw Error(fmt::format(
-        "--tensor-parallel-size{} is {}, but CUDA finds {} GPU{}; expected at most so many, or "
+        "--tensor-parallel-size{}{} is {}, but CUDA finds {} GPU{}; expected at most so many, or "
         "--device cpu.",
-        config.pipeline_parallel_size == 1 ? "" : " times --pipeline-parallel-size", num_gpus,
-        search.devices.size(), search.devices.size() == 1 ? "" : "s"));
+        config.pipeline_parallel_size == 1 ? "" : " times --pipeline-parallel-size",
+        config.cluster.num_nodes == 1 ? "" : " over --nnodes", num_gpus, search.devices.size(),
+        search.devices.size() == 1 ? "" : "s"));
   }
-  int capability = search.devices.front().compute_capability;
-  for (size_t i = 1; i < static_cast<size_t>(num_gpus); ++i) {
-    if (search.devices[i].compute_capability != capability) capability = 0;
-  }
+  const int num_alike = count_alike(search.devices);
+  const int capability = num_alike >= num_gpus ? search.devices.front().compute_capability : 0;
   return {.library = std::move(search.loaded.library),
-          .name = name_of_gpus(search.devices, num_gpus),
+          .name = name_of_gpus(config, search.devices.front()),
           .note = "",
-          .compute_capability = capability};
+          .compute_capability = capability,
+          .num_alike = num_alike};
 }
 
 }  // namespace
@@ -87,7 +98,7 @@ DeviceChoice choice_of(const EngineConfig& config, Search search) {
 DeviceChoice choose_device(const EngineConfig& config) {
   if (config.device == "cpu") return {};
   if (config.device == "cuda") return choose_gpus(config, "--device cuda");
-  Search search = find_gpus(num_ranks(config));
+  Search search = find_gpus(num_ranks_here(config));
   if (search.obstacle.empty()) return choice_of(config, std::move(search));
   if (!search.is_fault) return {};
   return {.library = nullptr,
@@ -105,8 +116,33 @@ DeviceChoice planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
           .planned_bytes = memory_bytes};
 }
 
+int first_gpu(const DeviceChoice& choice, int num_ranks, int num_nodes, int place) {
+  return choice.num_alike >= num_ranks * num_nodes ? place * num_ranks : 0;
+}
+
+int64_t available_gpu_memory(const DeviceChoice& choice, int first, const EngineConfig& config) {
+  int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
+  for (int i = 0; !choice.planned_bytes && i < num_ranks_here(config); ++i) {
+    least = std::min(least, choice.library->free_bytes(first + i));
+  }
+  return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
+         num_ranks(config);
+}
+
+int64_t gpu_overhead_bytes(const EngineConfig& config, const DeviceLibrary* gpus) {
+  const auto of_group = [gpus](int num_ranks) {
+    return gpus != nullptr ? gpus->overhead_bytes(num_ranks) : planned_overhead_bytes(num_ranks);
+  };
+  int64_t bytes = of_group(config.tensor_parallel_size);
+  // Pairs of ranks in two processes, by which stages talk.
+  if (config.cluster.num_nodes > 1 && config.pipeline_parallel_size > 1) {
+    bytes += of_group(2) - of_group(1);
+  }
+  return bytes;
+}
+
 DeviceChoice choose_gpus(const EngineConfig& config, std::string_view who) {
-  Search search = find_gpus(num_ranks(config));
+  Search search = find_gpus(num_ranks_here(config));
   if (!search.obstacle.empty()) throw Error(fmt::format("{}: {}", who, search.obstacle));
   return choice_of(config, std::move(search));
 }

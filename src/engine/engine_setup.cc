@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -33,10 +32,6 @@
 
 namespace quire {
 namespace {
-
-int num_ranks_here(const EngineConfig& config) {
-  return num_ranks(config) / config.cluster.num_nodes;
-}
 
 // On the CPU float16 checkpoints are held as float32, which has every float16 number; bfloat16
 // would round them. Integer checkpoints are the exception: their products are several times faster
@@ -111,16 +106,6 @@ DType choose_kv_cache_dtype(const EngineConfig& config, const ModelConfig& model
                         config.kv_cache_dtype, model.head_dim, kMaxNarrowHeadDim));
   }
   return is_int8 ? DType::kInt8 : DType::kFloat8E4M3;
-}
-
-// The GPU memory that an engine may take, over all ranks.
-int64_t available_gpu_memory(const DeviceChoice& choice, const EngineConfig& config) {
-  int64_t least = choice.planned_bytes.value_or(std::numeric_limits<int64_t>::max());
-  for (int rank = 0; !choice.planned_bytes && rank < num_ranks(config); ++rank) {
-    least = std::min(least, choice.library->free_bytes(rank));
-  }
-  return static_cast<int64_t>(static_cast<double>(least) * config.gpu_memory_utilization) *
-         num_ranks(config);
 }
 
 int64_t choose_max_model_len(const EngineConfig& config, const ModelConfig& model) {
@@ -287,6 +272,12 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
+// Does nothing where the group has ended already, and where there is none.
+void tell_cannot_start(cluster::NodeGroup* nodes, const Error& error) {
+  if (nodes == nullptr) return;
+  nodes->fail(fmt::format("Node {} cannot start: {}", nodes->node(), error.what()));
+}
+
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   cluster::MachineShare share;
@@ -314,6 +305,11 @@ MemoryPlan make_shared_plan(PlanRequest& request, cluster::NodeGroup* nodes) {
   return make_memory_plan(request);
 }
 
+void check_all_settings(const EngineConfig& config) {
+  check_settings(config);
+  check_cluster(config);
+}
+
 // `choice`: the device. `joined`: if not null, and there are several nodes, waits for them and
 // stores the group there.
 EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
@@ -333,7 +329,6 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   check_stages(config, setup.model);
   check_speculation(config);
   check_lora(config);
-  check_cluster(config, on_gpu);
 
   PlanRequest request;
   request.model = choose_model(config, setup.model, choice);
@@ -342,8 +337,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   if (on_gpu) {
     request.kernels = gpus != nullptr ? &gpus->kernels() : &planned_kernels();
     request.gpu_memory_utilization = config.gpu_memory_utilization;
-    request.overhead_bytes = gpus != nullptr ? gpus->overhead_bytes(config.tensor_parallel_size)
-                                             : planned_overhead_bytes(config.tensor_parallel_size);
+    request.overhead_bytes = gpu_overhead_bytes(config, gpus);
   }
   request.model.max_model_len = choose_max_model_len(config, setup.model);
   request.model.size = config.tensor_parallel_size;
@@ -366,14 +360,17 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
   config.dtype = name_of(request.model.dtype);
   config.max_model_len = request.model.max_model_len;
   if (joined != nullptr && config.cluster.num_nodes > 1) {
-    *joined = join_nodes(config, setup.folder, choose_isa());
+    *joined = join_nodes(config, setup.folder, choose_isa(), choice);
     setup.executor.nodes = *joined;
   }
   cluster::NodeGroup* const nodes = setup.executor.nodes.get();
   const SharedMachine machine = share_machine(nodes);
   setup.executor.pins_threads = !machine.share.shares_cpus;
-  request.available_bytes = on_gpu ? available_gpu_memory(choice, config) : machine.available_bytes;
   const int num_here = num_ranks_here(config);
+  setup.executor.first_gpu =
+      first_gpu(choice, num_here, machine.share.num_nodes, machine.share.place);
+  request.available_bytes = on_gpu ? available_gpu_memory(choice, setup.executor.first_gpu, config)
+                                   : machine.available_bytes;
   config.threads = choose_threads(config, num_here, machine.share.num_cores);
   request.threads_per_rank = config.threads / num_here;
   setup.plan = make_shared_plan(request, nodes);
@@ -426,8 +423,7 @@ EngineSetup set_up(const EngineConfig& requested, const DeviceChoice& choice,
 }  // namespace
 
 ComputeSetup set_up_compute(const EngineConfig& config) {
-  check_settings(config);
-  check_cluster(config, false);
+  check_all_settings(config);
   ComputeSetup setup;
   const ModelConfig model = load_model_config(resolve_model(config.model));
   const DeviceChoice choice = choose_device(config);
@@ -440,12 +436,12 @@ ComputeSetup set_up_compute(const EngineConfig& config) {
 }
 
 EngineSetup set_up_engine(const EngineConfig& config) {
-  check_settings(config);
+  check_all_settings(config);
   return set_up(config, choose_device(config), nullptr);
 }
 
 EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes) {
-  check_settings(config);
+  check_all_settings(config);
   require(config.device != "cpu", "--device-memory plans for GPUs; leave --device cpu out.");
   constexpr int64_t kMostMemory = int64_t{1} << 50;
   require(memory_bytes >= 1 && memory_bytes <= kMostMemory,
@@ -454,12 +450,12 @@ EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes
 }
 
 EngineSetup set_up_node(const EngineConfig& config) {
-  check_settings(config);
+  check_all_settings(config);
   std::shared_ptr<cluster::NodeGroup> nodes;
   try {
     return set_up(config, choose_device(config), &nodes);
   } catch (const Error& error) {
-    if (nodes) nodes->fail(fmt::format("Node {} cannot start: {}", nodes->node(), error.what()));
+    tell_cannot_start(nodes.get(), error);
     throw;
   }
 }
@@ -472,11 +468,17 @@ std::unique_ptr<Executor> start_executor(const EngineSetup& setup,
   options.memory_reserve = memory_reserve;
   options.runner.logits_processors = std::move(processors);
   options.runner.token_masks = std::move(token_masks);
-  if (setup.config.load_format == LoadFormat::kDummy) {
-    return make_thread_executor(options, nullptr);
+  cluster::NodeGroup* const nodes = options.nodes.get();
+  try {
+    if (setup.config.load_format == LoadFormat::kDummy) {
+      return make_thread_executor(options, nullptr);
+    }
+    const Checkpoint checkpoint = Checkpoint::open(setup.folder);
+    return make_thread_executor(options, &checkpoint);
+  } catch (const Error& error) {
+    tell_cannot_start(nodes, error);
+    throw;
   }
-  const Checkpoint checkpoint = Checkpoint::open(setup.folder);
-  return make_thread_executor(options, &checkpoint);
 }
 
 }  // namespace quire

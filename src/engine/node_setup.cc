@@ -88,10 +88,19 @@ std::string text_of(const std::optional<SpeculativeConfig>& speculation, bool is
                             is_dummy ? "none" : hash_of_weights(folder));
 }
 
-cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model, Isa isa) {
+std::string text_of(const DeviceChoice& choice) {
+  if (!choice.on_gpu()) return "the CPU";
+  const int capability = choice.compute_capability;
+  if (capability == 0) return "GPUs of several compute capabilities";
+  return fmt::format("GPUs of compute capability {}.{}", capability / 10, capability % 10);
+}
+
+cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path& model, Isa isa,
+                        const DeviceChoice& choice) {
   const bool is_dummy = config.load_format == LoadFormat::kDummy;
   return {
       {"the version of quire", std::string(version())},
+      {"what its ranks run on (--device)", text_of(choice)},
       {"--nnodes", std::to_string(config.cluster.num_nodes)},
       {"--tensor-parallel-size", std::to_string(config.tensor_parallel_size)},
       {"--pipeline-parallel-size", std::to_string(config.pipeline_parallel_size)},
@@ -102,12 +111,13 @@ cluster::Facts facts_of(const EngineConfig& config, const std::filesystem::path&
       {"the tokens that end an answer",
        fmt::format("{}", fmt::join(load_generation_config(model).eos_token_ids, " "))},
       {"the CPU's kernels (QUIRE_CPU_ISA chooses those of a lesser CPU)",
-       std::string(name_of(isa))},
+       choice.on_gpu() ? "not used" : std::string(name_of(isa))},
       {"--dtype", config.dtype},
       {"--quantization", config.quantization},
       {"--kv-cache-dtype", config.kv_cache_dtype},
       {"--block-size", std::to_string(config.block_size)},
       {"--max-num-batched-tokens", std::to_string(config.max_num_batched_tokens)},
+      {"--enforce-eager", choice.on_gpu() && config.enforce_eager ? "given" : "not given"},
       {"--max-num-seqs", std::to_string(config.max_num_seqs)},
       {"--max-model-len", text_of(config.max_model_len)},
       {"--num-gpu-blocks-override", text_of(config.num_gpu_blocks_override)},
@@ -133,7 +143,7 @@ void check_secret(const ClusterOptions& cluster) {
 
 }  // namespace
 
-void check_cluster(const EngineConfig& config, bool on_gpu) {
+void check_cluster(const EngineConfig& config) {
   const ClusterOptions& cluster = config.cluster;
   const int ranks = config.tensor_parallel_size * config.pipeline_parallel_size;
   require_of_cluster(cluster.num_nodes >= 1,
@@ -142,9 +152,6 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
                      fmt::format("--node-rank is {} with --nnodes {}; expected 0 to {}.",
                                  cluster.node_rank, cluster.num_nodes, cluster.num_nodes - 1));
   if (cluster.num_nodes == 1) return;
-  require_of_cluster(!on_gpu, fmt::format("--nnodes is {}, but ranks in several processes need the "
-                                          "CPU (--device cpu).",
-                                          cluster.num_nodes));
   require_of_cluster(
       ranks % cluster.num_nodes == 0,
       fmt::format("--tensor-parallel-size {} times --pipeline-parallel-size {} is {} ranks; "
@@ -160,7 +167,8 @@ void check_cluster(const EngineConfig& config, bool on_gpu) {
 }
 
 std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
-                                               const std::filesystem::path& model, Isa isa) {
+                                               const std::filesystem::path& model, Isa isa,
+                                               const DeviceChoice& choice) {
   const ClusterOptions& given = config.cluster;
   check_secret(given);
   const auto log = [on_message = given.on_message](const std::string& line) {
@@ -173,7 +181,7 @@ std::shared_ptr<cluster::NodeGroup> join_nodes(const EngineConfig& config,
       .port = static_cast<uint16_t>(given.master_port),
       .timeout_s = given.join_timeout_s,
       .secret = given.secret,
-      .facts = facts_of(config, model, isa),
+      .facts = facts_of(config, model, isa, choice),
       .node_of_rank = nodes_of_ranks(config.tensor_parallel_size, config.pipeline_parallel_size,
                                      given.num_nodes),
       .log = log};

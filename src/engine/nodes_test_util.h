@@ -18,13 +18,14 @@ class OtherNodes {
   explicit OtherNodes(int num_nodes) : num_nodes_(num_nodes) {}
   ~OtherNodes() { join(); }
 
-  // `config` as node 0 takes it.
-  EngineConfig with_nodes(EngineConfig config) {
+  // `config` as node 0 takes it. The others have `device`, if it is given.
+  EngineConfig with_nodes(EngineConfig config, const std::string& device = {}) {
     join();
     config.cluster.num_nodes = num_nodes_;
     config.cluster.master_port = 0;
     config.cluster.secret = "a secret of tests";
-    const EngineConfig of_others = config;
+    EngineConfig of_others = config;
+    if (!device.empty()) of_others.device = device;
     config.cluster.on_message = [this, of_others](const std::string& line) {
       std::smatch match;
       if (std::regex_search(line, match, std::regex("waits at 127.0.0.1:([0-9]+)"))) {

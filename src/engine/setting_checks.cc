@@ -19,6 +19,10 @@ int num_ranks(const EngineConfig& config) {
   return config.tensor_parallel_size * config.pipeline_parallel_size;
 }
 
+int num_ranks_here(const EngineConfig& config) {
+  return num_ranks(config) / config.cluster.num_nodes;
+}
+
 void check_settings(const EngineConfig& config) {
   const auto positive = [](const char* name, int64_t value) {
     require(value >= 1, fmt::format("--{} is {}; expected 1 or more.", name, value));

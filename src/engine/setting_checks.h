@@ -14,6 +14,8 @@ void require(bool ok, const std::string& message);
 
 // The ranks of the whole model, over all processes.
 int num_ranks(const EngineConfig& config);
+// Those of this process. Requires check_cluster().
+int num_ranks_here(const EngineConfig& config);
 
 void check_settings(const EngineConfig& config);
 void check_speculation(const EngineConfig& config);

@@ -79,7 +79,7 @@ struct ScheduledBatch {
   // cost. Text that it has not read it reads before the sequence's first draft.
   bool drafter_reads_prompts = false;
   // How many steps had failed (StepOutput::failure) by the time that this one was scheduled. Only
-  // steps on GPUs fail so, which are of one process: batch_encoding.h leaves it out.
+  // steps of a single rank on a GPU fail so: batch_encoding.h leaves it out.
   uint64_t num_failed_steps = 0;
 
   bool empty() const { return sequences.empty(); }

@@ -41,6 +41,15 @@ GpuStage::GpuStage(const RunnerOptions& options, int stage, int num_stages, int6
   if (is_first() || is_last()) ids_ = Buffer(ids_bytes(num_stages, max_ids), device);
 }
 
+void GpuStage::connect(DeviceStream& stream) {
+  constexpr size_t kBytes = sizeof(int32_t);
+  // In the order of the stages: nobody waits for one that waits for him.
+  if (!is_first()) links_.from_previous->take(stream, received_.data(), kBytes);
+  if (!is_last()) links_.to_next->offer(stream, sent_.data(), kBytes);
+  if (is_last()) links_.ids_to_first->offer(stream, ids_.data(), kBytes);
+  if (is_first()) links_.ids_from_last->take(stream, ids_.data(), kBytes);
+}
+
 int64_t GpuStage::bytes(const RunnerOptions& options, int64_t max_ids) {
   const auto num_stages = static_cast<int>(options.model.stage_layers.size());
   if (num_stages <= 1) return 0;
@@ -75,7 +84,7 @@ void GpuStage::send_state(DeviceStream& stream, const IntermediateTensors& state
   links_.to_next->await_taken(stream, kSentSteps - 1);
   stream.copy_on_device(to, state.hidden.raw(), bytes);
   stream.copy_on_device(to + bytes, state.residual.raw(), bytes);
-  links_.to_next->offer(stream, to);
+  links_.to_next->offer(stream, to, 2 * bytes);
 }
 
 int32_t* GpuStage::slot(size_t index) {
@@ -92,7 +101,7 @@ void GpuStage::send_ids(DeviceStream& stream, const int32_t* sampled, size_t cou
   int32_t* const to = slot((num_begun_ - 1) % num_slots());
   links_.ids_to_first->await_taken(stream, num_slots() - 1);
   stream.copy_on_device(to, sampled, count * sizeof(int32_t));
-  links_.ids_to_first->offer(stream, to);
+  links_.ids_to_first->offer(stream, to, count * sizeof(int32_t));
 }
 
 const int32_t* GpuStage::receive_ids(DeviceStream& stream, size_t count) {

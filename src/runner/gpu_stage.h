@@ -30,6 +30,10 @@ class GpuStage {
   // Of any stage, at most; none for a model of one stage.
   static int64_t bytes(const RunnerOptions& options, int64_t max_ids);
 
+  // Queues something small over each link, so that the ranks of all stages are connected when it
+  // returns: the first message makes NCCL's host threads wait for each other. Before all else.
+  void connect(DeviceStream& stream);
+
   bool is_first() const { return stage_ == 0; }
   bool is_last() const { return stage_ == num_stages_ - 1; }
   // Steps that run beside the one that is launched, at most.

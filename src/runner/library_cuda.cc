@@ -8,6 +8,7 @@
 #include "core/stream_cuda.h"
 #include "dist/communicator.h"
 #include "dist/nccl_cuda.h"
+#include "dist/nccl_ranks_cuda.h"
 #include "dist/one_shot_cuda.h"
 #include "dist/peer_memory_cuda.h"
 #include "ops/cuda/kernels.h"
@@ -134,6 +135,12 @@ class CudaLibrary final : public DeviceLibrary {
   std::vector<std::unique_ptr<Communicator>> make_communicators(
       std::span<const int> indices) override {
     return make_nccl_communicators(indices);
+  }
+
+  std::vector<std::byte> make_group_id() override { return make_nccl_group_id(); }
+
+  std::vector<std::unique_ptr<Communicator>> join_group(const GroupPart& part) override {
+    return join_nccl_group(part);
   }
 };
 

@@ -3,6 +3,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/blocking_queue.h"
 #include "quire/error.h"
 
 namespace quire {
@@ -15,27 +16,44 @@ T pop(BlockingQueue<T>& queue) {
   return std::move(*item);
 }
 
+class ThreadStageLink final : public StageLink {
+ public:
+  void offer(DeviceStream& stream, const void* from, size_t) override {
+    offers_.push({from, stream.record(EventWait::kSleep)});
+    ++num_untaken_;
+  }
+
+  void await_taken(DeviceStream& stream, size_t keep) override {
+    for (; num_untaken_ > keep; --num_untaken_) stream.wait_for(*pop(taken_));
+  }
+
+  void take(DeviceStream& stream, void* to, size_t bytes) override {
+    const Offer offer = pop(offers_);
+    stream.wait_for(*offer.ready);
+    stream.copy_on_device(to, offer.from, bytes);
+    taken_.push(stream.record(EventWait::kSleep));
+  }
+
+  void close() override {
+    offers_.close();
+    taken_.close();
+  }
+
+ private:
+  struct Offer {
+    const void* from = nullptr;
+    std::unique_ptr<DeviceEvent> ready;
+  };
+
+  BlockingQueue<Offer> offers_;
+  BlockingQueue<std::unique_ptr<DeviceEvent>> taken_;
+  size_t num_untaken_ = 0;  // as far as the sender knows
+};
+
 }  // namespace
 
-void StageLink::offer(DeviceStream& stream, const void* from) {
-  offers_.push({from, stream.record(EventWait::kSleep)});
-  ++num_untaken_;
-}
-
-void StageLink::await_taken(DeviceStream& stream, size_t keep) {
-  for (; num_untaken_ > keep; --num_untaken_) stream.wait_for(*pop(taken_));
-}
-
-void StageLink::take(DeviceStream& stream, void* to, size_t bytes) {
-  const Offer offer = pop(offers_);
-  stream.wait_for(*offer.ready);
-  stream.copy_on_device(to, offer.from, bytes);
-  taken_.push(stream.record(EventWait::kSleep));
-}
-
-void StageLink::close() {
-  offers_.close();
-  taken_.close();
+std::unique_ptr<StageLink> make_stage_link() {
+  return std::make_unique<ThreadStageLink>();
 }
 
 }  // namespace quire

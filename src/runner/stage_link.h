@@ -1,40 +1,45 @@
 #pragma once
 // The way from a rank on one GPU to a rank on another one, for what a stage hands on.
 //
-// The receiver copies what the sender offers, so the sender keeps it unchanged until it was taken.
-// GPUs wait for each other by events. A host waits only until the other one has queued its part, so
-// both may be steps ahead of their GPUs. Thread safety: one thread sends, one receives; close()
-// from any thread.
+// The sender keeps what it offers unchanged until it was taken. GPUs wait for each other by events,
+// or in NCCL where the ranks are in two processes. In one process a host waits only until the other
+// one has queued its part, so both may be steps ahead of their GPUs; of two processes no host
+// waits. Thread safety: one thread sends, one receives; close() from any thread.
 #include <cstddef>
 #include <memory>
 
-#include "base/blocking_queue.h"
 #include "core/device_library.h"
+#include "dist/communicator.h"
 
 namespace quire {
 
 class StageLink {
  public:
-  // By the sender: `from` is ready when what is queued on `stream` by now is done.
-  void offer(DeviceStream& stream, const void* from);
+  StageLink() = default;
+  virtual ~StageLink() = default;
+  StageLink(const StageLink&) = delete;
+  StageLink& operator=(const StageLink&) = delete;
+
+  // By the sender: `from`, `bytes` long, is ready when what is queued on `stream` by now is done.
+  virtual void offer(DeviceStream& stream, const void* from, size_t bytes) = 0;
   // By the sender: what is queued on `stream` after this begins when all offers but the newest
   // `keep` were taken.
-  void await_taken(DeviceStream& stream, size_t keep);
-  // By the receiver: queues the copy of the oldest offer, `bytes` long, to `to` on its own GPU.
-  void take(DeviceStream& stream, void* to, size_t bytes);
-  // Ends it: who waits for the other one, now or later, throws Error.
-  void close();
-
- private:
-  struct Offer {
-    const void* from = nullptr;
-    std::unique_ptr<DeviceEvent> ready;
-  };
-
-  BlockingQueue<Offer> offers_;
-  BlockingQueue<std::unique_ptr<DeviceEvent>> taken_;
-  size_t num_untaken_ = 0;  // as far as the sender knows
+  virtual void await_taken(DeviceStream& stream, size_t keep) = 0;
+  // By the receiver: queues the copy of the oldest offer, of as many bytes, to `to` on its own GPU.
+  virtual void take(DeviceStream& stream, void* to, size_t bytes) = 0;
+  // Ends it: who waits for the other one, now or later, throws Error, or its GPU goes on with
+  // nothing.
+  virtual void close() = 0;
 };
+
+// Both ranks are threads of this process.
+std::unique_ptr<StageLink> make_stage_link();
+// One end: `pair` is this rank's part in a group of the two, of which rank 0 sends and rank 1
+// receives. Its tensors go over a stream of their own on GPU `gpu`, so that what a rank computes
+// does not wait for the other process. At the end close() has to be called before memory of the GPU
+// is freed: what nobody has taken would keep it.
+std::unique_ptr<StageLink> make_node_stage_link(std::unique_ptr<Communicator> pair,
+                                                std::shared_ptr<DeviceLibrary> library, int gpu);
 
 // Those of one rank; null where it has none.
 struct StageLinks {

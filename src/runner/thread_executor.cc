@@ -19,7 +19,6 @@
 #include "base/check.h"
 #include "base/memory_reserve.h"
 #include "base/thread_pool.h"
-#include "cluster/node_communicator.h"
 #include "dist/communicator.h"
 #include "loader/weight_loader.h"
 #include "models/counted_model.h"
@@ -27,6 +26,7 @@
 #include "request/batch_encoding.h"
 #include "runner/gpu_runner.h"
 #include "runner/model_runner.h"
+#include "runner/rank_places.h"
 
 namespace quire {
 namespace {
@@ -69,18 +69,14 @@ class ThreadExecutor final : public Executor {
     bool reports() const { return tensor->rank() == 0 && groups().is_last_stage(); }
   };
 
-  bool is_here(int rank) const;
-  // The communicators of a group's ranks that are in this process; null for the others. `ranks`:
-  // numbers in the whole model.
-  std::vector<std::unique_ptr<Communicator>> make_group(uint8_t group,
-                                                        const std::vector<int>& ranks) const;
   void make_ranks();
   // Gives ranks on GPUs the ways to the other stages.
   void link_stages();
-  // Makes the way from one rank to another.
-  StageLink* make_link(const Rank& from, const Rank& to);
+  // Makes the way from one rank to another, as far as they are here.
+  void link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
+            StageLink* StageLinks::*receives);
   // A rank's index among those in this process.
-  int place_of(const Rank& rank) const { return rank.index - ranks_.front()->index; }
+  int place_of(const Rank& rank) const { return places_.place_of(rank.index); }
   void start_threads(Rank& rank, const Checkpoint* checkpoint);
   // The body of a rank's thread.
   void run_rank(Rank& rank, const Checkpoint* checkpoint);
@@ -103,8 +99,9 @@ class ThreadExecutor final : public Executor {
                                       const ScheduledBatch& batch) const;
   // Waits for steps of `rank`, until their queue is closed or one failed. The body of a watcher.
   void watch(Steps& steps, Rank& rank);
-  // Returns when the earlier stages' part of the steps that were waited for has ended well, or a
-  // rank has failed: a GPU may go on with what a broken one has left.
+  // Returns when the part of the earlier stages that are here of the steps that were waited for has
+  // ended well, or a rank has failed: a GPU may go on with what a broken one has left. A GPU of
+  // another process sends nothing when it is broken.
   void await_earlier_stages();
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
@@ -117,6 +114,7 @@ class ThreadExecutor final : public Executor {
   void rethrow_error();
 
   const ThreadExecutorOptions options_;
+  const RankPlaces places_;
   std::vector<std::unique_ptr<StageLink>> links_;
   std::vector<std::unique_ptr<Rank>> ranks_;
   std::latch loaded_;   // every rank has loaded its weights, or failed
@@ -138,19 +136,8 @@ std::vector<int> cpus_of_rank(int rank, int threads_per_rank, int num_ranks) {
   return {begin, begin + threads_per_rank};
 }
 
-std::vector<std::unique_ptr<Communicator>> make_group_of_threads(int size) {
-  if (size > 1) return make_local_communicators(size);
-  std::vector<std::unique_ptr<Communicator>> single;
-  single.push_back(make_single_communicator());
-  return single;
-}
-
 // More than an engine makes, with room for those that a watcher still counts.
 constexpr int64_t kAllSteps = std::numeric_limits<int64_t>::max() / 2;
-
-// Distinguishes the messages of the ranks' groups: two ranks can share one group of each kind.
-constexpr uint8_t kTensorGroup = 0;
-constexpr uint8_t kPipelineGroup = 1;
 
 ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
   const int num_nodes = options.nodes ? options.nodes->num_nodes() : 1;
@@ -159,17 +146,13 @@ ptrdiff_t num_ranks_here(const ThreadExecutorOptions& options) {
 
 ThreadExecutor::ThreadExecutor(const ThreadExecutorOptions& options)
     : options_(options),
+      places_(options.nodes, options.gpu_library, options.first_gpu),
       loaded_(num_ranks_here(options)),
       ended_(num_ranks_here(options)),
       drained_(num_ranks_here(options)) {
-  check(options.gpu_library == nullptr || options.nodes == nullptr, "nodes run on the CPU");
   make_ranks();
-  if (options.gpu_library != nullptr) link_stages();
+  if (hands_over()) link_stages();
   if (options_.nodes) options_.nodes->on_failure([this] { fail_with_nodes(); });
-}
-
-bool ThreadExecutor::is_here(int rank) const {
-  return !options_.nodes || options_.nodes->node_of_rank(rank) == options_.nodes->node();
 }
 
 void ThreadExecutor::make_ranks() {
@@ -183,7 +166,7 @@ void ThreadExecutor::make_ranks() {
   const auto join_group = [&](uint8_t group, int first, int last, int stride, auto member) {
     std::vector<int> members;
     for (int rank = first; rank < last; rank += stride) members.push_back(rank);
-    auto communicators = make_group(group, members);
+    auto communicators = places_.make_group(group, members);
     for (size_t i = 0; i < members.size(); ++i) {
       (*all[static_cast<size_t>(members[i])]).*member = std::move(communicators[i]);
     }
@@ -195,29 +178,32 @@ void ThreadExecutor::make_ranks() {
     join_group(kPipelineGroup, first, num_ranks, width, &Rank::pipeline);
   }
   for (auto& rank : all) {
-    if (is_here(rank->index)) ranks_.push_back(std::move(rank));
+    if (places_.is_here(rank->index)) ranks_.push_back(std::move(rank));
   }
-}
-
-StageLink* ThreadExecutor::make_link(const Rank& from, const Rank& to) {
-  options_.gpu_library->allow_reads(to.index, from.index);
-  links_.push_back(std::make_unique<StageLink>());
-  return links_.back().get();
 }
 
 void ThreadExecutor::link_stages() {
-  const auto width = static_cast<size_t>(options_.tensor_parallel_size);
-  for (size_t i = width; i < ranks_.size(); ++i) {
-    Rank& from = *ranks_[i - width];
-    Rank& to = *ranks_[i];
-    from.links.to_next = to.links.from_previous = make_link(from, to);
+  const int width = options_.tensor_parallel_size;
+  const int num_ranks = width * options_.pipeline_parallel_size;
+  for (int to = width; to < num_ranks; ++to) {
+    link(kStatePairs, to - width, to, &StageLinks::to_next, &StageLinks::from_previous);
   }
-  const size_t last = ranks_.size() - width;
-  for (size_t i = 0; last > 0 && i < width; ++i) {
-    Rank& from = *ranks_[last + i];
-    Rank& to = *ranks_[i];
-    from.links.ids_to_first = to.links.ids_from_last = make_link(from, to);
+  for (int to = 0; to < width; ++to) {
+    link(kIdPairs, num_ranks - width + to, to, &StageLinks::ids_to_first,
+         &StageLinks::ids_from_last);
   }
+}
+
+void ThreadExecutor::link(uint8_t group, int from, int to, StageLink* StageLinks::*sends,
+                          StageLink* StageLinks::*receives) {
+  std::unique_ptr<StageLink> made = places_.make_link(group, from, to);
+  if (!made) return;
+  const auto links_of = [this](int rank) -> StageLinks& {
+    return ranks_[static_cast<size_t>(places_.place_of(rank))]->links;
+  };
+  if (places_.is_here(from)) links_of(from).*sends = made.get();
+  if (places_.is_here(to)) links_of(to).*receives = made.get();
+  links_.push_back(std::move(made));
 }
 
 ThreadExecutor::~ThreadExecutor() {
@@ -234,24 +220,6 @@ ThreadExecutor::~ThreadExecutor() {
     if (rank->watcher.joinable()) rank->watcher.join();
   }
   if (options_.nodes && options_.nodes->node() == 0) options_.nodes->end();
-}
-
-std::vector<std::unique_ptr<Communicator>> ThreadExecutor::make_group(
-    uint8_t group, const std::vector<int>& ranks) const {
-  const auto size = static_cast<int>(ranks.size());
-  const auto num_here = std::ranges::count_if(ranks, [this](int rank) { return is_here(rank); });
-  if (size > 1 && group == kTensorGroup && options_.gpu_library != nullptr) {
-    return options_.gpu_library->make_communicators(ranks);
-  }
-  if (num_here == size) return make_group_of_threads(size);
-  std::vector<std::unique_ptr<Communicator>> communicators(ranks.size());
-  for (int i = 0; i < size; ++i) {
-    const auto place = static_cast<size_t>(i);
-    if (is_here(ranks[place])) {
-      communicators[place] = make_node_communicator(options_.nodes, group, ranks, i);
-    }
-  }
-  return communicators;
 }
 
 void ThreadExecutor::fail() {
@@ -327,7 +295,8 @@ std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& 
                                                         std::optional<Stream>& stream) {
   if (options_.gpu_library != nullptr) {
     const auto stage = static_cast<size_t>(rank.pipeline->rank());
-    const GpuRank gpu{options_.gpu_library.get(), rank.index, options_.gpu_rank_bytes.at(stage)};
+    const GpuRank gpu{options_.gpu_library.get(), places_.gpu_of(rank.index),
+                      options_.gpu_rank_bytes.at(stage)};
     return std::make_unique<GpuRunner>(options_.runner, gpu, rank.groups(), rank.links, pool);
   }
   stream.emplace(pool, options_.isa);
@@ -370,6 +339,10 @@ void ThreadExecutor::part(RankRunner& runner) {
     // It was reported when it happened.
   }
   drained_.arrive_and_wait();
+  // Other processes may never take the last ids, nor this one theirs, and no process frees memory
+  // of a GPU before that is over.
+  if (options_.nodes && options_.nodes->node() == 0) options_.nodes->end();
+  for (auto& link : links_) link->close();
 }
 
 std::unique_ptr<PendingStep> ThreadExecutor::launch(Rank& rank, RankRunner& runner,
@@ -441,6 +414,8 @@ StepOutput ThreadExecutor::wait() {
     if (on_gpus()) (*reporting)->busy_s = (*reporting)->busy_s + output.gpu_s;
     ++num_waited_;
     if (hands_over()) await_earlier_stages();
+    // What a GPU computed from a sum that was ended is nothing.
+    rethrow_error();
     return output;
   } catch (...) {
     fail();
@@ -451,9 +426,9 @@ StepOutput ThreadExecutor::wait() {
 }
 
 void ThreadExecutor::await_earlier_stages() {
-  const size_t num_earlier = ranks_.size() - static_cast<size_t>(options_.tensor_parallel_size);
-  for (size_t i = 0; i < num_earlier; ++i) {
-    std::atomic<int64_t>& watched = ranks_[i]->num_watched;
+  for (const auto& rank : ranks_) {
+    if (rank->groups().is_last_stage()) continue;
+    std::atomic<int64_t>& watched = rank->num_watched;
     for (int64_t seen = watched; seen < num_waited_; seen = watched) watched.wait(seen);
   }
   rethrow_error();

@@ -26,11 +26,12 @@ struct ThreadExecutorOptions {
   int pipeline_parallel_size = 1;
   int threads_per_rank = 1;
   Isa isa = Isa::kScalar;  // one that the CPU supports
-  // With a library, rank i, counted stage by stage, runs on GPU i and reserves the bytes of its
-  // stage on it.
+  // With a library, the i-th rank of this process, counted stage by stage, runs on GPU first_gpu +
+  // i and reserves the bytes of its stage on it.
   std::shared_ptr<DeviceLibrary> gpu_library;
+  int first_gpu = 0;
   std::vector<size_t> gpu_rank_bytes;
-  std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here; with a library null
+  std::shared_ptr<cluster::NodeGroup> nodes;  // null: all ranks are here
   bool pins_threads = true;                   // to CPUs of their own, where there are enough
   ProgressCallback on_progress;
   // Called when a rank or the group of nodes has failed; from any thread, perhaps more than once.

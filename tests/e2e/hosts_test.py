@@ -10,7 +10,7 @@ import sys
 import tempfile
 import unittest
 
-from node_support import SMALL, Process, group, serving
+from nodes_support import SMALL, Process, group, serving
 from support import BINARY, CPU, CliTest, PROMPTS, generate, json_lines
 
 SECRET = {"QUIRE_GROUP_SECRET": "0123456789abcdef0123"}

@@ -1,6 +1,5 @@
 """A model's ranks in several processes: quire serve --nnodes, on this machine's loopback."""
 
-import concurrent.futures
 import contextlib
 import json
 import re
@@ -8,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from node_support import SMALL, SOON_S, group, serving
+from nodes_support import SMALL, SOON_S, group, serving
 from support import CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
 
 PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
@@ -110,23 +109,13 @@ class Ends(CliTest):
             made.nodes[2].process.send_signal(signal.SIGTERM)
             self.assert_ended(made, "Node 2 ends the group: it was told to stop")
 
-    def answer_beside(self, made, end, max_tokens):
-        """What comes of a stream that runs when end() is called; node 1 is stopped before, so it cannot be over."""
-        made.serving()
-        made.nodes[1].process.send_signal(signal.SIGSTOP)
-        with concurrent.futures.ThreadPoolExecutor() as pool:
-            stream = pool.submit(made.stream, {"prompt": "define apple", "max_tokens": max_tokens, "ignore_eos": True})
-            made.wait_until_running()
-            end()
-            return stream.result()
-
     def held_answer(self, made, end):
-        """The same where node 1 goes on after end()."""
+        """What comes of a stream that runs when end() is called, after which node 1 goes on."""
         def end_and_go_on():
             end()
             made.nodes[1].process.send_signal(signal.SIGCONT)
 
-        return self.answer_beside(made, end_and_go_on, max_tokens=300)
+        return made.answer_beside(end_and_go_on, max_tokens=300)
 
     def assert_whole(self, answer):
         self.assertNotIn("error", answer)
@@ -164,7 +153,7 @@ class Ends(CliTest):
 
     def answer_that_fails(self, made, end):
         """The same where node 1 never goes on."""
-        return self.answer_beside(made, end, max_tokens=1500)
+        return made.answer_beside(end, max_tokens=1500)
 
     def test_when_a_node_is_killed_under_a_stream(self):
         with serving(tensor=2) as made:

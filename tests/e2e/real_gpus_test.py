@@ -4,13 +4,18 @@ QUIRE_CUDA_LIBRARY names the CUDA library, if it is not beside the binary.
 """
 
 import json
+import os
 import sys
 import unittest
 
+from nodes_support import SMALL, group
+from nodes_support import serving as serving_nodes
 from server_support import serving
 from support import CPU, PROMPTS, CliTest, generate, json_lines, run
 
 NO_GPU = 77  # SKIP_RETURN_CODE
+# Of two processes with a GPU each.
+LAYOUTS = ({"tensor": 2}, {"stages": 2})
 
 
 def where(*arguments):
@@ -46,6 +51,35 @@ class RealGpus(CliTest):
         result = generate("--dtype", "float32", "--tensor-parallel-size", 2)
         self.assert_ok(result)
         self.assertEqual([line["token_ids"] for line in json_lines(result.stdout)], self.expected)
+
+    def test_generate_in_two_processes(self):
+        prompts = [argument for prompt in PROMPTS for argument in ("-p", prompt)]
+        for layout in LAYOUTS:
+            for arguments in ((), ("--enforce-eager",)):
+                with self.subTest(layout=layout, arguments=arguments), \
+                        group("generate", "--temperature", 0, "--chat", "--json", *prompts, **layout, env=self.two_gpus(),
+                              options=(*SMALL, "--dtype", "float32", *arguments)) as made:
+                    output = made.nodes[0].process.stdout.read()
+                    self.assertEqual(made.wait(), [0, 0], [node.log for node in made.nodes])
+                    self.assertEqual([line["token_ids"] for line in json_lines(output)], self.expected)
+
+    def test_a_process_that_is_killed_ends_the_other(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout), serving_nodes(**layout, env=self.two_gpus()) as made:
+                answer = made.answer_beside(made.nodes[1].process.kill, max_tokens=1500)
+                self.assertTrue(answer.count("node 1 has gone"), answer[-400:])
+                self.assertEqual(made.nodes[0].wait(), 1, made.nodes[0].log)
+            with self.subTest(layout=layout, idle=True), serving_nodes(**layout, env=self.two_gpus()) as made:
+                made.serving()
+                self.assertTrue(made.complete("define apple"))
+                made.nodes[0].process.kill()
+                self.assertEqual(made.nodes[1].wait(), 1, made.nodes[1].log)
+
+    def two_gpus(self):
+        """The environment of processes that have a GPU each."""
+        if where("--tensor-parallel-size", 2)[0] != "cuda":
+            self.skipTest("there are no two GPUs here")
+        return {"QUIRE_CUDA_LIBRARY": os.environ.get("QUIRE_CUDA_LIBRARY")}
 
     def test_chat(self):
         result = run("chat", "--dtype", "float32", "--temperature", "0", stdin="\n".join(PROMPTS[:2]) + "\n")

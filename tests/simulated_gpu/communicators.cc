@@ -12,26 +12,46 @@
 #include "dist/gpu_claims.h"
 #include "simulated_gpu/elements.h"
 #include "simulated_gpu/kernels.h"
+#include "simulated_gpu/shared_communicators.h"
 #include "simulated_gpu/stream.h"
 
 namespace quire::simulated {
 namespace {
 
-// The ranks' communicators on the CPU: one set for their streams' threads, one for the hosts' own.
+std::vector<std::shared_ptr<Communicator>> make_local(size_t size) {
+  std::vector<std::shared_ptr<Communicator>> communicators;
+  for (auto& one : make_local_communicators(static_cast<int>(size))) {
+    communicators.push_back(std::move(one));
+  }
+  return communicators;
+}
+
+// The communicators on the CPU of the ranks that are here: one set for their streams' threads, one
+// for the hosts' own.
 struct Group {
   explicit Group(std::span<const int> gpus)
       : claim(gpus.size() > 1 ? claims().claim(gpus) : nullptr),
-        on_streams(make_local_communicators(static_cast<int>(gpus.size()))),
-        on_hosts(make_local_communicators(static_cast<int>(gpus.size()))),
+        on_streams(make_local(gpus.size())),
+        on_hosts(make_local(gpus.size())),
         words(gpus.size(), std::vector<uint64_t>(kWords)) {}
+  // GPUs of several processes do not reach each other's memory.
+  explicit Group(const GroupPart& part)
+      : claim(part.is_pair ? nullptr : claims().claim(part.indices)),
+        on_hosts(part.hosts),
+        reaches_all(false) {
+    for (const int rank : part.ranks) {
+      on_streams.push_back(make_shared_communicator(part.id, rank, part.size));
+    }
+  }
   static GpuClaims& claims() {
     static GpuClaims all;
     return all;
   }
 
   GpuClaim claim;
-  std::vector<std::unique_ptr<Communicator>> on_streams;
-  std::vector<std::unique_ptr<Communicator>> on_hosts;
+  std::vector<std::shared_ptr<Communicator>> on_streams;
+  std::vector<std::shared_ptr<Communicator>> on_hosts;
+  bool reaches_all = true;  // each GPU the memory of all of the group's
   // peer_words() of each rank.
   static constexpr size_t kWords = size_t{1} << 17;
   std::vector<std::vector<uint64_t>> words;
@@ -40,10 +60,10 @@ struct Group {
 
 // What a rank's collectives run with. In queued work, which may outlive the communicator.
 struct Rank {
-  Rank(std::shared_ptr<Group> group, int rank) : group(std::move(group)), index(rank) {}
+  Rank(std::shared_ptr<Group> group, size_t place) : group(std::move(group)), place(place) {}
 
-  Communicator& on_stream() const { return *group->on_streams[static_cast<size_t>(index)]; }
-  Communicator& on_host() const { return *group->on_hosts[static_cast<size_t>(index)]; }
+  Communicator& on_stream() const { return *group->on_streams[place]; }
+  Communicator& on_host() const { return *group->on_hosts[place]; }
 
   // The sum over the ranks in float32, rounded once.
   void all_reduce_sum(DType dtype, void* array, int64_t size) {
@@ -53,17 +73,17 @@ struct Rank {
   }
 
   std::shared_ptr<Group> group;
-  int index;
+  size_t place;  // among the ranks that are here
   ThreadPool pool{1};
   Stream stream{pool};
 };
 
 class SimulatedCommunicator final : public Communicator {
  public:
-  SimulatedCommunicator(std::shared_ptr<Group> group, int rank)
-      : rank_(std::make_shared<Rank>(std::move(group), rank)) {}
+  SimulatedCommunicator(std::shared_ptr<Group> group, size_t place)
+      : rank_(std::make_shared<Rank>(std::move(group), place)) {}
 
-  int rank() const override { return rank_->index; }
+  int rank() const override { return rank_->on_stream().rank(); }
   int size() const override { return rank_->on_stream().size(); }
 
   void all_reduce_sum(Stream& stream, const Tensor& tensor) override {
@@ -76,6 +96,7 @@ class SimulatedCommunicator final : public Communicator {
   bool all_reduce_add_norm(Stream& stream, const AddNorm& args) override {
     check(args.x.contiguous() && args.residual.contiguous() && args.out.contiguous(),
           "all_reduce_add_norm takes contiguous tensors");
+    if (!rank_->group->reaches_all) return false;
     stream.cuda().queue("all_reduce_add_norm", [rank = rank_, args] {
       rank->all_reduce_sum(args.x.dtype(), args.x.raw(), args.x.num_elements());
       rms_norm({.dtype = args.x.dtype(),
@@ -96,7 +117,7 @@ class SimulatedCommunicator final : public Communicator {
     });
   }
 
-  bool splits_rows() const override { return true; }
+  bool splits_rows() const override { return rank_->group->reaches_all; }
 
   void all_to_all_columns(Stream& stream, const Tensor& input, const Tensor& output) override {
     stream.cuda().queue("all_to_all_columns", [rank = rank_, input, output] {
@@ -105,7 +126,7 @@ class SimulatedCommunicator final : public Communicator {
       std::vector<std::byte> all(static_cast<size_t>(rows) * row_bytes);
       const Tensor gathered(all.data(), output.dtype(), {rows, output.dim(1)});
       rank->on_stream().all_gather_columns(rank->stream, input, gathered);
-      const RowShare share(rows, rank->index, rank->on_stream().size());
+      const RowShare share(rows, rank->on_stream().rank(), rank->on_stream().size());
       check(output.dim(0) == share.size(), "a rank gets its share of the rows");
       for (int64_t i = 0; i < share.size(); ++i) {
         auto* to = static_cast<std::byte*>(output.raw()) +
@@ -124,6 +145,8 @@ class SimulatedCommunicator final : public Communicator {
   void send(Stream& stream, const Tensor& tensor, int to) override {
     stream.cuda().queue(
         "send", [rank = rank_, tensor, to] { rank->on_stream().send(rank->stream, tensor, to); });
+    // The other rank waits for it, which this GPU does not see.
+    stream.cuda().work()->begin();
   }
 
   void receive(Stream& stream, const Tensor& tensor, int from) override {
@@ -134,6 +157,7 @@ class SimulatedCommunicator final : public Communicator {
 
   PeerWords peer_words() override {
     Group& group = *rank_->group;
+    if (!group.reaches_all) return {};
     PeerWords words;
     words.rank = rank();
     words.size = size();
@@ -146,8 +170,8 @@ class SimulatedCommunicator final : public Communicator {
   void barrier() override { rank_->on_host().barrier(); }
 
   void abort() override {
-    rank_->on_host().abort();
-    rank_->on_stream().abort();
+    for (const auto& on_host : rank_->group->on_hosts) on_host->abort();
+    for (const auto& on_stream : rank_->group->on_streams) on_stream->abort();
     std::atomic_ref<int>(rank_->group->aborted).store(1);
   }
 
@@ -155,16 +179,22 @@ class SimulatedCommunicator final : public Communicator {
   std::shared_ptr<Rank> rank_;
 };
 
+std::vector<std::unique_ptr<Communicator>> communicators_of(const std::shared_ptr<Group>& group) {
+  std::vector<std::unique_ptr<Communicator>> communicators;
+  for (size_t place = 0; place < group->on_streams.size(); ++place) {
+    communicators.push_back(std::make_unique<SimulatedCommunicator>(group, place));
+  }
+  return communicators;
+}
+
 }  // namespace
 
 std::vector<std::unique_ptr<Communicator>> make_communicators(std::span<const int> gpus) {
-  auto group = std::make_shared<Group>(gpus);
-  const auto size = static_cast<int>(gpus.size());
-  std::vector<std::unique_ptr<Communicator>> communicators;
-  for (int rank = 0; rank < size; ++rank) {
-    communicators.push_back(std::make_unique<SimulatedCommunicator>(group, rank));
-  }
-  return communicators;
+  return communicators_of(std::make_shared<Group>(gpus));
+}
+
+std::vector<std::unique_ptr<Communicator>> join_group(const GroupPart& part) {
+  return communicators_of(std::make_shared<Group>(part));
 }
 
 }  // namespace quire::simulated

@@ -2,7 +2,9 @@
 // the host does for a GPU can be tested where there is none. simulated_gpu/gpu.h lists its
 // settings.
 #include <cstdlib>
+#include <list>
 #include <memory>
+#include <mutex>
 #include <span>
 #include <utility>
 #include <vector>
@@ -14,6 +16,7 @@
 #include "simulated_gpu/gpu.h"
 #include "simulated_gpu/kernels.h"
 #include "simulated_gpu/memory.h"
+#include "simulated_gpu/shared_communicators.h"
 #include "simulated_gpu/stream.h"
 
 namespace quire::simulated {
@@ -61,9 +64,19 @@ class SimulatedLibrary final : public DeviceLibrary {
       std::span<const int> indices) override {
     return simulated::make_communicators(indices);
   }
+  std::vector<std::byte> make_group_id() override {
+    const std::lock_guard lock(mutex_);
+    return group_memory_.emplace_back().id();
+  }
+  std::vector<std::unique_ptr<Communicator>> join_group(const GroupPart& part) override {
+    return simulated::join_group(part);
+  }
 
  private:
   static Gpu& gpu(int index) { return *gpus().at(static_cast<size_t>(index)); }
+
+  std::mutex mutex_;
+  std::list<SharedMemory> group_memory_;
 };
 
 }  // namespace

@@ -70,6 +70,14 @@ void StreamQueue::finish() {
   wait_until_done(lock, num_queued_);
 }
 
+void StreamQueue::begin() {
+  {
+    const std::lock_guard lock(mutex_);
+    num_wanted_ = num_queued_;
+  }
+  changed_.notify_all();
+}
+
 bool StreamQueue::has_work() const {
   return !tasks_.empty() && (is_closed_ || gpu_.pace() != Pace::kLazy || num_done_ < num_wanted_);
 }

@@ -43,6 +43,8 @@ class StreamQueue {
   void pass(uint64_t position);
   // Returns when everything queued is done, failed or not.
   void finish();
+  // A lazy stream, too, does what is queued so far.
+  void begin();
 
  private:
   // The thread's body.

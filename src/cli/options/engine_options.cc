@@ -220,7 +220,7 @@ void add_node_options(CLI::App& app, ClusterOptions& cluster) {
       app, "--nnodes", {.most = kMaxNodes},
       [&cluster](int64_t value) { cluster.num_nodes = static_cast<int>(value); },
       fmt::format("Processes, on one host or several, that the ranks are spread over; each runs "
-                  "the same command but for --node-rank; CPU only [{}]",
+                  "the same command but for --node-rank [{}]",
                   cluster.num_nodes));
   add_count(
       app, "--node-rank", {.least = 0, .most = kMaxNodes - 1},

@@ -1,10 +1,12 @@
 """quire's nodes as processes: a group of them, and what they say."""
 
+import concurrent.futures
 import contextlib
 import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import threading
 import time
@@ -18,12 +20,16 @@ SMALL = ("--max-num-seqs", 4, "--max-num-batched-tokens", 64, "--num-gpu-blocks-
 
 
 class Process:
-    """A program, quire if no other is named, with its standard error as lines that can be waited for."""
+    """A program, quire if no other is named, with its standard error as lines that can be waited for.
+
+    env: a variable that is None is not there.
+    """
 
     def __init__(self, *arguments, program=(BINARY,), env=None):
+        environment = {**os.environ, **CPU, **(env or {})}
         self.process = subprocess.Popen(
             [*program, *map(str, arguments)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            text=True, errors="replace", env={**os.environ, **CPU, **(env or {})})
+            text=True, errors="replace", env={name: value for name, value in environment.items() if value is not None})
         self.lines = []
         self.ended = False
         self.news = threading.Condition()
@@ -133,6 +139,16 @@ class Group:
             if time.monotonic() > deadline:
                 raise AssertionError(f"no request runs: {self.nodes[0].log}")
             time.sleep(0.02)
+
+    def answer_beside(self, end, max_tokens):
+        """What comes of a stream that runs when end() is called; node 1 is stopped before, so it cannot be over."""
+        self.serving()
+        self.nodes[1].process.send_signal(signal.SIGSTOP)
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            stream = pool.submit(self.stream, {"prompt": "define apple", "max_tokens": max_tokens, "ignore_eos": True})
+            self.wait_until_running()
+            end()
+            return stream.result()
 
     def wait(self):
         return [node.wait() for node in self.nodes]
