@@ -4,7 +4,7 @@ import signal
 import unittest
 
 from nodes_support import SMALL, group, serving
-from support import CPU, CliTest, PROMPTS, generate, gpus, json_lines
+from support import CPU, CliTest, PROMPTS, generate, gpus, json_lines, run
 
 FLOAT32 = (*SMALL, "--dtype", "float32")
 
@@ -37,6 +37,20 @@ class Answers(CliTest):
                     output = made.nodes[0].process.stdout.read()
                     self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
                     self.assertEqual(json_lines(output), expected[tensor])
+
+    def test_of_stages_with_drafts_are_those_without(self):
+        command = ("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, "-p",
+                   "define apple define apple define", "-p", "define pear")
+        drafts = ("--speculative-config", '{"method": "ngram", "prompt_lookup_min": 1, "adaptive": false}')
+        expected = run(*command, "--dtype", "float32", env=gpus())
+        self.assert_ok(expected)
+        for stages, nodes in ((2, 2), (4, 2)):
+            with self.subTest(stages=stages, nodes=nodes), \
+                    group(*command, stages=stages, nodes=nodes, options=(*FLOAT32, *drafts),
+                          env=gpus(stages // nodes)) as made:
+                output = made.nodes[0].process.stdout.read()
+                self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
+                self.assertEqual(json_lines(output), json_lines(expected.stdout))
 
     def test_of_requests_that_come_and_go(self):
         for layout in LAYOUTS:
