@@ -121,9 +121,14 @@ void EngineCore::load(MemoryReserve* memory_reserve) {
     texts->finish();  // its thread reads setup_
     throw;
   }
-  ModelTexts read = texts->wait();
-  tokenizer_ = std::move(read.tokenizer);
-  chat_template_ = std::move(read.chat_template);
+  try {
+    ModelTexts read = texts->wait();
+    tokenizer_ = std::move(read.tokenizer);
+    chat_template_ = std::move(read.chat_template);
+  } catch (const Error& error) {
+    tell_cannot_start(setup_.executor.nodes.get(), error);
+    throw;
+  }
   answer_compiler_ = make_answer_compiler(setup_, tokenizer_);
 }
 

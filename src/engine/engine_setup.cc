@@ -272,12 +272,6 @@ void set_gpu_drafts(const EngineConfig& config, PlanRequest& request) {
   request.max_drafts = max_gpu_drafts_of(config);
 }
 
-// Does nothing where the group has ended already, and where there is none.
-void tell_cannot_start(cluster::NodeGroup* nodes, const Error& error) {
-  if (nodes == nullptr) return;
-  nodes->fail(fmt::format("Node {} cannot start: {}", nodes->node(), error.what()));
-}
-
 // What the nodes agree on before they plan their memory.
 struct SharedMachine {
   cluster::MachineShare share;
@@ -458,6 +452,11 @@ EngineSetup set_up_node(const EngineConfig& config) {
     tell_cannot_start(nodes.get(), error);
     throw;
   }
+}
+
+void tell_cannot_start(cluster::NodeGroup* nodes, const Error& error) {
+  if (nodes == nullptr) return;
+  nodes->fail(fmt::format("Node {} cannot start: {}", nodes->node(), error.what()));
 }
 
 std::unique_ptr<Executor> start_executor(const EngineSetup& setup,

@@ -48,6 +48,10 @@ EngineSetup set_up_planned_gpus(const EngineConfig& config, int64_t memory_bytes
 // Like set_up_engine(); with several nodes it also waits for the others.
 EngineSetup set_up_node(const EngineConfig& config);
 
+// Tells the other nodes that this one cannot start. Does nothing where the group has ended already,
+// and where there is none.
+void tell_cannot_start(cluster::NodeGroup* nodes, const Error& error);
+
 // Starts the ranks that are in this process, with the weights of the setup's model. The last
 // three may be null.
 std::unique_ptr<Executor> start_executor(const EngineSetup& setup,

@@ -4,7 +4,7 @@
 //
 // Of EAGLE-3 both published forms are read: a config.json of architecture LlamaForCausalLMEagle3
 // (or Eagle3...), and that of the speculators package, whose sizes are in transformer_layer_config.
-// Of EAGLE it is a config.json of architecture LlamaForCausalLM or EagleLlamaForCausalLM. Which
+// Of EAGLE it is a config.json of architecture LlamaForCausalLM, Qwen3ForCausalLM or Eagle... Which
 // tensors the checkpoint has says what is the head's own and what it shares with the target. What
 // is missing, wrong or not supported is an Error naming file, field and what is expected. Thread
 // safety: plain values and free functions.

@@ -13,8 +13,8 @@ struct MachineCeilings {
 };
 
 // dtype: of the weights: float32, bfloat16 or uint8 (integers of 8 or 4 bits); peak_gflops is for
-// the instructions that a linear op uses for them. Takes half a second and 256 MiB on a machine
-// that should be idle.
+// the instructions that a linear op uses for them. Takes somewhat over half a second and 256 MiB on
+// a machine that should be idle.
 MachineCeilings measure_ceilings(Stream& stream, DType dtype);
 
 // The two parts of it.

@@ -31,6 +31,10 @@
 namespace quire {
 namespace {
 
+void throw_failure_of(const cluster::NodeGroup& nodes) {
+  if (const auto failure = nodes.failure()) throw Error(*failure);
+}
+
 class ThreadExecutor final : public Executor {
  public:
   explicit ThreadExecutor(const ThreadExecutorOptions& options);
@@ -100,8 +104,8 @@ class ThreadExecutor final : public Executor {
   // Waits for steps of `rank`, until their queue is closed or one failed. The body of a watcher.
   void watch(Steps& steps, Rank& rank);
   // Returns when the part of the earlier stages that are here of the steps that were waited for has
-  // ended well, or a rank has failed: a GPU may go on with what a broken one has left. A GPU of
-  // another process sends nothing when it is broken.
+  // ended well, or a rank has failed: a GPU may go on with what a broken one has left. Another
+  // process says that it fails before it ends what its GPUs send.
   void await_earlier_stages();
   // Keeps the first error and ends all ranks. To be called in a catch block.
   void fail();
@@ -207,7 +211,6 @@ void ThreadExecutor::link(uint8_t group, int from, int to, StageLink* StageLinks
 }
 
 ThreadExecutor::~ThreadExecutor() {
-  if (options_.nodes) options_.nodes->on_failure({});
   for (auto& rank : ranks_) rank->batches.close();
   // Nobody asks for the last steps any more, but a GPU that fails in one leaves the others waiting.
   if (std::ranges::none_of(ranks_, [](const auto& rank) { return rank->reports(); })) {
@@ -219,7 +222,10 @@ ThreadExecutor::~ThreadExecutor() {
     rank->steps.close();
     if (rank->watcher.joinable()) rank->watcher.join();
   }
-  if (options_.nodes && options_.nodes->node() == 0) options_.nodes->end();
+  if (!options_.nodes) return;
+  // Until here a node that fails has to end what a GPU waits for.
+  options_.nodes->on_failure({});
+  if (options_.nodes->node() == 0) options_.nodes->end();
 }
 
 void ThreadExecutor::fail() {
@@ -414,8 +420,9 @@ StepOutput ThreadExecutor::wait() {
     if (on_gpus()) (*reporting)->busy_s = (*reporting)->busy_s + output.gpu_s;
     ++num_waited_;
     if (hands_over()) await_earlier_stages();
-    // What a GPU computed from a sum that was ended is nothing.
+    // What a GPU computed from a sum that was ended, here or in another process, is nothing.
     rethrow_error();
+    if (options_.nodes) throw_failure_of(*options_.nodes);
     return output;
   } catch (...) {
     fail();

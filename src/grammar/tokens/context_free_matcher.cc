@@ -51,7 +51,10 @@ void ContextFreeMatcher::predict(int32_t rule) {
 }
 
 void ContextFreeMatcher::add(int32_t spot, int32_t origin) {
-  const int32_t text = tables_->spot(spot).text;
+  const ContextFreeTables::Spot& at = tables_->spot(spot);
+  // Productions of one rule that end together complete it once.
+  if (at.rule == ContextFreeTables::kEnd) spot = tables_->end_of(at.owner);
+  const int32_t text = at.text;
   add_item({spot, origin, text < 0 ? 0 : tables_->dfa(text).start()});
 }
 
@@ -326,6 +329,8 @@ size_t ContextFreeMatcher::find_ending_bytes() const {
 
 std::string ContextFreeMatcher::ending() const {
   if (is_closed_) return closing_.substr(closed_);
+  // What was promised, whose rest may be followed already.
+  if (bytes_.empty() && known_ending_) return *known_ending_;
   std::string text = ending_of(num_places_ - 1);
   if (bytes_.empty()) known_ending_ = text;
   return text;

@@ -14,6 +14,7 @@ namespace quire::grammar {
 
 ContextFreeTables::ContextFreeTables(const ContextFreeGrammar& grammar, Budget& budget)
     : beginnings_(grammar.names.size()),
+      ends_(grammar.names.size()),
       fewest_(grammar.names.size(), SIZE_MAX),
       shortest_(grammar.names.size(), -1),
       root_(grammar.root) {
@@ -73,6 +74,9 @@ void ContextFreeTables::add_spots(const ContextFreeGrammar& grammar, Budget& bud
           endings_.emplace_back(*symbol.text, budget);
         }
         spots_.push_back({.rule = kText, .owner = owner, .text = found->second});
+      }
+      if (number == grammar.of_rule[rule].front()) {
+        ends_[rule] = static_cast<int32_t>(spots_.size());
       }
       spots_.push_back({.rule = kEnd, .owner = owner});
     }

@@ -37,6 +37,8 @@ class ContextFreeTables {
   ContextFreeTables(const ContextFreeGrammar& grammar, Budget& budget);
 
   const Spot& spot(int32_t i) const { return spots_[static_cast<size_t>(i)]; }
+  // The spot behind a rule's first production, which stands for those behind all of them.
+  int32_t end_of(int32_t rule) const { return ends_[static_cast<size_t>(rule)]; }
   // Where the productions of a rule begin.
   const std::vector<int32_t>& beginnings(int32_t rule) const {
     return beginnings_[static_cast<size_t>(rule)];
@@ -71,6 +73,7 @@ class ContextFreeTables {
 
   std::vector<Spot> spots_;
   std::vector<std::vector<int32_t>> beginnings_;
+  std::vector<int32_t> ends_;  // by rule
   std::vector<DfaPtr> dfas_;
   std::vector<DfaEndings> endings_;
   std::vector<size_t> fewest_;

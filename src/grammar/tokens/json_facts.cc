@@ -14,6 +14,9 @@ namespace quire::grammar {
 // Automata with what generation needs of them, each made once.
 class JsonCompletion::Dfas {
  public:
+  // The most characters that states are made for.
+  static constexpr uint64_t kMaxCountedLength = 2000;
+
   Dfas(const JsonGrammar& grammar, Budget& budget) : grammar_(grammar), budget_(budget) {}
 
   Budget& budget() { return budget_; }
@@ -24,7 +27,7 @@ class JsonCompletion::Dfas {
     }
     return made;
   }
-  // Without an automaton if that takes too many states.
+  // Without an automaton if that takes too many states, or no text has such a length.
   StringTarget string(const StringAlternative& from) {
     const Counted& counted = at_least(from.dfa, from.min_length);
     if (!counted.dfa || counted.fewest > from.max_length) return {};
@@ -54,8 +57,6 @@ class JsonCompletion::Dfas {
   }
 
  private:
-  static constexpr uint64_t kMaxCountedLength = 2000;
-
   // An automaton, null: none, and how many characters its texts have.
   struct Counted {
     DfaPtr dfa = nullptr;
@@ -170,8 +171,10 @@ void JsonCompletion::gather_strings(const JsonGoal& from, GoalFacts& to, Dfas& d
       }
     } else if (const StringTarget target = dfas.string(strings); target.dfa != nullptr) {
       to.strings.push_back(target);
-    } else {
+    } else if (strings.min_length > Dfas::kMaxCountedLength) {
       leave_out("a pattern or format together with a minLength beyond 2000");
+    } else {
+      leave_out("a pattern or format that no text of such a length has");
     }
   }
 }

@@ -91,18 +91,17 @@ JsonContextPtr JsonFrames::begin_container(const JsonContextPtr& context, bool i
 }
 
 // Ways to read an array that forbid repeats do not go with those that may need them: the kind of
-// the shortest ending is kept, which may have been promised.
+// the shortest ending is kept, which may have been promised. Of several it is the first, as endings
+// are made (JsonCompletion::append_value).
 void JsonFrames::keep_one_kind(JsonFrame& frame) const {
   const auto facts_of = [&](const JsonConfiguration& one) -> const JsonCompletion::ArrayFacts& {
     return completion_.facts(frame.goal_of(one)).arrays[one.alternative];
   };
-  uint32_t with_repeats = kNever;
-  uint32_t without = kNever;
-  for (const JsonConfiguration& one : frame.configurations) {
-    uint32_t& best = facts_of(one).can_be_unique ? without : with_repeats;
-    best = std::min(best, JsonCompletion::sum(one.rest, frame.outer(one)));
-  }
-  frame.is_unique = without <= with_repeats;
+  const auto shortest =
+      std::ranges::min_element(frame.configurations, {}, [&](const JsonConfiguration& one) {
+        return JsonCompletion::sum(one.rest, frame.outer(one));
+      });
+  frame.is_unique = facts_of(*shortest).can_be_unique;
   std::erase_if(frame.configurations, [&](const JsonConfiguration& one) {
     return frame.is_unique ? !facts_of(one).can_be_unique : facts_of(one).is_unique;
   });

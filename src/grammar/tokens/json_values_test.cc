@@ -106,6 +106,15 @@ TEST(JsonValuesTest, PromisesTheShorterOfArraysWithRepeatsAndWithout) {
       ending_of(
           R"({"anyOf": [{"type": "array", "uniqueItems": true, "minItems": 1, "items": {"enum": [1, 2]}}, {"type": "array", "minItems": 2, "items": {"type": "array"}}]})"),
       "[1]");
+  // Equally long ones.
+  EXPECT_EQ(
+      ending_of(
+          R"({"anyOf": [{"type": "array", "minItems": 2, "items": {"type": "array"}}, {"type": "array", "uniqueItems": true, "minItems": 2, "items": {"enum": [10, 20]}}]})"),
+      "[[],[]]");
+  EXPECT_EQ(
+      ending_of(
+          R"({"anyOf": [{"type": "array", "uniqueItems": true, "minItems": 2, "items": {"enum": [10, 20]}}, {"type": "array", "minItems": 2, "items": {"type": "array"}}]})"),
+      "[10,20]");
 }
 
 // A token that begins another item is tried, as the way to an end may be shorter than is assumed.
@@ -172,6 +181,16 @@ TEST(JsonValuesTest, WritesNoMoreDigitsThanADoubleHas) {
   const LanguagePtr narrow = language(
       R"({"type": "number", "exclusiveMinimum": 1234567890123456.5, "maximum": 1234567890123456.75})");
   EXPECT_TRUE(generates(narrow, "1234567890123456.6"));
+  // A promised ending, though an integer is farther away.
+  const LanguagePtr steps =
+      language(R"({"type": "number", "multipleOf": 25.5, "not": {"multipleOf": 255}})");
+  const auto matcher = steps->begin();
+  for (const char c : std::string_view("1234567890123457")) {
+    ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c)));
+  }
+  const std::string ending = matcher->ending();
+  for (const char c : ending) ASSERT_TRUE(matcher->push(static_cast<uint8_t>(c))) << ending;
+  EXPECT_TRUE(matcher->can_end());
   EXPECT_FALSE(generates(narrow, "1234567890123456.61"));
 }
 

@@ -138,8 +138,8 @@ bool NumberLexer::is_exact(const Place& before, const At& from, const Place& aft
   if (fewest <= NumberDigits::kExact) return true;
   const NumberDigits& digits = digits_of(to.source);
   if (digits.is_listed() || leads_to_integer(digits, after, to)) return true;
-  // Where there is no other way, the shortest is left.
-  return !leads_to_integer(digits, before, from) && fewest <= fewest_digits(before, from);
+  // The shortest way is left: it may be the only one, or have been promised.
+  return fewest <= fewest_digits(before, from);
 }
 
 const NumberDigits& NumberLexer::digits_of(uint32_t source) {
