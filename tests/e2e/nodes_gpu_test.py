@@ -1,5 +1,6 @@
 """A model's ranks on GPUs in several processes: simulated GPUs (tests/simulated_gpu), so that this runs anywhere."""
 
+import contextlib
 import signal
 import unittest
 
@@ -77,6 +78,17 @@ class Ends(CliTest):
                 answer = made.answer_beside(made.nodes[1].process.kill, max_tokens=1500)
                 self.assertTrue(answer.count("node 1 has gone"), answer[-400:])
                 self.assert_ended(made, 0, "node 1 has gone")
+
+    def test_when_node_0_is_killed_under_a_stream(self):
+        for layout in LAYOUTS:
+            with self.subTest(layout=layout), serving_on_gpus(**layout) as made:
+                made.serving()
+                connection, response = made.request({"prompt": "define apple", "max_tokens": 1500, "ignore_eos": True,
+                                                     "stream": True})
+                with contextlib.closing(connection):
+                    self.assertTrue(response.readline())
+                    made.nodes[0].process.kill()
+                    self.assert_ended(made, 1, "node 0 has gone")
 
     def test_when_a_node_stalls(self):
         for layout in LAYOUTS:
