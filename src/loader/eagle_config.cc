@@ -19,7 +19,6 @@ namespace {
 
 using loader_internal::JsonFields;
 using loader_internal::kMaxHidden;
-using loader_internal::kMaxLayers;
 using loader_internal::kMaxVocab;
 
 constexpr size_t kMaxEagleConfigBytes = 4 << 20;

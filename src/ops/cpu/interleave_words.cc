@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/cpu_features.h"
+#include "base/watched_memory.h"
 #include "ops/cpu/dispatch.h"
 
 namespace quire::ops {
@@ -10,6 +11,21 @@ namespace {
 
 // What is asked for ahead stays in the L2 cache beside what is in use.
 constexpr int64_t kMostAhead = int64_t{256} << 10;
+
+// Shows what the kernel reads and writes: its stores past the caches are not seen
+// (base/watched_memory.h).
+void watch([[maybe_unused]] const WordRows& rows) {
+#ifdef QUIRE_THREAD_SANITIZER
+  constexpr int64_t kWord = sizeof(uint32_t);
+  watch_reads(rows.in, rows.words * kWord, rows.rows, rows.row_bytes);
+  auto* group = static_cast<std::byte*>(rows.out);
+  for (int64_t first = 0; first < rows.words; first += rows.group_words) {
+    const int64_t steps = std::min(rows.group_words, rows.words - first);
+    watch_writes(group, rows.rows * kWord, steps, kPanelLanes * kWord);
+    group += rows.group_bytes;
+  }
+#endif
+}
 
 }  // namespace
 
@@ -31,6 +47,7 @@ WordRows word_rows(const void* in, int64_t row_bytes, int64_t num_rows, int64_t 
 }
 
 void interleave_words(const WordRows& rows) {
+  watch(rows);
   kernels_for(best_isa()).interleave(rows);
 }
 
