@@ -120,27 +120,13 @@ TEST(EngineStages, FourWithDraftsComputeWhatOneComputesWithout) {
   expect_same_answers(drafts_by("ngram", 3), model.config(), 15, 4);
 }
 
-// Callbacks that look at all tokens so far, and n outputs.
 TEST(EngineStages, CallbacksSeeWhatTheySeeInOneStage) {
   const DeepModel model(4);
   const auto generate = [&model](int stages) {
     EngineConfig config = model.config();
     config.pipeline_parallel_size = stages;
     config.threads = stages;
-    LLM llm(config);
-    SamplingParams params{.n = 3, .max_tokens = 12, .ignore_eos = true, .seed = 5};
-    params.logits_processors.push_back(
-        [](std::span<const int32_t> tokens, std::span<float> logits) {
-          size_t sum = tokens.size();
-          for (const int32_t token : tokens) sum += static_cast<size_t>(token);
-          logits[sum % logits.size()] += 5;
-        });
-    std::vector<std::vector<int32_t>> answers;
-    const std::vector<Prompt> prompts(6, std::vector<int32_t>{1, 2, 3});
-    for (const RequestOutput& output : llm.generate(prompts, params)) {
-      for (const CompletionOutput& answer : output.outputs) answers.push_back(answer.token_ids);
-    }
-    return answers;
+    return answers_with_callbacks(config);
   };
   const auto expected = generate(1);
   EXPECT_EQ(expected.size(), 18u);

@@ -121,23 +121,8 @@ TEST_P(NodesWithGpus, GiveThemWithDrafts) {
 }
 
 TEST_P(NodesWithGpus, CallbacksSeeWhatTheySeeInOneProcess) {
-  const auto generate = [](const EngineConfig& config) {
-    LLM llm(config);
-    SamplingParams params{.n = 3, .max_tokens = 12, .ignore_eos = true, .seed = 5};
-    params.logits_processors.push_back(
-        [](std::span<const int32_t> tokens, std::span<float> logits) {
-          size_t sum = tokens.size();
-          for (const int32_t token : tokens) sum += static_cast<size_t>(token);
-          logits[sum % logits.size()] += 5;
-        });
-    std::vector<std::vector<int32_t>> answers;
-    const std::vector<Prompt> prompts(6, std::vector<int32_t>{1, 2, 3});
-    for (const RequestOutput& output : llm.generate(prompts, params)) {
-      for (const CompletionOutput& answer : output.outputs) answers.push_back(answer.token_ids);
-    }
-    return answers;
-  };
-  EXPECT_EQ(generate(on_nodes(of_one_process())), generate(of_one_process()));
+  EXPECT_EQ(answers_with_callbacks(on_nodes(of_one_process())),
+            answers_with_callbacks(of_one_process()));
 }
 
 TEST_P(NodesWithGpus, HaveAdapters) {

@@ -99,20 +99,7 @@ TEST_P(StagesOnGpus, GiveTheTokensOfOneStage) {
 TEST_P(StagesOnGpus, CallbacksSeeWhatTheySeeInOneStage) {
   const DeepModel model(5);
   const auto generate = [&model](int stages, int ranks) {
-    LLM llm(on_gpus(model.config(), stages, ranks));
-    SamplingParams params{.n = 3, .max_tokens = 12, .ignore_eos = true, .seed = 5};
-    params.logits_processors.push_back(
-        [](std::span<const int32_t> tokens, std::span<float> logits) {
-          size_t sum = tokens.size();
-          for (const int32_t token : tokens) sum += static_cast<size_t>(token);
-          logits[sum % logits.size()] += 5;
-        });
-    std::vector<std::vector<int32_t>> answers;
-    const std::vector<Prompt> prompts(6, std::vector<int32_t>{1, 2, 3});
-    for (const RequestOutput& output : llm.generate(prompts, params)) {
-      for (const CompletionOutput& answer : output.outputs) answers.push_back(answer.token_ids);
-    }
-    return answers;
+    return answers_with_callbacks(on_gpus(model.config(), stages, ranks));
   };
   const auto [stages, ranks] = GetParam();
   EXPECT_EQ(generate(stages, ranks), generate(1, ranks));

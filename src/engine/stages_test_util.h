@@ -6,10 +6,12 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "engine/random_requests.h"
+#include "quire/llm.h"
 
 namespace quire::engine_test {
 
@@ -28,6 +30,23 @@ inline std::vector<RandomRequest> requests_with_penalties(std::mt19937& random,
   requests.back().prompt = requests.front().prompt;
   requests.back().params.prompt_logprobs.reset();  // they would be computed, not found in the cache
   return requests;
+}
+
+// The tokens of several outputs of each prompt, by callbacks that look at all tokens so far.
+inline std::vector<std::vector<int32_t>> answers_with_callbacks(const EngineConfig& config) {
+  LLM llm(config);
+  SamplingParams params{.n = 3, .max_tokens = 12, .ignore_eos = true, .seed = 5};
+  params.logits_processors.push_back([](std::span<const int32_t> tokens, std::span<float> logits) {
+    size_t sum = tokens.size();
+    for (const int32_t token : tokens) sum += static_cast<size_t>(token);
+    logits[sum % logits.size()] += 5;
+  });
+  std::vector<std::vector<int32_t>> answers;
+  const std::vector<Prompt> prompts(6, std::vector<int32_t>{1, 2, 3});
+  for (const RequestOutput& output : llm.generate(prompts, params)) {
+    for (const CompletionOutput& answer : output.outputs) answers.push_back(answer.token_ids);
+  }
+  return answers;
 }
 
 // The config of a tiny model with more layers, for random weights.

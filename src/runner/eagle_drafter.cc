@@ -187,25 +187,9 @@ std::vector<EagleDrafter::Piece> EagleDrafter::take_unread(
 }
 
 void EagleDrafter::read(std::span<const Piece> pieces) {
-  std::vector<Piece> round;
-  int64_t num_rows = 0;
-  const auto run_round = [&] {
-    if (!round.empty()) {
-      run(round, Known::kOfTokens, [](const ForwardBatch&, const IntermediateTensors&) {});
-    }
-    round.clear();
-    num_rows = 0;
-  };
-  for (Piece piece : pieces) {
-    while (piece.begin < piece.end) {
-      const int64_t end = std::min(piece.end, piece.begin + options_.max_tokens - num_rows);
-      round.push_back({piece.state, piece.begin, end});
-      num_rows += end - piece.begin;
-      piece.begin = end;
-      if (num_rows == options_.max_tokens) run_round();
-    }
-  }
-  run_round();
+  for_each_round(pieces, options_.max_tokens, [this](std::span<const Piece> round) {
+    run(round, Known::kOfTokens, [](const ForwardBatch&, const IntermediateTensors&) {});
+  });
 }
 
 void EagleDrafter::make_draft(std::span<const StepSequence* const> sequences, int64_t index) {

@@ -27,6 +27,7 @@
 #include "models/eagle_head.h"
 #include "request/scheduled_batch.h"
 #include "runner/batch_builder.h"
+#include "runner/draft_pieces.h"
 #include "runner/draft_slots.h"
 #include "runner/draft_times.h"
 #include "runner/kv_cache.h"
@@ -61,12 +62,7 @@ class EagleDrafter {
               bool reads_prompts);
 
  private:
-  // Rows [begin, end) of a sequence.
-  struct Piece {
-    SequenceState* state;
-    int64_t begin;
-    int64_t end;
-  };
+  using Piece = DraftPiece;
 
   // Where what is known of the rows of a pass comes from.
   enum class Known { kOfTokens, kOfDrafts };

@@ -4,7 +4,7 @@ import contextlib
 import signal
 import unittest
 
-from nodes_support import SMALL, group, serving
+from nodes_support import SMALL, NodesTest, group, serving
 from support import CPU, CliTest, PROMPTS, generate, gpus, json_lines, run
 
 FLOAT32 = (*SMALL, "--dtype", "float32")
@@ -120,13 +120,7 @@ class Ends(CliTest):
                         self.assert_ended(made, number, "illegal memory access was encountered")
 
 
-class Join(CliTest):
-    def assert_all_say(self, made, *fragments):
-        for number, code in enumerate(made.wait()):
-            self.assertEqual(code, 1, made.nodes[number].log)
-            for fragment in fragments:
-                self.assertIn(fragment, made.nodes[number].log)
-
+class Join(NodesTest):
     def test_names_the_device_that_differs(self):
         with group("generate", "-p", "a", tensor=2, env=gpus(), others_env=CPU, options=FLOAT32) as made:
             self.assert_all_say(made, "Node 1 differs from node 0 in what its ranks run on (--device): the CPU there, "

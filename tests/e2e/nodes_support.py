@@ -12,7 +12,7 @@ import threading
 import time
 import urllib.request
 
-from support import BINARY, CPU
+from support import BINARY, CPU, CliTest
 
 # Of what takes a moment, on a machine that is busy: far more than it takes, far less than for ever.
 SOON_S = 120
@@ -169,3 +169,12 @@ def group(*command, **options):
 
 def serving(**options):
     return group("serve", "--port", 0, **options)
+
+
+class NodesTest(CliTest):
+    def assert_all_say(self, made, *fragments):
+        """Every process of a group ends with 1, and its log has the fragments."""
+        for number, code in enumerate(made.wait()):
+            self.assertEqual(code, 1, made.nodes[number].log)
+            for fragment in fragments:
+                self.assertIn(fragment, made.nodes[number].log)

@@ -7,7 +7,7 @@ import signal
 import socket
 import unittest
 
-from nodes_support import SMALL, SOON_S, group, serving
+from nodes_support import SMALL, SOON_S, NodesTest, group, serving
 from support import CPU, CliTest, PROMPTS, SOURCE_DIR, generate, json_lines, run
 
 PIRATE = SOURCE_DIR / "models" / "lexicon-pirate"
@@ -85,14 +85,8 @@ class Answers(CliTest):
         self.assertEqual(output, result.stdout)
 
 
-class Ends(CliTest):
+class Ends(NodesTest):
     """Every process ends, and says why."""
-
-    def assert_ended(self, made, *fragments):
-        for number, code in enumerate(made.wait()):
-            self.assertEqual(code, 1, made.nodes[number].log)
-            for fragment in fragments:
-                self.assertIn(fragment, made.nodes[number].log)
 
     def test_in_order_with_sigterm_to_node_0(self):
         with serving(tensor=2, nodes=2) as made:
@@ -107,7 +101,7 @@ class Ends(CliTest):
         with serving(stages=3, nodes=3, options=(*SMALL[:-1], 3)) as made:
             made.serving()
             made.nodes[2].process.send_signal(signal.SIGTERM)
-            self.assert_ended(made, "Node 2 ends the group: it was told to stop")
+            self.assert_all_say(made, "Node 2 ends the group: it was told to stop")
 
     def held_answer(self, made, end):
         """What comes of a stream that runs when end() is called, after which node 1 goes on."""
@@ -140,7 +134,7 @@ class Ends(CliTest):
         with serving(tensor=2) as made:
             answer = self.held_answer(made, lambda: made.nodes[1].process.send_signal(signal.SIGTERM))
             self.assert_whole(answer)
-            self.assert_ended(made, "Node 1 ends the group: it was told to stop (signal 15).")
+            self.assert_all_say(made, "Node 1 ends the group: it was told to stop (signal 15).")
 
     def test_at_once_with_a_second_signal(self):
         with serving(tensor=2) as made:
@@ -187,13 +181,7 @@ class Ends(CliTest):
             self.assertIn("node 0 has gone", made.nodes[1].log)
 
 
-class Join(CliTest):
-    def assert_all_say(self, made, *fragments):
-        for number, code in enumerate(made.wait()):
-            self.assertEqual(code, 1, made.nodes[number].log)
-            for fragment in fragments:
-                self.assertIn(fragment, made.nodes[number].log)
-
+class Join(NodesTest):
     def test_names_the_setting_that_differs(self):
         with group("generate", "-p", "a", tensor=2, others=("--block-size", 32)) as made:
             self.assert_all_say(made, "Node 1 differs from node 0 in --block-size: 32 there, 16 on node 0")
