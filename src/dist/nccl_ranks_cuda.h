@@ -26,8 +26,8 @@ class NcclRanks {
   NcclRanks(std::shared_ptr<const NcclLibrary> library, std::span<const int> devices);
   // Some of them; part.id is that of make_nccl_group_id().
   NcclRanks(std::shared_ptr<const NcclLibrary> library, const GroupPart& part);
-  // Where other processes have not come, or abort() takes NCCL more than two seconds, whoever waits
-  // for that is left behind until the process ends: nothing else ends it.
+  // Where other processes have not come, or NCCL takes more than two seconds to abort, the thread
+  // that waits for that stays until the process ends: nothing else ends it.
   ~NcclRanks();
   NcclRanks(const NcclRanks&) = delete;
   NcclRanks& operator=(const NcclRanks&) = delete;

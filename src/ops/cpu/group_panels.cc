@@ -46,8 +46,8 @@ struct PanelRows {
   int64_t lane;
 };
 
-// Whole groups of integers, a byte each, of rows that begin row_bytes apart, of which
-// `rows_behind` follow these.
+// Whole groups of integers, a byte each. Rows begin row_bytes apart, and `rows_behind` more rows
+// follow these.
 void pack_data(const GroupLayout& layout, const int8_t* data, int64_t row_bytes, int64_t rows,
                int64_t groups, int64_t rows_behind, std::byte* out) {
   if (!layout.four_bits) {
