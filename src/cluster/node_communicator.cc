@@ -188,4 +188,32 @@ std::vector<std::byte> share_group_id(cluster::NodeGroup& nodes, uint8_t group,
   return id;
 }
 
+std::vector<std::byte> exchange_among_ranks(cluster::NodeGroup& nodes, uint8_t group,
+                                            const std::vector<int>& ranks,
+                                            std::span<const std::byte> mine) {
+  const auto is_here = [&](int rank) { return nodes.node_of_rank(rank) == nodes.node(); };
+  const auto num_here = static_cast<size_t>(std::ranges::count_if(ranks, is_here));
+  check(num_here > 0 && mine.size() % num_here == 0, "each rank says as much as the others");
+  const size_t length = mine.size() / num_here;
+  std::vector<std::byte> all(length * ranks.size());
+  const auto place_of = [&](size_t i) { return std::span(all).subspan(i * length, length); };
+  size_t next = 0;  // of those in `mine`
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (!is_here(ranks[i])) continue;
+    std::ranges::copy(mine.subspan(next++ * length, length), place_of(i).begin());
+    // The first rank of each other node is told.
+    std::set<int> told = {nodes.node()};
+    for (const int rank : ranks) {
+      if (!told.insert(nodes.node_of_rank(rank)).second) continue;
+      nodes.send({.group = group, .from = ranks[i], .to = rank}, place_of(i));
+    }
+  }
+  const int first_here = *std::ranges::find_if(ranks, is_here);
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    if (is_here(ranks[i])) continue;
+    nodes.receive({.group = group, .from = ranks[i], .to = first_here}, place_of(i));
+  }
+  return all;
+}
+
 }  // namespace quire

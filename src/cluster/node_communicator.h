@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "cluster/node_group.h"
@@ -27,5 +28,12 @@ std::unique_ptr<Communicator> make_node_communicator(std::shared_ptr<cluster::No
 std::vector<std::byte> share_group_id(cluster::NodeGroup& nodes, uint8_t group,
                                       const std::vector<int>& ranks,
                                       const std::function<std::vector<std::byte>()>& make);
+
+// What all `ranks` say, in their order, as many bytes each. `mine` is what those on this node say,
+// of which there are some. Each node that has some of the ranks calls it equally often, and not
+// beside another call for one of these ranks and `group`. Throws Error when the nodes have failed.
+std::vector<std::byte> exchange_among_ranks(cluster::NodeGroup& nodes, uint8_t group,
+                                            const std::vector<int>& ranks,
+                                            std::span<const std::byte> mine);
 
 }  // namespace quire

@@ -117,5 +117,29 @@ TEST(NodeCommunicator, TellsAllNodesHowTheGpusOfAGroupMeet) {
   EXPECT_EQ(num_made, 1);
 }
 
+TEST(NodeCommunicator, TellsAllNodesWhatEachRankSays) {
+  const std::vector<int> ranks = {2, 0, 4, 1, 3};
+  const auto errors = cluster::run_nodes(
+      3,
+      [&](const std::shared_ptr<cluster::NodeGroup>& nodes) {
+        for (int round = 0; round < 3; ++round) {
+          std::vector<std::byte> mine;
+          std::vector<std::byte> expected;
+          for (const int rank : ranks) {
+            const std::vector<std::byte> said(static_cast<size_t>(round),
+                                              static_cast<std::byte>(10 * rank + round));
+            expected.insert(expected.end(), said.begin(), said.end());
+            if (nodes->node_of_rank(rank) != nodes->node()) continue;
+            mine.insert(mine.end(), said.begin(), said.end());
+          }
+          EXPECT_EQ(exchange_among_ranks(*nodes, 0, ranks, mine), expected);
+        }
+      },
+      [](cluster::JoinOptions& options) {
+        options.node_of_rank = {0, 0, 1, 1, 2};
+      });
+  EXPECT_THAT(errors, testing::Each(testing::IsEmpty()));
+}
+
 }  // namespace
 }  // namespace quire

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -104,6 +105,11 @@ struct GroupPart {
   std::vector<std::shared_ptr<Communicator>> hosts{};
   // Two ranks, which only send and receive, each beside another group on its GPU.
   bool is_pair = false;
+  // Tells all processes of the group what each of `ranks` says: as many bytes for each, one after
+  // the other. Returns what all ranks of the group say, in their order. Every process of the group
+  // calls it equally often. Throws Error where another process has failed. Where it is empty, the
+  // ranks do not look for a way to each other's memory.
+  std::function<std::vector<std::byte>(std::span<const std::byte> mine)> exchange{};
 };
 
 // Thread safety: all functions from any thread.
@@ -133,8 +139,8 @@ class DeviceLibrary {
   // By which the processes of a new group find each other, at most kMaxGroupIdBytes. One process
   // makes it and tells the others. It serves for one group, as long as the library is there.
   virtual std::vector<std::byte> make_group_id() = 0;
-  // The ranks of `part`, in its order. Returns before the other processes are there: a rank waits
-  // for them in its first collective.
+  // The ranks of `part`, in its order. Waits for the other processes only in part.exchange: else a
+  // rank waits for them in its first collective.
   virtual std::vector<std::unique_ptr<Communicator>> join_group(const GroupPart& part) = 0;
 };
 

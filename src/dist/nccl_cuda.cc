@@ -51,23 +51,6 @@ GpuClaims& gpu_claims() {
   return claims;
 }
 
-// Whether the devices are of one kind, so that each takes a kernel if any does.
-bool are_alike(std::span<const int> devices) {
-  for (const cudaDeviceAttr attribute :
-       {cudaDevAttrComputeCapabilityMajor, cudaDevAttrComputeCapabilityMinor,
-        cudaDevAttrMultiProcessorCount, cudaDevAttrMaxSharedMemoryPerBlockOptin}) {
-    std::set<int> values;
-    for (const int device : devices) {
-      int value = 0;
-      check_cuda(cudaDeviceGetAttribute(&value, attribute, device),
-                 "asking for a property of the device");
-      values.insert(value);
-    }
-    if (values.size() > 1) return false;
-  }
-  return true;
-}
-
 class CudaGroup {
  public:
   explicit CudaGroup(std::span<const int> devices)
@@ -82,18 +65,20 @@ class CudaGroup {
     check(is_distinct || peers_ != nullptr, "ranks of one device are at most kMaxPeers");
     if (!is_distinct) return;
     // A kernel that takes all of a device cannot wait for another on the same one.
-    runs_one_kernel_ = peers_ != nullptr && are_alike(devices_);
+    runs_one_kernel_ = peers_ != nullptr && peers_->is_of_one_kind();
     if (auto library = find_library()) nccl_ = std::make_unique<NcclRanks>(library, devices_);
   }
 
-  // Ranks of several processes, whose GPUs do not see each other's memory.
+  // Some of the ranks, where others are in other processes.
   explicit CudaGroup(const GroupPart& part)
       : claim_(part.is_pair ? nullptr : gpu_claims().claim(part.indices)),
         devices_(part.indices),
         size_(part.size),
         is_pair_(part.is_pair),
         hosts_(part.hosts),
-        nccl_(std::make_unique<NcclRanks>(NcclLibrary::load(), part)) {}
+        peers_(part.exchange ? PeerMemory::join(part) : nullptr),
+        nccl_(std::make_unique<NcclRanks>(NcclLibrary::load(), part)),
+        runs_one_kernel_(peers_ != nullptr && peers_->is_of_one_kind()) {}
 
   int size() const { return size_; }
   bool is_pair() const { return is_pair_; }  // as GroupPart says

@@ -2,12 +2,12 @@
 // Ranks that are threads, each with a GPU of its own: of one process, or of several.
 //
 // Small tensors go through memory that the GPUs share (dist/one_shot_cuda.h), large ones and send
-// and receive through NCCL; where ranks are in several processes, all goes through NCCL. All work
-// is queued on the stream that a call is given, which is of the rank's device; calls can be
-// captured in CUDA graphs. Tensors are in device memory, contiguous where they are written in
-// place, and aligned to 16 bytes. all_reduce_sum takes float32, bfloat16 and float16 and rounds
-// once; through shared memory it sums in rank order, through NCCL in an order that depends only on
-// the size.
+// and receive through NCCL; where GPUs do not reach each other's memory, as those of several hosts,
+// all goes through NCCL. All work is queued on the stream that a call is given, which is of the
+// rank's device; calls can be captured in CUDA graphs. Tensors are in device memory, contiguous
+// where they are written in place, and aligned to 16 bytes. all_reduce_sum takes float32, bfloat16
+// and float16 and rounds once; through shared memory it sums in rank order, through NCCL in an
+// order that depends only on the size.
 //
 // abort() may be called from any thread. Ranks that wait on the host throw. Work that waits on a
 // device fails, so that the next check of its stream throws.

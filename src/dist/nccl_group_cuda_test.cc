@@ -1,7 +1,9 @@
 // How a group of GPUs begins and ends.
+#include <barrier>
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <span>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -171,6 +173,66 @@ TEST_P(NcclProcesses, AddGatherAndTellInNccl) {
             ASSERT_EQ(to_float(DType::kFloat32, &gathered[4 * at]), value);
           }
           ASSERT_EQ(to_float(DType::kFloat32, &sum[4 * i]), expected);
+        }
+      });
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+// The same where they look for a way to each other's memory.
+std::vector<std::unique_ptr<Communicator>> join_with_memory(const std::vector<int>& devices) {
+  const std::vector<std::byte> id = make_nccl_group_id();
+  const size_t size = devices.size();
+  auto hosts = make_local_communicators(static_cast<int>(size));
+  std::vector<std::unique_ptr<Communicator>> comms(size);
+  std::vector<std::vector<std::byte>> said(size);
+  std::barrier meeting(static_cast<std::ptrdiff_t>(size));
+  std::vector<std::thread> processes;
+  for (size_t r = 0; r < size; ++r) {
+    processes.emplace_back([&, r] {
+      const auto exchange = [&](std::span<const std::byte> mine) {
+        said[r].assign(mine.begin(), mine.end());
+        meeting.arrive_and_wait();
+        std::vector<std::byte> all;
+        for (const auto& one : said) all.insert(all.end(), one.begin(), one.end());
+        meeting.arrive_and_wait();
+        return all;
+      };
+      auto joined = join_nccl_group({.size = static_cast<int>(size),
+                                     .ranks = {static_cast<int>(r)},
+                                     .indices = {devices[r]},
+                                     .id = id,
+                                     .hosts = {std::shared_ptr(std::move(hosts[r]))},
+                                     .exchange = exchange});
+      comms[r] = std::move(joined.front());
+    });
+  }
+  for (std::thread& process : processes) process.join();
+  return comms;
+}
+
+TEST_P(NcclProcesses, SumThroughEachOthersMemory) {
+  constexpr size_t kCount = 3000;
+  const auto expected = [&] {
+    std::vector<float> sum(kCount, 0);
+    for (int r = 0; r < size(); ++r) {
+      const Bytes part = random_elements(DType::kFloat32, kCount, static_cast<unsigned>(r));
+      for (size_t i = 0; i < kCount; ++i) sum[i] += to_float(DType::kFloat32, &part[4 * i]);
+    }
+    return sum;
+  }();
+  const auto errors =
+      run_ranks(join_with_memory(devices()), devices(), kCount * sizeof(float), [&](Rank& rank) {
+        Communicator& comm = rank.comm();
+        EXPECT_TRUE(comm.splits_rows());
+        EXPECT_GT(comm.peer_words().count, 0);
+        for (int round = 0; round < 5; ++round) {
+          rank.upload(rank.memory(),
+                      random_elements(DType::kFloat32, kCount, static_cast<unsigned>(comm.rank())));
+          comm.all_reduce_sum(rank.stream(), vector_of(rank.memory(), DType::kFloat32, kCount));
+          const Bytes sum = rank.download(kCount * sizeof(float), rank.memory());
+          for (size_t i = 0; i < kCount; ++i) {
+            ASSERT_EQ(to_float(DType::kFloat32, &sum[4 * i]), expected[i]);
+          }
         }
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");

@@ -1,6 +1,8 @@
 #include "runner/rank_places.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <span>
 #include <utility>
 
 #include "cluster/node_communicator.h"
@@ -56,6 +58,9 @@ std::vector<std::unique_ptr<Communicator>> RankPlaces::make_gpu_group(
   }
   if (std::ssize(part.ranks) == part.size) return gpus_->make_communicators(part.indices);
   part.id = share_group_id(*nodes_, group, ranks, [this] { return gpus_->make_group_id(); });
+  part.exchange = [this, group, &ranks](std::span<const std::byte> mine) {
+    return exchange_among_ranks(*nodes_, group, ranks, mine);
+  };
   for (const int rank : part.ranks) {
     part.hosts.push_back(make_node_communicator(nodes_, group, ranks, rank));
   }

@@ -10,6 +10,8 @@ from support import CPU, CliTest, PROMPTS, generate, gpus, json_lines, run
 FLOAT32 = (*SMALL, "--dtype", "float32")
 
 
+# GPUs of the other nodes do not reach node 0's memory.
+ANOTHER_HOST = {"host": "another"}
 # A node for each of two ranks, or of two stages.
 LAYOUTS = ({"tensor": 2}, {"stages": 2})
 
@@ -25,7 +27,7 @@ class Answers(CliTest):
         for tensor, stages, nodes, arguments, settings in (
                 (2, 1, 2, (), {}), (2, 1, 2, ("--enforce-eager",), {}), (2, 1, 2, (), {"pace": "lazy"}), (4, 1, 2, (), {}),
                 (4, 1, 4, (), {}), (1, 2, 2, (), {}), (1, 2, 2, (), {"pace": "lazy"}), (2, 2, 2, ("--enforce-eager",), {}),
-                (2, 2, 4, (), {"pace": "lazy"}), (1, 4, 2, (), {})):
+                (2, 2, 4, (), {"pace": "lazy"}), (1, 4, 2, (), {}), (2, 1, 2, (), ANOTHER_HOST), (4, 1, 2, (), ANOTHER_HOST)):
             with self.subTest(tensor=tensor, stages=stages, nodes=nodes, arguments=arguments, settings=settings):
                 if tensor not in expected:
                     result = generate("--max-tokens", 24, "--dtype", "float32", "--tensor-parallel-size", tensor,
@@ -34,7 +36,8 @@ class Answers(CliTest):
                     expected[tensor] = json_lines(result.stdout)
                 with group("generate", "--temperature", 0, "--chat", "--json", "--max-tokens", 24, *prompts,
                            tensor=tensor, stages=stages, nodes=nodes, options=(*FLOAT32, *arguments),
-                           env=gpus(tensor * stages // nodes, **settings)) as made:
+                           env=gpus(tensor * stages // nodes, **{**settings, "host": "one"}),
+                           others_env=gpus(tensor * stages // nodes, **{"host": "one", **settings})) as made:
                     output = made.nodes[0].process.stdout.read()
                     self.assertEqual(made.wait(), [0] * nodes, [node.log for node in made.nodes])
                     self.assertEqual(json_lines(output), expected[tensor])

@@ -2,7 +2,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <functional>
+#include <span>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -26,6 +30,19 @@ std::vector<std::shared_ptr<Communicator>> make_local(size_t size) {
   return communicators;
 }
 
+// GPUs of several processes reach each other's memory where QUIRE_SIMULATED_HOST names one host.
+bool are_on_one_host(const GroupPart& part) {
+  const char* const name = std::getenv("QUIRE_SIMULATED_HOST");
+  const size_t host = std::hash<std::string_view>()(name == nullptr ? "" : name);
+  const std::vector<size_t> mine(part.ranks.size(), host);
+  const std::vector<std::byte> all = part.exchange(std::as_bytes(std::span(mine)));
+  check(all.size() == static_cast<size_t>(part.size) * sizeof(size_t), "each rank names its host");
+  for (size_t at = 0; at < all.size(); at += sizeof(size_t)) {
+    if (std::memcmp(&all[at], &host, sizeof(size_t)) != 0) return false;
+  }
+  return true;
+}
+
 // The communicators on the CPU of the ranks that are here: one set for their streams' threads, one
 // for the hosts' own.
 struct Group {
@@ -34,11 +51,10 @@ struct Group {
         on_streams(make_local(gpus.size())),
         on_hosts(make_local(gpus.size())),
         words(gpus.size(), std::vector<uint64_t>(kWords)) {}
-  // GPUs of several processes do not reach each other's memory.
   explicit Group(const GroupPart& part)
       : claim(part.is_pair ? nullptr : claims().claim(part.indices)),
         on_hosts(part.hosts),
-        reaches_all(false) {
+        reaches_all(part.exchange && are_on_one_host(part)) {
     for (const int rank : part.ranks) {
       on_streams.push_back(make_shared_communicator(part.id, rank, part.size));
     }
@@ -52,7 +68,7 @@ struct Group {
   std::vector<std::shared_ptr<Communicator>> on_streams;
   std::vector<std::shared_ptr<Communicator>> on_hosts;
   bool reaches_all = true;  // each GPU the memory of all of the group's
-  // peer_words() of each rank.
+  // peer_words() of each rank; empty where ranks are in other processes.
   static constexpr size_t kWords = size_t{1} << 17;
   std::vector<std::vector<uint64_t>> words;
   int aborted = 0;
@@ -157,7 +173,7 @@ class SimulatedCommunicator final : public Communicator {
 
   PeerWords peer_words() override {
     Group& group = *rank_->group;
-    if (!group.reaches_all) return {};
+    if (group.words.empty()) return {};
     PeerWords words;
     words.rank = rank();
     words.size = size();

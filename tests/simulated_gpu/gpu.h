@@ -18,6 +18,8 @@
 //                               is as far ahead as it can be; "instant": kernels do nothing, so
 //                               what time is left is the host's, and answers mean nothing
 //   QUIRE_SIMULATED_DECODER_STEP  1: they have the kernel of a whole decode step
+//   QUIRE_SIMULATED_HOST        the host's name: GPUs of processes with different ones do not reach
+//                               each other's memory
 //   QUIRE_SIMULATED_VERSION     the version of quire that the library says it is of
 // Kernels have the names of ops/cuda/kernels.h; a product whose algorithm the stream's table names
 // is a "linear_by_table".
