@@ -261,7 +261,8 @@ bool EngineCore::awaits_long_step() const {
 bool EngineCore::schedule() {
   propose();
   ScheduledBatch scheduled = scheduler_.schedule(max_prefill_tokens(), prompt_logprobs_cost());
-  scheduled.drafter_reads_prompts = setup_.executor.runner.draft && speculator_->reads_prompts();
+  scheduled.drafter_reads_prompts =
+      setup_.executor.runner.draft && speculator_->reads_prompts(scheduled.sequences.size());
   auto batch = std::make_shared<const ScheduledBatch>(std::move(scheduled));
   if (batch->empty() && batch->removed.empty()) return false;
   InFlight step;

@@ -10,6 +10,8 @@ namespace {
 constexpr double kSmoothing = 0.1;
 // Drafts that lose less than this may be luck.
 constexpr double kLeastLoss = 1.01;
+// A few steps that lose as much are enough.
+constexpr double kClearLoss = 1.2;
 
 // Numbers of sequences are alike that differ by less than about a fifth.
 int size_of(size_t num_sequences) {
@@ -30,8 +32,13 @@ void DraftTrial::learn(size_t num_sequences, size_t num_tokens, double seconds, 
   }
   size.drafted_s += seconds;
   size.drafted_tokens += tokens;
-  if (++size.num_drafted < kDraftedSteps) return;
-  const bool loses = size.drafted_s > kLeastLoss * size.plain_s * size.drafted_tokens;
+  ++size.num_drafted;
+  const auto loses_by = [&](double loss) {
+    return size.drafted_s > loss * size.plain_s * size.drafted_tokens;
+  };
+  const bool is_clear = size.num_drafted >= kFewestDraftedSteps && loses_by(kClearLoss);
+  if (size.num_drafted < kDraftedSteps && !is_clear) return;
+  const bool loses = loses_by(kLeastLoss);
   size.pause_left = loses ? size.pause : 0;
   size.pause = loses ? std::min(2 * size.pause, kLongestPause) : kFirstPause;
   size.drafted_s = size.drafted_tokens = 0;

@@ -20,6 +20,7 @@ class DraftTrial {
   // Steps that are compared, and the first and the longest pause, in steps without drafts.
   static constexpr int kPlainSteps = 4;
   static constexpr int kDraftedSteps = 8;
+  static constexpr int kFewestDraftedSteps = 2;
   static constexpr int kFirstPause = 128;
   static constexpr int kLongestPause = 8192;
 

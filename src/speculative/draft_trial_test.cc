@@ -8,6 +8,8 @@ namespace quire::speculative_internal {
 namespace {
 
 constexpr size_t kMany = 256;
+// Seconds of a step that brings two tokens of each sequence: a little more than two without drafts.
+constexpr double kLosing = 0.022;
 
 void run_plain(DraftTrial& trial, int steps, size_t num_sequences = kMany) {
   for (int i = 0; i < steps; ++i) {
@@ -55,7 +57,7 @@ TEST(DraftTrial, DraftsThatLosePauseTwiceAsLongEachTime) {
   run_plain(trial, DraftTrial::kPlainSteps);
   int pause = DraftTrial::kFirstPause;
   for (int i = 0; i < 10; ++i) {
-    EXPECT_FALSE(run_trial(trial, 0.025));
+    EXPECT_FALSE(run_trial(trial, kLosing));
     run_plain(trial, pause - 1);
     EXPECT_FALSE(trial.may_draft(kMany));
     run_plain(trial, 1);
@@ -63,17 +65,26 @@ TEST(DraftTrial, DraftsThatLosePauseTwiceAsLongEachTime) {
     pause = std::min(2 * pause, DraftTrial::kLongestPause);
   }
   EXPECT_TRUE(run_trial(trial, 0.015));
-  EXPECT_FALSE(run_trial(trial, 0.025));
+  EXPECT_FALSE(run_trial(trial, kLosing));
   run_plain(trial, DraftTrial::kFirstPause);
   EXPECT_TRUE(trial.may_draft(kMany)) << "a gain makes the next pause a short one";
+}
+
+TEST(DraftTrial, DraftsThatClearlyLosePauseAfterTwoSteps) {
+  DraftTrial trial;
+  run_plain(trial, DraftTrial::kPlainSteps);
+  trial.learn(kMany, 2 * kMany, 0.030, true);
+  EXPECT_TRUE(trial.may_draft(kMany));
+  trial.learn(kMany, 2 * kMany, 0.030, true);
+  EXPECT_FALSE(trial.may_draft(kMany));
 }
 
 TEST(DraftTrial, StepsThatGetSlowerWithoutDraftsAreNoticed) {
   DraftTrial trial;
   run_plain(trial, DraftTrial::kPlainSteps);
-  EXPECT_FALSE(run_trial(trial, 0.025));
+  EXPECT_FALSE(run_trial(trial, kLosing));
   for (int i = 0; i < DraftTrial::kFirstPause; ++i) trial.learn(kMany, kMany, 0.014, false);
-  EXPECT_TRUE(run_trial(trial, 0.025)) << "texts have grown, and with them both kinds of steps";
+  EXPECT_TRUE(run_trial(trial, kLosing)) << "texts have grown, and with them both kinds of steps";
 }
 
 }  // namespace

@@ -83,8 +83,8 @@ size_t Speculator::num_in_step() const {
   return std::max<size_t>(1, ceil_div(states_.size(), num_groups_));
 }
 
-bool Speculator::reads_prompts() const {
-  return worthwhile(acceptance_.rate()) > 0;
+bool Speculator::reads_prompts(size_t num_sequences) const {
+  return may_draft(std::max(num_sequences, num_in_step())) && worthwhile(acceptance_.rate()) > 0;
 }
 
 size_t Speculator::worthwhile(double rate) const {

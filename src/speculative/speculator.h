@@ -63,9 +63,10 @@ class Speculator {
   // tokens; its result came `seconds` after the one before.
   void learn_outcome(size_t num_sequences, size_t num_tokens, double seconds, bool has_drafts);
 
-  // Whether drafts are worth their cost at the recent rate of kept drafts of all sequences, so that
-  // a draft model should read the prompts that come.
-  bool reads_prompts() const;
+  // Whether a draft model should read the prompts of a step that many sequences are in: drafts are
+  // worth their cost at the recent rate of kept drafts of all sequences, and do not pause. What was
+  // not read is read before the first draft.
+  bool reads_prompts(size_t num_sequences) const;
 
   // Whether any sequence should have drafts behind its newest token.
   bool drafts_next() const { return num_drafting_ > 0 && may_draft(); }
@@ -84,8 +85,11 @@ class Speculator {
 
   // Sequences of a step, at least 1.
   size_t num_in_step() const;
-  // Whether steps with drafts have not been seen to lose.
-  bool may_draft() const { return !adaptive_ || trial_.may_draft(num_in_step()); }
+  // Whether steps of that many sequences with drafts have not been seen to lose.
+  bool may_draft(size_t num_sequences) const {
+    return !adaptive_ || trial_.may_draft(num_sequences);
+  }
+  bool may_draft() const { return may_draft(num_in_step()); }
   // The cost of one more draft of each sequence, in tokens of a step with one row each.
   double cost_of_draft() const;
   // Enters the time that drafts of a model saved.

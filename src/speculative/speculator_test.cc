@@ -168,7 +168,7 @@ class ModelDraftsTest : public SpeculatorTest {
 TEST_F(ModelDraftsTest, AreMoreTheLessTheyCost) {
   steps(50, 0.1);
   EXPECT_EQ(next_drafts(4).size(), 8);
-  EXPECT_TRUE(speculator_.reads_prompts());
+  EXPECT_TRUE(speculator_.reads_prompts(1));
   steps(400, 3);
   const size_t fewer = next_drafts(4).size();
   EXPECT_GT(fewer, 0);
@@ -176,7 +176,7 @@ TEST_F(ModelDraftsTest, AreMoreTheLessTheyCost) {
   for (int i = 0; i < 400; ++i) speculator_.learn_drafting(1, 1, 9, 0);
   step(4, 1, 1);
   EXPECT_THAT(next_drafts(4), IsEmpty());
-  EXPECT_FALSE(speculator_.reads_prompts());
+  EXPECT_FALSE(speculator_.reads_prompts(1));
 }
 
 // Whether it is kept says nothing then.
@@ -197,7 +197,7 @@ TEST_F(ModelDraftsTest, EndWhereReadingCostsMoreThanTheySave) {
   speculator_.learn_drafting(0, 0, 0, 100);
   step(4, 0, 0);
   EXPECT_THAT(next_drafts(4), IsEmpty());
-  EXPECT_FALSE(speculator_.reads_prompts());
+  EXPECT_FALSE(speculator_.reads_prompts(1));
   for (int i = 0; i < 5 * Speculator::kProbeInterval; ++i) {
     step(4, 0, 0);
     ASSERT_THAT(next_drafts(4), IsEmpty());  // no probes, either
@@ -205,6 +205,17 @@ TEST_F(ModelDraftsTest, EndWhereReadingCostsMoreThanTheySave) {
   for (int i = 0; i < 2000; ++i) speculator_.learn_step(1, 8.0);
   step(4, 0, 0);
   EXPECT_FALSE(next_drafts(4).empty());
+}
+
+TEST_F(ModelDraftsTest, ReadNoPromptsWhileTheyPause) {
+  constexpr size_t kMany = 100;
+  EXPECT_TRUE(speculator_.reads_prompts(1));
+  EXPECT_FALSE(speculator_.reads_prompts(kMany)) << "steps without drafts come first";
+  for (int i = 0; i < 4; ++i) speculator_.learn_outcome(kMany, kMany, 1, false);
+  EXPECT_TRUE(speculator_.reads_prompts(kMany));
+  for (int i = 0; i < 2; ++i) speculator_.learn_outcome(kMany, kMany, 2, true);
+  EXPECT_FALSE(speculator_.reads_prompts(kMany));
+  EXPECT_TRUE(speculator_.reads_prompts(1));
 }
 
 TEST_F(ModelDraftsTest, AreAsManyAsAskedForWhereTheyNeedNotPay) {
@@ -216,7 +227,7 @@ TEST_F(ModelDraftsTest, AreAsManyAsAskedForWhereTheyNeedNotPay) {
   }
   ASSERT_THAT(always.take_ready(), ElementsAre(6));
   EXPECT_EQ(always.propose(6).size(), 5);
-  EXPECT_TRUE(always.reads_prompts());
+  EXPECT_TRUE(always.reads_prompts(1));
 }
 
 }  // namespace
