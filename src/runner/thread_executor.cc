@@ -303,7 +303,11 @@ std::unique_ptr<RankRunner> ThreadExecutor::make_runner(Rank& rank, ThreadPool& 
     const auto stage = static_cast<size_t>(rank.pipeline->rank());
     const GpuRank gpu{options_.gpu_library.get(), places_.gpu_of(rank.index),
                       options_.gpu_rank_bytes.at(stage)};
-    return std::make_unique<GpuRunner>(options_.runner, gpu, rank.groups(), rank.links, pool);
+    RunnerOptions runner = options_.runner;
+    // NCCL's kernels between processes keep some multiprocessors while a receiver is not ready: it
+    // may be one that waits for a kernel which needs all of them. All ranks have to decide alike.
+    if (options_.nodes && hands_over()) runner.model.fills_gpu = false;
+    return std::make_unique<GpuRunner>(runner, gpu, rank.groups(), rank.links, pool);
   }
   stream.emplace(pool, options_.isa);
   return std::make_unique<ModelRunner>(options_.runner, rank.groups(), *stream);
