@@ -74,6 +74,7 @@ class NodeGroup::Impl {
 
   const int node;
   const int num_nodes;
+  const double timeout_s;
   const std::vector<int> node_of_rank;
 
  private:
@@ -121,7 +122,10 @@ class NodeGroup::Impl {
 };
 
 NodeGroup::Impl::Impl(const JoinOptions& options, const std::function<void(uint16_t)>& on_port)
-    : node(options.node), num_nodes(options.num_nodes), node_of_rank(options.node_of_rank) {
+    : node(options.node),
+      num_nodes(options.num_nodes),
+      timeout_s(options.timeout_s),
+      node_of_rank(options.node_of_rank) {
   if (node == 0) {
     door_ = std::make_unique<Door>(options);
     if (on_port) on_port(door_->port());
@@ -486,6 +490,9 @@ int NodeGroup::node() const {
 }
 int NodeGroup::num_nodes() const {
   return impl_->num_nodes;
+}
+double NodeGroup::timeout_s() const {
+  return impl_->timeout_s;
 }
 int64_t NodeGroup::agree_least(int64_t mine) {
   return impl_->agree_least(mine);

@@ -41,6 +41,8 @@ class NodeGroup {
 
   int node() const;
   int num_nodes() const;
+  // JoinOptions': for all that brings the nodes together.
+  double timeout_s() const;
 
   // The least of the numbers that the nodes give. Every node must call it equally often.
   int64_t agree_least(int64_t mine);
